@@ -14,17 +14,7 @@ _PATIENCE = 1.0  # seconds
 
 
 class Ahead:
-    """Reads the same block of rank after rank, and that of the next ones meanwhile.
-
-    Parameters
-    ----------
-    read
-        Reads elements of a rank, from one on, into an array, and returns which are there; None for all.
-    nranks
-        How many ranks there are.
-    depth
-        How many blocks wait at most.
-    """
+    """Reads the same block of rank after rank, and that of the next ones meanwhile."""
 
     def __init__(self, read: _Read, nranks: int, depth: int) -> None:
         self._read = read

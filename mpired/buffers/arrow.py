@@ -42,13 +42,7 @@ class Leaf(NamedTuple):
 
 
 class ArrowFile:
-    """An open Arrow IPC file, of which single leaves are read without pyarrow; it is never mapped into memory.
-
-    Parameters
-    ----------
-    source
-        The file.
-    """
+    """An open Arrow IPC file, of which single leaves are read without pyarrow; it is never mapped into memory."""
 
     messages: ClassVar[type[Messages]] = Messages
 
@@ -273,14 +267,11 @@ class WholeFile:
 
 
 class _Places:
-    """Counts the nodes and buffers that the columns of a schema have in a record batch, in their order.
-
-    `node` is the number of the next one.
-    """
+    """Counts the nodes and buffers of the columns of a schema in a record batch, in their order."""
 
     def __init__(self, byte_order: Order) -> None:
         self._order = byte_order
-        self.node = self._buffer = self._views = 0
+        self.node = self._buffer = self._views = 0  # the numbers of the next ones
 
     def leaves(self, kind: pa.DataType, above: tuple[tuple[int, int], ...] = ()) -> tuple[Leaf, ...]:
         """Return the leaves of the next column, of that type."""
@@ -401,10 +392,7 @@ def note(source: Source, whole: type[WholeFile] = WholeFile) -> str | None:
 
 
 def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
-    """Write a file again with new elements in some columns, record batch by record batch.
-
-    The parameters are those of `Format.rewrite`.
-    """
+    """Write a file again with new elements in some columns, record batch by record batch."""
     with explaining(source.name), ExitStack() as stack:
         old = stack.enter_context(closing(WholeFile(source)))
         new = stack.enter_context(os.fdopen(os.dup(fd), "wb"))

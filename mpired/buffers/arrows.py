@@ -26,11 +26,8 @@ _ARRIVING = _COLUMN._replace(header=ArrivingFile)
 
 
 def inspect(source: Source, declared: Declared) -> RankFile:
-    """Describe an Arrow IPC stream from its schema and the lengths of its batches.
-
-    One column of plain values is read as it arrives. For more a stream that is read forward is copied.
-    """
-    if source.is_forward and not declared.nullable:
+    """Describe an Arrow IPC stream from its schema and the lengths of its batches."""
+    if source.is_forward and not declared.nullable:  # one column of plain values is read as it arrives
         file = inspect_columns(source, declared, _ARRIVING)
         if len(file.buffers) == 1 and len((buffer := cast("ColumnBuffer", file.buffers[0])).leaves) == 1:
             return file._replace(buffers=(ArrivingColumn(*buffer),))

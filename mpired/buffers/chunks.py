@@ -50,10 +50,7 @@ def deflate(dataset: h5py.Dataset) -> Deflate | None:
 
 
 class Chunks:
-    """Takes the elements of a dataset, a piece after another, and writes them: whole chunks when they are compressed.
-
-    A chunk that ends behind the array is left to the library, which knows what lies there.
-    """
+    """Writes the elements of a dataset piece by piece: whole chunks when they are compressed."""
 
     def __init__(self, dataset: h5py.Dataset, threads: ThreadPoolExecutor) -> None:
         self._dataset = dataset
@@ -82,7 +79,7 @@ class Chunks:
             if piece.shape == sides:
                 self.write(self._most - 1)
                 self._waiting.append(((*outer, *at), self._threads.submit(form.compressed, piece)))
-            else:
+            else:  # the library knows what a chunk has behind the end of the array
                 self._dataset[(*outer, *map(slice, at, map(sum, zip(at, piece.shape, strict=True))))] = piece
 
     def write(self, most: int = 0) -> None:

@@ -50,17 +50,13 @@ def _time_of(datatype: Datatype) -> pa.DataType:
 
 
 class Contents(NamedTuple):
-    """What a file with columns holds: the schema, the number of rows, and for each column its leaves and its nulls.
-
-    Of nulls it is as many as the header tells of; None if it does not say, or not of rows. The bytes are about those of
-    all values.
-    """
+    """Contents of a file with columns."""
 
     schema: pa.Schema
-    leaves: Sequence[tuple[Any, ...]]
+    leaves: Sequence[tuple[Any, ...]]  # of each column
     rows: int
-    nulls: Sequence[int | None]
-    nbytes: int
+    nulls: Sequence[int | None]  # of each column, as many as the header tells of; None if it does not say
+    nbytes: int  # about those of all values; 0 if the rows are not counted either
 
 
 class Column(NamedTuple):

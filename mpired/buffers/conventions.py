@@ -73,28 +73,14 @@ class Variable(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """A leaf of an array whose values stand for others: for themselves times a scale, plus an offset.
-
-    Parameters
-    ----------
-    array
-        The name of the array.
-    scale, offset
-        The numbers, of the form of what the values stand for.
-    missing
-        Which packed values mean that an element is missing; None if none does.
-    form
-        The form that the packed values are read in.
-    wrong
-        The attribute that is not one number, so that nothing can be unpacked; "" if both are.
-    """
+    """A leaf of an array whose values stand for others: for themselves times a scale, plus an offset."""
 
     array: str
-    scale: np.ndarray
+    scale: np.ndarray  # of the form of what the values stand for, as the offset
     offset: np.ndarray
-    missing: Missing | None
-    form: np.dtype
-    wrong: str = ""
+    missing: Missing | None  # which packed values mean that an element is missing; None if none does
+    form: np.dtype  # the form that the packed values are read in
+    wrong: str = ""  # the attribute that is not one number, so that nothing can be unpacked; "" if both are
 
     @property
     def dtype(self) -> np.dtype:
@@ -200,10 +186,7 @@ def unit(attributes: Attributes) -> str:
 
 
 def carried(variables: Sequence[Variable]) -> Collection[str]:
-    """Return the names of the arrays that describe others, and are copied into results.
-
-    A group may be among the variables, for its attributes; it has no dimensions.
-    """
+    """Return the names of the arrays, some of them in groups, that describe others and are copied into results."""
     found = {each.name for each in variables if _is_carried(each)}
     by_end: dict[str, list[Variable]] = {}
     for each in variables:

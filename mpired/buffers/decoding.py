@@ -168,10 +168,7 @@ class Decoder:
         self._worker = DecodeWorker()
 
     def decoding(self, buffer: RankBuffer) -> RankBuffer:
-        """Return a buffer whose elements come from the worker, if a library decodes them.
-
-        To read it raises `BufferFileError` if that ends the worker.
-        """
+        """Return a buffer whose elements come from the worker, if a library decodes them."""
         if not buffer.isolated:
             return buffer
 

@@ -337,10 +337,7 @@ def convert(source: np.ndarray, target: np.ndarray, file: str, start: int) -> No
 def as_in(
     form: np.dtype, elements: np.ndarray, datatype: Datatype, file: str = "an element", start: int = 0
 ) -> np.ndarray:
-    """Return elements in their native form as they lie in a file, or the other way round; a view if that is the same.
-
-    Fields of a file have the names that its writer chose.
-    """
+    """Return native elements as they are in a file, or the other way round; a view if that is the same."""
     stored = elements.dtype if form == datatype.form else form
     return elements.view(form) if lies_as(stored, datatype) else in_form(elements, form, file, start)
 

@@ -71,31 +71,14 @@ _Numbered: TypeAlias = tuple[int, thrift.Encoded]
 
 
 class Chunk(NamedTuple):
-    """The pages of a leaf in a row group.
+    """The pages of a leaf in a row group."""
 
-    Parameters
-    ----------
-    start
-        Where they start in the file, the dictionary first if there is one.
-    nbytes
-        How many bytes they have.
-    values
-        How many there are, nulls included.
-    codec
-        The number of their compression.
-    nulls
-        How many values are missing, if the statistics say so.
-    has_dictionary
-        Whether all values are encoded by a dictionary, as far as the footer tells: a writer gives up a large one.
-    has_statistics, has_index
-        Whether the footer tells of these.
-    """
-
-    start: int
+    start: int  # where they start in the file, the dictionary first if there is one
     nbytes: int
-    values: int
-    codec: int
-    nulls: int | None
+    values: int  # nulls included
+    codec: int  # the number of their compression
+    nulls: int | None  # how many values are missing, if the statistics say so
+    # whether all values are encoded by a dictionary, as far as the footer tells: a writer gives up a large one
     has_dictionary: bool
     has_statistics: bool
     has_index: bool

@@ -119,12 +119,9 @@ def _is_arrow_stream(file: _File) -> bool:
 
 
 def _is_old_arrow_stream(file: _File) -> bool:
-    """Tell whether a length is followed by a message with a schema, as Arrow wrote streams before version 0.15.
-
-    There is no magic. The message has two tables of a flatbuffer, each with a table of its fields: six offsets that
-    lead into the first bytes, and two sizes below 100, of which chance has less than one in 2**120. Small integers of
-    any width are none, because two numbers of 16 bits side by side have to be the sizes.
-    """
+    """Return whether a length is followed by a message with a schema, as Arrow wrote streams before version 0.15."""
+    # Without a magic: two tables of a flatbuffer have six offsets into the first bytes, and two sizes below 100 side by
+    # side, of which chance has less than one in 2**120, and small integers of any width none.
     length = file.number(0, 4)
     if not 0 < length <= file.nbytes - 4 or (length + 4) % 8:
         return False

@@ -28,97 +28,46 @@ Layout: TypeAlias = FlatLayout | ArrayLayout | MarkingLayout | Encoder
 
 
 class Format(NamedTuple):
-    """A file format: a row of the table. All that is particular to a format is said here, or done by its module.
+    """A file format: a row of the table. All that is particular to a format is said here, or done by its module."""
 
-    Parameters
-    ----------
-    name
-        The word for `--from` and `--to`.
-    suffixes
-        File name endings that mean it, in small letters with their dot.
-    magic
-        The first bytes of every such file, empty if there are none.
-    told_by
-        The kind of file, known by more than its first bytes, that is of this format; None where the magic tells.
-    holds
-        Other kinds of file that are of this format by their suffix, though another row may tell them by their content.
-    readable
-        Whether it can be an input; else it is for results only.
-    needs_type
-        Whether its files say nothing of their elements, so that the user declares datatype, count and byte order.
-    has_columns
-        Whether it holds any number of buffers, each with a name; else one.
-    has_arrays
-        Whether each of its buffers has a shape of its own; else they are columns of one length.
-    has_notes
-        Whether its files can say where they come from, which `note` of its module reads.
-    keeps
-        Which others its files can have beside those that are buffers, "columns" of any type or "arrays"; `prepare` then
-        looks after them. "" for none.
-    has_nulls
-        Whether its elements can be null; `FlatReader.read` of a result then tells `prepare`'s encoder which are there.
-    has_times
-        Whether its elements can be times; `prepare` refuses those that it does not have.
-    streamed
-        Whether its elements can only be decoded in sequence; it is then read in larger blocks.
-    updatable
-        Whether its files can be windows. Those of a flat format are changed where their elements lie, and can be made
-        new; those of another are written again.
-    in_place
-        Whether arrays of its files that lie as they are can be changed there: no checksum is of them.
-    directories
-        Endings of the names of directories that are read as its files; a result has another name.
-    forward
-        Whether `inspect` and its readers take a source that is read forward; else they get a copy of it.
-    loads
-        The kinds of its files that a worker reads by a library, which `load` of its module imports.
-    noun
-        The format's word for one of its arrays, in messages.
-    doc
-        A line of documentation.
-    decoding
-        Bytes of memory that a process holds to read a file, with its libraries, besides the blocks.
-    encoding
-        Bytes of memory that it takes at most to write a result, with its libraries.
-    address_space
-        Bytes that its libraries need to be loaded; some crash where they cannot be mapped.
-    place
-        The module that knows an installed format, as `PACKAGE.MODULE`; "" for those of mpired itself. It supplies
-        `inspect` if the format is `readable`, `prepare`, and `rewrite` if it is `updatable` and `streamed`.
-
-    Examples
-    --------
-    A package registers a row by an entry point of the group `mpired.formats`, which has the name of the format:
-
-    >>> row = Format("grid", (".grid",), b"GRID", updatable=True, place="mpired_grid.reader")
-    >>> row.streamed
-    False
-    """
-
-    name: str
-    suffixes: tuple[str, ...] = ()
-    magic: bytes = b""
+    name: str  # that of `--from` and `--to`
+    suffixes: tuple[str, ...] = ()  # file name endings that mean it, in small letters with their dot
+    magic: bytes = b""  # the first bytes of every such file, empty if there are none
+    # the kind of file, known by more than its first bytes, that is of this format; None where the magic tells
     told_by: object = None
+    # other kinds of file that are of this format by their suffix, though another row may tell them by their content
     holds: tuple[object, ...] = ()
-    readable: bool = True
+    readable: bool = True  # whether it can be an input; else it is for results only
+    # whether its files say nothing of their elements, so that the user declares datatype, count and byte order
     needs_type: bool = False
-    has_columns: bool = False
-    has_arrays: bool = False
-    has_notes: bool = False
+    has_columns: bool = False  # whether it holds any number of buffers, each with a name; else one
+    has_arrays: bool = False  # whether each of its buffers has a shape of its own; else they are columns of one length
+    has_notes: bool = False  # whether its files can say where they come from, which `note` of its module reads
+    # which others its files can have beside those that are buffers, "columns" of any type or "arrays"; `prepare` then
+    # looks after them. "" for none
     keeps: str = ""
+    # whether its elements can be null; `FlatReader.read` of a result then tells `prepare`'s encoder which are there
     has_nulls: bool = False
-    has_times: bool = False
-    streamed: bool = False
+    has_times: bool = False  # whether its elements can be times; `prepare` refuses those that it does not have
+    streamed: bool = False  # whether its elements can only be decoded in sequence; it is then read in larger blocks
+    # whether its files can be windows. Those of a flat format are changed where their elements lie, and can be made
+    # new; those of another are written again
     updatable: bool = False
+    # whether arrays of its files that lie as they are can be changed there: no checksum is of them
     in_place: bool = False
+    # endings of the names of directories that are read as its files; a result has another name
     directories: tuple[str, ...] = ()
+    # whether `inspect` and its readers take a source that is read forward; else they get a copy of it
     forward: bool = False
+    # the kinds of its files that a worker reads by a library, which `load` of its module imports
     loads: tuple[object, ...] = ()
-    noun: str = "array"
-    doc: str = ""
-    decoding: int = 0
-    encoding: int = 0
-    address_space: int = 0
+    noun: str = "array"  # the format's word for one of its arrays, in messages
+    doc: str = ""  # a line of documentation
+    decoding: int = 0  # bytes of memory that a process holds to read a file, with its libraries, besides the blocks
+    encoding: int = 0  # bytes of memory that it takes at most to write a result, with its libraries
+    address_space: int = 0  # bytes that its libraries need to be loaded; some crash where they cannot be mapped
+    # the module that knows an installed format, as `PACKAGE.MODULE`; "" for those of mpired itself. It supplies
+    # `inspect` if the format is `readable`, `prepare`, and `rewrite` if it is `updatable` and `streamed`
     place: str = ""
 
     @property

@@ -222,11 +222,7 @@ def _start(source: Source) -> bytes:
 
 
 def recognise(source: Source, declared: Declared, start: bytes | None = None) -> Format:
-    """Return the format of a file: the declared one, or that of its content, which must agree with its suffix.
-
-    The `start` is its first bytes, if they are read already. With a declared datatype any bytes can be raw,
-    unless content or suffix say that they are something else.
-    """
+    """Return the format of a file: the declared one, or that of its content, which must agree with its suffix."""
     if declared.format:
         return format_named(declared.format, readable=True)
     named = by_suffix(source.name)
@@ -253,10 +249,7 @@ def recognise(source: Source, declared: Declared, start: bytes | None = None) ->
 def _by_content(
     source: Source, start: bytes | None = None, named: Format | None = None
 ) -> tuple[bytes, Format | None, foreign.Foreign | None]:
-    """Return the first bytes of a file, and what it is by them: a format, a kind of another program, or neither.
-
-    Of a kind that is of several formats it is the one that its suffix has `named`.
-    """
+    """Return the first bytes of a file, and what it is by them: a format, a kind of another program, or neither."""
 
     def read(nbytes: int, offset: int) -> bytes:
         with closing(peek(source)) as file, calls.blaming(source.name):
@@ -280,11 +273,9 @@ def _by_content(
 
 
 def check_records(source: Source, offset: int) -> None:
-    """Raise `BufferFileError` if a file that is taken for raw records is something else by its content.
-
-    Behind the header of a format of mpired's own, whose bytes an `offset` leaves out, they may be.
-    """
+    """Raise `BufferFileError` if a file that is taken for raw records is something else by its content."""
     _, row, kind = _by_content(source)
+    # Bytes behind the header of a format of mpired itself, which an `offset` leaves out, may be records.
     what = f"{row.name} by its first bytes" if row and not offset else kind.name if kind else ""
     if what:
         way_out = "save their bytes alone, as numpy.ndarray.tofile does"
@@ -301,10 +292,7 @@ def output_format(path: str, to: str | None, like: str, *, terminal: bool = Fals
 
 
 def _as_the_inputs(path: str, like: str) -> Format:
-    """Return the format of the inputs for a result whose suffix means none, so that no program takes it for its own.
-
-    Raw binary may have any name that is no other format's; a number, as in `out.0`, is no suffix.
-    """
+    """Return the format of the inputs for a result whose suffix means none, so that no program takes it for its own."""
     row = format_named(like)
     if kind := foreign.by_suffix(codecs.stripped(path)):
         reason = f"would be {kind.name} by its suffix, which mpired does not write"

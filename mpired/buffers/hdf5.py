@@ -47,10 +47,8 @@ def _imported(name: str) -> Any:
 
 @contextlib.contextmanager
 def _processor_unasked() -> Iterator[None]:
-    """Let Python not start the program `uname`, which takes as long as a fifth of the import of h5py.
-
-    That takes the machine out of `platform.uname()` by its number, for which Python asks for the processor, too.
-    """
+    """Let Python not start the program `uname`, which takes as long as a fifth of the import of h5py."""
+    # `platform.uname()` takes the machine out of it by its number, for which Python asks for the processor, too.
     known = getattr(platform.uname(), "__dict__", {})  # of the one object that the module has
     is_known = "processor" in known
     known.setdefault("processor", "")
@@ -117,17 +115,14 @@ def inspect(source: Source, declared: Declared, extra: str = "hdf5") -> RankFile
 
 
 class New(NamedTuple):
-    """An array of a result: its name, its form and shape, the byte order, and whether elements may be missing.
-
-    `like` is the name of the array that it is modelled on; another one than its own if it has other values, as indices.
-    """
+    """An array of a result: its name, its form and shape, the byte order, and whether elements may be missing."""
 
     name: str
     dtype: np.dtype
     shape: tuple[int, ...]
     order: str
     nullable: bool
-    like: str
+    like: str  # the array that it is modelled on; another than its own if it has other values, such as indices
 
     @property
     def is_own(self) -> bool:
@@ -186,9 +181,6 @@ def _path(fd: int) -> str:
 
 
 def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
-    """Write a file again with new elements in some arrays: a copy, in which the library changes them.
-
-    The parameters are those of `Format.rewrite`.
-    """
+    """Write a file again with new elements in some arrays: a copy, in which the library changes them."""
     with explaining(source.name, *ERRORS):
         _imported(_RESULTS).rewrite(source, changed, fd)

@@ -115,13 +115,10 @@ def _is_unchanged(like: h5py.Dataset | None, new: New) -> bool:
 
 
 def _type(like: h5py.Dataset | None, new: New) -> Any:
-    """Return the type of a result: that of the file, if its elements are as they were there.
-
-    Numbers of a type that NumPy has not, as bfloat16 or 12 bits of an integer, are combined in a wider one, which the
-    result has.
-    """
+    """Return the type of a result: that of the file, if its elements are as they were there."""
     if like is not None and _is_unchanged(like, new) and hierarchy.is_plain(like):
         return like.id.get_type().copy()
+    # Numbers of a type that NumPy has not, such as bfloat16 or 12 bits of an integer, are combined in a wider one.
     order: Any = new.order if new.order in "<>" else "="
     return h5t.py_create(new.dtype.newbyteorder(order), logical=True)
 
@@ -169,10 +166,7 @@ def _laid_out_as(like: h5py.Dataset, dtype: np.dtype) -> Any:
 
 
 def _ordered_as(old: Any, plist: Any) -> Any:
-    """Return a list of how an object is created, with attributes and links in an order as another list says.
-
-    It is made afresh, because that of a file has addresses of that file, and versions of its parts.
-    """
+    """Return `plist` with attributes and links in the order of another list, which has addresses of its file."""
     plist.set_obj_track_times(False)  # the bits of a file are the same whenever it is made
     plist.set_attr_creation_order(old.get_attr_creation_order())
     plist.set_attr_phase_change(*old.get_attr_phase_change())
@@ -279,16 +273,12 @@ def _leads(tid: Any) -> bool:
 
 
 class _Copy(NamedTuple):
-    """The copy of what a file has besides the results.
-
-    The names of what is copied are in `made`, by their addresses; names and addresses of the other datasets are
-    `left_out`.
-    """
+    """The copy of what a file has besides the results."""
 
     result: _File
     new: dict[str, New]
-    made: dict[tuple[int, int], str]
-    left_out: Collection[object]
+    made: dict[tuple[int, int], str]  # the names of what is copied, by their addresses
+    left_out: Collection[object]  # names and addresses of the other datasets
     early: bool = False
 
     def all(self) -> None:

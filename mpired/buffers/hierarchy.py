@@ -49,19 +49,10 @@ DIMENSION_ONLY = "This is a netCDF dimension but not a netCDF variable"
 
 
 class HdfFile:
-    """An open file. The caller closes it.
-
-    Parameters
-    ----------
-    source
-        The file.
-    memory
-        The most bytes that are decoded at once.
-    outside
-        Whether it may lead to other files; else it is opened by its descriptor.
-    """
+    """An open file. The caller closes it."""
 
     def __init__(self, source: Source, memory: int = DECODED_NBYTES, *, outside: bool = False) -> None:
+        # It may lead `outside` to other files; else it is opened by its descriptor.
         self._source = source
         self._memory = memory
         self._bytes = source.open()
@@ -508,10 +499,7 @@ def _shape(dataset: h5py.Dataset) -> tuple[int, ...] | None:
 
 
 def _lacking(dataset: h5py.Dataset, above: tuple[object, ...], known: set[object]) -> str:
-    """Say which elements of an array are in no file; "" if none.
-
-    The library would read zeros or a fill value for them.
-    """
+    """Say which elements of an array are in no file, which the library would read as zeros; "" if none."""
     own = os.path.realpath(dataset.file.filename)
     at = (own, address(dataset.id)[1])
     if at in above:

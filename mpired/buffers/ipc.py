@@ -35,26 +35,14 @@ class Message(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """A record batch, or what a dictionary holds.
-
-    Parameters
-    ----------
-    rows
-        How many rows it has.
-    codec
-        The compression of its buffers, None for none.
-    nodes, buffers, counts
-        Where these vectors are in the file, each with the number of its elements.
-    body
-        Where the buffers are.
-    """
+    """A record batch, or what a dictionary holds."""
 
     rows: int
-    codec: str | None
-    nodes: Extent
+    codec: str | None  # the compression of its buffers
+    nodes: Extent  # where these vectors are in the file, each with the number of its elements
     buffers: Extent
     counts: Extent
-    body: Extent
+    body: Extent  # the buffers
 
 
 class Packed(NamedTuple):

@@ -40,15 +40,7 @@ def read_into(file: OpenSource, block: np.ndarray, start: int) -> None:
 
 
 class Spliced(io.RawIOBase):
-    """Some bytes and some parts of an open file, one after another.
-
-    Parameters
-    ----------
-    file
-        The file; the caller keeps it open and closes it.
-    parts
-        What the file is made of.
-    """
+    """Some bytes and some parts of an open file, one after another."""
 
     def __init__(self, file: OpenSource, parts: Sequence[Extent | bytes]) -> None:
         super().__init__()

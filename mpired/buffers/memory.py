@@ -28,15 +28,7 @@ if TYPE_CHECKING:
 
 
 class MemorySource:
-    """Bytes of this process.
-
-    Parameters
-    ----------
-    name
-        What messages call it.
-    parts
-        The bytes, one after another.
-    """
+    """Bytes of this process."""
 
     inode: tuple[int, int] | None = None
     is_private = True
@@ -92,13 +84,7 @@ class _OpenMemory(OpenSource):
 
 
 class AtHand:
-    """A rank that is no path. Its source is made when it is looked at.
-
-    Parameters
-    ----------
-    name
-        What messages call it.
-    """
+    """A rank that is no path. Its source is made when it is looked at."""
 
     path: str | None = None
     """The path of its file, if it has one."""
@@ -141,17 +127,7 @@ class ArrayRank(AtHand):
 
 
 class RankInFile(AtHand):
-    """A rank that lies in a raw file with others.
-
-    Parameters
-    ----------
-    path
-        The file.
-    start
-        The bytes before it, those of `offset` not among them.
-    count
-        Its elements; None for as many as are declared of all ranks.
-    """
+    """A rank that lies in a raw file with others."""
 
     path: str
 

@@ -16,25 +16,14 @@ class NullsError(Exception):
 
 
 class Missing(NamedTuple):
-    """Which elements of a buffer are missing.
+    """Which elements of a buffer are missing."""
 
-    Parameters
-    ----------
-    values
-        The values that mean it, of which a result takes the first. NaN is none: what becomes of NaNs, `nan` says.
-    low, high
-        The least and the greatest valid value; None for no limit.
-    nullable
-        Whether elements may be missing; else that is an error.
-    nan
-        Whether NaN means it, too.
-    """
-
+    # the values that mean it, of which a result takes the first. NaN is none: what becomes of NaNs, `nan` says
     values: tuple[float, ...] = ()
-    low: float | None = None
+    low: float | None = None  # the least and the greatest valid value; None for no limit
     high: float | None = None
-    nullable: bool = False
-    nan: bool = False
+    nullable: bool = False  # whether elements may be missing; else that is an error
+    nan: bool = False  # whether NaN means it, too
 
     def there(self, block: np.ndarray, source: Source, columns: Sequence[str]) -> np.ndarray | None:
         """Return which elements of a block are there; None if all are."""

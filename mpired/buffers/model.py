@@ -17,85 +17,40 @@ if TYPE_CHECKING:
 
 
 class Other(NamedTuple):
-    """What of a file is no buffer.
-
-    Parameters
-    ----------
-    name
-        The column's name.
-    type
-        What its elements are.
-    reason
-        Why it is none, for an error of the file.
-    count, shape
-        How many elements there are, and their dimensions, of an array.
-    label
-        What its elements are, in words; "" for the type.
-    way_out
-        What can be done to make it one; "" for nothing.
-    group
-        The group of its datatype if it is a buffer when it is chosen, None if it cannot be one.
-    nulls
-        How many values are missing; None if that is not known.
-    keeps
-        Whether results can carry it.
-    unit, storage
-        The unit of the values of an array, and how they are stored, in a few words.
-    """
+    """What of a file is no buffer."""
 
     name: str
-    type: str
-    reason: str
+    type: str  # what its elements are
+    reason: str  # why it is none, for an error of the file
     count: int | None = None  # type: ignore[assignment]  # tuples are not counted
     shape: tuple[int, ...] | None = None
-    label: str = ""
-    way_out: str = ""
+    label: str = ""  # what its elements are, in words; "" for the type
+    way_out: str = ""  # what can be done to make it one; "" for nothing
+    # the group of its datatype if it is a buffer when it is chosen, None if it cannot be one
     group: Group | None = None
-    nulls: int | None = None
-    keeps: bool = True
+    nulls: int | None = None  # how many values are missing; None if that is not known
+    keeps: bool = True  # results can carry it
     unit: str = ""
-    storage: str = ""
+    storage: str = ""  # how the values of an array are stored, in a few words
 
 
 class BufferModel(NamedTuple):
-    """What one buffer of a result is like.
-
-    Parameters
-    ----------
-    datatype
-        What an element is.
-    count
-        Number of elements.
-    name
-        What a column is called; "" for a name by the datatype.
-    columns
-        The columns of the modelled file that it takes the place of; empty if there are none.
-    shape
-        The dimensions, for formats that have them; None for one dimension.
-    fortran_order
-        Whether the first index of `shape` runs fastest.
-    form
-        NumPy's form of a structure as the modelled file has it, with its names and gaps; None for that of the datatype.
-    byte_order
-        The byte order of the elements, for formats with any: "<", ">", or "=" for the native one.
-    datarep
-        "external32" for raw elements in that; else "native", or None where the file has no say.
-    nullable
-        Whether elements may be null.
-    read
-        The columns of the modelled file that its elements are made of; empty if it is that of its name.
-    """
+    """What one buffer of a result is like."""
 
     datatype: Datatype
     count: int  # type: ignore[assignment]  # tuples are not counted
-    name: str = ""
+    name: str = ""  # what a column is called; "" for a name by the datatype
+    # the columns of the modelled file that it takes the place of; empty if there are none
     columns: tuple[str, ...] = ()
-    shape: tuple[int, ...] | None = None
-    fortran_order: bool = False
+    shape: tuple[int, ...] | None = None  # the dimensions, for formats that have them; None for one dimension
+    fortran_order: bool = False  # whether the first index of `shape` runs fastest
+    # NumPy's form of a structure as the modelled file has it, with its names and gaps; None for that of the datatype
     form: np.dtype | None = None
-    byte_order: Order = "="
+    byte_order: Order = "="  # the byte order of the elements, for formats with any: "<", ">", or "=" for the native one
+    # "external32" for raw elements in that; else "native", or None where the file has no say
     datarep: str | None = None
-    nullable: bool = False
+    nullable: bool = False  # elements may be null
+    # the columns of the modelled file that its elements are made of; empty if it is that of its name
     read: tuple[str, ...] = ()
 
     @property
@@ -109,31 +64,14 @@ Kept: TypeAlias = "KeptArrays | KeptColumns"
 
 
 class Model(NamedTuple):
-    """What a result is like: that of a rank's file is `RankFile.model`.
+    """What a result is like: that of a rank's file is `RankFile.model`."""
 
-    Parameters
-    ----------
-    format
-        The name of the format that the result has unless the user wants another.
-    buffers
-        Its buffers, one at least.
-    source
-        A file of that format, from which the result has what a format keeps besides: the schema and the compression,
-        or the spelling of a header. None if there is none.
-    kept
-        The columns that the result has too; None for none.
-    note
-        Its `text` says where the result comes from, when it is written, in a format that has a place for that; None
-        for nothing.
-    context
-        The settings of the call.
-    """
-
-    format: str
-    buffers: tuple[BufferModel, ...]
+    format: str  # the name of the format that the result has unless the user wants another
+    buffers: tuple[BufferModel, ...]  # its buffers, one at least
+    # a file of that format, from which the result has the schema and the compression, or the spelling of a header
     source: Source | None = None
-    kept: Kept | None = None
-    note: Any = None
+    kept: Kept | None = None  # columns that the result has too
+    note: Any = None  # its `text` says where the result comes from
     context: Context = NO_LIMITS
 
     def with_count(self, count: int) -> Model:

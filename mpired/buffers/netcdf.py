@@ -523,10 +523,7 @@ def _put_elements(fd: int, leaf: Pieces, result: FlatBuffer, fill: np.ndarray | 
 
 
 def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
-    """Write a file again with new elements in some variables: a copy, in which these are changed.
-
-    The parameters are those of `Format.rewrite`.
-    """
+    """Write a file again with new elements in some variables: a copy, in which these are changed."""
     if _is_hdf5(source):
         hdf5.rewrite(source, changed, fd)
         return

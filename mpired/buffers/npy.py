@@ -47,16 +47,12 @@ _PADDING = re.compile(r"\|?V\d{1,10}", re.ASCII)
 
 
 class _Known(NamedTuple):
-    """What the last header meant, which is mostly that of the next rank.
+    """The meaning of the last header, which is mostly that of the next rank."""
 
-    Those are its source, unless that keeps something open, its descr and its bytes, all else that its meaning depends
-    on, and what makes the buffer of a source.
-    """
-
-    source: Source | None
+    source: Source | None  # unless that keeps something open
     descr: Any
     head: bytes
-    nbytes: int
+    nbytes: int  # of the source: the meaning depends on it, and on what is declared
     declared: Declared
     buffer_of: Callable[[Source], FlatBuffer]
 
@@ -114,10 +110,7 @@ def _dims(source: Source, fields: dict[str, Any], offset: int, dtype: np.dtype) 
 
 
 def dims_in(subject: str, fields: dict[str, Any], dtype: np.dtype, found: int | None) -> tuple[tuple[int, ...], bool]:
-    """Return the shape and whether the order is Fortran's, if there are as many bytes, unless that is not known.
-
-    Objects have any number.
-    """
+    """Return the shape and whether the order is Fortran's, if as many bytes are `found`, unless these are objects."""
     shape, fortran_order = _shape(subject, fields["shape"]), fields["fortran_order"]
     if not isinstance(fortran_order, bool):
         _bad(subject, "fortran_order is neither True nor False")

@@ -334,10 +334,7 @@ def _info(name: str) -> zipfile.ZipInfo:
 
 
 def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
-    """Write an archive again with new elements in some arrays.
-
-    The parameters are those of `Format.rewrite`.
-    """
+    """Write an archive again with new elements in some arrays."""
     new = {each.name: each for each in changed}
     with (
         explaining(source.name, *_ERRORS),

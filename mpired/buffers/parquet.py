@@ -44,15 +44,7 @@ _STRETCH_GROUPS = 256
 
 
 class ParquetFile:
-    """An open parquet file, of which single leaves are read; pyarrow sees only clean footers of a leaf each.
-
-    Parameters
-    ----------
-    source
-        The file.
-    memory
-        The most bytes that a page may need to be decoded.
-    """
+    """An open parquet file, of which single leaves are read; pyarrow sees only clean footers of a leaf each."""
 
     def __init__(self, source: Source, memory: int = DECODED_NBYTES) -> None:
         self._bytes = source.open()
@@ -298,10 +290,7 @@ def note(source: Source) -> str | None:
 
 
 def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
-    """Write a file again with new elements in some columns; a row group is in memory at once.
-
-    The parameters are those of `Format.rewrite`.
-    """
+    """Write a file again with new elements in some columns; a row group is in memory at once."""
     with explaining(source.name), ExitStack() as stack:
         old = stack.enter_context(closing(WholeFile(source)))
         new = stack.enter_context(os.fdopen(os.dup(fd), "wb"))

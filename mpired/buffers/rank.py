@@ -35,11 +35,7 @@ class Reader(Protocol):
     """An open buffer."""
 
     def read(self, start: int, block: np.ndarray) -> np.ndarray | None:
-        """Fill `block` with the elements from `start` on, in the datatype's native form.
-
-        Return which of them are there, where a buffer may have nulls; None if all are. In the place of a null is any
-        element.
-        """
+        """Fill `block` with native elements from `start` on, and return which are there, no nulls; None if all are."""
 
     def close(self) -> None:
         """Close the file."""
@@ -117,22 +113,17 @@ def within_budget(buffer: RankBuffer, context: Context) -> RankBuffer:
 
 
 class RankFile(NamedTuple):
-    """A rank: its file, and its buffers in order.
-
-    Also what else is in the file, unless columns were chosen, the number of all columns, and those that are kept. The
-    name of the format is filled in by its row. The obstacle is why a file that is only looked at has no buffers. Of
-    arrays whose dimensions have names `dims` has these. The noun is the format's word for an array.
-    """
+    """A rank: its file, and its buffers in order."""
 
     source: Source
     buffers: Sequence[RankBuffer]
-    others: Sequence[Other] = ()
+    others: Sequence[Other] = ()  # what else is in the file, unless columns were chosen
     ncolumns: int = 0
-    format: str = ""
-    obstacle: str = ""
+    format: str = ""  # filled in by its row
+    obstacle: str = ""  # why a file that is only looked at has no buffers
     kept: Kept | None = None
-    dims: Mapping[str, tuple[str, ...]] = {}
-    noun: str = "array"
+    dims: Mapping[str, tuple[str, ...]] = {}  # of arrays whose dimensions have names
+    noun: str = "array"  # the format's word for one
 
     @classmethod
     def not_read(cls, source: Source, what: str, obstacle: str) -> RankFile:
@@ -184,11 +175,8 @@ class RankFile(NamedTuple):
             raise merged(errors)
 
     def obstacles(self, taken: Group | None = None, *, keeps: bool = False) -> list[MpiredError]:
-        """Return an error for each reason why a column is not a buffer: to leave one out is the user's decision.
-
-        Columns are offered to choose, where an op combines them those whose datatypes are `taken`; or to carry the
-        others along, if the result `keeps` them.
-        """
+        """Return an error for each reason why a column is not a buffer: to leave one out is the user's decision."""
+        # Columns are offered whose datatypes are `taken` by the op, or the others, if the result `keeps` them.
         alike: dict[str, list[Other]] = {}
         for other in self.others:
             alike.setdefault(other.reason.replace(repr(other.name), "", 1), []).append(other)

@@ -193,10 +193,7 @@ def _lay(
 
 
 def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
-    """Write a file again with new elements in some tensors.
-
-    The parameters are those of `Format.rewrite`.
-    """
+    """Write a file again with new elements in some tensors."""
     arrays.rewrite(source, _arrays(source), changed, fd)
 
 

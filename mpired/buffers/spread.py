@@ -152,29 +152,13 @@ def _cut(run: Run, packed: np.ndarray) -> Iterator[tuple[Run, np.ndarray]]:
 
 @dataclass(frozen=True, eq=False)
 class SpreadBuffer:
-    """One rank's buffer of elements that are spread over its file.
-
-    Parameters
-    ----------
-    source
-        The file.
-    datatype
-        What an element is.
-    count
-        Number of elements.
-    stored
-        The NumPy form of a packed element in the byte order of the file.
-    offset
-        Where displacement 0 of the first element is, in bytes.
-    shape, fortran_order, name, datarep
-        As those of a flat buffer.
-    """
+    """One rank's buffer of elements that are spread over its file."""
 
     source: Source
     datatype: Datatype
     count: int
-    stored: np.dtype
-    offset: int
+    stored: np.dtype  # the NumPy form of a packed element in the byte order of the file
+    offset: int  # where displacement 0 of the first element is, in bytes
     shape: tuple[int, ...] | None = None
     fortran_order: bool = False
     name: str = ""

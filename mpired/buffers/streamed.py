@@ -25,10 +25,8 @@ allowed."""
 
 @contextlib.contextmanager
 def explaining(name: str, *also: type[Exception]) -> Iterator[None]:
-    """Turn exceptions about a file into ours, on one line; `also` are those that its library raises.
-
-    A plain `ValueError` is none of them unless the library raises it: it is a mistake of this program.
-    """
+    """Turn exceptions about a file into ours, on one line; `also` are those that its library raises."""
+    # A plain `ValueError` that the library does not raise is a mistake of this program.
     kinds: tuple[type[Exception], ...] = (OSError, DamageError, UnicodeError, NotImplementedError, *also)
     try:
         yield
@@ -43,16 +41,10 @@ def explaining(name: str, *also: type[Exception]) -> Iterator[None]:
 
 
 class ColumnFile(Protocol):
-    """An open file with columns of plain values, its leaves: a column of structures has one for each field.
-
-    What a leaf is, only the format knows; it is small, and can be pickled.
-    """
+    """An open file with columns of plain values, its leaves, which only the format knows; they can be pickled."""
 
     def arrays(self, leaf: Any, start: int) -> Iterator[Values]:
-        """Yield the values of a leaf from the row `start` to the end of the file; truth values as bytes.
-
-        A leaf may be `Nullable`; of another one all are there.
-        """
+        """Yield the values of a leaf, perhaps `Nullable`, from the row `start` to the end; truth values as bytes."""
 
     def close(self) -> None:
         """Close the file."""
@@ -136,10 +128,7 @@ class ColumnReader:
         self._names = [name for _, name in counterparts(buffer.fields, names)] if names else []
 
     def read(self, start: int, block: np.ndarray) -> np.ndarray | None:
-        """Fill `block` with the elements from `start` on, and return which of them are there; None for all.
-
-        An element is missing if one of its leaves is.
-        """
+        """Fill `block` with the elements from `start` on, and return which of them have all leaves; None for all."""
         source, there = self._buffer.source, None
         with explaining(source.name, *self._buffer.errors):
             try:

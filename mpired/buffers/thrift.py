@@ -35,13 +35,7 @@ Encoded: TypeAlias = tuple[int, bytes]
 
 
 class Input:
-    """Reads values one after another.
-
-    Parameters
-    ----------
-    data
-        The bytes.
-    """
+    """Reads values one after another."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -60,11 +60,10 @@ class TransposedBuffer:
 
 
 class TransposedReader:
-    """Reads element ranges of a `TransposedBuffer`; cheapest in ascending order. The caller closes it.
+    """Reads element ranges of a `TransposedBuffer`; cheapest in ascending order. The caller closes it."""
 
-    Neighbours of the one order are far apart in the other. So as many rows as memory allows are read at a time, of
-    which each stretch in the file has one element each.
-    """
+    # Neighbours of the one order are far apart in the other. So as many rows as memory allows are read at a time, of
+    # which each stretch in the file has one element each.
 
     def __init__(self, buffer: TransposedBuffer) -> None:
         self._flat, self._dims = buffer.flat, buffer.dims
@@ -103,10 +102,7 @@ class TransposedReader:
             self._gather(0, 0, self._first, self._ahead)
 
     def _gather(self, axis: int, base: int, start: int, out: np.ndarray) -> None:
-        """Fill `out` with the elements from `start` on of the array that the axes from `axis` on are.
-
-        The indices along the axes before are fixed; its first element is `base` elements into the file.
-        """
+        """Fill `out` with elements of the array along `axis` and the next ones, `base` elements into the file."""
         row, unit = math.prod(self._dims[axis + 1 :]), math.prod(self._dims[:axis])
         stop = start + len(out)
         first, last = -(-start // row), stop // row  # the whole rows

@@ -110,15 +110,7 @@ class _Buffers(MutableMapping[str, Any]):
 
 
 class _Store:
-    """An open store, whose arrays are decoded a row of chunks at a time.
-
-    Parameters
-    ----------
-    unpack
-        Whether packed values are computed as what they stand for.
-    window
-        Whether its elements are to be changed.
-    """
+    """An open store, whose arrays are decoded a row of chunks at a time."""
 
     def __init__(self, source: Source, memory: int, *, unpack: bool = False, window: bool = False) -> None:
         self._name, self._memory, self._unpack, self._window = source.name, memory, unpack, window
@@ -503,10 +495,7 @@ def _info(key: str) -> zipfile.ZipInfo:
 
 
 def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
-    """Write a store again with new elements in some arrays.
-
-    The parameters are those of `Format.rewrite`.
-    """
+    """Write a store again with new elements in some arrays."""
     with (
         explaining(source.name, *_FAILURES),
         closing(Keys(source, _EVERY_NBYTES)) as keys,

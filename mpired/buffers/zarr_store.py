@@ -42,15 +42,7 @@ _NAMES_OF_TYPES = {"bool", "float16", "float32", "float64", "complex64", "comple
 
 
 class Keys(Mapping[str, bytes]):
-    """The keys of a store, and their bytes. The caller closes it.
-
-    Parameters
-    ----------
-    source
-        The store.
-    most
-        The most bytes of one value.
-    """
+    """The keys of a store, and their bytes. The caller closes it."""
 
     def __init__(self, source: Source, most: int) -> None:
         self.name, self.most = source.name, most
@@ -295,10 +287,7 @@ def _of_version(version: int, keys: Keys, key: str) -> dict[str, Any]:
 
 
 def _check_consolidated(keys: Keys, found: Mapping[str, Node]) -> None:
-    """Raise `BufferFileError` if the root has documents of all nodes that are not theirs.
-
-    zarr would read those of the root, and another library, or one that is asked to, those of the nodes.
-    """
+    """Raise `BufferFileError` if the root has documents of all nodes, which zarr reads, that are not theirs."""
     root = found.get("")
     if V2_ALL in keys:
         listed = keys.document(V2_ALL).get("metadata", {})

@@ -35,47 +35,20 @@ class Packer(Protocol):
 
 
 class Codec(NamedTuple):
-    """A codec: a row of the table.
-
-    Parameters
-    ----------
-    name
-        What messages call it.
-    suffix
-        The file name ending that means it.
-    magic
-        The first bytes.
-    begin
-        What such bytes begin with, as a regular expression: long enough that no numbers have it by chance.
-    levels
-        The levels of compression.
-    level
-        The usual one.
-    unpacker
-        Makes what decompresses.
-    packer
-        Makes what compresses, with a level.
-    unpacking
-        Bytes of memory that decompressing a file takes, beside its window.
-    packing
-        Megabytes of memory that making one takes, from each of these levels on.
-    library
-        Bytes of memory that the library takes, unless it is there.
-    window
-        Returns the bytes of the window that the first bytes of a file ask for; None if it is in `unpacking`.
-    """
+    """A codec: a row of the table."""
 
     name: str
     suffix: str
     magic: bytes
-    begin: bytes
+    begin: bytes  # what such bytes begin with, as a regular expression: long enough that no numbers have it by chance
     levels: range
-    level: int
+    level: int  # the usual one
     unpacker: Callable[[Read], Unpacker]
-    packer: Callable[[int], Packer]
-    unpacking: int
-    packing: Mapping[int, int]
-    library: int = 0
+    packer: Callable[[int], Packer]  # with a level
+    unpacking: int  # bytes of memory that decompressing a file takes, beside its window
+    packing: Mapping[int, int]  # megabytes of memory that making one takes, from each of these levels on
+    library: int = 0  # bytes of memory that the library takes, unless it is there
+    # returns the bytes of the window that the first bytes of a file ask for; None if it is in `unpacking`
     window: Callable[[bytes], int] | None = None
 
     def begins(self, head: bytes) -> bool:
@@ -104,17 +77,7 @@ def _span(levels: range) -> str:
 
 
 class _Members:
-    """The contents of one member after another, as a library decompresses each.
-
-    Parameters
-    ----------
-    make
-        Makes what decompresses a member, as `bz2.BZ2Decompressor`.
-    errors
-        What that raises for damaged bytes.
-    read
-        Gives the compressed bytes.
-    """
+    """The contents of one member after another, as a library decompresses each."""
 
     def __init__(self, make: Callable[[], Any], errors: type[Exception], read: Read) -> None:
         self._make, self._errors, self._read = make, errors, read
