@@ -356,6 +356,13 @@ def rewrite(source: Source, arrays: Sequence[Array], changed: Sequence[FlatBuffe
         write_elements(buffer, as_numbers(array.stored or array.dtype), fd, array.offset)
 
 
+def copy_whole(source: Source, fd: int) -> None:
+    """Copy the bytes of a file to another, in which some are changed then."""
+    with closing(source.open()) as file:
+        for at in range(0, source.nbytes, _BLOCK_NBYTES):
+            calls.pwrite_all(fd, file.read(_BLOCK_NBYTES, at), at)
+
+
 def is_kept(name: str, declared: Declared) -> bool:
     """Tell whether an array is carried because the user says so, so that it needs a digest."""
     return any(fnmatch.fnmatchcase(name, pattern) or name == pattern for pattern in declared.keep)

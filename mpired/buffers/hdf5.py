@@ -12,7 +12,7 @@ import importlib
 import importlib.util
 import os
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,9 +77,8 @@ def _open(source: Source, memory: int, *, outside: bool) -> Any:
     return _imported(_LIBRARY).HdfFile(source, memory, outside=outside)
 
 
-def _read(context: Context, source: Source, names: Sequence[str]) -> Mapping[str, np.ndarray]:
-    found: Mapping[str, np.ndarray] = apart(context, source.name, _do, source, _LIBRARY, "read", source, tuple(names))
-    return found
+def _read(context: Context, source: Source, names: Sequence[str]) -> Any:
+    return apart(context, source.name, _do, source, _LIBRARY, "read", source, tuple(names))
 
 
 def _look(source: Source, *asked: bool) -> Any:
@@ -105,11 +104,8 @@ def inspect(source: Source, declared: Declared, extra: str = "hdf5") -> RankFile
     opener = functools.partial(_open, outside=declared.follow_links)
     library = Library(opener, ERRORS, functools.partial(_read, context))
     file = arrays.inspect(source, declared, found, library)
-    if (
-        context.worker is not None
-        and context.worker.is_looking_ahead
-        and any(buffer.isolated for buffer in file.buffers)
-    ):
+    is_decoded = any(buffer.isolated for buffer in file.buffers)
+    if is_decoded and context.worker is not None and context.worker.is_looking_ahead:
         load()  # for the workers that will decode these
     return file
 
@@ -158,26 +154,25 @@ def prepare(model: Model, *, has_history: bool = False) -> ArrayLayout | Marking
     kept = tuple(model.kept.names) if isinstance(model.kept, KeptArrays) else ()
     new = tuple(map(New.of, model.buffers))
     plan = Plan(new, model.source, kept, context.history(), has_history)
-    stored, missing = apart(context, _subject(plan.source), _do, plan.source, _RESULTS, "forms", plan)
+    stored, missing = _by_results(plan, context, "forms")
     if stored is None:
         return MarkingLayout(functools.partial(_encode, plan, context), missing)
     return ArrayLayout(functools.partial(_lay, plan, context), stored, missing=missing)
 
 
-def _lay(plan: Plan, context: Context, fd: int) -> list[int]:
-    """Let a worker write all but the elements; return where these begin."""
-    found: list[int] = apart(context, _subject(plan.source), _do, plan.source, _RESULTS, "lay", plan, _path(fd))
-    return found
+def _by_results(plan: Plan, context: Context, function: str, *args: Any) -> Any:
+    """Let a worker call a function of the module that writes results."""
+    return apart(context, _subject(plan.source), _do, plan.source, _RESULTS, function, plan, *args)
+
+
+def _lay(plan: Plan, context: Context, fd: int) -> Any:
+    """Write all but the elements; return where these begin."""
+    return _by_results(plan, context, "lay", f"/proc/{os.getpid()}/fd/{fd}")
 
 
 def _encode(plan: Plan, context: Context, results: Sequence[FlatBuffer], fd: int) -> None:
-    """Let a worker write a file with its results."""
-    args = plan, tuple(results), _path(fd), context.threads
-    apart(context, _subject(plan.source), _do, plan.source, _RESULTS, "encode", *args)
-
-
-def _path(fd: int) -> str:
-    return f"/proc/{os.getpid()}/fd/{fd}"
+    """Write a file with its results."""
+    _by_results(plan, context, "encode", tuple(results), f"/proc/{os.getpid()}/fd/{fd}", context.threads)
 
 
 def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from h5py import h5a, h5d, h5ds, h5f, h5fd, h5g, h5o, h5p, h5s, h5t, h5z
 
 from mpired.buffers import conventions, hierarchy
+from mpired.buffers.arrays import copy_whole
 from mpired.buffers.chunks import compressing
 from mpired.buffers.conventions import Attributes
 from mpired.buffers.flat import FlatBuffer, encoded
@@ -25,7 +26,6 @@ from mpired.datatypes import as_numbers
 from mpired.files import calls
 from mpired.sources.source import Source
 
-_COPY_NBYTES = 1 << 20
 _COMPACT_NBYTES = 60_000  # what fits into the header of an object
 _HISTORY = b"history"
 _SCALES = (b"DIMENSION_LIST", b"REFERENCE_LIST")
@@ -39,7 +39,12 @@ def forms(plan: Plan) -> tuple[tuple[np.dtype, ...] | None, tuple[Missing | None
         both = [(_like(old, new), new) for new in plan.new]
         are_flat = all(_is_flat(*each) for each in both)
         stored = tuple(_elements(*each) for each in both) if are_flat else None
-        return stored, tuple(_missing(*each) for each in both)
+        missing = []
+        for like, new in both:
+            own, left_out = _own(like, new)
+            kept = {name: value for name, value in _said(like, new)[0].items() if name not in left_out}
+            missing.append(conventions.missing({**kept, **own}, _elements(like, new)))
+        return stored, tuple(missing)
 
 
 def _is_flat(like: h5py.Dataset | None, new: New) -> bool:
@@ -48,12 +53,6 @@ def _is_flat(like: h5py.Dataset | None, new: New) -> bool:
         return not new.nullable
     plist = _creation(like, new, h5t.py_create(new.dtype, logical=True))
     return bool(plist.get_layout() == h5d.CONTIGUOUS)
-
-
-def _missing(like: h5py.Dataset | None, new: New) -> Missing | None:
-    own, left_out = _own(like, new)
-    kept = {name: value for name, value in _said(like, new)[0].items() if name not in left_out}
-    return conventions.missing({**kept, **own}, _elements(like, new))
 
 
 def _own(like: h5py.Dataset | None, new: New) -> tuple[dict[str, np.ndarray], Collection[str]]:
@@ -300,16 +299,13 @@ class _Copy(NamedTuple):
             if info.type == h5py.h5l.TYPE_HARD:
                 self._object(h5o.open(old, link), to, link, name)
             elif info.type == h5py.h5l.TYPE_SOFT:
-                self._soft(old.links.get_val(link), to, link, prefix)
+                path = old.links.get_val(link)
+                target = posixpath.normpath(posixpath.join(f"/{prefix}", text_of(path))).lstrip("/")
+                if target not in self.left_out:
+                    to.links.create_soft(link, path)
             elif name in self.new:
                 like = self.result.old[name] if self.result.old is not None else None
                 self.result.create(to, link, self.new[name], like, early=self.early)
-
-    def _soft(self, path: bytes, to: Any, link: bytes, prefix: str) -> None:
-        """Make a soft link, unless it leads to a dataset that is left out."""
-        name = posixpath.normpath(posixpath.join(f"/{prefix}", text_of(path))).lstrip("/")
-        if name not in self.left_out:
-            to.links.create_soft(link, path)
 
     def _object(self, found: Any, to: Any, link: bytes, name: str) -> None:
         at = address(found)
@@ -342,8 +338,10 @@ class _Copy(NamedTuple):
             made = file[f"/{name}"]
             if not isinstance(like, h5py.Dataset) or made.shape != like.shape:
                 continue
-            has_list = h5a.exists(like.id, b"DIMENSION_LIST")
-            for number, dimension in enumerate(like.dims if has_list else _of_scale(like, made)):
+            dimensions = like.dims
+            if not h5a.exists(like.id, b"DIMENSION_LIST"):  # it may be like a scale and is none
+                dimensions = [{"": like}] if h5ds.is_scale(like.id) and not h5ds.is_scale(made.id) else []
+            for number, dimension in enumerate(dimensions):
                 for scale in dimension.values():
                     place = self.made.get(address(scale.id))
                     if place is not None:
@@ -362,11 +360,6 @@ class _Copy(NamedTuple):
                 copy_attribute(attribute, to)
         if plan.has_history and not has_history:
             _text(to, _HISTORY, plan.line, None)
-
-
-def _of_scale(like: h5py.Dataset, made: h5py.Dataset) -> list[dict[str, h5py.Dataset]]:
-    """Return the scales of a dataset that is like a scale and is none."""
-    return [{"": like}] if h5ds.is_scale(like.id) and not h5ds.is_scale(made.id) else []
 
 
 def _dimension_only(found: Any, to: Any, link: bytes) -> None:
@@ -473,9 +466,7 @@ def fill(dataset: h5py.Dataset, result: FlatBuffer, nthreads: int = 1) -> None:
 
 def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
     """Copy a file, and change some of its arrays."""
-    with closing(source.open()) as file:
-        for at in range(0, source.nbytes, _COPY_NBYTES):
-            calls.pwrite_all(fd, file.read(_COPY_NBYTES, at), at)
+    copy_whole(source, fd)
     with (
         os.fdopen(os.dup(fd), "r+b", buffering=0) as target,
         h5py.File(h5f.open(b"target", h5f.ACC_RDWR, fapl=_by_file(target))) as new,

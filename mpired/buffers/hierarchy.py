@@ -85,15 +85,13 @@ class HdfFile:
     def arrays(self, leaf: Any, start: int) -> Generator[Values, None, None]:
         """Yield the values of an array from an element on, in blocks of whole rows of chunks."""
         nullable = isinstance(leaf, Nullable)
-        leaf = leaf.leaf if isinstance(leaf, Nullable) else leaf
-        field = leaf.field if isinstance(leaf, Field) else None
-        name = leaf.array if isinstance(leaf, Field | Packed) else leaf
-        dataset = self.file[name]
+        leaf = leaf.leaf if nullable else leaf
+        dataset = self.file[leaf.array if isinstance(leaf, Field | Packed) else leaf]
         for values in blocks(dataset, start, self._memory, self._source.name):
             if isinstance(leaf, Packed):
                 yield leaf.unpacked(values, nullable=nullable)
             else:
-                plain = values if field is None else values[field]
+                plain = values[leaf.field] if isinstance(leaf, Field) else values
                 yield plain.view(np.uint8) if plain.dtype == np.bool_ else plain, None
 
     def close(self) -> None:
@@ -154,22 +152,17 @@ def selections(
 
 
 def blocks(dataset: h5py.Dataset, start: int, memory: int, name: str) -> Iterator[np.ndarray]:
-    """Yield the values of an array from an element on."""
+    """Yield the values of an array from an element on; a chunk that takes more than the memory is an error."""
     itemsize = dataset.dtype.itemsize
-    check_chunk(dataset.name, dataset.chunks, itemsize, memory, name)
+    nbytes = math.prod(dataset.chunks or ()) * itemsize
+    if nbytes > memory:
+        reason = f"a chunk of array {dataset.name.lstrip('/')!r} unfolds to {nbytes} bytes"
+        way_out = "write it in smaller chunks, or let `reduce` use more with `max_memory`"
+        raise BufferFileError(name, f"{reason}, and {memory} are decoded at once; {way_out}")
     for skipped, selection in selections(dataset.shape, dataset.chunks, itemsize, start, memory):
         values: np.ndarray = np.asarray(dataset[selection]).reshape(-1)
         if skipped < len(values):
             yield values[skipped:]
-
-
-def check_chunk(array: str, chunk: Sequence[int] | None, itemsize: int, memory: int, name: str) -> None:
-    """Raise `BufferFileError` if a chunk of an array takes more than the memory."""
-    nbytes = math.prod(chunk or ()) * itemsize
-    if nbytes > memory:
-        reason = f"a chunk of array {array.lstrip('/')!r} unfolds to {nbytes} bytes, and {memory} are decoded at once"
-        way_out = "write it in smaller chunks, or let `reduce` use more with `max_memory`"
-        raise BufferFileError(name, f"{reason}; {way_out}")
 
 
 class Found(NamedTuple):
@@ -392,7 +385,9 @@ class _Looking(NamedTuple):
             meaning = conventions.meaning(f"{name!r}", name, attributes, dtype, unpack=self.unpack, window=self.window)
             if meaning.leaf is None and not found.outside:
                 offset = self._offset(dataset, plain, nbytes)
-            unset = _unset(dataset, attributes, dtype, meaning.leaf)
+            unset = conventions.unset(attributes, dtype, meaning.leaf)
+            if unset is not None and dataset.fillvalue != conventions.default_fill(dtype):
+                unset = None
             if self.window and (narrow := _narrow(dataset)):
                 reason = f"{name!r} has {narrow}, which new ones may not fit"
                 meaning = meaning._replace(dtype=None, reason=reason, way_out="")
@@ -426,13 +421,10 @@ class _Looking(NamedTuple):
 
     def _digest(self, dataset: h5py.Dataset, attributes: Attributes) -> bytes:
         """Return the digest of an array that is carried."""
-        parts: list[object] = [dtype_text(dataset.dtype.newbyteorder("=")), *conventions.identity(attributes)]
-        found = digest(*parts)
+        native = dataset.dtype.newbyteorder("=")
+        found = digest(dtype_text(native), *conventions.identity(attributes))
         for values in blocks(dataset, 0, _SMALL_NBYTES, self.source.name):
-            plain = (
-                values.tolist() if values.dtype.hasobject else values.astype(values.dtype.newbyteorder("=")).tobytes()
-            )
-            found = digest(found, plain)
+            found = digest(found, values.tolist() if native.hasobject else values.astype(native).tobytes())
         return found
 
 
@@ -584,7 +576,9 @@ def _form(name: str, dataset: h5py.Dataset) -> tuple[np.dtype | None, str, str]:
         label = "structures with strings or lists"
     if label:
         return None, label, f"{name!r} holds {label}, not numbers"
-    dtype = np.dtype(dtype.descr if dtype.names and not dtype.isalignedstruct and _dense(dtype) else dtype)
+    if dtype.names and not dtype.isalignedstruct:
+        is_dense = sum(dtype[field].itemsize for field in dtype.names) == dtype.itemsize
+        dtype = np.dtype(dtype.descr) if is_dense else dtype
     try:
         from_dtype(dtype)
     except DatatypeError as error:
@@ -603,20 +597,13 @@ def _dtype(identifier: h5d.DatasetID) -> np.dtype:
 
 def _has_form(tid: Any, dtype: np.dtype) -> bool:
     """Tell whether elements of a type are, bit by bit, what NumPy has in a form."""
-    plain: bool = tid.equal(h5t.py_create(dtype, logical=True))
-    return plain
+    return bool(tid.equal(h5t.py_create(dtype, logical=True)))
 
 
 def is_plain(dataset: h5py.Dataset) -> bool:
     """Tell whether NumPy has the type of an array, if that is a number, and not only a wider one."""
     tid = dataset.id.get_type()
     return not isinstance(tid, h5t.TypeIntegerID | h5t.TypeFloatID) or _has_form(tid, dataset.dtype)
-
-
-def _unset(dataset: h5py.Dataset, attributes: Attributes, dtype: np.dtype, packed: Packed | None) -> float | None:
-    """Return the value of elements that were never written, if it is netCDF's and nothing declares it."""
-    value = conventions.unset(attributes, dtype, packed)
-    return value if value is None or dataset.fillvalue == conventions.default_fill(dtype) else None
 
 
 def _narrow(dataset: h5py.Dataset) -> str:
@@ -630,23 +617,17 @@ def _narrow(dataset: h5py.Dataset) -> str:
     return f"elements of {bits} bits" if 0 < bits < 8 * dataset.dtype.itemsize else ""
 
 
-def _dense(dtype: np.dtype) -> bool:
-    """Tell whether the fields of a structure are all of it."""
-    return sum(dtype[name].itemsize for name in dtype.names or ()) == dtype.itemsize
-
-
 def _unlimited(dataset: h5py.Dataset) -> tuple[str, ...]:
     """Return what each dimension without a limit is called, by its scale if it has one, "" for the others."""
     if None not in dataset.maxshape:
         return ()
-    return tuple("" if most is not None else _axis(dataset, axis) for axis, most in enumerate(dataset.maxshape))
-
-
-def _axis(dataset: h5py.Dataset, axis: int) -> str:
-    """Return what a dimension is called."""
-    scales = _scales(dataset.id, axis)
-    name = text_of(h5i.get_name(scales[0]) or b"").rpartition("/")[2] if scales else ""
-    return f"record dimension {name!r}" if name else f"unlimited axis {axis}"
+    names = [""] * len(dataset.maxshape)
+    for axis, most in enumerate(dataset.maxshape):
+        if most is None:
+            scales = _scales(dataset.id, axis)
+            name = text_of(h5i.get_name(scales[0]) or b"").rpartition("/")[2] if scales else ""
+            names[axis] = f"record dimension {name!r}" if name else f"unlimited axis {axis}"
+    return tuple(names)
 
 
 def _storage(dataset: h5py.Dataset) -> str:
@@ -663,10 +644,9 @@ def _storage(dataset: h5py.Dataset) -> str:
 
 def read(source: Source, names: Sequence[str]) -> dict[str, np.ndarray]:
     """Return whole arrays."""
+    found = {}
     with closing(HdfFile(source)) as opened:
-        return {name: _whole(opened.file[name]) for name in names}
-
-
-def _whole(dataset: h5py.Dataset) -> np.ndarray:
-    values = dataset.asstr()[()] if h5py.check_string_dtype(dataset.dtype) else dataset[()]
-    return np.asarray(values)
+        for name in names:
+            dataset = opened.file[name]
+            found[name] = np.asarray(dataset.asstr()[()] if h5py.check_string_dtype(dataset.dtype) else dataset[()])
+    return found

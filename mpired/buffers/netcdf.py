@@ -11,7 +11,7 @@ import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple, NoReturn
 
 import numpy as np
@@ -32,7 +32,6 @@ _MAX_NAMES = 1 << 16
 _MAX_NDIM = 1 << 10
 _MAX_HEADER = 256 << 20
 _PIECE = 64 << 10
-_BLOCK_NBYTES = 1 << 20
 _STREAMING = {4: 0xFFFFFFFF, 8: 0xFFFFFFFFFFFFFFFF}
 _DIMENSIONS, _VARIABLES, _ATTRIBUTES = 10, 11, 12
 _CHAR = 2
@@ -102,7 +101,7 @@ class _Header:
     nrecords: int
     dimensions: tuple[_Dimension, ...] = ()
     attributes: tuple[_Attribute, ...] = ()
-    variables: tuple[_Var, ...] = field(default=())
+    variables: tuple[_Var, ...] = ()
 
     def is_record(self, var: _Var) -> bool:
         """Tell whether a variable has the record dimension."""
@@ -192,13 +191,13 @@ class _Cursor:
 
     def attributes(self) -> tuple[_Attribute, ...]:
         """Return a list of attributes."""
-        return tuple(self._attribute() for _ in range(self.entries(_ATTRIBUTES, "attributes")))
-
-    def _attribute(self) -> _Attribute:
-        name, code = self.name(), self.code()
-        count = self.length(self._source.nbytes, "values of an attribute")
-        nbytes = count * _FORMS[code].itemsize
-        return _Attribute(name, code, count, self.take(_padded(nbytes))[:nbytes])
+        found = []
+        for _ in range(self.entries(_ATTRIBUTES, "attributes")):
+            name, code = self.name(), self.code()
+            count = self.length(self._source.nbytes, "values of an attribute")
+            nbytes = count * _FORMS[code].itemsize
+            found.append(_Attribute(name, code, count, self.take(_padded(nbytes))[:nbytes]))
+        return tuple(found)
 
 
 def _read_header(source: Source) -> _Header:
@@ -226,11 +225,9 @@ def _read_header(source: Source) -> _Header:
             nrecords = max(0, source.nbytes - min(begins, default=0)) // max(1, header.stride) if begins else 0
         header = replace(header, nrecords=nrecords)
         for each in variables:
-            if math.prod(header.shape(each)) and header.leaf(each).end > source.nbytes:
-                end = header.leaf(each).end
-                cursor.bad(
-                    f"variable {each.name!r} ends at byte {end}, and the file has {source.nbytes}, it is cut off"
-                )
+            if math.prod(header.shape(each)) and (end := header.leaf(each).end) > source.nbytes:
+                where = f"variable {each.name!r} ends at byte {end}, and the file has {source.nbytes}"
+                cursor.bad(f"{where}, it is cut off")
         return header
 
 
@@ -411,14 +408,12 @@ def _of_form(like: _Var, code: int, *, unpacked: bool, nullable: bool) -> tuple[
     form = like.form if is_same else _FORMS[code]
     own = conventions.of_result(like.values, form, unpacked=unpacked, nullable=nullable)
     left_out = conventions.left_out(unpacked=unpacked, is_same=is_same)
-    made = {name: _numbers(name, value, _FORMS[code]) for name, value in own.items()}
+    made = {
+        name: _Attribute(name, code, value.size, value.reshape(-1).astype(_FORMS[code]).tobytes())
+        for name, value in own.items()
+    }
     found = [made.pop(each.name, each) for each in like.attributes if each.name in own or each.name not in left_out]
     return (*found, *made.values())
-
-
-def _numbers(name: str, value: np.ndarray, form: np.dtype) -> _Attribute:
-    octets = value.reshape(-1).astype(form).tobytes()
-    return _Attribute(name, _BY_FORM[form], value.size, octets)
 
 
 def _with_history(attributes: Sequence[_Attribute], line: str) -> tuple[_Attribute, ...]:
@@ -452,31 +447,27 @@ def _placed(header: _Header, variables: Sequence[_Var]) -> _Header:
 
 def _packed(header: _Header) -> bytes:
     """Return the bytes of a header."""
-    wide = header.version == _64_BIT_DATA
-    width = 8 if wide else 4
+    width = 8 if header.version == _64_BIT_DATA else 4
 
     def number(value: int) -> bytes:
         return value.to_bytes(width, "big")
 
+    def padded(octets: bytes) -> bytes:
+        return octets.ljust(_padded(len(octets)), b"\0")
+
     def name(text: str) -> bytes:
         octets = text.encode("utf-8", "surrogateescape")
-        return number(len(octets)) + octets.ljust(_padded(len(octets)), b"\0")
+        return number(len(octets)) + padded(octets)
 
     def entries(tag: int, parts: Sequence[bytes]) -> bytes:
         return struct.pack(">i", tag if parts else 0) + number(len(parts)) + b"".join(parts)
 
     def attributes(found: Sequence[_Attribute]) -> bytes:
-        each = [
-            name(one.name)
-            + struct.pack(">i", one.code)
-            + number(one.length)
-            + one.octets.ljust(_padded(len(one.octets)), b"\0")
-            for one in found
-        ]
-        return entries(_ATTRIBUTES, each)
+        parts = [name(each.name) + struct.pack(">i", each.code) + number(each.length) for each in found]
+        return entries(_ATTRIBUTES, [part + padded(each.octets) for part, each in zip(parts, found, strict=True)])
 
     def variable(var: _Var) -> bytes:
-        size = min(_padded(header.per_record(var) * var.form.itemsize), _STREAMING[width] if wide else _STREAMING[4])
+        size = min(_padded(header.per_record(var) * var.form.itemsize), _STREAMING[width])
         begin = var.begin.to_bytes(4 if header.version == 1 else 8, "big")
         dims = number(len(var.dims)) + b"".join(map(number, var.dims))
         return name(var.name) + dims + attributes(var.attributes) + struct.pack(">i", var.code) + number(size) + begin
@@ -528,9 +519,7 @@ def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
         hdf5.rewrite(source, changed, fd)
         return
     header = _read_header(source)
-    with closing(source.open()) as file:
-        for at in range(0, source.nbytes, _BLOCK_NBYTES):
-            calls.pwrite_all(fd, file.read(_BLOCK_NBYTES, at), at)
+    arrays.copy_whole(source, fd)
     by_name = {each.name: each for each in header.variables}
     for each in changed:
         var = by_name[each.name]
