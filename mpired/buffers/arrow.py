@@ -13,14 +13,13 @@ import numpy as np
 from mpired.buffers import columns
 from mpired.buffers.arrow_arrays import DTYPES, integers_of, is_time
 from mpired.buffers.columns import Column, Contents, explaining
-from mpired.buffers.declared import Declared
 from mpired.buffers.flat import UNKNOWN_COUNT, FlatBuffer, Order
 from mpired.buffers.format import Encoder
 from mpired.buffers.ipc import ArrivingMessages, Batch, Message, Messages, Packed, StreamMessages
 from mpired.buffers.local import DamageError, Extent, Spliced, read_into
 from mpired.buffers.missing import NullsError
 from mpired.buffers.model import Model
-from mpired.buffers.rank import RankFile, Values
+from mpired.buffers.rank import Values
 from mpired.buffers.streamed import DECODED_NBYTES, Nullable
 from mpired.sources.source import Source
 
@@ -59,7 +58,9 @@ class ArrowFile:
             if start < batch.rows:
                 expected = expected or self._expect(message, batch, leaf)
                 if not any(self._nulls(batch, leaf)):
-                    self._check_valid(batch, leaf)
+                    for packed in self._bitmaps(batch, leaf):
+                        if not all(bits.all() for bits in self._bits(batch, packed, 0)):
+                            raise DamageError("a column has nulls that its header does not tell of")
                     yield from ((values, None) for values in self._values(batch, leaf, start))
                 elif isinstance(wanted, Nullable):
                     yield from self._nullable(batch, leaf, start)
@@ -96,12 +97,6 @@ class ArrowFile:
         size = leaf.dtype.itemsize
         for octets in self._octets(batch, packed, Extent(start * size, (batch.rows - start) * size)):
             yield octets.view(leaf.dtype)
-
-    def _check_valid(self, batch: Batch, leaf: Leaf) -> None:
-        """Check that no bit says that a value is missing where the nodes say that there is none."""
-        for packed in self._bitmaps(batch, leaf):
-            if not all(bits.all() for bits in self._bits(batch, packed, 0)):
-                raise DamageError("a column has nulls that its header does not tell of")
 
     def _nullable(self, batch: Batch, leaf: Leaf, start: int) -> Iterator[Values]:
         """Yield the values of a leaf in a record batch from a row on, and which of them are there."""
@@ -281,10 +276,9 @@ class _Places:
         self.node += 1
         self._buffer += _NBUFFERS.get(kind.id, 2)
         self._views += kind.id in _VIEWS
-        if is_time(kind):
-            return (Leaf(DTYPES[integers_of(kind)].newbyteorder(self._order), nodes, views),)
-        if kind in DTYPES:
-            return (Leaf(DTYPES[kind].newbyteorder(self._order), nodes, views),)
+        if is_time(kind) or kind in DTYPES:
+            dtype = DTYPES[integers_of(kind) if is_time(kind) else kind]
+            return (Leaf(dtype.newbyteorder(self._order), nodes, views),)
         if pa.types.is_dictionary(kind):  # its values are elsewhere
             return ()
         children = [self.leaves(kind.field(i).type, nodes) for i in range(kind.num_fields)]
@@ -318,10 +312,14 @@ class ArrivingFile(ArrowFile):
         self._bytes = source.open()
         self._messages: ArrivingMessages = ArrivingMessages(self._bytes, source)
 
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow's schema of the stream."""
+        return pa.ipc.read_schema(pa.BufferReader(self._messages.schema))
+
     def contents(self) -> Contents:
         """Return what its schema says; how many rows there are shows at its end."""
-        schema = pa.ipc.read_schema(pa.BufferReader(self._messages.schema))
-        places = _Places(self._messages.byte_order)
+        places, schema = _Places(self._messages.byte_order), self.schema
         return Contents(schema, [places.leaves(field.type) for field in schema], UNKNOWN_COUNT, [0] * len(schema), 0)
 
     def _batches(self) -> Iterator[Message]:
@@ -350,27 +348,21 @@ class WholeStream(WholeFile):
 _COLUMN = Column("arrow", WholeFile, ArrowFile, WholeFile)
 
 
-def inspect(source: Source, declared: Declared) -> RankFile:
-    """Describe an Arrow IPC file from its schema and the lengths of its batches."""
-    return columns.inspect(source, declared, _COLUMN)
+inspect = functools.partial(columns.inspect, column=_COLUMN)
+note = functools.partial(columns.note_of, whole=WholeFile)
 
 
 def prepare(model: Model) -> Encoder:
     """Say how a result like `model` becomes an Arrow IPC file."""
-    return prepared(model, _schema_of, pa.ipc.new_file)
+    return prepared(model, WholeFile, pa.ipc.new_file)
 
 
-def _schema_of(source: Source) -> pa.Schema:
-    with closing(WholeFile(source)) as file:
-        return file.schema
-
-
-def prepared(model: Model, schema_of: Callable[[Source], pa.Schema], new: Callable[..., Any]) -> Encoder:
+def prepared(model: Model, opener: Callable[[Source], Any], new: Callable[..., Any]) -> Encoder:
     """Say how a result like `model` is written by what `new` returns, with the schema of the file that it is like."""
     schema = None
     if model.source:
-        with explaining(model.source.name):
-            schema = schema_of(model.source)
+        with explaining(model.source.name), closing(opener(model.source)) as old:
+            schema = old.schema
     layout = columns.layout_like(model, schema)
 
     def encode(results: Sequence[FlatBuffer], fd: int) -> None:
@@ -385,19 +377,13 @@ def prepared(model: Model, schema_of: Callable[[Source], pa.Schema], new: Callab
     return encode
 
 
-def note(source: Source, whole: type[WholeFile] = WholeFile) -> str | None:
-    """Return what a file says of where it comes from; None for nothing."""
-    with explaining(source.name), closing(whole(source)) as file:
-        return columns.note_in(file.schema)
-
-
 def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
     """Write a file again with new elements in some columns, record batch by record batch."""
-    with explaining(source.name), ExitStack() as stack:
-        old = stack.enter_context(closing(WholeFile(source)))
-        new = stack.enter_context(os.fdopen(os.dup(fd), "wb"))
-        schema = columns.with_note(old.schema, None)  # it does not hold what it held
-        patched = columns.patching(schema, changed, stack)
+    with (
+        columns.patching(source, WholeFile, changed) as (old, schema, patched),
+        os.fdopen(os.dup(fd), "wb") as new,
+        ExitStack() as stack,
+    ):
         options = pa.ipc.IpcWriteOptions(compression=old.compression(), use_threads=False)
         footer = {"metadata": metadata} if (metadata := old.metadata) else {}
         writer = stack.enter_context(pa.ipc.new_file(new, schema, options=options, **footer))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+import functools
 from typing import cast
 
 import numpy as np
 
+from mpired.buffers import columns
 from mpired.buffers.arrow import ArrivingFile, StreamFile, WholeStream, prepared
-from mpired.buffers.arrow import note as note_of
 from mpired.buffers.columns import Column, explaining
-from mpired.buffers.columns import inspect as inspect_columns
 from mpired.buffers.declared import Declared
 from mpired.buffers.format import Encoder
 from mpired.buffers.missing import NullsError, null_error
@@ -28,10 +27,10 @@ _ARRIVING = _COLUMN._replace(header=ArrivingFile)
 def inspect(source: Source, declared: Declared) -> RankFile:
     """Describe an Arrow IPC stream from its schema and the lengths of its batches."""
     if source.is_forward and not declared.nullable:  # one column of plain values is read as it arrives
-        file = inspect_columns(source, declared, _ARRIVING)
+        file = columns.inspect(source, declared, _ARRIVING)
         if len(file.buffers) == 1 and len((buffer := cast("ColumnBuffer", file.buffers[0])).leaves) == 1:
             return file._replace(buffers=(ArrivingColumn(*buffer),))
-    return inspect_columns(source.kept(), declared, _COLUMN)
+    return columns.inspect(source.kept(), declared, _COLUMN)
 
 
 class ArrivingColumn(ColumnBuffer):
@@ -109,14 +108,8 @@ class ArrivingReader:
 
 def prepare(model: Model) -> Encoder:
     """Say how a result like `model` becomes an Arrow IPC stream."""
-    return prepared(model, _schema_of, pa.ipc.new_stream)
+    is_forward = model.source is not None and model.source.is_forward
+    return prepared(model, ArrivingFile if is_forward else WholeStream, pa.ipc.new_stream)
 
 
-def _schema_of(source: Source) -> pa.Schema:
-    with closing(ArrivingFile(source) if source.is_forward else WholeStream(source)) as file:
-        return file.contents().schema
-
-
-def note(source: Source) -> str | None:
-    """Return what a stream that is kept says of where it comes from; None for nothing."""
-    return note_of(source, WholeStream)
+note = functools.partial(columns.note_of, whole=WholeStream)

@@ -10,7 +10,7 @@ import contextlib
 import decimal
 import re
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, cast
 
@@ -19,7 +19,7 @@ import numpy as np
 from mpired.buffers import streamed
 from mpired.buffers.arrow_arrays import DTYPES, column_of, integers_of, is_time
 from mpired.buffers.declared import Declared
-from mpired.buffers.flat import UNKNOWN_COUNT, FlatBuffer, FlatReader
+from mpired.buffers.flat import UNKNOWN_COUNT, FlatBuffer
 from mpired.buffers.model import BufferModel, Model, Other
 from mpired.buffers.names import check_pair, listed, missing, picked
 from mpired.buffers.rank import NO_DATATYPE, RankFile, choice, element_text, ways_out
@@ -101,6 +101,7 @@ def inspect(source: Source, declared: Declared, column: Column) -> RankFile:
                     what = f"column {','.join(columns)!r} holds {element_text(dtype)}"
                     raise declared.refused(source, datatype, what)
             mine = tuple(leaf for name in columns for leaf in leaves[places[name]])
+            said = schema.field(places[columns[0]]).metadata or {}  # as files of other programs name a unit
             missing = [nulls[places[name]] for name in columns]
             buffers.append(
                 ColumnBuffer(
@@ -114,7 +115,7 @@ def inspect(source: Source, declared: Declared, column: Column) -> RankFile:
                     nulls=None if None in missing and not any(missing) else sum(each or 0 for each in missing),
                     nullable=declared.nullable,
                     errors=(pa.ArrowException,),
-                    unit=_unit(schema.field(places[columns[0]])),
+                    unit=said.get(b"units", said.get(b"unit", b"")).decode(errors="replace"),
                 )
             )
         kept = None
@@ -123,12 +124,6 @@ def inspect(source: Source, declared: Declared, column: Column) -> RankFile:
             fields = pa.schema([field for field in schema if field.name in declared.keep])
             kept = KeptColumns(source, fields, tuple(schema.names), column.whole, max(1, nbytes // max(1, rows)))
     return RankFile(source, tuple(buffers), others, len(schema.names), kept=kept)
-
-
-def _unit(field: pa.Field) -> str:
-    """Return the unit that the metadata of a column names, as files of other programs do."""
-    said: Mapping[bytes, bytes] = field.metadata or {}
-    return said.get(b"units", said.get(b"unit", b"")).decode(errors="replace")
 
 
 def _others(contents: Contents, declared: Declared) -> tuple[Other, ...]:
@@ -288,8 +283,7 @@ class KeptColumns:
     @property
     def names(self) -> list[str]:
         """Their names, in the order of the file."""
-        names: list[str] = self.fields.names
-        return names
+        return list(self.fields.names)
 
     def open(self) -> KeptReader:
         """Open the file for reading rows in order."""
@@ -441,9 +435,10 @@ def with_note(schema: pa.Schema, note: Any) -> pa.Schema:
     return schema.with_metadata(metadata or None)
 
 
-def note_in(schema: pa.Schema) -> str | None:
-    """Return what the file of a schema says of where it comes from; None for nothing."""
-    note = (schema.metadata or {}).get(_NOTE)
+def note_of(source: Source, whole: Callable[[Source], Any]) -> str | None:
+    """Return the provenance in a file, which `whole` opens; None if it has none."""
+    with explaining(source.name), contextlib.closing(whole(source)) as file:
+        note = (file.schema.metadata or {}).get(_NOTE)
     return None if note is None else note.decode(errors="replace")
 
 
@@ -463,25 +458,25 @@ class Layout(NamedTuple):
         with contextlib.ExitStack() as stack:
             readers = [stack.enter_context(contextlib.closing(result.open())) for result in results]
             kept = self.kept and stack.enter_context(contextlib.closing(self.kept.open()))
-            whole = 0 if results[0].count == UNKNOWN_COUNT else results[0].count
+            is_open = results[0].count == UNKNOWN_COUNT
+            whole = 0 if is_open else results[0].count
             steps = iter(counted(range(0, whole, rows), "encoding results"))
             start = 0
-            while count := _there(results[0], readers[0], start, rows):
+            while (
+                count := readers[0].there(start, rows)
+                if results[0].count == UNKNOWN_COUNT
+                else min(rows, whole - start)
+            ):
                 next(steps, None)
                 arrays = dict(zip(self.kept.names, kept.read(count), strict=True)) if self.kept and kept else {}
                 for names, result, reader in zip(self.columns, results, readers, strict=True):
                     block = np.empty(count, result.datatype.form)
                     there = reader.read(start, block)
-                    for name, part in zip(names, [block] if len(names) == 1 else _parts(block), strict=True):
+                    for name, part in zip(names, _parts(block) if len(names) > 1 else [block], strict=True):
                         arrays[name] = column_of(part, self.schema.field(name).type, there)
                 yield pa.record_batch([arrays[field.name] for field in self.schema], schema=self.schema)
                 start += count
             next(steps, None)  # after the last one, so that a bar ends
-
-
-def _there(result: FlatBuffer, reader: FlatReader, start: int, rows: int) -> int:
-    """Return how many rows come next, at most so many."""
-    return reader.there(start, rows) if result.count == UNKNOWN_COUNT else min(rows, result.count - start)
 
 
 def layout_like(model: Model, schema: pa.Schema | None) -> Layout:
@@ -542,24 +537,28 @@ def _parts(block: np.ndarray) -> list[np.ndarray]:
     return [block] if block.dtype.names is None else [block[name] for name in block.dtype.names]
 
 
+@contextlib.contextmanager
 def patching(
-    schema: pa.Schema, changed: Sequence[FlatBuffer], stack: contextlib.ExitStack
-) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """Return what puts new elements into some columns, named as their buffers, of all rows, which come in order."""
-    readers = {
-        schema.get_field_index(each.name): (stack.enter_context(contextlib.closing(each.open())), each.datatype)
-        for each in changed
-    }
-    at = 0
+    source: Source, whole: Callable[[Source], Any], changed: Sequence[FlatBuffer]
+) -> Generator[tuple[Any, pa.Schema, Callable[[pa.RecordBatch], pa.RecordBatch]], None, None]:
+    """Open a file; give it, the schema to write, and the function that puts new elements into all batches in order."""
+    with explaining(source.name), contextlib.ExitStack() as stack:
+        old = stack.enter_context(contextlib.closing(whole(source)))
+        schema = with_note(old.schema, None)  # the file does not hold what it held
+        readers = {
+            schema.get_field_index(each.name): (stack.enter_context(contextlib.closing(each.open())), each.datatype)
+            for each in changed
+        }
+        at = 0
 
-    def patched(batch: pa.RecordBatch) -> pa.RecordBatch:
-        nonlocal at
-        arrays = list(batch.columns)
-        for number, (reader, datatype) in readers.items():
-            block = np.empty(batch.num_rows, datatype.form)
-            reader.read(at, block)
-            arrays[number] = column_of(block, schema.field(number).type)
-        at += batch.num_rows
-        return pa.record_batch(arrays, schema=schema)
+        def patched(batch: pa.RecordBatch) -> pa.RecordBatch:
+            nonlocal at
+            arrays = list(batch.columns)
+            for number, (reader, datatype) in readers.items():
+                block = np.empty(batch.num_rows, datatype.form)
+                reader.read(at, block)
+                arrays[number] = column_of(block, schema.field(number).type)
+            at += batch.num_rows
+            return pa.record_batch(arrays, schema=schema)
 
-    return patched
+        yield old, schema, patched

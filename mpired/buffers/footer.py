@@ -230,21 +230,19 @@ def _chunk(said: dict[str, Any], element: dict[str, Any]) -> Chunk:
     start, dictionary = column["data"], column.get("dictionary", 0)
     if 0 < dictionary < start:
         start = dictionary
+    # Pages may have values and no dictionary.
+    kinds = [(each.get("type"), each.get("encoding")) for each in column.get("pages", ())]
+    has_plain = any(kind in _VALUES and encoding not in _BY_DICTIONARY for kind, encoding in kinds)
     return Chunk(
         start,
         column["nbytes"],
         column["values"],
         column["codec"],
         column.get("statistics", {}).get("nulls"),
-        has_dictionary="dictionary" in column and not any(map(_is_plain, column.get("pages", ()))),
+        has_dictionary="dictionary" in column and not has_plain,
         has_statistics="statistics" in column,
         has_index="column_index" in said,
     )
-
-
-def _is_plain(pages: dict[str, Any]) -> bool:
-    """Tell whether what the footer says of some pages is that they have values, and no dictionary."""
-    return pages.get("type") in _VALUES and pages.get("encoding") not in _BY_DICTIONARY
 
 
 def _file(schema: thrift.Encoded, rows: int, groups: Sequence[thrift.Encoded], rest: Sequence[_Numbered]) -> bytes:
@@ -293,7 +291,7 @@ class Pages(NamedTuple):
     @property
     def largest(self) -> int:
         """The most bytes that are decompressed at once."""
-        return max((page.decoded for page in (*self.data, *filter(None, [self.dictionary]))), default=0)
+        return max([page.decoded for page in (*self.data, self.dictionary) if page], default=0)
 
 
 def pages(file: OpenSource, chunk: Chunk) -> Pages:
@@ -348,25 +346,21 @@ def stretch(leaf: Leaf, parts: Sequence[Pages]) -> list[Extent | bytes]:
                 whole = Extent(extents[0].start, extents[-1].start + extents[-1].nbytes - extents[0].start)
                 made.append(whole)
                 at += whole.nbytes
-        where = (
-            [(9, thrift.int64(begin + part.dictionary.extent.nbytes)), (11, thrift.int64(begin))]
-            if part.dictionary
-            else [(9, thrift.int64(begin))]
-        )
+        offsets = [(9, begin)]
+        if part.dictionary:
+            offsets = [(9, begin + part.dictionary.extent.nbytes), (11, begin)]
+        decoded = sum(page.decoded for page in part.data)
+        numbers = [(5, values), (6, decoded), (7, at - begin), *offsets]
         column = [
             (1, thrift.int32(leaf.type)),
             (2, thrift.listed([thrift.int32(0)])),
             (3, thrift.listed([thrift.text(name) for name in leaf.path])),
             (4, thrift.int32(part.chunk.codec)),
-            (5, thrift.int64(values)),
-            (6, thrift.int64(sum(page.decoded for page in part.data))),
-            (7, thrift.int64(at - begin)),
-            *where,
+            *((field, thrift.int64(value)) for field, value in numbers),
         ]
         chunk = thrift.structure([(2, thrift.int64(0)), (3, thrift.structure(column))])
-        groups.append(
-            thrift.structure([(1, thrift.listed([chunk])), (2, thrift.int64(at - begin)), (3, thrift.int64(values))])
-        )
+        group = [(1, thrift.listed([chunk])), (2, thrift.int64(at - begin)), (3, thrift.int64(values))]
+        groups.append(thrift.structure(group))
     rest = [(6, thrift.text(leaf.created_by))] if leaf.created_by else []
     rows = sum(page.values for part in parts for page in part.data)
     made.append(_file(thrift.listed(leaf.schema), rows, groups, rest))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ import numpy as np
 from mpired.buffers import columns, plain_pages
 from mpired.buffers.arrow_arrays import DTYPES, is_time, nullable_values, values_of
 from mpired.buffers.columns import Column, Contents, explaining
-from mpired.buffers.declared import Declared
 from mpired.buffers.flat import FlatBuffer
 from mpired.buffers.footer import MAGIC, Chunk, Footer, Leaf, Pages, pages, stretch
 from mpired.buffers.footer import read as read_footer
@@ -20,10 +20,10 @@ from mpired.buffers.format import Encoder
 from mpired.buffers.local import DamageError, Extent, Spliced
 from mpired.buffers.missing import NullsError
 from mpired.buffers.model import Model
-from mpired.buffers.rank import RankFile, Values
+from mpired.buffers.rank import Values
 from mpired.buffers.streamed import DECODED_NBYTES, Nullable
 from mpired.errors import BufferFileError, DatatypeError
-from mpired.sources.source import Source
+from mpired.sources.source import OpenSource, Source
 
 import pyarrow as pa  # isort: skip - after columns, which sets it up
 import pyarrow.parquet as pq  # isort: skip
@@ -65,7 +65,8 @@ class ParquetFile:
                 elif nullable:
                     yield nullable_values(rest)
                 elif rest.null_count:
-                    raise NullsError(self._null_count(leaf))
+                    every = (column for _, some in self._stretches(leaf, 0) for column in self._columns(leaf, some))
+                    raise NullsError(sum(column.null_count for column in every))
                 else:
                     yield values_of(rest), None
 
@@ -98,10 +99,6 @@ class ParquetFile:
                 (column,) = column.flatten()  # nulls of a structure become nulls of its fields
             yield column if leaf.time is None else column.cast(leaf.time)
 
-    def _null_count(self, leaf: Leaf) -> int:
-        """Return how many values of a leaf are missing."""
-        return sum(column.null_count for _, parts in self._stretches(leaf, 0) for column in self._columns(leaf, parts))
-
     def _stretches(self, leaf: Leaf, start: int) -> Iterator[tuple[int, list[Pages]]]:
         """Yield the pages from the row `start` on, those of some row groups at a time, and the values to skip there."""
         parts: list[Pages] = []
@@ -111,7 +108,7 @@ class ParquetFile:
         for first, count, chunk in zip(leaf.starts, leaf.rows, leaf.chunks, strict=False):
             if count == 0 or first + count <= start:
                 continue
-            part = self._pages(leaf, chunk)
+            part = _pages(self._bytes, self._name, leaf, chunk, self._memory)
             if first < start:
                 skipped, part = part.after(start - first)
             parts += part.cut(_READ_NBYTES)
@@ -122,16 +119,17 @@ class ParquetFile:
         if parts:
             yield skipped, parts
 
-    def _pages(self, leaf: Leaf, chunk: Chunk) -> Pages:
-        """Return the pages of a leaf in a row group, if each can be decoded."""
-        found = pages(self._bytes, chunk)
-        if found.largest > self._memory:
-            raise columns.too_large(self._name, f"a page of column {leaf.name!r}", found.largest, self._memory)
-        return found
-
     def close(self) -> None:
         """Close the file."""
         self._bytes.close()
+
+
+def _pages(file: OpenSource, name: str, leaf: Leaf, chunk: Chunk, memory: int) -> Pages:
+    """Return the pages of a leaf in a row group, if each can be decoded within the memory."""
+    found = pages(file, chunk)
+    if found.largest > memory:
+        raise columns.too_large(name, f"a page of column {leaf.name!r}", found.largest, memory)
+    return found
 
 
 def _batches(file: Spliced) -> Iterator[pa.RecordBatch]:
@@ -157,7 +155,10 @@ class WholeFile:
         self._bytes = source.open()
         self.name = source.name
         self.footer = read_footer(self._bytes, source.nbytes)
-        self.schema = _schema_of(self.footer)
+        # Arrow's schema, from a footer without the row groups.
+        self.schema = _opened(pa.BufferReader(MAGIC + self.footer.head)).schema_arrow
+        if len(self.schema.names) != len(self.footer.columns):
+            raise DamageError("its schema makes no sense")
         self._file: pq.ParquetFile | None = None
         self._nbytes = source.nbytes
 
@@ -185,9 +186,7 @@ class WholeFile:
         for leaf in self.footer.leaves:
             if names is not None and leaf.path[0].decode() not in names:
                 continue
-            largest = pages(self._bytes, leaf.chunks[number]).largest
-            if largest > DECODED_NBYTES:
-                raise columns.too_large(self.name, f"a page of column {leaf.name!r}", largest, DECODED_NBYTES)
+            _pages(self._bytes, self.name, leaf, leaf.chunks[number], DECODED_NBYTES)
         rows, nbytes = self.footer.rows[number], max(1, self.footer.group_nbytes[number])
         rows = max(1, min(_BATCH_ROWS, rows * _BATCH_NBYTES // nbytes))
         wanted = {"batch_size": rows, "row_groups": [number], "columns": names, "use_threads": False}
@@ -196,14 +195,6 @@ class WholeFile:
     def close(self) -> None:
         """Close the file."""
         self._bytes.close()
-
-
-def _schema_of(footer: Footer) -> pa.Schema:
-    """Return Arrow's schema of a file, from a footer without its row groups."""
-    schema = _opened(pa.BufferReader(MAGIC + footer.head)).schema_arrow
-    if len(schema.names) != len(footer.columns):
-        raise DamageError("its schema makes no sense")
-    return schema
 
 
 def _typed(leaf: Leaf, kind: pa.DataType) -> Leaf:
@@ -224,14 +215,17 @@ def _nulls(leaves: Sequence[Leaf]) -> int | None:
 _COLUMN = Column("parquet", WholeFile, ParquetFile, WholeFile)
 
 
-def inspect(source: Source, declared: Declared) -> RankFile:
-    """Describe a parquet file from its footer."""
-    return columns.inspect(source, declared, _COLUMN)
+inspect = functools.partial(columns.inspect, column=_COLUMN)
+note = functools.partial(columns.note_of, whole=WholeFile)
 
 
 def prepare(model: Model) -> Encoder:
     """Say how a result like `model` becomes parquet."""
-    schema, rows, written = _like(model.source) if model.source else (None, _ROW_GROUP_ROWS, {})
+    schema, rows, written = None, _ROW_GROUP_ROWS, {}
+    if model.source:
+        with explaining(model.source.name), closing(WholeFile(model.source)) as old:
+            schema, rows = old.schema, max(old.footer.rows, default=0) or _ROW_GROUP_ROWS
+            written = _written(old.footer)
     layout = columns.layout_like(model, schema)
     if schema is None:
         _check_held(layout.schema)
@@ -264,12 +258,6 @@ def _check_held(schema: pa.Schema) -> None:
             raise DatatypeError(f"{field.type}", f"would be {found} in parquet; use `to='arrow'`")
 
 
-def _like(source: Source) -> tuple[pa.Schema, int, dict[str, Any]]:
-    """Return the schema of a parquet file, the most rows of a row group, and how it is written."""
-    with explaining(source.name), closing(WholeFile(source)) as file:
-        return file.schema, max(file.footer.rows, default=0) or _ROW_GROUP_ROWS, _written(file.footer)
-
-
 def _written(footer: Footer) -> dict[str, Any]:
     """Return how a file is written, as far as its footer tells, in the words of pyarrow."""
     leaves = footer.leaves
@@ -283,22 +271,16 @@ def _written(footer: Footer) -> dict[str, Any]:
     }
 
 
-def note(source: Source) -> str | None:
-    """Return what a file says of where it comes from; None for nothing."""
-    with explaining(source.name), closing(WholeFile(source)) as file:
-        return columns.note_in(file.schema)
-
-
 def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
     """Write a file again with new elements in some columns; a row group is in memory at once."""
-    with explaining(source.name), ExitStack() as stack:
-        old = stack.enter_context(closing(WholeFile(source)))
-        new = stack.enter_context(os.fdopen(os.dup(fd), "wb"))
-        schema = columns.with_note(old.schema, None)  # it does not hold what it held
-        patched = columns.patching(schema, changed, stack)
-        writer = stack.enter_context(pq.ParquetWriter(new, schema, write_page_checksum=True, **_kept(old)))
-        for number in range(len(old.footer.rows)):
-            _write_group(writer, schema, map(patched, old.group(number)))
+    with columns.patching(source, WholeFile, changed) as (old, schema, patched), os.fdopen(os.dup(fd), "wb") as new:
+        leaves = old.footer.leaves
+        check_copied(source.name, leaves)
+        old_lists = any(leaf.name.endswith(".list.item") or ".list.item." in leaf.name for leaf in leaves)
+        written = {**_written(old.footer), "use_compliant_nested_type": not old_lists}
+        with pq.ParquetWriter(new, schema, write_page_checksum=True, **written) as writer:
+            for number in range(len(old.footer.rows)):
+                _write_group(writer, schema, map(patched, old.group(number)))
 
 
 def rewriting(source: Source) -> int:
@@ -306,14 +288,6 @@ def rewriting(source: Source) -> int:
     with explaining(source.name), closing(WholeFile(source)) as file:
         largest = max((0, *file.footer.group_nbytes))
         return min(largest, _KEPT_GROUP_NBYTES + _BATCH_NBYTES) * 3 // 2
-
-
-def _kept(file: WholeFile) -> dict[str, Any]:
-    """Return how a file is written again."""
-    leaves = file.footer.leaves
-    check_copied(file.name, leaves)
-    old_lists = any(leaf.name.endswith(".list.item") or ".list.item." in leaf.name for leaf in leaves)
-    return {**_written(file.footer), "use_compliant_nested_type": not old_lists}
 
 
 def check_copied(name: str, leaves: Sequence[Leaf]) -> None:
