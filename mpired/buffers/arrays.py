@@ -11,19 +11,20 @@ import fnmatch
 import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from mpired.buffers import rank
 from mpired.buffers.conventions import Packed
-from mpired.buffers.declared import ORDERS, Declared
+from mpired.buffers.declared import Declared
 from mpired.buffers.flat import FlatBuffer, byte_order, write_elements
 from mpired.buffers.missing import Missing
 from mpired.buffers.model import Kept, Other
 from mpired.buffers.names import check_pair, picked
-from mpired.buffers.rank import NO_DATATYPE, RankBuffer, RankFile, Values, choice, dtype_text, element_text, ways_out
+from mpired.buffers.rank import RankBuffer, RankFile, Values
 from mpired.buffers.streamed import ColumnBuffer, ColumnFile, Nullable, explaining
-from mpired.datatypes import Datatype, agrees, as_numbers, from_dtype, with_fields
+from mpired.datatypes import Datatype, as_numbers, from_dtype, with_fields
 from mpired.datatypes.pairs import FIELDS
 from mpired.errors import BufferFileError, CountError, DatatypeError
 from mpired.files import calls, copying
@@ -113,43 +114,28 @@ def inspect(source: Source, declared: Declared, arrays: Sequence[Array], library
         parts = [picked(source, by_name, [name], declared.noun)[0] for name in declared.pair]
         buffers = [_pair(source, declared, [by_name[name] for name in parts])]
     else:
-        names = (
-            picked(source, by_name, declared.columns, declared.noun)
-            if declared.columns
-            else [each.name for each in arrays if each.dtype is not None and each not in carried]
-        )
+        names = picked(source, by_name, declared.columns, declared.noun)
+        if not declared.columns:
+            names = [each.name for each in arrays if each.dtype is not None and each not in carried]
         buffers = [_buffer(source, declared, by_name[name], library, arrays) for name in names]
     combined = {name for buffer in buffers for name in buffer.columns}
     carried = [each for each in carried if each.name not in combined]
     others = [each for each in arrays if each.name not in combined and each not in carried]
-    return RankFile(
-        source,
-        buffers,
-        () if declared.columns or declared.pair else tuple(map(_other, others)),
-        ncolumns=len(arrays),
-        dims={each.name: each.dims for each in arrays if any(each.dims)},
-        kept=KeptArrays(source, tuple(carried), library, wanted=bool(kept)) if carried else None,
-    )
+    others_of = () if declared.columns or declared.pair else tuple(map(_other, others))
+    along = KeptArrays(source, tuple(carried), library, wanted=bool(kept)) if carried else None
+    dims = {each.name: each.dims for each in arrays if any(each.dims)}
+    return RankFile(source, buffers, others_of, len(arrays), kept=along, dims=dims)
 
 
 def _other(array: Array) -> Other:
     """Describe an array that is no buffer."""
-    label = array.label or ("elements of no datatype" if array.dtype is None else element_text(array.dtype))
+    label = array.label or ("elements of no datatype" if array.dtype is None else rank.element_text(array.dtype))
     if array.packed is not None:
-        label = f"packed {element_text(array.packed)}"
+        label = f"packed {rank.element_text(array.packed)}"
     reason = array.reason or f"{array.name!r} holds {label}, not numbers"
-    return Other(
-        array.name,
-        label,
-        reason,
-        None if array.unseen else array.count,
-        None if array.unseen else array.shape,
-        label,
-        array.way_out,
-        keeps=bool(array.digest),
-        unit=array.unit,
-        storage=array.storage,
-    )
+    other = Other(array.name, label, reason, array.count, array.shape, label, array.way_out, unit=array.unit)
+    other = other._replace(keeps=bool(array.digest), storage=array.storage)
+    return other._replace(count=None, shape=None) if array.unseen else other
 
 
 def _buffer(
@@ -158,66 +144,39 @@ def _buffer(
     """Return an array of numbers as a buffer."""
     if array.dtype is None:
         numbers = [(each.name, from_dtype(each.dtype).group) for each in arrays if each.dtype is not None]
-        ways = ways_out(array.way_out, choice(numbers, declared.taken))
+        ways = rank.ways_out(array.way_out, rank.choice(numbers, declared.taken))
         raise DatatypeError(source.name, f"{_other(array).reason}{ways}")
     datatype = _datatype(source, declared, array.name, array.dtype)
     missing = array.missing and array.missing._replace(nullable=declared.nullable)
     stored = as_numbers(array.stored or array.dtype)
+    common: dict[str, Any] = {
+        "shape": array.shape, "fortran_order": array.fortran_order and len(array.shape) > 1, "unit": array.unit,
+        "storage": array.storage, "unlimited": array.unlimited, "unset": array.unset,
+    }  # fmt: skip
     if array.offset is not None:
-        return FlatBuffer(
-            source,
-            datatype,
-            array.count,
-            stored,
-            array.offset,
-            array.shape,
-            array.fortran_order and len(array.shape) > 1,
-            name=array.name,
-            missing=missing,
-            unit=array.unit,
-            storage=array.storage,
-            fixed_order=array.fixed_order,
-            unlimited=array.unlimited,
-            unset=array.unset,
-        )
+        flat = FlatBuffer(source, datatype, array.count, stored, array.offset, name=array.name, **common)
+        return flat._replace(missing=missing, fixed_order=array.fixed_order)
     assert library is not None  # noqa: S101 - what does not lie as it is
     fields = array.dtype.names or ()
-    return ColumnBuffer(
-        source,
-        datatype,
-        array.count,
-        (array.name,),
-        tuple(Field(array.name, field) for field in fields) or (array.leaf or array.name,),
-        library.opener,
-        fields,
+    leaves = tuple(Field(array.name, field) for field in fields) or (array.leaf or array.name,)
+    buffer = ColumnBuffer(source, datatype, array.count, (array.name,), leaves, library.opener, fields, **common)
+    return buffer._replace(
         nulls=0 if missing is None else None,
         nullable=declared.nullable,
-        unit=array.unit,
         errors=library.errors,
         missing=None if getattr(array.leaf, "packed", array.leaf) is not None else missing,
         grain=array.grain,
-        storage=array.storage,
-        shape=array.shape,
-        fortran_order=array.fortran_order and len(array.shape) > 1,
         byte_order="=" if array.fixed_order else byte_order(stored),
-        unlimited=array.unlimited,
         packed="" if array.packed is None else array.packed.newbyteorder("=").name,
-        unset=array.unset,
     )
 
 
 def _datatype(source: Source, declared: Declared, name: str, dtype: np.dtype) -> Datatype:
     """Return the datatype of an array: the one that is declared, or that of its dtype."""
-    try:
-        found = declared.datatype or with_fields(from_dtype(dtype), dtype.names if declared.named else None)
-    except DatatypeError:
-        reason = f"{name!r} holds elements of {dtype_text(dtype)}{NO_DATATYPE}"
-        raise DatatypeError(source.name, reason) from None
-    if not agrees(found, dtype):
-        raise declared.refused(source, found, f"{name!r} holds {element_text(dtype)}")
-    if declared.type_order and dtype.newbyteorder(ORDERS[declared.type_order]) != dtype:
-        what = f"{name!r} holds {element_text(dtype)} as {dtype_text(dtype)}"
-        raise DatatypeError(source.name, f"{what}, which is not {declared.type_order}-endian")
+    plain = declared.datatype or rank.datatype_of(dtype, source, f"{name!r} holds elements of {rank.dtype_text(dtype)}")
+    names = dtype.names if declared.named and declared.datatype is None else None
+    found = with_fields(plain, names)
+    rank.check_declared(source, declared, found, dtype, f"{name!r} holds")
     return found
 
 

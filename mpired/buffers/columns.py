@@ -22,7 +22,7 @@ from mpired.buffers.declared import Declared
 from mpired.buffers.flat import UNKNOWN_COUNT, FlatBuffer
 from mpired.buffers.model import BufferModel, Model, Other
 from mpired.buffers.names import check_pair, listed, missing, picked
-from mpired.buffers.rank import NO_DATATYPE, RankFile, choice, element_text, ways_out
+from mpired.buffers.rank import RankFile, choice, datatype_of, element_text, ways_out
 from mpired.buffers.streamed import ColumnBuffer, ColumnFile
 from mpired.codecs.arrow import pa
 from mpired.datatypes import TIMES, Datatype, Group, agrees, from_dtype, with_fields
@@ -95,11 +95,12 @@ def inspect(source: Source, declared: Declared, column: Column) -> RankFile:
                 dtype = _column_dtype(columns, kinds)
                 if declared.pair and not declared.named:
                     check_pair(source, declared.pair, dtype, "columns")
-                names = dtype.names if declared.named else None
-                datatype = declared.datatype or with_fields(_datatype(source, columns, dtype), names)
+                what = f"column {','.join(columns)!r} holds"
+                plain = declared.datatype or datatype_of(dtype, source, f"{what} elements of {dtype}")
+                is_named = declared.named and declared.datatype is None
+                datatype = with_fields(plain, dtype.names if is_named else None)
                 if not agrees(datatype, dtype):
-                    what = f"column {','.join(columns)!r} holds {element_text(dtype)}"
-                    raise declared.refused(source, datatype, what)
+                    raise declared.refused(source, datatype, f"{what} {element_text(dtype)}")
             mine = tuple(leaf for name in columns for leaf in leaves[places[name]])
             said = schema.field(places[columns[0]]).metadata or {}  # as files of other programs name a unit
             missing = [nulls[places[name]] for name in columns]
@@ -201,11 +202,9 @@ def _not_one(names: Sequence[str], name: str) -> str:
 def _chosen(source: Source, schema: pa.Schema, declared: Declared, others: set[str]) -> list[tuple[str, ...]]:
     """Return the columns of each buffer."""
     left = others.union(declared.keep)
-    names = (
-        picked(source, schema.names, declared.columns, "column")
-        if declared.columns
-        else [name for name in schema.names if name not in left]
-    )
+    names = picked(source, schema.names, declared.columns, "column")
+    if not declared.columns:
+        names = [name for name in schema.names if name not in left]
     chosen: list[tuple[str, ...]] = [declared.pair] if declared.pair else [(name,) for name in names]
     _check_one_each(source, schema, (name for columns in chosen for name in columns))
     return chosen
@@ -251,14 +250,6 @@ def _are_numbers(kinds: Sequence[pa.DataType]) -> bool:
 def _scalars(kind: pa.DataType) -> list[pa.DataType]:
     """Return the types of the fields of a structure, of another type only itself."""
     return [kind.field(i).type for i in range(kind.num_fields)] if pa.types.is_struct(kind) else [kind]
-
-
-def _datatype(source: Source, columns: tuple[str, ...], dtype: np.dtype) -> Datatype:
-    try:
-        return from_dtype(dtype)
-    except DatatypeError:
-        reason = f"column {','.join(columns)!r} holds elements of {dtype}{NO_DATATYPE}"
-        raise DatatypeError(source.name, reason) from None
 
 
 def too_large(name: str, what: str, nbytes: int, limit: int) -> BufferFileError:
@@ -462,11 +453,7 @@ class Layout(NamedTuple):
             whole = 0 if is_open else results[0].count
             steps = iter(counted(range(0, whole, rows), "encoding results"))
             start = 0
-            while (
-                count := readers[0].there(start, rows)
-                if results[0].count == UNKNOWN_COUNT
-                else min(rows, whole - start)
-            ):
+            while count := readers[0].there(start, rows) if is_open else min(rows, whole - start):
                 next(steps, None)
                 arrays = dict(zip(self.kept.names, kept.read(count), strict=True)) if self.kept and kept else {}
                 for names, result, reader in zip(self.columns, results, readers, strict=True):

@@ -170,6 +170,10 @@ class Meaning(NamedTuple):
     way_out: str
 
 
+NO_NUMBERS = Meaning(None, None, None, None, "", "")
+"""The meaning of elements that are not numbers."""
+
+
 def meaning(what: str, name: str, attributes: Attributes, dtype: np.dtype, *, unpack: bool, window: bool) -> Meaning:
     """Return what attributes say of elements of a form, which messages call `what`."""
     packed, own = packing(name, attributes, dtype), missing(attributes, dtype)

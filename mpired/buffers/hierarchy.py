@@ -21,7 +21,7 @@ from h5py import h5, h5a, h5d, h5ds, h5f, h5g, h5i, h5o, h5p, h5s, h5t
 
 from mpired.buffers import conventions
 from mpired.buffers.arrays import Array, Field, digest
-from mpired.buffers.conventions import Attribute, Attributes, Meaning, Packed, Variable
+from mpired.buffers.conventions import Attribute, Attributes, Packed, Variable
 from mpired.buffers.local import Extent, Spliced
 from mpired.buffers.rank import Values, dtype_text
 from mpired.buffers.streamed import DECODED_NBYTES, Nullable
@@ -378,7 +378,7 @@ class _Looking(NamedTuple):
             raise BufferFileError(self.source.name, f"{said}; it is damaged, or made to fill the memory")
         is_text = isinstance(dataset.id.get_type(), h5t.TypeStringID | h5t.TypeEnumID) and dtype is None
         is_carried = is_carried or is_text
-        meaning, offset, unset = Meaning(None, None, None, None, reason, ""), None, None
+        meaning, offset, unset = conventions.NO_NUMBERS._replace(reason=reason), None, None
         if dtype is not None:
             plain = dtype
             attributes, dtype = conventions.viewed(attributes, plain)

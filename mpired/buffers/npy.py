@@ -19,11 +19,11 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from mpired.buffers.declared import ORDERS, Declared
+from mpired.buffers.declared import Declared
 from mpired.buffers.flat import UNKNOWN_COUNT, FlatBuffer, FlatLayout
 from mpired.buffers.model import BufferModel, Model, Other
-from mpired.buffers.rank import NO_DATATYPE, RankFile, dtype_text, element_text
-from mpired.datatypes import TIMES, Datatype, agrees, as_numbers, from_dtype, with_fields
+from mpired.buffers.rank import NO_DATATYPE, RankFile, check_declared, datatype_of, dtype_text
+from mpired.datatypes import TIMES, Datatype, as_numbers, with_fields
 from mpired.datatypes.times import is_of_numpy, numpy_form
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.files import calls
@@ -72,28 +72,16 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     offset, fields = _read_header(source)
     try:
         dtype = dtype_in(source.name, fields["descr"])
-        made = declared.datatype or _datatype(source.name, dtype)
+        made = declared.datatype or datatype_of(dtype, source, f"holds {label_of(dtype)}")
     except DatatypeError as error:
         return _not_numbers(source, fields, offset, error)
     shape, fortran_order = _dims(source, fields, offset, dtype)
-    count = math.prod(shape)
     datatype = with_fields(made, dtype.names if declared.named and declared.datatype is None else None)
-    if not agrees(datatype, dtype):
-        raise declared.refused(source, datatype, f"holds {element_text(dtype)}")
-    if declared.type_order and dtype.newbyteorder(ORDERS[declared.type_order]) != dtype:
-        what = f"holds {element_text(dtype)} as {dtype_text(dtype)}, which is not {declared.type_order}-endian"
-        raise DatatypeError(source.name, what)
-    stored = as_numbers(dtype)
+    check_declared(source, declared, datatype, dtype, "holds")
     order = fortran_order and len(shape) > 1  # with one dimension both orders are the same
-    buffer_of = functools.partial(
-        FlatBuffer,
-        datatype=datatype,
-        count=count,
-        stored=stored,
-        offset=offset,
-        shape=shape,
-        fortran_order=order,
-        to_end=True,
+    array: dict[str, Any] = {"stored": as_numbers(dtype), "shape": shape, "fortran_order": order, "to_end": True}
+    buffer_of: Callable[[Source], FlatBuffer] = functools.partial(
+        FlatBuffer, datatype=datatype, count=math.prod(shape), offset=offset, **array
     )
     if not source.is_forward:
         with closing(peek(source)) as file, calls.blaming(source.name):
@@ -140,13 +128,6 @@ def label_of(dtype: np.dtype) -> str:
     """Return what elements that are no numbers are, in words."""
     text = dtype_text(dtype)
     return f"{_WORDS[dtype.kind]} ({text})" if dtype.kind in _WORDS else text
-
-
-def _datatype(name: str, dtype: np.dtype) -> Any:
-    try:
-        return from_dtype(dtype)
-    except DatatypeError:
-        raise DatatypeError(name, f"holds {label_of(dtype)}{NO_DATATYPE}") from None
 
 
 def _bad(name: str, reason: str) -> NoReturn:
@@ -260,9 +241,8 @@ def _field(subject: str, field: Any) -> tuple[str, str, tuple[int, ...]]:
 
 def _plain(name: str, code: str) -> np.dtype:
     if code in ("O", "|O", "O8", "|O8"):
-        raise DatatypeError(
-            name, "holds Python objects, which are pickled code and never loaded; convert them to numbers"
-        )
+        reason = "holds Python objects, which are pickled code and never loaded; convert them to numbers"
+        raise DatatypeError(name, reason)
     if (dtype := _number(code)) is not None:
         return dtype
     dtype = any_dtype(code)
@@ -282,19 +262,17 @@ def _number(code: str) -> np.dtype | None:
 def prepare(model: Model) -> FlatLayout:
     """Lay out a result like `model`: its shape and order, and its descr or at least its byte order."""
     buffer = model.buffers[0]
-    descr = _descr(model.source) if model.source else None
+    descr = None
+    if model.source is not None:  # mostly that of the first rank, which is known
+        known = _last
+        is_known = known is not None and known.source is model.source
+        descr = known.descr if known and is_known else _read_header(model.source)[1]["descr"]
     stored, head = laid_out(buffer, descr)
 
     def head_of(count: int) -> bytes:
         return laid_out(buffer, descr, count=count, nbytes=len(head))[1]
 
     return FlatLayout(stored, head, head_of=head_of if buffer.count == UNKNOWN_COUNT else None)
-
-
-def _descr(source: Source) -> Any:
-    """Return the descr of a file, which is often known: that of the first rank."""
-    known = _last
-    return known.descr if known is not None and known.source is source else _read_header(source)[1]["descr"]
 
 
 def laid_out(buffer: BufferModel, descr: Any, *, count: int | None = None, nbytes: int = 0) -> tuple[np.dtype, bytes]:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast
 
 import numpy as np
 
-from mpired.buffers.declared import ORDERS
+from mpired.buffers.declared import ORDERS, Declared
 from mpired.buffers.flat import UNKNOWN_COUNT, FlatBuffer
 from mpired.buffers.missing import null_error
 from mpired.buffers.model import BufferModel, Kept, Model, Other
 from mpired.buffers.names import also
 from mpired.context import STREAMED_BASE_NBYTES, STREAMED_LEAST_NBYTES, Context
-from mpired.datatypes import Datatype, Group, from_dtype
+from mpired.datatypes import Datatype, Group, agrees, from_dtype
 from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageError, escaped, merged
 from mpired.sources.source import Source
 from mpired.values import listed
@@ -256,6 +256,23 @@ def dtype_text(dtype: np.dtype, byte_order: str | None = None) -> str:
         return dtype.str
     fields = [dtype[name] for name in dtype.names]
     return f"({', '.join(each.base.str + ''.join(f'[{n}]' for n in each.shape) for each in fields)})"
+
+
+def datatype_of(dtype: np.dtype, source: Source, what: str) -> Datatype:
+    """Return the datatype of elements of a dtype, which messages call `what`."""
+    try:
+        return from_dtype(dtype)
+    except DatatypeError:
+        raise DatatypeError(source.name, f"{what}{NO_DATATYPE}") from None
+
+
+def check_declared(source: Source, declared: Declared, datatype: Datatype, dtype: np.dtype, what: str) -> None:
+    """Raise `DatatypeError` if elements of a dtype are not of the datatype, or not in the byte order of its type."""
+    if not agrees(datatype, dtype):
+        raise declared.refused(source, datatype, f"{what} {element_text(dtype)}")
+    if declared.type_order and dtype.newbyteorder(ORDERS[declared.type_order]) != dtype:
+        what = f"{what} {element_text(dtype)} as {dtype_text(dtype)}"
+        raise DatatypeError(source.name, f"{what}, which is not {declared.type_order}-endian")
 
 
 def turned(dims: Sequence[str], others: Sequence[str]) -> str | None:

@@ -6,6 +6,7 @@ time. A chunk that is not there has the fill value. Results are zip archives.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.util
@@ -14,7 +15,7 @@ import os
 import warnings
 import zipfile
 from collections.abc import Generator, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -122,9 +123,8 @@ class _Store:
         """Yield the elements of an array from one on."""
         array = self._buffers.array(node, "r")
         width, height = math.prod(node.shape[1:]), node.chunk[0] if node.chunk else 1
-        nbytes = max(1, array.dtype.itemsize) * max(
-            math.prod(node.chunk), min(height, node.shape[0] if node.shape else 1) * width
-        )
+        count = max(math.prod(node.chunk), min(height, node.shape[0] if node.shape else 1) * width)
+        nbytes = max(1, array.dtype.itemsize) * count
         if nbytes > self._memory:
             raise too_large(self._name, f"a row of chunks of array {node.name!r}", nbytes, self._memory)
         # What is stored of a chunk is hardly longer than its elements.
@@ -169,43 +169,29 @@ class _Store:
             reason = f"array {node.name!r} is stored by pickle, which is never loaded"
             return Array(node.name, None, node.shape, label="objects", reason=reason)
         dtype = self._buffers.array(node, "r").dtype
-        number: np.dtype | None = dtype
-        try:
+        meaning, missing = conventions.NO_NUMBERS, node.missing()
+        with contextlib.suppress(DatatypeError, TypeError):  # NumPy's texts of any length have no byte order
             from_dtype(dtype)
-        except (DatatypeError, TypeError):  # NumPy's texts of any length have no byte order
-            number = None
-        is_text = dtype.kind in "USTmM" or (dtype.kind == "O" and self._is_text(node))
+            what, form = f"array {node.name!r}", conventions.viewed(node.values, dtype)[1]
+            said = conventions.meaning(what, node.name, node.values, form, unpack=self._unpack, window=self._window)
+            lacks = Missing() if said.packed is not None and missing else missing
+            meaning = said._replace(missing=None if said.dtype is None else lacks, leaf=None)
+        is_text = dtype.kind in "USTmM" or (dtype.kind == "O" and not _TEXTS.isdisjoint(node.codecs))
         carried = is_carried or is_text
-        packed = None if number is None else node.packed
-        reason = way_out = ""
-        if packed is not None:
-            number = packed.dtype
-            if packed.wrong or not self._unpack or self._window:
-                said = f"array {node.name!r}", node.values, packed
-                number, (reason, way_out) = None, conventions.refusal(*said, window=self._window)
-        elif number is not None:
-            number = conventions.viewed(node.values, number)[1]
-        unit, missing = node.attributes.get("units"), node.missing()
+        label = "strings" if is_text else dtype_text(dtype)
+        unit = node.attributes.get("units")
         return Array(
             node.name,
-            number,
-            node.shape,
-            label="" if number is not None else "strings" if is_text else dtype_text(dtype),
-            reason=reason,
-            way_out=way_out,
-            packed=packed and node.form,
+            shape=node.shape,
+            label="" if meaning.dtype is not None else label,
             carried=carried,
             digest=self._digest(node, dtype) if carried else b"",
             chunk=tuple(min(one, max(1, all_)) for one, all_ in zip(node.chunk, node.shape, strict=True)),
-            missing=None if number is None else Missing() if packed is not None and missing else missing,
             dims=node.variable.dims,
             unit=unit if isinstance(unit, str) else "",
             storage=_storage(node),
+            **meaning._asdict(),
         )
-
-    def _is_text(self, node: Node) -> bool:
-        codecs = [*(node.document.get("filters") or ()), *(node.document.get("codecs") or ())]
-        return any(each.get("id", each.get("name")) in _TEXTS for each in codecs)
 
     def _digest(self, node: Node, dtype: np.dtype) -> bytes:
         """Return the digest of an array that is carried, by its values whatever their compression."""
@@ -303,30 +289,21 @@ def prepare(model: Model) -> MarkingLayout:
         raise DatatypeError("arrays in Fortran order", "have no form in Zarr; use `to='npy'` or `to='npz'`")
     old: list[Node] = []
     if model.source is not None:
-        with explaining(model.source.name, *zarr_store.ERRORS):
-            old = zarr_store.all_nodes(model.source)
+        with explaining(model.source.name, *zarr_store.ERRORS), closing(Keys(model.source, _EVERY_NBYTES)) as keys:
+            old = zarr_store.nodes(keys)
     by_name = {node.name: node for node in old if node.is_array}
     version = old[0].version if old else 3
     new = [_new(buffer, by_name.get(buffer.origin), version) for buffer in model.buffers]
     kept = [by_name[name] for name in model.kept.names] if isinstance(model.kept, KeptArrays) else []
     groups = {node.path: node for node in old if not node.is_array}
-    for each in new:
-        groups |= {path: groups.get(path) or _group(path, version) for path in _parents(each.node.path)}
+    document = {"zarr_format": version, **({} if version == 2 else {"node_type": "group"})}  # noqa: PLR2004
+    for path in (each.node.path for each in new if each.node.path):
+        parts = path.split("/")
+        for parent in ("/".join(parts[:number]) for number in range(len(parts))):
+            groups.setdefault(parent, Node(parent, version, document, {}))
     every = sorted([*groups.values(), *kept, *(each.node for each in new)], key=lambda node: node.path)
     plan = _Plan(every, new, model.source, tuple(node.path for node in kept))
     return MarkingLayout(functools.partial(_encode, plan, model.context), tuple(each.node.missing() for each in new))
-
-
-def _parents(path: str) -> list[str]:
-    parts = path.split("/") if path else []
-    return ["/".join(parts[:number]) for number in range(len(parts))]
-
-
-def _group(path: str, version: int) -> Node:
-    document: dict[str, Any] = {"zarr_format": version}
-    if version != 2:  # noqa: PLR2004
-        document["node_type"] = "group"
-    return Node(path, version, document, {})
 
 
 def _new(buffer: BufferModel, old: Node | None, version: int) -> _New:
@@ -433,35 +410,26 @@ def _converted(fill: Any, dtype: np.dtype) -> Any:
 def _encode(plan: _Plan, context: Context, results: Sequence[FlatBuffer], fd: int) -> None:
     """Write a store, in a worker."""
     name = results[0].source.name
-    apart(context, name, _write_apart, plan, list(results), calls.SharedPath(f"/proc/{os.getpid()}/fd/{fd}"))
+    apart(context, name, _write, plan, list(results), calls.SharedPath(f"/proc/{os.getpid()}/fd/{fd}"))
 
 
-def _write_apart(plan: _Plan, results: Sequence[FlatBuffer], file: calls.SharedPath) -> None:
-    fd = file.open()
-    try:
-        _write(plan, results, fd)
-    finally:
-        calls.let_go(fd)
-
-
-def _write(plan: _Plan, results: Sequence[FlatBuffer], fd: int) -> None:
+def _write(plan: _Plan, results: Sequence[FlatBuffer], file: calls.SharedPath) -> None:
     """Write a store."""
     documents = {key: octets for node in plan.nodes for key, octets in zarr_store.documents_of(node).items()}
-    with os.fdopen(os.dup(fd), "w+b") as to, zipfile.ZipFile(to, "w") as archive:
-        keys = None if plan.source is None else Keys(plan.source, _EVERY_NBYTES)
-        try:
-            if keys is not None:
-                documents |= zarr_store.consolidated(keys, plan.nodes)
-            for key in sorted(documents, key=lambda key: (key.count("/"), key)):
-                archive.writestr(_info(key), documents[key])
-            if keys is not None:
-                carried = [key for key in keys if any(_is_of(key, path) for path in plan.kept)]
-                keys.expect(carried)
-                for key in carried:
-                    archive.writestr(_info(key), keys[key])
-        finally:
-            if keys is not None:
-                keys.close()
+    with (
+        os.fdopen(file.open(), "w+b") as to,
+        zipfile.ZipFile(to, "w") as archive,
+        closing(Keys(plan.source, _EVERY_NBYTES)) if plan.source is not None else nullcontext() as keys,
+    ):
+        if keys is not None:
+            documents |= zarr_store.consolidated(keys, plan.nodes)
+        for key in sorted(documents, key=lambda key: (key.count("/"), key)):
+            archive.writestr(_info(key), documents[key])
+        if keys is not None:
+            carried = [key for key in keys if any(_is_of(key, path) for path in plan.kept)]
+            keys.expect(carried)
+            for key in carried:
+                archive.writestr(_info(key), keys[key])
         for each, result in zip(plan.new, results, strict=True):
             _write_chunks(archive, documents, each, result)
 

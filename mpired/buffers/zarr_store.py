@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import struct
 import zipfile
 import zlib
 from base64 import standard_b64decode
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,15 +47,14 @@ class Keys(Mapping[str, bytes]):
     def __init__(self, source: Source, most: int) -> None:
         self.name, self.most = source.name, most
         self._file = source.open()
-        self._read: Callable[[str], bytes]
         try:
             if isinstance(self._file, OpenStore):
-                self._names, self._read = dict.fromkeys(self._file.names()), self._of_store
+                self._names = dict.fromkeys(self._file.names())
             else:
                 self._zip = zipfile.ZipFile(Spliced(self._file, [Extent(0, source.nbytes)]))
                 # Of several members of one name the last counts, as zarr adds one for each change of a document.
-                infos = [info for info in self._zip.infolist() if not info.is_dir()]
-                self._names, self._read = dict.fromkeys(info.filename for info in infos), self._of_zip
+                infos = (info for info in self._zip.infolist() if not info.is_dir())
+                self._names = dict.fromkeys(info.filename for info in infos)
         except BaseException:
             self._file.close()
             raise
@@ -72,27 +71,23 @@ class Keys(Mapping[str, bytes]):
     def __getitem__(self, key: str) -> bytes:
         if key not in self._names:
             raise KeyError(key)
-        return self._read(key)
+        if isinstance(self._file, OpenStore):
+            content = self._file.content(key, self.most)
+        else:
+            self._check(key, self._zip.getinfo(key).file_size)
+            with self._zip.open(key) as member:  # one that is longer than it says is cut off
+                content = member.read(self.most + 1)
+        self._check(key, len(content))
+        return content
 
     def expect(self, keys: Iterable[str]) -> None:
         """Take notice of what is read next: what is far asks for several at once. Some may not be there."""
         if isinstance(self._file, OpenStore):
             self._file.expect_names(keys, self.most)
 
-    def _of_store(self, key: str) -> bytes:
-        content = self._file.content(key, self.most)  # type: ignore[attr-defined] # as was asked
-        return self._within(key, content, len(content))
-
-    def _of_zip(self, key: str) -> bytes:
-        size = self._zip.getinfo(key).file_size
-        self._within(key, b"", size)
-        with self._zip.open(key) as member:  # one that is longer than it says is cut off
-            return self._within(key, content := member.read(self.most + 1), len(content))
-
-    def _within(self, key: str, content: bytes, nbytes: int) -> bytes:
+    def _check(self, key: str, nbytes: int) -> None:
         if nbytes > self.most:
             raise too_large(self.name, f"{key!r}", nbytes, self.most)
-        return content
 
     def document(self, key: str) -> dict[str, Any]:
         """Return a document."""
@@ -141,10 +136,15 @@ class Node:
             return tuple(self.document["chunks"])
         return tuple(self.document["chunk_grid"]["configuration"]["chunk_shape"])
 
+    @property
+    def codecs(self) -> list[str]:
+        """The names of its filters and codecs."""
+        codecs = [*(self.document.get("filters") or ()), *(self.document.get("codecs") or ())]
+        return [str(each.get("id", each.get("name"))) for each in codecs]
+
     def most_nbytes(self, itemsize: int) -> int:
         """Return how many bytes a chunk, or the index of a shard, unfolds to at most, in any step of its codecs."""
-        codecs = [*(self.document.get("filters") or ()), *(self.document.get("codecs") or ())]
-        names = {str(each.get("id", each.get("name"))).removeprefix("numcodecs.") for each in codecs}
+        names = {each.removeprefix("numcodecs.") for each in self.codecs}
         # Filters may give elements of another type, the longest of which are complex numbers; so long is what an index
         # has for each chunk.
         widest = itemsize if names <= _SAME_TYPE else max(itemsize, _LONGEST_NBYTES)
@@ -178,10 +178,8 @@ class Node:
     @property
     def values(self) -> Attributes:
         """What its attributes say of how elements are stored."""
-        names = [
-            name for name in (conventions.SCALE, conventions.OFFSET, conventions.UNSIGNED) if name in self.attributes
-        ]
-        found = {name: self.attributes[name] for name in names}
+        names = (conventions.SCALE, conventions.OFFSET, conventions.UNSIGNED)
+        found = {name: self.attributes[name] for name in names if name in self.attributes}
         return {name: value if isinstance(value, str) else np.asarray(value) for name, value in found.items()}
 
     @property
@@ -265,8 +263,9 @@ def nodes(keys: Keys) -> list[Node]:
         if last == V3_NODE:
             document = _of_version(3, keys, key)
             attributes = document.get("attributes", {})
-            is_array = document.get("node_type") == "array"
-            found[path] = Node(path, 3, document if is_array else _without_shape(document), attributes)
+            if document.get("node_type") != "array":
+                document.pop("shape", None)
+            found[path] = Node(path, 3, document, attributes)
         elif last in {V2_GROUP, V2_ARRAY} and not is_v3:
             beside = f"{path}/{V2_ATTRIBUTES}".lstrip("/")
             attributes = keys.document(beside) if beside in keys else {}
@@ -301,20 +300,14 @@ def _check_consolidated(keys: Keys, found: Mapping[str, Node]) -> None:
         theirs = {path: {**node.document, "attributes": node.attributes} for path, node in found.items() if path}
     else:
         return
+    canonical = functools.partial(json.dumps, sort_keys=True)
     for key in sorted(mine.keys() | theirs.keys()):
         one, other = mine.get(key), theirs.get(key)
-        if one is None or other is None or any(_differ(one[name], other[name]) for name in one.keys() & other.keys()):
+        names = one.keys() & other.keys() if one is not None and other is not None else ()
+        # As text, because NaN is equal to NaN.
+        if one is None or other is None or any(canonical(one[name]) != canonical(other[name]) for name in names):
             reason = f"the consolidated metadata of the root is not what the documents say of {key!r}"
             raise BufferFileError(keys.name, f"{reason}; write it again with `zarr.consolidate_metadata`")
-
-
-def _differ(one: Any, other: Any) -> bool:
-    """Tell whether two values of documents differ, of which NaN is one."""
-    return json.dumps(one, sort_keys=True) != json.dumps(other, sort_keys=True)
-
-
-def _without_shape(document: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in document.items() if key != "shape"}
 
 
 def documents_of(node: Node) -> dict[str, bytes]:
@@ -341,9 +334,3 @@ def consolidated(keys: Keys, new: list[Node]) -> dict[str, bytes]:
 def dumped(document: dict[str, Any]) -> bytes:
     """Return a document as bytes."""
     return json.dumps(document, indent=2).encode()
-
-
-def all_nodes(source: Source) -> list[Node]:
-    """Return the groups and arrays of a store."""
-    with closing(Keys(source, _MAX_DOCUMENT)) as keys:
-        return nodes(keys)
