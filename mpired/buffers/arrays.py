@@ -19,6 +19,7 @@ from mpired.buffers import rank
 from mpired.buffers.conventions import Packed
 from mpired.buffers.declared import Declared
 from mpired.buffers.flat import FlatBuffer, byte_order, write_elements
+from mpired.buffers.local import OpenBytes
 from mpired.buffers.missing import Missing
 from mpired.buffers.model import Kept, Other
 from mpired.buffers.names import check_pair, picked
@@ -212,25 +213,20 @@ class Pieces(NamedTuple):
             position += count
 
 
-class PiecesFile:
+class PiecesFile(OpenBytes):
     """An open file, of whose pieces the values are given in blocks. The caller closes it."""
 
     def __init__(self, source: Source, _memory: int = 0) -> None:
-        self._source = source
-        self._file = source.open()
+        super().__init__(source)
 
     def arrays(self, leaf: Pieces | Nullable, start: int) -> Generator[Values, None, None]:
         """Yield the values of a leaf from an element on."""
         nullable, place = isinstance(leaf, Nullable), leaf.leaf if isinstance(leaf, Nullable) else leaf
         for at, count in place.ranges(start):
             block = np.empty(count, place.form)
-            if self._file.read_into(block.view(np.uint8).data, at) < block.nbytes:
+            if self._bytes.read_into(block.view(np.uint8).data, at) < block.nbytes:
                 raise self._source.changed()
             yield (block, None) if place.packed is None else place.packed.unpacked(block, nullable=nullable)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
 
 
 def _pair(source: Source, declared: Declared, parts: Sequence[Array]) -> RankBuffer:

@@ -16,7 +16,7 @@ from mpired.buffers.columns import Column, Contents, explaining
 from mpired.buffers.flat import UNKNOWN_COUNT, FlatBuffer, Order
 from mpired.buffers.format import Encoder
 from mpired.buffers.ipc import ArrivingMessages, Batch, Message, Messages, Packed, StreamMessages
-from mpired.buffers.local import DamageError, Extent, Spliced, read_into
+from mpired.buffers.local import DamageError, Extent, OpenBytes, Spliced, read_into
 from mpired.buffers.missing import NullsError
 from mpired.buffers.model import Model
 from mpired.buffers.rank import Values
@@ -40,13 +40,13 @@ class Leaf(NamedTuple):
     views: int
 
 
-class ArrowFile:
+class ArrowFile(OpenBytes):
     """An open Arrow IPC file, of which single leaves are read without pyarrow; it is never mapped into memory."""
 
     messages: ClassVar[type[Messages]] = Messages
 
     def __init__(self, source: Source, _memory: int = DECODED_NBYTES) -> None:
-        self._bytes = source.open()
+        super().__init__(source)
         self._messages = self.messages(self._bytes, source)
 
     def arrays(self, wanted: Leaf | Nullable, start: int) -> Iterator[Values]:
@@ -143,10 +143,6 @@ class ArrowFile:
             at += count
             yield block
 
-    def close(self) -> None:
-        """Close the file."""
-        self._bytes.close()
-
 
 def _packed(messages: Messages, batch: Batch, leaf: Leaf) -> Packed:
     """Return where the values of a leaf are in a record batch, when they are as many as its rows."""
@@ -172,15 +168,14 @@ def _read_from(stream: pa.NativeFile, nbytes: int) -> np.ndarray:
     return block
 
 
-class WholeFile:
+class WholeFile(OpenBytes):
     """An open Arrow IPC file, to be written again; its record batches are checked before their values are touched."""
 
     messages: ClassVar[type[Messages]] = Messages
     magic_nbytes: ClassVar[int] = _MAGIC_NBYTES
 
     def __init__(self, source: Source) -> None:
-        self._bytes = source.open()
-        self._name = source.name
+        super().__init__(source)
         self._messages = self.messages(self._bytes, source)
         self._whole = Extent(0, source.nbytes)
         # A reader of the whole file would start a thread, and a process with threads cannot fork.
@@ -244,7 +239,7 @@ class WholeFile:
             buffers = self._messages.buffers(self._messages.batch(message))
             unpacked = sum(packed.nbytes for packed in buffers if packed.compressed)
             if unpacked > DECODED_NBYTES:
-                raise columns.too_large(self._name, "a record batch", unpacked, DECODED_NBYTES)
+                raise columns.too_large(self._source.name, "a record batch", unpacked, DECODED_NBYTES)
 
     def compression(self) -> str | None:
         """Return the compression of the first record batch, None if there is none."""
@@ -255,10 +250,6 @@ class WholeFile:
         """The metadata of the footer; a pyarrow that cannot keep it shows none."""
         metadata: Mapping[bytes, bytes] | None = getattr(self._reader, "metadata", None)
         return metadata
-
-    def close(self) -> None:
-        """Close the file."""
-        self._bytes.close()
 
 
 class _Places:
@@ -309,7 +300,7 @@ class ArrivingFile(ArrowFile):
     """An Arrow IPC stream that is read forward, of which one leaf is read, once."""
 
     def __init__(self, source: Source) -> None:
-        self._bytes = source.open()
+        OpenBytes.__init__(self, source)
         self._messages: ArrivingMessages = ArrivingMessages(self._bytes, source)
 
     @property

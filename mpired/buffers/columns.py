@@ -286,9 +286,8 @@ class KeptColumns:
             kind, mine = other.fields.field(name).type, self.fields.field(name).type
             if _plain_type(kind) != _plain_type(mine):
                 reason = f"has column {name!r} of {kind}, but {like} ({self.source.name!r}) of {mine}"
-                raise BufferFileError(
-                    other.source.name, f"{reason}; `keep` carries columns that are equal in all ranks"
-                )
+                reason += "; `keep` carries columns that are equal in all ranks"
+                raise BufferFileError(other.source.name, reason)
         with contextlib.closing(self.open()) as left, contextlib.closing(other.open()) as right:
             at = 0
             while count := left.ahead():

@@ -9,11 +9,11 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from mpired.buffers.flat import FlatBuffer
 from mpired.buffers.model import Kept
-from mpired.buffers.rank import RankBuffer, Values, blocks, changed, with_reading
+from mpired.buffers.rank import RankBuffer, Values, blocks, changed, what_is_read, with_reading
 from mpired.engines import pool
 from mpired.engines.worker import portable
 from mpired.errors import BufferFileError, WorkerError
@@ -172,27 +172,22 @@ class Decoder:
         if not buffer.isolated:
             return buffer
 
-        def by_worker(buffer: RankBuffer) -> RankBuffer:
-            opener = cast("Any", buffer).opener
-            return changed(buffer, opener=functools.partial(_Columns, self, opener))
-
-        return with_reading(buffer, by_worker)
+        opener = cast("Any", what_is_read(buffer)).opener
+        return with_reading(buffer, lambda read: changed(read, opener=functools.partial(_Columns, self, opener)))
 
     def arrays(self, stream: _Stream) -> Iterator[Values]:
         """Yield the values of a stream."""
         number, opened = next(self._numbers), False
         try:
-            while (array := self._next(number, stream, opened=opened)) is not None:
-                yield array
+            while True:
+                left, self._left = tuple(self._left), []
+                values = self._worker.do(stream.source.name, _next_of, number, None if opened else stream, left)
+                if values is None:
+                    break
+                yield values
                 opened = True
         finally:
             self._left.append(number)
-
-    def _next(self, number: int, stream: _Stream, *, opened: bool) -> Values | None:
-        left = tuple(self._left)
-        self._left.clear()
-        found: Values | None = self._worker.do(stream.source.name, _next_of, number, None if opened else stream, left)
-        return found
 
     def close(self) -> None:
         """End the worker."""
@@ -214,12 +209,14 @@ class _Columns:
         """Close nothing: the file is open in the worker alone."""
 
 
-class _Stream:
+class _Stream(NamedTuple):
     """The values of a leaf of a file with columns, from a row on."""
 
-    def __init__(self, opener: _Opener, source: Source, memory: int, leaf: object, start: int) -> None:
-        self.opener, self.source, self.memory = opener, source, memory
-        self.leaf, self.start = leaf, start
+    opener: _Opener
+    source: Source
+    memory: int
+    leaf: object
+    start: int
 
     def arrays(self) -> Generator[Values, None, None]:
         """Decode them."""
@@ -276,6 +273,6 @@ def _blaming(name: str) -> Iterator[None]:
 def check(buffers: Iterable[RankBuffer]) -> None:
     """Read buffers to the end, one after another, to find the file that ended a worker."""
     with closing(Decoder()) as decoder:
-        for buffer in filter(lambda buffer: buffer.isolated, buffers):
+        for buffer in (each for each in buffers if each.isolated):
             for _ in blocks(decoder.decoding(buffer), max(1, _BLOCK_NBYTES // buffer.datatype.itemsize)):
                 pass

@@ -108,13 +108,8 @@ class FlatBuffer(NamedTuple):
             return BufferFileError(self.source.name, f"{self._expected}, found {nbytes}; it is cut off")
         count, rest = divmod(nbytes, self.stored.itemsize)
         if self.like is None or rest > self.datatype.tail:
-            return (
-                self.uneven(nbytes)
-                if rest
-                else CountError(
-                    self.source.name, f"has {count} elements of {self.datatype.label}, fewer than `count={self.count}`"
-                )
-            )
+            reason = f"has {count} elements of {self.datatype.label}, fewer than `count={self.count}`"
+            return self.uneven(nbytes) if rest else CountError(self.source.name, reason)
         return CountError(self.source.name, f"{self.like[0]} has count {count}, but {self.like[1]} has {self.count}")
 
     def uneven(self, nbytes: int) -> CountError:

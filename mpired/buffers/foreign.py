@@ -186,27 +186,19 @@ _END_NBYTES = 22 + 20 + 56  # of its end, as archives of more than 4 GiB have it
 # The last field of the last message of ORC, and the length of that.
 _ORC_END = rb".*\x82\xf4\x03\x03ORC.\Z"
 
+# Kinds with a public name are those of formats of mpired.
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 # Bytes of the user may come first, 512 or any larger power of two; MATLAB 7.3 has 512.
 HDF5 = Foreign("HDF5", (".h5", ".hdf5", ".he5"), _Sign((_HDF5_MAGIC,), (0, 512, 1024, 2048)), _AS_NPY)
-"""What a format of mpired is."""
 NETCDF4 = Foreign("netCDF-4", (".nc4",), _Sign((_HDF5_MAGIC,), also=_has_netcdf_properties), _AS_NPY)
-"""What a format of mpired is: HDF5 that tells in its first bytes that netCDF's library has written it."""
 # The number of records, and then the tag of the dimensions, or of none.
 NETCDF = Foreign(
     "netCDF", (".nc", ".cdf"), _begins(b"CDF", whole=rb"CDF([\x01\x02].{4}|\x05.{8})\0\0\0[\0\x0a]"), _AS_NPY
 )
-"""What a format of mpired is."""
-ARROW_STREAM = Foreign(
-    "an Arrow stream", (), _Sign((_CONTINUATION,), also=_is_arrow_stream), "save its numbers with numpy.save"
-)
-"""What a format of mpired is."""
+ARROW_STREAM = Foreign("an Arrow stream", (), _Sign((_CONTINUATION,), also=_is_arrow_stream), _AS_NPY)
 NPZ = Foreign("an .npz archive", (), _Sign((b"PK\x03\x04",), also=_is_npz), _AS_NPY)
-"""What a format of mpired is, too."""
 ZARR = Foreign("a Zarr store in a zip archive", (), _Sign((b"PK\x03\x04",), also=_is_zarr), _AS_NPY)
-"""What a format of mpired is, too."""
 SAFETENSORS = Foreign("a safetensors file", (), _Sign((b"{",), (8,), _is_safetensors), _AS_NPY)
-"""What a format of mpired is, too."""
 _OLD_ARROW_STREAM = Foreign(
     "an Arrow stream of a version before 0.15", (), _UNSEEN, "write it as an Arrow file, as pyarrow.ipc.new_file does"
 )
@@ -244,16 +236,12 @@ FOREIGN = (
 )
 
 
-def _all_magics() -> dict[int, tuple[bytes, ...]]:
-    """Return the magics of all kinds by their places, so that a file of none is known by a few comparisons."""
-    found: dict[int, tuple[bytes, ...]] = {}
-    for sign in (each.sign for each in FOREIGN):
-        for place in sign.at:
-            found[place] = (*found.get(place, ()), *sign.magics)
-    return found
-
-
-_MAGICS = _all_magics()
+_SIGNS = [each.sign for each in FOREIGN]
+# The magics of all kinds by their places, so that a file of none is known by a few comparisons.
+_MAGICS = {
+    place: tuple(magic for sign in _SIGNS if place in sign.at for magic in sign.magics)
+    for place in sorted({place for sign in _SIGNS for place in sign.at})
+}
 
 
 def by_content(

@@ -139,7 +139,9 @@ def open_rank(word: str | AtHand, declared: Declared) -> RankFile:
     if isinstance(word, ArrayRank):  # it says itself what it is, whatever the format of the files beside it
         return ARRAY.inspect(source, declared)
     source, form = _recognised_in(word, source, declared)
-    return form.inspect(_as_read(source, form, declared), declared)
+    if source.is_forward and not (declared.forward and form.forward):
+        source = source.kept()
+    return form.inspect(source, declared)
 
 
 def _source_of(word: str | AtHand, declared: Declared) -> tuple[Source, Declared]:
@@ -159,11 +161,6 @@ def _recognised_in(word: str | AtHand, source: Source, declared: Declared) -> tu
         what = "compressed" if source.is_forward else form.name
         raise BufferFileError(word.name, f"is {what}, and only raw files hold several ranks; name the file alone")
     return word.named(source), form
-
-
-def _as_read(source: Source, form: Format, declared: Declared) -> Source:
-    """Return the source as the format can read it: what is read forward only where that is enough."""
-    return source if not source.is_forward or (declared.forward and form.forward) else source.kept()
 
 
 def look(word: str | AtHand, declared: Declared) -> RankFile:
@@ -318,16 +315,10 @@ def _other_format(path: str, fits: Callable[[Format], bool]) -> str | None:
 
 def format_to_create(path: str, *, like: str = "", declared: bool) -> Format:
     """Return the format of a file that `--create` makes: one that can be changed in place, or one `like` another."""
-
-    def is_made(row: Format) -> bool:
-        return row.updatable and (row.is_flat or row.name == like)
-
     if codec := codecs.by_suffix(path):
-        reason = (
-            f"makes files whose elements are changed where they lie, and {path} would be {codec.name} by its suffix"
-        )
-        raise UsageError("`create`", f"{reason}; choose another name")
-    if other := _other_format(path, is_made):
+        reason = f"{path} would be {codec.name} by its suffix; choose another name"
+        raise UsageError("`create`", f"makes files whose elements are changed where they lie, and {reason}")
+    if other := _other_format(path, lambda row: row.updatable and (row.is_flat or row.name == like)):
         names = " and ".join(sorted(row.name for row in _ROWS if row.updatable and row.is_flat))
         reason = f"makes {names} files, and {path} would be {other} by its suffix; choose another name"
         if (row := by_suffix(path)) and row.updatable:
@@ -338,9 +329,8 @@ def format_to_create(path: str, *, like: str = "", declared: bool) -> Format:
         raise UsageError("`create`", reason)
     row = by_suffix(path) or RAW
     if row.needs_type and not declared:
-        raise UsageError(
-            "`create`", f"{path} would be {row.name}, which does not store the type of its elements; give `type`"
-        )
+        reason = f"{path} would be {row.name}, which does not store the type of its elements; give `type`"
+        raise UsageError("`create`", reason)
     return row
 
 

@@ -158,27 +158,19 @@ class Messages:
         method = self._int(compression, 1, "<b") if compression else 0
         if rows < 0 or codec not in {None, *range(len(_CODECS))} or method:
             raise DamageError(f"the record batch at {message.header} makes no sense")
-        return Batch(
-            rows,
-            None if codec is None else _CODECS[codec],
-            self._vector(batch, 1),
-            self._vector(batch, 2),
-            self._vector(batch, 4),
-            message.body,
-        )
+        nodes, buffers, counts = (self._vector(batch, number) for number in (1, 2, 4))
+        return Batch(rows, None if codec is None else _CODECS[codec], nodes, buffers, counts, message.body)
 
     def nulls(self, batch: Batch, node: int) -> int:
         """Return how many values of a field are missing."""
-        data = self._elements(batch.nodes, node, _NODE_NBYTES)
-        rows, nulls = struct.unpack("<qq", data)
+        rows, nulls = struct.unpack("<qq", self._elements(batch.nodes, node, _NODE_NBYTES))
         if rows != batch.rows:
             raise DamageError(f"a column has {rows} values in {batch.rows} rows")
         return int(nulls)
 
     def buffer(self, batch: Batch, number: int) -> Packed:
         """Return where a buffer is."""
-        data = self._elements(batch.buffers, number, _BUFFER_NBYTES)
-        start, nbytes = struct.unpack("<qq", data)
+        start, nbytes = struct.unpack("<qq", self._elements(batch.buffers, number, _BUFFER_NBYTES))
         if min(start, nbytes) < 0 or start + nbytes > batch.body.nbytes:
             raise DamageError(f"a buffer of {nbytes} bytes is not within its record batch")
         extent = Extent(batch.body.start + start, nbytes)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpired.sources.source import OpenSource
+from mpired.sources.source import OpenSource, Source
 
 
 class DamageError(ValueError):
@@ -23,6 +23,18 @@ class Extent(NamedTuple):
 
     start: int
     nbytes: int
+
+
+class OpenBytes:
+    """A file that is open for a library. The caller closes it."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._bytes = source.open()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._bytes.close()
 
 
 def read_all(file: OpenSource, nbytes: int, start: int) -> bytes:

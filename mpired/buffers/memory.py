@@ -220,9 +220,8 @@ def at_hand(rank: object, name: str) -> str | AtHand:
     if hasattr(rank, "read"):
         return OpenFile(f"open file of {name}", rank)
     kind = type(rank).__name__
-    raise UsageError(
-        name, f"is of the type {kind}; a rank is the path of a file, an array, or a file that is open as bytes"
-    )
+    reason = f"is of the type {kind}; a rank is the path of a file, an array, or a file that is open as bytes"
+    raise UsageError(name, reason)
 
 
 def path_at_hand(path: object, name: str) -> str:
@@ -244,9 +243,8 @@ def all_at_hand(ranks: object, option: str = "ranks", which: str = "rank {}") ->
     try:
         each = list(ranks)  # type: ignore[call-overload]
     except TypeError:
-        raise UsageError(
-            option, f"is of the type {type(ranks).__name__}; give a list of paths, arrays or open files"
-        ) from None
+        reason = f"is of the type {type(ranks).__name__}; give a list of paths, arrays or open files"
+        raise UsageError(option, reason) from None
     for path in each:
         if isinstance(path, str) and glob.has_magic(path) and "://" not in path and not os.path.lexists(path):
             reason = f"is a pattern, and there is no such file; use sorted(glob.glob({path!r}))"

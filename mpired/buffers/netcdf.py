@@ -393,9 +393,8 @@ def _new(buffer: BufferModel, old: _Header, dimensions: list[_Dimension]) -> _Ne
 def _dimension(length: int, dimensions: list[_Dimension], *, first: bool) -> int:
     """Return the number of a dimension of that length which is no record dimension, unless it has no elements."""
     if not length and not first:
-        raise DatatypeError(
-            "arrays without elements", "have no form in netCDF unless the first dimension is that of none"
-        )
+        reason = "have no form in netCDF unless the first dimension is that of none"
+        raise DatatypeError("arrays without elements", reason)
     wanted = _Dimension(f"dim_{length}", length)
     if wanted not in dimensions:
         dimensions.append(wanted)

@@ -14,7 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from mpired.buffers.declared import Declared
 from mpired.buffers.flat import ArrayLayout, FlatBuffer, encoded
 from mpired.buffers.format import Encoder
 from mpired.buffers.local import Extent, Spliced
-from mpired.buffers.model import BufferModel, Model
+from mpired.buffers.model import Model
 from mpired.buffers.rank import RankFile, Values, dtype_text
 from mpired.buffers.streamed import explaining
 from mpired.datatypes import agrees, as_numbers, from_dtype
@@ -138,7 +138,12 @@ class _Archive:
         step = max(1, _BLOCK_NBYTES // dtype.itemsize)
         left = math.prod(member.fields["shape"]) - start
         with self.zip.open(info) as file:
-            _skip(file, member.offset + start * dtype.itemsize)
+            skipped = member.offset + start * dtype.itemsize
+            while skipped:
+                nbytes = len(file.read(min(skipped, _BLOCK_NBYTES)))
+                if not nbytes:
+                    raise EOFError("a member is shorter than its header says")
+                skipped -= nbytes
             while left:
                 octets = file.read(min(step, left) * dtype.itemsize)
                 if not octets or len(octets) % dtype.itemsize:
@@ -153,14 +158,6 @@ class _Archive:
         """Close it."""
         self.zip.close()
         self._file.close()
-
-
-def _skip(file: IO[bytes], nbytes: int) -> None:
-    while nbytes:
-        found = len(file.read(min(nbytes, _BLOCK_NBYTES)))
-        if not found:
-            raise EOFError("a member is shorter than its header says")
-        nbytes -= found
 
 
 def _read(source: Source, names: Sequence[str]) -> Mapping[str, np.ndarray]:
@@ -205,7 +202,9 @@ def prepare(model: Model) -> ArrayLayout | Encoder:
     new = []
     for number, buffer in enumerate(model.buffers):
         name = buffer.name or f"arr_{number}"
-        stored, head = npy.laid_out(buffer, _descr(buffer, old.get(name)))
+        descr = old[name].fields["descr"] if name in old else None
+        is_same = descr is not None and agrees(buffer.datatype, npy.dtype_in(buffer.name, descr))
+        stored, head = npy.laid_out(buffer, descr if is_same else None)
         new.append(_New(name + _SUFFIX, head, stored, len(head) + buffer.count * stored.itemsize))
     kept = [old[name].info.filename for name in model.kept.names] if isinstance(model.kept, KeptArrays) else []
     if any(not member.is_stored for member in old.values()):
@@ -215,13 +214,6 @@ def prepare(model: Model) -> ArrayLayout | Encoder:
         tuple(each.stored for each in new),
         functools.partial(_finish, new, kept, model.source),
     )
-
-
-def _descr(buffer: BufferModel, old: _Member | None) -> Any:
-    """Return the descr of the file for a result whose elements are as they are there; None for others."""
-    if old is None or not agrees(buffer.datatype, npy.dtype_in(buffer.name, old.fields["descr"])):
-        return None
-    return old.fields["descr"]
 
 
 class _Laid(NamedTuple):

@@ -17,7 +17,7 @@ from mpired.buffers.flat import FlatBuffer
 from mpired.buffers.footer import MAGIC, Chunk, Footer, Leaf, Pages, pages, stretch
 from mpired.buffers.footer import read as read_footer
 from mpired.buffers.format import Encoder
-from mpired.buffers.local import DamageError, Extent, Spliced
+from mpired.buffers.local import DamageError, Extent, OpenBytes, Spliced
 from mpired.buffers.missing import NullsError
 from mpired.buffers.model import Model
 from mpired.buffers.rank import Values
@@ -43,18 +43,17 @@ _STRETCH_ROWS = 1 << 20  # row groups are read together up to here, because pyar
 _STRETCH_GROUPS = 256
 
 
-class ParquetFile:
+class ParquetFile(OpenBytes):
     """An open parquet file, of which single leaves are read; pyarrow sees only clean footers of a leaf each."""
 
     def __init__(self, source: Source, memory: int = DECODED_NBYTES) -> None:
-        self._bytes = source.open()
-        self._name = source.name
+        super().__init__(source)
         self._memory = memory
 
     def arrays(self, wanted: Leaf | Nullable, start: int) -> Iterator[Values]:
         """Yield the values of a leaf from the row `start` on."""
         leaf, nullable = (wanted.leaf, True) if isinstance(wanted, Nullable) else (wanted, False)
-        check_copied(self._name, [leaf])
+        check_copied(self._source.name, [leaf])
         for skip, parts in self._stretches(leaf, start):
             skipped = skip
             for found in self._columns(leaf, parts) if nullable else self._values(leaf, parts):
@@ -108,7 +107,7 @@ class ParquetFile:
         for first, count, chunk in zip(leaf.starts, leaf.rows, leaf.chunks, strict=False):
             if count == 0 or first + count <= start:
                 continue
-            part = _pages(self._bytes, self._name, leaf, chunk, self._memory)
+            part = _pages(self._bytes, self._source.name, leaf, chunk, self._memory)
             if first < start:
                 skipped, part = part.after(start - first)
             parts += part.cut(_READ_NBYTES)
@@ -118,10 +117,6 @@ class ParquetFile:
                 parts, skipped, rows = [], 0, 0
         if parts:
             yield skipped, parts
-
-    def close(self) -> None:
-        """Close the file."""
-        self._bytes.close()
 
 
 def _pages(file: OpenSource, name: str, leaf: Leaf, chunk: Chunk, memory: int) -> Pages:
@@ -148,19 +143,17 @@ def _opened(file: Spliced | pa.NativeFile, buffer_nbytes: int = 0) -> pq.Parquet
     )
 
 
-class WholeFile:
+class WholeFile(OpenBytes):
     """An open parquet file, to be written again."""
 
     def __init__(self, source: Source) -> None:
-        self._bytes = source.open()
-        self.name = source.name
+        super().__init__(source)
         self.footer = read_footer(self._bytes, source.nbytes)
         # Arrow's schema, from a footer without the row groups.
         self.schema = _opened(pa.BufferReader(MAGIC + self.footer.head)).schema_arrow
         if len(self.schema.names) != len(self.footer.columns):
             raise DamageError("its schema makes no sense")
         self._file: pq.ParquetFile | None = None
-        self._nbytes = source.nbytes
 
     def contents(self) -> Contents:
         """Return what it holds."""
@@ -174,7 +167,7 @@ class WholeFile:
     def columns(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield all rows, with some columns."""
         wanted = set(names)
-        check_copied(self.name, [leaf for leaf in self.footer.leaves if leaf.path[0].decode() in wanted])
+        check_copied(self._source.name, [leaf for leaf in self.footer.leaves if leaf.path[0].decode() in wanted])
         for number in range(len(self.footer.rows)):
             yield from self.group(number, names)
 
@@ -182,19 +175,15 @@ class WholeFile:
         """Yield the rows of a row group, with all columns or at least some; long rows by fewer."""
         if self._file is None:
             buffer_nbytes = max(_LEAST_BUFFER, _BUFFERS // max(1, len(self.footer.leaves)))
-            self._file = _opened(Spliced(self._bytes, [Extent(0, self._nbytes)]), buffer_nbytes)
+            self._file = _opened(Spliced(self._bytes, [Extent(0, self._source.nbytes)]), buffer_nbytes)
         for leaf in self.footer.leaves:
             if names is not None and leaf.path[0].decode() not in names:
                 continue
-            _pages(self._bytes, self.name, leaf, leaf.chunks[number], DECODED_NBYTES)
+            _pages(self._bytes, self._source.name, leaf, leaf.chunks[number], DECODED_NBYTES)
         rows, nbytes = self.footer.rows[number], max(1, self.footer.group_nbytes[number])
         rows = max(1, min(_BATCH_ROWS, rows * _BATCH_NBYTES // nbytes))
         wanted = {"batch_size": rows, "row_groups": [number], "columns": names, "use_threads": False}
         return iter(self._file.iter_batches(**wanted))
-
-    def close(self) -> None:
-        """Close the file."""
-        self._bytes.close()
 
 
 def _typed(leaf: Leaf, kind: pa.DataType) -> Leaf:

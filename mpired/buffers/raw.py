@@ -55,9 +55,8 @@ def _count(source: Source, declared: Declared, datatype: Datatype, stored: np.dt
     available, rest = divmod(nbytes + tail if nbytes else 0, stored.itemsize)
     if declared.count is not None:
         if declared.count > available:
-            raise CountError(
-                source.name, f"has {available} elements of {datatype.label}, fewer than `count={declared.count}`"
-            )
+            reason = f"has {available} elements of {datatype.label}, fewer than `count={declared.count}`"
+            raise CountError(source.name, reason)
         return declared.count
     if rest > tail and not declared.window:
         where = f" after the {start} skipped" if start else ""

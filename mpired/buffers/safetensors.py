@@ -59,22 +59,18 @@ def _array(source: Source, start: int, name: str, tensor: dict[str, Any]) -> Arr
         return Array(name, np.dtype(_DTYPES[code]), shape, offset)
     if code not in _SHORT:
         return Array(name, None, shape, label=code, reason=f"tensor {name!r} is {code}, which mpired does not read")
-    return Array(name, np.dtype("<f4"), shape, offset, _short(source, _SHORT[code]), storage=code)
+    try:
+        stored = _short_dtype(_SHORT[code])
+    except ImportError:
+        reason = f"has tensors of {_SHORT[code]}, for which mpired needs ml_dtypes"
+        raise UsageError(source.name, f"{reason}; install it with {installation('mpired[ml]')}") from None
+    return Array(name, np.dtype("<f4"), shape, offset, stored, storage=code)
 
 
 @functools.cache
 def _short_dtype(name: str) -> np.dtype:
     dtype: np.dtype = np.dtype(getattr(importlib.import_module("ml_dtypes"), name))
     return dtype
-
-
-def _short(source: Source, name: str) -> np.dtype:
-    """Return the form of elements of a short type."""
-    try:
-        return _short_dtype(name)
-    except ImportError:
-        reason = f"has tensors of {name}, for which mpired needs ml_dtypes"
-        raise UsageError(source.name, f"{reason}; install it with {installation('mpired[ml]')}") from None
 
 
 def _bad(source: Source, reason: str) -> NoReturn:
@@ -120,9 +116,8 @@ def _check_tensor(source: Source, name: str, tensor: Any) -> None:
         _bad(source, f"tensor {name!r} has not exactly a dtype, a shape and data_offsets")
     shape, offsets = tensor["shape"], tensor["data_offsets"]
     if not isinstance(tensor["dtype"], str) or not _are_counts(shape) or not _are_counts(offsets):
-        _bad(
-            source, f"the dtype, the shape or the data_offsets of tensor {name!r} are not a string and lists of counts"
-        )
+        what = f"the dtype, the shape or the data_offsets of tensor {name!r}"
+        _bad(source, f"{what} are not a string and lists of counts")
     if len(shape) > _MAX_NDIM or len(offsets) != 2 or offsets[0] > offsets[1]:  # noqa: PLR2004 - start and end
         _bad(source, f"tensor {name!r} has {len(shape)} dimensions, or offsets in the wrong order")
     code = _DTYPES.get(tensor["dtype"])

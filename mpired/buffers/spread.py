@@ -81,12 +81,10 @@ class Records:
     def check_apart(self, way_out: str) -> None:
         """Raise an error if an entry would be written over another (MPI-4.1, 5.1.11)."""
         overlap = pieces.overlaps(self.datatype.typemap, self.count)
-        what = f"{self.count} elements of it"
+        reason = f"in {self.count} elements of it entries overlap, and none may be written twice"
         if overlap is None:
-            reason = f"{what} have too many pieces to tell that none overlap"
-            raise DatatypeError(f"{self.datatype}", f"{reason}; {way_out}")
-        if overlap:
-            reason = f"in {what} entries overlap, and none may be written twice"
+            reason = f"{self.count} elements of it have too many pieces to tell that none overlap"
+        if overlap is None or overlap:
             raise DatatypeError(f"{self.datatype}", f"{reason}; {way_out}")
 
 
@@ -95,9 +93,8 @@ def _count(source: Source, datatype: Datatype, offset: int) -> int:
     if nbytes < 0:
         raise CountError(source.name, f"has {source.nbytes} bytes, fewer than `offset={offset}` skips")
     if typemap.extent <= 0 or not typemap.size:
-        raise UsageError(
-            "`count`", f"is needed: the extent of {datatype.label} is {typemap.extent}, its size {typemap.size}"
-        )
+        reason = f"is needed: the extent of {datatype.label} is {typemap.extent}, its size {typemap.size}"
+        raise UsageError("`count`", reason)
     count = max(0, (nbytes - typemap.true_ub) // typemap.extent + 1) if nbytes else 0
     # The last element may end with its last entry, or with its extent (MPI-4.1, 5.1.6).
     end = (count - 1) * typemap.extent + max(typemap.true_ub, typemap.ub) if count else 0

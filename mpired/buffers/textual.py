@@ -51,17 +51,12 @@ def component_names(datatype: Datatype) -> tuple[str, ...]:
     if form.names is None:
         return ("value",)
     fields = [(name, form[name]) for name in datatype.fields]
-    return tuple(
-        f"{name}{place}{part}"
-        for name, field in fields
-        for place in _places(field.shape)
-        for part in ((".real", ".imag") if field.base.kind == "c" else ("",))
-    )
-
-
-def _places(shape: tuple[int, ...]) -> list[str]:
-    """Return what is to be written behind a field's name for each of its numbers."""
-    return ["".join(f"[{i}]" for i in index) for index in np.ndindex(shape)]
+    names = []
+    for name, field in fields:
+        parts = (".real", ".imag") if field.base.kind == "c" else ("",)
+        places = ("".join(f"[{i}]" for i in index) for index in np.ndindex(field.shape))
+        names += [f"{name}{place}{part}" for place in places for part in parts]
+    return tuple(names)
 
 
 def components(block: np.ndarray, datatype: Datatype) -> list[np.ndarray]:
@@ -114,13 +109,11 @@ def text_lines(results: Sequence[FlatBuffer]) -> Iterator[str]:
 def csv_lines(results: Sequence[FlatBuffer]) -> Iterator[str]:
     """Yield a header, then a column a buffer, or two for pairs; nulls are empty."""
     # A name is the file's word, and a terminal would obey what control characters in it say.
-    yield ",".join(_quoted(escaped(name)) for result in results for name in column_names(result))
+    names = [escaped(name) for result in results for name in column_names(result)]
+    quoted = ['"' + name.replace('"', '""') + '"' if any(mark in name for mark in '",') else name for name in names]
+    yield ",".join(quoted)
     # An empty line would be skipped by those who read it.
     yield from (line or '""' for line in rows(results, ",", null=""))
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"' if any(mark in name for mark in '",') else name
 
 
 def json_lines(results: Sequence[FlatBuffer]) -> Iterator[str]:

@@ -43,10 +43,8 @@ def limit(array: str, nbytes: int) -> None:
 
 def _check(nbytes: int, verb: str) -> None:
     if nbytes > _Limit.nbytes:
-        reason = (
-            f"a chunk of array {_Limit.array!r} {verb} {nbytes} bytes, and {_Limit.nbytes} are the most of its shape"
-        )
-        raise ValueError(reason)
+        reason = f"a chunk of array {_Limit.array!r} {verb} {nbytes} bytes"
+        raise ValueError(f"{reason}, and {_Limit.nbytes} are the most of its shape")
 
 
 def _blosc(_codec: Any, octets: bytes, _most: int) -> None:

@@ -68,12 +68,9 @@ class Codec(NamedTuple):
         if level is None:
             return self.level
         if level not in self.levels:
-            raise UsageError("`level`", f"{level} is none of {self.name}, whose levels are {_span(self.levels)}")
+            span = f"{self.levels[0]} to {self.levels[-1]}"
+            raise UsageError("`level`", f"{level} is none of {self.name}, whose levels are {span}")
         return level
-
-
-def _span(levels: range) -> str:
-    return f"{levels[0]} to {levels[-1]}"
 
 
 class _Members:
