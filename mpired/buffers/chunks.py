@@ -64,10 +64,8 @@ class Chunks:
         """Take the elements of a selection: an index in some dimensions, a slice of the next, and all of the rest."""
         chunk, form = self._dataset.chunks, self._deflate
         outer, within = selection[:-1], selection[-1] if selection else None
-        if chunk is None or form is None or not isinstance(within, slice) or within.start % chunk[len(outer)]:
-            self._dataset[selection] = values
-            return
-        if any(each > 1 for each in chunk[: len(outer)]):  # only a part of a row of chunks is at hand
+        is_row = chunk is not None and all(each == 1 for each in chunk[: len(outer)])  # else it is a part of a row
+        if form is None or not is_row or not isinstance(within, slice) or within.start % chunk[len(outer)]:
             self._dataset[selection] = values
             return
         sides = chunk[len(outer) :]

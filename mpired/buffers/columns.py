@@ -104,21 +104,11 @@ def inspect(source: Source, declared: Declared, column: Column) -> RankFile:
             mine = tuple(leaf for name in columns for leaf in leaves[places[name]])
             said = schema.field(places[columns[0]]).metadata or {}  # as files of other programs name a unit
             missing = [nulls[places[name]] for name in columns]
-            buffers.append(
-                ColumnBuffer(
-                    source,
-                    datatype,
-                    rows,
-                    columns,
-                    mine,
-                    column.opener,
-                    dtype.names or (),
-                    nulls=None if None in missing and not any(missing) else sum(each or 0 for each in missing),
-                    nullable=declared.nullable,
-                    errors=(pa.ArrowException,),
-                    unit=said.get(b"units", said.get(b"unit", b"")).decode(errors="replace"),
-                )
-            )
+            known = None if None in missing and not any(missing) else sum(each or 0 for each in missing)
+            unit = said.get(b"units", said.get(b"unit", b"")).decode(errors="replace")
+            buffer = ColumnBuffer(source, datatype, rows, columns, mine, column.opener, dtype.names or ())
+            errors = (pa.ArrowException,)
+            buffers.append(buffer._replace(nulls=known, nullable=declared.nullable, unit=unit, errors=errors))
         kept = None
         if declared.keep:
             _check_one_each(source, schema, declared.keep)
@@ -135,20 +125,17 @@ def _others(contents: Contents, declared: Declared) -> tuple[Other, ...]:
     there = Counter(names)
     numbers = {field.name for field in schema if there[field.name] == 1 and _are_numbers(_scalars(field.type))}
     left = numbers.union(declared.keep)
-    return tuple(
-        Other(
-            field.name,
-            str(field.type),
-            _no_buffer(field) if there[field.name] == 1 else _not_one(names, field.name),
-            count=contents.rows,
-            label=_in_words(field.type),
-            way_out=_way_out(field.type, declared.taken) if there[field.name] == 1 else "",
-            group=_group(field.type) if there[field.name] == 1 else None,
-            nulls=missing,
-        )
-        for field, missing in zip(schema, contents.nulls, strict=True)
-        if field.name not in left
-    )
+    others = []
+    for field, nulls in zip(schema, contents.nulls, strict=True):
+        if field.name in left:
+            continue
+        is_one = there[field.name] == 1
+        reason = _no_buffer(field) if is_one else _not_one(names, field.name)
+        other = Other(field.name, str(field.type), reason, contents.rows, label=_in_words(field.type), nulls=nulls)
+        if is_one:
+            other = other._replace(way_out=_way_out(field.type, declared.taken), group=_group(field.type))
+        others.append(other)
+    return tuple(others)
 
 
 def _no_buffer(field: pa.Field) -> str:

@@ -13,13 +13,11 @@ import numpy as np
 
 from mpired.buffers.missing import Missing, NullsError
 
-Attribute: TypeAlias = np.ndarray | str
-"""The value of an attribute: numbers in one dimension, or a text."""
+Attribute: TypeAlias = np.ndarray | str  # the value of an attribute: numbers in one dimension, or a text
 Attributes: TypeAlias = Mapping[str, Attribute]
 
 FILL, MISSING, RANGE, LEAST, GREATEST = "_FillValue", "missing_value", "valid_range", "valid_min", "valid_max"
-OF_THE_TYPE = (FILL, MISSING, RANGE, LEAST, GREATEST)
-"""The attributes whose values are of the type of the array."""
+OF_THE_TYPE = (FILL, MISSING, RANGE, LEAST, GREATEST)  # the attributes whose values are of the type of the array
 SCALE, OFFSET, UNSIGNED = "scale_factor", "add_offset", "_Unsigned"
 _SIGNS = {("i", "true"): "u", ("u", "false"): "i"}
 # Attributes that name variables, of CF (appendix A) and UGRID. A word with a colon is the role of the name after it, or
@@ -170,8 +168,7 @@ class Meaning(NamedTuple):
     way_out: str
 
 
-NO_NUMBERS = Meaning(None, None, None, None, "", "")
-"""The meaning of elements that are not numbers."""
+NO_NUMBERS = Meaning(None, None, None, None, "", "")  # the meaning of elements that are not numbers
 
 
 def meaning(what: str, name: str, attributes: Attributes, dtype: np.dtype, *, unpack: bool, window: bool) -> Meaning:

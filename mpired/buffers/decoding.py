@@ -219,7 +219,6 @@ class _Stream(NamedTuple):
     start: int
 
     def arrays(self) -> Generator[Values, None, None]:
-        """Decode them."""
         with closing(self.opener(self.source, self.memory)) as file:
             yield from file.arrays(self.leaf, self.start)
 

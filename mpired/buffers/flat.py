@@ -16,12 +16,10 @@ from mpired.files import calls
 from mpired.progress import counted
 from mpired.sources.source import Source
 
-Order: TypeAlias = Literal["<", ">", "="]
-"""A byte order as NumPy writes it."""
+Order: TypeAlias = Literal["<", ">", "="]  # a byte order as NumPy writes it
 
 
-UNKNOWN_COUNT = 1 << 63
-"""The count of a buffer whose end shows when it is read: one more than any file can declare."""
+UNKNOWN_COUNT = 1 << 63  # the count of a buffer whose end shows when it is read: one more than any file can declare
 
 
 class FlatBuffer(NamedTuple):

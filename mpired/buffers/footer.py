@@ -65,8 +65,7 @@ _PAGE = {
 
 
 _Element: TypeAlias = tuple[dict[str, Any], thrift.Encoded]
-_Place: TypeAlias = tuple[_Element, ...]
-"""What leads from the root of the schema to an element."""
+_Place: TypeAlias = tuple[_Element, ...]  # what leads from the root of the schema to an element
 _Numbered: TypeAlias = tuple[int, thrift.Encoded]
 
 
@@ -233,16 +232,9 @@ def _chunk(said: dict[str, Any], element: dict[str, Any]) -> Chunk:
     # Pages may have values and no dictionary.
     kinds = [(each.get("type"), each.get("encoding")) for each in column.get("pages", ())]
     has_plain = any(kind in _VALUES and encoding not in _BY_DICTIONARY for kind, encoding in kinds)
-    return Chunk(
-        start,
-        column["nbytes"],
-        column["values"],
-        column["codec"],
-        column.get("statistics", {}).get("nulls"),
-        has_dictionary="dictionary" in column and not has_plain,
-        has_statistics="statistics" in column,
-        has_index="column_index" in said,
-    )
+    counts = column["nbytes"], column["values"], column["codec"], column.get("statistics", {}).get("nulls")
+    has_dictionary = "dictionary" in column and not has_plain
+    return Chunk(start, *counts, has_dictionary, "statistics" in column, "column_index" in said)
 
 
 def _file(schema: thrift.Encoded, rows: int, groups: Sequence[thrift.Encoded], rest: Sequence[_Numbered]) -> bytes:

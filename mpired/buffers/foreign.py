@@ -42,7 +42,6 @@ class _File(NamedTuple):
 
     @property
     def tail(self) -> bytes:
-        """The last bytes."""
         start = max(0, self.nbytes - _TAIL_NBYTES)
         return self.read(self.nbytes - start, start)
 
@@ -70,8 +69,7 @@ def _matches(expression: bytes, text: bytes) -> bool:
     return re.match(expression, text, re.DOTALL) is not None
 
 
-_UNSEEN = _Sign()
-"""That of kinds which are known by their suffixes alone."""
+_UNSEEN = _Sign()  # that of kinds which are known by their suffixes alone
 
 
 def _is_safetensors(file: _File) -> bool:

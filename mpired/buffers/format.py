@@ -23,8 +23,7 @@ _FEW = 8
 _OWN = contextlib.nullcontext()  # one for all: each of many ranks passes here
 Encoder: TypeAlias = Callable[[Sequence[FlatBuffer], int], None]
 """Writes results, given as flat buffers of native elements, to an open file in some other form."""
-Layout: TypeAlias = FlatLayout | ArrayLayout | MarkingLayout | Encoder
-"""How a result comes into its file."""
+Layout: TypeAlias = FlatLayout | ArrayLayout | MarkingLayout | Encoder  # how a result comes into its file
 
 
 class Format(NamedTuple):

@@ -63,12 +63,9 @@ FORMATS = {row.name: row for row in _ROWS}
 _BY_SUFFIX = {suffix: row for row in _ROWS for suffix in (*row.suffixes, *row.directories)}
 _LONG_SUFFIXES = tuple(suffix for suffix in _BY_SUFFIX if suffix.count(".") > 1)
 
-RAW = FORMATS["raw"]
-"""The format of bytes that say nothing of themselves."""
-ARRAY = FORMATS["npy"]
-"""The format of an array in memory."""
-LINES = FORMATS["text"]
-"""The format of the few elements that a command prints."""
+RAW = FORMATS["raw"]  # the format of bytes that say nothing of themselves
+ARRAY = FORMATS["npy"]  # the format of an array in memory
+LINES = FORMATS["text"]  # the format of the few elements that a command prints
 _FOR_TERMINALS = FORMATS["table"]
 
 

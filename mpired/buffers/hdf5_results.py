@@ -281,7 +281,6 @@ class _Copy(NamedTuple):
     early: bool = False
 
     def all(self) -> None:
-        """Copy it."""
         assert self.result.old is not None  # noqa: S101 - asked before
         old, file = self.result.old, self.result.file
         self.made[address(old.id)] = ""

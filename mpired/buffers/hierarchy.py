@@ -334,7 +334,6 @@ class _Looking(NamedTuple):
     window: bool
 
     def array(self, found: Found, dataset: h5py.Dataset | None, attributes: Attributes, *, is_carried: bool) -> Array:
-        """Describe one."""
         if found.outside and not self._may_follow:
             return self._elsewhere(found.name, found.outside, None)
         if found.outside:

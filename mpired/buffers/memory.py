@@ -86,8 +86,7 @@ class _OpenMemory(OpenSource):
 class AtHand:
     """A rank that is no path. Its source is made when it is looked at."""
 
-    path: str | None = None
-    """The path of its file, if it has one."""
+    path: str | None = None  # the path of its file, if it has one
 
     def __init__(self, name: str) -> None:
         self.name = name

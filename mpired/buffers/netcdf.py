@@ -55,7 +55,6 @@ class _Attribute(NamedTuple):
 
     @property
     def value(self) -> Attribute:
-        """What it says."""
         if self.code == _CHAR:
             return self.octets.split(b"\0")[0].decode("utf-8", "surrogateescape")
         return np.frombuffer(self.octets, _FORMS[self.code])
@@ -85,7 +84,6 @@ class _Var:
 
     @property
     def values(self) -> Attributes:
-        """What its attributes say."""
         return self._viewed[0]
 
     @functools.cached_property
@@ -103,6 +101,11 @@ class _Header:
     attributes: tuple[_Attribute, ...] = ()
     variables: tuple[_Var, ...] = ()
 
+    @functools.cached_property
+    def by_name(self) -> dict[str, _Var]:
+        """The variables by their names."""
+        return {each.name: each for each in self.variables}
+
     def is_record(self, var: _Var) -> bool:
         """Tell whether a variable has the record dimension."""
         return bool(var.dims) and self.dimensions[var.dims[0]].length == 0
@@ -117,7 +120,6 @@ class _Header:
 
     @property
     def stride(self) -> int:
-        """The bytes of a record."""
         sizes = [self.per_record(each) * each.form.itemsize for each in self.variables if self.is_record(each)]
         return sizes[0] if len(sizes) == 1 else sum(map(_padded, sizes))
 
@@ -148,7 +150,6 @@ class _Cursor:
         raise BufferFileError(self._source.name, f"{reason}; not a valid netCDF file")
 
     def take(self, nbytes: int) -> bytes:
-        """Return the next bytes."""
         if self.at + nbytes > min(self._source.nbytes, _MAX_HEADER):
             self.bad("the header is cut off, or claims more than there is")
         if self.at + nbytes > self._start + len(self._held):
@@ -160,7 +161,6 @@ class _Cursor:
         return found
 
     def number(self, width: int = 0) -> int:
-        """Return a number."""
         return int.from_bytes(self.take(width or self.width), "big")
 
     def length(self, limit: int, what: str) -> int:
@@ -171,7 +171,6 @@ class _Cursor:
         return found
 
     def name(self) -> str:
-        """Return a name."""
         length = self.length(_PIECE, "letters of a name")
         return self.take(_padded(length))[:length].decode("utf-8", "surrogateescape")
 
@@ -190,7 +189,6 @@ class _Cursor:
         return found
 
     def attributes(self) -> tuple[_Attribute, ...]:
-        """Return a list of attributes."""
         found = []
         for _ in range(self.entries(_ATTRIBUTES, "attributes")):
             name, code = self.name(), self.code()
@@ -336,8 +334,7 @@ def prepare(model: Model) -> ArrayLayout | MarkingLayout:
     if model.source is not None and _is_hdf5(model.source):
         return hdf5.prepare(model, has_history=True)
     plan = _plan(model)
-    by_name = {each.name: each for each in plan.header.variables}
-    leaves = [plan.header.leaf(by_name[each.var.name]) for each in plan.new]
+    leaves = [plan.header.leaf(plan.header.by_name[each.var.name]) for each in plan.new]
     missing = tuple(conventions.missing(each.var.values, each.var.form) for each in plan.new)
     if all(leaf.is_one for leaf in leaves) and not any(buffer.nullable for buffer in model.buffers):
         return ArrayLayout(functools.partial(_lay, plan), tuple(leaf.form for leaf in leaves), missing=missing)
@@ -359,10 +356,8 @@ def _plan(model: Model) -> _Plan:
     line = model.context.history()
     header = replace(old, dimensions=tuple(dimensions), attributes=_with_history(old.attributes, line))
     header = _placed(header, variables)
-    placed = {each.name: each for each in header.variables}
-    moved = [
-        (old.leaf(each), header.leaf(placed[each.name])) for each in old.variables if each.name in kept - {*results}
-    ]
+    carried = [each for each in old.variables if each.name in kept - {*results}]
+    moved = [(old.leaf(each), header.leaf(header.by_name[each.name])) for each in carried]
     return _Plan(header, tuple(results.values()), model.source, tuple(moved))
 
 
@@ -488,8 +483,7 @@ def _lay(plan: _Plan, fd: int) -> list[int]:
         with closing(PiecesFile(plan.source)) as file:
             for old, new in plan.kept:
                 _put(fd, new, (block for block, _ in file.arrays(old, 0)))
-    places = {each.name: each.begin for each in header.variables}
-    return [places[each.var.name] for each in plan.new]
+    return [header.by_name[each.var.name].begin for each in plan.new]
 
 
 def _put(fd: int, leaf: Pieces, found: Iterator[np.ndarray]) -> None:
@@ -501,9 +495,8 @@ def _put(fd: int, leaf: Pieces, found: Iterator[np.ndarray]) -> None:
 def _encode(plan: _Plan, results: Sequence[FlatBuffer], fd: int) -> None:
     """Write a file with its results."""
     _lay(plan, fd)
-    by_name = {each.name: each for each in plan.header.variables}
     for new, result in zip(plan.new, results, strict=True):
-        _put_elements(fd, plan.header.leaf(by_name[new.var.name]), result, new.fill)
+        _put_elements(fd, plan.header.leaf(plan.header.by_name[new.var.name]), result, new.fill)
 
 
 def _put_elements(fd: int, leaf: Pieces, result: FlatBuffer, fill: np.ndarray | None) -> None:
@@ -519,7 +512,6 @@ def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
         return
     header = _read_header(source)
     arrays.copy_whole(source, fd)
-    by_name = {each.name: each for each in header.variables}
     for each in changed:
-        var = by_name[each.name]
+        var = header.by_name[each.name]
         _put_elements(fd, header.leaf(var), each, conventions.fill(var.values, var.form))

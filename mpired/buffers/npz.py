@@ -53,7 +53,6 @@ class _Member(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What the array is called."""
         return self.info.filename.removesuffix(_SUFFIX)
 
     @property
@@ -75,7 +74,6 @@ class _Archive:
             raise
 
     def members(self) -> list[_Member]:
-        """Return its arrays."""
         infos = [info for info in self.zip.infolist() if not info.is_dir()]
         name = self._source.name
         if len(infos) > _MAX_MEMBERS:
@@ -155,7 +153,6 @@ class _Archive:
                 raise EOFError(f"member {info.filename!r} goes on behind its last element")
 
     def close(self) -> None:
-        """Close it."""
         self.zip.close()
         self._file.close()
 

@@ -140,21 +140,11 @@ class RankFile(NamedTuple):
     @property
     def model(self) -> Model:
         """What a result is like that is to be like this file."""
-        buffers = (
-            BufferModel(
-                buffer.datatype,
-                buffer.count,
-                name=buffer.name,
-                columns=buffer.columns,
-                shape=buffer.shape,
-                fortran_order=buffer.fortran_order,
-                form=buffer.form,
-                byte_order=buffer.byte_order,
-                datarep=buffer.datarep,
-                read=what_is_read(buffer).columns,
-            )
-            for buffer in self.buffers
-        )
+        buffers = []
+        for each in self.buffers:
+            model = BufferModel(each.datatype, each.count, each.name, each.columns, each.shape, each.fortran_order)
+            read = what_is_read(each).columns
+            buffers.append(model._replace(form=each.form, byte_order=each.byte_order, datarep=each.datarep, read=read))
         return Model(self.format, tuple(buffers), self.source, self.kept)
 
     def ordered_as(self, other: RankFile) -> RankFile:

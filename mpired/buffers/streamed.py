@@ -129,10 +129,13 @@ class ColumnReader:
 
     def read(self, start: int, block: np.ndarray) -> np.ndarray | None:
         """Fill `block` with the elements from `start` on, and return which of them have all leaves; None for all."""
-        source, there = self._buffer.source, None
+        source, there, parts = self._buffer.source, None, [block]
+        if self._names:
+            self._buffer.datatype.clear_padding(block)
+            parts = [block[name] for name in self._names]
         with explaining(source.name, *self._buffer.errors):
             try:
-                for stream, part in zip(self._streams, self._parts(block), strict=True):
+                for stream, part in zip(self._streams, parts, strict=True):
                     mine = stream.read(start, part)
                     if mine is not None:
                         there = mine if there is None else there & mine
@@ -143,13 +146,6 @@ class ColumnReader:
         missing = self._buffer.missing
         mine = None if missing is None else missing.there(block, source, self._buffer.columns)
         return there if mine is None else mine if there is None else there & mine
-
-    def _parts(self, block: np.ndarray) -> list[np.ndarray]:
-        """Return what of a block each leaf fills."""
-        if not self._names:
-            return [block]
-        self._buffer.datatype.clear_padding(block)
-        return [block[name] for name in self._names]
 
     def close(self) -> None:
         """Close the file."""
@@ -195,7 +191,6 @@ class _Stream:
         return there
 
     def close(self) -> None:
-        """Leave what is not read."""
         self._rest = self._rest[0][:0], None
         if isinstance(self._arrays, Generator):
             self._arrays.close()

@@ -30,8 +30,7 @@ class Field(NamedTuple):
 
 
 Fields: TypeAlias = Mapping[int, Field]
-Encoded: TypeAlias = tuple[int, bytes]
-"""The type of a value, and its bytes."""
+Encoded: TypeAlias = tuple[int, bytes]  # the type of a value, and its bytes
 
 
 class Input:

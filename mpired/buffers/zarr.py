@@ -156,7 +156,6 @@ class _Store:
             yield (values, None) if packed is None else packed.unpacked(values, nullable=nullable)
 
     def described(self) -> list[Array]:
-        """Describe the arrays."""
         for node in self._nodes.values():
             if not node.is_array:
                 self._buffers.check_group(node)
@@ -206,7 +205,6 @@ class _Store:
         return digest(dtype_text(dtype), node.shape, node.attributes.get("units"), *parts)
 
     def read(self, names: Sequence[str]) -> dict[str, np.ndarray]:
-        """Return whole arrays."""
         found = {}
         for name in names:
             node = self._nodes[name]
@@ -215,7 +213,6 @@ class _Store:
         return found
 
     def close(self) -> None:
-        """Close it."""
         self._keys.close()
 
 

@@ -25,8 +25,7 @@ from mpired.sources.source import STORE_DOCUMENTS, OpenStore, Source
 
 ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, ValueError, struct.error, RuntimeError)
 """What the documents and the archive raise where they are damaged."""
-ROOT = "/"
-"""What an array is called that is the whole store."""
+ROOT = "/"  # what an array is called that is the whole store
 V2_GROUP, V2_ARRAY, V2_ATTRIBUTES, V2_ALL, V3_NODE = ".zgroup", ".zarray", ".zattrs", ".zmetadata", "zarr.json"
 DOCUMENTS = STORE_DOCUMENTS
 _MAX_DOCUMENT = 16 << 20

@@ -44,11 +44,9 @@ class _Compressed(io.RawIOBase):
         self.error: BaseException | None = None
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def read(self, nbytes: int = -1) -> bytes:
-        """Return the next bytes."""
         try:
             return self._read(nbytes)
         except BaseException as error:

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from mpired.errors import UsageError
 
-Read: TypeAlias = Callable[[int], bytes]
-"""Gives the next bytes, at most so many; none at the end."""
+Read: TypeAlias = Callable[[int], bytes]  # gives the next bytes, at most so many; none at the end
 _CHUNK_NBYTES = 64 << 10
 # The most that is decompressed, a file says how much it needs: 65 MiB with level 9 of xz; zstd's library takes no more.
 _MOST_MEMORY = 256 << 20
