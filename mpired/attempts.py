@@ -64,10 +64,8 @@ def repeated(
     words: Words,
     context: Context,  # the settings of the call
 ) -> _R:
-    """Plan and work, and again if a file changed while it was read: its writer may have replaced it.
-
-    Not if it is an object of a store, or if workers may be on other machines.
-    """
+    """Plan and work, and again if a file changed while it was read: its writer may have replaced it."""
+    # Not if it is an object of a store, or if workers may be on other machines.
     engine = context.engine or LOCAL
     if context.dry_run:
         _refuse_streams(words, "is a stream, which can be read only once; `dry_run` looks at files")
@@ -95,10 +93,8 @@ def carry_out(
     *,
     overwrite: bool,  # whether existing files are replaced
 ) -> _C:
-    """Plan a call, lock the files that it replaces, and do it; return the plan that was carried out.
-
-    A dry run ends with the checks: nothing is made, locked, or finished that an interrupted command has left.
-    """
+    """Plan a call, lock the files that it replaces, and do it; return the plan that was carried out."""
+    # A dry run ends with the checks: nothing is made, locked, or finished that an interrupted command has left.
 
     def attempt(planned: _C, context: Context) -> _C:
         if context.dry_run:

@@ -68,10 +68,8 @@ def of_kind(cautions: Iterable[MpiredWarning], kind: type[_W]) -> list[_W]:
 
 
 def masked(count: int, name: str, values: str, way_out: str = "") -> MaskedWarning:
-    """Warn of elements of a result with values that mean that elements are missing, in words.
-
-    `way_out` says how they can be written to another format, "" if they cannot.
-    """
+    """Warn of elements of a result with values that mean that elements are missing, in words."""
+    # `way_out` says how they can be written to another format, "" if they cannot.
     elements = "1 element" if count == 1 else f"{count} elements"
     what = f"{elements} of {name} came out {values}, so that readers of the result take them as missing"
     ways = f"give its attributes other values{way_out and ', or '}{way_out}"
@@ -115,10 +113,7 @@ def processors(op: object, workers: Sequence[tuple[str, frozenset[str]]]) -> lis
 
 
 def same_files(targets: Sequence[object], origins: Sequence[object], indices: object = None) -> list[SameFileWarning]:
-    """Warn of each origin, and the map, that is the target or another of them: a slip, most often.
-
-    What is no path is left out.
-    """
+    """Warn of each origin, and the map, that is the target or another of them: a slip, most often."""
     named = [("target", targets), ("origin", origins), ("map", [indices])]
     known: dict[tuple[int, int], str] = {}
     found = []

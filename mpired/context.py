@@ -74,10 +74,8 @@ class Context(NamedTuple):
             raise UsageError("`max_open_files`", f"{self.max_open_files} is too few, a process needs {needed}")
 
     def history(self) -> str:
-        """Return the line of history of a result, with the time and the command line.
-
-        The time is that of SOURCE_DATE_EPOCH, if it is set, so that a result can be made again bit for bit.
-        """
+        """Return the line of history of a result, with the time and the command line."""
+        # The time is that of SOURCE_DATE_EPOCH, if it is set, so that a result can be made again bit for bit.
         import shlex  # noqa: PLC0415 - few formats have a history
 
         epoch = os.environ.get("SOURCE_DATE_EPOCH", "")

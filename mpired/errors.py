@@ -44,15 +44,7 @@ LONGEST_REASON = 2000
 
 
 class MpiredError(Exception):
-    """The base of all errors that are not bugs: a subject, and the reason with the way out.
-
-    Parameters
-    ----------
-    subject
-        What the error is about: a path, an option, a rank, an op.
-    reason
-        Value, rule and way out, without a line break.
-    """
+    """The base of all errors that are not bugs: a subject, and the reason with the way out."""
 
     exit_status = 3
     mpi_class = "MPI_ERR_OTHER"
@@ -60,8 +52,8 @@ class MpiredError(Exception):
     def __init__(self, subject: str, reason: str) -> None:
         subject, reason = (shortened(without_secrets(text), LONGEST_REASON) for text in (subject, reason))
         super().__init__(subject, reason)
-        self.subject = subject
-        self.reason = reason
+        self.subject = subject  # what the error is about: a path, an option, a rank, an op
+        self.reason = reason  # value, rule and way out, without a line break
 
     def __str__(self) -> str:
         return f"{self.subject}: {self.reason}"
@@ -131,21 +123,13 @@ class DefinitionError(UnknownDatatypeError):
 
 
 class CountError(MpiredError, ValueError):
-    """Raised when counts or shapes differ between ranks or do not fit a file, or too few ranks can be used.
-
-    Parameters
-    ----------
-    subject, reason
-        As for every error.
-    errors
-        The errors of those that cannot be used.
-    """
+    """Raised when counts or shapes differ between ranks or do not fit a file, or too few ranks can be used."""
 
     mpi_class = "MPI_ERR_COUNT"
 
     def __init__(self, subject: str, reason: str, errors: Sequence[MpiredError | OSError] = ()) -> None:
         super().__init__(subject, reason)
-        self.errors = tuple(errors)
+        self.errors = tuple(errors)  # those of the ranks that cannot be used
 
 
 class DisplacementError(MpiredError, ValueError):
@@ -198,21 +182,13 @@ class OrderWarning(MpiredWarning):
 
 
 class SkippedWarning(MpiredWarning):
-    """The category of the warning that ranks were left out because they cannot be used.
-
-    Parameters
-    ----------
-    text
-        How many, which, and why.
-    skipped
-        For each its number among the ranks that were named, its name and the reason.
-    """
+    """The category of the warning that ranks were left out because they cannot be used."""
 
     label = ""
 
     def __init__(self, text: str, skipped: Sequence[Any] = ()) -> None:
         super().__init__(text)
-        self.skipped = tuple(skipped)
+        self.skipped = tuple(skipped)  # for each its number among the named ranks, its name and the reason
 
 
 class SameFileWarning(MpiredWarning):
@@ -247,35 +223,19 @@ class UnusedWarning(MpiredWarning):
 
 
 class OverflowWarning(MpiredWarning, RuntimeWarning):
-    """The category of the warning that a sum or product has overflowed its datatype.
-
-    Parameters
-    ----------
-    text
-        How often, and where first.
-    details
-        The same as count, element, rank, file and buffer.
-    """
+    """The category of the warning that a sum or product has overflowed its datatype."""
 
     def __init__(self, text: str, details: dict[str, object] | None = None) -> None:
         super().__init__(text)
-        self.details = details or {}
+        self.details = details or {}  # count, element, rank, file and buffer
 
 
 class MaskedWarning(MpiredWarning):
-    """The category of the warning that readers of a result will take elements as missing that are there.
-
-    Parameters
-    ----------
-    text
-        How many, and the values that mean it.
-    details
-        The number as count, and the array as buffer.
-    """
+    """The category of the warning that readers of a result will take elements as missing that are there."""
 
     def __init__(self, text: str, details: dict[str, object] | None = None) -> None:
         super().__init__(text)
-        self.details = details or {}
+        self.details = details or {}  # count and buffer
 
 
 class BufferFileError(MpiredError, ValueError):
@@ -285,19 +245,11 @@ class BufferFileError(MpiredError, ValueError):
 
 
 class NotReadError(BufferFileError):
-    """Raised when a file is of a kind that mpired does not read.
-
-    Parameters
-    ----------
-    subject, reason
-        As of `MpiredError`.
-    kind
-        What the file is.
-    """
+    """Raised when a file is of a kind that mpired does not read."""
 
     def __init__(self, subject: str, reason: str, kind: str = "") -> None:
         super().__init__(subject, reason)
-        self.kind = kind
+        self.kind = kind  # what the file is
 
 
 class ChangedError(BufferFileError):
@@ -311,19 +263,7 @@ class RankNumberError(MpiredError, ValueError):
 
 
 class RanksError(MpiredError, ValueError):
-    """Raised when several ranks cannot be used: one error that lists each of them.
-
-    Parameters
-    ----------
-    nranks
-        How many ranks there are in all.
-    errors
-        The errors of the bad ranks, `MpiredError` or `OSError`, in rank order.
-    what
-        Their kind, if they are not ranks.
-    nbad
-        How many of them are bad, if some have several errors.
-    """
+    """Raised when several ranks cannot be used: one error that lists each of them."""
 
     def __init__(
         self, nranks: int, errors: Sequence[MpiredError | OSError], what: str = "ranks", *, nbad: int | None = None
@@ -332,7 +272,7 @@ class RanksError(MpiredError, ValueError):
         subject = f"{len(errors) if nbad is None else nbad} of {nranks} {what}"
         super().__init__(subject, reason)
         self.args, self.reason = (subject, reason), reason  # whole: every rank that is wrong is told
-        self.errors = tuple(errors)
+        self.errors = tuple(errors)  # in rank order
         self.exit_status = min(exit_status(error) for error in errors)
         first = next((e for e in errors if isinstance(e, MpiredError)), None)
         self.mpi_class = first.mpi_class if first else "MPI_ERR_IO"
@@ -373,22 +313,14 @@ class UnconfirmedError(MpiredError, OSError):
 
 
 class WorkerError(MpiredError, RuntimeError):
-    """Raised when a worker of the pool died or memory ran out; nothing was written.
-
-    Parameters
-    ----------
-    subject, reason
-        As for every error.
-    exitcode
-        How the worker ended: its exit status, or minus the number of the signal.
-    """
+    """Raised when a worker of the pool died or memory ran out; nothing was written."""
 
     exit_status = 8
     mpi_class = "MPI_ERR_INTERN"
 
     def __init__(self, subject: str, reason: str, exitcode: int | None = None) -> None:
         super().__init__(subject, reason)
-        self.exitcode = exitcode
+        self.exitcode = exitcode  # its exit status, or minus the number of the signal
 
 
 class UserOpError(MpiredError, RuntimeError):
@@ -489,10 +421,8 @@ _LOADER_LACKS_MEMORY = re.compile(
 
 
 def not_loaded(error: BaseException) -> tuple[str, int]:
-    """Return the message and the exit status for memory that ran out, or a library that cannot be loaded.
-
-    Any other error is a bug, and is raised again.
-    """
+    """Return the message and the exit status for memory that ran out, or a library that cannot be loaded."""
+    # Any other error is a bug, and is raised again.
     for each in _causes(error):
         words = " ".join(str(each).split())
         if isinstance(each, MemoryError) or (is_of_loader(each) and _LOADER_LACKS_MEMORY.search(words)):

@@ -42,10 +42,8 @@ _LOADING = threading.RLock()  # a package may use mpired while it is imported
 
 @contextlib.contextmanager
 def loading() -> Iterator[None]:
-    """Send what a package prints when it is imported to standard error; it must not come among the elements.
-
-    One thread at a time: standard output is the process's.
-    """
+    """Send what a package prints when it is imported to standard error; it must not come among the elements."""
+    # One thread at a time: standard output is the process's.
     with _LOADING, contextlib.redirect_stdout(sys.stderr):
         yield
 

@@ -108,10 +108,8 @@ class Created:
 
 
 def created(op: object) -> Created | None:
-    """Return the function of a user-defined op of mpi4py; None for what is none.
-
-    An op in C, or one that is known by its handle only, is called by MPI_Reduce_local.
-    """
+    """Return the function of a user-defined op of mpi4py; None for what is none."""
+    # An op in C, or one that is known by its handle only, is called by MPI_Reduce_local.
     mpi = module()
     if mpi is None or not isinstance(op, mpi.Op):
         return None

@@ -106,10 +106,8 @@ def beside(path: str) -> str:
 
 
 def found(path: str, within: str | None) -> tuple[str, dict[str, Any] | None]:
-    """Return where the record of a file is, and the record: the one within it, or the file beside; None for no record.
-
-    A record beside that is older than its file may be of another content, and says so.
-    """
+    """Return where the record of a file is, and the record: within it, or beside; None for no record."""
+    # A record beside that is older than its file may be of another content, and says so.
     if within is not None:
         return path, _parsed(within)
     name = beside(path)

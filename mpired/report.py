@@ -32,12 +32,11 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 class Summary(NamedTuple):
-    """A reduction in figures.
+    """A reduction in figures."""
 
-    `nbytes` is the bytes of the ranks, `skipped` has those left out, and `inputs` the names of the others. `engine`
-    did the work, on a number of `machines`; `repeated` is the number of segments begun again as a worker was lost,
-    and `spread` is "elements" or "ranks", which were divided among the workers.
-    """
+    # `nbytes` is the bytes of the ranks, `skipped` has those left out, and `inputs` the names of the others. `engine`
+    # did the work, on a number of `machines`; `repeated` is the number of segments begun again as a worker was lost,
+    # and `spread` is "elements" or "ranks", which were divided among the workers.
 
     op: str
     commute: bool
@@ -113,46 +112,23 @@ def _names(datatype: Datatype) -> dict[str, str | None]:
 
 
 class Updated(NamedTuple):
-    """What became of windows, in figures.
-
-    Parameters
-    ----------
-    op
-        What combined.
-    buffers
-        What the elements of each buffer are, and how many each origin gave.
-    origins
-        How many were applied.
-    windows, protocols
-        The files, and how each was changed; "" if it was not.
-    skipped, recovered
-        The names of origins that had been applied before, and of windows whose last update was finished first.
-    call, output
-        The function of MPI, and where its result is: the old elements if it gives them, else the window.
-    overflow
-        For each window and buffer that overflowed how often, and where first.
-    bad
-        The origins that were left out because they cannot be used, each with its number and the reason.
-    inputs
-        The names of the origins.
-    nan, rules
-        How NaN was treated, and the other options of values, in words.
-    """
+    """What became of windows, in figures."""
 
     op: str
-    buffers: tuple[dict[str, Any], ...]
-    origins: int
+    buffers: tuple[dict[str, Any], ...]  # the label of the elements of each buffer, and how many each origin gave
+    origins: int  # how many were applied
     windows: tuple[str, ...]
-    protocols: tuple[str, ...]
-    skipped: tuple[str, ...]
-    recovered: tuple[str, ...]
-    call: str
-    output: str
+    protocols: tuple[str, ...]  # how each window was changed; "" if it was not
+    skipped: tuple[str, ...]  # the origins that had been applied before
+    recovered: tuple[str, ...]  # the windows whose last update was finished first
+    call: str  # the function of MPI
+    output: str  # the old elements if it gives them, else the window
+    # for each window and buffer that overflowed how often, and where first
     overflow: tuple[dict[str, object], ...] = ()
-    bad: tuple[dict[str, object], ...] = ()
-    inputs: tuple[str, ...] = ()
-    nan: str | None = None
-    rules: tuple[str, ...] = ()
+    bad: tuple[dict[str, object], ...] = ()  # the origins that cannot be used, each with its number and the reason
+    inputs: tuple[str, ...] = ()  # the names of the origins
+    nan: str | None = None  # how NaN was treated
+    rules: tuple[str, ...] = ()  # the other options of values, in words
 
     @classmethod
     def of(
@@ -230,34 +206,18 @@ def _nan(op: Op, datatypes: Sequence[Datatype]) -> str | None:
 
 
 class PackSummary(NamedTuple):
-    """A packing or an unpacking in figures.
+    """A packing or an unpacking in figures."""
 
-    Parameters
-    ----------
-    call
-        MPI_Pack or MPI_Unpack.
-    elements, datatype, dtype
-        The elements in the file of records; the name in NumPy is None if there is none.
-    units, unit, unit_dtype
-        The packed elements.
-    output, format
-        The file that was written.
-    kept
-        Whether the bytes between the elements are those that the file had before.
-    inputs
-        The file that was read.
-    """
-
-    call: str
-    elements: int
+    call: str  # MPI_Pack or MPI_Unpack
+    elements: int  # of the file of records
     datatype: str
-    dtype: str | None
-    units: int
+    dtype: str | None  # the name in NumPy
+    units: int  # the packed elements
     unit: str
     unit_dtype: str | None
     output: str
     format: str
-    kept: bool = False
+    kept: bool = False  # whether the bytes between the elements are those that the file had before
     inputs: tuple[str, ...] = ()
 
     def line(self) -> str:
@@ -300,10 +260,8 @@ _SHOWN_ENTRIES = 8
 
 
 def describe_datatype(datatype: Datatype, byte_order: str | None = None) -> dict[str, Any]:
-    """Return what a datatype is, for printing and for JSON; of a long type map the first entries and the last.
-
-    `byte_order` is what its text says: "little", "big", "native" or nothing.
-    """
+    """Return what a datatype is, for printing and for JSON; of a long type map the first entries and the last."""
+    # `byte_order` is what its text says: "little", "big", "native" or nothing.
     from mpired.buffers.rank import dtype_text  # noqa: PLC0415 - for this description only
     from mpired.datatypes.typemap import picture  # noqa: PLC0415
 

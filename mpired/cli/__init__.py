@@ -231,10 +231,8 @@ def cli() -> None:
 
 
 def main(arguments: list[str] | None = None, came: list[int] | None = None) -> int:
-    """Run the command, and return the exit status that says what happened; all that was printed is written.
-
-    `came` gets the signals that come before there are handlers.
-    """
+    """Run the command, and return the exit status that says what happened; all that was printed is written."""
+    # `came` gets the signals that come before there are handlers.
     signals.begin([] if came is None else came)
     _fill_closed_descriptors()
     buffer_streams()

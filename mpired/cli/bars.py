@@ -19,13 +19,7 @@ _COLOR = "cyan"
 
 
 class _Marks:
-    """A bar of plain ASCII.
-
-    Parameters
-    ----------
-    share
-        Its length as a part of the room.
-    """
+    """A bar of plain ASCII."""
 
     def __init__(self, share: float) -> None:
         self._share = share

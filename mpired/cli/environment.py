@@ -12,10 +12,9 @@ _given: list[str] = []
 
 
 class Option(click.Option):
-    """An option that notes when the environment sets it, whether the command succeeds then or fails.
+    """An option that notes when the environment sets it, whether the command succeeds then or fails."""
 
-    Not while a shell asks what it can offer.
-    """
+    # Not while a shell asks what it can offer.
 
     row: Row | None = None  # of the table of options
 

@@ -49,10 +49,8 @@ STATUSES = {
 
 
 def buffer_streams() -> None:
-    """Let the standard streams write all that they are given.
-
-    With PYTHONUNBUFFERED, or `python -u`, Python writes each text by one write(2), and loses what that does not take.
-    """
+    """Let the standard streams write all that they are given."""
+    # With PYTHONUNBUFFERED, or `python -u`, Python writes each text by one write(2), and loses what that does not take.
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if (buffered := _buffered(stream)) is not stream:
@@ -82,10 +80,8 @@ def say(text: str) -> None:
 
 
 def in_flags(text: str) -> str:
-    """Return a message with the flags of this command line for the keywords in it, which are in backquotes.
-
-    A way out by an option that the command does not have is left out.
-    """
+    """Return a message with the flags of this command line for the keywords in it, which are in backquotes."""
+    # A way out by an option that the command does not have is left out.
     text, *others = _CLAUSE.split(text)
     before = ""
     for mark, clause in zip(others[::2], others[1::2], strict=True):
@@ -161,10 +157,9 @@ def json_line(told: Mapping[str, Any]) -> str:
 
 
 class Wanted(NamedTuple):
-    """What is wanted: JSON, no summary, and whether nothing else goes to standard output.
+    """What is wanted: JSON, no summary, and whether nothing else goes to standard output."""
 
-    The files are `inputs` and `output`, as far as the words name them.
-    """
+    # The files are `inputs` and `output`, as far as the words name them.
 
     as_json: bool
     quiet: bool = False

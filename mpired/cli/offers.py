@@ -21,10 +21,8 @@ _PLAIN = re.compile(r"[\w.,/+@%:-]+")
 
 
 def offered(kind: Kind, words: Sequence[str], begun: str) -> list[CompletionItem[str]]:
-    """Return the names for a value, else a wish for files; `words` are all words of the command.
-
-    No names, where an error keeps them from being found.
-    """
+    """Return the names for a value, else a wish for files; `words` are all words of the command."""
+    # No names, where an error keeps them from being found.
     names: list[str] = []
     with contextlib.suppress(Exception):  # a shell has no place for a message in the middle of a line
         names = [name for name in _names(kind, words, begun) if name.startswith(begun) and _PLAIN.fullmatch(name)]

@@ -31,11 +31,9 @@ def begin(came: list[int]) -> None:
 
 
 def install() -> None:
-    """Turn SIGINT, SIGTERM and SIGHUP into exceptions, so that the work is unwound; an ignored one stays ignored.
-
-    Not before the command is loaded: Python takes an exception within an import for another error, or loses it. A
-    signal that has come before is one now.
-    """
+    """Turn SIGINT, SIGTERM and SIGHUP into exceptions, so that the work is unwound; an ignored one stays ignored."""
+    # Not before the command is loaded: Python takes an exception within an import for another error, or loses it. A
+    # signal that has come before is one now.
     for number in _ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _interrupt)

@@ -11,11 +11,9 @@ _Groups = tuple[tuple[RankFile, ...], ...]
 
 
 def counted(groups: _Groups, declared: Declared, *, may_stay_open: bool) -> _Groups:
-    """Give ranks whose end is not known the count of the others.
-
-    If there is none, they stay as they are if they may: the call then goes on to their end. Else they are read to
-    their end first.
-    """
+    """Give ranks whose end is not known the count of the others."""
+    # If there is none, they stay as they are if they may: the call then goes on to their end. Else they are read to
+    # their end first.
     names = [f" of group {name}" for name in "AB"] if len(groups) > 1 else [""]
     ranks = [
         (f"rank {rank}{name}", file)

@@ -183,19 +183,7 @@ _Buffers: TypeAlias = tuple[tuple[RankBuffer, ...], ...]
 
 
 class _Work:
-    """What is to be read and kept, as far as limits, blocks and cuts depend on it.
-
-    Parameters
-    ----------
-    op
-        What combines.
-    files
-        The ranks, whose buffers agree.
-    noutputs
-        How many files take the results.
-    apart
-        Whether every buffer is read by itself, whatever the others hold.
-    """
+    """What is to be read and kept, as far as limits, blocks and cuts depend on it."""
 
     def __init__(self, op: Op, files: Sequence[RankFile], *, noutputs: int, apart: bool) -> None:
         each = [file.buffers for file in files]
@@ -270,10 +258,8 @@ class _Work:
     def within(
         self, max_memory: int | None, jobs: int, block_bytes: int, nblocks: int, *, each: bool
     ) -> tuple[int, int]:
-        """Return how many workers and which blocks fit into the memory: smaller blocks first, then fewer workers.
-
-        With `each` it is the memory of each process, else that of all together.
-        """
+        """Return how many workers and which blocks fit into the memory: smaller blocks first, then fewer workers."""
+        # With `each` it is the memory of each process, else that of all together.
         if max_memory is None:
             return jobs, block_bytes
         # Of an op that needs all ranks at once an element of each.
@@ -367,10 +353,8 @@ def make_plan(  # noqa: PLR0913 - all that segments depend on
 
 
 def lines_for(spread: str, engine: Engine, limits: Limits, jobs: int, nranks: int) -> Lines:
-    """Return the workers of each line of stages, none if the elements are spread.
-
-    Without being told to, ranks are spread where the workers would open too many files, and each machine has a rank.
-    """
+    """Return the workers of each line of stages, none if the elements are spread."""
+    # Without being told to, ranks are spread where the workers would open too many files, and each machine has a rank.
     many = jobs * nranks > _MANY_OPENS and nranks >= limits.machines
     if not engine.chains or not (spread == "ranks" or (spread == "auto" and many)):
         return ()
@@ -400,10 +384,8 @@ def _preferred_nbytes(rank: RankBuffer, engine: Engine) -> int:
 
 
 def _depth(buffers: Sequence[Sequence[RankBuffer]], max_open: int, preferred: int) -> int:
-    """Return how many blocks are read ahead: some of ranks that other machines have, if they lie flat in their files.
-
-    What is decoded in sequence reads ahead by itself.
-    """
+    """Return how many blocks are read ahead: some of ranks of other machines, if they lie flat in their files."""
+    # What is decoded in sequence reads ahead by itself.
     source = buffers[0][0].source
     far = distance_of(source)
     is_far = far is not None or (isinstance(source, LocalSource) and mounts.is_remote(source.path))
@@ -452,10 +434,8 @@ def _ahead(number: int, block_bytes: int, spare: int | None) -> int:
 def _turned_ahead(
     buffers: Sequence[Sequence[RankBuffer]], max_open: int, nbytes: int, block_bytes: int
 ) -> tuple[tuple[RankBuffer, ...], ...]:
-    """Return the buffers, arrays in the other order with the bytes that each reads ahead.
-
-    What is opened for each block reads no more than that.
-    """
+    """Return the buffers, arrays in the other order with the bytes that each reads ahead."""
+    # What is opened for each block reads no more than that.
     return tuple(
         tuple(
             within_memory(rank, nbytes if i < max_open else block_bytes) if _is_turned(rank) else rank
@@ -503,10 +483,8 @@ def _check_reach(engine: Engine, op: Op, files: Sequence[RankFile]) -> None:
 
 
 def _max_open(limit: int, reserved: int, jobs: int, pipes: int, *, streamed: bool, noutputs: int) -> tuple[int, int]:
-    """Return how many workers, and how many ranks and results each keeps open, fit into a limit of open files.
-
-    `reserved` are those that are open for something else, `pipes` those that the connection to a worker takes.
-    """
+    """Return how many workers, and how many ranks and results each keeps open, fit into a limit of open files."""
+    # `reserved` are those that are open for something else, `pipes` those that the connection to a worker takes.
     most = _MAX_OPEN_STREAMED if streamed else _MAX_OPEN
     if limit == resource.RLIM_INFINITY:
         return jobs, most

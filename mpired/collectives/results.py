@@ -118,10 +118,8 @@ class Deal(NamedTuple):
 
 
 def deals(request: Request) -> Iterator[Deal]:
-    """Yield what each group that gets something gets: with two groups, what the other one reduces (MPI-4.1, 6.9.1).
-
-    A root is in the first group.
-    """
+    """Yield what each group that gets something gets: with two groups, what the other one reduces (MPI-4.1, 6.9.1)."""
+    # A root is in the first group.
     collective, options = request.collective, request.options
     counts = options["counts"], options["counts_b"]
     for i, receivers in enumerate(request.groups[:1] if collective.to_root else request.groups):
@@ -287,11 +285,9 @@ def keep_around(file: RankFile, layout: Layout, options: Options) -> Layout:
 
 
 def model_of(deal: Deal, receiver: Named, share: Share, request: Request) -> Model:
-    """Return what the result of a rank is like.
-
-    That is its file; with so many elements in one dimension where a rank gets a part of the result; and without the
-    file's own header or schema where the results are of another datatype, which these do not describe.
-    """
+    """Return what the result of a rank is like."""
+    # That is its file; with so many elements in one dimension where a rank gets a part of the result; and without the
+    # file's own header or schema where the results are of another datatype, which these do not describe.
     file = receiver.file
     model = file.model if request.collective.whole else file.model.with_count(share.count_of(file.buffers[0].count))
     datatypes = [field_type(request.op.result(buffer.datatype), share.field) for buffer in model.buffers]

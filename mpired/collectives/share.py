@@ -9,25 +9,13 @@ BEFORE = -1
 
 
 class Share(NamedTuple):
-    """What one rank gets.
-
-    Parameters
-    ----------
-    rank
-        The rank.
-    last
-        The last rank in the partial result that it gets; `BEFORE` for the neutral element.
-    start, stop
-        The elements of it; all of every buffer if `stop` is None.
-    field
-        The field of its pairs that it gets, value or index; "" for whole elements.
-    """
+    """What one rank gets."""
 
     rank: int
-    last: int
+    last: int  # the last rank in the partial result; `BEFORE` for the neutral element
     start: int = 0
-    stop: int | None = None
-    field: str = ""
+    stop: int | None = None  # None for all elements of every buffer
+    field: str = ""  # the field of its pairs, value or index; "" for whole elements
 
     def count_of(self, whole: int) -> int:
         """Return the number of elements, of a buffer that has so many."""

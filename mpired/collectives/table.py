@@ -18,68 +18,30 @@ _Group = TypeVar("_Group")
 
 
 class Task(NamedTuple):
-    """A call as its row needs to know it.
+    """A call as its row needs to know it."""
 
-    Parameters
-    ----------
-    last
-        The last of the ranks that are combined.
-    nranks
-        How many ranks get something; with two groups not those that are combined.
-    count
-        Elements of a rank's buffer.
-    counts
-        What each rank gets of them, where the call says so.
-    root
-        The rank that gets the result, where only one does.
-    identity
-        Whether the first rank of an exclusive scan gets the neutral element, instead of nothing.
-    """
-
-    last: int
-    nranks: int
+    last: int  # the last of the ranks that are combined
+    nranks: int  # how many ranks get something; with two groups not those that are combined
+    # elements of a rank's buffer
     count: int  # type: ignore[assignment]  # tuples are not counted
-    counts: tuple[int, ...] | None = None
+    counts: tuple[int, ...] | None = None  # what each rank gets of them, where the call says so
     root: int = 0
-    identity: bool = False
+    identity: bool = False  # whether the first rank of an exclusive scan gets the neutral element, instead of nothing
 
 
 class Collective(NamedTuple):
-    """A collective: a row of the table.
+    """A collective: a row of the table."""
 
-    Parameters
-    ----------
-    name
-        The command.
-    function
-        The function of MPI.
-    section
-        Where the standard defines it.
-    shares
-        Says who gets what.
-    intercomm
-        Whether it is defined between two groups.
-    whole
-        Whether a rank gets as many elements as it gives.
-    alike
-        Whether all that get something get the same.
-    to_root
-        Whether the root alone gets something, under one name.
-    options
-        The options that it has.
-    fixed
-        What options that it has not are for it.
-    """
-
-    name: str
-    function: str
-    section: str
+    name: str  # the command
+    function: str  # the function of MPI
+    section: str  # where the standard defines it
     options: Group
     shares: Callable[[Task], list[Share]]
-    intercomm: bool = True
-    whole: bool = True
-    alike: bool = False
-    to_root: bool = False
+    intercomm: bool = True  # whether it is defined between two groups
+    whole: bool = True  # whether a rank gets as many elements as it gives
+    alike: bool = False  # whether all that get something get the same
+    to_root: bool = False  # whether the root alone gets something, under one name
+    # what options that it has not are for it
     fixed: Options = {}  # noqa: RUF012 - a row is never changed
 
     def combined(self, groups: Sequence[_Group]) -> Sequence[_Group]:

@@ -55,29 +55,7 @@ DATATYPE_NULL = 0x200
 
 
 class Datatype:
-    """One MPI datatype: a row of the table of predefined ones, or made from others. Every row exists once.
-
-    Parameters
-    ----------
-    name
-        The MPI name without its prefix, in capitals; for a type without a name the text that means it.
-    group
-        The one class that it is in.
-    plain
-        The NumPy form of one element in native byte order, padding included; None for a type
-        that NumPy cannot hold, or whose form follows from `structure`.
-    synonyms
-        Other MPI names of the same type.
-    nbytes
-        Bytes of one element, needed only for a type that NumPy cannot hold.
-    handle
-        The value of the handle in the MPI-5.0 ABI, which user ops in C compare; MPI_DATATYPE_NULL for types
-        without a name.
-    structure
-        The type map that a constructor made; None for a type that no constructor made.
-    parts
-        The types of value and index of a pair.
-    """
+    """One MPI datatype: a row of the table of predefined ones, or made from others. Every row exists once."""
 
     def __init__(  # noqa: PLR0913 - what a row says
         self,
@@ -91,14 +69,15 @@ class Datatype:
         structure: TypeMap | None = None,
         parts: tuple[Datatype, ...] = (),
     ) -> None:
-        self.name: Final = name
+        self.name: Final = name  # without MPI_, in capitals; of a type without a name the text that means it
         self.group: Final = group
+        # The form of an element in native byte order, with padding; None if NumPy has none, or `structure` tells it.
         self.plain: Final = plain
-        self.synonyms: Final = synonyms
-        self.nbytes: Final = nbytes
-        self.handle: Final = handle
-        self.structure: Final = structure
-        self.parts: Final = parts
+        self.synonyms: Final = synonyms  # other MPI names of the same type
+        self.nbytes: Final = nbytes  # of an element of a type that NumPy cannot hold
+        self.handle: Final = handle  # of the ABI of MPI-5.0, which user ops in C compare
+        self.structure: Final = structure  # the type map that a constructor made
+        self.parts: Final = parts  # the types of value and index of a pair
 
     def __repr__(self) -> str:
         return f"<datatype {self}>"

@@ -40,11 +40,9 @@ def get(name: str) -> Datatype:
 
 @functools.lru_cache(maxsize=64)  # thousands of ranks have one
 def from_dtype(dtype: np.dtype) -> Datatype:
-    """Return the datatype that elements of the NumPy `dtype` are, whatever their byte order.
-
-    A structure of a number and an integer is a pair, whether it is aligned as in C or packed, and whatever the
-    order of its fields if they are called value and index; any other structure of plain fields is a derived datatype.
-    """
+    """Return the datatype that elements of the NumPy `dtype` are, whatever their byte order."""
+    # A structure of a number and an integer is a pair, whether it is aligned as in C or packed, and whatever the order
+    # of its fields if they are called value and index; any other structure of plain fields is a derived datatype.
     if dtype.kind == "b":
         return BY_NAME["C_BOOL"]
     if dtype.kind in "mM" and np.datetime_data(dtype)[0] != "generic":  # without a unit it says no time

@@ -20,20 +20,12 @@ _EXPONENT = np.uint64(0x7FFF)
 
 
 class Misfit(Exception):  # noqa: N818 - it becomes an error where file and element are known
-    """Raised when a value does not fit.
-
-    Parameters
-    ----------
-    position
-        Where the first such value is in the array.
-    reason
-        The value and why.
-    """
+    """Raised when a value does not fit."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(position, reason)
-        self.position = position
-        self.reason = reason
+        self.position = position  # where the first such value is in the array
+        self.reason = reason  # the value and why
 
 
 def form(name: str, native: np.dtype) -> np.dtype:

@@ -26,10 +26,8 @@ _NUMPY_NAMES = ("datetime64", "timedelta64")
 
 @functools.cache
 def time_type(name: str) -> Datatype:
-    """Return the datatype of that name, as Arrow writes it: `timestamp[us, tz=UTC]`, `date32[day]`, `duration[s]`.
-
-    What Arrow does not have is as NumPy writes it: `datetime64[D]`.
-    """
+    """Return the datatype of that name, as Arrow writes it: `timestamp[us, tz=UTC]`, `date32[day]`, `duration[s]`."""
+    # What Arrow does not have is as NumPy writes it: `datetime64[D]`.
     group = Group.DURATION if name.startswith(FAMILIES[Group.DURATION]) else Group.TIME
     return Datatype(name, group, np.dtype("i4" if name.startswith(_OF_4_BYTES) else "i8"), handle=DATATYPE_NULL)
 
@@ -43,10 +41,8 @@ def of_numpy(dtype: np.dtype) -> Datatype:
 
 
 def numpy_form(datatype: Datatype) -> np.dtype:
-    """Return NumPy's type of such elements: datetime64, or timedelta64 for durations and times of day.
-
-    NumPy knows no zones: what has one is in UTC, as it is in the file.
-    """
+    """Return NumPy's type of such elements: datetime64, or timedelta64 for durations and times of day."""
+    # NumPy knows no zones: what has one is in UTC, as it is in the file.
     if datatype.name.startswith(_NUMPY_NAMES):
         return np.dtype(datatype.name)
     unit = datatype.name.partition("[")[2].rstrip("]").partition(",")[0]

@@ -59,22 +59,12 @@ def connect(options: Mapping[str, Any]) -> Iterator[Dask]:
 
 
 class Dask(Futures):
-    """The workers of a scheduler.
-
-    Parameters
-    ----------
-    client
-        The connection to it.
-    name
-        What messages call it.
-    timeout
-        Seconds to wait for workers, and for one that does not answer.
-    """
+    """The workers of a scheduler."""
 
     def __init__(self, client: Any, name: str, timeout: float) -> None:
         self._client = client
         self._name = f"dask scheduler {name}"
-        self._timeout = timeout
+        self._timeout = timeout  # seconds to wait for workers, and for one that does not answer
         self._addresses: list[str] = []  # of each worker, and then again for each thread that it has besides the first
         self._done: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._keys: list[str] = []

@@ -42,10 +42,8 @@ def send(world: Any, message: tuple[str, Any], to: int) -> None:
 
 
 def post(world: Any, message: tuple[str, Any], to: int) -> list[Any]:
-    """Begin to send a message whose arrays stay as they are; return requests that are done when it is received.
-
-    Not when it is sent: small messages are kept by MPI, any number of them.
-    """
+    """Begin to send a message whose arrays stay as they are; return requests that are done when it is received."""
+    # Not when it is sent: small messages are kept by MPI, any number of them.
     head, views = _parts(message)
     return [world.issend(head, to, HEAD), *(world.Issend(view, to, BODY) for view in views)]
 

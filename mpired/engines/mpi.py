@@ -38,11 +38,9 @@ _obstacle = ""
 
 
 def main(command: Callable[[], int], ahead: Callable[[], object]) -> int:
-    """Be the command, or a worker of it until it ends; return the exit status where there is no MPI.
-
-    A worker imports `ahead` what it will need: at that time the command looks at the files. It does not where the words
-    name little, which the command does itself.
-    """
+    """Be the command, or a worker of it until it ends; return the exit status where there is no MPI."""
+    # A worker imports `ahead` what it will need: at that time the command looks at the files. It does not where the
+    # words name little, which the command does itself.
     global _running, _obstacle  # noqa: PLW0603 - properties of the process
     if not ENGINES["mpi"].started:
         return command()  # it asks for a launcher

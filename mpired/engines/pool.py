@@ -44,13 +44,11 @@ def is_crash(error: WorkerError) -> bool:
 def run(
     function: Callable[[_T], Any], items: Iterable[_T], jobs: int, *, isolated: bool = False, ahead: bool = False
 ) -> Generator[Any, None, None]:
-    """Apply `function` to every item with `jobs` worker processes; yield the results as they are done.
-
-    What a generator function yields are results. The function is sent once to each worker. An item is taken from
-    `items` when a worker is free for it. With one job all runs in this process, unless it is to be isolated from it. At
-    the end no worker is left, and nothing that one may have started. With `ahead` the first thing that is yielded is
-    None, when the workers have begun.
-    """
+    """Apply `function` to every item with `jobs` worker processes; yield the results as they are done."""
+    # What a generator function yields are results. The function is sent once to each worker. An item is taken from
+    # `items` when a worker is free for it. With one job all runs in this process, unless it is to be isolated from it.
+    # At the end no worker is left, and nothing that one may have started. With `ahead` the first thing that is yielded
+    # is None, when the workers have begun.
     if jobs == 1 and not isolated:
         for item in items:
             yield from results(function, item)
@@ -77,11 +75,10 @@ def limits() -> Limits:
 
 
 class _Worker:
-    """A process that applies the function to one item after another.
+    """A process that applies the function to one item after another."""
 
-    Not one of `multiprocessing`, which runs the caller's script again where it cannot fork, and tells the errors of
-    its own on standard error; nor of `concurrent.futures`, which waits for ever where a thread cannot be started.
-    """
+    # Not one of `multiprocessing`, which runs the caller's script again where it cannot fork, and tells the errors of
+    # its own on standard error; nor of `concurrent.futures`, which waits for ever where a thread cannot be started.
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self._pid = 0
@@ -226,10 +223,8 @@ _alive: set[int] = set()  # the workers of other runs, as one that decodes besid
 
 
 def adopt_orphans() -> None:
-    """Become the parent of what workers leave behind, to end it; for a process whose other children are there by now.
-
-    Those it spares: a shell that became this command by exec may have started something to read from.
-    """
+    """Become the parent of what workers leave behind, to end it; all other children have to be there by now."""
+    # Those it spares: a shell that became this command by exec may have started something to read from.
     global _adopting, _spared  # noqa: PLW0603 - properties of the process
     _spared = frozenset(_children())
     _adopting = ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1) == 0
@@ -255,9 +250,7 @@ def _children() -> list[int]:
 
 
 def can_fork() -> bool:
-    """Tell whether a worker can be a fork of this process.
-
-    That is fastest, but only safe while there is a single thread, not only of Python's: what another one holds is held
-    in the child for ever.
-    """
+    """Tell whether a worker can be a fork of this process."""
+    # That is fastest, but only safe while there is a single thread, not only of Python's: what another one holds is
+    # held in the child for ever.
     return len(os.listdir("/proc/self/task")) == 1

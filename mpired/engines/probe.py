@@ -76,10 +76,8 @@ def _features() -> frozenset[str]:
 
 
 def _wrong(source: Source) -> str:
-    """Return what is wrong with a file, "" if it is the one that the command has looked at.
-
-    It is opened only if that does not show otherwise: a machine may remember an old status of it.
-    """
+    """Return what is wrong with a file, "" if it is the one that the command has looked at."""
+    # It is opened only if that does not show otherwise: a machine may remember an old status of it.
     path = getattr(of_file(source), "path", "")
     with contextlib.suppress(MpiredError, OSError):
         source.check_unchanged()
@@ -93,10 +91,8 @@ def _wrong(source: Source) -> str:
 
 
 def check(runner: FarRunner, op: Op, sources: Sequence[Source], datatypes: Iterable[Datatype]) -> None:
-    """Let every worker look at some of the ranks, the first and the last among them.
-
-    It is warned of a user-defined op on real numbers where workers have different processors.
-    """
+    """Let every worker look at some of the ranks, the first and the last among them."""
+    # It is warned of a user-defined op on real numbers where workers have different processors.
     last = len(sources) - 1
     ranks = sorted({last * number // (_SAMPLES - 1) for number in range(_SAMPLES)})
     probe = Probe(tuple(sources[rank] for rank in ranks), op.kernel if op.user else None)
@@ -142,10 +138,8 @@ class _Marking:
 
 
 def all_write(runner: FarRunner, files: Sequence[calls.SharedFile]) -> bool:
-    """Tell whether what each worker writes into files of this command arrives there, which are then as before.
-
-    A name does not tell: over a directory that all machines share one may have a layer of its own (overlayfs).
-    """
+    """Tell whether what each worker writes into files of this command arrives there, which are then as before."""
+    # A name does not tell: over a directory that all machines share one may have a layer of its own (overlayfs).
     fds = [file.open() for file in files]
     sizes = [os.fstat(fd).st_size for fd in fds]
     try:

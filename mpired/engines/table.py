@@ -24,20 +24,10 @@ SMALL_NBYTES = 48 << 20
 
 
 class Limits(NamedTuple):
-    """What the workers of an engine may use.
+    """What the workers of an engine may use."""
 
-    Parameters
-    ----------
-    workers
-        How many there are, unless the user says how many.
-    descriptors
-        How many files each of them may have open, `resource.RLIM_INFINITY` for any number.
-    machines
-        How many machines they are on.
-    """
-
-    workers: int
-    descriptors: int
+    workers: int  # unless the user says how many
+    descriptors: int  # open files of each; `resource.RLIM_INFINITY` for any number
     machines: int = 1
 
 
@@ -100,59 +90,30 @@ class ChainRunner(FarRunner, Protocol):
 
 
 class Engine(NamedTuple):
-    """An engine: a row of the table.
-
-    Parameters
-    ----------
-    name
-        Its name.
-    module
-        The module that has it, which is imported when it is used: a `Runner`, or with `connect` what gives one.
-    extra
-        The extra that installs what it needs, "" if it needs nothing more.
-    same_host
-        Whether its workers are on this host, and write results themselves.
-    same_tree
-        Whether they are children of this process, which open files that it has open and that have no name.
-    doc
-        What it is, on a line.
-    package
-        The package that it needs, "" for none.
-    takes
-        The options that are for it alone.
-    own_output
-        Whether standard output is the command's alone: a launcher may write there, too.
-    stops_ops
-        Whether a worker can stop a call of an op: it needs a process whose main thread is its own.
-    told_by
-        Variables of the environment that say that something has started it: what a launcher tells each process of how
-        many there are, or where a scheduler is; with the variable that says which of them a process is, from 0 on.
-    tells_ends
-        Whether a worker has a function no longer than a run takes, so that what it keeps open is closed then.
-    fills_drafts
-        Whether its workers on other machines write several results where these are to be: a worker that is lost ends
-        the command, so that none writes later.
-    chains
-        Whether its workers can be stages that hand values to one another: a `ChainRunner`.
-    connected
-        What `connect` of the module has given, while the engine is used.
-    """
+    """An engine: a row of the table."""
 
     name: str
+    # the module that has it, which is imported when it is used: a `Runner`, or with `connect` what gives one
     module: str
-    extra: str = ""
-    same_host: bool = True
+    extra: str = ""  # the extra that installs what it needs, "" if it needs nothing more
+    same_host: bool = True  # whether its workers are on this host, and write results themselves
+    # whether they are children of this process, which open files that it has open and that have no name
     same_tree: bool = True
     doc: str = ""
-    package: str = ""
-    takes: tuple[str, ...] = ()
-    own_output: bool = True
-    stops_ops: bool = True
+    package: str = ""  # the package that it needs, "" for none
+    takes: tuple[str, ...] = ()  # the options that are for it alone
+    own_output: bool = True  # whether standard output is the command's alone: a launcher may write there, too
+    stops_ops: bool = True  # whether a worker can stop a call of an op: it needs a process whose main thread is its own
+    # Variables of the environment that say that something has started it (what a launcher tells each process, or where
+    # a scheduler is); with the variable that says which of its processes one is, from 0 on.
     told_by: Mapping[str, str] = {}
+    # whether a worker has a function no longer than a run takes, so that what it keeps open is closed then
     tells_ends: bool = True
+    # whether its workers on other machines write several results where these are to be: a worker that is lost ends the
+    # command, so that none writes later
     fills_drafts: bool = False
-    chains: bool = False
-    connected: Runner | None = None
+    chains: bool = False  # whether its workers can be stages that hand values to one another: a `ChainRunner`
+    connected: Runner | None = None  # what `connect` of the module has given, while the engine is used
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Engine, (*self._replace(connected=None),)  # a worker has no workers

@@ -30,10 +30,8 @@ _KEPT_BYTES = 2 << 20  # more than a page of parquet as it is written most often
 
 
 def work(parent: int, connection: Channel, function: Callable[[Any], Any] | None = None) -> NoReturn:
-    """Be a worker of the process `parent` until that kills this one; without a function it comes first.
-
-    What goes wrong is the parent's to tell. Where even the connection fails this process ends without a word.
-    """
+    """Be a worker of the process `parent` until that kills this one; without a function it comes first."""
+    # What goes wrong is the parent's to tell. Where even the connection fails this process ends without a word.
     try:
         _prepare(parent)
         while True:
@@ -69,11 +67,9 @@ def start() -> NoReturn:
 
 
 def portable(error: BaseException) -> BaseException:
-    """Return an error with its traceback as a note, or one with its text if it cannot be sent to another process.
-
-    It leaves its causes and frames behind: libraries teach pickle to send those too, and with them come classes and
-    modules that are an op's, which only this process has loaded.
-    """
+    """Return an error with its traceback as a note, or one with its text if it cannot be sent to another process."""
+    # It leaves its causes and frames behind: libraries teach pickle to send those too, and with them come classes and
+    # modules that are an op's, which only this process has loaded.
     import traceback  # noqa: PLC0415 - only for an error
 
     frames = "".join(traceback.format_tb(error.__traceback__)).rstrip()
@@ -190,10 +186,8 @@ def _c_stdout() -> ctypes.c_void_p:
 
 
 def keep_freed_memory() -> None:
-    """Let the C library keep what a kernel's temporaries free, instead of faulting it in for every block.
-
-    By default glibc maps arrays from 128 KiB on afresh, which costs a kernel up to half its speed.
-    """
+    """Let the C library keep what a kernel's temporaries free, instead of faulting it in for every block."""
+    # By default glibc maps arrays from 128 KiB on afresh, which costs a kernel up to half its speed.
     with contextlib.suppress(AttributeError):  # a C library without mallopt
         _libc().mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
         _libc().mallopt(_M_TRIM_THRESHOLD, 4 * _KEPT_BYTES)

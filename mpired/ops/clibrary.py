@@ -137,22 +137,12 @@ _digests: dict[str, str] = {}
 
 
 class _Operand:
-    """A copy of elements as they lie in the memory of an MPI program, between canaries.
-
-    Parameters
-    ----------
-    which
-        0 or 1: each has its own room, the same every time.
-    block
-        The elements as arrays hold them.
-    datatype
-        What an element is.
-    """
+    """A copy of elements as they lie in the memory of an MPI program, between canaries."""
 
     def __init__(self, which: int, block: np.ndarray, datatype: Datatype) -> None:
         self._run = Run(datatype.typemap, 0, len(block), datatype.extent) if datatype.is_spread else None
         low, high = transfer.reach(self._run) if self._run else (-datatype.origin, block.nbytes - datatype.origin)
-        self._room = _room(which, high - low)
+        self._room = _room(which, high - low)  # 0 and 1 have rooms of their own, the same every time
         self._inside = self._room[_CANARY_BYTES:-_CANARY_BYTES]
         # MPI passes the address of displacement 0 of the first element, which need not be the lowest byte.
         self.address = ctypes.c_void_p(self._inside.ctypes.data - low)

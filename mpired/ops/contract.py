@@ -168,21 +168,14 @@ def _arguments(function: Callable[..., Any]) -> int | None:
 
 
 class Elementwise:
-    """Applies an op, and holds it to the rule that an element of the result depends on its two operands alone.
+    """Applies an op, and holds it to the rule that an element of the result depends on its two operands alone."""
 
-    MPI, as mpired, calls an op on any pieces of the buffers (MPI-4.1, 6.9.5). So the first elements of each buffer are
-    combined as a whole and then again in two pieces: an op that looks at the neighbours of an element gives other bits.
-
-    Parameters
-    ----------
-    apply
-        Leaves the result of its two arrays in the second one.
-    place
-        What messages call the op.
-    """
+    # MPI, as mpired, calls an op on any pieces of the buffers (MPI-4.1, 6.9.5). So the first elements of each buffer
+    # are combined as a whole and then again in two pieces: an op that looks at the neighbours of an element gives other
+    # bits.
 
     def __init__(self, apply: Callable[[np.ndarray, np.ndarray, Datatype], None], place: str) -> None:
-        self._apply = apply
+        self._apply = apply  # leaves the result of its two arrays in the second one
         self._place = place
         self._tried = False
 
@@ -265,21 +258,13 @@ def same_bits(block: np.ndarray, other: np.ndarray) -> bool:
 
 
 class Failing(AbstractContextManager[None]):
-    """Turns what foreign code raises into one error that says where.
+    """Turns what foreign code raises into one error that says where."""
 
-    Not a generator: `contextlib` takes an error that is raised because of a StopIteration for that itself.
-
-    Parameters
-    ----------
-    place
-        What messages call the op.
-    caught
-        What it turns; in a worker everything, SystemExit too.
-    """
+    # Not a generator: `contextlib` takes an error that is raised because of a StopIteration for that itself.
 
     def __init__(self, place: str, caught: type[BaseException] = BaseException) -> None:
         self._place = place
-        self._caught = caught
+        self._caught = caught  # in a worker everything, SystemExit too
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

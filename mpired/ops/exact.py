@@ -34,15 +34,10 @@ def two_sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Sums:
-    """The sums of one block: arrays of one shape.
-
-    Parameters
-    ----------
-    planes
-        The sum of what is not finite; whether the parts do not hold the exact sum; and the parts.
-    """
+    """The sums of one block: arrays of one shape."""
 
     def __init__(self, planes: list[np.ndarray]) -> None:
+        # The sum of what is not finite; whether the parts do not hold the exact sum; and the parts.
         self.planes = planes
 
     @staticmethod
@@ -66,10 +61,8 @@ class Sums:
         hard |= numbers != 0
 
     def rounded(self, form: np.dtype, exactly: Callable[[np.ndarray], Sequence[Fraction]]) -> np.ndarray:
-        """Return the sums, rounded once to a form; a sum of zero is +0.
-
-        `exactly` gives the exact sums of the elements that a mask chooses, where all is finite.
-        """
+        """Return the sums, rounded once to a form; a sum of zero is +0."""
+        # `exactly` gives the exact sums of the elements that a mask chooses, where all is finite.
         special, hard, *parts = self.planes
         if any(part.any() for part in parts[2:]):
             for _ in range(PARTS - 1):

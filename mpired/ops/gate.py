@@ -13,10 +13,7 @@ from mpired.values import listed
 
 
 def check_buffers(op: Op, buffers: Iterable[tuple[str, Datatype]], use: Use, *, pairing: str = "") -> None:
-    """Let a legal request pass on buffers, which have names if they are columns; the one gate of files.
-
-    `pairing` is as of `check`.
-    """
+    """Let a legal request pass on buffers, which have names if they are columns; the one gate of files."""
     check_use(op, use)
     taken: list[str] = []
     refused: list[OpError] = []
@@ -32,10 +29,9 @@ def check_buffers(op: Op, buffers: Iterable[tuple[str, Datatype]], use: Use, *, 
 
 
 def check(op: Op, datatype: Datatype, use: Use, where: str = "", *, pairing: str = "") -> None:
-    """Let a legal request pass; the one gate, before anything is opened for writing.
-
-    `where` is put before the datatype in a message; `pairing` says what makes pairs of plain values, if anything does.
-    """
+    """Let a legal request pass; the one gate, before anything is opened for writing."""
+    # `where` is put before the datatype in a message; `pairing` says what makes pairs of plain values, if anything
+    # does.
     check_use(op, use)
     if op.datatypes and str(datatype) not in op.datatypes:
         raise OpError(str(op), f"is not defined for {where}{datatype.label}; it takes {', '.join(op.datatypes)}")

@@ -46,12 +46,10 @@ def add(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarr
 
 
 def multiply(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
-    """Multiply; complex numbers by the textbook formula.
-
-    NumPy's complex product contracts to fused multiply-adds on processors that have them, which
-    changes the last bit of four products in ten. Four products, a difference and a sum of real
-    arrays round each step, like the C code of the MPI libraries.
-    """
+    """Multiply; complex numbers by the textbook formula."""
+    # NumPy's complex product contracts to fused multiply-adds on processors that have them, which changes the last bit
+    # of four products in ten. Four products, a difference and a sum of real arrays round each step, like the C code of
+    # the MPI libraries.
     if datatype.group is not Group.COMPLEX:
         np.multiply(invec, inoutvec, out=inoutvec)
         return inoutvec
@@ -68,11 +66,9 @@ def multiply(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.
 
 
 def extreme(ufunc: np.ufunc) -> Kernel:
-    """Return the kernel of MAX or MIN: NaN and NaT propagate, and on a tie the lower rank's bits stay.
-
-    Only zeros of different sign and NaNs tie with different bits. What `np.maximum` makes of them
-    depends on the processor, so wherever the result is one, invec's bits are put back.
-    """
+    """Return the kernel of MAX or MIN: NaN and NaT propagate, and on a tie the lower rank's bits stay."""
+    # Only zeros of different sign and NaNs tie with different bits. What `np.maximum` makes of them depends on the
+    # processor, so wherever the result is one, invec's bits are put back.
 
     def kernel(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
         if inoutvec.dtype == np.float16:
@@ -92,10 +88,8 @@ def extreme(ufunc: np.ufunc) -> Kernel:
 
 
 def _of_halves(ufunc: np.ufunc, invec: np.ndarray, inoutvec: np.ndarray) -> np.ndarray:
-    """Choose among numbers of 16 bits, which NumPy would convert one by one.
-
-    The bits are chosen by a mask: `np.copyto(..., where=...)` takes five times as long where the choice is random.
-    """
+    """Choose among numbers of 16 bits, which NumPy would convert one by one."""
+    # The bits are chosen by a mask: `np.copyto(..., where=...)` takes five times as long where the choice is random.
     comes_first, nan = _OF_HALVES[ufunc]
     lower, upper = invec.view(np.int16), inoutvec.view(np.int16)
     mask = comes_first(_ordered(lower, nan), _ordered(upper, nan)).astype(np.int16)
@@ -126,12 +120,10 @@ def chosen(better: np.ufunc) -> Kernel:
 
 
 def locate(better: np.ufunc) -> Kernel:
-    """Return the kernel of MAXLOC or MINLOC, which picks the pair whose value is `better` (MPI-4.1, 6.9.4).
-
-    Among equal values the smaller index wins; if that is equal too, the lower rank's. The standard says nothing of
-    NaN: here a NaN value wins in both ops, and among NaNs the smaller index, which keeps the operation associative
-    and commutative.
-    """
+    """Return the kernel of MAXLOC or MINLOC, which picks the pair whose value is `better` (MPI-4.1, 6.9.4)."""
+    # Among equal values the smaller index wins; if that is equal too, the lower rank's. The standard says nothing of
+    # NaN: here a NaN value wins in both ops, and among NaNs the smaller index, which keeps the operation associative
+    # and commutative.
 
     def kernel(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
         value, index = datatype.form.names or ()
@@ -155,11 +147,9 @@ def locate(better: np.ufunc) -> Kernel:
 
 
 def unordered(better: np.ufunc) -> Kernel:
-    """Return the kernel that MPI's libraries have: a pair wins by its value, and what is no tie leaves inoutvec.
-
-    A NaN compares to nothing, so that it stays in inoutvec, and loses in invec. Of equal values inoutvec's bits stay,
-    with the smaller index.
-    """
+    """Return the kernel that MPI's libraries have: a pair wins by its value, and what is no tie leaves inoutvec."""
+    # A NaN compares to nothing, so that it stays in inoutvec, and loses in invec. Of equal values inoutvec's bits stay,
+    # with the smaller index.
 
     def kernel(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
         value, index = datatype.form.names or ()
@@ -172,10 +162,8 @@ def unordered(better: np.ufunc) -> Kernel:
 
 
 def moved(source: np.ndarray, target: np.ndarray, where: np.ndarray) -> np.ndarray:
-    """Copy some elements to the other array, and return that.
-
-    By their places that takes a quarter of the time of `np.copyto` with a mask that is random.
-    """
+    """Copy some elements to the other array, and return that."""
+    # By their places that takes a quarter of the time of `np.copyto` with a mask that is random.
     # NumPy copies a structure field by field, but opaque bytes at once.
     form = source.dtype if source.dtype.names is None else np.dtype(f"V{source.itemsize}")
     (places,) = where.nonzero()
@@ -245,11 +233,9 @@ def unused(_invec: np.ndarray, _inoutvec: np.ndarray, _datatype: Datatype) -> np
 
 
 def canonical_nan(block: np.ndarray, datatype: Datatype) -> np.ndarray:
-    """Give every NaN of a finished result the same bits, and return the block.
-
-    Which operand's payload survives `nan + nan` depends on the vector width and the position in
-    the array; neither C nor MPI says. One quiet NaN for all makes the bits defined.
-    """
+    """Give every NaN of a finished result the same bits, and return the block."""
+    # Which operand's payload survives `nan + nan` depends on the vector width and the position in the array; neither C
+    # nor MPI says. One quiet NaN for all makes the bits defined.
     if datatype.group in Group.FLOATING_POINT | Group.COMPLEX:
         numbers = block.view(datatype.component) if datatype.group is Group.COMPLEX else block
         if numbers.dtype == np.float16:  # which NumPy would convert one by one

@@ -16,17 +16,7 @@ from mpired.ops.state import Again, State, block_of
 
 
 class Located(State):
-    """The best values so far, and where they are from.
-
-    Parameters
-    ----------
-    op, datatype
-        MINLOC or MAXLOC, and the type of the pairs.
-    firsts
-        The index of each rank's first element.
-    counting
-        Whether the index rises by one from each element to the next.
-    """
+    """The best values so far, and where they are from."""
 
     counts_indices = True
     keeps: tuple[str, ...] = ("n", "_best", "_from")
@@ -36,7 +26,7 @@ class Located(State):
         assert op.extreme is not None  # noqa: S101 - no other op takes pairs
         self._extreme = op.extreme
         self._better = np.greater if op.extreme is np.maximum else np.less
-        self._firsts, self._counting = firsts, counting
+        self._firsts, self._counting = firsts, counting  # the first index of each rank; whether it rises by one
         self._rises = all(a < b for a, b in itertools.pairwise(firsts))
         value, index = datatype.form[0], datatype.form[1]
         self._values = [block_of(0, value)] * 3

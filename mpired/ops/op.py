@@ -32,87 +32,41 @@ def _of_elements(datatype: Datatype) -> Datatype:
 
 
 class Op(NamedTuple):
-    """A reduction operation, such as `mpired.SUM`.
+    """A reduction operation, such as `mpired.SUM`."""
 
-    An op of MPI keeps the combined elements. A statistic keeps a state of its own, and its results may have another
-    datatype.
+    # An op of MPI keeps the combined elements. A statistic keeps a state of its own, and its results may have another
+    # datatype.
 
-    Parameters
-    ----------
-    name
-        The MPI name without its prefix, in capitals.
-    kernel
-        Computes `inoutvec[i] = invec[i] op inoutvec[i]`, where invec is of the lower rank, and returns the result.
-    groups
-        The groups of datatypes that the op takes.
-    doc
-        A description in one line.
-    section
-        The section of MPI-4.1 that defines the op.
-    identity
-        Returns the identity of a datatype. None without an identity.
-    nan
-        How the op treats NaN, for the summary of a call. None if its datatypes have no NaN, or it is user-defined.
-    commute
-        Whether the op commutes. The fold keeps the order of the ranks in any case.
-    uses
-        The families of calls that take the op: reductions, accumulate, fetch.
-    origin
-        Whether a one-sided call reads its origin.
-    meant
-        Functions of Python and NumPy that are synonyms of the op.
-    datatypes
-        The names of the datatypes that the op takes. Empty for all of its groups.
-    user
-        Whether the op is user-defined.
-    isolated
-        Whether the code runs in workers only, because it is from a file or a package.
-    rounds
-        The groups of datatypes on which the op rounds, so that the order of the ranks changes the last bits.
-    exact
-        The op on Python numbers, for ops that can overflow.
-    state
-        Returns the state of a block, for the op, the datatype and the number of ranks.
-    lower
-        Returns results of two or more ranks with defined bits, perhaps in place.
-    gives
-        Returns the datatype of the results for a datatype of the elements.
-    takes
-        The names of the rules that change the op, such as exact.
-    mpi_kernel
-        The kernel that treats NaN like MPI libraries, if that is different.
-    extreme
-        The function that chooses among the values of pairs, or among magnitudes.
-    ufunc
-        The NumPy function of an op that rounds, or of the last step of a statistic.
-    rules
-        The rules in use: the options of values.
-    """
-
-    name: str
+    name: str  # that of MPI without its prefix, in capitals
+    # computes `inoutvec[i] = invec[i] op inoutvec[i]`, where invec is of the lower rank, and returns the result
     kernel: Kernel
-    groups: Group
-    doc: str
-    section: str
-    identity: Identity | None
+    groups: Group  # the groups of datatypes that the op takes
+    doc: str  # a description in one line
+    section: str  # of MPI-4.1, which defines it
+    identity: Identity | None  # that of a datatype, if there is one
+    # how the op treats NaN, for the summary of a call. None if its datatypes have no NaN, or it is user-defined
     nan: str | None
-    commute: bool = True
-    uses: Use = ANY_USE
-    origin: bool = True
-    meant: tuple[Callable[..., Any], ...] = ()
-    datatypes: tuple[str, ...] = ()
+    commute: bool = True  # whether the op commutes. The fold keeps the order of the ranks in any case
+    uses: Use = ANY_USE  # the families of calls that take the op: reductions, accumulate, fetch
+    origin: bool = True  # whether a one-sided call reads its origin
+    meant: tuple[Callable[..., Any], ...] = ()  # functions of Python and NumPy that are synonyms of the op
+    datatypes: tuple[str, ...] = ()  # the names of the datatypes that the op takes. Empty for all of its groups
     user: bool = False
-    isolated: bool = False
+    isolated: bool = False  # whether the code runs in workers only, because it is from a file or a package
+    # the groups of datatypes on which the op rounds, so that the order of the ranks changes the last bits
     rounds: Group = Group(0)
-    exact: Callable[[Any, Any], Any] | None = None
+    exact: Callable[[Any, Any], Any] | None = None  # the op on Python numbers, for ops that can overflow
+    # returns the state of a block, for the op, the datatype and the number of ranks
     state: Callable[[Op, Datatype, int], State] = combined
+    # returns results of two or more ranks with defined bits, perhaps in place
     lower: Callable[[np.ndarray, Datatype], np.ndarray] = kernels.canonical_nan
+    # returns the datatype of the results for a datatype of the elements
     gives: Callable[[Datatype], Datatype] = _of_elements
-    takes: frozenset[str] = frozenset()
-    mpi_kernel: Kernel | None = None
-    extreme: np.ufunc | None = None
-    ufunc: np.ufunc | None = None
-    rules: Rules = Rules()
+    takes: frozenset[str] = frozenset()  # the names of the rules that change the op, such as exact
+    mpi_kernel: Kernel | None = None  # the kernel that treats NaN like MPI libraries, if that is different
+    extreme: np.ufunc | None = None  # the function that chooses among the values of pairs, or among magnitudes
+    ufunc: np.ufunc | None = None  # the NumPy function of an op that rounds, or of the last step of a statistic
+    rules: Rules = Rules()  # those in use: the options of values
 
     def result(self, datatype: Datatype) -> Datatype:
         """Return the datatype of the results for a datatype of the elements."""

@@ -29,18 +29,10 @@ Again: TypeAlias = Callable[[], np.ndarray]
 
 
 class Overflow(NamedTuple):
-    """What was found: how many steps overflowed, and where the first one is.
+    """What was found: how many steps overflowed, and where the first one is."""
 
-    Parameters
-    ----------
-    times
-        How many steps of the fold overflowed: an element combined with that of the next rank is one.
-    buffer, element, rank
-        The first of them: the smallest buffer, then element, then rank.
-    """
-
-    times: int
-    buffer: int
+    times: int  # how many steps overflowed: an element combined with that of the next rank is one
+    buffer: int  # the first of them: the smallest buffer, then element, then rank
     element: int
     rank: int
 
@@ -59,13 +51,7 @@ def total(found: Iterable[Overflow | None]) -> Overflow | None:
 
 
 class Steps:
-    """The steps of a fold, one after another; this one looks for nothing.
-
-    Parameters
-    ----------
-    op, datatype
-        What combines which elements.
-    """
+    """The steps of a fold, one after another; this one looks for nothing."""
 
     def __init__(self, op: Op, datatype: Datatype) -> None:
         self.op = op

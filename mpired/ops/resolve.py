@@ -29,10 +29,8 @@ OpLike: TypeAlias = str | Op | Callable[..., Any]
 
 
 def meant(op: OpLike) -> Op | None:
-    """Return an op as it is, or the predefined one that is meant by mpi4py's, or `sum`, or a place as `builtins:sum`.
-
-    None for all others. Functions such as `sum` are of one array, so as ops they can mean nothing else.
-    """
+    """Return an op as it is, or the predefined one that mpi4py's, `sum`, or a place such as `builtins:sum` means."""
+    # None for all others. Functions such as `sum` are of one array, so as ops they can mean nothing else.
     if isinstance(op, Op):
         return op
     try:

@@ -9,44 +9,21 @@ from mpired.datatypes.times import dtype_name
 
 
 class Rules(NamedTuple):
-    """The rules of a row of the table of ops.
+    """The rules of a row of the table of ops."""
 
-    Parameters
-    ----------
-    overflow
-        What a result is that its datatype cannot hold: "warn" of it, "wrap" as if it were expected, or "error".
-    nan
-        Whether a NaN makes the result one, is left out, or is treated as the kernels of MPI's libraries do.
-    nulls
-        Whether a null is an error, is left out, or makes the result null.
-    missing
-        The elements with this value are left out; None for none.
-    within
-        The datatype that is computed in, if it is not that of the elements.
-    result
-        The datatype of the results, if it is not the usual one.
-    exact
-        Whether sums are rounded once.
-    ddof
-        What is taken off the number of ranks in the divisor of a variance.
-    weights
-        What each rank's elements are multiplied with in a mean; empty for 1 each.
-    quantile
-        Which quantile is wanted; None for the median.
-    window
-        Whether elements of a window are combined with an origin's, and nothing is kept of earlier ones.
-    """
-
+    # what a result is that its datatype cannot hold: "warn" of it, "wrap" as if it were expected, or "error"
     overflow: str = "warn"
+    # whether a NaN makes the result one, is left out, or is treated as the kernels of MPI's libraries do
     nan: str = "propagate"
-    nulls: str = "error"
-    missing: float | int | None = None
-    within: Datatype | None = None
-    result: Datatype | None = None
-    exact: bool = False
-    ddof: int = 0
-    weights: tuple[float, ...] = ()
-    quantile: float | None = None
+    nulls: str = "error"  # whether a null is an error, is left out, or makes the result null
+    missing: float | int | None = None  # the elements with this value are left out; None for none
+    within: Datatype | None = None  # the datatype that is computed in, if it is not that of the elements
+    result: Datatype | None = None  # the datatype of the results, if it is not the usual one
+    exact: bool = False  # whether sums are rounded once
+    ddof: int = 0  # what is taken off the number of ranks in the divisor of a variance
+    weights: tuple[float, ...] = ()  # what each rank's elements are multiplied with in a mean; empty for 1 each
+    quantile: float | None = None  # which quantile is wanted; None for the median
+    # whether elements of a window are combined with an origin's, and nothing is kept of earlier ones
     window: bool = False
 
     def told(self) -> tuple[str, ...]:

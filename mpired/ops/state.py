@@ -40,19 +40,7 @@ def block_of(count: int, form: np.dtype) -> np.ndarray:
 
 
 class State:
-    """What is kept of a block of elements.
-
-    Parameters
-    ----------
-    op
-        What combines.
-    datatype
-        That of the elements.
-    nranks
-        How many ranks there are.
-
-    `n` is the number of the ranks added: one for all elements, or an array where some are left out.
-    """
+    """What is kept of a block of elements."""
 
     itemsize = 0
     """About the bytes that an element of the block needs, where that is more than one of the datatype."""
@@ -67,7 +55,7 @@ class State:
         self.op = op
         self.datatype = datatype
         self.nranks = nranks
-        self.n: int | np.ndarray = 0
+        self.n: int | np.ndarray = 0  # the ranks added; an array where some are left out
 
     def watching(self) -> np.errstate:
         """Return the context that elements are to be added in: what overflow and NaN give is defined."""
@@ -82,10 +70,8 @@ class State:
         raise NotImplementedError
 
     def add(self, again: Again, there: np.ndarray | None = None) -> np.ndarray | None:
-        """Add the elements that are in the room, and return which of them overflowed; None for none.
-
-        `there` tells which elements are no nulls; None for all.
-        """
+        """Add the elements that are in the room, and return which of them overflowed; None for none."""
+        # `there` tells which elements are no nulls; None for all.
         raise NotImplementedError
 
     def result(self) -> tuple[np.ndarray, np.ndarray | None]:
@@ -107,11 +93,10 @@ class State:
 
 
 class Combined(State):
-    """The elements of the ranks so far, combined: all that an op of MPI needs.
+    """The elements of the ranks so far, combined: all that an op of MPI needs."""
 
-    There are two blocks. The one in which a kernel leaves its result is the lower rank's for the next; the other one
-    is read into.
-    """
+    # There are two blocks. The one in which a kernel leaves its result is the lower rank's for the next; the other one
+    # is read into.
 
     keeps: tuple[str, ...] = ("n", "_running")
 
@@ -154,11 +139,10 @@ class Combined(State):
 
 
 class Planes(State):
-    """The base of states that are some numbers for each element, each kind of them in an array: a plane.
+    """The base of states that are some numbers for each element, each kind of them in an array: a plane."""
 
-    Elements that are to be left out are not added. `n` is the number of the ranks added: one for all elements, as
-    long as it is the same for all, or an array.
-    """
+    # Elements that are to be left out are not added. `n` is the number of the ranks added: one for all elements, as
+    # long as it is the same for all, or an array.
 
     keeps: tuple[str, ...] = ("n", "rank", "planes", "_told", "_nulls")
 
@@ -184,10 +168,8 @@ class Planes(State):
         return []
 
     def step(self, _elements: np.ndarray) -> np.ndarray | None:
-        """Add elements to the planes, and return which of them overflowed, where that is not seen in the planes.
-
-        `n` has them already. They may be written over.
-        """
+        """Add elements to the planes, and return which of them overflowed, where that is not seen in the planes."""
+        # `n` has them already. They may be written over.
         return None
 
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
@@ -363,11 +345,9 @@ def valid_of(elements: np.ndarray, there: np.ndarray | None, datatype: Datatype,
 
 
 def absent(result: Datatype, op: Op) -> object:
-    """Return what a result is where all formats need a value, and there is none: NaN, NaT, or what stands for missing.
-
-    The index of a pair is -1, or else the greatest; the imaginary part of a complex number is 0. None if the datatype
-    of the results has no such value.
-    """
+    """Return what a result is where formats need a value, and there is none: NaN, NaT, or what stands for missing."""
+    # The index of a pair is -1, or else the greatest; the imaginary part of a complex number is 0. None if the datatype
+    # of the results has no such value.
     form, number = result.form, op.rules.missing
     value = form[0] if result.group in Group.PAIR | Group.COMPLEX and form.names else form
     if number is None and value.kind in "fc":

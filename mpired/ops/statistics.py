@@ -184,10 +184,9 @@ class RootMeanSquare(Sum):
 
 
 class Variance(_Numbers):
-    """Welford's recurrence in rank order: the mean so far, and the squares of the deviations so far.
+    """Welford's recurrence in rank order: the mean so far, and the squares of the deviations so far."""
 
-    With x the n-th number: d = x - mean, mean += d / n, squares += d * (x - mean); each step is rounded.
-    """
+    # With x the n-th number: d = x - mean, mean += d / n, squares += d * (x - mean); each step is rounded.
 
     def forms(self) -> list[np.dtype]:
         """Return the mean and the squares."""
@@ -339,11 +338,10 @@ class _Gathered(_Numbers):
 
 
 class Quantile(_Gathered):
-    """A quantile of the sorted numbers x[0], ..., x[n - 1]: that at the position h = (n - 1) q, interpolated.
+    """A quantile of the sorted numbers x[0], ..., x[n - 1]: that at the position h = (n - 1) q, interpolated."""
 
-    Between neighbours a and b it is a + (b - a) t, or b - (b - a) (1 - t) from t = 1/2 on, with t what h has behind
-    the point.
-    """
+    # Between neighbours a and b it is a + (b - a) t, or b - (b - a) (1 - t) from t = 1/2 on, with t what h has behind
+    # the point.
 
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Sort, and interpolate; a NaN that is not left out gives NaN."""
@@ -375,10 +373,9 @@ def _interpolated(low: np.ndarray, high: np.ndarray, at: np.ndarray) -> np.ndarr
 
 
 class ExactVariance(_Gathered):
-    """The variance by exact sums: that of the numbers for their mean, and that of the squared deviations from it.
+    """The variance by exact sums: that of the numbers for their mean, and that of the squared deviations from it."""
 
-    The mean, each deviation and each square are rounded.
-    """
+    # The mean, each deviation and each square are rounded.
 
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the variance."""

@@ -132,10 +132,8 @@ def is_file(home: str) -> bool:
 
 @functools.cache
 def load_file(path: str, place: str, known: str = "") -> Any:
-    """Import a Python file by its path, without touching sys.path or leaving compiled files behind.
-
-    One with another digest is imported again.
-    """
+    """Import a Python file by its path, without touching sys.path or leaving compiled files behind."""
+    # One with another digest is imported again.
     del known
     sys.dont_write_bytecode = True
     name = f"mpired_user_{len(sys.modules)}"

@@ -35,50 +35,24 @@ _CLOSE_BYTES = 128 << 10
 
 
 class Place(NamedTuple):
-    """A number in a file.
+    """A number in a file."""
 
-    Parameters
-    ----------
-    element
-        The element that it is in, in the order in which they are compared.
-    number
-        Which number of the element it is, in the order of the type map.
-    field
-        What that is called, as `value`; "" of an element without fields.
-    """
-
-    element: int
-    number: int
-    field: str
+    element: int  # in the order in which they are compared
+    number: int  # which number of the element it is, in the order of the type map
+    field: str  # what that is called, as `value`; "" of an element without fields
 
 
 @dataclass(frozen=True)
 class Example:
-    """Two numbers that differ.
+    """Two numbers that differ."""
 
-    Parameters
-    ----------
-    column
-        The name of the column, "" of files without columns.
-    index
-        The element: an index of each dimension of an array, the row of a column.
-    field
-        The field of the element, "" of one without fields.
-    a, b
-        Both numbers.
-    difference
-        How far they are apart; None if one is NaN.
-    ulp
-        The same in units in the last place; None if they are no floating-point numbers, or one is not finite.
-    """
-
-    column: str
-    index: tuple[int, ...]
-    field: str
+    column: str  # "" of files without columns
+    index: tuple[int, ...]  # an index of each dimension of an array, the row of a column
+    field: str  # "" of an element without fields
     a: Any
     b: Any
-    difference: Any
-    ulp: int | None
+    difference: Any  # how far they are apart; None if one is NaN
+    ulp: int | None  # the same in units in the last place; None for integers, or if one is not finite
 
 
 @dataclass(frozen=True)
@@ -92,58 +66,28 @@ class Largest:
 
 @dataclass(frozen=True)
 class Compared:
-    """What came of the comparison of a column, or of the only buffer.
+    """What came of the comparison of a column, or of the only buffer."""
 
-    Parameters
-    ----------
-    name
-        The name of the column, "" of files without columns.
-    datatype, dtype
-        The names of its elements in MPI and in NumPy; None if NumPy has none.
-    count
-        How many elements there are.
-    differing
-        How many of them differ.
-    difference, ulp
-        The largest differences, tolerated ones too; None if there is none.
-    """
-
-    name: str
+    name: str  # "" of files without columns
     datatype: str
-    dtype: str | None
+    dtype: str | None  # the name in NumPy, if there is one
     count: int
-    differing: int
-    difference: Largest | None
+    differing: int  # how many elements differ
+    difference: Largest | None  # the largest one, tolerated ones too
     ulp: Largest | None
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How two files differ.
-
-    Parameters
-    ----------
-    equal
-        Whether they do not.
-    a, b
-        What messages call the files.
-    reason
-        Why their elements were not compared: counts, shapes, datatypes or columns are not the same.
-    buffers
-        What came of each column, or of the only buffer.
-    examples
-        The first differences, ordered by column, element and field.
-    noun
-        The word of A's format for what has elements, such as column or variable.
-    """
+    """How two files differ."""
 
     equal: bool
-    a: str
+    a: str  # what messages call the files
     b: str
-    reason: str = ""
+    reason: str = ""  # why their elements were not compared
     buffers: tuple[Compared, ...] = ()
-    examples: tuple[Example, ...] = ()
-    noun: str = "column"
+    examples: tuple[Example, ...] = ()  # ordered by column, element and field
+    noun: str = "column"  # the word of A's format for what has elements
 
     def __str__(self) -> str:
         """Return the lines that `mpired diff` prints."""
@@ -213,21 +157,11 @@ def _larger(one: _Amount | None, other: _Amount | None) -> _Amount | None:
 
 @dataclass(frozen=True)
 class _Comparison:
-    """Compares segments of two ranks. Picklable: it is sent once to each worker.
-
-    Parameters
-    ----------
-    plan
-        What is to be done.
-    tolerance
-        What counts as equal.
-    examples
-        The most examples.
-    """
+    """Compares segments of two ranks. Picklable: it is sent once to each worker."""
 
     plan: Plan
     tolerance: Tolerance
-    examples: int
+    examples: int  # the most examples
 
     def __call__(self, segment: Segment) -> Iterator[_Found]:
         """Compare the elements of a segment, and yield what is found in its pieces."""

@@ -11,33 +11,18 @@ from mpired.queries.elements import are_nan, as_integers
 
 
 class Histogram(NamedTuple):
-    """How many numbers are where.
+    """How many numbers are where."""
 
-    Parameters
-    ----------
-    edges
-        One more than there are bins: a bin has its lower edge and not its upper one; the last bin has both.
-    counts
-        The numbers in each bin.
-    """
-
+    # one more than bins, which have their lower edge and not the upper one; the last one has both
     edges: tuple[Any, ...]
     counts: tuple[int, ...]
 
 
 class Counter:
-    """Counts numbers that come by in blocks.
+    """Counts numbers that come by in blocks."""
 
-    Bins of integers are of as many whole numbers each, so that none is favoured; those of other numbers are as wide
-    as each other, as NumPy's.
-
-    Parameters
-    ----------
-    low, high
-        The least and the greatest finite number, both integers, or both floats that a double can hold.
-    most
-        The most bins.
-    """
+    # Bins of integers are of as many whole numbers each, so that none is favoured; those of other numbers are as wide
+    # as each other, as NumPy's.
 
     def __init__(self, low: Any, high: Any, most: int) -> None:
         self._step, self._scale = 0, 1.0

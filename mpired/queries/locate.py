@@ -38,34 +38,20 @@ _MANY = 1 << 15  # elements
 
 @dataclass(frozen=True)
 class Location:
-    """An element, and where it is.
+    """An element, and where it is."""
 
-    Parameters
-    ----------
-    value
-        The element, as a scalar of NumPy.
-    rank
-        The rank that holds it.
-    file
-        What messages call its file.
-    index
-        An index of each dimension of an array, the row of a column, or else the number of the element.
-    column
-        The name of the column, "" of files without columns.
-    """
-
-    value: Any
+    value: Any  # a scalar of NumPy
     rank: int
-    file: str
+    file: str  # what messages call its file
+    # an index of each dimension of an array, the row of a column, or else the number of the element
     index: tuple[int, ...]
-    column: str = ""
+    column: str = ""  # "" of files without columns
 
 
 class _Best(NamedTuple):
-    """The best elements of some: their values and places as arrays, the first one first.
+    """The best elements of some: their values and places as arrays, the first one first."""
 
-    Places are the number of the rank, of the element in its buffer, and of the buffer in all.
-    """
+    # Places are the number of the rank, of the element in its buffer, and of the buffer in all.
 
     nbytes: int
     values: np.ndarray
@@ -77,21 +63,11 @@ _PLACE = np.dtype([("rank", "i8"), ("element", "i8"), ("buffer", "i8")])
 
 @dataclass(frozen=True)
 class _Search:
-    """Looks for extremes in segments. Picklable: it is sent once to each worker.
+    """Looks for extremes in segments. Picklable: it is sent once to each worker."""
 
-    Parameters
-    ----------
-    plan
-        What is to be done: every buffer by itself.
-    ranks
-        For each buffer the number of its rank.
-    number
-        How many extremes are wanted.
-    """
-
-    plan: Plan
-    ranks: tuple[int, ...]
-    number: int
+    plan: Plan  # which has every buffer by itself
+    ranks: tuple[int, ...]  # for each buffer the number of its rank
+    number: int  # how many extremes are wanted
     ignores_nan: bool
 
     def __call__(self, segment: Segment) -> Iterator[_Best]:

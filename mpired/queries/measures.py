@@ -18,22 +18,12 @@ _MOST = 2**64 - 1
 
 
 class Tolerance(NamedTuple):
-    """What counts as equal: the same bits, unless one of these is given.
+    """What counts as equal: the same bits, unless one of these is given."""
 
-    Parameters
-    ----------
-    ulp
-        The most units in the last place that floating-point numbers are apart.
-    rtol, atol
-        The most that numbers are apart: `atol + rtol * |b|`, as numpy.isclose has it.
-    nan_equal
-        Whether a NaN equals every NaN.
-    """
-
-    ulp: int | None = None
-    rtol: float | None = None
+    ulp: int | None = None  # the most units in the last place
+    rtol: float | None = None  # numbers may be `atol + rtol * |b|` apart, as numpy.isclose has it
     atol: float | None = None
-    nan_equal: bool = False
+    nan_equal: bool = False  # whether a NaN equals every NaN
 
     @property
     def is_bitwise(self) -> bool:
@@ -42,22 +32,10 @@ class Tolerance(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One number of each element of two blocks, or the numbers of a field that has several, a column each.
+    """One number of each element of two blocks, or the numbers of a field that has several, a column each."""
 
-    Parameters
-    ----------
-    name
-        The name of the field, "" of an element without fields.
-    shape
-        The shape of the field.
-    a, b
-        The numbers as they are in the blocks.
-    datatype
-        What an element is.
-    """
-
-    name: str
-    shape: tuple[int, ...]
+    name: str  # that of the field, "" of an element without fields
+    shape: tuple[int, ...]  # that of the field
     a: np.ndarray
     b: np.ndarray
     datatype: Datatype
@@ -156,12 +134,10 @@ def distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def ulps(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return how many units in the last place numbers are apart, and which of these are known.
-
-    It is the number of steps from one to the other, each to the next number that there is; from -0.0 to 0.0 it is 0.
-    Of complex numbers it is the larger of both components. No step leads from or to a NaN or an infinite number.
-    Of integers none is known, nor of a long double that is not x87's.
-    """
+    """Return how many units in the last place numbers are apart, and which of these are known."""
+    # It is the number of steps from one to the other, each to the next number that there is; from -0.0 to 0.0 it is 0.
+    # Of complex numbers it is the larger of both components. No step leads from or to a NaN or an infinite number. Of
+    # integers none is known, nor of a long double that is not x87's.
     if a.dtype.kind == "c" or a.dtype.names:
         (real, known), (imag, also_known) = map(ulps, _components(a), _components(b))
         return np.maximum(real, imag), known & also_known
@@ -193,10 +169,9 @@ def _ordinals(numbers: np.ndarray) -> np.ndarray:
 
 
 def _long_steps(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Count steps between long doubles, at most 2**64 - 1.
-
-    The place of one in the order of all has more bits than a word: those of exponent and fraction are subtracted apart.
-    """
+    """Count steps between long doubles, at most 2**64 - 1."""
+    # The place of one in the order of all has more bits than a word: those of exponent and fraction are subtracted
+    # apart.
     (high, low), (other_high, other_low) = _halves(a), _halves(b)
     apart = np.abs((high - other_high) * np.longdouble(2.0) ** _X87_FRACTION + (low - other_low))
     found: np.ndarray = np.full(apart.shape, _MOST, np.uint64)

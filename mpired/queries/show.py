@@ -40,36 +40,18 @@ BINS = 20
 
 
 class Part(NamedTuple):
-    """Figures of the numbers of a buffer, or of a component of its elements.
+    """Figures of the numbers of a buffer, or of a component of its elements."""
 
-    Parameters
-    ----------
-    name
-        "value", or the name of the component: "index" of pairs, "real" or "imag".
-    min, max
-        The extremes, infinities too; None if there are no numbers. Neither NaN, NaT nor nulls are numbers.
-    min_at, max_at
-        The index of the first of them, in C order.
-    mean
-        The exact mean of all numbers, rounded once to a double; None without numbers, and of points in time.
-    nan, infinite
-        How many are NaN, or NaT of times, and how many are infinite.
-    histogram
-        How many finite numbers are where, if that was asked for.
-    beyond
-        How many long doubles are finite and too large for a double; a histogram leaves them out.
-    """
-
-    name: str
-    min: Any
-    min_at: tuple[int, ...] | None
+    name: str  # "value", or the name of the component: "index" of pairs, "real" or "imag"
+    min: Any  # infinities too; None if there is no number, which NaN, NaT and nulls are not
+    min_at: tuple[int, ...] | None  # the first of them in C order
     max: Any
     max_at: tuple[int, ...] | None
-    mean: float | None
-    nan: int
+    mean: float | None  # exact, rounded once to a double; None without numbers, and of points in time
+    nan: int  # or NaT
     infinite: int
-    histogram: Histogram | None = None
-    beyond: int = 0
+    histogram: Histogram | None = None  # of finite numbers
+    beyond: int = 0  # how many long doubles are finite and too large for a double; a histogram leaves them out
 
     def without(self, nulls: int) -> str:
         """Return what the histogram leaves out, in words; "" if nothing."""
@@ -84,66 +66,30 @@ class Part(NamedTuple):
 
 
 class Indices(NamedTuple):
-    """How many different indices pairs have, and which are in the most pairs.
+    """How many different indices pairs have, and which are in the most pairs."""
 
-    Parameters
-    ----------
-    distinct
-        The number of different indices; of more than 1,048,576 only this lower bound is known.
-    exact
-        Whether that is their number.
-    most
-        Up to 20 indices, each with the number of its elements, the most frequent first.
-    """
-
-    distinct: int
+    distinct: int  # of more than 1,048,576 only this lower bound is known
     exact: bool
-    most: tuple[tuple[Any, int], ...]
+    most: tuple[tuple[Any, int], ...]  # up to 20 indices, each with the number of its elements, the most frequent first
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Figures of a buffer.
-
-    Parameters
-    ----------
-    name, datatype, count, shape
-        As the file says.
-    dtype
-        What NumPy calls the datatype; None if it has no name for it.
-    unit
-        The unit that the metadata of a column names, "" if it names none.
-    nulls
-        How many elements are null; they are among the count.
-    parts
-        Figures of the numbers: one part for a plain datatype, else one for each component.
-    indices
-        Figures of the indices of pairs; None for other datatypes.
-    """
+    """Figures of a buffer."""
 
     name: str
     datatype: str
-    dtype: str | None
+    dtype: str | None  # NumPy's name of the datatype, if there is one
     count: int
     shape: tuple[int, ...] | None
-    unit: str
-    nulls: int
-    parts: tuple[Part, ...]
-    indices: Indices | None
+    unit: str  # that of the metadata of a column, or ""
+    nulls: int  # they are among the count
+    parts: tuple[Part, ...]  # one for a plain datatype, else one for each component
+    indices: Indices | None  # of pairs
 
 
 class Shown(NamedTuple):
-    """The content of a file, in figures.
-
-    Parameters
-    ----------
-    file
-        Its path.
-    format
-        Its format.
-    buffers
-        Figures of each buffer.
-    """
+    """The content of a file, in figures."""
 
     file: str
     format: str
@@ -161,21 +107,11 @@ class Shown(NamedTuple):
 
 
 class Map(NamedTuple):
-    """The numbers of an array of two dimensions, or of some rows and columns of a large one.
+    """The numbers of an array of two dimensions, or of some rows and columns of a large one."""
 
-    Parameters
-    ----------
-    parts
-        Of each component the numbers.
-    steps
-        Of how many rows and columns one each is there.
-    axes
-        The names of both axes.
-    """
-
-    parts: tuple[np.ndarray, ...]
-    steps: tuple[int, int]
-    axes: tuple[str, str]
+    parts: tuple[np.ndarray, ...]  # the numbers of each component
+    steps: tuple[int, int]  # of how many rows and columns one each is there
+    axes: tuple[str, str]  # their names
 
 
 class _Counting:
@@ -297,26 +233,12 @@ def headings(buffers: Sequence[RankBuffer]) -> list[str]:
 
 
 class Table(NamedTuple):
-    """The elements of a file that are shown one by one: its columns, or its arrays of one shape.
-
-    Parameters
-    ----------
-    file
-        The file.
-    buffers
-        Those of one shape.
-    selection
-        The elements to show.
-    is_chosen
-        Whether the user has chosen them, and not all are.
-    decoder
-        What decodes them.
-    """
+    """The elements of a file that are shown one by one: its columns, or its arrays of one shape."""
 
     file: RankFile
     buffers: Sequence[RankBuffer]
     selection: Selection
-    is_chosen: bool
+    is_chosen: bool  # by the user, and not all
     decoder: Decoder
 
     @property
@@ -389,30 +311,14 @@ def _axis_name(axis: int, indices: Sequence[int], dim: int) -> str:
 
 @dataclass(frozen=True)
 class Showing:
-    """A look at a file that has passed all checks.
-
-    Parameters
-    ----------
-    file
-        The file.
-    tell
-        Gets the figures and the tables, before a picture is in place.
-    selections
-        The elements of each table, by their shape.
-    is_chosen
-        Whether the user has chosen them.
-    bins
-        The most bins of histograms; None for no histogram.
-    png
-        Where a picture goes; None for no picture.
-    """
+    """A look at a file that has passed all checks."""
 
     file: RankFile
-    tell: Callable[[Shown, Sequence[Table]], None]
-    selections: Mapping[tuple[int, ...], Selection]
-    is_chosen: bool
-    bins: int | None
-    png: str | None
+    tell: Callable[[Shown, Sequence[Table]], None]  # gets the figures and the tables, before a picture is in place
+    selections: Mapping[tuple[int, ...], Selection]  # the elements of each table, by their shape
+    is_chosen: bool  # by the user
+    bins: int | None  # the most of a histogram; None for no histogram
+    png: str | None  # where a picture goes
 
     @property
     def sources(self) -> list[Source]:

@@ -269,10 +269,8 @@ def _cut(path: str, declared: Declared, stride: int | None, nranks: int | None) 
 
 
 def in_one_order(groups: Sequence[Sequence[RankFile]], root: int) -> tuple[tuple[RankFile, ...], ...]:
-    """Return all ranks with the elements of arrays in the order of the root's: C or Fortran.
-
-    If the root's file has no shape, the order is that of the first rank that has one.
-    """
+    """Return all ranks with the elements of arrays in the order of the root's: C or Fortran."""
+    # If the root's file has no shape, the order is that of the first rank that has one.
     files = [*groups[0][root : root + 1], *(file for group in groups for file in group)]
     if not any(buffer.fortran_order for file in files for buffer in file.buffers):
         return tuple(map(tuple, groups))

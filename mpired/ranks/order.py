@@ -57,10 +57,8 @@ def start_of(word: object) -> int:
 
 
 def number_of(path: str, regex: str | None = None) -> int | None:
-    """Return the number in a path: what the group of `regex` finds, else the last in the file's name.
-
-    7 of member07.npy; a suffix such as .f32 has none. None if there is no number.
-    """
+    """Return the number in a path: what the group of `regex` finds, else the last in the file's name."""
+    # 7 of member07.npy; a suffix such as .f32 has none. None if there is no number.
     if regex is not None:
         match = re.search(regex, path)
         found = [match[1] or ""] if match else []
@@ -132,10 +130,8 @@ def _few(names: Sequence[str], most: int = _SHOWN_NAMES) -> str:
 
 
 def unnatural(words: Sequence[str]) -> tuple[str, str] | None:
-    """Return two neighbours that stand in the order of their letters but not of their numbers, as rank10, rank2.
-
-    None if there are none, or if the words are in no order of letters either: then somebody chose the order.
-    """
+    """Return two neighbours that stand in the order of their letters but not of their numbers, as rank10, rank2."""
+    # None if there are none, or if the words are in no order of letters either: then somebody chose the order.
     if list(words) != sorted(words):
         return None
     if len({word.translate(_DIGITS) for word in words}) == 1:  # numbers of one width at one place

@@ -30,11 +30,10 @@ def check_one_file(name: str) -> None:
 
 
 class _Directory(NamedTuple):
-    """A directory whose files are together what others have in one file.
+    """A directory whose files are together what others have in one file."""
 
-    A change shows in what describes the arrays, and in the times of the directories: who writes a chunk makes a file
-    and renames it. One who writes into the file of a chunk itself is not seen.
-    """
+    # A change shows in what describes the arrays, and in the times of the directories: who writes a chunk makes a file
+    # and renames it. One who writes into the file of a chunk itself is not seen.
 
     name: str  # the path as given, for messages
     path: str  # the path to open

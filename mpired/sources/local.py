@@ -189,10 +189,8 @@ def recovered_status(
     *,
     is_link: bool = True,  # whether the path may be a link
 ) -> os.stat_result:
-    """Return the status of a regular file whose every change will show, after a change of it was finished.
-
-    First the stamp, then the look: a change that begins after the look shows in the stamp.
-    """
+    """Return the status of a regular file whose every change will show, after a change of it was finished."""
+    # First the stamp, then the look: a change that begins after the look shows in the stamp.
     status = status or os.stat(path)
     if name is not None and has_log(
         calls.followed(name) if is_link else name, may_have_mark=calls.may_have_mark(status)
@@ -203,10 +201,8 @@ def recovered_status(
 
 
 def _watchable(status: os.stat_result, path: str) -> os.stat_result:
-    """Wait until the next change of a file shows in its time, as it may not for a while after a change; look again.
-
-    Times in the future tell nothing of that.
-    """
+    """Wait until the next change of a file shows in its time, as it may not for a while after a change; look again."""
+    # Times in the future tell nothing of that.
     age = time.time_ns() - status.st_mtime_ns
     granule = mounts.time_granule(status) if 0 <= age < _COARSEST else 0
     if age >= granule or age < 0:
@@ -249,10 +245,8 @@ def held_source(name: str, context: Context) -> LocalSource:
 
 
 def check_names(sources: Iterable[Source]) -> None:
-    """Raise `ChangedError` unless the names of files that stay open lead to them, now that all are open.
-
-    Else the one may be from before the commit of several files, and the other from after it.
-    """
+    """Raise `ChangedError` unless the names of files that stay open lead to them, now that all are open."""
+    # Else the one may be from before the commit of several files, and the other from after it.
     for source in sources:
         if isinstance(source, LocalSource) and isinstance(source.keep, _Descriptor):
             with calls.blaming(source.name):

@@ -90,10 +90,8 @@ _MANY = 64
 
 
 def open_source(word: str, context: Context, limit: int | None = None) -> Source:
-    """Look at the file, or the object of a store, that a word of the command line names; `-` is standard input.
-
-    A pipe, FIFO or device is read forward; `Source.kept` makes a copy that is read by ranges.
-    """
+    """Look at the file, or the object of a store, that a word of the command line names; `-` is standard input."""
+    # A pipe, FIFO or device is read forward; `Source.kept` makes a copy that is read by ranges.
     ahead = None if context.prefetch is None else context.prefetch.files
     found = None if ahead is None else ahead.taken(word)
     return _opened(word, context, limit) if found is None else found

@@ -55,10 +55,9 @@ def object_or_store(url: str, context: Context) -> Source:
 
 
 class _Store(NamedTuple):
-    """The objects under a prefix that are together a store of arrays.
+    """The objects under a prefix that are together a store of arrays."""
 
-    Each is read as the list tells it, or not at all. What is added meanwhile shows at the end, in another list.
-    """
+    # Each is read as the list tells it, or not at all. What is added meanwhile shows at the end, in another list.
 
     name: str  # what messages call it
     url: str  # the prefix

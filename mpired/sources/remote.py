@@ -240,10 +240,8 @@ def _head(url: str) -> tuple[memoryview, Version]:
 
 
 def matching(pattern: str) -> list[str]:
-    """Return the URLs that a glob matches, by name; `*` stands for no slash, and `**` for any folders.
-
-    A folder that is called as a store of arrays is matches as an object does, and then nothing in it.
-    """
+    """Return the URLs that a glob matches, by name; `*` stands for no slash, and `**` for any folders."""
+    # A folder that is called as a store of arrays is matches as an object does, and then nothing in it.
     place = urls.place_of(pattern)
     if not place.scheme.lists:
         reason = f"is a glob, and a server of {place.scheme.name} does not list its files"

@@ -24,22 +24,12 @@ _COPIED_NBYTES = 1 << 20
 
 
 class Forward(OpenSource):
-    """Bytes that are read forward. The range that was read last can be read again, and a head until more is read.
-
-    Parameters
-    ----------
-    name
-        What messages call the source.
-    fill
-        Fills a view with the next bytes, and returns how many there were before the end.
-    limit
-        The most bytes that are taken of it; None for all.
-    """
+    """Bytes that are read forward. The range that was read last can be read again, and a head until more is read."""
 
     def __init__(self, name: str, fill: Callable[[memoryview], int], limit: int | None = None) -> None:
         self._name = name
-        self._fill = fill
-        self.limit = limit
+        self._fill = fill  # fills a view with the next bytes, and returns how many there were before the end
+        self.limit = limit  # the most bytes that are taken
         self._buffer = bytearray()
         self._start = self._stop = 0  # of what is in the buffer
         self._ended = False
@@ -94,19 +84,7 @@ def copied(name: str, file: OpenSource) -> LocalSource:
 
 
 class StreamSource:
-    """A stream, which is read once, as it arrives.
-
-    Parameters
-    ----------
-    name
-        What messages call it.
-    fill
-        Fills a view with the next bytes, and returns how many there were before the end.
-    limit
-        The most bytes that are wanted of it; None for all.
-    digested
-        Whether `passed` has the digest of the bytes that are read.
-    """
+    """A stream, which is read once, as it arrives."""
 
     inode: tuple[int, int] | None = None
     is_private = True

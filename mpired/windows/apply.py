@@ -40,11 +40,9 @@ class Share(NamedTuple):
 def fold(
     share: Share, op: ops.Op, origins: Sequence[Origin], update: Update, fetched: np.ndarray | None
 ) -> Generator[int, None, tuple[Overflow | None, int]]:
-    """Combine origins into a window, one after another, and give the new bytes to an update.
-
-    Yields the bytes of the elements as an origin was combined into them. Returns what overflowed, and how many elements
-    mean by their values to readers of the file that they are missing.
-    """
+    """Combine origins into a window, one after another, and give the new bytes to an update."""
+    # Yields the bytes of the elements as an origin was combined into them. Returns what overflowed, and how many
+    # elements mean by their values to readers of the file that they are missing.
     window = share.window
     found: list[Overflow] = []
     hidden = 0
@@ -86,10 +84,8 @@ def _write(update: Update, octets: np.ndarray, batch: Batch, window: FlatBuffer)
 
 
 def _stretches(octets: np.ndarray, batch: Batch, window: FlatBuffer) -> Iterator[tuple[memoryview, int]]:
-    """Yield where each range of a batch is in its bytes and in the file, without the padding of its last element.
-
-    A window may end there (MPI-4.1, 5.1.6), or another element begin.
-    """
+    """Yield where each range of a batch is in its bytes and in the file, without the padding of its last element."""
+    # A window may end there (MPI-4.1, 5.1.6), or another element begin.
     at, behind = 0, tail(window.stored)
     for start, stop in batch.ranges:
         yield octets[at : at + stop - start - behind].data, window.offset + start

@@ -45,27 +45,10 @@ def planned_size(path: str, to: str | None, model: Model) -> tuple[str, int, boo
 
 
 class FetchOutput(AbstractContextManager["FetchOutput"]):
-    """Where fetched elements go.
+    """Where fetched elements go."""
 
-    A file is in place before the target changes: the old elements are never lost. A stream is written
-    when the target has changed.
-
-    Parameters
-    ----------
-    path
-        The file, or `-`.
-    context
-        The settings of the call.
-    to
-        The name of its format; None for that of its suffix, or of the target.
-    overwrite
-        Whether it may replace a file.
-    terminal
-        Whether it is a terminal, which gets a readable table.
-    windows
-        The files that the elements are of: the file can be read by no more users than each of them, also if it replaces
-        one.
-    """
+    # A file is in place before the target changes: the old elements are never lost. A stream is written when the target
+    # has changed.
 
     def __init__(
         self,
@@ -78,7 +61,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
         windows: Sequence[str] = (),
     ) -> None:
         self._path = path
-        self._windows = windows
+        self._windows = windows  # whose elements they are: the file can be read by no more users than each of them
         self._to = to
         self._terminal = terminal
         check_are_files([path])

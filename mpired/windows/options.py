@@ -78,10 +78,8 @@ def sides(options: Options, said: Declared) -> Sides:
 
 
 def component_of(datatype: Datatype) -> Datatype | None:
-    """Return the predefined datatype that all components of a datatype are; a pair counts as one component.
-
-    None if it has no components: with such a type a call does nothing.
-    """
+    """Return the predefined datatype that all components of a datatype are; a pair counts as one component."""
+    # None if it has no components: with such a type a call does nothing.
     if datatype.structure is None and datatype.group is not Group.DERIVED:
         return datatype
     leaves = _leaves(datatype.typemap)

@@ -33,23 +33,7 @@ _PLACE_NBYTES = 64
 
 
 class Origin:
-    """The origin of a request: its elements by position, in native byte order.
-
-    Parameters
-    ----------
-    name
-        What messages call it.
-    datatype
-        The predefined datatype of an element.
-    count
-        How many elements are used.
-    shape, fortran_order, fields
-        As the file says; None or nothing if it says nothing.
-    format
-        The format of its file.
-    column
-        Which column or array of its file it is; "" if that has no names.
-    """
+    """The origin of a request: its elements by position, in native byte order."""
 
     format = ""
     column = ""
@@ -150,11 +134,10 @@ class ArrayOrigin(Origin):
 
 
 class FileOrigin(Origin):
-    """Elements of a rank's buffer, from the element `first` on.
+    """Elements of a rank's buffer, from the element `first` on."""
 
-    The file stays open from one block to the next, because what is compressed can only be decoded in sequence, as
-    long as there are descriptors and memory for all that are open.
-    """
+    # The file stays open from one block to the next, because what is compressed can only be decoded in sequence, as
+    # long as there are descriptors and memory for all that are open.
 
     _nopen = 0
     _nbytes_open = 0

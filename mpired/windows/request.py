@@ -49,54 +49,25 @@ Place = Callable[[int, Sequence[FlatBuffer]], Sequence[Share | None]]
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be combined into which elements.
+    """What is to be combined into which elements."""
 
-    Parameters
-    ----------
-    windows
-        The files, one a rank of the window.
-    declared
-        What the user says of them.
-    op, use
-        What combines, and the call that it is for.
-    origins
-        What is combined, one after another; of each its buffers, of which a file with columns has several.
-    place
-        Where.
-    keys
-        The keys to remember, and for each the numbers of the origins that it stands for; empty without --once.
-    fetch
-        Whether the old elements are wanted.
-    create
-        What a target that is missing is made of; None to refuse that.
-    expected
-        The element that there has to be, or nothing is changed (MPI_Compare_and_swap); None for anything.
-    said, formats
-        What the user declares of all files, and the formats of the origins: an option must concern one of them.
-    decoder
-        Decodes what a library decodes.
-    by_shape
-        Whether elements are combined that have the same index, so that arrays have to be in the order of the window.
-    complete
-        Returns the request with its elements, now that the datatype of the windows is known; None if it has them.
-    doubts
-        What is to be warned of.
-    """
-
-    windows: Sequence[str]
-    declared: Declared
+    windows: Sequence[str]  # the files, one a rank of the window
+    declared: Declared  # what the user says of them
     op: ops.Op
-    use: ops.Use
-    origins: Sequence[Sequence[Origin]]
+    use: ops.Use  # the call that it is for
+    origins: Sequence[Sequence[Origin]]  # of each its buffers, of which a file with columns has several
     place: Place
+    # to remember; for each the numbers of the origins that it stands for
     keys: Mapping[Key, Sequence[int]] = field(default_factory=dict)
-    fetch: bool = False
-    create: Filling | None = None
-    expected: np.ndarray | None = None
-    said: Declared = field(default_factory=Declared)
-    formats: frozenset[str] = frozenset()
+    fetch: bool = False  # whether the old elements are wanted
+    create: Filling | None = None  # what a target that is missing is made of
+    expected: np.ndarray | None = None  # the element that there has to be, or nothing is changed (MPI_Compare_and_swap)
+    said: Declared = field(default_factory=Declared)  # what the user declares of all files
+    formats: frozenset[str] = frozenset()  # those of the origins: an option must concern one of them
     decoder: Decoder = field(default_factory=Decoder)
+    # whether elements are combined that have the same index, so that arrays are read in the order of the window
     by_shape: bool = False
+    # returns the request with its elements, when the datatype of the windows is known; None if it has them
     complete: Callable[[Request, Datatype], Request] | None = None
     doubts: Sequence[MpiredWarning] = ()
 
@@ -207,10 +178,8 @@ def common(origins: Sequence[Sequence[Origin]], options: Options) -> list[Given]
 
 
 def check_like(origin: Sequence[Origin], other: Sequence[Origin], *, datatypes: bool = False) -> None:
-    """Raise an error if the buffers of an origin have not the count and shape of those of another.
-
-    Their `datatypes` are compared with those of the target too, when that is locked.
-    """
+    """Raise an error if the buffers of an origin have not the count and shape of those of another."""
+    # Their `datatypes` are compared with those of the target too, when that is locked.
     if len(origin) != len(other):
         reason = f"has {len(origin)} arrays, but {other[0].name!r} has {len(other)}"
         names = [each.column for each in origin], "the other", [each.column for each in other]
@@ -253,11 +222,9 @@ def check_once(options: Options) -> None:
 
 
 def keys_of(request: Request, words: Sequence[object], options: Options) -> dict[Key, Sequence[int]]:
-    """Return the keys that the target is to remember, and the origins that each stands for; none without --once.
-
-    A key of the user stands for the whole command, whatever its origins are; else each origin, for which `words` stand,
-    has its own, of its place, its content, and what is done with it.
-    """
+    """Return the keys that the target is to remember, and the origins that each stands for; none without --once."""
+    # A key of the user stands for the whole command, whatever its origins are; else each origin, for which `words`
+    # stand, has its own, of its place, its content, and what is done with it.
     if (key := options["once_key"]) is not None:
         return {Key.of_text(key): range(len(request.origins))}
     if not options["once"]:

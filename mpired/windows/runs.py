@@ -83,21 +83,11 @@ class Access(Protocol):
 
 
 class Runs:
-    """Runs of elements, in the order of the type map.
-
-    Parameters
-    ----------
-    starts
-        The first byte of each run.
-    counts
-        Its number of elements.
-    itemsize
-        Bytes of an element.
-    """
+    """Runs of elements, in the order of the type map."""
 
     def __init__(self, starts: np.ndarray, counts: np.ndarray, itemsize: int) -> None:
         self.itemsize = itemsize
-        self.starts, self.counts = _joined(starts, counts, itemsize)
+        self.starts, self.counts = _joined(starts, counts, itemsize)  # of each run the first byte, and the elements
 
     @classmethod
     def plain(cls, start: int, count: int, itemsize: int) -> Runs:
@@ -195,17 +185,7 @@ def held_of_map(count: int) -> int:
 
 
 class Map:
-    """Elements of a window by index; an index may come again, and then all its entries are applied in order.
-
-    Parameters
-    ----------
-    indices
-        For each element of the origin that is used the element of the window.
-    index
-        Which elements of the origin these are.
-    itemsize
-        Bytes of an element.
-    """
+    """Elements of a window by index; an index may come again, and then all its entries are applied in order."""
 
     def __init__(self, indices: np.ndarray, index: np.ndarray, itemsize: int) -> None:
         order = np.argsort(indices, kind="stable")
@@ -251,10 +231,8 @@ class Map:
             yield Batch(ranges, at, self._rounds(group))
 
     def _rounds(self, group: slice) -> list[Round | Chain]:
-        """Return first what comes to each element first, then what comes to it second, and so on.
-
-        To few elements may come much more than to the others: that is a chain for each.
-        """
+        """Return first what comes to each element first, then what comes to it second, and so on."""
+        # To few elements may come much more than to the others: that is a chain for each.
         bounds = self._bounds[group.start : group.stop + 1]
         counts = np.diff(bounds)
         deepest = np.sort(counts)[-_FEW:][0]

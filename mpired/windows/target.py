@@ -180,21 +180,7 @@ def _decoded(source: Source, columns: Sequence[BufferModel | RankBuffer]) -> lis
 
 
 class _Columns:
-    """A target with columns: the elements of those that may change are elsewhere as native ones until all is written.
-
-    Parameters
-    ----------
-    name
-        What messages call it.
-    form
-        The name of its format.
-    like
-        The file that has all else, the other columns and the schema.
-    scratch
-        Where the elements are.
-    status
-        That of the target, if it is there.
-    """
+    """A target with columns: the elements that may change are elsewhere, as native ones, until all is written."""
 
     def __init__(
         self, name: str, form: str, like: Source, scratch: Scratch, status: os.stat_result | None = None
@@ -203,7 +189,7 @@ class _Columns:
         self.format = form
         self.source = scratch.fd
         self.windows: Sequence[FlatBuffer] = ()
-        self._like = like
+        self._like = like  # the file that has all else, the other columns and the schema
         self._rewriting = rewriting(form, like)  # before the work: a file that cannot be written again is refused
         self._scratch = scratch
         self._status = os.fstat(scratch.fd) if status is None else status
@@ -218,10 +204,8 @@ class _Columns:
         elements: Iterable[Iterator[np.ndarray]],
         marked: Iterable[Missing | None],
     ) -> None:
-        """Put the elements of the columns, which come in blocks, to where they are changed.
-
-        `marked` says which values of each mean to readers of the file that an element is missing.
-        """
+        """Put the elements of the columns, which come in blocks, to where they are changed."""
+        # `marked` says which values of each mean to readers of the file that an element is missing.
         flat, end = [], 0
         for column, parts, marks in zip(columns, elements, marked, strict=True):
             form, at = column.datatype.form, end
@@ -247,21 +231,7 @@ class _Columns:
 
 
 class ColumnTarget(_Columns):
-    """A file that is decoded, locked: buffers are copied out, changed, and written to a new file with all else.
-
-    Parameters
-    ----------
-    target
-        The file.
-    file
-        What it holds; its buffers are the columns that may change.
-    context
-        The settings of the call.
-    decoder
-        Decodes them.
-    stack
-        Closes the copy.
-    """
+    """A file that is decoded, locked: buffers are copied out, changed, and written to a new file with all else."""
 
     def __init__(self, target: Target, file: RankFile, context: Context, decoder: Decoder, stack: ExitStack) -> None:
         scratch = stack.enter_context(Scratch(os.path.dirname(target.path), target.name))
@@ -392,17 +362,7 @@ def make_target(
 
 
 class NewColumns(_Columns):
-    """A target with columns that does not exist yet: the first origin, with other elements in what is combined.
-
-    Parameters
-    ----------
-    output
-        The new file.
-    filling
-        What it holds at first.
-    stack
-        Closes what is opened.
-    """
+    """A target with columns that does not exist yet: the first origin, with other elements in what is combined."""
 
     def __init__(self, output: Draft, filling: Filling, stack: ExitStack) -> None:
         model = filling.model
@@ -438,17 +398,7 @@ def _repeated(element: np.ndarray, count: int) -> Iterator[np.ndarray]:
 
 
 class NewTarget:
-    """A flat target that does not exist yet, filled with one element again and again.
-
-    Parameters
-    ----------
-    output
-        The new file.
-    row
-        Its format.
-    filling
-        What it holds at first.
-    """
+    """A flat target that does not exist yet, filled with one element again and again."""
 
     def __init__(self, output: Draft, row: Format, filling: Filling) -> None:
         self.name = name = output.name

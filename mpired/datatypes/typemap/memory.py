@@ -29,10 +29,8 @@ class InMemory:
 
     @cached_property
     def is_spread(self) -> bool:
-        """Whether elements are no structures one extent apart, and are packed in arrays.
-
-        They reach into one another, have entries in too many places, or are large and mostly gaps.
-        """
+        """Whether elements are no structures one extent apart, and are packed in arrays."""
+        # They reach into one another, have entries in too many places, or are large and mostly gaps.
         typemap = self.typemap
         many = min(typemap.entries, typemap.stretches) > _MAX_FIELDS
         hollow = typemap.extent > max(_LARGE, MOST_GAPS * typemap.size)
@@ -72,11 +70,9 @@ class InMemory:
 
     @cached_property
     def fields(self) -> tuple[Entry, ...]:
-        """The entries as fields of a structure: each on its own or, where they are many, those that are alike.
-
-        Alike are those that lie one after another, in the element or, if it is spread, when it is packed. There
-        are none if they would be too many.
-        """
+        """The entries as fields of a structure: each on its own or, where they are many, those that are alike."""
+        # Alike are those that lie one after another, in the element or, if it is spread, when it is packed. There are
+        # none if they would be too many.
         if self.typemap.entries <= _MAX_FIELDS:
             found = self.typemap.walk()
         else:

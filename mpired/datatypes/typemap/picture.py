@@ -26,11 +26,9 @@ class Picture(NamedTuple):
 
 
 def draw(typemap: TypeMap) -> Picture | None:
-    """Draw an element, its bounds as bars; None if it has no bytes, or too many pieces to look at.
-
-    Where a character is a byte, it is the number of the entry that the byte belongs to, or `.`. Where it is
-    several, or the entries are many, `#` says that all of the bytes belong to entries, `+` some, `.` none.
-    """
+    """Draw an element, its bounds as bars; None if it has no bytes, or too many pieces to look at."""
+    # Where a character is a byte, it is the number of the entry that the byte belongs to, or `.`. Where it is several,
+    # or the entries are many, `#` says that all of the bytes belong to entries, `+` some, `.` none.
     start = min(typemap.lb, typemap.ub, typemap.true_lb)
     stop = max(typemap.lb, typemap.ub, typemap.true_ub)
     width = -(-(stop - start) // _COLUMNS)

@@ -74,10 +74,9 @@ def _wrapped(number: int) -> int:
 
 
 def overlaps(typemap: TypeMap, count: int, most: int = _MAX_PIECES) -> bool | None:
-    """Tell whether any byte is in two entries of `count` elements, one extent apart; None if that is too much work.
-
-    Too much are more than `most` pieces. No entry of what is written to may overlap another (MPI-4.1, 5.1.11, 12.3.1).
-    """
+    """Tell whether any byte is in two entries of `count` elements, one extent apart; None if that is too much work."""
+    # Too much are more than `most` pieces. No entry of what is written to may overlap another (MPI-4.1, 5.1.11,
+    # 12.3.1).
     if not count or not typemap.size or _plainly_apart(Run(typemap, 0, count, typemap.extent)):
         return False
     if typemap.size > typemap.true_extent:  # more bytes than places for them
@@ -127,11 +126,9 @@ def _plainly_apart(run: Run) -> bool:
 
 
 def _copies_overlap(found: np.ndarray, count: int, stride: int) -> bool | None:
-    """Tell whether pieces that are apart meet those of another copy, out of `count` with a distance of `stride`.
-
-    Two pieces can meet only where they have the same remainder by the stride, and do if their quotients
-    differ by less than the number of copies.
-    """
+    """Tell whether pieces that are apart meet those of another copy, out of `count` with a distance of `stride`."""
+    # Two pieces can meet only where they have the same remainder by the stride, and do if their quotients differ by
+    # less than the number of copies.
     if stride == 0 or (found[:, 1] - found[:, 0] > stride).any():
         return True
     starts, ends = found[:, 0], found[:, 1]

@@ -140,11 +140,9 @@ def _smaller(run: Run) -> Iterator[Run] | None:
 
 
 def windows(run: Run) -> Iterator[Window]:
-    """Yield what of a file is to be read or written to move a run, which is packed no larger than a block.
-
-    Copies that follow one another are taken together with the gaps, and copies that are far apart one by one.
-    Where elements interleave it is the other way round: what lies together belongs to many of them.
-    """
+    """Yield what of a file is to be read or written to move a run, which is packed no larger than a block."""
+    # Copies that follow one another are taken together with the gaps, and copies that are far apart one by one. Where
+    # elements interleave it is the other way round: what lies together belongs to many of them.
     if run.copies > 1 and run.of.true_extent <= BLOCK_BYTES and not _interleaves(run):
         one = run._replace(copies=1)
         part = _Part(*reach(one), run.of.size, functools.partial(_leaves, one))
@@ -244,10 +242,8 @@ def _neighbours(leaves: Iterable[_Leaf]) -> Iterator[list[_Leaf]]:
 
 
 def _leaves(run: Run) -> Iterator[_Leaf]:
-    """Yield the stretches without a gap that a run is made of, alike ones together.
-
-    Every dimension is two copies or more: those of a block are far from as many as NumPy can have.
-    """
+    """Yield the stretches without a gap that a run is made of, alike ones together."""
+    # Every dimension is two copies or more: those of a block are far from as many as NumPy can have.
     todo: list[tuple[Run, int, int, tuple[_Copies, ...]]] = [(run, run.disp, 0, ())]
     while todo:
         run, disp, at, dims = todo.pop()

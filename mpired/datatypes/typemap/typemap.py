@@ -60,50 +60,22 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TypeMap:
-    """The figures of a type map, and its runs in order.
+    """The figures of a type map, and its runs in order."""
 
-    Parameters
-    ----------
-    size
-        Bytes of all entries together.
-    entries
-        How many basic types there are.
-    true_lb, true_ub
-        The first byte of any entry, and the end of the last.
-    lb, ub
-        The bounds, with the markers and the alignment.
-    align
-        The greatest alignment of an entry.
-    dense
-        Whether the bytes, in the order of the map, are those from `true_lb` to `true_ub` without a gap.
-    external
-        Bytes of all entries in external32, where no element has gaps.
-    stretches
-        How many times equal entries lie one after another, as the runs tell without being looked into.
-    marked
-        Whether the bounds were set; they then bind every type made of this one (MPI-4.1, 5.1.7).
-    runs
-        What the map is made of, empty for a basic type.
-    basic
-        The basic type, for a map that is one.
-    paired
-        Whether the entries are value and index of a pair.
-    """
-
-    size: int
-    entries: int
-    true_lb: int
-    true_ub: int
-    lb: int
+    size: int  # bytes of all entries together
+    entries: int  # how many basic types there are
+    true_lb: int  # the first byte of any entry
+    true_ub: int  # the end of the last
+    lb: int  # the bounds, with the markers and the alignment
     ub: int
-    align: int
-    dense: bool
-    external: int
-    stretches: int
-    marked: bool = False
-    runs: tuple[Run, ...] = field(default=(), repr=False)
-    basic: Entry | None = None
-    paired: bool = False
+    align: int  # the greatest alignment of an entry
+    dense: bool  # whether the bytes, in the order of the map, are those from `true_lb` to `true_ub` without a gap
+    external: int  # bytes of all entries in external32, where no element has gaps
+    stretches: int  # how many times equal entries lie one after another, as the runs tell without being looked into
+    marked: bool = False  # whether the bounds were set; they then bind every type made of this one (MPI-4.1, 5.1.7)
+    runs: tuple[Run, ...] = field(default=(), repr=False)  # what the map is made of, empty for a basic type
+    basic: Entry | None = None  # the basic type, for a map that is one
+    paired: bool = False  # whether the entries are value and index of a pair
 
     @property
     def extent(self) -> int:
@@ -133,10 +105,8 @@ class TypeMap:
         return replace(self, paired=True)
 
     def inside(self, is_end: Callable[[TypeMap], bool]) -> list[TypeMap]:
-        """Return the maps that the map is made of, each once and after those in it, so that it is the last itself.
-
-        What is in those that are an end is left out.
-        """
+        """Return the maps that the map is made of, each once and after those in it, so that it is the last itself."""
+        # What is in those that are an end is left out.
         found: dict[TypeMap, None] = {}
         waiting = [self]
         while waiting:
@@ -148,10 +118,8 @@ class TypeMap:
         return list(found)
 
     def folded(self, value: Callable[[TypeMap, Mapping[TypeMap, _T]], _T], is_end: Callable[[TypeMap], bool]) -> _T:
-        """Return what a function makes of the map and of what it made of each map in it, which it gets in a mapping.
-
-        Every map is looked at once, and what was made of it forgotten when the last map that it is in is done.
-        """
+        """Return what a function makes of the map and of what it made of each map in it, which it gets in a mapping."""
+        # Every map is looked at once, and what was made of it forgotten when the last map that it is in is done.
         inside = self.inside(is_end)
         last_in = {run.of: of for of in inside for run in of.runs}
         known: dict[TypeMap, _T] = {}
