@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mpired import __version__, codecs, ops
 from mpired.attempts import NOTHING_HELD, Held
 from mpired.buffers import FORMATS, ArrayLayout, AtHand, RankFile, format_named
+from mpired.collectives.counts import labelled
 from mpired.collectives.plan import Plan, make_plan
 from mpired.collectives.request import Request, read_request
 from mpired.collectives.results import Deal, check_different, deals, paths_of, results_of
@@ -89,19 +90,16 @@ class Call(NamedTuple):
         outputs: Output | ChangedFile | Transaction
         if self.note is not None:
             self.note.write(self._said(), self._inputs(), max(plan.jobs for plan in self.plans))
+        paths, named, level = self.paths, any(plan.named for plan in self.plans), self.level
         if ranges := self._ranges:
-            (path,), (plan,) = self.paths, self.plans
-            outputs = ChangedFile(path, held.get(path), ranges, on_commit=context.on_commit, named=plan.named)
-        elif self.collective.to_root and len(self.paths) == 1:
-            (path,), (plan,) = self.paths, self.plans
+            outputs = ChangedFile(paths[0], held.get(paths[0]), ranges, on_commit=context.on_commit, named=named)
+        elif self.collective.to_root and len(paths) == 1:
+            target = held.get(paths[0])
             outputs = open_output(
-                path, overwrite=overwrite, context=context, target=held.get(path), named=plan.named, level=self.level
+                paths[0], overwrite=overwrite, context=context, target=target, named=named, level=level
             )
         else:
-            named = any(plan.named for plan in self.plans)
-            outputs = Transaction(
-                self.paths, overwrite=overwrite, context=context, held=held, named=named, level=self.level
-            )
+            outputs = Transaction(paths, overwrite=overwrite, context=context, held=held, named=named, level=level)
         with outputs:
             run(self.courses, outputs, context.progress, link=self.link, note=self.note)
 
@@ -114,12 +112,9 @@ class Call(NamedTuple):
             "function": self.collective.function,
             "op": str(op),
             "buffers": [
-                {
-                    "name": buffer.name,
-                    "datatype": str(buffer.datatype),
-                    "count": None if plan.is_open else buffer.count,  # it is told before the fold
-                }
-                for buffer in files[self.root].buffers
+                # The count of an open rank shows only after the fold.
+                {"name": each.name, "datatype": str(each.datatype), "count": None if plan.is_open else each.count}
+                for each in files[self.root].buffers
             ],
             "policies": {"nan": op.rules.nan, "nulls": op.rules.nulls, "chosen": list(op.rules.told())},
             "outputs": [result.path for result in self.results],
@@ -128,13 +123,7 @@ class Call(NamedTuple):
 
     def _inputs(self) -> list[tuple[str, Source]]:
         """Return the files of the ranks that are combined, each with its rank."""
-        groups = self.collective.combined(self.groups)
-        names = ["rank {}"] if len(groups) == 1 else ["rank {} of group A", "rank {} of group B"]
-        return [
-            (name.format(rank), file.source)
-            for name, files in zip(names, groups, strict=True)
-            for rank, file in enumerate(files)
-        ]
+        return [(name, file.source) for name, file in labelled(self.collective.combined(self.groups))]
 
 
 def plan_call(  # noqa: PLR0913 - all that a call is
@@ -151,8 +140,7 @@ def plan_call(  # noqa: PLR0913 - all that a call is
     collective, in_place = COLLECTIVES[name], options["in_place"]
     outputs = _outputs(collective, output, options)
     check_are_data(outputs)
-    _check_streams(outputs, context.engine or LOCAL)
-    _check_objects(collective, outputs)
+    _check_outputs(collective, outputs, context.engine or LOCAL)
     try:
         request = read_request(collective, ranks, op, options, context, outputs)
     except (MpiredError, OSError) as error:
@@ -168,13 +156,10 @@ def plan_call(  # noqa: PLR0913 - all that a call is
     _check_packing(paths, options)
     results = [results_of(deal, each, request, terminal=terminal) for deal, each in dealt]
     nlocked = sum(map(os.path.isfile, paths)) if in_place or options["overwrite"] else 0
-    courses = tuple(
-        make_course(deal, each, request, nlocked=nlocked) for (deal, _), each in zip(dealt, results, strict=True)
-    )
+    pairs = zip((deal for deal, _ in dealt), results, strict=True)
+    courses = tuple(make_course(deal, each, request, nlocked=nlocked) for deal, each in pairs)
     link, root, level = options["link"], options["root"], options["level"]
-    call = Call(
-        collective, request.groups, courses, outputs, link, root, level, note=request.note, skipped=request.skipped
-    )
+    call = Call(collective, request.groups, courses, outputs, link, root, level, request.note, request.skipped)
     _check_beside(call)
     return call
 
@@ -201,15 +186,11 @@ def _check_beside(call: Call) -> None:
         raise UsageError(twice, "would be a result and the record of another one; name another output")
 
 
-def _check_streams(outputs: Sequence[str], engine: Engine) -> None:
-    """Raise `UsageError` if a result goes to standard output, and that is not the command's alone."""
+def _check_outputs(collective: Collective, outputs: Sequence[str], engine: Engine) -> None:
+    """Refuse standard output that is not the command's alone, and one of several results as an object of a store."""
     if not engine.own_output and "-" in outputs:
         reason = f"is standard output, which the launcher of {engine.name} may write to; name a file"
         raise UsageError("`output`", reason)
-
-
-def _check_objects(collective: Collective, outputs: Sequence[str]) -> None:
-    """Raise `UsageError` if one of several results is an object of a store: they could not appear together."""
     url = next(filter(is_url, outputs), None)
     if url is None or (collective.to_root and len(outputs) == 1):
         return
@@ -263,14 +244,8 @@ def _outputs(collective: Collective, output: str | None, options: Options) -> tu
 def make_course(deal: Deal, results: tuple[Result, ...], request: Request, *, nlocked: int = 0) -> Course:
     """Plan the fold over those that give, with what is taken of it."""
     options = request.options
-    noutputs = len(deal.shares)
-    encoding = max(
-        (
-            format_named(result.format).encoding + codecs.packing_nbytes(result.path, options["level"])
-            for result in results
-        ),
-        default=0,
-    )
+    rows = ((format_named(result.format), result.path) for result in results)
+    encoding = max((row.encoding + codecs.packing_nbytes(path, options["level"]) for row, path in rows), default=0)
     if any(is_url(result.path) for result in results):
         from mpired.files.upload import sending_nbytes  # noqa: PLC0415 - most results are files
 
@@ -281,7 +256,7 @@ def make_course(deal: Deal, results: tuple[Result, ...], request: Request, *, nl
         deal.senders,
         options["jobs"],
         context=request.said.context,
-        noutputs=noutputs,
+        noutputs=len(deal.shares),
         nlocked=nlocked,
         encoding=encoding,
         spread=options["spread"],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mpired.buffers import Declared, RankBuffer, RankFile, format_named
 from mpired.buffers.flat import UNKNOWN_COUNT
 from mpired.buffers.rank import changed, with_reading
@@ -10,28 +12,28 @@ from mpired.ranks import compare
 _Groups = tuple[tuple[RankFile, ...], ...]
 
 
+def labelled(groups: Sequence[Sequence[RankFile]]) -> list[tuple[str, RankFile]]:
+    """Return all ranks, each with its number in words and, of two groups, the name of its group."""
+    names = ["rank {} of group A", "rank {} of group B"] if len(groups) > 1 else ["rank {}"]
+    return [
+        (name.format(rank), file) for name, files in zip(names, groups, strict=True) for rank, file in enumerate(files)
+    ]
+
+
 def counted(groups: _Groups, declared: Declared, *, may_stay_open: bool) -> _Groups:
     """Give ranks whose end is not known the count of the others."""
     # If there is none, they stay as they are if they may: the call then goes on to their end. Else they are read to
     # their end first.
-    names = [f" of group {name}" for name in "AB"] if len(groups) > 1 else [""]
-    ranks = [
-        (f"rank {rank}{name}", file)
-        for name, files in zip(names, groups, strict=True)
-        for rank, file in enumerate(files)
-    ]
-    if not any(map(_is_open, (file for _, file in ranks))):
-        return groups
+    ranks = labelled(groups)
     known = next(((what, file) for what, file in ranks if not _is_open(file)), None)
-    if known is not None:
-        for what, file in ranks:
-            compare(what, file, known)
-        given = iter([_like(what, file, known) for what, file in ranks])
-    elif may_stay_open:
+    if not any(_is_open(file) for _, file in ranks) or (known is None and may_stay_open):
         return groups
-    else:
-        given = iter([_kept(file, declared) for _, file in ranks])
+    if known is None:
+        given = iter([format_named(file.format).inspect(file.source.kept(), declared) for _, file in ranks])
         return counted(tuple(tuple(next(given) for _ in files) for files in groups), declared, may_stay_open=False)
+    for what, file in ranks:
+        compare(what, file, known)
+    given = iter([_like(what, file, known) if _is_open(file) else file for what, file in ranks])
     return tuple(tuple(next(given) for _ in files) for files in groups)
 
 
@@ -41,16 +43,9 @@ def _is_open(file: RankFile) -> bool:
 
 def _like(what: str, file: RankFile, known: tuple[str, RankFile]) -> RankFile:
     """Return a rank with the count of the one that is known."""
+    like = what, f"{known[0]} ({known[1].source.name!r})"
 
     def given(buffer: RankBuffer) -> RankBuffer:
-        like = what, f"{known[0]} ({known[1].source.name!r})"
         return changed(buffer, count=known[1].buffers[0].count, like=like)
 
-    if not _is_open(file):
-        return file
     return file._replace(buffers=tuple(with_reading(buffer, given) for buffer in file.buffers))
-
-
-def _kept(file: RankFile, declared: Declared) -> RankFile:
-    """Return a rank that is read to its end first."""
-    return format_named(file.format).inspect(file.source.kept(), declared)

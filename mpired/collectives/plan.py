@@ -19,7 +19,6 @@ from mpired.context import (
     Context,
     check_memory,
 )
-from mpired.datatypes import Datatype
 from mpired.engines import LOCAL, Engine, Limits
 from mpired.engines.table import IN_FLIGHT, SMALL_NBYTES, ChainRunner, FarRunner, Lines
 from mpired.errors import UsageError
@@ -120,14 +119,12 @@ class Plan(NamedTuple):
     @property
     def tasks(self) -> list[list[list[Segment]]]:
         """What each stage of each line does, one segment after another."""
-        nranks = len(self.buffers[0])
-        return [
-            [
-                [segment._replace(own=own) for segment in self.segments[number :: len(self.lines)]]
-                for own in _stages(nranks, len(line))
-            ]
-            for number, line in enumerate(self.lines)
-        ]
+        nranks, lines = len(self.buffers[0]), []
+        for number, line in enumerate(self.lines):
+            cuts = pairwise(nranks * stage // len(line) for stage in range(len(line) + 1))  # as many ranks for each
+            mine = self.segments[number :: len(self.lines)]
+            lines.append([[segment._replace(own=range(*cut)) for segment in mine] for cut in cuts])
+        return lines
 
     @property
     def returns(self) -> bool:
@@ -158,7 +155,8 @@ class Plan(NamedTuple):
     @property
     def isolated(self) -> bool:
         """Whether all runs in workers, because foreign code, or a library that decodes, could end this process."""
-        return is_isolated(self.op, self.buffers)
+        op = self.op
+        return op.isolated or (not op.user and any(rank.isolated for ranks in self.buffers for rank in ranks))
 
     @property
     def text(self) -> str:
@@ -174,11 +172,6 @@ class Plan(NamedTuple):
         return sum(len(ranks) * ranks[0].count * what_is_read(ranks[0]).datatype.itemsize for ranks in self.buffers)
 
 
-def is_isolated(op: Op, buffers: Sequence[Sequence[RankBuffer]]) -> bool:
-    """Tell whether all runs in workers, because foreign code, or a library that decodes, could end this process."""
-    return op.isolated or (not op.user and any(rank.isolated for ranks in buffers for rank in ranks))
-
-
 _Buffers: TypeAlias = tuple[tuple[RankBuffer, ...], ...]
 
 
@@ -188,21 +181,28 @@ class _Work:
     def __init__(self, op: Op, files: Sequence[RankFile], *, noutputs: int, apart: bool) -> None:
         each = [file.buffers for file in files]
         self.op, self.noutputs, self.apart = op, noutputs, apart
-        self.buffers: _Buffers = (
-            tuple((buffer,) for own in each for buffer in own) if apart else tuple(zip(*each, strict=True))
-        )
+        single = ((buffer,) for own in each for buffer in own)
+        self.buffers: _Buffers = tuple(single) if apart else tuple(zip(*each, strict=True))
         firsts = [ranks[0] for ranks in self.buffers]
         self.nranks = len(self.buffers[0])
         self.streamed = any(rank.isolated for rank in each[0])
         self.far = distance_of(of_file(what_is_read(firsts[0]).source))
         self.long = self.streamed or any(rank.datatype.is_spread for rank in firsts)
         self.sizes = [rank.count * rank.datatype.itemsize for rank in firsts]
-        self.widths = [_width(op, rank.datatype, self.nranks) for rank in firsts]
+        # The bytes of what takes most: an element, what the op keeps of it, or a result.
+        datatypes = [rank.datatype for rank in firsts]
+        self.widths = [
+            max(each.itemsize, op.state(op, each, self.nranks).itemsize, op.result(each).itemsize) for each in datatypes
+        ]
         self.kept = any(width > rank.datatype.itemsize for width, rank in zip(self.widths, firsts, strict=True))
         self.small = self.nranks * sum(self.sizes) < SMALL_NBYTES
         self.nforward = max(sum(rank.source.is_forward for rank in ranks) for ranks in self.buffers)
         self.nturned = max(sum(map(_is_turned, ranks)) for ranks in self.buffers)
-        self.unpacking = _unpacking(files) if self.nforward else 0
+        self.unpacking = 0
+        if self.nforward:
+            from mpired.sources.compressed import unpacking_nbytes  # noqa: PLC0415 - most ranks lie as they are
+
+            self.unpacking = unpacking_nbytes(file.source for file in files)
         self.base = (STREAMED_BASE_NBYTES if self.streamed else BASE_NBYTES) + self.unpacking
 
     def jobs(self, wanted: int | None, engine: Engine, limits: Limits) -> int:
@@ -283,12 +283,14 @@ class _Work:
             buffers = tuple(tuple(within_memory(rank, share) for rank in ranks) for ranks in buffers)
         if nturned := min(max_open, self.nturned):
             spare = None if left is None else (left - self.base) // (_BLOCKS_AHEAD * nturned)
-            buffers = _turned_ahead(buffers, max_open, _ahead(jobs * nturned, block_bytes, spare), block_bytes)
-        return buffers
+            ahead = min(_AHEAD_BYTES, _AHEAD_BYTES_IN_ALL // (jobs * nturned))
+            ahead = max(block_bytes, ahead if spare is None else min(ahead, block_bytes + spare))
 
-    def nopen(self, max_open: int, ahead: int) -> int:
-        """Return how many ranks and results are open at a time."""
-        return min(self.nranks, max_open + ahead) + (min(self.noutputs, max_open) if self.noutputs > 1 else 0)
+            def turned(number: int, rank: RankBuffer) -> RankBuffer:  # what is opened for each block reads no more
+                return within_memory(rank, ahead if number < max_open else block_bytes) if _is_turned(rank) else rank
+
+            buffers = tuple(tuple(turned(*each) for each in enumerate(ranks)) for ranks in buffers)
+        return buffers
 
 
 def make_plan(  # noqa: PLR0913 - all that segments depend on
@@ -309,13 +311,15 @@ def make_plan(  # noqa: PLR0913 - all that segments depend on
     engine = _engine(op, files, context.engine or LOCAL, alone=work.small or work.nforward > 0)
     limits = engine.runner.limits()
     buffers = work.read_by(jobs, limits)
-    reserved = _reserved(files, nlocked)
+    # What is private has a descriptor of this process; what is decompressed has none between two reads.
+    reserved = RESERVED + descriptors_of(nlocked) + sum(file.source.is_private for file in files)
+    if nlocked:  # what the locks take shall not be missing for the ranks
+        calls.allow_descriptors(reserved + _LEAST_OPEN)
     most = _least_limit(engine, limits, context.max_open_files)
     pipes = _PIPES if engine.same_host else 0
     context.check_open_files(reserved + (2 if noutputs > 1 else 1))
-    jobs, max_open = _max_open(
-        most, reserved, work.jobs(jobs, engine, limits), pipes, streamed=work.streamed, noutputs=noutputs
-    )
+    jobs = work.jobs(jobs, engine, limits)
+    jobs, max_open = _max_open(most, reserved, jobs, pipes, streamed=work.streamed, noutputs=noutputs)
     preferred = _preferred_nbytes(buffers[0][0], engine)
     max_open -= (ahead := _depth(buffers, max_open, preferred))  # what is read ahead is open too
     lines = lines_for(spread, engine, limits, jobs, work.nranks)
@@ -327,25 +331,19 @@ def make_plan(  # noqa: PLR0913 - all that segments depend on
     # What a process may have besides its blocks.
     left = None if max_memory is None else max_memory // (1 if jobs == 1 or each else jobs + 1) - nblocks * block_bytes
     buffers = work.reading_within(left, buffers, jobs, max_open, block_bytes)
+    nopen = min(work.nranks, max_open + ahead) + (min(noutputs, max_open) if noutputs > 1 else 0)
     block_counts = tuple(max(1, block_bytes // width) for width in work.widths)
     pieces = len(lines) or work.pieces(engine, jobs)
     segments = cut_segments(buffers, block_counts, pieces, striped=not engine.same_host)
     lines = lines[: len(segments)]
     jobs = sum(map(len, lines)) or max(1, min(jobs, len(segments)))
     resident = _RESIDENT_BYTES + max(format_named(file.format).decoding for file in files) + work.unpacking
+    plan = Plan(op, buffers, segments, block_counts, jobs, max_open, engine, ended=[])
     # The parent waits beside its workers.
-    waiting = resident if jobs > 1 or is_isolated(op, buffers) else 0
-    return Plan(
-        op,
-        buffers,
-        segments,
-        block_counts,
-        jobs,
-        max_open,
-        engine,
-        ended=[],
+    waiting = resident if jobs > 1 or plan.isolated else 0
+    return plan._replace(
         memory=max(waiting + jobs * (resident + nblocks * block_bytes), _RESIDENT_BYTES + encoding),
-        open_files=reserved + _piped(jobs, pipes) + work.nopen(max_open, ahead),
+        open_files=reserved + _piped(jobs, pipes) + nopen,
         machines=min(limits.machines, jobs),
         ahead=ahead,
         lines=lines,
@@ -359,20 +357,6 @@ def lines_for(spread: str, engine: Engine, limits: Limits, jobs: int, nranks: in
     if not engine.chains or not (spread == "ranks" or (spread == "auto" and many)):
         return ()
     return cast("ChainRunner", engine.runner).lines(jobs, nranks)
-
-
-def _stages(nranks: int, nstages: int) -> list[range]:
-    """Return the ranks of each stage, as many for each as possible."""
-    return [range(*pair) for pair in pairwise(nranks * stage // nstages for stage in range(nstages + 1))]
-
-
-def _reserved(files: Sequence[RankFile], nlocked: int) -> int:
-    """Return how many descriptors this process needs for itself and for what is locked."""
-    # What is private has a descriptor of this process; what is decompressed has none between two reads.
-    reserved = RESERVED + descriptors_of(nlocked) + sum(file.source.is_private for file in files)
-    if nlocked:  # what the locks take shall not be missing for the ranks
-        calls.allow_descriptors(reserved + _LEAST_OPEN)
-    return reserved
 
 
 def _preferred_nbytes(rank: RankBuffer, engine: Engine) -> int:
@@ -396,11 +380,6 @@ def _depth(buffers: Sequence[Sequence[RankBuffer]], max_open: int, preferred: in
     return min(depth, len(buffers[0])) if flat and len(buffers[0]) > 1 else 0
 
 
-def _width(op: Op, datatype: Datatype, nranks: int) -> int:
-    """Return the bytes of what takes most: an element, what the op keeps of it, or a result."""
-    return max(datatype.itemsize, op.state(op, datatype, nranks).itemsize, op.result(datatype).itemsize)
-
-
 def _decompressed_ahead(buffer: RankBuffer, threads: int) -> RankBuffer:
     """Return the buffer with threads that decompress it, if it is compressed."""
     from mpired.sources.compressed import CompressedSource  # noqa: PLC0415 - most ranks lie in files as they are
@@ -413,36 +392,9 @@ def _decompressed_ahead(buffer: RankBuffer, threads: int) -> RankBuffer:
     return with_reading(buffer, ahead)
 
 
-def _unpacking(files: Sequence[RankFile]) -> int:
-    """Return the memory that decompressing takes."""
-    from mpired.sources.compressed import unpacking_nbytes  # noqa: PLC0415 - as above
-
-    return unpacking_nbytes(file.source for file in files)
-
-
 def _is_turned(buffer: RankBuffer) -> bool:
     """Tell whether a buffer is an array in the other order."""
     return getattr(what_is_read(buffer), "is_turned", False)
-
-
-def _ahead(number: int, block_bytes: int, spare: int | None) -> int:
-    """Return what each of some arrays in the other order reads ahead, with so many spare bytes; None for any."""
-    ahead = min(_AHEAD_BYTES, _AHEAD_BYTES_IN_ALL // number)
-    return max(block_bytes, ahead if spare is None else min(ahead, block_bytes + spare))
-
-
-def _turned_ahead(
-    buffers: Sequence[Sequence[RankBuffer]], max_open: int, nbytes: int, block_bytes: int
-) -> tuple[tuple[RankBuffer, ...], ...]:
-    """Return the buffers, arrays in the other order with the bytes that each reads ahead."""
-    # What is opened for each block reads no more than that.
-    return tuple(
-        tuple(
-            within_memory(rank, nbytes if i < max_open else block_bytes) if _is_turned(rank) else rank
-            for i, rank in enumerate(ranks)
-        )
-        for ranks in buffers
-    )
 
 
 def _engine(op: Op, files: Sequence[RankFile], engine: Engine, *, alone: bool) -> Engine:
@@ -473,9 +425,8 @@ def _check_reach(engine: Engine, op: Op, files: Sequence[RankFile]) -> None:
             reason = f"is a function of this process, which workers of the engine {engine.name} do not have"
             raise UsageError(str(op), f"{reason}; give the place of one, as FILE.py:FUNCTION")
         if not engine.stops_ops and getattr(op.kernel, "timeout", None) is not None:
-            raise UsageError(
-                "`op_timeout`", f"cannot stop a call in a worker of the engine {engine.name}; leave it out"
-            )
+            reason = f"cannot stop a call in a worker of the engine {engine.name}; leave it out"
+            raise UsageError("`op_timeout`", reason)
     for file in () if engine.same_tree else files:
         if file.source.is_private:
             reason = f"is a stream of this process, which workers of the engine {engine.name} cannot open"
@@ -500,18 +451,14 @@ def _piped(jobs: int, pipes: int) -> int:
     return pipes * max(0, jobs - _FEW_WORKERS)
 
 
-def _grain(ranks: Sequence[RankBuffer]) -> int:
-    """Return how many elements of all ranks are decoded together at most, so that no cut lets them be decoded twice."""
-    return max(getattr(what_is_read(rank), "grain", 1) for rank in ranks)
-
-
 def cut_segments(
     buffers: _Buffers, block_counts: Sequence[int], pieces: int, *, striped: bool = False
 ) -> tuple[Segment, ...]:
     """Cut each buffer into about so many segments of whole blocks, of what is decoded together, or of whole stripes."""
     segments = []
     for i, (ranks, block_count) in enumerate(zip(buffers, block_counts, strict=True)):
-        count, grain = ranks[0].count, _grain(ranks)
+        # So many elements are decoded together at most: no cut lets them be decoded twice.
+        count, grain = ranks[0].count, max(getattr(what_is_read(rank), "grain", 1) for rank in ranks)
         unit = block_count if grain == 1 else grain
         units = -(-count // unit)
         starts: Sequence[int] = range(0, count, max(1, -(-units // pieces)) * unit)

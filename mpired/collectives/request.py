@@ -12,7 +12,7 @@ from mpired.buffers import Declared, Format, Layout, Model, RankFile, decoding, 
 from mpired.buffers.formats import by_suffix
 from mpired.buffers.memory import paths
 from mpired.buffers.model import Kept
-from mpired.collectives.counts import counted
+from mpired.collectives.counts import counted, labelled
 from mpired.collectives.table import Collective
 from mpired.context import Context
 from mpired.datatypes.pairs import VALUES
@@ -59,11 +59,7 @@ class Request(NamedTuple):
 
     def check_no_input(self, paths: Sequence[str], way_out: str) -> None:
         """Raise `UsageError` if a result would replace the file of a rank, or another one that the call reads."""
-        names = [f"rank {{}} of group {name}" for name in "AB"] if len(self.groups) > 1 else ["rank {}"]
-        inputs = zip(names, self.groups, strict=True)
-        check_no_input(
-            paths, [(file.source, name.format(i)) for name, files in inputs for i, file in enumerate(files)], way_out
-        )
+        check_no_input(paths, [(file.source, name) for name, file in labelled(self.groups)], way_out)
         check_no_other_input(paths, [(self.options["types"], "the named datatypes"), (self.op_file, "the op")])
 
     def lay_out(self, form: Format, model: Model) -> Layout:
@@ -95,7 +91,10 @@ def read_request(
     words: Sequence[Sequence[RankWord]] = [ranks, cast("Sequence[RankWord]", group_b)] if group_b else [ranks]
     indexed = options["index"] is not None
     taken = VALUES if indexed else chosen.groups
-    said = Declared.of(options, _with_threads(context, options))._replace(
+    # As many threads as there may be workers compress results, unless memory is limited.
+    ncores = usable_cores()
+    nthreads = 1 if context.max_memory is not None else min(options["jobs"] or ncores, ncores)
+    said = Declared.of(options, context._replace(threads=nthreads))._replace(
         nullable=chosen.rules.nulls != "error",
         named=chosen.user,
         taken=taken,
@@ -140,12 +139,6 @@ def read_request(
         _check_kept(request)
     cautions.tell(*left_out(skipped, sum(map(len, words)) + len(skipped)), *request.doubtful_order)
     return request
-
-
-def _with_threads(context: Context, options: Options) -> Context:
-    """Let as many threads as there may be workers compress results, unless memory is limited."""
-    ncores = usable_cores()
-    return context._replace(threads=1 if context.max_memory is not None else min(options["jobs"] or ncores, ncores))
 
 
 def _resolve(op: ops.OpLike, options: Options) -> tuple[ops.Op, list[UsageError]]:

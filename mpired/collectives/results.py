@@ -67,12 +67,6 @@ class Named(NamedTuple):
 
 def expand(pattern: str, ranks: Sequence[Named]) -> list[str]:
     """Return the name of each rank's result."""
-    _check_pattern(pattern)
-    stems = "{stem" in pattern
-    return [pattern.format(rank=each.rank, group=each.group, stem=each.stem if stems else "") for each in ranks]
-
-
-def _check_pattern(pattern: str) -> None:
     import string  # noqa: PLC0415 - only where there is a pattern
 
     try:
@@ -86,11 +80,12 @@ def _check_pattern(pattern: str) -> None:
         known = _FIELDS.get(field)
         if known is None or conversion or not re.fullmatch(known, form or ""):
             text = f"{{{field}{'!' + conversion if conversion else ''}{':' + form if form else ''}}}"
-            raise UsageError(
-                pattern, f"has the field {text}; the fields are {{rank}}, {{rank:05d}}, {{stem}}, {{group}}"
-            )
+            reason = f"has the field {text}; the fields are {{rank}}, {{rank:05d}}, {{stem}}, {{group}}"
+            raise UsageError(pattern, reason)
     if not fields & _TELLING:
         raise UsageError(pattern, "names one file for several results; put {rank} or {stem} into it")
+    stems = "stem" in fields
+    return [pattern.format(rank=each.rank, group=each.group, stem=each.stem if stems else "") for each in ranks]
 
 
 def check_different(names: Sequence[str], ranks: Sequence[Named]) -> None:
@@ -134,10 +129,8 @@ def deals(request: Request) -> Iterator[Deal]:
         )
         shares = _split(collective.shares(task), request)
         if not collective.whole and len({buffer.count for buffer in receivers[0].buffers}) > 1:
-            reason = (
-                f"has {receivers[0].noun}s of different lengths, which are not cut alike; choose some with `columns`"
-            )
-            raise CountError(receivers[0].source.name, reason)
+            reason = f"has {receivers[0].noun}s of different lengths, which are not cut alike"
+            raise CountError(receivers[0].source.name, f"{reason}; choose some with `columns`")
         for buffer in senders[0].buffers:
             if any(share.last == BEFORE for share in shares):
                 ops.neutral(request.op, buffer.datatype)  # raises if there is none
@@ -173,9 +166,8 @@ def paths_of(deal: Deal, request: Request, outputs: Sequence[str]) -> list[str]:
     if request.collective.to_root:
         return list(outputs)
     each = len(deal.receivers) // len(outputs)  # of two outputs the first one is for the first half
-    return [
-        name for i, output in enumerate(outputs) for name in expand(output, deal.receivers[i * each : (i + 1) * each])
-    ]
+    halves = (deal.receivers[i * each : (i + 1) * each] for i in range(len(outputs)))
+    return [name for names in map(expand, outputs, halves) for name in names]
 
 
 def results_of(deal: Deal, paths: Sequence[str], request: Request, *, terminal: bool) -> tuple[Result, ...]:
@@ -234,10 +226,8 @@ def _in_place(path: str, deal: Deal, receiver: Named, share: Share, request: Req
     check_one_file(path)
     for buffer in file.buffers:
         if (datatype := request.op.result(buffer.datatype)) != buffer.datatype:
-            reason = (
-                f"would put {datatype.label} in the place of {buffer.datatype.label}; {request.op} needs an `output`"
-            )
-            raise UsageError("`in_place`", reason)
+            reason = f"would put {datatype.label} in the place of {buffer.datatype.label}"
+            raise UsageError("`in_place`", f"{reason}; {request.op} needs an `output`")
     form = format_named(file.format)
     model = model_of(deal, receiver, share, request)
     _check_nulls(form, model, file, request)
@@ -257,9 +247,8 @@ def check_replaceable(file: RankFile, options: Options) -> None:
     """Raise `UsageError` if the root's file is none that a result can replace, or not in the format that is wanted."""
     packed = of_file(file.source) is not file.source
     if packed or file.source.inode is None or file.source.name == STANDARD_INPUT:
-        raise UsageError(
-            "`in_place`", f"the root's rank, {file.source.name}, is a stream or compressed and cannot be replaced"
-        )
+        reason = f"the root's rank, {file.source.name}, is a stream or compressed and cannot be replaced"
+        raise UsageError("`in_place`", reason)
     if options["to"] not in (None, file.format):
         raise UsageError("`in_place`", f"keeps the format of the root, {file.format}; leave `to` out")
 
@@ -291,22 +280,17 @@ def model_of(deal: Deal, receiver: Named, share: Share, request: Request) -> Mod
     file = receiver.file
     model = file.model if request.collective.whole else file.model.with_count(share.count_of(file.buffers[0].count))
     datatypes = [field_type(request.op.result(buffer.datatype), share.field) for buffer in model.buffers]
-    buffers = tuple(
-        _modelled(buffer, each, share.field)._replace(nullable=_may_be_null(deal, share, number, request.op))
-        for number, (buffer, each) in enumerate(zip(model.buffers, datatypes, strict=True))
-    )
+    senders = [] if share.field == VALID else deal.senders[: share.last + 1]
+    buffers: list[BufferModel] = []
+    for number, (buffer, each) in enumerate(zip(model.buffers, datatypes, strict=True)):
+        lacking = [getattr(what_is_read(sender.buffers[number]), "nulls", 0) != 0 for sender in senders]
+        nullable = ops.may_be_null(request.op, deal.senders[0].buffers[number].datatype, lacking)
+        buffers.append(_modelled(buffer, each, share.field)._replace(nullable=nullable))
     whole = share.field in {"", FIELDS[0]}
     described = whole and datatypes == [what_is_read(buffer).datatype for buffer in file.buffers]
     # Of arrays the file tells the dimensions and more, which stay.
     keeps = described or format_named(model.format).has_arrays
-    return model._replace(buffers=buffers, source=model.source if keeps else None)
-
-
-def _may_be_null(deal: Deal, share: Share, number: int, op: ops.Op) -> bool:
-    """Tell whether a result of the buffer of that number may be null, as far as the headers of the ranks tell."""
-    buffers = [] if share.field == VALID else [file.buffers[number] for file in deal.senders[: share.last + 1]]
-    lacking = [getattr(what_is_read(buffer), "nulls", 0) != 0 for buffer in buffers]
-    return ops.may_be_null(op, deal.senders[0].buffers[number].datatype, lacking)
+    return model._replace(buffers=tuple(buffers), source=model.source if keeps else None)
 
 
 def _modelled(model: BufferModel, datatype: Datatype, field: str) -> BufferModel:

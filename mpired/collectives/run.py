@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar,
 
 from mpired import cautions, log
 from mpired.buffers import ArrayLayout, FlatBuffer, FlatLayout, Layout, MarkingLayout, decoding, format_named
-from mpired.buffers.rank import unset, what_is_read
+from mpired.buffers.rank import RankBuffer, unset, what_is_read
 from mpired.collectives.fold import Fold, Part, Receiver, Region, Target
 from mpired.collectives.plan import Plan, Segment
 from mpired.collectives.share import Share
@@ -105,18 +105,17 @@ def _fill(course: Course, drafts: Sequence[Output | Draft], progress: Progress, 
             end = _end(layout, result.share.count_of(course.plan.buffers[0][0].count))
             with draft.created(None if layout.around or course.plan.is_open else end) as fd:
                 _write_around(layout, fd, draft.name, end)
-            flat.append(_target(result, layout, draft, end))
+            region = Region(layout.offset, layout.stored, layout.around, end)
+            flat.append(Target(draft.shared, draft.name, result.share, (region,), soon=True))
         elif isinstance(layout, ArrayLayout):
-            target = _laid(result, layout, draft)
-            flat.append(_unmarked(target) if result.share.part in counted else target)
+            flat.append(_laid(result, layout, draft, is_counted=result.share.part not in counted))
         else:
             encoded.append((result, draft))
         counted.add(result.share.part)
     place = drafts[0] if encoded else None
     shares = [result.share for result, _ in encoded]
-    missing = {
-        result.share.part: result.layout.missing for result, _ in encoded if isinstance(result.layout, MarkingLayout)
-    }
+    marking = ((result.share.part, result.layout) for result, _ in encoded)
+    missing = {part: layout.missing for part, layout in marking if isinstance(layout, MarkingLayout)}
     with folded(course.plan, shares, place, progress, also=flat, missing=missing) as results:
         for (result, draft), buffers in zip(encoded, results, strict=True):
             assert not isinstance(result.layout, FlatLayout)  # noqa: S101 - sorted so above
@@ -202,24 +201,15 @@ def _end(layout: FlatLayout, count: int) -> int:
     return min(end, replaced.source.nbytes) if replaced is not None and end == replaced.end else end
 
 
-def _target(result: Result, layout: FlatLayout, output: Output | Draft, end: int) -> Target:
-    region = Region(layout.offset, layout.stored, layout.around, end)
-    return Target(output.shared, output.name, result.share, (region,), soon=True)
-
-
-def _laid(result: Result, layout: ArrayLayout, draft: Output | Draft) -> Target:
+def _laid(result: Result, layout: ArrayLayout, draft: Output | Draft, *, is_counted: bool) -> Target:
     """Write what a file of arrays has besides the elements, and return where these go."""
     with draft.created() as fd:
         places = layout.lay(fd)
     replaced = layout.there or [None] * len(places)
     regions = tuple(map(Region, places, layout.stored, replaced))
-    if layout.missing:
+    if layout.missing and is_counted:
         regions = tuple(each._replace(missing=one) for each, one in zip(regions, layout.missing, strict=True))
     return Target(draft.shared, draft.name, result.share, regions, soon=True)
-
-
-def _unmarked(target: Target) -> Target:
-    return target._replace(regions=tuple(region._replace(missing=None) for region in target.regions))
 
 
 def _complete(layout: Layout, draft: Output | Draft, plan: Plan) -> None:
@@ -276,22 +266,15 @@ def folded(
         targets = [Target(scratch.shared, scratch.name, share, each) for share, each in regions.values()]
         _fold(plan, [*also, *targets], progress)
         source = LocalSource.of(scratch.name, scratch.shared_path)
-        datatypes = [plan.op.result(ranks[0].datatype) for ranks in plan.buffers]
-        yield [
-            [
-                FlatBuffer(
-                    source,
-                    field_type(datatype, share.field),
-                    plan.found if plan.is_open else share.count_of(ranks[0].count),
-                    region.stored,
-                    region.offset,
-                    name=column_of(ranks[0].name, ranks[0].columns, share.field),
-                    validity=region.validity,
-                )
-                for ranks, datatype, region in zip(plan.buffers, datatypes, regions[share.part][1], strict=True)
-            ]
-            for share in shares
-        ]
+
+        def buffer(share: Share, first: RankBuffer, region: Region) -> FlatBuffer:
+            datatype = field_type(plan.op.result(first.datatype), share.field)
+            count = plan.found if plan.is_open else share.count_of(first.count)
+            flat = FlatBuffer(source, datatype, count, region.stored, region.offset, validity=region.validity)
+            return flat._replace(name=column_of(first.name, first.columns, share.field))
+
+        firsts = [ranks[0] for ranks in plan.buffers]
+        yield [list(map(partial(buffer, share), firsts, regions[share.part][1])) for share in shares]
 
 
 def _regions(
@@ -314,7 +297,7 @@ def _regions(
 
 
 def _fold(plan: Plan, targets: Sequence[Target], progress: Progress) -> None:
-    with _decoded(plan) as decoded, Receiver(plan, targets) as receiver:
+    with _decoded(plan) as decoded, closing(Receiver(plan, targets)) as receiver:
         fold = Fold(decoded, tuple(targets))
         if plan.returns and not _are_filled(plan, targets):
             fold = fold.sending()
@@ -372,7 +355,12 @@ def worked(plan: Plan, work: Callable[[Segment], Iterator[_P]], progress: Progre
     """Let the engine work on all segments of a plan; yield what comes of their pieces, in any order."""
     log.plan(plan.text)
     parts: list[_P] = []
-    with log.step("combining the ranks"), _deaths_explained(plan), closing(_begun(plan, work)) as working:
+    runner = plan.engine.runner
+    if plan.lines:
+        begun = cast("ChainRunner", runner).chain(cast("Any", work), plan.tasks, plan.lines)
+    else:
+        begun = runner.run(work, plan.segments, plan.jobs, isolated=plan.isolated)
+    with log.step("combining the ranks"), _deaths_explained(plan), closing(begun) as working:
 
         def done() -> Iterator[int]:
             for part in working:
@@ -385,13 +373,6 @@ def worked(plan: Plan, work: Callable[[Segment], Iterator[_P]], progress: Progre
     yield from parts
     sources = (buffer.source for ranks in plan.buffers for buffer in ranks)
     check_unchanged([*{id(source): source for source in sources}.values()])
-
-
-def _begun(plan: Plan, work: Callable[[Segment], Iterator[_P]]) -> Generator[_P, None, None]:
-    """Let workers take one segment after another, or each be a stage of a line."""
-    if plan.lines:
-        return cast("ChainRunner", plan.engine.runner).chain(cast("Any", work), plan.tasks, plan.lines)
-    return plan.engine.runner.run(work, plan.segments, plan.jobs, isolated=plan.isolated)
 
 
 @contextmanager

@@ -108,7 +108,9 @@ class Difference:
             yield from (f"  {escaped(each.name)}: {_counts(each)}{_largest(each)}" for each in self.buffers)
         for example in self.examples:
             place = escaped(place_text(example.column, example.index, example.field))
-            yield f"  {place}: {example.a} {example.b}{_apart(example)}"
+            amounts = [(example.difference, "difference {}"), (example.ulp, "{} ulp")]
+            apart = "".join(f", {words.format(amount)}" for amount, words in amounts if amount is not None)
+            yield f"  {place}: {example.a} {example.b}{apart}"
         more = sum(each.differing for each in self.buffers) - len({(each.column, each.index) for each in self.examples})
         if self.examples and more:
             yield f"  and {more} more element{'' if more == 1 else 's'}"
@@ -120,18 +122,9 @@ def _counts(each: Compared) -> str:
 
 def _largest(each: Compared) -> str:
     """Return the largest differences in words."""
-    known = [(each.difference, ""), (each.ulp, " ulp")]
-    texts = [
-        f"{found.amount}{unit} at {escaped(place_text('', found.index, found.field))}"
-        for found, unit in known
-        if found is not None
-    ]
+    known = [(found, unit) for found, unit in ((each.difference, ""), (each.ulp, " ulp")) if found is not None]
+    texts = [f"{each.amount}{unit} at {escaped(place_text('', each.index, each.field))}" for each, unit in known]
     return f", largest difference {', '.join(texts)}" if texts else ""
-
-
-def _apart(example: Example) -> str:
-    amounts = [(example.difference, "difference {}"), (example.ulp, "{} ulp")]
-    return "".join(f", {words.format(amount)}" for amount, words in amounts if amount is not None)
 
 
 _Amount: TypeAlias = tuple[Any, Place]
@@ -170,7 +163,7 @@ class _Comparison:
         found, pace = _Found(segment.buffer), Pace()
         with ExitStack() as stack:
             readers = [stack.enter_context(closing(rank.open())) for rank in ranks]
-            octets = [bytearray(0), bytearray(0)]
+            octets = [bytearray(), bytearray()]
             for start in range(segment.start, segment.stop, step):
                 nbytes = min(step, segment.stop - start) * datatype.itemsize
                 if len(octets[0]) != nbytes:
@@ -273,9 +266,7 @@ def _compare_all(files: tuple[RankFile, RankFile], comparison: _Comparison, prog
         ]
         names = name, str(datatype), dtype_name(datatype)
         buffers.append(Compared(*names, ranks[0].count, each.differing, *largest))
-        examples += [
-            Example(name, index_of(shaped, place.element), place.field, *rest) for place, *rest in each.examples
-        ]
+        examples += [Example(name, index_of(shaped, at.element), at.field, *rest) for at, *rest in each.examples]
     equal = not any(each.differing for each in buffers)
     a, b = (file.source.name for file in files)
     return Difference(equal, a, b, "", tuple(buffers), tuple(examples[: comparison.examples]), files[0].noun)

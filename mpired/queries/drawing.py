@@ -73,16 +73,15 @@ def png(shown: Shown, contents: Sequence[tuple[Datatype, Map | None]]) -> bytes:
 def _panels(figures: Figures, datatype: Datatype, contents: Map | None) -> list[Panel]:
     """Return what is drawn of a buffer."""
     labels = [_label(figures, datatype, part) for part in figures.parts[:_MOST_PARTS]]
+    panels: list[Panel]
     if contents is not None:
-        panels: list[Panel] = [
-            partial(_draw_map, numbers=numbers, label=label, contents=contents)
-            for numbers, label in zip(contents.parts, labels, strict=False)
-        ]
+        parts = zip(contents.parts, labels, strict=False)
+        panels = [partial(_draw_map, numbers=numbers, label=label, contents=contents) for numbers, label in parts]
         if figures.indices:
             panels[1] = partial(_draw_indices, contents=contents, label=labels[1], indices=figures.indices)
         return panels
-    parts = zip(figures.parts, labels, strict=False)
-    panels = [partial(_draw_histogram, part=part, label=label, nulls=figures.nulls) for part, label in parts]
+    drawn = zip(figures.parts, labels, strict=False)
+    panels = [partial(_draw_histogram, part=part, label=label, nulls=figures.nulls) for part, label in drawn]
     indices = figures.indices
     if indices and indices.exact and indices.distinct == len(indices.most):  # else a histogram is enough
         panels[1] = partial(_draw_winners, indices=indices, label=labels[1])

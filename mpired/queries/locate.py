@@ -32,7 +32,7 @@ from mpired.ranks import check_use, gathered, left_out, unnatural
 from mpired.ranks.opening import open_each
 
 # The op on plain elements that each is.
-_PLAIN = dict(zip(EXTREMES, (MAX, MIN), strict=True))
+_PLAIN = {**dict(zip(EXTREMES, (MAX, MIN), strict=True)), "max": MAX, "min": MIN}
 _MANY = 1 << 15  # elements
 
 
@@ -103,9 +103,7 @@ class _Search:
         is_max = self.plan.op.name == MAX.name
         nans = are_nan(block)
         if self.number == 1 and (nans is None or not self.ignores_nan):
-            return np.array(
-                [block.argmax() if is_max else block.argmin()]
-            )  # which take a NaN or NaT for the extreme, too
+            return np.array([(block.argmax if is_max else block.argmin)()])  # a NaN or NaT is the extreme, too
         if len(best.values) < self.number:
             chosen = np.ones(len(block), bool)
         else:  # of equal elements the first one counts
@@ -161,11 +159,8 @@ def _op(op: ops.OpLike) -> Op:
     chosen = ops.meant(op)
     if chosen is None and isinstance(op, str):
         chosen = ops.resolve(op)
-    if chosen is not None and not chosen.user:
-        if chosen in _PLAIN.values():
-            return chosen
-        if plain := _PLAIN.get(chosen.name.lower()):
-            return plain
+    if chosen is not None and not chosen.user and chosen.name.lower() in _PLAIN:
+        return _PLAIN[chosen.name.lower()]
     raise OpError(f"{chosen or op}", "does not find an extreme; give `op='maxloc'` or `op='minloc'`")
 
 

@@ -166,10 +166,7 @@ class _Counting:
     def figures(self) -> Figures:
         """Return the figures."""
         buffer = self.buffer
-        parts = (
-            self._part(name, statistics, counter)
-            for name, statistics, counter in zip(self._names, self._statistics, self._counters, strict=True)
-        )
+        parts = map(self._part, self._names, self._statistics, self._counters)
         indices = None
         if winners := self._winners:
             order = np.argsort(-winners.counts, kind="stable")[:_MOST_WINNERS]
@@ -181,7 +178,7 @@ class _Counting:
 
     def _part(self, name: str, statistics: Statistics, counter: Counter | None) -> Part:
         datatype = self.buffer.datatype
-        low, high = (_as_number(each, datatype) for each in (statistics.low, statistics.high))
+        low, high = (None if each is None else _as_number(each, datatype) for each in (statistics.low, statistics.high))
         return Part(
             name,
             low,
@@ -201,8 +198,6 @@ class _Counting:
 
 def _as_number(value: Any, datatype: Datatype) -> Any:
     """Return a number as Python has it, if Python has it exactly; points in time as NumPy's."""
-    if value is None:
-        return None
     if datatype.group in TIMES:
         return as_times(np.array([value]), datatype)[0]
     return value.item() if value.dtype.kind in "iu" or value.dtype.char == "d" else value
@@ -283,22 +278,21 @@ def _is_plane(chosen: Selection) -> bool:
 
 def _map(buffer: RankBuffer, chosen: Selection, decoder: Decoder) -> Map | None:
     """Return the map of the chosen elements; None unless they have two dimensions."""
-    axes, kept = list(chosen.axes), chosen.kept
     if not _is_plane(chosen):
         return None
-    steps = -(-len(axes[kept[0]]) // _MOST_CELLS), -(-len(axes[kept[1]]) // _MOST_CELLS)
-    for axis, step in zip(kept, steps, strict=True):
-        axes[axis] = axes[axis][::step]
-    selection = Selection(chosen.shape, tuple(axes), kept)
-    dims = len(axes[kept[0]]), len(axes[kept[1]])
+    axes, (row, column) = list(chosen.axes), chosen.kept
+    steps = -(-len(axes[row]) // _MOST_CELLS), -(-len(axes[column]) // _MOST_CELLS)
+    axes[row], axes[column] = axes[row][:: steps[0]], axes[column][:: steps[1]]
+    selection = Selection(chosen.shape, tuple(axes), chosen.kept)
     parts: list[list[np.ndarray]] = []
     with reading(buffer, decoder) as read:
         for block in blocks([range(selection.count)]):
             found, _ = _picked(buffer, read, selection, selection.indices(block.start, block.stop))
             parts.append(numbers(found, buffer.datatype))  # arrays have no nulls
-    rows, columns = (_axis_name(axis, chosen.axes[axis], chosen.shape[axis]) for axis in kept)
+    names = [_axis_name(axis, chosen.axes[axis], chosen.shape[axis]) for axis in chosen.kept]
+    dims = len(axes[row]), len(axes[column])
     planes = tuple(np.concatenate(part).reshape(dims) for part in zip(*parts, strict=True))
-    return Map(planes, steps, (rows, columns))
+    return Map(planes, steps, (names[0], names[1]))
 
 
 def _axis_name(axis: int, indices: Sequence[int], dim: int) -> str:
@@ -343,9 +337,8 @@ class Showing:
             picture = b""
             if self.png is not None:
                 maps = [_map(buffer, self.selections[_shape(buffer)], decoder) for buffer in buffers]
-                picture = _drawing().png(
-                    shown, [(each.datatype, map_) for each, map_ in zip(buffers, maps, strict=True)]
-                )
+                datatypes = [buffer.datatype for buffer in buffers]
+                picture = _drawing().png(shown, list(zip(datatypes, maps, strict=True)))
             tables = []
             for shape, selection in self.selections.items():
                 those = [buffer for buffer in buffers if _shape(buffer) == shape]
@@ -372,7 +365,10 @@ def plan_show(
     if png is None and options["overwrite"]:
         raise UsageError("`overwrite`", "is for a picture; name one with `png`")
     if png is not None:
-        _check_picture(png)
+        check_are_data([png])
+        if os.path.splitext(png)[1].lower() != ".png":
+            raise UsageError("`png`", f"{png} is not the name of a PNG picture; write NAME.png")
+        _drawing()
     declared = Declared.of(options, context)._replace(nullable=True)
     file = open_rank(path, declared)
     check_use(declared, [file])
@@ -396,14 +392,6 @@ def plan_show(
         raise UsageError(f"`slice={text!r}`", f"{reason}; choose a plane, or leave `slice` out")
     bins = options["bins"] or (None if png is None else BINS)
     return Showing(file, tell, selections, text is not None, bins, png)
-
-
-def _check_picture(path: str) -> None:
-    """Raise an error if no picture can be made, or not with that name."""
-    check_are_data([path])
-    if os.path.splitext(path)[1].lower() != ".png":
-        raise UsageError("`png`", f"{path} is not the name of a PNG picture; write NAME.png")
-    _drawing()
 
 
 def _drawing() -> ModuleType:
