@@ -65,7 +65,8 @@ def fold(
         if origins:
             hidden += 0 if window.marked is None else window.marked.hidden(elements, None)
         scattered(octets, batch.at, as_in(window.stored, elements, window.datatype))
-        _write(update, octets, batch, window)
+        for data, offset in _stretches(octets, batch, window):
+            update.write(data, offset)
     return total(found), hidden
 
 
@@ -76,11 +77,6 @@ def _read(fd: int, batch: Batch, window: FlatBuffer) -> np.ndarray:
             if calls.pread_into(fd, data, offset) < len(data):
                 raise window.source.changed()
     return octets
-
-
-def _write(update: Update, octets: np.ndarray, batch: Batch, window: FlatBuffer) -> None:
-    for data, offset in _stretches(octets, batch, window):
-        update.write(data, offset)
 
 
 def _stretches(octets: np.ndarray, batch: Batch, window: FlatBuffer) -> Iterator[tuple[memoryview, int]]:

@@ -30,8 +30,6 @@ from mpired.windows.request import (
     OriginLike,
     Request,
     check_like,
-    check_once,
-    common,
     element_of,
     is_whole,
     keys_of,
@@ -69,7 +67,8 @@ def plan_accumulate(
     """Check an accumulate as far as that can be without the lock: words, and every origin."""
     if not origins:
         raise UsageError("ORIGIN", "there is none; name at least one file after the target")
-    check_once(options)
+    if (key := options["once_key"]) == "":
+        raise UsageError("`once_key`", f"{key!r} is not a key; give a string such as 'run 5'")
     chosen = resolve(op, ops.Use.ACCUMULATE, part(WINDOW_VALUES, options))
     check_are_data([*windows, *origins, options["map"]])
     check_are_files(windows)
@@ -89,9 +88,8 @@ def plan_get_accumulate(
     chosen = resolve(op, ops.Use.FETCH, part(WINDOW_VALUES, options))
     if origin is None and chosen.origin:
         raise UsageError("ORIGIN", f"{chosen} needs an origin, which is missing (MPI-4.1, 12.3.4)")
-    request, _, _ = _request(
-        windows, [origin] if chosen.origin and origin is not None else [], chosen, options, context
-    )
+    origins = [origin] if chosen.origin and origin is not None else []
+    request, _, _ = _request(windows, origins, chosen, options, context)
     doubts: Sequence[MpiredWarning] = cautions.same_files(windows, [_path(origin)], options["map"])
     if not chosen.origin:
         doubts = cautions.unread(chosen, [] if origin is None else [_path(origin)])
@@ -126,14 +124,8 @@ def plan_compare_and_swap(
     context: Context,
 ) -> Call:
     """Check a compare_and_swap: the element becomes `value` if it is `compare`, bit by bit (MPI-4.1, 12.3.5)."""
-    return _on_one_element(
-        windows,
-        [value],
-        ops.COMPARE_AND_SWAP,
-        {**options, "overflow": None, "nan": "propagate", "create": None},
-        context,
-        compare=compare,
-    )
+    options = {**options, "overflow": None, "nan": "propagate", "create": None}
+    return _on_one_element(windows, [value], ops.COMPARE_AND_SWAP, options, context, compare=compare)
 
 
 def _on_one_element(
@@ -213,8 +205,9 @@ def _request(
     with step("opening and checking the origins"):
         opened, words, skipped = each_good(pieces(origins, said, ranking), open_next, said, ranking, "origins")
     placement = place(options, len(windows), context, target)
-    given = common(opened, options)
-    named = {each.column: one for each, one in zip(opened[0], given, strict=True)} if given else {}
+    own = opened[0] if opened else []  # what all origins have in common
+    given = [Given(each.name, each.count, each.shape, is_whole(options)) for each in own]
+    named = {each.column: one for each, one in zip(own, given, strict=True)}
     if not given:  # as many elements as the target has, or as `target_count` says
         given = [Given("target", None, whole=False)]
     formats = frozenset(origin.format for buffers in opened for origin in buffers if origin.format)

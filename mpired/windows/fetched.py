@@ -65,9 +65,8 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
         self._to = to
         self._terminal = terminal
         check_are_files([path])
-        self._output: Output = open_output(
-            path, overwrite=overwrite, context=context._replace(on_commit=interrupts.committed)
-        )
+        context = context._replace(on_commit=interrupts.committed)
+        self._output: Output = open_output(path, overwrite=overwrite, context=context)
         self._in_place = False
 
     @property
@@ -88,9 +87,8 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
             with calls.blaming(output.name):
                 if isinstance(layout, FlatLayout):
                     calls.pwrite_all(output.fd, layout.head, 0)
-                    stored = elements
-                    if not lies_as(layout.stored, like.datatype):
-                        stored = in_form(elements, layout.stored)
+                    as_is = lies_as(layout.stored, like.datatype)
+                    stored = elements if as_is else in_form(elements, layout.stored)
                     calls.pwrite_all(output.fd, stored.view(np.uint8).data, layout.offset)
                 else:
                     layout([FlatBuffer(source, like.datatype, like.count, elements.dtype)], output.fd)

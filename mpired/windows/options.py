@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpired import datatypes, ops
-from mpired.buffers import Declared, RankBuffer, open_rank
+from mpired.buffers import Declared, open_rank
 from mpired.buffers.rank import element_text
 from mpired.context import BASE_NBYTES, Context
 from mpired.datatypes import DATATYPES, Datatype, Group, value_index
@@ -132,16 +132,6 @@ def _slice_text(part: slice) -> str:
     return ":".join("" if bound is None else str(integer("`at`", bound)) for bound in bounds)
 
 
-def _opened_map(name: str, context: Context) -> RankBuffer:
-    """Open a map, which says itself what it holds."""
-    try:
-        return open_rank(name, Declared(context=context)).only_buffer()
-    except UsageError as error:
-        raise UsageError(
-            "`map`", f"{name} {error.reason.partition(';')[0]}; a map is npy, or parquet or arrow with one column"
-        ) from None
-
-
 def read_map(path: Indices, context: Context) -> np.ndarray:
     """Return the indices that a file, or an array, of integers holds."""
     if not isinstance(path, str | os.PathLike):
@@ -149,7 +139,11 @@ def read_map(path: Indices, context: Context) -> np.ndarray:
         held = element_text(indices.dtype)
     else:
         name = os.fspath(path)
-        buffer = _opened_map(name, context)
+        try:
+            buffer = open_rank(name, Declared(context=context)).only_buffer()
+        except UsageError as error:
+            reason = f"{name} {error.reason.partition(';')[0]}; a map is npy, or parquet or arrow with one column"
+            raise UsageError("`map`", reason) from None
         context.check_memory(BASE_NBYTES + held_of_map(buffer.count))
         indices = whole(buffer, context)
         held = buffer.datatype.label

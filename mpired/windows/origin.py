@@ -58,14 +58,13 @@ class Origin:
 
     def read(self, index: Index) -> np.ndarray:
         """Return elements in an array of the caller's own."""
-        if isinstance(index, slice) and self._all is None:
-            return self._range(index)
-        if self._all is None and isinstance(index, np.ndarray) and len(index):
-            first, last = int(index.min()), int(index.max())
+        if self._all is None:
+            if isinstance(index, slice):
+                return self._range(index)
+            first, last = (int(index.min()), int(index.max())) if len(index) else (0, 0)
             if last - first < 2 * len(index):  # near each other
                 near: np.ndarray = self._range(slice(first, last + 1))[index - first]
                 return near
-        if self._all is None:
             self._all = self._range(slice(0, self.count))
         elements = self._all[index]
         return elements.copy() if isinstance(index, slice) else elements

@@ -50,18 +50,20 @@ class Placement:
     context: Context = NO_LIMITS  # the settings of the call
 
     @property
+    def numbered(self) -> bool:
+        """Whether it is said by numbers where elements go."""
+        return (self.disp, self.unit, self.count, self.typemap) != (None,) * 4
+
+    @property
     def by_shape(self) -> bool:
         """Whether a whole origin has the shape of what is meant, so that elements of the same index are combined."""
-        return self.indices is None and (self.disp, self.unit, self.count, self.typemap) == (None,) * 4
+        return self.indices is None and not self.numbered
 
     def check(self, nwindows: int) -> None:
         """Raise `UsageError` if the words contradict each other, whatever the files hold."""
-        numbered = (self.disp, self.unit, self.count, self.typemap) != (None,) * 4
-        ways = [numbered, self.box is not None, self.indices is not None]
-        if sum(ways) > 1:
-            raise UsageError(
-                "`at`, `map` and the target's options", "say in different ways where elements go; choose one"
-            )
+        if sum([self.numbered, self.box is not None, self.indices is not None]) > 1:
+            reason = "say in different ways where elements go; choose one"
+            raise UsageError("`at`, `map` and the target's options", reason)
         if self.disp is not None and self.disp < 0:
             raise DisplacementError(f"`target_disp={self.disp}`", "is negative (MPI-4.1, 12.3.1); give 0 or more")
         if self.unit is not None and self.unit < 1:
@@ -93,15 +95,14 @@ class Placement:
 
     def _runs(self, window: FlatBuffer, given: Given) -> Runs:
         itemsize = window.stored.itemsize
-        if (self.disp, self.unit, self.count, self.typemap) == (None,) * 4:
+        if not self.numbered:
             _check_whole(window, given)
         start = (self.disp or 0) * (self.unit or itemsize)
         rest = max(window.nbytes - start + tail(window.stored), 0) // itemsize
         count = 0 if self.count is None and given.count == 0 else self.count
         wanted = count if count is not None else given.count or 0
-        reach = start + wanted * (
-            itemsize if self.typemap is None else abs(self.typemap.extent) + self.typemap.true_extent
-        )
+        each = itemsize if self.typemap is None else abs(self.typemap.extent) + self.typemap.true_extent
+        reach = start + wanted * each
         if reach >= _FARTHEST:
             raise RangeError(window.source.name, f"the request reaches to byte {reach}, outside of any window")
         if self.typemap is None or count == 0:
@@ -121,10 +122,8 @@ class Placement:
         borders = [0, *itertools.accumulate(window.count for window in windows)]
         wrong = np.flatnonzero((indices < 0) | (indices >= borders[-1]))
         if len(wrong):
-            reason = (
-                f"entry {wrong[0]} is {indices[wrong[0]]}, which is not an element; there are {borders[-1]}, from 0 on"
-            )
-            raise RangeError("`map`", reason)
+            reason = f"entry {wrong[0]} is {indices[wrong[0]]}, which is not an element"
+            raise RangeError("`map`", f"{reason}; there are {borders[-1]}, from 0 on")
         shares: list[Share | None] = []
         for window, (start, stop) in zip(windows, itertools.pairwise(borders), strict=True):
             index = np.flatnonzero((indices >= start) & (indices < stop))
@@ -179,7 +178,12 @@ def _box(window: FlatBuffer, text: str, given: Given, context: Context) -> tuple
     shape = window.shape
     if shape is None:
         raise UsageError("`at`", f"needs an array with a shape, and {window.source.name} is raw; use `target_disp`")
-    lists = _indices(text, shape)
+    # For each axis the indices that the box takes, and whether it is a single one.
+    parts = text.split(",")
+    if len(parts) > len(shape):
+        raise UsageError(f"`at={text!r}`", f"has {len(parts)} indices, but the target has shape {shape}")
+    parts += [":"] * (len(shape) - len(parts))
+    lists = [_along(text, part, axis, dim) for axis, (part, dim) in enumerate(zip(parts, shape, strict=True))]
     kept = tuple(len(each) for each, single in lists if not single)
     without_ones = [tuple(n for n in shape if n != 1) for shape in (kept, given.shape or ())]
     if given.whole and given.shape is not None and without_ones[0] != without_ones[1]:
@@ -187,28 +191,11 @@ def _box(window: FlatBuffer, text: str, given: Given, context: Context) -> tuple
     context.check_memory(BASE_NBYTES + held_of_runs(math.prod(len(each) for each, _ in lists)))
     positions = np.zeros((), np.int64)
     # The last index runs fastest, in Fortran order the first.
-    order = range(len(shape))[::-1] if window.fortran_order else range(len(shape))
-    strides = _strides(shape, fortran_order=window.fortran_order)
-    for axis in order:
-        positions = positions[..., None] + lists[axis][0] * strides[axis]
+    for axis in range(len(shape))[::-1] if window.fortran_order else range(len(shape)):
+        stride = math.prod(shape[:axis] if window.fortran_order else shape[axis + 1 :])
+        positions = positions[..., None] + lists[axis][0] * stride
     starts = positions.ravel() * window.stored.itemsize
     return kept, Runs(starts, np.ones(len(starts), np.int64), window.stored.itemsize)
-
-
-def _strides(shape: tuple[int, ...], *, fortran_order: bool) -> list[int]:
-    """Return for each axis how many elements lie from one index to the next."""
-    dims = shape if fortran_order else shape[::-1]
-    strides = [1, *itertools.accumulate(dims, lambda a, b: a * b)][: len(shape)]
-    return strides if fortran_order else strides[::-1]
-
-
-def _indices(text: str, shape: tuple[int, ...]) -> list[tuple[np.ndarray, bool]]:
-    """Return for each axis the indices that a box takes, and whether it is a single one."""
-    parts = text.split(",")
-    if len(parts) > len(shape):
-        raise UsageError(f"`at={text!r}`", f"has {len(parts)} indices, but the target has shape {shape}")
-    parts += [":"] * (len(shape) - len(parts))
-    return [_along(text, part, axis, dim) for axis, (part, dim) in enumerate(zip(parts, shape, strict=True))]
 
 
 def _along(text: str, part: str, axis: int, dim: int) -> tuple[np.ndarray, bool]:

@@ -38,7 +38,7 @@ from mpired.windows import once
 from mpired.windows.apply import Share
 from mpired.windows.once import Key
 from mpired.windows.origin import ArrayOrigin, FileOrigin, Origin, ScatteredOrigin, check_inside, whole
-from mpired.windows.placement import Given, check_layout
+from mpired.windows.placement import check_layout
 from mpired.windows.runs import Runs
 from mpired.windows.target import Filling
 from mpired.windows.value import element_of_number, parse_value
@@ -133,17 +133,11 @@ def open_origin(
     file.check_some(said.taken)
     if derived is not None:
         return [_scattered(file.only_buffer(), derived, first, count, said.context)]
-    origins: list[Origin] = [
-        FileOrigin(
-            decoder.decoding(within_budget(buffer, said.context)),
-            first,
-            max(buffer.count - first, 0) if count is None else count,
-            said.context,
-        )
-        for buffer in file.buffers
-    ]
-    for each in origins:
-        each.format = file.format
+    origins: list[Origin] = []
+    for buffer in file.buffers:
+        wanted = max(buffer.count - first, 0) if count is None else count
+        origins.append(FileOrigin(decoder.decoding(within_budget(buffer, said.context)), first, wanted, said.context))
+        origins[-1].format = file.format
     return origins
 
 
@@ -169,12 +163,6 @@ def _scattered(buffer: RankBuffer, derived: Datatype, first: int, count: int | N
 def is_whole(options: Mapping[str, object]) -> bool:
     """Tell whether origins are whole files, whose shapes matter then."""
     return not any(options.get(name) for name in ("origin_disp", "origin_type")) and options.get("origin_count") is None
-
-
-def common(origins: Sequence[Sequence[Origin]], options: Options) -> list[Given]:
-    """Return for each buffer what all origins have in common."""
-    whole = is_whole(options)
-    return [Given(first.name, first.count, first.shape, whole) for first in (origins[0] if origins else ())]
 
 
 def check_like(origin: Sequence[Origin], other: Sequence[Origin], *, datatypes: bool = False) -> None:
@@ -205,20 +193,12 @@ def element_of(value: object, datatype: Datatype, what: str, said: Declared) -> 
             if not os.path.exists(value):
                 raise
     if isinstance(value, str | os.PathLike):
-        buffer = open_rank(
-            os.fspath(value), Declared(datatype, columns=said.columns, context=said.context)
-        ).only_buffer()
+        declared = Declared(datatype, columns=said.columns, context=said.context)
+        buffer = open_rank(os.fspath(value), declared).only_buffer()
         if buffer.count != 1:
             raise CountError(str(value), f"has {buffer.count} elements, and {what} is one")
         return whole(buffer, said.context)
     return element_of_number(value, datatype, what)
-
-
-def check_once(options: Options) -> None:
-    """Raise `UsageError` if `once_key` makes no sense, before anything is read."""
-    key = options["once_key"]
-    if key == "":
-        raise UsageError("`once_key`", f"{key!r} is not a key; give a string such as 'run 5'")
 
 
 def keys_of(request: Request, words: Sequence[object], options: Options) -> dict[Key, Sequence[int]]:

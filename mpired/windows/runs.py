@@ -11,7 +11,7 @@ import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -56,32 +56,6 @@ class Batch(NamedTuple):
     rounds: Sequence[Round | Chain]  # what is combined, in order
 
 
-class Access(Protocol):
-    """All elements of a window that a request combines something into."""
-
-    @property
-    def entries(self) -> int:
-        """How many elements of the origin are used."""
-
-    @property
-    def nbytes(self) -> int:
-        """About how many bytes will be written."""
-
-    @property
-    def held(self) -> int:
-        """About how many bytes of memory the places take."""
-
-    @property
-    def in_order(self) -> bool:
-        """Whether the elements of an origin are wanted in their order, so that it need not be in memory."""
-
-    def check(self, name: str, window_nbytes: int, tail: int = 0) -> None:
-        """Raise an error unless all elements lie in the window, and none overlap, but for the `tail` of each."""
-
-    def batches(self) -> Iterator[Batch]:
-        """Yield all elements, each once, ascending by their place in the window."""
-
-
 class Runs:
     """Runs of elements, in the order of the type map."""
 
@@ -119,7 +93,7 @@ class Runs:
 
     @property
     def in_order(self) -> bool:
-        """Whether the elements of an origin are wanted in their order: each batch is of one run."""
+        """Whether the elements of an origin are wanted in their order, so that it need not be in memory."""
         return len(self.starts) <= 1 or int(self.counts.min()) * self.itemsize >= _BATCH_NBYTES
 
     def repeated(self, count: int, extent: int, context: Context) -> Runs:
@@ -187,6 +161,8 @@ def held_of_map(count: int) -> int:
 class Map:
     """Elements of a window by index; an index may come again, and then all its entries are applied in order."""
 
+    in_order = False
+
     def __init__(self, indices: np.ndarray, index: np.ndarray, itemsize: int) -> None:
         order = np.argsort(indices, kind="stable")
         self._index = index[order]
@@ -213,11 +189,6 @@ class Map:
         """About how many bytes of memory the places take."""
         return held_of_map(self.entries)
 
-    @property
-    def in_order(self) -> bool:
-        """Whether the elements of an origin are wanted in their order."""
-        return False
-
     def check(self, name: str, window_nbytes: int, tail: int = 0) -> None:
         """Raise an error unless all elements lie in the window, but for the `tail` of each."""
         if len(self._targets):
@@ -237,21 +208,20 @@ class Map:
         counts = np.diff(bounds)
         deepest = np.sort(counts)[-_FEW:][0]
         nrounds = max(_FEW, deepest if len(counts) >= _FEW else 0)
-        chains = [
-            Chain(i, self._index[bounds[i] + nrounds : bounds[i + 1]])
-            for i in np.flatnonzero(counts > nrounds).tolist()
-        ]
+        long = np.flatnonzero(counts > nrounds).tolist()
+        chains = [Chain(i, self._index[bounds[i] + nrounds : bounds[i + 1]]) for i in long]
         counts = np.minimum(counts, nrounds)
         where = np.repeat(np.arange(len(counts)), counts)
         turn = _expanded(np.zeros_like(counts), counts, 1)
         order = np.argsort(turn, kind="stable")
         ends = np.cumsum(np.bincount(turn))
         index = self._index[_expanded(bounds[:-1], counts, 1)]
-        rounds = [
-            Round(where[order[start:end]], index[order[start:end]])
-            for start, end in zip((0, *ends[:-1]), ends, strict=True)
-        ]
-        return [*rounds, *chains]
+        turns = (order[start:end] for start, end in zip((0, *ends[:-1]), ends, strict=True))
+        return [*(Round(where[each], index[each]) for each in turns), *chains]
+
+
+Access: TypeAlias = Runs | Map
+"""All elements of a window that a request combines something into."""
 
 
 def _starts_counts(

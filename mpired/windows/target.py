@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -52,43 +52,37 @@ class Policy(NamedTuple):
     durable: bool = True  # whether the disk has to confirm it
 
 
-class Opened(Protocol):
-    """What a request needs of a target."""
+class Opened:
+    """A target that is open for a request; `kept` is where its keys are: the locked file, or the new one."""
 
-    name: str
-    format: str
-    source: int
-    """The descriptor that has the bytes of the windows."""
-    windows: Sequence[FlatBuffer]
-    """Where the elements are: one buffer, or one for each column."""
+    def __init__(
+        self, name: str, form: str, source: int, windows: Sequence[FlatBuffer] = (), kept: Target | Draft | None = None
+    ) -> None:
+        self.name, self.format, self._kept = name, form, kept
+        self.source = source  # the descriptor that has the bytes of the windows
+        self.windows = windows  # where the elements are: one buffer, or one for each column
 
     def rewriting(self) -> int:
         """Return about how many bytes are in memory at once when it is written; 0 if it is changed where it is."""
-
-    def keys(self, stack: ExitStack, /) -> Keys:
-        """Return the keys of what was combined into it before; `stack` closes what is opened for that."""
-
-    def begin(self, changed_nbytes: int, policy: Policy, /) -> Update:
-        """Begin to change it."""
-
-
-class FlatTarget:
-    """A file that is changed where its elements lie, locked."""
-
-    def __init__(self, target: Target, windows: Sequence[FlatBuffer], form: str) -> None:
-        self.name = target.name
-        self.format = form
-        self.source = target.fd
-        self.windows = windows
-        self._target = target
-
-    def rewriting(self) -> int:
-        """Return 0."""
         return 0
 
     def keys(self, _stack: ExitStack, /) -> Keys:
-        """Return the keys of what was combined into it before."""
-        return Keys(self.name, self._target.base, self._target.dirfd, self._target.fd)
+        """Return the keys of what was combined into it before: none of a new one; `_stack` closes what is opened."""
+        assert self._kept is not None  # noqa: S101 - else there is a method for this
+        fd = self._kept.fd if isinstance(self._kept, Target) else None
+        return Keys(self.name, self._kept.base, self._kept.dirfd, fd)
+
+    def begin(self, changed_nbytes: int, policy: Policy, /) -> Update:
+        """Begin to change it."""
+        raise NotImplementedError
+
+
+class FlatTarget(Opened):
+    """A file that is changed where its elements lie, locked."""
+
+    def __init__(self, target: Target, windows: Sequence[FlatBuffer], form: str) -> None:
+        super().__init__(target.name, form, target.fd, windows, target)
+        self._target = target
 
     def begin(self, changed_nbytes: int, policy: Policy, /) -> Update:
         """Begin to change it by the protocol of the policy."""
@@ -113,17 +107,13 @@ def looked_at(source: Source, declared: Declared) -> RankFile:
     return file
 
 
-class PlannedTarget:
+class PlannedTarget(Opened):
     """A target of a dry run: inspected without a lock, and never changed."""
-
-    source = -1
 
     def __init__(
         self, name: str, form: str, windows: Sequence[FlatBuffer], nbytes: int, like: Source | None = None
     ) -> None:
-        self.name = name
-        self.format = form
-        self.windows = windows
+        super().__init__(name, form, -1, windows)
         self.nbytes = nbytes  # of the file
         self._like = like  # the file that it would be written like, if it has columns
 
@@ -134,10 +124,6 @@ class PlannedTarget:
     def keys(self, stack: ExitStack, /) -> Keys:
         """Return the keys of what was combined into it before."""
         return stack.enter_context(keys_of_file(self.name))
-
-    def begin(self, _changed_nbytes: int, _policy: Policy, /) -> Update:
-        """Refuse to change it."""
-        raise NotImplementedError
 
 
 def plan_target(
@@ -172,23 +158,23 @@ def _plan_new_target(name: str, filling: Filling) -> PlannedTarget:
 
 def _decoded(source: Source, columns: Sequence[BufferModel | RankBuffer]) -> list[FlatBuffer]:
     """Return columns as native elements, which are nowhere."""
-    shapes = [(each.count,) if each.shape is None else each.shape for each in columns]
-    return [
-        FlatBuffer(source, each.datatype, each.count, each.datatype.form, 0, shape, each.fortran_order, name=each.name)
-        for each, shape in zip(columns, shapes, strict=True)
-    ]
+    return [_native(source, each, 0) for each in columns]
 
 
-class _Columns:
+def _native(source: Source, column: BufferModel | RankBuffer, offset: int) -> FlatBuffer:
+    """Return a column as native elements at an offset of a source."""
+    shape = (column.count,) if column.shape is None else column.shape
+    what = column.datatype, column.count, column.datatype.form
+    return FlatBuffer(source, *what, offset, shape, column.fortran_order, name=column.name)
+
+
+class _Columns(Opened):
     """A target with columns: the elements that may change are elsewhere, as native ones, until all is written."""
 
     def __init__(
-        self, name: str, form: str, like: Source, scratch: Scratch, status: os.stat_result | None = None
+        self, kept: Target | Draft, form: str, like: Source, scratch: Scratch, status: os.stat_result | None = None
     ) -> None:
-        self.name = name
-        self.format = form
-        self.source = scratch.fd
-        self.windows: Sequence[FlatBuffer] = ()
+        super().__init__(kept.name, form, scratch.fd, kept=kept)
         self._like = like  # the file that has all else, the other columns and the schema
         self._rewriting = rewriting(form, like)  # before the work: a file that cannot be written again is refused
         self._scratch = scratch
@@ -213,14 +199,7 @@ class _Columns:
                 calls.pwrite_all(self._scratch.fd, block.view(np.uint8).data, at)
                 at += block.nbytes
             source = LocalSource.of_status(self.name, self._scratch.shared_path, self._status)
-            shape = (column.count,) if column.shape is None else column.shape
-            order = column.fortran_order
-            # Those that are changed are all there.
-            flat.append(
-                FlatBuffer(
-                    source, column.datatype, column.count, form, end, shape, order, name=column.name, marked=marks
-                )
-            )
+            flat.append(_native(source, column, end)._replace(marked=marks))  # those that are changed are all there
             end += -(-column.count * form.itemsize // _ALIGNMENT) * _ALIGNMENT
         self.windows = flat
 
@@ -235,15 +214,11 @@ class ColumnTarget(_Columns):
 
     def __init__(self, target: Target, file: RankFile, context: Context, decoder: Decoder, stack: ExitStack) -> None:
         scratch = stack.enter_context(Scratch(os.path.dirname(target.path), target.name))
-        super().__init__(target.name, file.format, file.source, scratch, target.status)
+        super().__init__(target, file.format, file.source, scratch, target.status)
         self._target = target
         buffers = [decoder.decoding(within_budget(each, context)) for each in file.buffers]
         steps = (max(1, _BLOCK_NBYTES // buffer.datatype.itemsize) for buffer in buffers)
         self._put(buffers, map(blocks, buffers, steps), [getattr(each, "missing", None) for each in file.buffers])
-
-    def keys(self, _stack: ExitStack, /) -> Keys:
-        """Return the keys of what was combined into it before."""
-        return Keys(self.name, self._target.base, self._target.dirfd, self._target.fd)
 
     def begin(self, _changed_nbytes: int, policy: Policy, /) -> Update:
         """Begin to change it: always by a new file."""
@@ -260,11 +235,8 @@ class ColumnTarget(_Columns):
 def check_rewritten(name: str, form: str, policy: Policy) -> None:
     """Raise `UsageError` if a file that is written again, of a format, is to be changed where it is."""
     if policy.commit == "journal":
-        how = (
-            "have chunks, codecs or missing values"
-            if format_named(form).in_place
-            else f"are encoded or checked by {form}"
-        )
+        chunked = "have chunks, codecs or missing values"
+        how = chunked if format_named(form).in_place else f"are encoded or checked by {form}"
         reason = f"changes elements where they lie, and those of {name} {how}"
         raise UsageError("`commit='journal'`", f"{reason}; leave it out, which writes the file again")
 
@@ -356,9 +328,7 @@ def make_target(
     if keyed and calls.status_at(output.base, output.dirfd) is not None:
         raise Appeared
     check_reach(output.fd, name)  # another machine may make it, too
-    if not row.is_flat:
-        return NewColumns(output, filling, stack)
-    return NewTarget(output, row, filling)
+    return NewTarget(output, row, filling) if row.is_flat else NewColumns(output, filling, stack)
 
 
 class NewColumns(_Columns):
@@ -371,14 +341,10 @@ class NewColumns(_Columns):
             reason = f"makes pairs of two columns, which {model.format} targets do not have; name an npy target"
             raise UsageError("`pair`", reason)
         scratch = stack.enter_context(Scratch(output.directory, output.name))
-        super().__init__(output.name, model.format, model.source, scratch)
+        super().__init__(output, model.format, model.source, scratch)
         self._output = output
         counts = (buffer.count for buffer in model.buffers)
         self._put(model.buffers, map(_repeated, filling.elements, counts), filling.marked)
-
-    def keys(self, _stack: ExitStack, /) -> Keys:
-        """Return no keys: nothing was combined into it yet."""
-        return Keys(self.name, self._output.base, self._output.dirfd, None)
 
     def begin(self, _changed_nbytes: int, _policy: Policy, /) -> Update:
         """Begin to change it."""
@@ -397,20 +363,17 @@ def _repeated(element: np.ndarray, count: int) -> Iterator[np.ndarray]:
         yield block[: count - start]
 
 
-class NewTarget:
+class NewTarget(Opened):
     """A flat target that does not exist yet, filled with one element again and again."""
 
     def __init__(self, output: Draft, row: Format, filling: Filling) -> None:
-        self.name = name = output.name
+        super().__init__(output.name, row.name, output.fd, kept=output)
         self._output = output
-        self.source = self._output.fd
-        window, layout = filling.flat(row, LocalSource(name, output.shared_path, (0, 0, 0, 0)))
-        with calls.blaming(name):
-            calls.pwrite_all(self._output.fd, layout.head, 0)
+        window, layout = filling.flat(row, LocalSource(self.name, output.shared_path, (0, 0, 0, 0)))
+        with calls.blaming(self.name):
+            calls.pwrite_all(output.fd, layout.head, 0)
             self._fill(in_form(filling.elements[0], layout.stored), layout.offset, window.count)
-        self.format = row.name
-        source = LocalSource.of(name, self._output.shared_path)
-        self.windows: Sequence[FlatBuffer] = (window._replace(source=source),)
+        self.windows = (window._replace(source=LocalSource.of(self.name, output.shared_path)),)
 
     def _fill(self, element: np.ndarray, offset: int, count: int) -> None:
         if not element.view(np.uint8).any():
@@ -419,14 +382,6 @@ class NewTarget:
         for block in _repeated(element, count):
             calls.pwrite_all(self._output.fd, block.view(np.uint8).data, offset)
             offset += block.nbytes
-
-    def rewriting(self) -> int:
-        """Return 0."""
-        return 0
-
-    def keys(self, _stack: ExitStack, /) -> Keys:
-        """Return no keys: nothing was combined into it yet."""
-        return Keys(self.name, self._output.base, self._output.dirfd, None)
 
     def begin(self, _changed_nbytes: int, _policy: Policy, /) -> Update:
         """Begin to change it."""

@@ -124,7 +124,9 @@ def _open(
     if request.create is not None and not all(map(os.path.exists, request.windows)):
         return _open_or_make(request, request.create, policy, replaced, stack)
     if not request.op.origin and not all(os.access(name, os.W_OK) for name in request.windows):
-        return _open_for_reading(request, stack), ()
+        # Beside other readers, when nothing in them is half done.
+        targets, _ = stack.enter_context(locked(request.windows, request.said.context, shared=True))
+        return [look_at(target, request.declared, request.decoder, stack) for target in targets], ()
     try:
         targets, recovered = stack.enter_context(locked(request.windows, request.said.context, replaced=replaced))
     except FileNotFoundError as error:
@@ -141,20 +143,11 @@ def _open_or_make(
     _check_different(request.windows)
     there = [name for name in request.windows if os.path.exists(name)]
     opened, recovered = _open(replace(request, windows=there), policy, replaced, stack) if there else ((), ())
-    others = dict(zip(there, opened, strict=True))
-    made = (name for name in request.windows if name not in others)
-    keyed = bool(request.keys)
-    others |= {
-        name: make_target(name, filling, request.said.context, stack, durable=policy.durable, keyed=keyed)
-        for name in made
-    }
+    others, context, keyed = dict(zip(there, opened, strict=True)), request.said.context, bool(request.keys)
+    for name in request.windows:
+        if name not in others:
+            others[name] = make_target(name, filling, context, stack, durable=policy.durable, keyed=keyed)
     return [others[name] for name in request.windows], recovered
-
-
-def _open_for_reading(request: Request, stack: ExitStack) -> Sequence[Opened]:
-    """Lock targets that may not be written to, beside other readers, when nothing in them is half done."""
-    targets, _ = stack.enter_context(locked(request.windows, request.said.context, shared=True))
-    return [look_at(target, request.declared, request.decoder, stack) for target in targets]
 
 
 @contextlib.contextmanager
@@ -230,14 +223,8 @@ class Work:
         if len(found) == 1:
             target, share = found[0]
             window, shape = share.window, share.fetched_shape
-        buffer = BufferModel(
-            window.datatype,
-            count,
-            shape=shape,
-            fortran_order=window.fortran_order,
-            form=window.form,
-            byte_order=window.byte_order,
-        )
+        like = {name: getattr(window, name) for name in ("fortran_order", "form", "byte_order")}
+        buffer = BufferModel(window.datatype, count, shape=shape, **like)
         return Model(target.format, (buffer,), window.source, context=self._request.said.context)
 
     def _check(self) -> None:
@@ -247,15 +234,13 @@ class Work:
         for target in self._targets:
             ops.check_buffers(request.op, [(each.name, each.datatype) for each in target.windows], request.use)
             if len(target.windows) != len(self._targets[0].windows):
-                raise CountError(
-                    target.name, "has other arrays than the first window; choose those of both with `columns`"
-                )
+                reason = "has other arrays than the first window; choose those of both with `columns`"
+                raise CountError(target.name, reason)
             for buffers in self._origins:
                 self._compare(target, buffers)
         if request.fetch and len(self._targets[0].windows) > 1:
-            raise UsageError(
-                "`columns`", f"is missing; choose one {format_named(self._targets[0].format).noun} to fetch"
-            )
+            noun = format_named(self._targets[0].format).noun
+            raise UsageError("`columns`", f"is missing; choose one {noun} to fetch")
 
     def _check_memory(self) -> None:
         """Raise `UsageError` if there is less memory than what is held at once, beside the blocks, takes."""
@@ -328,9 +313,10 @@ class Work:
         for target, part in zip(self._targets, self._parts, strict=True):
             update = self._begun(target, part)
             self.updates.append(update)
-            for share in part.shares if update else ():
+            if update is None:
+                continue
+            for share in part.shares:
                 origins = [self._ordered(self._origins[number][share.buffer], share) for number in part.origins]
-                assert update is not None  # noqa: S101 - else there are no shares
                 found, hidden = yield from fold(share, request.op, origins, update, self.fetched)
                 names = [origin.name for origin in origins]
                 window = share.window
