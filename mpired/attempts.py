@@ -58,12 +58,7 @@ _R = TypeVar("_R")
 _C = TypeVar("_C", bound=Planned)
 
 
-def repeated(
-    plan: Callable[[Context], _P],  # looks at the files
-    work: Callable[[_P, Context], _R],
-    words: Words,
-    context: Context,  # the settings of the call
-) -> _R:
+def repeated(plan: Callable[[Context], _P], work: Callable[[_P, Context], _R], words: Words, context: Context) -> _R:
     """Plan and work, and again if a file changed while it was read: its writer may have replaced it."""
     # Not if it is an object of a store, or if workers may be on other machines.
     engine = context.engine or LOCAL
@@ -86,13 +81,7 @@ def repeated(
                     raise
 
 
-def carry_out(
-    plan: Callable[[Context], _C],  # as of `repeated`
-    words: Words,  # as of `repeated`
-    context: Context,  # as of `repeated`
-    *,
-    overwrite: bool,  # whether existing files are replaced
-) -> _C:
+def carry_out(plan: Callable[[Context], _C], words: Words, context: Context, *, overwrite: bool) -> _C:
     """Plan a call, lock the files that it replaces, and do it; return the plan that was carried out."""
     # A dry run ends with the checks: nothing is made, locked, or finished that an interrupted command has left.
 

@@ -423,25 +423,20 @@ _LOADER_LACKS_MEMORY = re.compile(
 def not_loaded(error: BaseException) -> tuple[str, int]:
     """Return the message and the exit status for memory that ran out, or a library that cannot be loaded."""
     # Any other error is a bug, and is raised again.
-    for each in _causes(error):
+    each: BaseException | None = error
+    while each is not None:  # that a library cannot be loaded is often the cause of another error
         words = " ".join(str(each).split())
         if isinstance(each, MemoryError) or (is_of_loader(each) and _LOADER_LACKS_MEMORY.search(words)):
             return _NO_MEMORY, WorkerError.exit_status
         if is_of_loader(each):
             return shortened(words, LONGEST_REASON), exit_status(OSError())
+        each = each.__cause__ or each.__context__
     raise error
 
 
 def is_of_loader(error: BaseException) -> bool:
     """Return whether an error is that of a shared library which cannot be loaded."""
     return isinstance(error, ImportError) and (error.path or "").endswith(".so")
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and what caused it: that a library cannot be loaded is often the cause of another."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 def shortened(text: str, most: int = 300) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 from mpired import interrupts
 from mpired.errors import UsageError
@@ -83,7 +83,12 @@ def shown_by(show: Steps | None) -> Progress:
 
     def watch(done: Iterable[int], total: int) -> Generator[int, None, None]:
         count = max(1, -(-total // _STEP_BYTES))
-        shown = _iterator(show(range(count)))
+        given = cast("Any", show(range(count)))
+        try:
+            shown: Iterator[object] = iter(given)
+        except TypeError:
+            reason = f"returned {type(given).__name__}; it takes a range and yields its items, as tqdm does"
+            raise UsageError("`progress`", reason) from None
         try:
             next(shown, None)
             read = steps = 0
@@ -99,11 +104,3 @@ def shown_by(show: Steps | None) -> Progress:
             getattr(shown, "close", int)()  # of a generator, when the work fails
 
     return watch
-
-
-def _iterator(shown: object) -> Iterator[object]:
-    try:
-        return iter(shown)  # type: ignore[call-overload,no-any-return]
-    except TypeError:
-        reason = f"returned {type(shown).__name__}; it takes a range and yields its items, as tqdm does"
-        raise UsageError("`progress`", reason) from None

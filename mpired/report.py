@@ -274,12 +274,7 @@ def describe_datatype(datatype: Datatype, byte_order: str | None = None) -> dict
         "numpy_name": name or None,
         "same_form": [f"{row}" for row in DATATYPES if name and row.numpy_name == name and row is not datatype],
         "combiner": f"MPI_COMBINER_{datatype.combiner}",
-        "size": typemap.size,
-        "lb": typemap.lb,
-        "ub": typemap.ub,
-        "extent": typemap.extent,
-        "true_lb": typemap.true_lb,
-        "true_extent": typemap.true_extent,
+        **{name: getattr(typemap, name) for name in ("size", "lb", "ub", "extent", "true_lb", "true_extent")},
         "alignment": typemap.align,
         "entries": typemap.entries,
         "type_map": [[entry.name, entry.disp] for entry in map(typemap.entry, entries)],
@@ -456,12 +451,11 @@ def describe_call(call: Call) -> Description:
 
     plans, files = call.plans, [file for group in call.collective.combined(call.groups) for file in group]
     model = call.groups[0][call.root]
+    blocks = zip(plans[0].block_counts, (ranks[0] for ranks in plans[0].buffers), strict=True)
     return Description(
         call=call.collective.function,
         op=str(plans[0].op),
-        buffers=[
-            {"name": buffer.name, "datatype": str(buffer.datatype), "count": buffer.count} for buffer in model.buffers
-        ],
+        buffers=[{"name": each.name, "datatype": str(each.datatype), "count": each.count} for each in model.buffers],
         nranks=len(files),
         nbytes=sum(plan.nbytes for plan in plans),
         written=[_written(result, course.plan) for course in call.courses for result in course.results]
@@ -469,9 +463,7 @@ def describe_call(call: Call) -> Description:
         work=Work(
             segments=sum(len(plan.segments) for plan in plans),
             workers=max(plan.jobs for plan in plans),
-            blocks=tuple(
-                min(block, ranks[0].count) for block, ranks in zip(plans[0].block_counts, plans[0].buffers, strict=True)
-            ),
+            blocks=tuple(min(block, buffer.count) for block, buffer in blocks),
             memory=max(plan.memory for plan in plans),
             open_files=max(plan.open_files for plan in plans),
             spread=plans[0].spread,
@@ -506,15 +498,13 @@ def describe_request(call: str, planned: DryRun, fetched: Written | None = None)
     """Return what a request would do to its windows; `fetched` takes the old elements."""
     request, done = planned.request, planned.done
     norigins = len(request.origins) - len(done.skipped)
-    nbytes = sum(count * datatype.itemsize for datatype, count in zip(done.datatypes, done.entries, strict=True))
+    elements = list(zip(done.datatypes, done.entries, strict=True))
+    nbytes = sum(count * datatype.itemsize for datatype, count in elements)
     written = [Written(each.name, each.format, each.nbytes, exact=True) for each in planned.windows]
     return Description(
         call=call,
         op=str(request.op),
-        buffers=[
-            {"name": "", "datatype": str(datatype), "count": count}
-            for datatype, count in zip(done.datatypes, done.entries, strict=True)
-        ],
+        buffers=[{"name": "", "datatype": str(datatype), "count": count} for datatype, count in elements],
         nranks=norigins,
         nbytes=nbytes * norigins,
         written=written if fetched is None else [*written, fetched],

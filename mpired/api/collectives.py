@@ -99,20 +99,15 @@ def _call(
             with cautions.heard(also=cautions.warn) as heard:
                 done = attempts.carry_out(plan, paths, context, overwrite=overwrite)
             return summarise(done, cautions.of_kind(heard, OverflowWarning))
-        _check_no_file(options)
+        defaults = rows(CALL)
+        for each in ("to", "overwrite", "link", "header", "level", "provenance"):
+            if options[each] != defaults[each].default:
+                raise UsageError(f"`{each}`", "is for files; name them with `output`, or leave it out")
         plan_arrays = partial(read_request, collective, words, op, options)
         groups = attempts.repeated(plan_arrays, _results, paths, context)
     if collective.to_root:
         return groups[0][options["root"]]
     return groups[0] if len(groups) == 1 else tuple(groups)
-
-
-def _check_no_file(options: Mapping[str, object]) -> None:
-    """Raise `UsageError` if something is declared of files while the results are arrays."""
-    defaults = rows(CALL)
-    for name in ("to", "overwrite", "link", "header", "level", "provenance"):
-        if options[name] != defaults[name].default:
-            raise UsageError(f"`{name}`", "is for files; name them with `output`, or leave it out")
 
 
 def _results(request: Request, context: Context) -> list[list[Arrays | None]]:

@@ -111,8 +111,12 @@ class _Commands(click.Group):
         if name not in _COMMANDS:
             return None
         calls.check_address_space(_NUMPY)
-        if not ctx.resilient_parsing:
-            _load_ahead(ctx)
+        path = None if ctx.resilient_parsing else next(filter(os.path.isfile, (ctx.obj or ())[1:]), None)
+        if path is not None:  # a worker loads the library for it while this process loads what commands need
+            from mpired.buffers.formats import loaded_ahead  # noqa: PLC0415 - imported when a command is
+            from mpired.cli import params  # noqa: PLC0415
+
+            ctx.meta[params.WORKER] = ctx.with_resource(loaded_ahead(path))
         word = name.replace("-", "_")
         command: Any = getattr(import_module(f"mpired.cli.{_MODULES.get(name, word)}"), word)
         signals.install()
@@ -129,16 +133,6 @@ class _Commands(click.Group):
         for title, group in _GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl(list(group.items()), col_max=20)
-
-
-def _load_ahead(ctx: click.Context) -> None:
-    """Let a worker load the library for the first file among the words while this process loads what commands need."""
-    path = next(filter(os.path.isfile, (ctx.obj or ())[1:]), None)
-    if path is not None:
-        from mpired.buffers.formats import loaded_ahead  # noqa: PLC0415 - imported when a command is
-        from mpired.cli import params  # noqa: PLC0415
-
-        ctx.meta[params.WORKER] = ctx.with_resource(loaded_ahead(path))
 
 
 def _suggestion(word: str) -> str:
@@ -178,12 +172,6 @@ def _as_op(word: str, use: str = "REDUCE") -> str:
     return f"--op {op.name.lower()}" if op and Use[use] in op.uses else ""
 
 
-def _op_among(words: Sequence[str]) -> str:
-    """Suggest --op for a first argument that is the name of an op."""
-    op = next((_as_op(word) for word in words[1:2] if not os.path.lexists(word)), "")
-    return f"; did you mean {op}?" if op else ""
-
-
 def _no_such_option(error: click.NoSuchOption) -> str:
     """Suggest an option or an op for an unknown option, or name the commands that have it."""
     text = f"No such option {error.option_name!r}"
@@ -201,15 +189,12 @@ def _no_such_option(error: click.NoSuchOption) -> str:
 def _other_commands(error: click.NoSuchOption) -> str:
     """Return the commands that have an option, and why the one that runs does not; "" if there are none."""
     context = click.Context(cli)
-    having = [
-        name
-        for name in _COMMANDS
-        if any(error.option_name in each.opts for each in getattr(cli.get_command(context, name), "params", ()))
-    ]
+    having = []
+    for name in _COMMANDS:
+        params = getattr(cli.get_command(context, name), "params", ())
+        having += [name] if any(error.option_name in each.opts for each in params) else []
     windows, own = _GROUPS[_WINDOWS], error.ctx.info_name if error.ctx else None
-    why = ""
-    if own in windows and not windows.keys() & having:
-        why = f", because {ONLY_ELEMENTS}"
+    why = f", because {ONLY_ELEMENTS}" if own in windows and not windows.keys() & having else ""
     return f"{', '.join(having)}{why}" if having else ""
 
 
@@ -301,7 +286,9 @@ def _run(words: Sequence[str]) -> int:
         if isinstance(error, click.NoSuchOption):
             text = _no_such_option(error)
         if isinstance(error, click.MissingParameter):
-            text += _op_among(words)
+            # The first argument may be the name of an op.
+            op = next((_as_op(word) for word in words[1:2] if not os.path.lexists(word)), "")
+            text += f"; did you mean {op}?" if op else ""
         text = shortened(without_secrets(text), LONGEST_REASON)
         failure = Failure(type(error).__name__, UsageError.mpi_class, error.exit_code, "", text)
         return _told(failure, words, f"see `{command} --help`")

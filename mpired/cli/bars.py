@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich.bar import Bar
@@ -18,14 +19,14 @@ _LEAST_BAR = 8
 _COLOR = "cyan"
 
 
+@dataclass
 class _Marks:
     """A bar of plain ASCII."""
 
-    def __init__(self, share: float) -> None:
-        self._share = share
+    share: float
 
     def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Text("#" * round(options.max_width * self._share), style=_COLOR, no_wrap=True)
+        yield Text("#" * round(options.max_width * self.share), style=_COLOR, no_wrap=True)
 
 
 def lines(histogram: Histogram, width: int, *, ascii_only: bool, color: bool) -> list[str]:
@@ -51,13 +52,9 @@ def lines(histogram: Histogram, width: int, *, ascii_only: bool, color: bool) ->
 
 def _labels(edges: Sequence[Any]) -> list[str]:
     """Return edges with as few digits as tell them apart."""
-    if not isinstance(edges[0], float):
-        return list(map(str, edges))
-    return next(_told_apart(edges), list(map(repr, edges)))
-
-
-def _told_apart(edges: Sequence[float]) -> Iterator[list[str]]:
-    for digits in _DIGITS:
+    is_float = isinstance(edges[0], float)
+    for digits in _DIGITS if is_float else ():
         texts = [f"{edge:.{digits}g}" for edge in edges]
         if len(set(texts)) == len(texts):
-            yield texts
+            return texts
+    return list(map(repr if is_float else str, edges))

@@ -40,7 +40,7 @@ def engines(*, ranks: tuple[str, ...], as_json: bool, **options: Any) -> None:
         show(json.dumps(rows, indent=1))
     else:
         for row in rows:
-            show(escaped(_line(row)))
+            show(escaped("".join(_words(row))))
     if wrong:
         raise UsageError("`engine`", f"{wrong}; let all workers have the same programs and see the same files")
     params.tell(None)
@@ -80,11 +80,6 @@ def _looked(engine: Engine, ranks: tuple[str, ...]) -> tuple[list[dict[str, Any]
         for reason in (*(f"{what} differs" for what in other), *(f"{name}: {why}" for name, why in bad.items())):
             wrong = wrong or f"{reason}, in the worker on {seen.host}"
     return rows, wrong
-
-
-def _line(row: dict[str, Any]) -> str:
-    """Return a row in words."""
-    return "".join(_words(row))
 
 
 def _words(row: dict[str, Any]) -> Iterator[str]:

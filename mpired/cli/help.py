@@ -29,14 +29,11 @@ def help(context: click.Context, *, command: str | None) -> None:  # noqa: A001 
     """
     above = context.find_root()
     if command == "statuses":
-        show(_statuses(above.make_formatter()))
+        formatter = above.make_formatter()
+        with formatter.section("Exit statuses"):
+            formatter.write_dl(list(STATUSES.items()))
+        formatter.write("\n`mpired diff`: 0 the files are equal, 1 they differ, 70 internal error.\n")
+        show(formatter.getvalue().rstrip())
         return
     asked = cli.resolve_command(above, [command])[1] if command else None
     show((click.Context(asked, above, command) if asked else above).get_help())
-
-
-def _statuses(formatter: click.HelpFormatter) -> str:
-    with formatter.section("Exit statuses"):
-        formatter.write_dl(list(STATUSES.items()))
-    formatter.write("\n`mpired diff`: 0 the files are equal, 1 they differ, 70 internal error.\n")
-    return formatter.getvalue().rstrip()

@@ -67,7 +67,8 @@ def _described(word: RankWord, inputs: Options) -> dict[str, Any]:
         described["obstacle"] = in_flags(described["obstacle"])
     for each in [*described["buffers"], *described["other_columns"]]:
         each["use"] = each["use"] and in_flags(each["use"])
-    where, record = _record(next(paths([word]), "-"), note)
+    path = next(paths([word]), "-")
+    where, record = (path, None) if is_stream(path) else provenance.found(path, note)
     return described | {
         "once_keys": _once_keys(next(paths([word]), "")),
         "provenance": record and {"where": where, **record},
@@ -92,11 +93,6 @@ def _with_note(file: RankFile, _context: Context) -> tuple[dict[str, Any], str |
     return describe_file(file), format_named(file.format).note(file.source) if again else None
 
 
-def _record(path: str, note: str | None) -> tuple[str, dict[str, Any] | None]:
-    """Return where it is recorded what a file was made of, and the record; None for none."""
-    return (path, None) if is_stream(path) else provenance.found(path, note)
-
-
 def _lines(file: dict[str, Any]) -> list[str]:
     lines = lines_of(file)
     if (record := file["provenance"]) is not None:
@@ -104,10 +100,8 @@ def _lines(file: dict[str, Any]) -> list[str]:
     if (keys := file["once_keys"])["count"]:
         more = ", ..." if keys["count"] > len(keys["last"]) else ""
         last = ", ".join(escaped(each["key"]) for each in keys["last"])
-        lines.append(
-            f"  once-keys: {keys['count']}"
-            + (f"; {keys['obstacle']}" if keys["obstacle"] else f", the last one first: {last}{more}")
-        )
+        rest = f"; {keys['obstacle']}" if keys["obstacle"] else f", the last one first: {last}{more}"
+        lines.append(f"  once-keys: {keys['count']}{rest}")
     return lines
 
 
@@ -118,7 +112,7 @@ def lines_of(file: dict[str, Any]) -> list[str]:
         lines.append(f"  {file['obstacle']}")
     has_columns = file["obstacle"] is None and format_named(file["format"]).has_columns
     for each in [*file["buffers"], *file["other_columns"]]:
-        name = _prefix(each["name"]) if has_columns else ""
+        name = f"{escaped(each['name']) or repr(each['name'])}: " if has_columns else ""
         use = f"; {escaped(in_flags(each['use']))}" if each["use"] else ""
         lines.append(f"  {name}{', '.join(_details(each))}{use}")
     if has_columns and len(lines) == 1:
@@ -143,7 +137,3 @@ def _details(each: dict[str, Any]) -> Iterator[str]:
         yield each["storage"]
     if each["nulls"]:
         yield f"{each['nulls']} null{'' if each['nulls'] == 1 else 's'}"
-
-
-def _prefix(name: str) -> str:
-    return f"{escaped(name) or repr(name)}: "

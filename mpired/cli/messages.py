@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 import click
 
@@ -53,18 +53,13 @@ def buffer_streams() -> None:
     # With PYTHONUNBUFFERED, or `python -u`, Python writes each text by one write(2), and loses what that does not take.
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if (buffered := _buffered(stream)) is not stream:
+        raw = getattr(stream, "buffer", None)
+        if isinstance(stream, io.TextIOWrapper) and isinstance(raw, io.RawIOBase):
+            encoding, errors = stream.encoding, stream.errors
+            stream.detach()  # else its end would close the descriptor
+            buffered = io.TextIOWrapper(io.BufferedWriter(raw), encoding, errors, line_buffering=True)
             setattr(sys, name, buffered)
             setattr(sys, f"__{name}__", buffered)
-
-
-def _buffered(stream: TextIO | None) -> TextIO | None:
-    raw = getattr(stream, "buffer", None)
-    if not isinstance(stream, io.TextIOWrapper) or not isinstance(raw, io.RawIOBase):
-        return stream
-    encoding, errors = stream.encoding, stream.errors
-    stream.detach()  # else its end would close the descriptor
-    return io.TextIOWrapper(io.BufferedWriter(raw), encoding, errors, line_buffering=True)
 
 
 def show(text: str) -> None:

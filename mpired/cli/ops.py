@@ -39,7 +39,11 @@ def ops(*, file: str | None, matrix: bool, as_json: bool) -> None:
     pool.adopt_orphans()
     user_ops = list(userops.in_file(file) if file else userops.installed())
     if as_json:
-        rows = [*([] if file else map(_row, (*OPS, *STATISTICS))), *map(_user_row, user_ops)]
+        rows = [] if file else [*map(_row, (*OPS, *STATISTICS))]
+        unknown = {"nan": None, "uses": ["reduce"], "groups": [], "options": [], "compiled": []}
+        for op in user_ops:
+            known = op | unknown | {"identity": _in_json(op["identity"])}
+            rows.append({name: known[name] for name in _row(OPS[0])})
         show(json.dumps(rows, indent=1))
         return
     if not file:
@@ -60,12 +64,6 @@ def _user_line(op: dict[str, Any]) -> str:
     takes = ", ".join(op["datatypes"]) or "any datatype"
     doc = f"; {op['doc']}" if op["doc"] else ""
     return f"{op['name']} ({op['place']}): {commute}{identity}, {takes}{doc}"
-
-
-def _user_row(op: dict[str, Any]) -> dict[str, Any]:
-    known = {"identity": _in_json(op["identity"]), "nan": None, "uses": ["reduce"]}
-    known |= {name: [] for name in ("groups", "options", "compiled")}
-    return {name: (op | known)[name] for name in _row(OPS[0])}
 
 
 def _in_json(number: Any) -> Any:

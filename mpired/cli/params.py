@@ -38,9 +38,7 @@ WORKER = f"{__name__}.worker"
 _KEPT = [OPTIONS[key] for key in (*REPORT, "rank_numbers")]  # what the context keeps, and commands do not get
 
 
-def _first_sentence(text: str) -> str:
-    """Return a text up to its first period before a capital letter, so not that of "such as a.b"."""
-    return re.split(r"\. (?=[A-Z`])", text, maxsplit=1)[0].removesuffix(".")
+_SENTENCE_END = re.compile(r"\. (?=[A-Z`])")  # so not the period of "such as a.b"
 
 
 def _short_term(option: environment.Option, ctx: click.Context) -> str:
@@ -105,7 +103,11 @@ class Command(click.Command):
         rows = [(each, each.row) for each in self.params if isinstance(each, environment.Option) and each.row]
         rows.sort(key=lambda each: SECTIONS.index(each[1].section))
         with formatter.section("Options"):
-            terms = [(_short_term(each, ctx), _first_sentence(row.help)) for each, row in rows if row.common]
+            terms = [
+                (_short_term(each, ctx), _SENTENCE_END.split(row.help)[0].removesuffix("."))
+                for each, row in rows
+                if row.common
+            ]
             formatter.write_dl([*terms, ("--help", "Show the whole help")], col_max=22)
         if more := sum(not row.common and not row.hidden for _, row in rows):
             formatter.write_paragraph()

@@ -51,7 +51,10 @@ def types(*, text: str | None, types: str | None, value_index: tuple[str, str] |
         _tell_type(*parse(text, defined), as_json=as_json)
         return
     if value_index is not None:
-        _tell_pair(*(parse(each, defined)[0] for each in value_index), as_json=as_json)
+        # That there is no such pair is no error (MPI-4.1, 6.9.4).
+        pair = datatypes.value_index(*(parse(each, defined)[0] for each in value_index))
+        none = "null" if as_json else "MPI_DATATYPE_NULL"
+        show(none if pair is None else json.dumps(_row(pair), indent=1) if as_json else str(pair))
         return
     if defined is not None and params.is_written("types"):
         _tell_definitions(defined, as_json=as_json)
@@ -110,27 +113,16 @@ def _drawn(picture: dict[str, Any] | None) -> str:
 
 def _tell_definitions(defined: Defined, *, as_json: bool) -> None:
     """Print the named datatypes of a file."""
-    rows = [_defined_row(defined, name) for name in defined]
+    rows: list[dict[str, Any]] = []
+    for name in defined:
+        size, extent = defined.figures(name)
+        rows.append({"name": name, "type": defined.text(name), "size": size, "extent": extent})
     if as_json:
         show(json.dumps(rows, indent=1))
         return
     show(f"{'datatype':28}{'size':>10}{'extent':>10}  type")
     for row in rows:
         show(f"{row['name']:28}{row['size']:10}{row['extent']:10}  {escaped(row['type'])}")
-
-
-def _defined_row(defined: Defined, name: str) -> dict[str, Any]:
-    size, extent = defined.figures(name)
-    return {"name": name, "type": defined.text(name), "size": size, "extent": extent}
-
-
-def _tell_pair(value: Datatype, index: Datatype, *, as_json: bool) -> None:
-    """Print what MPI_Type_get_value_index gives; that there is no such pair is no error (MPI-4.1, 6.9.4)."""
-    pair = datatypes.value_index(value, index)
-    if as_json:
-        show(json.dumps(None if pair is None else _row(pair), indent=1))
-    else:
-        show("MPI_DATATYPE_NULL" if pair is None else str(pair))
 
 
 def _row(datatype: Datatype) -> dict[str, Any]:

@@ -175,9 +175,8 @@ def _check_beside(call: Call) -> None:
     """Raise `UsageError` if there is no place for what results say of where they come from."""
     for path in call.paths if call.note else ():
         if is_stream(path):
-            raise UsageError(
-                "`provenance`", "is recorded in or beside a file, and this result is a stream; name a file"
-            )
+            reason = "is recorded in or beside a file, and this result is a stream; name a file"
+            raise UsageError("`provenance`", reason)
         if is_url(path) and len(call.paths) > 1:
             formats = ", ".join(row.name for row in FORMATS.values() if row.has_notes)
             reason = f"is recorded beside {call.paths[0]}, and a store takes objects one by one"

@@ -97,9 +97,8 @@ def unit_of(datatype: Datatype) -> Datatype:
     unit = datatype.typemap.unit
     if not unit:
         count = datatype.typemap.entries
-        raise DatatypeError(
-            f"{datatype}", f"its {count} entries do not make a structure that NumPy can hold; use `to='raw'`"
-        )
+        reason = f"its {count} entries do not make a structure that NumPy can hold; use `to='raw'`"
+        raise DatatypeError(f"{datatype}", reason)
     types = tuple(BY_NAME[entry.name.upper()] for entry in unit)
     if len(types) == 1:
         return types[0]

@@ -122,7 +122,8 @@ def _leave(mpi: Any, status: int) -> NoReturn:
 def connect(options: Mapping[str, Any]) -> Iterator[Mpi]:
     """Use the other processes; they end with the block."""
     if isinstance(options["engine"], Mpi):  # of a block in a program, which ends the others
-        options["engine"].check_running()
+        if not options["engine"].is_running:
+            raise UsageError("`engine`", "is that of a block of `mpired.mpi` that has ended; use it in the block")
         with options["engine"].patient(options["engine_timeout"]):
             yield options["engine"]
         return
@@ -160,7 +161,7 @@ class Mpi:
     def __init__(self, world: Any) -> None:
         self._world = world
         self._workers = list(range(1, world.size))
-        self._is_running = True
+        self.is_running = True  # its block has not ended
         self._stuck = False
         self._runs = 0
         self._stops: Counter[int] = Counter()
@@ -174,7 +175,7 @@ class Mpi:
 
     def serve(self) -> None:
         """Do what rank 0 asks for until it leaves the block."""
-        self._is_running = False
+        self.is_running = False
         with lent():
             status = _serve(self._world)
         if status is not None:
@@ -183,7 +184,7 @@ class Mpi:
 
     def leave(self, error: BaseException | None) -> None:
         """End the others, which leave the block as this process does."""
-        self._is_running = False
+        self.is_running = False
         status = None if error is None else 1
         if isinstance(error, SystemExit):
             status = error.code if isinstance(error.code, int) else int(error.code is not None)
@@ -195,11 +196,6 @@ class Mpi:
             _abort(self._world, status or 1)
         if status is None:
             self._world.Free()
-
-    def check_running(self) -> None:
-        """Raise `UsageError` after the end of the block."""
-        if not self._is_running:
-            raise UsageError("`engine`", "is that of a block of `mpired.mpi` that has ended; use it in the block")
 
     def check_launcher(self, words: str) -> None:
         """Raise `UsageError` if nothing has started processes, or another MPI has: each would be the command."""

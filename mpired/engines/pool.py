@@ -131,7 +131,9 @@ class _Worker:
         if status.si_code == os.CLD_EXITED:
             code, how = status.si_status, f"ended with status {status.si_status}"
         else:
-            code, how = -status.si_status, f"was killed by {_signal_name(status.si_status)}"
+            number = status.si_status
+            name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+            code, how = -number, f"was killed by {name}"
         cause = _CAUSES.get(-code, "")
         return WorkerError("worker pool", f"a worker died: it {how}{cause}; nothing was written", code)
 
@@ -204,17 +206,17 @@ def _results(workers: list[_Worker], rest: Iterator[Any]) -> Iterator[Any]:
                 del busy[connection], deaths[worker.ended]
 
 
-def _signal_name(number: int) -> str:
-    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-
-
 def _end(workers: Iterable[_Worker]) -> None:
     """End all workers, and what they may have left behind."""
     with interruptions.blocked():  # one that came between would leave the others
         for worker in workers:
             worker.end()
-        if _adopting:
-            _end_adopted()
+        # What they started in process groups of its own, and then what that leaves, a few generations down.
+        for _ in range(_GENERATIONS if _adopting else 0):
+            for pid in set(_children()) - _spared - _alive:
+                with contextlib.suppress(ProcessLookupError, ChildProcessError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+                    os.waitpid(pid, 0)
 
 
 _adopting = False
@@ -228,15 +230,6 @@ def adopt_orphans() -> None:
     global _adopting, _spared  # noqa: PLW0603 - properties of the process
     _spared = frozenset(_children())
     _adopting = ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1) == 0
-
-
-def _end_adopted() -> None:
-    """End what workers started in process groups of its own, and then what that leaves, a few generations down."""
-    for _ in range(_GENERATIONS):
-        for pid in set(_children()) - _spared - _alive:
-            with contextlib.suppress(ProcessLookupError, ChildProcessError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
 
 
 def _children() -> list[int]:

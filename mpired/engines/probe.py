@@ -45,16 +45,13 @@ class Probe:
     def __call__(self, _number: int) -> Seen:
         """Return what is seen here."""
         host = os.uname().nodename
-        return Seen(host, _versions(), tuple(map(_wrong, self.sources)), self._op(), _features())
-
-    def _op(self) -> str:
-        if self.kernel is None:
-            return ""
+        wrong = ""
         try:
-            self.kernel.check_file()
+            if self.kernel is not None:
+                self.kernel.check_file()
         except UserOpError as error:
-            return error.reason
-        return ""
+            wrong = error.reason
+        return Seen(host, _versions(), tuple(map(_wrong, self.sources)), wrong, _features())
 
 
 def _versions() -> dict[str, str]:

@@ -92,7 +92,9 @@ class _IntegerSteps(Steps):
         del again
         upper = self._range(inoutvec)
         for bounds in (self._bounds, None):
-            low, high = self._reach(bounds or self._range(invec), upper)
+            # Both ops have the bounds of their results at the corners.
+            corners = list(itertools.starmap(self._exact, itertools.product(bounds or self._range(invec), upper)))
+            low, high = min(corners), max(corners)
             if self._low <= low and high <= self._high:
                 self._bounds = low, high
                 return self.op.kernel(invec, inoutvec, self._datatype), None
@@ -112,11 +114,6 @@ class _IntegerSteps(Steps):
                 return 0, high
             self._negative = True
         return int(np.minimum.reduce(block)), int(np.maximum.reduce(block))
-
-    def _reach(self, lower: tuple[int, int], upper: tuple[int, int]) -> tuple[int, int]:
-        """Return the bounds of what the op makes of operands within bounds: both ops have them at the corners."""
-        corners = list(itertools.starmap(self._exact, itertools.product(lower, upper)))
-        return min(corners), max(corners)
 
 
 class _FloatSteps(Steps):

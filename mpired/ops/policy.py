@@ -75,9 +75,8 @@ def _named(name: str | None) -> Datatype | None:
 
     datatype, _ = parse("long_double" if name == "longdouble" else name)
     if datatype.group not in Group.C_INTEGER | Group.FLOATING_POINT:
-        raise UsageError(
-            "`result_type`", f"{datatype.label} is not a type of real numbers; name one, such as double or int64_t"
-        )
+        reason = f"{datatype.label} is not a type of real numbers; name one, such as double or int64_t"
+        raise UsageError("`result_type`", reason)
     return datatype
 
 
@@ -108,15 +107,12 @@ def _check_missing(op: Op, datatype: Datatype) -> None:
         raise UsageError("`missing`", f"is a real number, and elements are {datatype.label}; leave it out")
     form = datatype.parts[0].form if datatype.parts else datatype.form
     if not _holds(form, missing):
-        raise UsageError(
-            "`missing`", f"{missing} is not a value of {datatype.label}, so that no element is equal to it"
-        )
+        reason = f"{missing} is not a value of {datatype.label}, so that no element is equal to it"
+        raise UsageError("`missing`", reason)
     result = op.rules.result
     if result is not None and not _holds(result.form, missing):
-        raise UsageError(
-            "`missing`",
-            f"{missing} is not a value of {result.label}, the type of the result; take another `result_type`",
-        )
+        reason = f"{missing} is not a value of {result.label}, the type of the result; take another `result_type`"
+        raise UsageError("`missing`", reason)
 
 
 def _holds(form: np.dtype, number: float) -> bool:
@@ -131,9 +127,8 @@ def _check_exact(op: Op, datatype: Datatype) -> None:
     if integer and op.of_mpi:
         raise OpError(str(op), f"of {datatype.label} is exact unless it overflows; leave `exact` out")
     if not integer and "LONG_DOUBLE" in datatype.name:
-        raise OpError(
-            str(op), f"of {datatype.label} is not rounded once: NumPy has no wider arithmetic; leave `exact` out"
-        )
+        reason = f"of {datatype.label} is not rounded once: NumPy has no wider arithmetic; leave `exact` out"
+        raise OpError(str(op), reason)
 
 
 def _check_wide(op: Op, datatype: Datatype) -> None:
@@ -145,6 +140,5 @@ def _check_wide(op: Op, datatype: Datatype) -> None:
         if datatype.group in Group.PAIR | Group.COMPLEX:
             raise UsageError(f"`{option}`", f"is for real numbers, and elements are {datatype.label}; leave it out")
         if (rounded or op.gives(datatype).form.kind == "f") and wide.form.kind != "f":
-            raise UsageError(
-                f"`{option}`", f"{wide.label} would round {op} of {datatype.label} to integers; use double"
-            )
+            reason = f"{wide.label} would round {op} of {datatype.label} to integers; use double"
+            raise UsageError(f"`{option}`", reason)

@@ -19,15 +19,10 @@ def run(op: Op, block: np.ndarray, datatype: Datatype) -> None:
         for lane in range(width):  # the parts of complex numbers
             op.ufunc.accumulate(numbers[lane::width], out=numbers[lane::width])
     elif as_propagated and datatype.group not in op.rounds:
-        _double(op, block, datatype)
+        step = 1
+        while step < len(block):  # each step doubles how many elements a result is of
+            block[step:] = op.kernel(block[:-step].copy(), block[step:].copy(), datatype)
+            step *= 2
     else:
         for i in range(1, len(block)):
             block[i : i + 1] = op.kernel(block[i - 1 : i].copy(), block[i : i + 1].copy(), datatype)
-
-
-def _double(op: Op, block: np.ndarray, datatype: Datatype) -> None:
-    """Do it in steps that each double how many elements a result is of."""
-    step = 1
-    while step < len(block):
-        block[step:] = op.kernel(block[:-step].copy(), block[step:].copy(), datatype)
-        step *= 2

@@ -81,9 +81,8 @@ class Packing:
         """Pack into a scratch file, and return what is there."""
         scratch.allocate(self.records.nbytes)
         self._write(scratch, FlatLayout(self.packed.stored), progress)
-        return FlatBuffer(
-            LocalSource.of(scratch.name, scratch.shared_path), self.packed.datatype, self.count, self.packed.stored
-        )
+        source = LocalSource.of(scratch.name, scratch.shared_path)
+        return FlatBuffer(source, self.packed.datatype, self.count, self.packed.stored)
 
     def _write(self, output: Output | Scratch, layout: FlatLayout, progress: Progress) -> None:
         """Write the units in the form of the layout."""

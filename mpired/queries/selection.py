@@ -84,9 +84,8 @@ def _expanded(text: str, shape: tuple[int, ...]) -> list[str]:
 def _along(text: str, part: str, axis: int, dim: int) -> range:
     match = _PART.fullmatch(part)
     if match is None or (match["step"] and int(match["step"]) == 0):
-        raise UsageError(
-            f"`slice={text!r}`", f"{part!r} is not an index; write a number, START:STOP or START:STOP:STEP"
-        )
+        reason = f"{part!r} is not an index; write a number, START:STOP or START:STOP:STEP"
+        raise UsageError(f"`slice={text!r}`", reason)
     if match["at"] is not None:
         at = int(match["at"])
         if not -dim <= at < dim:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -303,12 +303,16 @@ def _axis_name(axis: int, indices: Sequence[int], dim: int) -> str:
     return f"axis {axis}, from {first}" + ("" if second == first + 1 else f" in steps of {second - first}")
 
 
+Tell: TypeAlias = Callable[[Shown, Sequence[Table]], None]
+"""Takes the figures of a file, and a table for each shape of its arrays."""
+
+
 @dataclass(frozen=True)
 class Showing:
     """A look at a file that has passed all checks."""
 
     file: RankFile
-    tell: Callable[[Shown, Sequence[Table]], None]  # gets the figures and the tables, before a picture is in place
+    tell: Tell  # gets the figures and the tables, before a picture is in place
     selections: Mapping[tuple[int, ...], Selection]  # the elements of each table, by their shape
     is_chosen: bool  # by the user
     bins: int | None  # the most of a histogram; None for no histogram
@@ -352,15 +356,8 @@ class Showing:
                 output.commit()
 
 
-def plan_show(
-    path: str,  # the file; `-` is standard input
-    options: Options,  # as `mpired.options.checked` gives them
-    tell: Callable[[Shown, Sequence[Table]], None],  # gets the figures and the tables: one for each shape of arrays
-    context: Context,  # the settings of the call
-    *,
-    text: str | None = None,  # the elements of the table, as NumPy slices an array; None for all
-) -> Showing:
-    """Check the request; nothing is read but the header."""
+def plan_show(path: str, options: Options, tell: Tell, context: Context, *, text: str | None = None) -> Showing:
+    """Check the request; nothing is read but the header. `text` slices what the table shows, None for all."""
     png = options["png"]
     if png is None and options["overwrite"]:
         raise UsageError("`overwrite`", "is for a picture; name one with `png`")

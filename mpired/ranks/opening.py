@@ -274,10 +274,8 @@ def in_one_order(groups: Sequence[Sequence[RankFile]], root: int) -> tuple[tuple
     files = [*groups[0][root : root + 1], *(file for group in groups for file in group)]
     if not any(buffer.fortran_order for file in files for buffer in file.buffers):
         return tuple(map(tuple, groups))
-    orders = [
-        next((buffer.fortran_order for buffer in ranks if buffer.shape is not None), False)
-        for ranks in zip(*(file.buffers for file in files), strict=True)
-    ]
+    columns = zip(*(file.buffers for file in files), strict=True)
+    orders = [next((each.fortran_order for each in ranks if each.shape is not None), False) for ranks in columns]
     return tuple(tuple(_ordered(file, orders) for file in group) for group in groups)
 
 

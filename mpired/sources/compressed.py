@@ -191,10 +191,8 @@ class _Unpacking:
         except MpiredError:
             raise
         except ValueError as error:
-            reason = " ".join(str(error).split())[:200]
-            raise BufferFileError(
-                self._packed.name, f"cannot be decompressed, the {self._codec.name} data is damaged ({reason})"
-            ) from None
+            damage = f"the {self._codec.name} data is damaged ({' '.join(str(error).split())[:200]})"
+            raise BufferFileError(self._packed.name, f"cannot be decompressed, {damage}") from None
 
     def _read(self, nbytes: int) -> bytes:
         with calls.blaming(self._packed.name), closing(self._packed.open()) as file:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from mpired.errors import BufferFileError, UsageError
-from mpired.files import calls, mounts
+from mpired.files import calls
 from mpired.files.urls import check_are_files
-from mpired.sources.local import LocalFile
+from mpired.sources.local import LocalFile, has_waited
 from mpired.sources.source import STORE_DOCUMENTS, STORE_MARKS, Lasting, OpenStore
 
 
@@ -49,9 +48,7 @@ class DirectorySource(_Directory, Lasting):
         """Return the source of a directory as it is now."""
         path = os.path.realpath(name)
         stamp, newest = _stamp(name, path)
-        age = time.time_ns() - newest.st_mtime_ns
-        if 0 <= age < (granule := mounts.time_granule(newest)):
-            time.sleep((granule - age) / 1e9)  # the next change shows then
+        if has_waited(newest):
             stamp, _ = _stamp(name, path)
         nbytes = sum(each.stat(follow_symlinks=False).st_size for _, each in _files(name, path))
         return cls(name, path, stamp, nbytes)

@@ -182,33 +182,32 @@ def _stamp(status: os.stat_result) -> tuple[int, int, int, int]:
 
 
 def recovered_status(
-    name: str | None,  # its path, None if it has none
-    path: str,  # the path to open
-    context: Context,  # the time to wait for the end of an update
-    status: os.stat_result | None = None,  # what it was just before
-    *,
-    is_link: bool = True,  # whether the path may be a link
+    name: str | None, path: str, context: Context, status: os.stat_result | None = None, *, is_link: bool = True
 ) -> os.stat_result:
     """Return the status of a regular file whose every change will show, after a change of it was finished."""
-    # First the stamp, then the look: a change that begins after the look shows in the stamp.
+    # `name` is its own path, if it has one. First the stamp, then the look: what begins after that shows in the stamp.
     status = status or os.stat(path)
-    if name is not None and has_log(
-        calls.followed(name) if is_link else name, may_have_mark=calls.may_have_mark(status)
-    ):
-        recover_for_reading(name, context)
-        status = os.stat(path)
+    if name is not None:
+        own = calls.followed(name) if is_link else name
+        if has_log(own, may_have_mark=calls.may_have_mark(status)):
+            recover_for_reading(name, context)
+            status = os.stat(path)
     return _watchable(status, path)
 
 
 def _watchable(status: os.stat_result, path: str) -> os.stat_result:
-    """Wait until the next change of a file shows in its time, as it may not for a while after a change; look again."""
+    """Return the status of a file, taken again if the next change did not show in its time yet."""
+    return os.stat(path) if has_waited(status) else status
+
+
+def has_waited(status: os.stat_result) -> bool:
+    """Wait until the next change of a file shows in its time, as it may not for a while after a change."""
     # Times in the future tell nothing of that.
     age = time.time_ns() - status.st_mtime_ns
     granule = mounts.time_granule(status) if 0 <= age < _COARSEST else 0
-    if age >= granule or age < 0:
-        return status
-    time.sleep((granule - age) / 1e9)
-    return os.stat(path)
+    if waits := 0 <= age < granule:
+        time.sleep((granule - age) / 1e9)
+    return waits
 
 
 _MOST_HELD = 64

@@ -58,13 +58,9 @@ class Call(NamedTuple):
 
 
 def plan_accumulate(
-    windows: Sequence[PathLike],  # the target, or several: the windows of the ranks, in order
-    origins: Sequence[OriginLike],  # what is combined into it, one after another: files, or arrays
-    op: ops.OpLike,  # the op, or its name
-    options: Options,  # as `mpired.options.checked` gives them
-    context: Context,  # the settings of the call
+    windows: Sequence[PathLike], origins: Sequence[OriginLike], op: ops.OpLike, options: Options, context: Context
 ) -> Call:
-    """Check an accumulate as far as that can be without the lock: words, and every origin."""
+    """Check an accumulate as far as possible without the lock: options, and every origin, applied in order."""
     if not origins:
         raise UsageError("ORIGIN", "there is none; name at least one file after the target")
     if (key := options["once_key"]) == "":
@@ -102,13 +98,9 @@ def _path(origin: object) -> object:
 
 
 def plan_fetch_and_op(
-    windows: Sequence[PathLike],  # as of `plan_accumulate`; NO_OP is an atomic read
-    value: object,
-    op: ops.OpLike,  # as of `plan_accumulate`; NO_OP is an atomic read
-    options: Options,
-    context: Context,
+    windows: Sequence[PathLike], value: object, op: ops.OpLike, options: Options, context: Context
 ) -> Call:
-    """Check a fetch_and_op on one element, as `plan_accumulate`."""
+    """Check a fetch_and_op on one element, as `plan_accumulate`; NO_OP is an atomic read."""
     chosen = resolve(op, ops.Use.FETCH, part(WINDOW_VALUES, options))
     if value is None and chosen.origin:
         raise UsageError("VALUE", f"{chosen} needs a value, which is missing (MPI-4.1, 12.3.5)")
@@ -117,11 +109,7 @@ def plan_fetch_and_op(
 
 
 def plan_compare_and_swap(
-    windows: Sequence[PathLike],  # as of `plan_accumulate`
-    compare: object,  # elements, as of `plan_fetch_and_op`
-    value: object,  # elements, as of `plan_fetch_and_op`
-    options: Options,
-    context: Context,
+    windows: Sequence[PathLike], compare: object, value: object, options: Options, context: Context
 ) -> Call:
     """Check a compare_and_swap: the element becomes `value` if it is `compare`, bit by bit (MPI-4.1, 12.3.5)."""
     options = {**options, "overflow": None, "nan": "propagate", "create": None}

@@ -50,14 +50,9 @@ from mpired.windows.target import (
 
 
 def transact(
-    request: Request,  # what is to be done
-    policy: Policy,  # how
-    context: Context,  # the settings of the call
-    *,
-    keep: Keep | None = None,  # called with the old elements when all is ready
-    replaced: Sequence[str] = (),  # existing files that `keep` replaces, which are locked with the windows
+    request: Request, policy: Policy, context: Context, *, keep: Keep | None = None, replaced: Sequence[str] = ()
 ) -> Done:
-    """Carry out a request."""
+    """Carry out a request; `keep` gets the old elements when all is ready, and `replaced` are its files."""
     while True:
         with contextlib.suppress(Appeared), ExitStack() as stack:
             targets, recovered = _open(request, policy, replaced, stack)
