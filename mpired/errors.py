@@ -400,12 +400,9 @@ def _grouped(errors: Sequence[MpiredError | OSError], nranks: int, what: str) ->
         if len(names) > _SHOWN_NAMES:
             names[_SHOWN_NAMES:] = ["..." if len(group) == nranks else f"... ({len(group)} {what})"]
         ways_out = "".join(parts(group[0])[1].partition("; ")[1:])
-        yield f"{_SINGULAR.sub(_plural, what_is_wrong)}{': ' if names else ''}{', '.join(names)}{ways_out}"
-
-
-def _plural(verb: re.Match[str]) -> str:
-    """Return the verb for several files; without a verb a reason is a noun that the files follow."""
-    return _PLURAL.get(verb[1], f"{verb[1][:-1]} ")
+        # Without a verb a reason is a noun that the files follow.
+        wrong = _SINGULAR.sub(lambda verb: _PLURAL.get(verb[1], f"{verb[1][:-1]} "), what_is_wrong)
+        yield f"{wrong}{': ' if names else ''}{', '.join(names)}{ways_out}"
 
 
 _NO_MEMORY = "memory: there is not enough; lower `jobs`, or set `max_memory`, or raise the limit (ulimit -v)"

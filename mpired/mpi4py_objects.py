@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 _NOT_ALIVE = "MPI is not initialised, or is finalised"
 _CALLED_TWO = "TWO"  # mpi4py's TWOINT is MPI_2INT
@@ -100,11 +100,11 @@ def op_name(op: object) -> str | None:
     return next(name for name in dir(mpi) if isinstance(found := getattr(mpi, name), mpi.Op) and found == op)
 
 
-class Created:
+class Created(NamedTuple):
     """An op that was made by MPI_Op_create."""
 
-    def __init__(self, call: Callable[[Any, Any, Any], Any], *, commute: bool) -> None:
-        self.call, self.commute = call, commute
+    call: Callable[[Any, Any, Any], Any]
+    commute: bool
 
 
 def created(op: object) -> Created | None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -29,25 +28,21 @@ class Note:
 
     def __init__(self, context: Context) -> None:
         self._how = context.record
-        self._made: Callable[[], str] | None = None
-        self._known: str | None = None
+        self._known: str | None = ""
+        self._call: tuple[Mapping[str, Any], Sequence[tuple[str, Source]], int] = {}, (), 1
 
     @property
     def text(self) -> str:
         """The record."""
         if self._known is None:
-            self._known = self._made() if self._made else ""
+            self._known = self._record(*self._call)
         return self._known
 
     def write(self, what: Mapping[str, Any], inputs: Sequence[tuple[str, Source]], jobs: int) -> None:
         """Say what is recorded: the call, and its inputs, each with what it is for the call."""
-        self._known = None
-        self._made = functools.partial(self._record, what, inputs, jobs, self._how)
+        self._known, self._call = None, (what, inputs, jobs)
 
-    @staticmethod
-    def _record(
-        what: Mapping[str, Any], inputs: Sequence[tuple[str, Source]], jobs: int, how: Mapping[str, Any]
-    ) -> str:
+    def _record(self, what: Mapping[str, Any], inputs: Sequence[tuple[str, Source]], jobs: int) -> str:
         files = [(name, of_file(source)) for name, source in inputs]
         with step("digests of the inputs"):
             digests = _digests([source for _, source in files if not source.is_forward], jobs)
@@ -62,7 +57,7 @@ class Note:
             of = "file" if source.inode is not None else "content"
             read.append({"as": name, "file": source.name, "nbytes": nbytes, "sha256": digest, "of": of})
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        record = {**how, **what, "inputs": read, "time": now, "host": os.uname().nodename}
+        record = {**self._how, **what, "inputs": read, "time": now, "host": os.uname().nodename}
         import json  # noqa: PLC0415 - here and below only where a record is made or read
 
         return without_secrets(json.dumps(record, indent=1))

@@ -65,7 +65,11 @@ class Summary(NamedTuple):
     def line(self) -> str:
         """Return the summary on one line."""
         what = _elements(self.buffers)
-        policy = _policy(self.nan, self.rules) + _unpacked(self.buffers)
+        names = [buffer["name"] for buffer in self.buffers if buffer["unpacked"]]
+        if len(names) > _SHOWN_NAMES:
+            names[_SHOWN_NAMES:] = [f"{len(names) - _SHOWN_NAMES} more"]
+        unpacked = f", {', '.join(names)} unpacked and not packed again" if names else ""
+        policy = _policy(self.nan, self.rules) + unpacked
         workers = number(self.workers, "worker")
         if self.engine != "local":
             workers += f" on {number(self.machines, 'machine')} ({self.engine})"
@@ -83,14 +87,6 @@ class Summary(NamedTuple):
 def _policy(nan: str | None, rules: Sequence[str]) -> str:
     """Return how values were treated, in words."""
     return "".join(f", {rule}" for rule in (*([f"NaN {nan}"] if nan else []), *rules))
-
-
-def _unpacked(buffers: Sequence[dict[str, Any]]) -> str:
-    """Return which results are of unpacked elements, and are not packed again, in words."""
-    names = [buffer["name"] for buffer in buffers if buffer["unpacked"]]
-    if len(names) > _SHOWN_NAMES:
-        names[_SHOWN_NAMES:] = [f"{len(names) - _SHOWN_NAMES} more"]
-    return f", {', '.join(names)} unpacked and not packed again" if names else ""
 
 
 def _elements(buffers: Sequence[dict[str, Any]]) -> str:

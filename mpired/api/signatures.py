@@ -70,7 +70,11 @@ def _with_options(group: Group, function: _F) -> _F:
 
     returned = _Shown(signature.return_annotation)
     checked.__signature__ = signature.replace(parameters=written, return_annotation=returned)  # type: ignore[attr-defined]
-    checked.__doc__ = _documented(inspect.cleandoc(function.__doc__ or ""), shown)
+    # A paragraph for each option takes the place of the one for `**options`.
+    text = inspect.cleandoc(function.__doc__ or "")
+    before, found, after = text.partition("**options\n")
+    paragraphs, (_, _, rest) = itertools.starmap(_paragraph, shown.items()), after.partition("\n\n")
+    checked.__doc__ = f"{before}{''.join(paragraphs)}\n{rest}" if found else text
     return cast("_F", checked)
 
 
@@ -98,13 +102,6 @@ def _meant(word: str, taken: Mapping[str, str]) -> str:
     if close:
         return f"did you mean {' or '.join(map(repr, close))}?"
     return f"the keywords are {', '.join(taken)}"
-
-
-def _documented(text: str, table: dict[str, Option]) -> str:
-    """Put a paragraph for each option in the place of the one for `**options`."""
-    before, found, after = text.partition("**options\n")
-    paragraphs, (_, _, rest) = itertools.starmap(_paragraph, table.items()), after.partition("\n\n")
-    return f"{before}{''.join(paragraphs)}\n{rest}" if found else text
 
 
 def _paragraph(name: str, row: Option) -> str:

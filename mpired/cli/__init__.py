@@ -228,8 +228,11 @@ def main(arguments: list[str] | None = None, came: list[int] | None = None) -> i
             status = _run(words)
         _flush(sys.stdout)
     except signals.Interrupted as interrupted:
-        _tell_interruption(interrupted, words)
-        signals.die_of(interrupted.number)
+        # The other signals are sent by programs, or when there is no terminal: in JSON only.
+        number, want = interrupted.number, wanted(cli, words)
+        failure = Failure(type(interrupted).__name__, MpiredError.mpi_class, _KILLED + number, "", signals.message())
+        tell_failure(failure, (), want, in_words=number == signal.SIGINT and not want.quiet)
+        signals.die_of(number)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the interpreter's last flush is quiet
         status = _READER_GONE
@@ -255,13 +258,6 @@ def _told(failure: Failure, words: Sequence[str], *more: str) -> int:
         failure = failure._replace(reason=reason, exit_status=UnconfirmedError.exit_status)
     tell_failure(failure, [*more, *environment.told()], wanted(cli, words))
     return failure.exit_status
-
-
-def _tell_interruption(interrupted: signals.Interrupted, words: Sequence[str]) -> None:
-    """Say what is left. The other signals are sent by programs, or when there is no terminal: in JSON only."""
-    number, want = interrupted.number, wanted(cli, words)
-    failure = Failure(type(interrupted).__name__, MpiredError.mpi_class, _KILLED + number, "", signals.message())
-    tell_failure(failure, (), want, in_words=number == signal.SIGINT and not want.quiet)
 
 
 def _run(words: Sequence[str]) -> int:

@@ -81,7 +81,8 @@ def in_flags(text: str) -> str:
     before = ""
     for mark, clause in zip(others[::2], others[1::2], strict=True):
         before = before or mark
-        if _has_options(clause):
+        named = {flags()[name] for name, _ in _KEYWORD.findall(clause) if name in flags()}
+        if _own_flags is None or named <= _own_flags:  # the command has each option that is named
             text += f"{before}{clause}"
             before = ""
     return _KEYWORD.sub(_as_flag, text)
@@ -94,12 +95,6 @@ def know_flags(own: Iterable[str]) -> None:
     """Note which flags the command has that runs."""
     global _own_flags  # noqa: PLW0603 - a property of the process
     _own_flags = frozenset(own)
-
-
-def _has_options(clause: str) -> bool:
-    """Tell whether the command has each option that a part of a message names."""
-    named = {flags()[name] for name, _ in _KEYWORD.findall(clause) if name in flags()}
-    return _own_flags is None or named <= _own_flags
 
 
 _CLAUSE = re.compile(r"(; |, or )")

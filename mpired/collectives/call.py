@@ -89,7 +89,8 @@ class Call(NamedTuple):
         """Do it, and commit all results together; `held` has the files that they replace."""
         outputs: Output | ChangedFile | Transaction
         if self.note is not None:
-            self.note.write(self._said(), self._inputs(), max(plan.jobs for plan in self.plans))
+            inputs = [(name, file.source) for name, file in labelled(self.collective.combined(self.groups))]
+            self.note.write(self._said(), inputs, max(plan.jobs for plan in self.plans))
         paths, named, level = self.paths, any(plan.named for plan in self.plans), self.level
         if ranges := self._ranges:
             outputs = ChangedFile(paths[0], held.get(paths[0]), ranges, on_commit=context.on_commit, named=named)
@@ -120,10 +121,6 @@ class Call(NamedTuple):
             "outputs": [result.path for result in self.results],
             "skipped": [each._asdict() for each in self.skipped],
         }
-
-    def _inputs(self) -> list[tuple[str, Source]]:
-        """Return the files of the ranks that are combined, each with its rank."""
-        return [(name, file.source) for name, file in labelled(self.collective.combined(self.groups))]
 
 
 def plan_call(  # noqa: PLR0913 - all that a call is

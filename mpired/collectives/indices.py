@@ -40,19 +40,20 @@ def as_pairs(
     counting = options["index"] == "global"
     firsts = [_firsts(files, names, options) for files, names in zip(groups, words, strict=True)]
     index = _index_type(options["index_type"], [*_last_indices(groups, firsts, counting=counting)])
-    _check_columns(groups[0][0])
+    # The columns of indices may not have the names of others.
+    names = [name for buffer in groups[0][0].buffers for name in column_names(buffer.name)]
+    if (twice := next((name for name in names if names.count(name) > 1), None)) is not None:
+        reason = f"makes indices named {twice!r}, and that name is taken; choose others with `columns`, or rename it"
+        raise UsageError("`index`", reason)
 
     def paired(buffer: RankBuffer, first: int) -> RankBuffer:
         where = f"{buffer.name!r} of " if buffer.name else ""
         return IndexedBuffer(buffer, _pair_of(buffer.datatype, index, where), first, counting)
 
-    return tuple(
-        tuple(
-            file._replace(buffers=[paired(buffer, first) for buffer in file.buffers])
-            for file, first in zip(files, numbers, strict=True)
-        )
-        for files, numbers in zip(groups, firsts, strict=True)
-    )
+    def with_index(file: RankFile, first: int) -> RankFile:
+        return file._replace(buffers=[paired(buffer, first) for buffer in file.buffers])
+
+    return tuple(tuple(map(with_index, files, numbers)) for files, numbers in zip(groups, firsts, strict=True))
 
 
 def _pair_of(values: Datatype, index: Datatype, where: str) -> Datatype:
@@ -113,9 +114,8 @@ def _index_type(text: Any, needed: Sequence[tuple[int, int, str]]) -> Datatype:
 
         datatype, order = parse(text)
         if datatype.group not in INDICES or order is not None:
-            reason = (
-                "has a byte order; leave that out" if order else "is not an integer type; use int, int64_t or another"
-            )
+            wrong = "is not an integer type; use int, int64_t or another"
+            reason = "has a byte order; leave that out" if order else wrong
             raise DatatypeError("`index_type`", f"{text} {reason}")
         types = [datatype]
     for each in types:
@@ -124,12 +124,3 @@ def _index_type(text: Any, needed: Sequence[tuple[int, int, str]]) -> Datatype:
     reason = f"{types[-1].label} cannot hold the index {greatest} of rank {rank} ({name})"
     way_out = "use a wider one, such as int64_t or uint64_t, or `index='rank'`"
     raise UsageError("`index_type`", f"{reason}; {way_out}")
-
-
-def _check_columns(file: RankFile) -> None:
-    """Raise `UsageError` if the columns of indices would have the names of others."""
-    names = [name for buffer in file.buffers for name in column_names(buffer.name)]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        reason = f"makes indices named {twice!r}, and that name is taken; choose others with `columns`, or rename it"
-        raise UsageError("`index`", reason)

@@ -126,7 +126,9 @@ def read_request(
     skipped = tuple(each for group in opened for each in group.skipped)
     words = [group.words for group in opened]
     files = tuple(group.files for group in opened)
-    groups = counted(files, said, may_stay_open=_may_stay_open(collective, chosen, options, outputs))
+    # A result may grow with streams until they end: one, whose elements do not depend on their number.
+    is_one = collective.to_root and len(outputs) == 1 and options["split"] is None and not indexed
+    groups = counted(files, said, may_stay_open=is_one and chosen.rules.nulls == "error")
     groups = in_one_order(groups, options["root"])
     if indexed:
         groups = indices.as_pairs(groups, words, options)
@@ -175,12 +177,6 @@ def _note(options: Options, context: Context) -> Note | None:
     from mpired.provenance import Note  # noqa: PLC0415 - few calls record that
 
     return Note(context)
-
-
-def _may_stay_open(collective: Collective, op: ops.Op, options: Options, outputs: Sequence[str]) -> bool:
-    """Tell whether a result may grow with streams until they end: one, whose elements do not depend on their number."""
-    one = collective.to_root and len(outputs) == 1 and options["split"] is None
-    return one and options["index"] is None and op.rules.nulls == "error"
 
 
 def _check_options(collective: Collective, options: Options) -> None:

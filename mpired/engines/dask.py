@@ -143,9 +143,8 @@ class Dask(Futures):
             if alone:  # workers that do not come back had an end of their own, and the op is not to blame
                 time.sleep(_PATIENCE)
                 self.wait_for_workers()
-            reason = (
-                f"a task has ended the process of its worker, {error.allowed_failures + 1} times; nothing was written"
-            )
+            times = f"{error.allowed_failures + 1} times; nothing was written"
+            reason = f"a task has ended the process of its worker, {times}"
             raise WorkerError(self._name, reason, 1 if alone else None) from None
         except CancelledError:
             raise WorkerError(self._name, "was lost, or has forgotten the tasks; nothing was written") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 from mpired import ops
 from mpired.datatypes.named import canonical
@@ -13,8 +13,6 @@ from mpired.engines import pool
 from mpired.errors import MpiredError, UserOpError, WorkerError
 from mpired.ops import contract, plugins, user
 
-_T = TypeVar("_T")
-_R = TypeVar("_R")
 # Seconds after which an op that is only to be listed has to be loaded.
 _LISTING_TIMEOUT = 10.0
 
@@ -29,9 +27,8 @@ def _properties(kernel: Any) -> contract.Properties:
     return said
 
 
-def _in_worker(function: Callable[[_T], _R], item: _T, op: ops.Op) -> _R:
+def _in_worker(function: Callable[[Any], Any], item: Any, op: ops.Op) -> Any:
     with deaths_explained(op):
-        result: _R
         (result,) = pool.run(function, [item], 1, isolated=True)
     return result
 

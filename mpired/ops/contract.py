@@ -107,11 +107,9 @@ class Function(NamedTuple):
     def _buffers(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> tuple[Any, Any, Any]:
         """Return the arguments of a function of mpi4py."""
         if datatype.is_spread or datatype.origin:
-            reason = (
-                f"takes three arguments, as functions of mpi4py do, and elements of {datatype} are not stored one after"
-            )
+            reason = f"takes three arguments, as functions of mpi4py do, and elements of {datatype} are not stored"
             way_out = "write it as (invec, inoutvec, len, datatype)"
-            raise UserOpError(self.place, f"{reason} another from displacement 0 on; {way_out}")
+            raise UserOpError(self.place, f"{reason} one after another from displacement 0 on; {way_out}")
         return mpi4py_objects.arguments(invec.view(np.uint8), inoutvec.view(np.uint8), str(datatype))
 
 

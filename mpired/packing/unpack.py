@@ -207,8 +207,6 @@ def _elements(buffer: RankBuffer, packed: Packed, said: Declared) -> int:
             raise CountError(name, f"has {available} elements, fewer than `count={said.count}`")
         return said.count
     if rest:
-        reason = (
-            f"{buffer.count} x {packed.datatype.label} is not a multiple of {packed.per_element}, which an element has"
-        )
-        raise CountError(name, reason)
+        reason = f"{buffer.count} x {packed.datatype.label} is not a multiple of {packed.per_element}"
+        raise CountError(name, f"{reason}, which an element has")
     return available

@@ -97,11 +97,6 @@ class LocalSource(_Local, Lasting):
         """Return the source of a regular file as it was when its status was taken."""
         return cls(name, path, _stamp(status))
 
-    @classmethod
-    def of_scratch(cls, name: str, scratch: Scratch) -> LocalSource:
-        """Return the source of what was copied into a scratch file, which stays as long as this."""
-        return cls(name, scratch.shared_path, _stamp(os.fstat(scratch.fd)), keep=scratch)
-
     @property
     def nbytes(self) -> int:
         """The size of the file in bytes."""

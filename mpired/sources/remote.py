@@ -111,11 +111,6 @@ class _OpenRemote(OpenSource):
                 merged.append((start, stop))
         self._expected = merged or [(0, 0)]
 
-    @property
-    def _block_nbytes(self) -> int:
-        share = _KEPT_BLOCKS_NBYTES // (2 * max(1, _OpenRemote._expecting))
-        return max(_LEAST_BLOCK_NBYTES, min(_BLOCK_NBYTES, share))
-
     def _range_of(self, offset: int) -> tuple[int, int]:
         """Return the range that is expected and holds an offset; one without bytes if there is none."""
         number = bisect.bisect_right(self._expected, (offset, math.inf)) - 1
@@ -149,7 +144,9 @@ class _OpenRemote(OpenSource):
         """Fill a view with bytes that are expected."""
         key, done, (first, end) = (self._source.url, self._source.version), 0, self._range_of(offset)
         while done < len(view):
-            at, count, length = offset + done, len(view) - done, self._block_nbytes
+            at, count = offset + done, len(view) - done
+            share = _KEPT_BLOCKS_NBYTES // (2 * max(1, _OpenRemote._expecting))
+            length = max(_LEAST_BLOCK_NBYTES, min(_BLOCK_NBYTES, share))
             block, _ = _blocks.holding(key, at, 1)
             if block is None:
                 start = at - (at - first) % length  # what was skipped is often read next

@@ -80,7 +80,8 @@ def copied(name: str, file: OpenSource) -> LocalSource:
         while got := file.read_into(block, done):
             calls.pwrite_all(scratch.fd, block[:got], done)
             done += got
-    return LocalSource.of_scratch(name, scratch)
+    copy = LocalSource.of_status(name, scratch.shared_path, os.fstat(scratch.fd))
+    return copy._replace(keep=scratch)  # which stays as long as the source
 
 
 class StreamSource:

@@ -198,14 +198,11 @@ def _unit(of: TypeMap, known: Mapping[TypeMap, _Unit | None]) -> _Unit | None:
 def basic(name: str, form: np.dtype) -> TypeMap:
     """Return the map of a type that is one entry."""
     nbytes = form.itemsize
+    align = form.alignment if form.fields is None else max(form[name].alignment for name in form.names or ())
     return TypeMap(
-        nbytes, 1, 0, nbytes, 0, nbytes, _alignment(form), dense=True,
+        nbytes, 1, 0, nbytes, 0, nbytes, align, dense=True,
         external=external32.form(name, form).itemsize, stretches=1, basic=Entry(name, form, 0),
     )  # fmt: skip
-
-
-def _alignment(form: np.dtype) -> int:
-    return form.alignment if form.fields is None else max(form[name].alignment for name in form.names or ())
 
 
 def combined(runs: Sequence[Run]) -> TypeMap:
