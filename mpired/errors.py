@@ -44,7 +44,15 @@ LONGEST_REASON = 2000
 
 
 class MpiredError(Exception):
-    """The base of all errors that are not bugs: a subject, and the reason with the way out."""
+    """The base of all errors that are not bugs: a subject, and the reason with the way out.
+
+    Parameters
+    ----------
+    subject
+        What the error is about: a path, an option, a rank, an op.
+    reason
+        Value, rule and way out, without a line break.
+    """
 
     exit_status = 3
     mpi_class = "MPI_ERR_OTHER"
@@ -52,8 +60,8 @@ class MpiredError(Exception):
     def __init__(self, subject: str, reason: str) -> None:
         subject, reason = (shortened(without_secrets(text), LONGEST_REASON) for text in (subject, reason))
         super().__init__(subject, reason)
-        self.subject = subject  # what the error is about: a path, an option, a rank, an op
-        self.reason = reason  # value, rule and way out, without a line break
+        self.subject = subject
+        self.reason = reason
 
     def __str__(self) -> str:
         return f"{self.subject}: {self.reason}"
@@ -123,13 +131,21 @@ class DefinitionError(UnknownDatatypeError):
 
 
 class CountError(MpiredError, ValueError):
-    """Raised when counts or shapes differ between ranks or do not fit a file, or too few ranks can be used."""
+    """Raised when counts or shapes differ between ranks or do not fit a file, or too few ranks can be used.
+
+    Parameters
+    ----------
+    subject, reason
+        As for every error.
+    errors
+        The errors of those that cannot be used.
+    """
 
     mpi_class = "MPI_ERR_COUNT"
 
     def __init__(self, subject: str, reason: str, errors: Sequence[MpiredError | OSError] = ()) -> None:
         super().__init__(subject, reason)
-        self.errors = tuple(errors)  # those of the ranks that cannot be used
+        self.errors = tuple(errors)
 
 
 class DisplacementError(MpiredError, ValueError):
@@ -182,13 +198,21 @@ class OrderWarning(MpiredWarning):
 
 
 class SkippedWarning(MpiredWarning):
-    """The category of the warning that ranks were left out because they cannot be used."""
+    """The category of the warning that ranks were left out because they cannot be used.
+
+    Parameters
+    ----------
+    text
+        How many, which, and why.
+    skipped
+        For each its number among the ranks that were named, its name and the reason.
+    """
 
     label = ""
 
     def __init__(self, text: str, skipped: Sequence[Any] = ()) -> None:
         super().__init__(text)
-        self.skipped = tuple(skipped)  # for each its number among the named ranks, its name and the reason
+        self.skipped = tuple(skipped)
 
 
 class SameFileWarning(MpiredWarning):
@@ -223,19 +247,35 @@ class UnusedWarning(MpiredWarning):
 
 
 class OverflowWarning(MpiredWarning, RuntimeWarning):
-    """The category of the warning that a sum or product has overflowed its datatype."""
+    """The category of the warning that a sum or product has overflowed its datatype.
+
+    Parameters
+    ----------
+    text
+        How often, and where first.
+    details
+        The same as count, element, rank, file and buffer.
+    """
 
     def __init__(self, text: str, details: dict[str, object] | None = None) -> None:
         super().__init__(text)
-        self.details = details or {}  # count, element, rank, file and buffer
+        self.details = details or {}
 
 
 class MaskedWarning(MpiredWarning):
-    """The category of the warning that readers of a result will take elements as missing that are there."""
+    """The category of the warning that readers of a result will take elements as missing that are there.
+
+    Parameters
+    ----------
+    text
+        How many, and the values that mean it.
+    details
+        The number as count, and the array as buffer.
+    """
 
     def __init__(self, text: str, details: dict[str, object] | None = None) -> None:
         super().__init__(text)
-        self.details = details or {}  # count and buffer
+        self.details = details or {}
 
 
 class BufferFileError(MpiredError, ValueError):
@@ -245,11 +285,19 @@ class BufferFileError(MpiredError, ValueError):
 
 
 class NotReadError(BufferFileError):
-    """Raised when a file is of a kind that mpired does not read."""
+    """Raised when a file is of a kind that mpired does not read.
+
+    Parameters
+    ----------
+    subject, reason
+        As of `MpiredError`.
+    kind
+        What the file is.
+    """
 
     def __init__(self, subject: str, reason: str, kind: str = "") -> None:
         super().__init__(subject, reason)
-        self.kind = kind  # what the file is
+        self.kind = kind
 
 
 class ChangedError(BufferFileError):
@@ -263,7 +311,19 @@ class RankNumberError(MpiredError, ValueError):
 
 
 class RanksError(MpiredError, ValueError):
-    """Raised when several ranks cannot be used: one error that lists each of them."""
+    """Raised when several ranks cannot be used: one error that lists each of them.
+
+    Parameters
+    ----------
+    nranks
+        How many ranks there are in all.
+    errors
+        The errors of the bad ranks, `MpiredError` or `OSError`, in rank order.
+    what
+        Their kind, if they are not ranks.
+    nbad
+        How many of them are bad, if some have several errors.
+    """
 
     def __init__(
         self, nranks: int, errors: Sequence[MpiredError | OSError], what: str = "ranks", *, nbad: int | None = None
@@ -272,7 +332,7 @@ class RanksError(MpiredError, ValueError):
         subject = f"{len(errors) if nbad is None else nbad} of {nranks} {what}"
         super().__init__(subject, reason)
         self.args, self.reason = (subject, reason), reason  # whole: every rank that is wrong is told
-        self.errors = tuple(errors)  # in rank order
+        self.errors = tuple(errors)
         self.exit_status = min(exit_status(error) for error in errors)
         first = next((e for e in errors if isinstance(e, MpiredError)), None)
         self.mpi_class = first.mpi_class if first else "MPI_ERR_IO"
@@ -313,14 +373,22 @@ class UnconfirmedError(MpiredError, OSError):
 
 
 class WorkerError(MpiredError, RuntimeError):
-    """Raised when a worker of the pool died or memory ran out; nothing was written."""
+    """Raised when a worker of the pool died or memory ran out; nothing was written.
+
+    Parameters
+    ----------
+    subject, reason
+        As for every error.
+    exitcode
+        How the worker ended: its exit status, or minus the number of the signal.
+    """
 
     exit_status = 8
     mpi_class = "MPI_ERR_INTERN"
 
     def __init__(self, subject: str, reason: str, exitcode: int | None = None) -> None:
         super().__init__(subject, reason)
-        self.exitcode = exitcode  # its exit status, or minus the number of the signal
+        self.exitcode = exitcode
 
 
 class UserOpError(MpiredError, RuntimeError):

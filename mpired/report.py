@@ -32,11 +32,12 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 class Summary(NamedTuple):
-    """A reduction in figures."""
+    """A reduction in figures.
 
-    # `nbytes` is the bytes of the ranks, `skipped` has those left out, and `inputs` the names of the others. `engine`
-    # did the work, on a number of `machines`; `repeated` is the number of segments begun again as a worker was lost,
-    # and `spread` is "elements" or "ranks", which were divided among the workers.
+    `nbytes` is the bytes of the ranks, `skipped` has those left out, and `inputs` the names of the others. `engine`
+    did the work, on a number of `machines`; `repeated` is the number of segments begun again as a worker was lost,
+    and `spread` is "elements" or "ranks", which were divided among the workers.
+    """
 
     op: str
     commute: bool
@@ -202,18 +203,34 @@ def _nan(op: Op, datatypes: Sequence[Datatype]) -> str | None:
 
 
 class PackSummary(NamedTuple):
-    """A packing or an unpacking in figures."""
+    """A packing or an unpacking in figures.
 
-    call: str  # MPI_Pack or MPI_Unpack
-    elements: int  # of the file of records
+    Parameters
+    ----------
+    call
+        MPI_Pack or MPI_Unpack.
+    elements, datatype, dtype
+        The elements in the file of records; the name in NumPy is None if there is none.
+    units, unit, unit_dtype
+        The packed elements.
+    output, format
+        The file that was written.
+    kept
+        Whether the bytes between the elements are those that the file had before.
+    inputs
+        The file that was read.
+    """
+
+    call: str
+    elements: int
     datatype: str
-    dtype: str | None  # the name in NumPy
-    units: int  # the packed elements
+    dtype: str | None
+    units: int
     unit: str
     unit_dtype: str | None
     output: str
     format: str
-    kept: bool = False  # whether the bytes between the elements are those that the file had before
+    kept: bool = False
     inputs: tuple[str, ...] = ()
 
     def line(self) -> str:

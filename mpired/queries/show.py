@@ -89,7 +89,17 @@ class Figures:
 
 
 class Shown(NamedTuple):
-    """The content of a file, in figures."""
+    """The content of a file, in figures.
+
+    Parameters
+    ----------
+    file
+        Its path.
+    format
+        Its format.
+    buffers
+        Figures of each buffer.
+    """
 
     file: str
     format: str
