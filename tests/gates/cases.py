@@ -165,6 +165,7 @@ TRIED: dict[str, tuple[str, ...]] = {
     "png": ("--png picture.png {}", "--png picture.jpg {}"),
     "only_list": ("--list {}",),
     "discard": ("--discard {}",),
+    "adopt": ("--adopt {}",),
     "matrix": ("--matrix {}",),
     "value_index": ("--value-index double uint64_t",),
 }
@@ -347,7 +348,7 @@ def of_statuses() -> Iterator[str]:
         f"python locked.py d0.npy mpired reduce --lock-timeout 0 {sums} --in-place": 5,
         f"python failing.py disk reduce {sums} -o out.npy": 6,
         f"python failing.py disk accumulate {sums}": 6,
-        "python failing.py disk scan --op sum d0.npy d1.npy -o 'out_{rank}.npy'": 4,
+        "python failing.py disk scan --op sum d0.npy d1.npy -o 'out_{rank}.npy'": 6,
         "mpired reduce --op ./ops.py:waits --op-timeout 0.1 d0.npy d1.npy": 7,
         "mpired reduce --op sum --skip-bad d0.npy d1.npy cut.npy -o out.npy": 9,
         f"exec 3> >(true); wait $!; mpired reduce {sums} --to text >&3": 141,
