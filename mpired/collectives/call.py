@@ -100,6 +100,7 @@ class Call(NamedTuple):
                 paths[0], overwrite=overwrite, context=context, target=target, named=named, level=level
             )
         else:
+            named = named or any(plan.engine.fills_drafts for plan in self.plans)  # on other machines, by these names
             outputs = Transaction(paths, overwrite=overwrite, context=context, held=held, named=named, level=level)
         with outputs:
             run(self.courses, outputs, context.progress, link=self.link, note=self.note)

@@ -14,7 +14,7 @@ import mpired
 from mpired.buffers import ahead
 from mpired.collectives import plan as planning
 from mpired.errors import MpiredError
-from mpired.files import calls
+from mpired.files import mounts
 
 NRANKS, COUNT = 80, 3000
 
@@ -38,7 +38,7 @@ def remote(monkeypatch) -> list[int]:
             depths.append(depth)
             super().__init__(read, nranks, depth)
 
-    monkeypatch.setattr(calls, "is_remote", lambda _path: True)
+    monkeypatch.setattr(mounts, "is_remote", lambda _path: True)
     monkeypatch.setattr(ahead, "Ahead", Seen)
     return depths
 
@@ -48,7 +48,7 @@ def test_the_same_bits_in_blocks(op, ranks, remote, monkeypatch):
     monkeypatch.setattr(planning, "_BLOCK_BYTES", 4096)
     found = mpired.reduce(ranks, op)
     assert remote == [32]
-    monkeypatch.setattr(calls, "is_remote", lambda _path: False)
+    monkeypatch.setattr(mounts, "is_remote", lambda _path: False)
     assert np.array_equal(found, mpired.reduce(ranks, op))
     assert remote == [32]
 
@@ -89,8 +89,8 @@ def test_a_file_system_in_another_process_is_remote(ranks, tmp_path):
     mounted.mkdir()
     subprocess.run(["bindfs", tmp_path, mounted], check=True)
     try:
-        assert calls.is_remote(str(mounted / "r00.npy"))
-        assert not calls.is_remote(str(Path(ranks[0]).resolve()))
+        assert mounts.is_remote(str(mounted / "r00.npy"))
+        assert not mounts.is_remote(str(Path(ranks[0]).resolve()))
         found = mpired.reduce([mounted / name for name in ranks], "sum")
     finally:
         subprocess.run(["umount", mounted], check=True)

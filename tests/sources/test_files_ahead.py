@@ -18,7 +18,7 @@ NRANKS = 100
 @pytest.fixture
 def far(tmp_path, monkeypatch):
     """Return ranks of which the kernel says that other machines have them."""
-    monkeypatch.setattr("mpired.files.calls.is_remote", lambda _: True)
+    monkeypatch.setattr("mpired.files.mounts.is_remote", lambda _: True)
     ranks = [tmp_path / f"{rank:03}.npy" for rank in range(NRANKS)]
     for rank, path in enumerate(ranks):
         np.save(path, np.arange(5) + rank)
