@@ -23,6 +23,7 @@ from three_ranks import A, B, C
 from values import folder_in_memory
 
 from mpired.engines.worker import results
+from mpired.files.mounts import mount_of_device
 from mpired.ops import native
 
 pytest.register_assert_rewrite(
@@ -171,6 +172,7 @@ def mounted(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
     def mount(options: str) -> Path:
         folder.mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=True)
+        mount_of_device.cache_clear()  # another file system may have had the number of its device
         return folder
 
     yield mount
