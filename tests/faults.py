@@ -134,13 +134,15 @@ def _happen(
             kill()
 
 
-def kill_half_way() -> None:
-    """Be a setup by which a process is killed when half of a patch is in its target."""
+def kill_half_way(end: Callable[[], None] = kill) -> None:
+    """Be a setup by which a process is killed, or another end comes, when half of a patch is in its target."""
     copy = calls.copy_range
 
-    def half(source: int, target: int, start: int, stop: int, to: int, **_settings: object) -> None:
+    def half(source: int, target: int, start: int, stop: int, to: int, **settings: bool) -> None:
         copy(source, target, start, (start + stop) // 2, to)
-        kill()
+        calls.copy_range = copy
+        end()
+        copy(source, target, start, stop, to, **settings)
 
     calls.copy_range = half
 

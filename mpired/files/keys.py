@@ -141,19 +141,19 @@ class Keys:
         """Return the keys that begin with one of some prefixes."""
         if self._counted is None:
             return {key for key in self._old if key[:PREFIX_NBYTES] in prefixes}
-        keys = np.empty((self.count, KEY_NBYTES), np.uint8)
         with self._opened(self._counted) as (fd, _):
+            keys = np.empty((self.count, KEY_NBYTES), np.uint8)
             for start in range(0, self.count, _PAGE):
                 calls.pread_into(fd, keys[start : start + _PAGE].reshape(-1).data, _place(start, KEY_NBYTES))
         wanted = np.frombuffer(b"".join(prefixes), np.uint32)
         return {each.tobytes() for each in keys[np.isin(keys.view(np.uint32)[:, 0], wanted)]}
 
-    def last(self, number: int) -> list[Entry]:
-        """Return the last keys, as many as there are or `number`, the last one first."""
+    def last(self, most: int) -> list[Entry]:
+        """Return the last keys, as many as there are or `most`, the last one first."""
         if self._counted is None:
-            return [Entry(key[:_OLD_NBYTES], "", 0) for key in self._old[: -number - 1 : -1]]
+            return [Entry(key[:_OLD_NBYTES], "", 0) for key in self._old[: -most - 1 : -1]]
         with self._opened(self._counted) as (fd, _):
-            return [_entry(fd, index)[0] for index in range(self.count - 1, max(-1, self.count - 1 - number), -1)]
+            return [entry for entry, _ in _entries(fd, max(0, self.count - most), self.count)][::-1]
 
     def append(self, new: Sequence[tuple[bytes, str]], *, durable: bool) -> bytes:
         """Record keys with their texts; return the attribute that lets them count."""
@@ -165,7 +165,7 @@ class Keys:
                 has_several_names = self._target is not None and calls.has_several_names(os.fstat(self._target))
                 if name == self._own_name or has_several_names:
                     return self._extended(fd, self._counted._replace(name=name), entries, durable=durable)
-                old: Iterable[Entry] = _entries(fd, self._counted, self._name)
+                old: Iterable[Entry] = _verified(fd, self._counted, self._name)
             else:
                 old = [Entry(key, "", 0) for key in self._old]
             with calls.blaming(self._keys_path):
@@ -205,13 +205,13 @@ class Keys:
         left = iter(entries)
         with calls.blaming(self._keys_path):
             while page := list(itertools.islice(left, _PAGE - counted.number % _PAGE)):
-                details = b""
+                details = bytearray()
                 at, chain = counted.number, counted.chain
                 for entry in page:
                     chain = _chained(chain, entry)
                     details += _DETAILS.pack(chain, entry.seconds, _shortened(entry.text))
                 calls.pwrite_all(fd, b"".join(entry.key for entry in page), _place(at, KEY_NBYTES))
-                calls.pwrite_all(fd, details, _place(at, _DETAILS.size, _PAGE * KEY_NBYTES))
+                calls.pwrite_all(fd, bytes(details), _place(at, _DETAILS.size, _PAGE * KEY_NBYTES))
                 counted = counted._replace(number=at + len(page), chain=chain)
             if durable:
                 calls.fsync(fd)
@@ -259,25 +259,30 @@ def _place(index: int, nbytes: int, begin: int = 0) -> int:
     return _HEADER_NBYTES + page * _PAGE_NBYTES + begin + slot * nbytes
 
 
-def _entry(fd: int, index: int) -> tuple[Entry, bytes]:
-    """Return an entry, and the chain digest up to it."""
-    key = calls.pread_some(fd, KEY_NBYTES, _place(index, KEY_NBYTES))
-    details = calls.pread_some(fd, _DETAILS.size, _place(index, _DETAILS.size, _PAGE * KEY_NBYTES))
-    chain, seconds, text = _DETAILS.unpack(details.ljust(_DETAILS.size, b"\0"))
-    return Entry(key, os.fsdecode(text.rstrip(b"\0")), seconds), chain
+def _entries(fd: int, start: int, stop: int) -> Iterator[tuple[Entry, bytes]]:
+    """Yield entries, each with the chain digest up to it; a page is read at once."""
+    while start < stop:
+        end = min(stop, start + _PAGE - start % _PAGE)
+        keys = calls.pread_some(fd, (end - start) * KEY_NBYTES, _place(start, KEY_NBYTES))
+        nbytes = (end - start) * _DETAILS.size
+        details = calls.pread_some(fd, nbytes, _place(start, _DETAILS.size, _PAGE * KEY_NBYTES)).ljust(nbytes, b"\0")
+        for index, (chain, seconds, text) in enumerate(_DETAILS.iter_unpack(details)):
+            key = keys[index * KEY_NBYTES : (index + 1) * KEY_NBYTES]
+            yield Entry(key, os.fsdecode(text.rstrip(b"\0")), seconds), chain
+        start = end
 
 
 def _is_of(fd: int, counted: Counted) -> bool:
     """Tell whether a file has the keys that an attribute counts."""
     header = calls.pread_some(fd, len(_MAGIC) + len(counted.identity), 0)
-    return header == _MAGIC + counted.identity and _entry(fd, counted.number - 1)[1] == counted.chain
+    _, chain = next(_entries(fd, counted.number - 1, counted.number))
+    return header == _MAGIC + counted.identity and chain == counted.chain
 
 
-def _entries(fd: int, counted: Counted, name: str) -> Iterator[Entry]:
+def _verified(fd: int, counted: Counted, name: str) -> Iterator[Entry]:
     """Yield the entries that count; `BufferFileError` at the end if they are not what they were."""
     chain = counted.identity
-    for index in range(counted.number):
-        entry, _ = _entry(fd, index)
+    for entry, _ in _entries(fd, 0, counted.number):
         chain = _chained(chain, entry)
         yield entry
     if chain != counted.chain:

@@ -107,8 +107,8 @@ class Target(NamedTuple):
         _close(self.fd, self.dirfd)
 
 
-def _opened(name: str, *, shared: bool = False) -> Target:
-    """Open the file that `name` leads to, and its directory."""
+def opened(name: str, *, shared: bool = False) -> Target:
+    """Open the file that `name` leads to, and its directory, without a lock; one that is `shared` for reading alone."""
     path = os.path.realpath(name)
     fd = calls.open_existing(path, name, writable=not shared)
     try:
@@ -123,12 +123,12 @@ def _opened(name: str, *, shared: bool = False) -> Target:
 
 def open_target(name: str) -> Target:
     """Open a file that is to be changed where it is, which no other machine may change at the same time."""
-    return _seen_by_others(_opened(name))
+    return _seen_by_others(opened(name))
 
 
 def open_for_reading(name: str) -> Target:
     """Open a file that is locked beside other readers."""
-    return _seen_by_others(_opened(name, shared=True))
+    return _seen_by_others(opened(name, shared=True))
 
 
 def _seen_by_others(target: Target) -> Target:
@@ -149,7 +149,7 @@ def open_replaced(name: str, *, updated: bool = False) -> Target | None:
     """
     for shared in (False, True):
         try:
-            target = _opened(name, shared=shared)
+            target = opened(name, shared=shared)
         except FileNotFoundError:
             return None
         except OSError as error:

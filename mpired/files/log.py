@@ -163,12 +163,11 @@ class LogWriter:
             reason = "is not kept as a file of yours with its attributes, so after a crash it could not be believed"
             raise OSError(errno.EOPNOTSUPP, f"{reason}; use a file system of this machine, or `commit='rename'`", shown)
 
-    def commit(self, *, durable: bool) -> Header:
+    def commit(self, *, durable: bool) -> None:
         """Write the header, and bring the log to the disk."""
         calls.pwrite_all(self.fd, _sector(_HEADER.pack(*self._header)), 0)
         if durable:
             calls.fsync(self.fd)
-        return self._header
 
     def apply(self, target: int, attributes: Mapping[str, str]) -> None:
         """Give the file its new bytes and attributes."""

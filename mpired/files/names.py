@@ -121,7 +121,7 @@ def recover_for_reading(name: str, context: Context) -> None:
 def check_no_old_journal(path: str) -> None:
     """Raise `BufferFileError` if mpired 0.1 has left an update of a file unfinished, whose path is no link."""
     directory, base = os.path.split(os.fsencode(path))
-    journal = os.path.join(directory, b".%b.mpired-journal" % _fitting(base))
+    journal = os.path.join(directory, _beside(base, b"-journal"))
     if exists(journal):
         reason = f"has an update that mpired 0.1 did not finish ({os.fsdecode(journal)})"
         raise BufferFileError(path, f"{reason}; finish it with that version: `mpired recover {path}`")

@@ -39,16 +39,17 @@ def existing_file(path: str) -> os.stat_result | None:
 
 def check_new(paths: Iterable[str], context: Context, *, overwrite: bool) -> None:
     """Check that results can be written to paths, as far as that shows without making or locking anything."""
-    checked, errors = list(paths), []
+    checked, errors, folders = list(paths), [], set[str]()
     for path in checked:
         try:
-            _check_new(path, context, overwrite=overwrite)
+            _check_new(path, context, folders, overwrite=overwrite)
         except (MpiredError, OSError) as error:
             errors.append(error)
     raise_all(errors, len(checked), "outputs")
 
 
-def _check_new(path: str, context: Context, *, overwrite: bool) -> None:
+def _check_new(path: str, context: Context, folders: set[str], *, overwrite: bool) -> None:
+    """Check one; `folders` gets the directories in which files can be made, each of which is looked at once."""
     if path == "-" and sys.__stdout__ is None:
         raise closed_stdout()
     if is_stream(path):
@@ -61,11 +62,14 @@ def _check_new(path: str, context: Context, *, overwrite: bool) -> None:
     if existing_file(path) is not None and not overwrite:
         raise exists(path)
     recover_for_reading(path, context)
+    if (folder := os.path.dirname(calls.followed(path))) in folders:
+        return
     with calls.blaming(path):
-        directory = os.path.dirname(os.path.realpath(path))
+        directory = os.path.realpath(folder)
         calls.let_go(calls.open_directory(directory))
         if not os.access(directory, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    folders.add(folder)
 
 
 def in_the_way(paths: Iterable[str]) -> list[OutputExistsError]:

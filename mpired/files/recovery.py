@@ -10,7 +10,6 @@ import contextlib
 import errno
 import os
 import re
-import stat
 from collections.abc import Iterator
 from contextlib import ExitStack
 from enum import Enum
@@ -160,26 +159,21 @@ def _locked(place: Place, how: How) -> Iterator[int | None]:
 
 def _open(place: Place, name: bytes) -> int | None:
     """Open what has the name of a log, for reading alone where it may not be written to; None if nothing has it."""
-    flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
     try:
         try:
-            fd = os.open(name, os.O_RDWR | flags, dir_fd=place.dirfd)
+            return calls.open_regular(name, os.O_RDWR, place.dirfd)
         except OSError as error:
             if error.errno not in {errno.EACCES, errno.EPERM, errno.EROFS}:
                 raise
-            fd = os.open(name, os.O_RDONLY | flags, dir_fd=place.dirfd)
+            return calls.open_regular(name, os.O_RDONLY, place.dirfd)
     except FileNotFoundError:
         return None
     except OSError as error:
-        if error.errno in {errno.ELOOP, errno.ENXIO, errno.EISDIR}:
+        if error.errno in {errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.EINVAL}:
             raise BufferFileError(place.pointer, _NO_FILE) from error
         if isinstance(error, PermissionError):
             raise _of_another(place, os.stat(name, dir_fd=place.dirfd, follow_symlinks=False)) from error
         raise
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        calls.let_go(fd)
-        raise BufferFileError(place.pointer, _NO_FILE)
-    return fd
 
 
 def _is_writable(fd: int) -> bool:

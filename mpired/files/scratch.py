@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import stat
 from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple, Self
 
@@ -183,12 +182,11 @@ def remove_dead(name: bytes, dirfd: int, *, alone: bool = False) -> bool:
     A living command holds a lock on its file. Where locks do not show that, only who works `alone` removes it.
     """
     try:
-        fd = os.open(name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=dirfd)
+        fd = calls.open_regular(name, os.O_RDWR, dirfd)
     except OSError:
         return False
     try:
-        status = os.fstat(fd)
-        ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+        ours = os.fstat(fd).st_uid == os.geteuid()
         if is_dead := ours and _is_free(fd, alone=alone) and calls.leads_to(name, dirfd, fd):
             calls.unlink(name, dirfd)
     except OSError:

@@ -14,7 +14,6 @@ import os
 import stat
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import Self
 
 from mpired import codecs, interrupts
 from mpired.context import NO_LIMITS, RESERVED, Context, spare_open_files
@@ -54,11 +53,10 @@ class Draft(Single):
         self._on_commit = context.on_commit
         self._waiting = Waiting(context.lock_timeout) if target is None else target.waiting
         self._within: list[str] = []
-        self._target = target
         self.existing = existing_file(path) if target is None else target.status
         if self.existing is not None and not overwrite:
             raise exists(path)
-        if target is None:
+        if target is None and place is None:  # else it was done before, or together with those of other files
             recover_for_reading(path, context)  # else what is unfinished would meet a new file
         with calls.blaming(path):  # there may be no current directory
             self.path = place[0] if place else os.path.realpath(path) if target is None else target.path
@@ -171,11 +169,6 @@ class Draft(Single):
     def limit_readers(self, path: str) -> None:
         """Let only its owner open the file, and those who can open the existing file `path`, whose content it has."""
         self._within.append(path)
-
-    @property
-    def drafts(self) -> Sequence[Self]:
-        """What is to be filled."""
-        return (self,)
 
     def seal(self) -> None:
         """Make the file ready: all that can fail for want of space or rights fails here, with `OSError`."""
@@ -332,12 +325,11 @@ def _check_one_device(drafts: Sequence[Draft]) -> None:
     """Raise `UsageError` unless files that are replaced together lie on one file system: a log is of one."""
     if len(drafts) < 2:  # noqa: PLR2004 - one has no log
         return
-    devices = {draft.name: (os.fstat(draft.dirfd).st_dev, draft.existing.st_dev) for draft in drafts if draft.existing}
     first = os.fstat(drafts[0].dirfd).st_dev
-    for name, found in devices.items():
-        if {*found} != {first}:
+    for draft in drafts:
+        if draft.existing is not None and {os.fstat(draft.dirfd).st_dev, draft.existing.st_dev} != {first}:
             reason = f"is not on the file system of {drafts[0].name}, and both are replaced together"
-            raise UsageError(name, f"{reason}; replace the files of each file system by a command of their own")
+            raise UsageError(draft.name, f"{reason}; replace the files of each file system by a command of their own")
 
 
 def publish(drafts: Sequence[Draft], on_commit: Callable[[], None], *, durable: bool) -> None:
@@ -418,12 +410,11 @@ class _Logs(calls.Closing):
 
     def __init__(self, drafts: Sequence[Draft], *, durable: bool) -> None:
         self._drafts, self._durable = drafts, durable
-        self._folders = {draft.directory: draft for draft in reversed(drafts)}
         self._notes: dict[str, LogWriter] = {}
         try:
             home = drafts[0]
             self._log = self._notes[home.directory] = new_log(home, [draft.path for draft in drafts])
-            for directory, draft in self._folders.items():
+            for directory, draft in {draft.directory: draft for draft in reversed(drafts)}.items():
                 if directory != home.directory:
                     self._notes[directory] = new_log(draft, [draft.path], self._log.identity)
             self._seal()
@@ -458,16 +449,11 @@ class _Logs(calls.Closing):
         """Write the header of the log; whatever becomes of that, the drafts are not ours to remove if it stays."""
         try:
             commit_log(self._log, self._drafts[0].name, durable=self._durable)
-        except UnconfirmedError:
-            self._leave()
-            raise
-        self._leave()
-
-    def _leave(self) -> None:
-        for draft in self._drafts:
-            draft.has_name = False
-        for note in self._notes.values():
-            note.is_committed = True
+        finally:
+            for draft in self._drafts if self._log.is_committed else ():
+                draft.has_name = False
+            for note in self._notes.values():
+                note.is_committed = self._log.is_committed
 
     def finish(self) -> None:
         """Remove the notes, and then the log, all of which is done."""
@@ -511,15 +497,17 @@ def _clear(file: Draft | Target) -> None:
 
 
 def commit_log(writer: LogWriter, name: str, *, durable: bool) -> None:
-    """Write the header of a log: the commit point."""
+    """Write the header of a log: the commit point, from which on it is finished by us or by the next command."""
     try:
         with calls.blaming(name):
             writer.commit(durable=durable)
     except OSError as error:
         if writer.take_back(durable=durable):
             raise
+        writer.is_committed = True
         reason = f"its log could neither be synced nor taken back ({error.strerror}); do not repeat it"
         raise UnconfirmedError(name, f"{reason}, the next mpired command finishes it") from error
+    writer.is_committed = True
 
 
 @contextlib.contextmanager

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, Self
 
 from mpired import interrupts
-from mpired.errors import ChangedError, MpiredError, UnconfirmedError, UsageError
+from mpired.errors import ChangedError, MpiredError, UsageError
 from mpired.files import calls, copying, interruptions, keys
-from mpired.files.lock import Target
+from mpired.files.lock import Target, opened
 from mpired.files.log import Kind, LogWriter
 from mpired.files.names import MARK, draft_name
 from mpired.files.scratch import Scratch, Single, remove_dead
@@ -50,17 +50,16 @@ class Replacement(calls.Closing):
 
     protocol = "rename"
 
-    def __init__(self, target: Target, *, durable: bool, output: Draft | None = None, named: bool = False) -> None:
+    def __init__(self, target: Target, *, durable: bool, named: bool = False) -> None:
         self.source = target.fd
         self._target = target
         self._size = target.status.st_size
-        self._output = output or Draft(target.name, overwrite=True, durable=durable, target=target, named=named)
-        self._copied = 0
+        self._output = Draft(target.name, overwrite=True, durable=durable, target=target, named=named)
         with calls.blaming(target.name), closing_on_error(self._output):
-            if output is not None or copying.clone(target.fd, self._output.fd):
-                self._copied = self._size
-            else:
+            self.is_clone = copying.clone(target.fd, self._output.fd)  # which shares the blocks of the target
+            if not self.is_clone:
                 os.ftruncate(self._output.fd, self._size)
+        self._copied = self._size if self.is_clone else 0
 
     def write(self, data: memoryview | bytes, offset: int) -> None:
         """Give the new file `data` at `offset`; offsets ascend, and what lies between is the old."""
@@ -109,7 +108,7 @@ class Patch(calls.Closing):
         self.source = target.fd
         self._target, self._durable = target, durable
         self._has_names, self._forgets, self._marked = calls.has_several_names(target.status), False, False
-        self._keys = b""
+        self._attributes: dict[str, str] = {}  # that the file is to have, in hexadecimal
         with calls.blaming(target.name):
             self._check_possible()
             remove_dead(draft_name(target.base), target.dirfd)  # of a command that was killed
@@ -158,39 +157,33 @@ class Patch(calls.Closing):
             if new_keys:
                 self._forgets = not keys.stored(target.fd)
                 keys.reserve(target.fd, new_keys)
-            attributes = {keys.ATTRIBUTE: new_keys.hex()} if new_keys else {}
+                self._attributes = {keys.ATTRIBUTE: new_keys.hex()}
             body = {
                 "name": os.fsdecode(target.base), "inode": status.st_ino, "generation": calls.generation(target.fd),
-                "size": status.st_size, "attributes": attributes,
+                "size": status.st_size, "attributes": self._attributes,
             }  # fmt: skip
             writer.seal(Kind.PATCH, body)
-            self._keys = new_keys
 
     def publish(self, on_commit: Callable[[], None]) -> None:
         """Commit the log, write its bytes into the file, and remove it."""
         target, writer = self._target, self._log
         with interruptions.blocked():
-            try:
-                with calls.blaming(target.name):
-                    link_log(writer, target)
-                    writer.check(os.path.join(os.path.dirname(target.path), os.fsdecode(writer.names[0])))
-                    if not target.is_current:
-                        raise ChangedError(target.name, "was replaced by another program meanwhile; run again")
-                    if self._has_names:
-                        self._mark()
-                    if self._durable:
-                        calls.fsync_directory(target.dirfd)
-                commit_log(writer, target.name, durable=self._durable)
-            except UnconfirmedError:
-                writer.is_committed = True
-                raise
-            writer.is_committed = True  # from here on it is finished, by us or by the next
+            with calls.blaming(target.name):
+                link_log(writer, target)
+                writer.check(os.path.join(os.path.dirname(target.path), os.fsdecode(writer.names[0])))
+                if not target.is_current:
+                    raise ChangedError(target.name, "was replaced by another program meanwhile; run again")
+                if self._has_names:
+                    self._mark()
+                if self._durable:
+                    calls.fsync_directory(target.dirfd)
+            commit_log(writer, target.name, durable=self._durable)
             on_commit()
             with unconfirmed(target.name, "the update is committed, but not finished"):
-                writer.apply(target.fd, {keys.ATTRIBUTE: self._keys.hex()} if self._keys else {})
+                writer.apply(target.fd, self._attributes)
                 if self._durable:
                     # Attributes are brought to the disk by a full sync only.
-                    (calls.fsync if self._keys else calls.fdatasync)(target.fd)
+                    (calls.fsync if self._attributes else calls.fdatasync)(target.fd)
                 if self._marked:
                     os.removexattr(target.fd, MARK)
                 writer.finish(durable=self._durable)
@@ -263,11 +256,17 @@ def replacement(
         commit = "rename"
     if commit == "journal" or (commit == "auto" and not _rename_keeps(target.status)):
         return None
-    size = target.status.st_size
-    if commit == "rename" or size <= max(_SMALL_NBYTES, _LARGE_PART * changed_nbytes):
-        return Replacement(target, durable=durable, named=named)
-    output = _cloned(target, durable=durable, named=named)
-    return None if output is None else Replacement(target, durable=durable, output=output)
+    is_cheap = commit == "rename" or target.status.st_size <= max(_SMALL_NBYTES, _LARGE_PART * changed_nbytes)
+    try:
+        update = Replacement(target, durable=durable, named=named)
+    except OSError:
+        if is_cheap:
+            raise
+        return None
+    if is_cheap or update.is_clone:
+        return update
+    update.close()
+    return None
 
 
 def _rename_keeps(status: os.stat_result) -> bool:
@@ -277,18 +276,6 @@ def _rename_keeps(status: os.stat_result) -> bool:
     if os.geteuid() == 0:
         return True
     return status.st_uid == os.geteuid() and status.st_gid in {os.getegid(), *os.getgroups()}
-
-
-def _cloned(target: Target, *, durable: bool, named: bool) -> Draft | None:
-    """Return a new file that shares the blocks of the target; None where that is not possible."""
-    try:
-        output = Draft(target.name, overwrite=True, durable=durable, target=target, named=named)
-    except OSError:
-        return None
-    if copying.clone(target.fd, output.fd):
-        return output
-    output.close()
-    return None
 
 
 class ChangedFile(calls.Closing):
@@ -307,7 +294,7 @@ class ChangedFile(calls.Closing):
         self._ranges = ranges
         self._changed = sum(nbytes for _, nbytes in ranges)
         with contextlib.ExitStack() as stack:
-            self._target = target or stack.enter_context(_unlocked(path))
+            self._target = target or stack.enter_context(opened(path, shared=True))
             self._update = replacement(self._target, self._changed, "auto", durable=True, named=named)
             if self._update is not None:
                 stack.enter_context(self._update)
@@ -343,15 +330,3 @@ class ChangedFile(calls.Closing):
     def close(self) -> None:
         """Let go of what was not committed."""
         self._stack.close()
-
-
-def _unlocked(path: str) -> Target:
-    """Open a file that cannot be locked, as one that others may read."""
-    with calls.blaming(path):
-        real = os.path.realpath(path)
-        dirfd = calls.open_directory(os.path.dirname(real))
-        try:
-            return Target(path, real, os.open(real, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), dirfd, shared=True)
-        except BaseException:
-            os.close(dirfd)
-            raise

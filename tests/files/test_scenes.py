@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import Child, Outcome, refused, run, unchanged
-from faults import Counter, Fault, at, kill
+from faults import Counter, Fault, at, kill, kill_half_way
 from values import folder_in_memory
 
 from mpired.files import log
@@ -63,17 +63,7 @@ def half_done(end: Callable[[], None], which: int = 2) -> Callable[[], None]:
     """Return a setup with which a command ends, or stops, with half of a patch written or at a step of a set."""
 
     def setup() -> None:
-        apply, pwrite, steps = log.apply, os.pwrite, 0
-
-        def half(fd: int, data: bytes, offset: int) -> int:
-            pwrite(fd, data[: len(data) // 2], offset)
-            os.pwrite = pwrite
-            end()
-            return pwrite(fd, data, offset)
-
-        def applied(*arguments: object) -> None:
-            os.pwrite = half
-            apply(*arguments)
+        steps = 0
 
         def step(original: Callable[..., object]) -> Callable[..., object]:
             def call(*arguments: object, **settings: object) -> object:
@@ -85,7 +75,7 @@ def half_done(end: Callable[[], None], which: int = 2) -> Callable[[], None]:
 
             return call
 
-        log.apply = applied
+        kill_half_way(end)
         os.replace, os.unlink = step(os.replace), step(os.unlink)
 
     return setup
