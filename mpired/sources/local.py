@@ -233,16 +233,19 @@ def held_source(name: str, context: Context) -> LocalSource:
     while True:
         keep = _Descriptor(name)
         path = f"/proc/{os.getpid()}/fd/{keep.fd}"
-        stamp = _stamp(_watchable(os.fstat(keep.fd), path))
-        if _stamp(recovered_status(name, name, context)) == stamp:
-            return LocalSource(name, path, stamp, keep)
+        status = os.fstat(keep.fd)
+        if has_log(calls.followed(name), may_have_mark=calls.may_have_mark(status)):
+            recover_for_reading(name, context)
+        # Between opening and this look nothing waits, or a writer that replaces the file without end would win.
+        elif os.path.samestat(status, os.stat(name)) and _stamp(_watchable(status, path)) == _stamp(status):
+            return LocalSource(name, path, _stamp(status), keep)
 
 
 def check_names(sources: Iterable[Source]) -> None:
     """Raise `ChangedError` unless the names of files that stay open lead to them, now that all are open."""
-    # Else the one may be from before the commit of several files, and the other from after it.
-    for source in sources:
-        if isinstance(source, LocalSource) and isinstance(source.keep, _Descriptor):
-            with calls.blaming(source.name):
-                if _stamp(os.stat(source.name)) != source.stamp:
-                    raise source.changed()
+    # Else the one may be from before the commit of several files, and the other from after it. One file is whole alone.
+    held = [source for source in sources if isinstance(source, LocalSource) and isinstance(source.keep, _Descriptor)]
+    for source in held if len({source.stamp for source in held}) > 1 else ():
+        with calls.blaming(source.name):
+            if _stamp(os.stat(source.name)) != source.stamp:
+                raise source.changed()
