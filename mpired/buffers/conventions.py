@@ -237,22 +237,21 @@ def converted(value: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
         return new if np.array_equal(new.astype(value.dtype), value, equal_nan=value.dtype.kind in "fc") else None
 
 
-def of_result(attributes: Attributes, dtype: np.dtype, *, unpacked: bool, nullable: bool) -> dict[str, np.ndarray]:
-    """Return the attributes of a result in its own form, without those that do not fit it."""
-    names = () if unpacked else OF_THE_TYPE
-    found = {name: attributes[name] for name in names if name in attributes}
+def of_result(
+    attributes: Attributes, stored: np.dtype, dtype: np.dtype, *, is_same: bool, nullable: bool
+) -> tuple[dict[str, np.ndarray], Collection[str]]:
+    """Return the attributes that a result has in its own form, and those of its model that it has not as they are."""
+    unpacked = packing("", attributes, stored) is not None
+    if is_same and not unpacked and not nullable:
+        return {}, ()
+    found = {} if unpacked else {name: attributes[name] for name in OF_THE_TYPE if name in attributes}
     new = {name: converted(value, dtype) for name, value in found.items() if isinstance(value, np.ndarray)}
-    default = default_fill(dtype)
-    kept = {name: value for name, value in new.items() if value is not None}
-    lacks = FILL in attributes and (unpacked or FILL not in kept)
-    if (lacks or (nullable and not {FILL, MISSING} & kept.keys())) and default is not None:
-        kept[FILL] = default.reshape(1)
-    return kept
-
-
-def left_out(*, unpacked: bool, is_same: bool) -> set[str]:
-    """Return the attributes that a result does not have as its model has them; `is_same` tells that the form is its."""
-    return {*OF_THE_TYPE, *((SCALE, OFFSET) if unpacked else ()), *(() if is_same else (UNSIGNED,))}
+    own = {name: value for name, value in new.items() if value is not None}
+    lacks = (FILL in attributes and FILL not in own) or (nullable and not {FILL, MISSING} & own.keys())
+    if lacks and (default := default_fill(dtype)) is not None:
+        own[FILL] = default.reshape(1)
+    of_values = (SCALE, OFFSET) if unpacked else ()
+    return own, {*OF_THE_TYPE, *of_values, *(() if is_same and not unpacked else (UNSIGNED,))}
 
 
 def fill(attributes: Attributes, dtype: np.dtype) -> np.ndarray | None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
-from h5py import h5, h5a, h5d, h5ds, h5f, h5g, h5i, h5o, h5p, h5s, h5t
+from h5py import h5, h5a, h5d, h5ds, h5f, h5fd, h5g, h5i, h5o, h5p, h5s, h5t
 
 from mpired.buffers import conventions
 from mpired.buffers.arrays import Array, Field, digest
@@ -29,22 +29,19 @@ from mpired.datatypes import from_dtype
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.sources.source import Source
 
-_MAX_OBJECTS = 1 << 16
-_MAX_DEPTH = 200
-_MAX_VIRTUAL = 64
+_MAX_VIRTUAL = 64  # virtual datasets of virtual ones
 _MAX_LINKS = 16  # on the way to an object; the library takes no more
-_LIES = "is stored in other files"
 _BLOCK_NUMBER = re.compile(r"%([%b])")  # "%%" is one "%"
 _ATTRIBUTE_NBYTES = 1 << 20
 _BLOCK_NBYTES = 4 << 20
 _SMALL_NBYTES = 64 << 20
 _MOST_UNFOLDED = 1 << 16  # times the size of the file
-_FILTERS = {
-    h5py.h5z.FILTER_DEFLATE: "deflate", h5py.h5z.FILTER_SHUFFLE: "shuffle", h5py.h5z.FILTER_FLETCHER32: "fletcher32",
-    h5py.h5z.FILTER_SZIP: "szip", h5py.h5z.FILTER_NBIT: "nbit", h5py.h5z.FILTER_SCALEOFFSET: "scaleoffset",
-    h5py.h5z.FILTER_LZF: "lzf", 32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32015: "zstd", 32026: "blosc2",
-}  # fmt: skip
+_FILTERS = {32004: "lz4", 32008: "bitshuffle", 32015: "zstd"}  # whose own names are sentences
 _MEANING = frozenset(name.encode() for name in ("CLASS", "NAME", "history", *conventions.MEANING))
+_KINDS = {
+    h5t.TypeStringID: "strings", h5t.TypeVlenID: "lists", h5t.TypeReferenceID: "references",
+    h5t.TypeOpaqueID: "opaque bytes", h5t.TypeBitfieldID: "bits", h5t.TypeArrayID: "arrays", h5t.TypeTimeID: "times",
+}  # fmt: skip
 DIMENSION_ONLY = "This is a netCDF dimension but not a netCDF variable"
 
 
@@ -61,24 +58,19 @@ class HdfFile:
             self.is_apart = where is None  # then the library would look for other files in this one
             if outside:
                 os.environ["HDF5_EXTFILE_PREFIX"] = os.environ["HDF5_VDS_PREFIX"] = "${ORIGIN}"
+            access = _access(memory)
             if where is None:
-                spliced = Spliced(self._bytes, [Extent(0, source.nbytes)])
-                options = dict(zip(("rdcc_nslots", "rdcc_nbytes", "rdcc_w0"), _cache(memory), strict=True))
-                self.file = h5py.File(spliced, "r", **options)
-            else:
-                self.file = h5py.File(h5f.open(os.fsencode(where), h5f.ACC_RDONLY, _access(memory)))
+                access = access.copy()
+                access.set_fileobj_driver(h5fd.fileobj_driver, Spliced(self._bytes, [Extent(0, source.nbytes)]))
+            self.file = h5py.File(h5f.open(os.fsencode(where or "file"), h5f.ACC_RDONLY, access))
         except BaseException:
             self._bytes.close()
             raise
 
     def _path(self, *, outside: bool) -> str | None:
         """Return a path of the file for the library, which follows links itself; None if it has none."""
-        fd = self._bytes.fd
-        if fd is None:
-            return None
-        path = f"/proc/self/fd/{fd}"
-        real = os.readlink(path)
-        if not os.path.exists(real):
+        path = f"/proc/self/fd/{self._bytes.fd}"
+        if self._bytes.fd is None or not os.path.exists(real := os.readlink(path)):
             return None
         return real if outside else path
 
@@ -100,34 +92,13 @@ class HdfFile:
         self._bytes.close()
 
 
-def _cache(memory: int) -> tuple[int, int, float]:
-    """Return the slots and bytes of a file's cache of chunks, and how soon those that were read leave it: at once."""
-    return 10007, memory // 2, 1.0
-
-
 @functools.cache
 def _access(memory: int) -> h5p.PropFAID:
     """Return how files are opened; h5py makes that afresh for each, which takes as long as opening it."""
     access = h5p.create(h5p.FILE_ACCESS)
-    access.set_cache(0, *_cache(memory))
+    access.set_cache(0, 10007, memory // 2, 1.0)  # chunks that were read leave the cache at once
     access.set_file_locking(False, False)  # noqa: FBT003 - it takes no keywords
     return access
-
-
-def _step_of(shape: Sequence[int], chunk: Sequence[int] | None, itemsize: int, memory: int) -> tuple[int, int]:
-    """Return along which dimension an array is read within so many bytes, and how many indices, or rows of chunks."""
-    limit = max(1, memory // 2)
-    chunk = chunk or (1,) * len(shape)
-    for dimension in range(len(shape)):
-        inner = math.prod(shape[dimension + 1 :]) * itemsize
-        if inner <= limit or dimension == len(shape) - 1:
-            break
-    least = max(1, chunk[dimension])
-    length = max(1, limit // max(1, inner))
-    if length >= least:
-        wanted = max(least, min(length, _BLOCK_NBYTES // max(1, inner)))
-        length = wanted // least * least
-    return dimension, length
 
 
 def selections(
@@ -139,14 +110,18 @@ def selections(
     if not shape:
         yield start, ()
         return
-    dimension, length = _step_of(shape, chunk, itemsize, memory)
-    inner = math.prod(shape[dimension + 1 :])
-    rows, total = shape[dimension], math.prod(shape[: dimension + 1])
+    limit = max(1, memory // 2)
+    sizes = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]  # the elements behind each index
+    axis = next((axis for axis, size in enumerate(sizes) if size * itemsize <= limit), len(shape) - 1)
+    inner, rows, total = sizes[axis], shape[axis], math.prod(shape[: axis + 1])
+    least, length = max(1, chunk[axis]) if chunk else 1, max(1, limit // (inner * itemsize))
+    if length >= least:
+        length = max(least, min(length, _BLOCK_NBYTES // (inner * itemsize))) // least * least
     row = start // inner
     while row < total:
         prefix, index = divmod(row, rows)
         end = min(rows, (index // length + 1) * length)
-        outer = tuple(int(each) for each in np.unravel_index(prefix, shape[:dimension])) if dimension else ()
+        outer = tuple(map(int, np.unravel_index(prefix, shape[:axis]))) if axis else ()
         yield max(0, start - row * inner), (*outer, slice(index, end))
         row = prefix * rows + end
 
@@ -184,43 +159,28 @@ def links(group: h5g.GroupID) -> list[bytes]:
 
 def walk(file: h5py.File) -> Iterator[Found]:
     """Yield all objects but the root, each once, by the first of its names."""
-    seen: set[tuple[int, int] | None] = {address(file.id)}
-    stack = [iter(_of_group(file["/"].id, ""))]
-    count = 0
-    while stack:
-        found = next(stack[-1], None)
-        if found is None:
-            stack.pop()
-            continue
-        count += 1
-        if count > _MAX_OBJECTS or len(stack) > _MAX_DEPTH:
-            raise ValueError(f"it has more than {_MAX_OBJECTS} objects, or groups in more than {_MAX_DEPTH} groups")
-        if not found.outside:
-            if found.address in seen:
-                continue
-            seen.add(found.address)
-            if isinstance(found.object, h5g.GroupID):
-                stack.append(iter(_of_group(found.object, f"{found.name}/")))
-        yield found
+    yield from _walk(file["/"].id, "", {address(file.id)})
+
+
+def _walk(group: h5g.GroupID, prefix: str, seen: set[tuple[int, int]]) -> Iterator[Found]:
+    for link in links(group):
+        name, kind = prefix + text_of(link), group.links.get_info(link).type
+        if kind == h5py.h5l.TYPE_EXTERNAL:
+            file, path = group.links.get_val(link)
+            yield Found(name, None, outside=f"{text_of(file)}:{text_of(path)}")
+        elif kind == h5py.h5l.TYPE_HARD:  # what a soft link leads to is read by its own name
+            opened = h5o.open(group, link)
+            if (at := address(opened)) not in seen:
+                seen.add(at)
+                yield Found(name, opened, at)
+                if isinstance(opened, h5g.GroupID):
+                    yield from _walk(opened, f"{name}/", seen)
 
 
 def address(identifier: Any) -> tuple[int, int]:
     """Return what an object is known by, whatever its name."""
     info = h5o.get_info(identifier)
     return info.fileno, info.addr
-
-
-def _of_group(group: h5g.GroupID, prefix: str) -> Iterator[Found]:
-    for name in links(group):
-        full = prefix + text_of(name)
-        info = group.links.get_info(name)
-        if info.type == h5py.h5l.TYPE_HARD:
-            opened = h5o.open(group, name)
-            yield Found(full, opened, address(opened))
-        elif info.type == h5py.h5l.TYPE_EXTERNAL:
-            file, path = group.links.get_val(name)
-            yield Found(full, None, outside=f"{text_of(file)}:{text_of(path)}")
-        # What a soft link leads to is read by its own name.
 
 
 def text_of(octets: bytes) -> str:
@@ -232,16 +192,8 @@ def attributes_of(identifier: Any) -> dict[str, Attribute]:
     """Return the attributes of an object that have a meaning here, if they are numbers or a text, and not large."""
     names: list[bytes] = []
     h5a.iterate(identifier, names.append)
-    found: dict[str, Attribute] = {}
-    for name in filter(_MEANING.__contains__, names):
-        attribute = h5a.open(identifier, name)
-        space, tid = attribute.get_space(), attribute.get_type()
-        if space.get_simple_extent_npoints() * tid.get_size() > _ATTRIBUTE_NBYTES:
-            continue
-        value = _value(attribute, space, tid)
-        if value is not None:
-            found[text_of(name)] = value
-    return found
+    values = {text_of(name): _value(h5a.open(identifier, name)) for name in names if name in _MEANING}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def each_attribute(identifier: Any) -> Iterator[Any]:
@@ -256,23 +208,21 @@ def each_attribute(identifier: Any) -> Iterator[Any]:
         yield h5a.open(identifier, name)
 
 
-def _value(attribute: Any, space: Any, tid: Any) -> Attribute | None:
+def _value(attribute: Any) -> Attribute | None:
     """Return the value of an attribute; None if it is neither numbers nor one text."""
-    if space.get_simple_extent_type() == h5s.NULL:
+    space, tid = attribute.get_space(), attribute.get_type()
+    is_text, count = isinstance(tid, h5t.TypeStringID), space.get_simple_extent_npoints()
+    if space.get_simple_extent_type() == h5s.NULL or count * tid.get_size() > _ATTRIBUTE_NBYTES:
         return None
-    if isinstance(tid, h5t.TypeStringID):
-        if space.get_simple_extent_npoints() != 1:
-            return None
-        array = np.empty(space.get_simple_extent_dims(), dtype=tid.dtype)
-        attribute.read(array)
-        octets = array.reshape(-1)[0]
-        octets = octets.encode("utf-8", "surrogateescape") if isinstance(octets, str) else bytes(octets or b"")
-        return text_of(octets.split(b"\0")[0])
-    if not isinstance(tid, h5t.TypeIntegerID | h5t.TypeFloatID):
+    if count != 1 if is_text else not isinstance(tid, h5t.TypeIntegerID | h5t.TypeFloatID):
         return None
-    array = np.empty(space.get_simple_extent_dims(), dtype=tid.dtype.newbyteorder("="))
+    array = np.empty(space.get_simple_extent_dims(), tid.dtype.newbyteorder("="))
     attribute.read(array)
-    return array.reshape(-1)
+    if not is_text:
+        return array.reshape(-1)
+    octets = array.reshape(-1)[0]
+    octets = octets.encode("utf-8", "surrogateescape") if isinstance(octets, str) else bytes(octets or b"")
+    return text_of(octets.split(b"\0")[0])
 
 
 def look(source: Source, follow: bool, unpack: bool, window: bool) -> list[Array]:  # noqa: FBT001 - called by a worker
@@ -280,28 +230,31 @@ def look(source: Source, follow: bool, unpack: bool, window: bool) -> list[Array
     with closing(HdfFile(source, outside=follow)) as opened:
         found = list(walk(opened.file))
         scales = {each.address: each.name for each in found if isinstance(each.object, h5d.DatasetID)}
-        entries: list[tuple[Found, h5py.Dataset | None, Attributes]] = []
-        variables = [Variable("", (), None, attributes_of(opened.file.id))]
+        entries: list[tuple[Found, h5py.Dataset | None, Variable]] = []
+        groups = [Variable("", (), None, attributes_of(opened.file.id))]
         for each in found:
-            if isinstance(each.object, h5d.DatasetID):
-                attributes = attributes_of(each.object)
-                if attributes.get("CLASS") == "DIMENSION_SCALE" and DIMENSION_ONLY in str(attributes.get("NAME")):
-                    continue
+            attributes = {} if each.outside else attributes_of(each.object)
+            if each.outside:
+                entries.append((each, None, Variable(each.name, (), None, attributes)))
+            elif isinstance(each.object, h5g.GroupID):
+                groups.append(Variable(f"{each.name}/", (), None, attributes))
+            elif isinstance(each.object, h5d.DatasetID) and not is_dimension_only(attributes):
                 dataset = h5py.Dataset(each.object, readonly=True)  # it keeps what it was asked for
                 dims = _dims(each.name, dataset, attributes, scales)
-                entries.append((each, dataset, attributes))
-                variables.append(Variable(each.name, dims, _dtype(each.object), attributes))
-            elif each.outside:
-                entries.append((each, None, {}))
-            elif isinstance(each.object, h5g.GroupID):
-                variables.append(Variable(f"{each.name}/", (), None, attributes_of(each.object)))
-        carried = conventions.carried(variables)
+                entries.append((each, dataset, Variable(each.name, dims, _dtype(each.object), attributes)))
+        carried = conventions.carried([*groups, *(variable for _, _, variable in entries)])
         looking = _Looking(opened, source, follow=follow, unpack=unpack, window=window)
-        named = {each.name: each.dims for each in variables}
         return [
-            looking.array(*entry, is_carried=entry[0].name in carried)._replace(dims=named.get(entry[0].name, ()))
-            for entry in entries
+            looking.array(each, dataset, variable.attributes, is_carried=variable.name in carried)._replace(
+                dims=variable.dims
+            )
+            for each, dataset, variable in entries
         ]
+
+
+def is_dimension_only(attributes: Attributes) -> bool:
+    """Tell whether a dataset is, by its attributes, a dimension of netCDF without values."""
+    return attributes.get("CLASS") == "DIMENSION_SCALE" and DIMENSION_ONLY in str(attributes.get("NAME"))
 
 
 def _dims(name: str, dataset: h5py.Dataset, attributes: Attributes, scales: Mapping[Any, str]) -> tuple[str, ...]:
@@ -334,26 +287,26 @@ class _Looking(NamedTuple):
     window: bool
 
     def array(self, found: Found, dataset: h5py.Dataset | None, attributes: Attributes, *, is_carried: bool) -> Array:
-        if found.outside and not self._may_follow:
-            return self._elsewhere(found.name, found.outside, None)
-        if found.outside:
-            dataset, reason = _led_to(self.opened.file, found.name)
-            if dataset is None:
-                return _not_there(found.name, f"is stored in another file ({found.outside}), {reason}")
-            attributes, is_carried = attributes_of(dataset.id), False
-        assert dataset is not None  # noqa: S101 - it is in this file
-        plist = dataset.id.get_create_plist()
-        elsewhere = plist.get_layout() == h5d.VIRTUAL or plist.get_external_count()
-        if elsewhere and not self._may_follow:
-            where = plist.get_external(0)[0] if plist.get_external_count() else b"a virtual dataset"
-            return self._elsewhere(found.name, text_of(bytes(where)), _shape(dataset))
-        if elsewhere and (lacking := _lacking(dataset, (), set())):
-            return _not_there(found.name, lacking)
+        name, where = found.name, found.outside
+        if dataset is not None:
+            plist = dataset.id.get_create_plist()
+            if plist.get_external_count():
+                where = text_of(bytes(plist.get_external(0)[0]))
+            elif plist.get_layout() == h5d.VIRTUAL:
+                where = "a virtual dataset"
+        if where:
+            if not self.follow or self.window or self.opened.is_apart:
+                return self._elsewhere(name, where, None if dataset is None else _shape(dataset))
+            try:
+                if dataset is None:
+                    dataset = _linked(self.opened.file, name, where)
+                    attributes, is_carried = attributes_of(dataset.id), False
+                _check_sources(dataset)
+            except LookupError as error:
+                reason = f"{name!r} {error.args[0]}"
+                return Array(name, None, (), label="elements in other files", reason=reason, unseen=True)
+        assert dataset is not None  # noqa: S101 - it is in this file, or was found
         return self._described(found, dataset, attributes, is_carried=is_carried)
-
-    @property
-    def _may_follow(self) -> bool:
-        return self.follow and not self.window and not self.opened.is_apart
 
     def _elsewhere(self, name: str, where: str, shape: tuple[int, ...] | None) -> Array:
         reason, way_out = f"{name!r} is stored in another file ({where})", "read it with `follow_links`"
@@ -367,16 +320,14 @@ class _Looking(NamedTuple):
 
     def _described(self, found: Found, dataset: h5py.Dataset, attributes: Attributes, *, is_carried: bool) -> Array:
         name, shape = found.name, dataset.shape
-        dtype, label, reason = _form(name, dataset)
         if shape is None:
             return Array(name, None, (), label="no elements", reason=f"{name!r} has no elements", unseen=True)
-        count, chunk = math.prod(shape), dataset.chunks
-        nbytes = count * max(1, _dtype(dataset.id).itemsize)
+        dtype, label, reason = _form(name, dataset)
+        nbytes = math.prod(shape) * max(1, _dtype(dataset.id).itemsize)
         if not self.follow and nbytes > _SMALL_NBYTES and nbytes > _MOST_UNFOLDED * self.source.nbytes:
             said = f"{name!r} claims {nbytes} bytes, and the file has {self.source.nbytes}"
             raise BufferFileError(self.source.name, f"{said}; it is damaged, or made to fill the memory")
         is_text = isinstance(dataset.id.get_type(), h5t.TypeStringID | h5t.TypeEnumID) and dtype is None
-        is_carried = is_carried or is_text
         meaning, offset, unset = conventions.NO_NUMBERS._replace(reason=reason), None, None
         if dtype is not None:
             plain = dtype
@@ -395,9 +346,9 @@ class _Looking(NamedTuple):
             shape=shape,
             offset=offset,
             label=label or ("" if meaning.dtype is not None else dtype_text(_dtype(dataset.id))),
-            carried=is_carried,
-            digest=self._digest(dataset, attributes) if is_carried else b"",
-            chunk=chunk or (),
+            carried=is_carried or is_text,
+            digest=self._digest(dataset, attributes) if is_carried or is_text else b"",
+            chunk=dataset.chunks or (),
             unit=conventions.unit(attributes),
             storage=_storage(dataset),
             unlimited=_unlimited(dataset),
@@ -427,57 +378,55 @@ class _Looking(NamedTuple):
         return found
 
 
-def _not_there(name: str, reason: str) -> Array:
-    """Describe an array whose elements are in no file that can be read."""
-    return Array(name, None, (), label="elements in other files", reason=f"{name!r} {reason}", unseen=True)
-
-
-def _led_to(file: h5py.File, name: str) -> tuple[h5py.Dataset | None, str]:
-    """Return the dataset that a link to another file leads to, or None, and why there is none."""
+def _linked(file: h5py.File, name: str, where: str) -> h5py.Dataset:
+    """Return the dataset that a link to another file leads to; a `LookupError` says why there is none."""
+    said = f"is stored in another file ({where})"
     try:
-        if irregular := _irregular(file, name):
-            return None, irregular
-        found = file[name]
+        found = _followed(file["/"], name)
     except (KeyError, OSError, RuntimeError) as error:
-        reason = " ".join(str(error.args[0] if error.args else error).split())
-        return None, f"which cannot be opened ({reason.rpartition('(')[2].rstrip(')')})"
-    return (found, "") if isinstance(found, h5py.Dataset) else (None, "and is a group there")
+        reason = " ".join(str(error.args[-1] if error.args else error).split())
+        raise LookupError(f"{said}, which cannot be opened ({reason})") from None
+    if isinstance(found, h5py.Dataset):
+        return found
+    raise LookupError(f"{said}, and is a group there")
 
 
-def _irregular(file: h5py.File, name: str, nlinks: int = 0) -> str:
-    """Say which file on the way to an object is not a regular one: for a pipe the library would wait."""
-    place, parts = file["/"], name.split("/")
-    while parts and nlinks < _MAX_LINKS:
+def _followed(place: Any, name: str, nlinks: int = 0) -> Any:
+    """Return an object; no file on the way to it is opened but a regular one: for a pipe the library would wait."""
+    parts = name.split("/")
+    while parts and nlinks <= _MAX_LINKS and isinstance(place, h5py.Group):
         part = parts.pop(0)
         if part in ("", "."):
             continue
         link = place.get(part, getlink=True)
         nlinks += isinstance(link, h5py.SoftLink | h5py.ExternalLink)
         if isinstance(link, h5py.ExternalLink):
-            return _irregular_outside(file, link.filename, "/".join([link.path, *parts]), nlinks)
-        if isinstance(link, h5py.SoftLink):
-            place, parts = file["/"] if link.path.startswith("/") else place, [*link.path.split("/"), *parts]
-        elif not isinstance(place := place[part], h5py.Group):
-            break
-    return ""
+            prefixes = os.environ.get("HDF5_EXT_PREFIX", "").split(":")
+            place, parts = _beside(place.file, link.filename, *prefixes)["/"], [*link.path.split("/"), *parts]
+        elif isinstance(link, h5py.SoftLink):
+            place = place.file["/"] if link.path.startswith("/") else place
+            parts = [*link.path.split("/"), *parts]
+        else:
+            place = place[part]
+    if parts:
+        raise KeyError(f"no object, or more than {_MAX_LINKS} links")
+    return place
 
 
-def _irregular_outside(file: h5py.File, other: str, name: str, nlinks: int) -> str:
-    for path in filter(os.path.exists, _places(file, other, os.environ.get("HDF5_EXT_PREFIX", ""))):
-        if not os.path.isfile(path):
-            return f"and {other!r} is not a regular file"
-        with contextlib.suppress(OSError), h5py.File(path, "r", locking=False) as found:
-            return _irregular(found, name, nlinks)
-    return ""
-
-
-def _places(file: h5py.File, name: str, prefixes: str = "") -> Iterator[str]:
-    """Yield where the library looks for a file that another one names, in its order."""
-    if os.path.isabs(name):
-        yield name
-        name = os.path.basename(name)
-    beside = os.path.dirname(file.filename), "", os.path.dirname(os.path.realpath(file.filename))
-    yield from (os.path.join(folder, name) for folder in (*filter(None, prefixes.split(":")), *beside))
+def _beside(file: h5py.File, name: str, *prefixes: str) -> h5py.File:
+    """Open a file that another one names, the first one that is where the library looks for it, in its order."""
+    folder, base = os.path.dirname(file.filename), os.path.basename(name) if os.path.isabs(name) else name
+    folders = (*filter(None, prefixes), folder, "", os.path.dirname(os.path.realpath(file.filename)))
+    places = [name] * os.path.isabs(name) + [os.path.join(each, base) for each in folders]
+    path = next(filter(os.path.exists, places), None)
+    if path is None:
+        raise FileNotFoundError(f"there is no {name!r}")
+    if not os.path.isfile(path):
+        raise OSError(f"{name!r} is not a regular file")
+    try:
+        return h5py.File(path, "r", locking=False)
+    except OSError as error:
+        raise OSError(f"{name!r} cannot be opened ({' '.join(str(error).split())[:100]})") from None
 
 
 def _shape(dataset: h5py.Dataset) -> tuple[int, ...] | None:
@@ -489,17 +438,12 @@ def _shape(dataset: h5py.Dataset) -> tuple[int, ...] | None:
     return tuple(plist.get_virtual_vspace(0).shape) if plist.get_virtual_count() else None
 
 
-def _lacking(dataset: h5py.Dataset, above: tuple[object, ...], known: set[object]) -> str:
-    """Say which elements of an array are in no file, which the library would read as zeros; "" if none."""
-    own = os.path.realpath(dataset.file.filename)
-    at = (own, address(dataset.id)[1])
-    if at in above:
-        return "is a virtual dataset that is made of itself"
-    if len(above) >= _MAX_VIRTUAL:
-        return f"is a virtual dataset of virtual ones, more than {_MAX_VIRTUAL} deep"
-    if at in known:
-        return ""
-    plist, folder = dataset.id.get_create_plist(), os.path.dirname(own)
+def _check_sources(dataset: h5py.Dataset, above: tuple[object, ...] = ()) -> None:
+    """Raise `LookupError` if elements of an array are in no file, which the library would read as zeros."""
+    plist, own = dataset.id.get_create_plist(), os.path.realpath(dataset.file.filename)
+    at, folder = (own, address(dataset.id)[1]), os.path.dirname(own)
+    if at in above or len(above) >= _MAX_VIRTUAL:
+        raise LookupError(f"is a virtual dataset that is made of itself, or of more than {_MAX_VIRTUAL} others in turn")
     left = math.prod(_shape(dataset) or ()) * dataset.dtype.itemsize
     for number in range(plist.get_external_count()):
         octets, offset, size = plist.get_external(number)
@@ -507,66 +451,38 @@ def _lacking(dataset: h5py.Dataset, above: tuple[object, ...], known: set[object
         end = offset + min(size, left)
         left -= min(size, left)
         if (nbytes := os.path.getsize(path) if os.path.isfile(path) else 0) < end:
-            return f"{_LIES}, and {text_of(bytes(octets))!r} has {nbytes} bytes of {end}"
+            raise LookupError(f"is stored in other files, and {text_of(bytes(octets))!r} has {nbytes} bytes of {end}")
     for source in dataset.virtual_sources() if dataset.is_virtual else ():
-        if lacking := _lacking_in(dataset, source.file_name, source.dset_name, (*above, at), known):
-            return lacking
-    known.add(at)
-    return ""
+        is_pattern = any("b" in _BLOCK_NUMBER.findall(text) for text in (source.file_name, source.dset_name))
+        for number in itertools.count() if is_pattern else (0,):
+            try:
+                found = _virtual_source(dataset.file, source, number)
+            except (OSError, KeyError) as error:
+                if is_pattern and isinstance(error, FileNotFoundError | KeyError):
+                    break  # the library takes those that are there, up to the first that is not
+                raise LookupError(f"is stored in other files, and {error.args[0]}") from None
+            _check_sources(found, (*above, at))
 
 
-def _lacking_in(
-    dataset: h5py.Dataset, file_name: str, array: str, above: tuple[object, ...], known: set[object]
-) -> str:
-    """Say what lacks of the arrays that a virtual dataset is made of by one name, or by a pattern of names (`%b`)."""
-    both = _BLOCK_NUMBER.findall(file_name) + _BLOCK_NUMBER.findall(array)
-    for number in itertools.count():
-        name, path = (
-            _BLOCK_NUMBER.sub(lambda found, n=number: "%" if found[1] == "%" else str(n), text)  # type: ignore[misc]
-            for text in (file_name, array)
-        )
-        lacking, is_there = _lacking_of(dataset, name, path, above, known)
-        if "b" not in both:
-            return lacking
-        if not is_there:  # the library takes those that are there, up to the first that is not
-            return ""
-        if lacking:
-            return lacking
-    raise AssertionError  # numbers do not end
-
-
-def _lacking_of(
-    dataset: h5py.Dataset, name: str, array: str, above: tuple[object, ...], known: set[object]
-) -> tuple[str, bool]:
-    """Say what lacks of one array that a virtual dataset is made of, and whether there is one of that name."""
-    path = dataset.file.filename if name == "." else next(filter(os.path.exists, _places(dataset.file, name)), None)
-    if path is None:
-        return f"{_LIES}, and there is no {name!r}", False
-    if not os.path.isfile(path):
-        return f"{_LIES}, and {name!r} is not a regular file", True
-    if not os.path.isabs(path):  # other processes may look elsewhere
-        return f"{_LIES}, and {name!r} is not beside it", True
-    try:
-        opened = h5py.File(path, "r", locking=False)
-    except OSError as error:
-        return f"{_LIES}, and {name!r} cannot be opened ({' '.join(str(error).split())[:100]})", True
-    with closing(opened) as file:
-        found, _ = _led_to(file, array)
-        if found is None:
-            return f"{_LIES}, and {name!r} has no array {array!r}", False
-        return _lacking(found, above, known), True
+def _virtual_source(file: h5py.File, source: Any, number: int) -> h5py.Dataset:
+    """Return a dataset that a virtual one is made of, by a name or the block `number` of a pattern of names (`%b`)."""
+    name, array = (
+        _BLOCK_NUMBER.sub(lambda found: "%" if found[1] == "%" else str(number), text)
+        for text in (source.file_name, source.dset_name)
+    )
+    opened = file if name == "." else _beside(file, name)
+    if not os.path.isabs(opened.filename):  # other processes may look elsewhere
+        raise OSError(f"{name!r} is not beside it")
+    with contextlib.suppress(KeyError):
+        if isinstance(found := _followed(opened["/"], array), h5py.Dataset):
+            return found
+    raise KeyError(f"{name!r} has no array {array!r}")
 
 
 def _form(name: str, dataset: h5py.Dataset) -> tuple[np.dtype | None, str, str]:
     """Return the form of an array of numbers, else what its elements are, and why it is no buffer."""
-    tid = dataset.id.get_type()
-    kinds = {
-        h5t.TypeStringID: "strings", h5t.TypeVlenID: "lists", h5t.TypeReferenceID: "references",
-        h5t.TypeOpaqueID: "opaque bytes", h5t.TypeBitfieldID: "bits", h5t.TypeArrayID: "arrays",
-        h5t.TypeTimeID: "times",
-    }  # fmt: skip
-    label = next((text for kind, text in kinds.items() if isinstance(tid, kind)), "")
-    dtype = _dtype(dataset.id)
+    tid, dtype = dataset.id.get_type(), _dtype(dataset.id)
+    label = next((text for kind, text in _KINDS.items() if isinstance(tid, kind)), "")
     if not label and dtype.kind == "V" and not dtype.names:
         label = f"elements of {8 * dtype.itemsize} bits of a type that NumPy has not"
     if isinstance(tid, h5t.TypeEnumID) and dtype != np.bool_:
@@ -618,15 +534,11 @@ def _narrow(dataset: h5py.Dataset) -> str:
 
 def _unlimited(dataset: h5py.Dataset) -> tuple[str, ...]:
     """Return what each dimension without a limit is called, by its scale if it has one, "" for the others."""
-    if None not in dataset.maxshape:
-        return ()
     names = [""] * len(dataset.maxshape)
-    for axis, most in enumerate(dataset.maxshape):
-        if most is None:
-            scales = _scales(dataset.id, axis)
-            name = text_of(h5i.get_name(scales[0]) or b"").rpartition("/")[2] if scales else ""
-            names[axis] = f"record dimension {name!r}" if name else f"unlimited axis {axis}"
-    return tuple(names)
+    for axis in (axis for axis, most in enumerate(dataset.maxshape) if most is None):
+        name = next((text_of(h5i.get_name(scale) or b"").rpartition("/")[2] for scale in _scales(dataset.id, axis)), "")
+        names[axis] = f"record dimension {name!r}" if name else f"unlimited axis {axis}"
+    return tuple(names) if any(names) else ()
 
 
 def _storage(dataset: h5py.Dataset) -> str:

@@ -1,14 +1,13 @@
 """netCDF: variables, of which each is a buffer. netCDF-4 is HDF5; the classic forms, and CDF-5, are read here.
 
 The elements of a classic variable lie in one piece, in big-endian order, unless it has the record dimension beside
-others: then each record has a piece of each such variable. The header is read with strict limits.
+others: then each record has a piece of each such variable.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -28,11 +27,8 @@ from mpired.errors import BufferFileError, DatatypeError
 from mpired.files import calls
 from mpired.sources.source import OpenSource, Source
 
-_MAX_NAMES = 1 << 16
-_MAX_NDIM = 1 << 10
 _MAX_HEADER = 256 << 20
 _PIECE = 64 << 10
-_STREAMING = {4: 0xFFFFFFFF, 8: 0xFFFFFFFFFFFFFFFF}
 _DIMENSIONS, _VARIABLES, _ATTRIBUTES = 10, 11, 12
 _CHAR = 2
 _CODES = {
@@ -44,13 +40,14 @@ _LAST_CLASSIC = 6
 _64_BIT_OFFSET, _64_BIT_DATA = 2, 5
 _HISTORY = "history"
 
+load = hdf5.load
+
 
 class _Attribute(NamedTuple):
     """An attribute as the file has it."""
 
     name: str
     code: int
-    length: int
     octets: bytes
 
     @property
@@ -106,6 +103,11 @@ class _Header:
         """The variables by their names."""
         return {each.name: each for each in self.variables}
 
+    @property
+    def width(self) -> int:
+        """The bytes of a number."""
+        return 8 if self.version == _64_BIT_DATA else 4
+
     def is_record(self, var: _Var) -> bool:
         """Tell whether a variable has the record dimension."""
         return bool(var.dims) and self.dimensions[var.dims[0]].length == 0
@@ -114,20 +116,21 @@ class _Header:
         """Return the dimensions of a variable."""
         return tuple(self.dimensions[each].length or self.nrecords for each in var.dims)
 
-    def per_record(self, var: _Var) -> int:
-        """Return how many elements of a variable lie together."""
-        return math.prod(self.shape(var)[1:] if self.is_record(var) else self.shape(var))
+    def piece(self, var: _Var) -> int:
+        """Return how many bytes of a variable lie together."""
+        return math.prod(self.shape(var)[self.is_record(var) :]) * var.form.itemsize
 
-    @property
+    @functools.cached_property
     def stride(self) -> int:
-        sizes = [self.per_record(each) * each.form.itemsize for each in self.variables if self.is_record(each)]
+        """The bytes of a record."""
+        sizes = [self.piece(each) for each in self.variables if self.is_record(each)]
         return sizes[0] if len(sizes) == 1 else sum(map(_padded, sizes))
 
-    def leaf(self, var: _Var) -> Pieces:
+    def leaf(self, name: str) -> Pieces:
         """Return where the elements of a variable are."""
-        count, is_record = self.per_record(var), self.is_record(var)
-        stride, records = (self.stride, self.nrecords) if is_record else (count * var.form.itemsize, 1)
-        return Pieces(var.begin, var.form, count, records, stride)
+        var = self.by_name[name]
+        stride, records = (self.stride, self.nrecords) if self.is_record(var) else (self.piece(var), 1)
+        return Pieces(var.begin, var.form, self.piece(var) // var.form.itemsize, records, stride)
 
 
 def _padded(nbytes: int) -> int:
@@ -141,8 +144,7 @@ class _Cursor:
         self._source = source
         self._file = file
         self._held = b""
-        self._start = 0
-        self.at = 0
+        self._start = self._at = 0
         self.width = 4
 
     def bad(self, reason: str) -> NoReturn:
@@ -150,36 +152,33 @@ class _Cursor:
         raise BufferFileError(self._source.name, f"{reason}; not a valid netCDF file")
 
     def take(self, nbytes: int) -> bytes:
-        if self.at + nbytes > min(self._source.nbytes, _MAX_HEADER):
+        if self._at + nbytes > min(self._source.nbytes, _MAX_HEADER):
             self.bad("the header is cut off, or claims more than there is")
-        if self.at + nbytes > self._start + len(self._held):
-            self._start, self._held = self.at, self._file.read(max(nbytes, _PIECE), self.at)
+        if self._at + nbytes > self._start + len(self._held):
+            self._start, self._held = self._at, self._file.read(max(nbytes, _PIECE), self._at)
             if len(self._held) < nbytes:
                 raise self._source.changed()
-        found = self._held[self.at - self._start : self.at - self._start + nbytes]
-        self.at += nbytes
+        found = self._held[self._at - self._start :][:nbytes]
+        self._at += nbytes
         return found
 
     def number(self, width: int = 0) -> int:
         return int.from_bytes(self.take(width or self.width), "big")
 
-    def length(self, limit: int, what: str) -> int:
-        """Return a number that has a limit."""
-        found = self.number()
-        if found > limit:
-            self.bad(f"the header claims {found} {what}")
-        return found
+    def octets(self, itemsize: int = 1) -> bytes:
+        """Return elements that stand behind their number."""
+        nbytes = self.number() * itemsize
+        return self.take(_padded(nbytes))[:nbytes]
 
     def name(self) -> str:
-        length = self.length(_PIECE, "letters of a name")
-        return self.take(_padded(length))[:length].decode("utf-8", "surrogateescape")
+        return self.octets().decode("utf-8", "surrogateescape")
 
-    def entries(self, tag: int, what: str) -> int:
-        """Return the number of entries of a list."""
-        found, count = self.number(4), self.length(_MAX_NAMES, what)
+    def entries(self, tag: int, what: str) -> range:
+        """Return the numbers of the entries of a list."""
+        found, count = self.number(4), self.number()
         if found not in (0, tag) or (not found and count):
             self.bad(f"there is no list of {what}")
-        return count
+        return range(count)
 
     def code(self) -> int:
         """Return the code of a type."""
@@ -189,13 +188,19 @@ class _Cursor:
         return found
 
     def attributes(self) -> tuple[_Attribute, ...]:
-        found = []
-        for _ in range(self.entries(_ATTRIBUTES, "attributes")):
-            name, code = self.name(), self.code()
-            count = self.length(self._source.nbytes, "values of an attribute")
-            nbytes = count * _FORMS[code].itemsize
-            found.append(_Attribute(name, code, count, self.take(_padded(nbytes))[:nbytes]))
-        return tuple(found)
+        return tuple(
+            _Attribute(self.name(), code := self.code(), self.octets(_FORMS[code].itemsize))
+            for _ in self.entries(_ATTRIBUTES, "attributes")
+        )
+
+    def variable(self, dimensions: Sequence[_Dimension], offset: int) -> _Var:
+        name = self.name()
+        dims = tuple(self.number() for _ in range(self.number()))
+        if any(each >= len(dimensions) for each in dims) or any(not dimensions[each].length for each in dims[1:]):
+            self.bad(f"variable {name!r} has dimensions that are not there, or records that are not its first")
+        attributes, code = self.attributes(), self.code()
+        self.number()  # the size, which the dimensions tell, too
+        return _Var(name, dims, attributes, code, self.number(offset))
 
 
 def _read_header(source: Source) -> _Header:
@@ -203,55 +208,42 @@ def _read_header(source: Source) -> _Header:
     with closing(source.open()) as file, calls.blaming(source.name):
         cursor = _Cursor(source, file)
         magic = cursor.take(4)
-        version = magic[3]
-        if magic[:3] != b"CDF" or version not in (1, _64_BIT_OFFSET, _64_BIT_DATA):
+        header = _Header(magic[3], 0)
+        if magic[:3] != b"CDF" or header.version not in (1, _64_BIT_OFFSET, _64_BIT_DATA):
             cursor.bad("it does not begin as netCDF")
-        cursor.width = 8 if version == _64_BIT_DATA else 4
+        cursor.width = header.width
         nrecords = cursor.number()
-        names = range(cursor.entries(_DIMENSIONS, "dimensions"))
-        dimensions = tuple(_Dimension(cursor.name(), cursor.number()) for _ in names)
+        dimensions = tuple(
+            _Dimension(cursor.name(), cursor.number()) for _ in cursor.entries(_DIMENSIONS, "dimensions")
+        )
         attributes = cursor.attributes()
-        count = cursor.entries(_VARIABLES, "variables")
-        variables = tuple(_variable(cursor, version, dimensions) for _ in range(count))
+        offset = 4 if header.version == 1 else 8
+        variables = tuple(cursor.variable(dimensions, offset) for _ in cursor.entries(_VARIABLES, "variables"))
         if sum(not each.length for each in dimensions) > 1:
             cursor.bad("it has two record dimensions")
-        if len({each.name for each in variables}) < count:
+        header = _Header(header.version, 0, dimensions, attributes, variables)
+        if len(header.by_name) < len(variables):
             cursor.bad("it has two variables of one name")
-        header = _Header(version, 0, dimensions, attributes, variables)
-        if nrecords == _STREAMING[cursor.width]:
+        if nrecords == (1 << 8 * header.width) - 1:  # the file was written as a stream
             begins = [each.begin for each in variables if header.is_record(each)]
-            nrecords = max(0, source.nbytes - min(begins, default=0)) // max(1, header.stride) if begins else 0
+            nrecords = max(0, source.nbytes - min(begins)) // max(1, header.stride) if begins else 0
         header = replace(header, nrecords=nrecords)
         for each in variables:
-            if math.prod(header.shape(each)) and (end := header.leaf(each).end) > source.nbytes:
+            if (end := header.leaf(each.name).end) > source.nbytes:
                 where = f"variable {each.name!r} ends at byte {end}, and the file has {source.nbytes}"
                 cursor.bad(f"{where}, it is cut off")
         return header
 
 
-def _variable(cursor: _Cursor, version: int, dimensions: Sequence[_Dimension]) -> _Var:
-    name = cursor.name()
-    dims = tuple(cursor.number() for _ in range(cursor.length(_MAX_NDIM, "dimensions of a variable")))
-    if any(each >= len(dimensions) for each in dims) or any(not dimensions[each].length for each in dims[1:]):
-        cursor.bad(f"variable {name!r} has dimensions that are not there, or records that are not its first")
-    attributes, code = cursor.attributes(), cursor.code()
-    cursor.number()  # the size, which the dimensions tell, too
-    return _Var(name, dims, attributes, code, cursor.number(4 if version == 1 else 8))
-
-
 def _read(source: Source, names: Sequence[str]) -> Mapping[str, np.ndarray]:
     """Return whole variables."""
-    header = _read_header(source)
+    header, found = _read_header(source), {}
     with closing(PiecesFile(source)) as file:
-        found = {}
         for var in (each for each in header.variables if each.name in names):
-            pieces = [block for block, _ in file.arrays(header.leaf(var), 0)]
-            flat = np.concatenate(pieces) if pieces else np.empty(0, var.form)
+            blocks = (block for block, _ in file.arrays(header.leaf(var.name), 0))
+            flat = np.concatenate([np.empty(0, var.form), *blocks])
             found[var.name] = flat.astype(flat.dtype.newbyteorder("=")).reshape(header.shape(var))
-        return found
-
-
-load = hdf5.load
+    return found
 
 
 def _is_hdf5(source: Source) -> bool:
@@ -275,33 +267,31 @@ def inspect(source: Source, declared: Declared) -> RankFile:
 
 
 def _array(source: Source, header: _Header, var: _Var, is_carried: bool, declared: Declared) -> Array:  # noqa: FBT001
-    shape, attributes, leaf = header.shape(var), var.values, header.leaf(var)
+    shape, attributes, leaf = header.shape(var), var.values, header.leaf(var.name)
     is_record, name = header.is_record(var), f"variable {var.name!r}"
-    storage = f"records of {header.stride} bytes" if is_record else ""
+    record = f"record dimension {header.dimensions[var.dims[0]].name!r}" if is_record else ""
     if var.code == _CHAR:
-        kind, mine = "strings", _digest(source, leaf, shape, attributes)
-        return Array(var.name, None, shape, label=kind, reason=f"{name} holds {kind}", carried=True, digest=mine)
+        found = Array(var.name, None, shape, label="strings", reason=f"{name} holds strings", carried=True)
+        return found._replace(digest=_digest(source, leaf, shape, attributes))
     meaning = conventions.meaning(name, var.name, attributes, var.form, unpack=declared.unpack, window=declared.window)
-    packed = meaning.leaf
+    is_flat = leaf.is_one and meaning.leaf is None
     return Array(
         var.name,
         shape=shape,
-        offset=leaf.begin if leaf.is_one and packed is None else None,
-        stored=var.form if packed is None else None,
+        offset=leaf.begin if is_flat else None,
+        stored=var.form if meaning.leaf is None else None,
         label="" if meaning.dtype is not None else var.form.str,
         carried=is_carried,
         digest=_digest(source, leaf, shape, attributes) if is_carried else b"",
         chunk=(1, *shape[1:]) if is_record else (1,) * len(shape),
         dims=tuple(header.dimensions[dim].name for dim in var.dims),
         unit=conventions.unit(attributes),
-        storage=storage,
+        storage=f"records of {header.stride} bytes" if is_record else "",
         fixed_order=True,
-        unlimited=(f"record dimension {header.dimensions[var.dims[0]].name!r}", *[""] * (len(shape) - 1))
-        if is_record
-        else (),
-        unset=conventions.unset(attributes, var.form, packed),
-        **meaning._asdict(),
-    )._replace(leaf=None if leaf.is_one and packed is None else leaf._replace(packed=packed))
+        unlimited=(record, *[""] * (len(shape) - 1)) if is_record else (),
+        unset=conventions.unset(attributes, var.form, meaning.leaf),
+        **{**meaning._asdict(), "leaf": None if is_flat else leaf._replace(packed=meaning.leaf)},
+    )
 
 
 def _digest(source: Source, leaf: Pieces, shape: Sequence[int], attributes: Attributes) -> bytes:
@@ -313,18 +303,11 @@ def _digest(source: Source, leaf: Pieces, shape: Sequence[int], attributes: Attr
     return found
 
 
-class _New(NamedTuple):
-    """A result: the variable that it becomes, and the value of missing elements; None if none can be."""
-
-    var: _Var
-    fill: np.ndarray | None
-
-
 class _Plan(NamedTuple):
-    """A file of results: its header, with places, the results, and what is carried from where."""
+    """A file of results: its header, with places, the names of results, and what is carried from where to where."""
 
     header: _Header
-    new: tuple[_New, ...]
+    new: tuple[str, ...]
     source: Source | None
     kept: tuple[tuple[Pieces, Pieces], ...]
 
@@ -333,35 +316,24 @@ def prepare(model: Model) -> ArrayLayout | MarkingLayout:
     """Lay out results like `model`, in the form of netCDF that its file has."""
     if model.source is not None and _is_hdf5(model.source):
         return hdf5.prepare(model, has_history=True)
-    plan = _plan(model)
-    leaves = [plan.header.leaf(plan.header.by_name[each.var.name]) for each in plan.new]
-    missing = tuple(conventions.missing(each.var.values, each.var.form) for each in plan.new)
+    old = _Header(_64_BIT_OFFSET, 0) if model.source is None else _read_header(model.source)
+    dimensions = list(old.dimensions)
+    new = {(buffer.name or "value"): _new(buffer, old, dimensions) for buffer in model.buffers}
+    kept = set(model.kept.names) - new.keys() if isinstance(model.kept, KeptArrays) else set()
+    variables = {name: each for name, each in old.by_name.items() if name in new or name in kept} | new
+    attributes = _with_history(old.attributes, model.context.history())
+    header = replace(old, dimensions=tuple(dimensions), attributes=attributes, variables=tuple(variables.values()))
+    header = _placed(header)
+    moved = tuple((old.leaf(name), header.leaf(name)) for name in old.by_name if name in kept)
+    plan = _Plan(header, tuple(new), model.source, moved)
+    leaves = [header.leaf(name) for name in new]
+    missing = tuple(conventions.missing(each.values, each.form) for each in new.values())
     if all(leaf.is_one for leaf in leaves) and not any(buffer.nullable for buffer in model.buffers):
         return ArrayLayout(functools.partial(_lay, plan), tuple(leaf.form for leaf in leaves), missing=missing)
     return MarkingLayout(functools.partial(_encode, plan), missing)
 
 
-def _plan(model: Model) -> _Plan:
-    old = _Header(_64_BIT_OFFSET, 0) if model.source is None else _read_header(model.source)
-    dimensions = list(old.dimensions)
-    results = {(buffer.name or "value"): _new(buffer, old, dimensions) for buffer in model.buffers}
-    kept = set(model.kept.names) if isinstance(model.kept, KeptArrays) else set()
-    variables = [
-        results[each.name].var if each.name in results else each
-        for each in old.variables
-        if each.name in results or each.name in kept
-    ]
-    there = {each.name for each in variables}
-    variables += [each.var for name, each in results.items() if name not in there]
-    line = model.context.history()
-    header = replace(old, dimensions=tuple(dimensions), attributes=_with_history(old.attributes, line))
-    header = _placed(header, variables)
-    carried = [each for each in old.variables if each.name in kept - {*results}]
-    moved = [(old.leaf(each), header.leaf(header.by_name[each.name])) for each in carried]
-    return _Plan(header, tuple(results.values()), model.source, tuple(moved))
-
-
-def _new(buffer: BufferModel, old: _Header, dimensions: list[_Dimension]) -> _New:
+def _new(buffer: BufferModel, old: _Header, dimensions: list[_Dimension]) -> _Var:
     """Return the variable of a result, whose dimensions are added if they are new."""
     name = buffer.name or "value"
     code = None if buffer.datatype.is_bool else _BY_FORM.get(as_numbers(buffer.datatype.form).newbyteorder(">"))
@@ -370,19 +342,19 @@ def _new(buffer: BufferModel, old: _Header, dimensions: list[_Dimension]) -> _Ne
         raise DatatypeError(what, "has no form in netCDF; use `to='hdf5'`, `to='npz'` or `to='npy'`")
     shape = (buffer.count,) if buffer.shape is None else buffer.shape
     origin = buffer.origin or name
-    like = next((each for each in old.variables if each.name == origin and old.shape(each) == shape), None)
-    if like is None:
+    like = old.by_name.get(origin)
+    if like is None or old.shape(like) != shape:
         dims = tuple(_dimension(length, dimensions, first=not i) for i, length in enumerate(shape))
         like = _Var(name, dims, (), code)
     elif origin != name:  # it has other values
         like = replace(like, name=name, attributes=tuple(a for a in like.attributes if a.name in conventions.PLACES))
-    attributes = like.attributes
-    unpacked = conventions.packing(name, like.values, like.form) is not None
-    code = like.code if like.form == _FORMS[code] and not unpacked else code
-    if unpacked or buffer.nullable or like.code != code:
-        attributes = _of_form(like, code, unpacked=unpacked, nullable=buffer.nullable)
-    new = replace(like, code=code, attributes=attributes)
-    return _New(new, conventions.fill(new.values, new.form) if buffer.nullable else None)
+    code = like.code if like.form == _FORMS[code] else code
+    is_same = code == like.code
+    form = like.form if is_same else _FORMS[code]
+    own, left_out = conventions.of_result(like.values, like.form, form, is_same=is_same, nullable=buffer.nullable)
+    made = {key: _Attribute(key, code, value.astype(_FORMS[code]).tobytes()) for key, value in own.items()}
+    kept = {each.name: each for each in like.attributes if each.name in own or each.name not in left_out}
+    return replace(like, code=code, attributes=tuple((kept | made).values()))
 
 
 def _dimension(length: int, dimensions: list[_Dimension], *, first: bool) -> int:
@@ -396,94 +368,68 @@ def _dimension(length: int, dimensions: list[_Dimension], *, first: bool) -> int
     return dimensions.index(wanted)
 
 
-def _of_form(like: _Var, code: int, *, unpacked: bool, nullable: bool) -> tuple[_Attribute, ...]:
-    """Return the attributes of a result that has another form, or missing elements."""
-    is_same = code == like.code and not unpacked
-    form = like.form if is_same else _FORMS[code]
-    own = conventions.of_result(like.values, form, unpacked=unpacked, nullable=nullable)
-    left_out = conventions.left_out(unpacked=unpacked, is_same=is_same)
-    made = {
-        name: _Attribute(name, code, value.size, value.reshape(-1).astype(_FORMS[code]).tobytes())
-        for name, value in own.items()
-    }
-    found = [made.pop(each.name, each) for each in like.attributes if each.name in own or each.name not in left_out]
-    return (*found, *made.values())
-
-
 def _with_history(attributes: Sequence[_Attribute], line: str) -> tuple[_Attribute, ...]:
-    """Return the attributes of a file with a line more in its history."""
-    old = next((each for each in attributes if each.name == _HISTORY and each.code == _CHAR), None)
-    octets = line.encode("utf-8", "surrogateescape") + (b"\n" + old.octets if old is not None else b"")
-    new = _Attribute(_HISTORY, _CHAR, len(octets), octets)
-    if old is None:
-        return (*(each for each in attributes if each.name != _HISTORY), new)
-    return tuple(new if each is old else each for each in attributes)
+    """Return the attributes of a file with a line more in its history, which replaces one that is not a text."""
+    kept = {each.name: each for each in attributes if each.name != _HISTORY or each.code == _CHAR}
+    before = b"\n" + kept[_HISTORY].octets if _HISTORY in kept else b""
+    octets = line.encode("utf-8", "surrogateescape") + before
+    return tuple((kept | {_HISTORY: _Attribute(_HISTORY, _CHAR, octets)}).values())
 
 
-def _placed(header: _Header, variables: Sequence[_Var]) -> _Header:
+def _placed(header: _Header) -> _Header:
     """Return a header whose variables have their places, in the least version that can hold them."""
-    version = header.version
-    if any(each.code > _LAST_CLASSIC for each in variables):
-        version = _64_BIT_DATA
-    while True:
-        header = replace(header, version=version, variables=tuple(variables))
-        at = len(_packed(header))
-        ends: dict[str, int] = {}
-        records = [each for each in variables if header.is_record(each)]
-        for each in [each for each in variables if not header.is_record(each)] + records:
-            ends[each.name] = at
-            at += _padded(header.per_record(each) * each.form.itemsize)
-        if version == 1 and at >= 1 << 31:
-            version = _64_BIT_OFFSET
-            continue
-        return replace(header, variables=tuple(replace(each, begin=ends[each.name]) for each in variables))
+    version = _64_BIT_DATA if any(each.code > _LAST_CLASSIC for each in header.variables) else header.version
+    header = replace(header, version=version)
+    at, begins = len(_packed(header)), {}
+    for each in sorted(header.variables, key=header.is_record):
+        begins[each.name] = at
+        at += _padded(header.piece(each))
+    if version == 1 and at >= 1 << 31:
+        return _placed(replace(header, version=_64_BIT_OFFSET))
+    return replace(header, variables=tuple(replace(each, begin=begins[each.name]) for each in header.variables))
 
 
 def _packed(header: _Header) -> bytes:
     """Return the bytes of a header."""
-    width = 8 if header.version == _64_BIT_DATA else 4
 
-    def number(value: int) -> bytes:
+    def number(value: int, width: int = header.width) -> bytes:
         return value.to_bytes(width, "big")
 
-    def padded(octets: bytes) -> bytes:
-        return octets.ljust(_padded(len(octets)), b"\0")
+    def text(octets: bytes, itemsize: int = 1) -> bytes:
+        return number(len(octets) // itemsize) + octets.ljust(_padded(len(octets)), b"\0")
 
-    def name(text: str) -> bytes:
-        octets = text.encode("utf-8", "surrogateescape")
-        return number(len(octets)) + padded(octets)
+    def name(found: str) -> bytes:
+        return text(found.encode("utf-8", "surrogateescape"))
 
     def entries(tag: int, parts: Sequence[bytes]) -> bytes:
-        return struct.pack(">i", tag if parts else 0) + number(len(parts)) + b"".join(parts)
+        return number(tag if parts else 0, 4) + number(len(parts)) + b"".join(parts)
 
     def attributes(found: Sequence[_Attribute]) -> bytes:
-        parts = [name(each.name) + struct.pack(">i", each.code) + number(each.length) for each in found]
-        return entries(_ATTRIBUTES, [part + padded(each.octets) for part, each in zip(parts, found, strict=True)])
+        parts = [name(a.name) + number(a.code, 4) + text(a.octets, _FORMS[a.code].itemsize) for a in found]
+        return entries(_ATTRIBUTES, parts)
 
     def variable(var: _Var) -> bytes:
-        size = min(_padded(header.per_record(var) * var.form.itemsize), _STREAMING[width])
-        begin = var.begin.to_bytes(4 if header.version == 1 else 8, "big")
-        dims = number(len(var.dims)) + b"".join(map(number, var.dims))
-        return name(var.name) + dims + attributes(var.attributes) + struct.pack(">i", var.code) + number(size) + begin
+        dims = b"".join(map(number, (len(var.dims), *var.dims)))
+        size = min(_padded(header.piece(var)), (1 << 8 * header.width) - 1)
+        places = number(size) + number(var.begin, 4 if header.version == 1 else 8)
+        return name(var.name) + dims + attributes(var.attributes) + number(var.code, 4) + places
 
-    dimensions = [name(each.name) + number(each.length) for each in header.dimensions]
     head = b"CDF" + bytes([header.version]) + number(header.nrecords)
-    head += entries(_DIMENSIONS, dimensions) + attributes(header.attributes)
-    return head + entries(_VARIABLES, [variable(each) for each in header.variables])
+    dimensions = entries(_DIMENSIONS, [name(each.name) + number(each.length) for each in header.dimensions])
+    return head + dimensions + attributes(header.attributes) + entries(_VARIABLES, [*map(variable, header.variables)])
 
 
 def _lay(plan: _Plan, fd: int) -> list[int]:
     """Write all but the elements of results, and return where these begin."""
-    header = plan.header
-    leaves = [header.leaf(each) for each in header.variables]
-    head = _packed(header)
+    leaves = [plan.header.leaf(each.name) for each in plan.header.variables]
+    head = _packed(plan.header)
     calls.allocate(fd, max([len(head), *(leaf.begin + _padded(leaf.end - leaf.begin) for leaf in leaves if leaf.end)]))
     calls.pwrite_all(fd, head, 0)
     if plan.source is not None:
         with closing(PiecesFile(plan.source)) as file:
             for old, new in plan.kept:
                 _put(fd, new, (block for block, _ in file.arrays(old, 0)))
-    return [header.by_name[each.var.name].begin for each in plan.new]
+    return [plan.header.by_name[name].begin for name in plan.new]
 
 
 def _put(fd: int, leaf: Pieces, found: Iterator[np.ndarray]) -> None:
@@ -492,17 +438,18 @@ def _put(fd: int, leaf: Pieces, found: Iterator[np.ndarray]) -> None:
         calls.pwrite_all(fd, block.view(np.uint8).data, at)
 
 
+def _put_results(fd: int, header: _Header, results: Mapping[str, FlatBuffer]) -> None:
+    """Write the elements of results into their variables; those that are missing as its value for that."""
+    for name, result in results.items():
+        var, leaf = header.by_name[name], header.leaf(name)
+        counts = [count for _, count in leaf.ranges()]
+        _put(fd, leaf, encoded(result, leaf.form, counts, conventions.fill(var.values, var.form)))
+
+
 def _encode(plan: _Plan, results: Sequence[FlatBuffer], fd: int) -> None:
     """Write a file with its results."""
     _lay(plan, fd)
-    for new, result in zip(plan.new, results, strict=True):
-        _put_elements(fd, plan.header.leaf(plan.header.by_name[new.var.name]), result, new.fill)
-
-
-def _put_elements(fd: int, leaf: Pieces, result: FlatBuffer, fill: np.ndarray | None) -> None:
-    """Write the elements of a result."""
-    counts = [count for _, count in leaf.ranges()]
-    _put(fd, leaf, encoded(result, leaf.form, counts, fill))
+    _put_results(fd, plan.header, dict(zip(plan.new, results, strict=True)))
 
 
 def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
@@ -510,8 +457,5 @@ def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
     if _is_hdf5(source):
         hdf5.rewrite(source, changed, fd)
         return
-    header = _read_header(source)
     arrays.copy_whole(source, fd)
-    for each in changed:
-        var = header.by_name[each.name]
-        _put_elements(fd, header.leaf(var), each, conventions.fill(var.values, var.form))
+    _put_results(fd, _read_header(source), {each.name: each for each in changed})
