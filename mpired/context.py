@@ -32,7 +32,6 @@ class Context(NamedTuple):
     max_open_files: int | None = None  # of each process; None without a limit
     lock_timeout: float = LOCK_TIMEOUT  # seconds
     engine: Any = None  # the `Engine` that runs the segments; None for the pool of this process
-    threads: int = 1  # that compress a result, or compute its checksum
     dry_run: bool = False  # whether leftovers of interrupted commands are reported and not finished
     progress: Progress = unwatched  # watches the bytes as they are done
     on_commit: Callable[[], None] = interrupts.committed  # called when the results are in place

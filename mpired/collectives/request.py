@@ -16,7 +16,6 @@ from mpired.collectives.counts import counted, labelled
 from mpired.collectives.table import Collective
 from mpired.context import Context
 from mpired.datatypes.pairs import VALUES
-from mpired.engines.cores import usable_cores
 from mpired.errors import MpiredError, OrderWarning, UsageError, with_others
 from mpired.log import step
 from mpired.options import OPTIONS, Options, part
@@ -91,10 +90,7 @@ def read_request(
     words: Sequence[Sequence[RankWord]] = [ranks, cast("Sequence[RankWord]", group_b)] if group_b else [ranks]
     indexed = options["index"] is not None
     taken = VALUES if indexed else chosen.groups
-    # As many threads as there may be workers compress results, unless memory is limited.
-    ncores = usable_cores()
-    nthreads = 1 if context.max_memory is not None else min(options["jobs"] or ncores, ncores)
-    said = Declared.of(options, context._replace(threads=nthreads))._replace(
+    said = Declared.of(options, context)._replace(
         nullable=chosen.rules.nulls != "error",
         named=chosen.user,
         taken=taken,
