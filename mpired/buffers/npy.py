@@ -180,20 +180,18 @@ def prepare(model: Model) -> FlatLayout:
     stored, head = laid_out(buffer, dtype)
 
     def head_of(count: int) -> bytes:
-        return laid_out(buffer, dtype, count=count, nbytes=len(head))[1]
+        counted = buffer._replace(count=count, shape=None, fortran_order=False)
+        return laid_out(counted, dtype, nbytes=len(head))[1]
 
     return FlatLayout(stored, head, head_of=head_of if buffer.count == UNKNOWN_COUNT else None)
 
 
-def laid_out(
-    buffer: BufferModel, dtype: np.dtype | None, *, count: int | None = None, nbytes: int = 0
-) -> tuple[np.dtype, bytes]:
+def laid_out(buffer: BufferModel, dtype: np.dtype | None, nbytes: int = 0) -> tuple[np.dtype, bytes]:
     """Return the form of the elements of a result like `buffer`, and the header before them."""
     if dtype is None:
         dtype = (buffer.form or _form_of(buffer.datatype)).newbyteorder(buffer.byte_order)
-    shape = (buffer.count if count is None else count,) if buffer.shape is None or count is not None else buffer.shape
-    order = buffer.fortran_order and count is None
-    return as_numbers(dtype), header_of(dtype, shape, fortran_order=order, nbytes=nbytes)
+    shape = (buffer.count,) if buffer.shape is None else buffer.shape
+    return as_numbers(dtype), header_of(dtype, shape, fortran_order=buffer.fortran_order, nbytes=nbytes)
 
 
 def _form_of(datatype: Datatype) -> np.dtype:

@@ -44,6 +44,8 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 _FAILURES = (Exception,)  # of the library
 _DIMENSIONS = "_ARRAY_DIMENSIONS"
 _PLACES = (*conventions.PLACES, _DIMENSIONS)
+_PACKING = (conventions.SCALE, conventions.OFFSET, conventions.UNSIGNED)
+_OF_TYPE = frozenset({"delta", "fixedscaleoffset", "quantize", "astype", "packbits", "categorize"})  # filters
 _DOUBLE = struct.Struct("<d")
 _T = TypeVar("_T")
 
@@ -145,11 +147,11 @@ class _Reader(Store):
 
     def read(self, names: Sequence[str]) -> dict[str, np.ndarray]:
         """Return all elements of some arrays."""
-        nodes = {name: self.node(_path(name)) for name in names}
-        return {
-            name: np.concatenate([np.empty(0, node.dtype), *self.rows(name)]).reshape(node.shape)
-            for name, node in nodes.items()
-        }
+        found = {}
+        for name in names:
+            node = self.node(_path(name))
+            found[name] = np.concatenate([np.empty(0, node.dtype), *self.rows(name)]).reshape(node.shape)
+        return found
 
 
 def _path(name: str) -> str:
@@ -225,9 +227,8 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     """Describe a store by its documents."""
     _check_there(source)
     found = look_apart(declared.context, _in_worker, source, _Reader.described, declared.unpack, declared.window)
-    return arrays.inspect(
-        source, declared, found, Library(_Reader, _FAILURES, functools.partial(_read, declared.context))
-    )
+    decoder = Library(_Reader, _FAILURES, functools.partial(_read, declared.context))
+    return arrays.inspect(source, declared, found, decoder)
 
 
 class _New(NamedTuple):
@@ -299,12 +300,7 @@ def _like(old: Any, buffer: BufferModel, new: _New) -> _New:
         attributes, fill = {key: value for key, value in attributes.items() if key in _PLACES}, None
     elif not is_same:
         are_floats = new.dtype.kind == "f" and old.dtype.kind == "f" and packed is None
-        lost = {
-            conventions.SCALE,
-            conventions.OFFSET,
-            conventions.UNSIGNED,
-            *(() if are_floats else conventions.OF_THE_TYPE),
-        }
+        lost = (*_PACKING, *(() if are_floats else conventions.OF_THE_TYPE))
         attributes = {key: value for key, value in attributes.items() if key not in lost}
         fill = _converted(fill if packed is None else math.nan, new.dtype)
     if old.ndim != len(new.shape):
@@ -379,9 +375,6 @@ def _plain(new: _New, version: int) -> dict[str, Any]:
         chunk[number] = max(1, min(chunk[number], _CHUNK_NBYTES // rest))
     zstd = {"id": "zstd", "level": 0} if version == 2 else {"name": "zstd", "configuration": {"level": 0}}  # noqa: PLR2004
     return {"chunks": tuple(chunk), "compressors": zstd}
-
-
-_OF_TYPE = frozenset({"delta", "fixedscaleoffset", "quantize", "astype", "packbits", "categorize"})
 
 
 def _layout(old: Any, dtype: np.dtype) -> dict[str, Any]:

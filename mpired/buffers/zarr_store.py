@@ -176,17 +176,13 @@ class Store:
     @property
     def is_consolidated(self) -> bool:
         """Whether the root has the documents of all nodes, too."""
-        return _V2_ALL in self.names or (
-            _V3_NODE in self.names and b'"consolidated_metadata"' in self.content(_V3_NODE)
-        )
+        return _V2_ALL in self.names or ("" in self.paths and bool(self._document("")[0].get("consolidated_metadata")))
 
     def _check_consolidated(self, found: Mapping[str, Any]) -> None:
         """Raise `BufferFileError` if the root, which other programs believe, contradicts the documents."""
         root = library().open_group(self.buffers.store, mode="r", zarr_format=self.version, use_consolidated=True)
-        listed = root.metadata.consolidated_metadata.flattened_metadata
-        mine, theirs = ({path: _text(each) for path, each in nodes.items() if path} for nodes in (
-            {path: node.metadata for path, node in found.items()}, listed
-        ))  # fmt: skip
+        mine = {path: _text(node.metadata) for path, node in found.items() if path}
+        theirs = {path: _text(each) for path, each in root.metadata.consolidated_metadata.flattened_metadata.items()}
         for path in sorted(mine.keys() | theirs.keys()):
             if mine.get(path) != theirs.get(path):
                 reason = f"the consolidated metadata of the root is not what the documents say of {path!r}"

@@ -142,6 +142,15 @@ def test_in_python(tmp_path):
     assert (found["site"].tolist(), found["lat"].tolist()) == (list("abcde"), months[0].lat.values.tolist())
 
 
+@pytest.mark.parametrize("content", [None, {}])
+def test_a_root_that_has_no_consolidated_metadata_in_it(tmp_path, content):
+    group = zarr.create_group(tmp_path / "r.zarr")
+    group.create_array("v", data=np.arange(3.0))
+    _document(tmp_path / "r.zarr/zarr.json", consolidated_metadata=content)
+    succeeded(run("reduce", "-q", "--op", "sum", "r.zarr", "-o", "s.zarr.zip", cwd=tmp_path))
+    assert arrays_in(tmp_path / "s.zarr.zip")["v"][:].tolist() == [0, 1, 2]
+
+
 def test_directories_are_not_written(tmp_path):
     names, _ = write(tmp_path, 3)
     for status, reason, *words in (
