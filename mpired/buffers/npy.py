@@ -1,15 +1,12 @@
-"""NumPy's .npy: versions 1 to 3.
+"""NumPy's .npy: versions 1 to 3, whose header NumPy reads.
 
-`np.load` accepts duplicate keys and trailing bytes, believes a length before it has looked at the
-file, and answers a bad file with six kinds of exception. The header here is a Python literal of limited
-length: one dictionary with exactly the keys descr, fortran_order and shape.
+Its length and what it declares are checked against the file, because NumPy believes both.
 """
 
 from __future__ import annotations
 
-import ast
-import contextlib
 import functools
+import io
 import math
 import re
 import warnings
@@ -22,8 +19,8 @@ import numpy as np
 from mpired.buffers.declared import Declared
 from mpired.buffers.flat import UNKNOWN_COUNT, FlatBuffer, FlatLayout
 from mpired.buffers.model import BufferModel, Model, Other
-from mpired.buffers.rank import NO_DATATYPE, RankFile, check_declared, datatype_of, dtype_text
-from mpired.datatypes import TIMES, Datatype, as_numbers, with_fields
+from mpired.buffers.rank import NO_DATATYPE, RankFile, check_declared, dtype_text
+from mpired.datatypes import TIMES, Datatype, as_numbers, from_dtype, with_fields
 from mpired.datatypes.times import is_of_numpy, numpy_form
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.files import calls
@@ -35,22 +32,26 @@ _MAX_HEADER = 64 << 10
 _MAX_NDIM = 64
 _MAX_DIM = 2**63 - 1
 _MAX_FIELD = 1 << 20
-_MAX_FIELD_NDIM = 32
-_MAX_ITEMSIZE = 2**31 - 1
-_KEYS = {"descr", "fortran_order", "shape"}
-_LENGTH_BYTES = {(1, 0): 2, (2, 0): 4, (3, 0): 4}
-_TIME_UNIT = r"\[\d{0,9}(?:[YMWDhms]|[munpfa]s)\]"
-_CODE = re.compile(rf"[<>|=]?(?:[biufc]\d{{1,2}}|\?|[mM]8(?:{_TIME_UNIT})?)", re.ASCII)
+_START_NBYTES = 12  # no header is shorter
+_LENGTH_BYTES = {b"\1\0": 2, b"\2\0": 4, b"\3\0": 4}
+_KEYS = re.compile(rb"""['"](?:descr|fortran_order|shape)['"]\s*:""")
 _WORDS = {"U": "strings", "S": "bytes", "O": "Python objects"}
-_LONG = re.compile(r"""('[^']*'|"[^"]*")|(?<=\d)L\b""")  # a text, or the sign of an integer of Python 2
-_PADDING = re.compile(r"\|?V\d{1,10}", re.ASCII)
+
+
+class Header(NamedTuple):
+    """The header of an array."""
+
+    head: bytes
+    shape: tuple[int, ...]
+    fortran_order: bool
+    dtype: np.dtype
 
 
 class _Known(NamedTuple):
     """The meaning of the last header, which is mostly that of the next rank."""
 
     source: Source | None  # unless that keeps something open
-    descr: Any
+    dtype: np.dtype
     head: bytes
     nbytes: int  # of the source: the meaning depends on it, and on what is declared
     declared: Declared
@@ -69,63 +70,57 @@ def inspect(source: Source, declared: Declared) -> RankFile:
             head = file.read(len(known.head), 0)
         if head == known.head:
             return RankFile(source, (known.buffer_of(source),))
-    offset, fields = _read_header(source)
+    header = _read_header(source)
+    dtype, shape = header.dtype, header.shape
+    # The end of what is read forward shows when it is read.
+    check_size(source.name, header, None if source.is_forward else source.nbytes - len(header.head))
     try:
-        dtype = dtype_in(source.name, fields["descr"])
-        made = declared.datatype or datatype_of(dtype, source, f"holds {label_of(dtype)}")
+        made = datatype_in(source.name, dtype)
     except DatatypeError as error:
-        return _not_numbers(source, fields, offset, error)
-    shape, fortran_order = _dims(source, fields, offset, dtype)
-    datatype = with_fields(made, dtype.names if declared.named and declared.datatype is None else None)
+        other = Other("", dtype_text(dtype), error.reason, math.prod(shape), shape, label_of(dtype))
+        return RankFile(source, (), (other,))
+    named = dtype.names if declared.named and declared.datatype is None else None
+    datatype = with_fields(declared.datatype or made, named)
     check_declared(source, declared, datatype, dtype, "holds")
-    order = fortran_order and len(shape) > 1  # with one dimension both orders are the same
+    order = header.fortran_order and len(shape) > 1  # with one dimension both orders are the same
     array: dict[str, Any] = {"stored": as_numbers(dtype), "shape": shape, "fortran_order": order, "to_end": True}
     buffer_of: Callable[[Source], FlatBuffer] = functools.partial(
-        FlatBuffer, datatype=datatype, count=math.prod(shape), offset=offset, **array
+        FlatBuffer, datatype=datatype, count=math.prod(shape), offset=len(header.head), **array
     )
     if not source.is_forward:
-        with closing(peek(source)) as file, calls.blaming(source.name):
-            head = file.read(offset, 0)
         kept = source if isinstance(source, LocalSource) and source.keep is None else None
-        _last = _Known(kept, fields["descr"], head, source.nbytes, declared, buffer_of)
+        _last = _Known(kept, dtype, header.head, source.nbytes, declared, buffer_of)
     return RankFile(source, (buffer_of(source),))
 
 
-def _dims(source: Source, fields: dict[str, Any], offset: int, dtype: np.dtype) -> tuple[tuple[int, ...], bool]:
-    """Return the shape and whether the order is Fortran's, if the file has as many bytes."""
-    # The end of what is read forward shows when it is read.
-    return dims_in(source.name, fields, dtype, None if source.is_forward else source.nbytes - offset)
+def datatype_in(subject: str, dtype: np.dtype) -> Datatype:
+    """Return the datatype of elements."""
+    if dtype.hasobject:
+        reason = "holds Python objects, which are pickled code and never loaded; convert them to numbers"
+        raise DatatypeError(subject, reason)
+    for name in dtype.names or ():
+        if math.prod(dtype[name].shape) > _MAX_FIELD:
+            raise DatatypeError(subject, f"the field {name!r} has more than {_MAX_FIELD} numbers")
+    try:
+        return from_dtype(dtype)
+    except DatatypeError:
+        raise DatatypeError(subject, f"holds {label_of(dtype)}{NO_DATATYPE}") from None
 
 
-def dims_in(subject: str, fields: dict[str, Any], dtype: np.dtype, found: int | None) -> tuple[tuple[int, ...], bool]:
-    """Return the shape and whether the order is Fortran's, if as many bytes are `found`, unless these are objects."""
-    shape, fortran_order = _shape(subject, fields["shape"]), fields["fortran_order"]
-    if not isinstance(fortran_order, bool):
-        _bad(subject, "fortran_order is neither True nor False")
-    expected = math.prod(shape) * dtype.itemsize
-    if not dtype.hasobject and (expected > _MAX_DIM or found not in (None, expected)):
+def check_size(subject: str, header: Header, found: int | None) -> None:
+    """Raise `BufferFileError` unless `found` bytes are those of the shape; of objects nobody knows them."""
+    shape = header.shape
+    if any(type(dim) is not int or not 0 <= dim <= _MAX_DIM for dim in shape):
+        _bad(subject, "the shape is not a tuple of counts")
+    if len(shape) > _MAX_NDIM:
+        _bad(subject, f"the shape has {len(shape)} dimensions, more than {_MAX_NDIM}")
+    expected = math.prod(shape) * header.dtype.itemsize
+    if not header.dtype.hasobject and (expected > _MAX_DIM or found not in (None, expected)):
         _bad(subject, f"expected {expected} data bytes for the shape {shape}, found {found}")
-    return shape, fortran_order
-
-
-def _not_numbers(source: Source, fields: dict[str, Any], offset: int, error: DatatypeError) -> RankFile:
-    """Describe an array of elements that are of no datatype, as texts or objects."""
-    dtype = any_dtype(fields["descr"])
-    if dtype is None:
-        raise error
-    shape, _ = _dims(source, fields, offset, dtype)
-    return RankFile(source, (), (Other("", dtype_text(dtype), error.reason, math.prod(shape), shape, label_of(dtype)),))
-
-
-def any_dtype(descr: Any) -> np.dtype | None:
-    """Return what NumPy makes of a descr, also if the elements are no numbers; None for nothing."""
-    with contextlib.suppress(TypeError, ValueError, OverflowError, AttributeError):
-        return np.lib.format.descr_to_dtype(descr)
-    return None
 
 
 def label_of(dtype: np.dtype) -> str:
-    """Return what elements that are no numbers are, in words."""
+    """Return a description of elements that are not numbers."""
     text = dtype_text(dtype)
     return f"{_WORDS[dtype.kind]} ({text})" if dtype.kind in _WORDS else text
 
@@ -134,157 +129,69 @@ def _bad(name: str, reason: str) -> NoReturn:
     raise BufferFileError(name, f"{reason}; not a valid npy file")
 
 
-def _read_header(source: Source) -> tuple[int, dict[str, Any]]:
-    """Return the offset of the data in bytes, and the three fields of the header."""
+def _read_header(source: Source) -> Header:
     with closing(peek(source)) as file, calls.blaming(source.name):
         return header_in(source.name, file.read)
 
 
-def header_in(name: str, read: Callable[[int, int], bytes]) -> tuple[int, dict[str, Any]]:
-    """Return the offset of the data in bytes, and the three fields of the header."""
-    start = read(12, 0)
+def header_in(name: str, read: Callable[[int, int], bytes]) -> Header:
+    """Read the header of an array; `read` takes a number of bytes and an offset."""
+    start = read(_START_NBYTES, 0)
     if not start:
         _bad(name, "the file is empty")
     if start[:6] != MAGIC[: len(start)]:
         _bad(name, f"starts with {start[:6]!r}")
-    length_bytes = _LENGTH_BYTES.get((start[6], start[7])) if len(start) >= 8 else 0  # noqa: PLR2004 - magic and version
-    if length_bytes is None:
-        _bad(name, f"version {start[6]}.{start[7]} is not supported")
-    if not length_bytes or len(start) < 8 + length_bytes:
+    if len(start) < _START_NBYTES:
         _bad(name, "the header is truncated")
-    length = int.from_bytes(start[8 : 8 + length_bytes], "little")
+    width = _LENGTH_BYTES.get(start[6:8])
+    if width is None:
+        _bad(name, f"version {start[6]}.{start[7]} is not supported")
+    length = int.from_bytes(start[8 : 8 + width], "little")
     if length > _MAX_HEADER:
         _bad(name, f"the header claims {length} bytes, more than {_MAX_HEADER}")
-    offset = 8 + length_bytes + length
-    text = read(length, 8 + length_bytes)
-    if len(text) < length:
+    head = read(8 + width + length, 0)
+    if len(head) < 8 + width + length:
         _bad(name, "the header is truncated")
-    return offset, _parse(name, text, "utf-8" if start[6] >= 3 else "latin-1")  # noqa: PLR2004 - UTF-8 from version 3
-
-
-def _parse(name: str, text: bytes, encoding: str) -> dict[str, Any]:
     try:
-        value = _value(text, encoding)
-    except KeyError:
-        _bad(name, "the header is not a dictionary with each key once")
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-        _bad(name, "the header cannot be read")
-    if not isinstance(value, dict) or value.keys() != _KEYS:
-        _bad(name, "the header has not exactly the keys descr, fortran_order and shape")
-    return value
+        return Header(head, *_parsed(head[8 + width :], is_utf8=start[6] == 3))  # noqa: PLR2004 - version 3
+    except Exception as error:  # noqa: BLE001 - of any kind
+        _bad(name, f"the header cannot be read ({' '.join(str(error).split())[:100]})")
 
 
 @functools.lru_cache(maxsize=64)
-def _value(text: bytes, encoding: str) -> Any:
-    """Return the value of a header's text, which is mostly that of the rank before."""
-    source = text.decode(encoding).strip()
-    if "\\" in source:  # no descr has an escape, of which Python may warn
-        raise ValueError
+def _parsed(text: bytes, *, is_utf8: bool) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Return the shape, the order and the form of elements that a header declares."""
+    if is_utf8:  # which only a private function of NumPy reads
+        text = text.decode().encode("ascii", "backslashreplace")
+    if len(_KEYS.findall(text)) > 3:  # noqa: PLR2004 - NumPy would take the last of several
+        raise ValueError("it has not each key once")
+    file = io.BytesIO(len(text).to_bytes(4, "little") + text)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            tree = ast.parse(source, mode="eval")
-        except SyntaxError:
-            tree = ast.parse(_LONG.sub(r"\1", source), mode="eval")
-    value = ast.literal_eval(tree)
-    if isinstance(tree.body, ast.Dict) and len(value) < len(tree.body.keys):
-        raise KeyError
-    return value
-
-
-def _shape(name: str, value: Any) -> tuple[int, ...]:
-    dims = value if isinstance(value, tuple) else None
-    if dims is None or any(type(dim) is not int or not 0 <= dim <= _MAX_DIM for dim in dims):
-        _bad(name, "the shape is not a tuple of counts")
-    if len(dims) > _MAX_NDIM:
-        _bad(name, f"the shape has {len(dims)} dimensions, more than {_MAX_NDIM}")
-    return dims
-
-
-def dtype_in(subject: str, descr: Any) -> np.dtype:
-    """Return the NumPy form that a descr means: a plain code, or a structure of plain codes."""
-    if isinstance(descr, str):
-        return _plain(subject, descr)
-    if not isinstance(descr, list) or not descr:
-        _bad(subject, "the descr is neither a code nor a list of fields")
-    names, formats, offsets, offset = [], [], [], 0
-    for field in descr:
-        name, code, shape = _field(subject, field)
-        if not name and not shape and _PADDING.fullmatch(code):
-            offset += int(code.lstrip("|")[1:])
-            continue
-        if not name:
-            _bad(subject, "a field has no name")
-        names.append(name)
-        formats.append(np.dtype((_plain(subject, code), shape)))
-        offsets.append(offset)
-        offset += formats[-1].itemsize
-    if offset > _MAX_ITEMSIZE:
-        raise DatatypeError(subject, f"elements of {offset} bytes are more than NumPy can hold")
-    if len(set(names)) < len(names):
-        _bad(subject, "two fields have one name")
-    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": offset})
-
-
-def _field(subject: str, field: Any) -> tuple[str, str, tuple[int, ...]]:
-    """Return the name, the code and the shape, () for one number, of a field of a structure."""
-    name, code, shape = (*field, ())[:3] if isinstance(field, tuple) and len(field) in (2, 3) else (None, None, ())
-    if not isinstance(name, str) or not isinstance(code, str):
-        raise DatatypeError(subject, "no predefined MPI datatype has fields with fields of their own; flatten them")
-    dims = shape if isinstance(shape, tuple) else None
-    if dims is None or len(dims) > _MAX_FIELD_NDIM or any(type(dim) is not int or dim < 1 for dim in dims):
-        _bad(subject, f"the shape of the field {name!r} is not a tuple of counts from 1 on")
-    if math.prod(dims) > _MAX_FIELD:
-        raise DatatypeError(subject, f"the field {name!r} has more than {_MAX_FIELD} numbers")
-    return name, code, dims
-
-
-def _plain(name: str, code: str) -> np.dtype:
-    if code in ("O", "|O", "O8", "|O8"):
-        reason = "holds Python objects, which are pickled code and never loaded; convert them to numbers"
-        raise DatatypeError(name, reason)
-    if (dtype := _number(code)) is not None:
-        return dtype
-    dtype = any_dtype(code)
-    what = f"elements of {code[:40]}" if dtype is None else label_of(dtype)
-    raise DatatypeError(name, f"holds {what}{NO_DATATYPE}")
-
-
-@functools.lru_cache(maxsize=64)
-def _number(code: str) -> np.dtype | None:
-    """Return the form of a number that has a code, None if none has it."""
-    if _CODE.fullmatch(code):
-        with contextlib.suppress(TypeError):
-            return np.dtype(code)
-    return None
+        warnings.simplefilter("ignore")  # that it is Python 2's
+        return np.lib.format.read_array_header_2_0(file, max_header_size=len(text))
 
 
 def prepare(model: Model) -> FlatLayout:
-    """Lay out a result like `model`: its shape and order, and its descr or at least its byte order."""
-    buffer = model.buffers[0]
-    descr = None
+    """Lay out a result like `model`: its shape and order, and its form or at least its byte order."""
+    buffer, dtype, known = model.buffers[0], None, _last
     if model.source is not None:  # mostly that of the first rank, which is known
-        known = _last
         is_known = known is not None and known.source is model.source
-        descr = known.descr if known and is_known else _read_header(model.source)[1]["descr"]
-    stored, head = laid_out(buffer, descr)
+        dtype = known.dtype if known and is_known else _read_header(model.source).dtype
+    stored, head = laid_out(buffer, dtype)
 
     def head_of(count: int) -> bytes:
-        return laid_out(buffer, descr, count=count, nbytes=len(head))[1]
+        counted = buffer._replace(count=count, shape=None, fortran_order=False)
+        return laid_out(counted, dtype, nbytes=len(head))[1]
 
     return FlatLayout(stored, head, head_of=head_of if buffer.count == UNKNOWN_COUNT else None)
 
 
-def laid_out(buffer: BufferModel, descr: Any, *, count: int | None = None, nbytes: int = 0) -> tuple[np.dtype, bytes]:
+def laid_out(buffer: BufferModel, dtype: np.dtype | None, nbytes: int = 0) -> tuple[np.dtype, bytes]:
     """Return the form of the elements of a result like `buffer`, and the header before them."""
-    if descr is None:
+    if dtype is None:
         dtype = (buffer.form or _form_of(buffer.datatype)).newbyteorder(buffer.byte_order)
-        descr, stored = np.lib.format.dtype_to_descr(dtype), as_numbers(dtype)
-    else:
-        stored = as_numbers(dtype_in(buffer.name, descr))
-    shape = (buffer.count if count is None else count,) if buffer.shape is None or count is not None else buffer.shape
-    order = buffer.fortran_order and count is None
-    return stored, _format_header(descr, shape, fortran_order=order, nbytes=nbytes)
+    shape = (buffer.count,) if buffer.shape is None else buffer.shape
+    return as_numbers(dtype), header_of(dtype, shape, fortran_order=buffer.fortran_order, nbytes=nbytes)
 
 
 def _form_of(datatype: Datatype) -> np.dtype:
@@ -296,14 +203,9 @@ def _form_of(datatype: Datatype) -> np.dtype:
     return numpy_form(datatype)
 
 
-def header_of(dtype: np.dtype, shape: tuple[int, ...], *, fortran_order: bool) -> bytes:
-    """Return the header of a file with such an array, whether `inspect` takes one or not."""
+def header_of(dtype: np.dtype, shape: tuple[int, ...], *, fortran_order: bool, nbytes: int = 0) -> bytes:
+    """Return the header of an array, of `nbytes` at least."""
     descr = dtype.str if dtype.names is None else dtype.descr
-    return _format_header(descr, shape, fortran_order=fortran_order)
-
-
-def _format_header(descr: Any, shape: tuple[int, ...], *, fortran_order: bool, nbytes: int = 0) -> bytes:
-    """Return a header, of so many bytes at least."""
     text = f"{{'descr': {descr!r}, 'fortran_order': {fortran_order}, 'shape': {shape!r}, }}"
     try:
         octets, version = text.encode("latin-1"), b"\x01\x00"

@@ -1,30 +1,29 @@
 """Zarr stores of version 2 and 3, as directories, objects or zip archives, as zarr and xarray write them.
 
-The documents of a store are read here, and its chunks by the library, in a worker: a row of chunks, or of shards, at a
-time. A chunk that is not there has the fill value. Results are zip archives.
+The library opens, decodes and encodes them in a worker, a row of chunks, or of shards, at a time. A chunk that does not
+exist has the fill value. Results are zip archives.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import importlib.util
 import math
 import os
-import warnings
+import struct
 import zipfile
-from collections.abc import Generator, Iterator, Mapping, MutableMapping, Sequence
+from base64 import standard_b64decode
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from mpired import installed
-from mpired.buffers import arrays, conventions, zarr_codecs, zarr_store
+from mpired.buffers import arrays, conventions
 from mpired.buffers.arrays import Array, Field, KeptArrays, Library, digest
 from mpired.buffers.columns import too_large
+from mpired.buffers.conventions import Attributes, Packed, Variable
 from mpired.buffers.declared import Declared
 from mpired.buffers.decoding import apart, look_apart
 from mpired.buffers.flat import FlatBuffer, MarkingLayout, encoded
@@ -32,32 +31,23 @@ from mpired.buffers.missing import Missing
 from mpired.buffers.model import BufferModel, Model
 from mpired.buffers.rank import RankFile, Values, dtype_text
 from mpired.buffers.streamed import Nullable, explaining
-from mpired.buffers.zarr_store import ROOT, Keys, Node
+from mpired.buffers.zarr_store import ROOT, Buffers, Store, chunk_of, codec_names, library, limited_memory
 from mpired.context import Context
 from mpired.datatypes import agrees, as_numbers, from_dtype
 from mpired.errors import BufferFileError, DatatypeError, UsageError, installation
 from mpired.files import calls
-from mpired.sources.source import Source
+from mpired.sources.source import STORE_DOCUMENTS, Source
 
-_EVERY_NBYTES = 64 << 20
 _CHUNK_NBYTES = 4 << 20
 _CARRIED_NBYTES = 1 << 30
 _DATE = (1980, 1, 1, 0, 0, 0)
 _FAILURES = (Exception,)  # of the library
-_PLACES = (*conventions.PLACES, "_ARRAY_DIMENSIONS")
-_TEXTS = frozenset({"vlen-utf8", "vlen-bytes"})
-
-
-def _library() -> Any:
-    """Import zarr; it warns of what is no one's concern who reads a file."""
-    with installed.importing("zarr"):
-        zarr: Any = importlib.import_module("zarr")
-    warnings.filterwarnings("ignore", module="zarr")
-    warnings.filterwarnings("ignore", module="numcodecs")
-    # Each worker has one core. A chunk of -0.0 is not one of the fill value 0.0, so every chunk is written.
-    zarr.config.set({"threading.max_workers": 1, "async.concurrency": 1, "array.write_empty_chunks": True})
-    zarr_codecs.guard()
-    return zarr
+_DIMENSIONS = "_ARRAY_DIMENSIONS"
+_PLACES = (*conventions.PLACES, _DIMENSIONS)
+_PACKING = (conventions.SCALE, conventions.OFFSET, conventions.UNSIGNED)
+_OF_TYPE = frozenset({"delta", "fixedscaleoffset", "quantize", "astype", "packbits", "categorize"})  # filters
+_DOUBLE = struct.Struct("<d")
+_T = TypeVar("_T")
 
 
 def _check_there(source: Source | str) -> None:
@@ -67,216 +57,200 @@ def _check_there(source: Source | str) -> None:
         raise UsageError(name, f"is Zarr, for which mpired needs zarr; install it with {installation('mpired[zarr]')}")
 
 
-class _Buffers(MutableMapping[str, Any]):
-    """The keys of a store as the library reads them, and what it writes, which nothing has before."""
-
-    def __init__(self, keys: Mapping[str, bytes]) -> None:
-        self._keys = keys
-        self.new: dict[str, bytes] = {}
-        self._buffer = _library().core.buffer.default_buffer_prototype().buffer
-
-    def __getitem__(self, key: str) -> Any:
-        return self._buffer.from_bytes(self._keys[key])
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        self.new[key] = value.to_bytes()
-
-    def __delitem__(self, key: str) -> None:
-        raise KeyError(key)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._keys)
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._keys
-
-    def check_group(self, node: Node) -> None:
-        """Raise `ValueError` if the library opens no group there, so that it would open no result with it either."""
-        zarr = _library()
-        try:
-            store = zarr.storage.MemoryStore(self, read_only=True)
-            zarr.open_group(store, path=node.path, mode="r", zarr_format=node.version)
-        except _FAILURES as error:
-            reason = str(error) or type(error).__name__
-            raise ValueError(f"the document of group {node.name!r} is damaged: {reason}") from None
-
-    def array(self, node: Node, mode: str) -> Any:
-        """Open an array with the library."""
-        zarr = _library()
-        store = zarr.storage.MemoryStore(self, read_only=mode == "r")
-        return zarr.open_array(store, path=node.path, mode=mode, zarr_format=node.version)
-
-
-class _Store:
+class _Reader(Store):
     """An open store, whose arrays are decoded a row of chunks at a time."""
 
-    def __init__(self, source: Source, memory: int, *, unpack: bool = False, window: bool = False) -> None:
-        self._name, self._memory, self._unpack, self._window = source.name, memory, unpack, window
-        self._keys = Keys(source, memory)
-        self._buffers = _Buffers(self._keys)
-        self._nodes = {node.name: node for node in zarr_store.nodes(self._keys)}
-
-    def rows(self, node: Node, start: int = 0) -> Generator[np.ndarray, None, None]:
-        """Yield the elements of an array from one on."""
-        array = self._buffers.array(node, "r")
-        width, height = math.prod(node.shape[1:]), node.chunk[0] if node.chunk else 1
-        count = max(math.prod(node.chunk), min(height, node.shape[0] if node.shape else 1) * width)
+    def rows(self, name: str, start: int = 0) -> Generator[np.ndarray, None, None]:
+        """Yield the elements of an array from `start` on."""
+        array, memory = self.node(_path(name)), self.memory
+        shape, chunk = array.shape, chunk_of(array)
+        width, height = math.prod(shape[1:]), chunk[0] if chunk else 1
+        count = max(math.prod(chunk), min(height, shape[0] if shape else 1) * width)
         nbytes = max(1, array.dtype.itemsize) * count
-        if nbytes > self._memory:
-            raise too_large(self._name, f"a row of chunks of array {node.name!r}", nbytes, self._memory)
-        # What is stored of a chunk is hardly longer than its elements.
-        self._keys.most = min(self._memory, 2 * nbytes + (1 << 16)) if not array.dtype.hasobject else self._memory
-        most = self._memory if array.dtype.hasobject else node.most_nbytes(array.dtype.itemsize)
-        self._keys.expect(_chunks(node, array, start // (height * width) if width else 0))
-        if not node.shape:
-            zarr_codecs.limit(node.name, most)
-            yield np.asarray(array[()]).reshape(-1)[start:]
-            return
+        if nbytes > memory:
+            raise too_large(self.name, f"a row of chunks of array {name!r}", nbytes, memory)
         first, skipped = divmod(start, height * width) if width else (0, 0)
-        for row in range(first * height, node.shape[0] if width else 0, height):
-            zarr_codecs.limit(node.name, most)  # another array may have been read meanwhile
-            yield np.asarray(array[row : row + height]).reshape(-1)[skipped:]
+        self.expect(_chunk_keys(array, first))
+        for row in range(first * height, (shape[0] if width else 0) if shape else 1, height):
+            with limited_memory(name, memory if array.dtype.hasobject else nbytes):
+                block = np.asarray(array[row : row + height] if shape else array[()]).reshape(-1)
+            yield block[skipped:]
             skipped = 0
 
     def arrays(self, leaf: Any, start: int) -> Generator[Values, None, None]:
         """Yield the values of a leaf from an element on, in rows of chunks."""
         nullable, leaf = isinstance(leaf, Nullable), leaf.leaf if isinstance(leaf, Nullable) else leaf
-        name, field = (leaf.array, leaf.field) if isinstance(leaf, Field) else (leaf, None)
-        node = self._nodes[name]
-        packed, form = node.packed if self._unpack else None, node.form
-        if packed is not None:
-            packed = packed._replace(missing=(node.missing() or Missing())._replace(nan=True))
-        for block in self.rows(node, start):
-            values = block.view(np.uint8) if block.dtype == np.bool_ else block if field is None else block[field]
-            if node.values and form is not None:
-                values = values.astype(form, copy=False)
-            yield (values, None) if packed is None else packed.unpacked(values, nullable=nullable)
+        name = leaf.array if isinstance(leaf, Field | Packed) else leaf
+        node = self.node(_path(name))
+        form = conventions.viewed(_attributes(node), node.dtype)[1]
+        for block in self.rows(name, start):
+            if isinstance(leaf, Packed):
+                yield leaf.unpacked(block, nullable=nullable)
+            elif isinstance(leaf, Field):
+                yield block[leaf.field], None
+            else:
+                yield block.view(np.uint8) if block.dtype == np.bool_ else block.astype(form, copy=False), None
 
-    def described(self) -> list[Array]:
-        for node in self._nodes.values():
-            if not node.is_array:
-                self._buffers.check_group(node)
-        carried = conventions.carried([node.variable for node in self._nodes.values()])
-        return [self._array(node, node.name in carried) for node in self._nodes.values() if node.is_array]
+    def described(self, unpack: bool, window: bool) -> list[Array]:  # noqa: FBT001 - called by its position
+        """Describe all arrays, those too that the library does not open."""
+        nodes, wrong = self.nodes()
+        variables = {path: _variable(path, node) for path, node in nodes.items()}
+        carried = conventions.carried(list(variables.values()))
+        found = []
+        for path in self.paths:
+            name = path or ROOT
+            if path in wrong:
+                by = "is stored by pickle, which is never loaded" if "'pickle'" in wrong[path] else "cannot be opened"
+                reason = f"array {name!r} {by} ({wrong[path]})"
+                found.append(Array(name, None, (), label="elements of unknown type", reason=reason, unseen=True))
+            elif hasattr(nodes[path], "shape"):
+                array = self._array(name, nodes[path], unpack=unpack, window=window)
+                is_carried = array.carried or name in carried
+                identity = self._digest(name, nodes[path]) if is_carried else b""
+                found.append(array._replace(carried=is_carried, digest=identity, dims=variables[path].dims))
+        return found
 
-    def _array(self, node: Node, is_carried: bool) -> Array:  # noqa: FBT001 - within
-        node.check(self._name)
-        if node.uses_pickle():
-            reason = f"array {node.name!r} is stored by pickle, which is never loaded"
-            return Array(node.name, None, node.shape, label="objects", reason=reason)
-        dtype = self._buffers.array(node, "r").dtype
-        meaning, missing = conventions.NO_NUMBERS, node.missing()
+    def _array(self, name: str, node: Any, *, unpack: bool, window: bool) -> Array:
+        dtype, shape = node.dtype, node.shape
+        meaning = conventions.NO_NUMBERS
         with contextlib.suppress(DatatypeError, TypeError):  # NumPy's texts of any length have no byte order
             from_dtype(dtype)
-            what, form = f"array {node.name!r}", conventions.viewed(node.values, dtype)[1]
-            said = conventions.meaning(what, node.name, node.values, form, unpack=self._unpack, window=self._window)
-            lacks = Missing() if said.packed is not None and missing else missing
-            meaning = said._replace(missing=None if said.dtype is None else lacks, leaf=None)
-        is_text = dtype.kind in "USTmM" or (dtype.kind == "O" and not _TEXTS.isdisjoint(node.codecs))
-        carried = is_carried or is_text
-        label = "strings" if is_text else dtype_text(dtype)
-        unit = node.attributes.get("units")
+            values, form = conventions.viewed(_attributes(node), dtype)
+            meaning = conventions.meaning(f"array {name!r}", name, values, form, unpack=unpack, window=window)
+            if meaning.leaf is not None:
+                missing = (meaning.leaf.missing or Missing())._replace(nan=True)
+                meaning = meaning._replace(leaf=meaning.leaf._replace(missing=missing))
+        is_text = dtype.kind in "USTmMO"
+        unit = node.attrs.get("units")
         return Array(
-            node.name,
-            shape=node.shape,
-            label="" if meaning.dtype is not None else label,
-            carried=carried,
-            digest=self._digest(node, dtype) if carried else b"",
-            chunk=tuple(min(one, max(1, all_)) for one, all_ in zip(node.chunk, node.shape, strict=True)),
-            dims=node.variable.dims,
+            name,
+            shape=shape,
+            label="" if meaning.dtype is not None else "strings" if is_text else dtype_text(dtype),
+            carried=is_text,
+            chunk=tuple(min(one, max(1, all_)) for one, all_ in zip(chunk_of(node), shape, strict=True)),
             unit=unit if isinstance(unit, str) else "",
-            storage=_storage(node),
+            storage=", ".join([f"chunks of {chunk_of(node)}", *codec_names(node)]),
             **meaning._asdict(),
         )
 
-    def _digest(self, node: Node, dtype: np.dtype) -> bytes:
+    def _digest(self, name: str, node: Any) -> bytes:
         """Return the digest of an array that is carried, by its values whatever their compression."""
-        nbytes = node.shape and math.prod(node.shape) * dtype.itemsize
+        nbytes = node.shape and node.size * node.dtype.itemsize
         if nbytes and nbytes > _CARRIED_NBYTES:
-            reason = f"array {node.name!r} has {nbytes} bytes, more than {_CARRIED_NBYTES} of a coordinate or text"
-            raise BufferFileError(self._name, f"{reason} that a result carries")
+            reason = f"array {name!r} has {nbytes} bytes, more than {_CARRIED_NBYTES} of a coordinate or text"
+            raise BufferFileError(self.name, f"{reason} that a result carries")
         parts = (
             repr(block.tolist()) if block.dtype.kind in "OT" else np.ascontiguousarray(block).tobytes()
-            for block in self.rows(node)
+            for block in self.rows(name)
         )
-        return digest(dtype_text(dtype), node.shape, node.attributes.get("units"), *parts)
+        return digest(dtype_text(node.dtype), node.shape, node.attrs.get("units"), *parts)
 
     def read(self, names: Sequence[str]) -> dict[str, np.ndarray]:
+        """Return all elements of some arrays."""
         found = {}
         for name in names:
-            node = self._nodes[name]
-            parts = list(self.rows(node)) or [np.empty(0, self._buffers.array(node, "r").dtype)]
-            found[name] = np.concatenate(parts).reshape(node.shape)
+            node = self.node(_path(name))
+            found[name] = np.concatenate([np.empty(0, node.dtype), *self.rows(name)]).reshape(node.shape)
         return found
 
-    def close(self) -> None:
-        self._keys.close()
+
+def _path(name: str) -> str:
+    return "" if name == ROOT else name
 
 
-def _chunks(node: Node, array: Any, row: int) -> Iterator[str]:
+def _chunk_keys(array: Any, row: int) -> Iterator[str]:
     """Yield the keys of the chunks of an array in their order, from a row of them on; it may declare any number."""
-    counts = [-(-length // step) for length, step in zip(node.shape, node.chunk, strict=True)]
-    prefix = f"{node.path}/" if node.path else ""
+    counts = [-(-length // step) for length, step in zip(array.shape, chunk_of(array), strict=True)]
+    prefix = f"{array.path}/" if array.path else ""
     for number in range(row * math.prod(counts[1:]), math.prod(counts)):
         place = np.unravel_index(number, counts) if counts else ()
         yield prefix + array.metadata.encode_chunk_key(tuple(map(int, place)))
 
 
-def _storage(node: Node) -> str:
-    """Return how an array is stored, in a few words."""
-    document = node.document
-    if node.version == 2:  # noqa: PLR2004 - the first of two versions
-        codecs = [each.get("id") for each in (*(document.get("filters") or ()), document.get("compressor") or {})]
-    else:
-        codecs = [each.get("name") for each in document.get("codecs", ()) if each.get("name") != "bytes"]
-    words = ", ".join(str(each) for each in codecs if each)
-    return f"chunks of {node.chunk}{f', {words}' if words else ''}"
+def _variable(path: str, node: Any) -> Variable:
+    """Return a group or an array with the names of its dimensions, as xarray writes them."""
+    if not hasattr(node, "shape"):
+        return Variable(f"{path}/", (), None, node.metadata.attributes)
+    dims = getattr(node.metadata, "dimension_names", None) or node.attrs.get(_DIMENSIONS)
+    dims = dims if isinstance(dims, list | tuple) else (None,) * node.ndim
+    return Variable(path or ROOT, tuple(each or "" for each in dims), None, node.metadata.attributes)
 
 
-def _described(source: Source, unpack: bool, window: bool) -> list[Array]:  # noqa: FBT001 - called by its position
-    with (
-        explaining(source.name, *_FAILURES),
-        closing(_Store(source, _EVERY_NBYTES, unpack=unpack, window=window)) as store,
-    ):
-        return store.described()
+def _attributes(array: Any) -> Attributes:
+    """Return the attributes of an array as netCDF has them."""
+    # In version 2 the fill value is that of xarray, which has an attribute for it in version 3.
+    is_fill = array.metadata.zarr_format == 2 and isinstance(array.attrs.get(_DIMENSIONS), list)  # noqa: PLR2004
+    return _as_numbers(array.metadata.attributes, array.fill_value if is_fill else None)
 
 
-def _values(source: Source, names: Sequence[str]) -> dict[str, np.ndarray]:
-    with explaining(source.name, *_FAILURES), closing(_Store(source, _EVERY_NBYTES)) as store:
-        return store.read(names)
+def _as_numbers(attributes: Mapping[str, Any], fill: Any) -> Attributes:
+    """Return attributes in JSON as netCDF has them; `fill` is the first of the values of missing elements."""
+    found: dict[str, np.ndarray | str] = {}
+    for name, value in attributes.items():
+        new = _decoded(value) if name in conventions.OF_THE_TYPE and isinstance(value, str) else value
+        with contextlib.suppress(ValueError):  # lists of several depths
+            plain = new if isinstance(new, str) else np.asarray(new).reshape(-1)
+            if isinstance(plain, str) or plain.dtype.kind in "iuf":
+                found[name] = plain
+    if fill is not None:
+        first, own = np.asarray(fill).reshape(-1), found.get(conventions.FILL)
+        found[conventions.FILL] = np.append(first, own) if isinstance(own, np.ndarray) else first
+    return found
+
+
+def _null(attributes: Attributes, default: float | None) -> float | None:
+    """Return the value that is written for missing elements."""
+    marks = conventions.numbers(attributes, conventions.FILL) + conventions.numbers(attributes, conventions.MISSING)
+    return next(iter(marks), default)
+
+
+def _decoded(value: str) -> float | str:
+    """Return a number that JSON cannot hold, or that xarray writes in base64."""
+    if value in {"NaN", "Infinity", "-Infinity"}:
+        return float(value)
+    with contextlib.suppress(ValueError, struct.error):
+        number: float = _DOUBLE.unpack(standard_b64decode(value))[0]
+        return number
+    return value
+
+
+def _in_worker(source: Source, function: Callable[..., _T], *args: Any) -> _T:
+    with explaining(source.name, *_FAILURES), closing(_Reader(source)) as reader:
+        return function(reader, *args)
 
 
 def _read(context: Context, source: Source, names: Sequence[str]) -> Mapping[str, np.ndarray]:
-    return apart(context, source.name, _values, source, list(names))
+    return apart(context, source.name, _in_worker, source, _Reader.read, list(names))
 
 
 def inspect(source: Source, declared: Declared) -> RankFile:
     """Describe a store by its documents."""
     _check_there(source)
-    found = look_apart(declared.context, _described, source, declared.unpack, declared.window)
-    library = Library(
-        functools.partial(_Store, unpack=declared.unpack), _FAILURES, functools.partial(_read, declared.context)
-    )
-    return arrays.inspect(source, declared, found, library)
+    found = look_apart(declared.context, _in_worker, source, _Reader.described, declared.unpack, declared.window)
+    decoder = Library(_Reader, _FAILURES, functools.partial(_read, declared.context))
+    return arrays.inspect(source, declared, found, decoder)
 
 
 class _New(NamedTuple):
-    """An array of a result: what describes it, and the value of elements that are not there."""
+    """An array of a result."""
 
-    node: Node
-    null: float | None
+    path: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    like: str | None = None  # the path of the array of the model with its chunks and codecs
+    is_same: bool = False  # whether all but its shape is that of the array of the model
+    attributes: Mapping[str, Any] = {}
+    fill: Any = None  # the value of elements of chunks that do not exist
+    missing: Missing | None = None  # which values mean that an element is missing
+    null: float | None = None  # the value that is written for missing elements
 
 
 class _Plan(NamedTuple):
-    """What a new store has: its nodes, those that are written, and the keys of the model that it takes over."""
+    """A new store: its new arrays, the model, and the paths of the arrays that are copied from there."""
 
-    nodes: list[Node]
-    new: list[_New]
+    new: Sequence[_New]
     source: Source | None
-    kept: tuple[str, ...]
+    kept: Sequence[str]
 
 
 def prepare(model: Model) -> MarkingLayout:
@@ -284,124 +258,66 @@ def prepare(model: Model) -> MarkingLayout:
     _check_there("`to='zarr'`")
     if any(buffer.fortran_order for buffer in model.buffers):
         raise DatatypeError("arrays in Fortran order", "have no form in Zarr; use `to='npy'` or `to='npz'`")
-    old: list[Node] = []
-    if model.source is not None:
-        with explaining(model.source.name, *zarr_store.ERRORS), closing(Keys(model.source, _EVERY_NBYTES)) as keys:
-            old = zarr_store.nodes(keys)
-    by_name = {node.name: node for node in old if node.is_array}
-    version = old[0].version if old else 3
-    new = [_new(buffer, by_name.get(buffer.origin), version) for buffer in model.buffers]
-    kept = [by_name[name] for name in model.kept.names] if isinstance(model.kept, KeptArrays) else []
-    groups = {node.path: node for node in old if not node.is_array}
-    document = {"zarr_format": version, **({} if version == 2 else {"node_type": "group"})}  # noqa: PLR2004
-    for path in (each.node.path for each in new if each.node.path):
-        parts = path.split("/")
-        for parent in ("/".join(parts[:number]) for number in range(len(parts))):
-            groups.setdefault(parent, Node(parent, version, document, {}))
-    every = sorted([*groups.values(), *kept, *(each.node for each in new)], key=lambda node: node.path)
-    plan = _Plan(every, new, model.source, tuple(node.path for node in kept))
-    return MarkingLayout(functools.partial(_encode, plan, model.context), tuple(each.node.missing() for each in new))
+    if model.source is None:
+        new = [_new(buffer, None) for buffer in model.buffers]
+    else:
+        new = apart(model.context, model.source.name, _in_worker, model.source, _planned, model.buffers)
+    kept = model.kept.names if isinstance(model.kept, KeptArrays) else []
+    plan = _Plan(new, model.source, [_path(name) for name in kept])
+    return MarkingLayout(functools.partial(_encode, plan, model.context), tuple(each.missing for each in new))
 
 
-def _new(buffer: BufferModel, old: Node | None, version: int) -> _New:
+def _planned(store: Store, buffers: Sequence[BufferModel]) -> list[_New]:
+    return [_new(buffer, store) for buffer in buffers]
+
+
+def _new(buffer: BufferModel, store: Store | None) -> _New:
     """Describe the array of a result."""
     shape = (buffer.count,) if buffer.shape is None else buffer.shape
     dtype = np.dtype(np.bool_) if buffer.datatype.is_bool else buffer.datatype.form
-    path = (buffer.name or "value").lstrip(ROOT)
-    is_own = old is None or old.path == path
-    same = old is not None and old.form is not None and agrees(buffer.datatype, old.form) and old.packed is None
-    same = same and is_own
-    if not same and dtype.kind not in "biufc":
+    path, origin = (buffer.name or "value").lstrip(ROOT), _path(buffer.origin)
+    old = store.node(origin) if store is not None and buffer.origin and store.is_array(origin) else None
+    new = _New(path, shape, dtype) if old is None else _like(old, buffer, _New(path, shape, dtype, origin))
+    if not new.is_same and dtype.kind not in "biufc":
         raise DatatypeError(buffer.datatype.label, "has no form in zarr; use `to='npy'` or `to='npz'`")
-    if old is not None and not is_own:  # it has other values
-        attributes = {key: value for key, value in old.attributes.items() if key in _PLACES}
-        old = replace(old, path=path, attributes=attributes, document={**old.document, "fill_value": None})
-    if old is None:
-        node = Node(path, version, _document(shape, dtype, version), {})
-    elif same:
-        node = replace(old, document={**old.document, "shape": list(shape)})
-    else:
-        node = _retyped(old, shape, dtype)
-    if old is not None and len(old.shape) != len(shape):
-        attributes = {key: value for key, value in node.attributes.items() if key != "_ARRAY_DIMENSIONS"}
-        fresh = _document(shape, dtype, node.version, node.document["fill_value"])
-        node = replace(node, document=fresh, attributes=attributes)
-    values = node.missing_values
-    null = values[0] if values else math.nan if dtype.kind in "fc" else None
+    is_fill = store is not None and store.version == 2 and _DIMENSIONS in new.attributes  # noqa: PLR2004
+    values = conventions.viewed(_as_numbers(new.attributes, new.fill if is_fill else None), new.dtype)[0]
+    null = _null(values, math.nan if dtype.kind in "fc" else None)
     if buffer.nullable and null is None:
         reason = f"of {buffer.datatype.label} has no fill value for elements that are missing"
-        raise DatatypeError(f"array {node.name!r}", f"{reason}; use `to='parquet'`")
-    return _New(node, null if buffer.nullable else None)
+        raise DatatypeError(f"array {path or ROOT!r}", f"{reason}; use `to='parquet'`")
+    return new._replace(missing=conventions.missing(values, dtype), null=null if buffer.nullable else None)
 
 
-def _document(shape: Sequence[int], dtype: np.dtype, version: int, fill: Any = None) -> dict[str, Any]:
-    """Describe an array of plain values that has no model."""
-    chunk = [max(1, each) for each in shape]
-    for number in range(len(chunk)):
-        rest = math.prod(chunk[number + 1 :]) * dtype.itemsize
-        chunk[number] = max(1, min(chunk[number], _CHUNK_NBYTES // rest))
-    if version == 2:  # noqa: PLR2004
-        return {
-            "zarr_format": 2, "shape": list(shape), "chunks": chunk, "dtype": dtype.str, "fill_value": fill,
-            "order": "C", "filters": None, "compressor": {"id": "zstd", "level": 0, "checksum": False},
-        }  # fmt: skip
-    zero = [0.0, 0.0] if dtype.kind == "c" else dtype.type(0).item()
-    little = {"configuration": {"endian": "little"}} if dtype.itemsize > 1 else {}
-    return {
-        "zarr_format": 3, "node_type": "array", "shape": list(shape), "data_type": dtype.name,
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "fill_value": zero if fill is None else fill,
-        "codecs": [{"name": "bytes", **little}, {"name": "zstd", "configuration": {"level": 0, "checksum": False}}],
-        "storage_transformers": [],
-    }  # fmt: skip
-
-
-_OF_TYPE = frozenset({"delta", "fixedscaleoffset", "quantize", "astype", "packbits", "categorize"})
-
-
-def _retyped(old: Node, shape: Sequence[int], dtype: np.dtype) -> Node:
-    """Describe an array as another is, for elements of another type; nothing of it is packed."""
-    attributes = {key: value for key, value in old.attributes.items() if key not in old.values}
-    fill: Any = None if old.dtype is None else _converted(old.document.get("fill_value"), dtype)
-    if old.packed is not None or dtype.kind != "f" or (old.dtype is not None and old.dtype.kind != "f"):
-        attributes = {key: value for key, value in attributes.items() if key not in conventions.OF_THE_TYPE}
-        if old.packed is not None:
-            fill = "NaN" if dtype.kind == "f" else None
-    plain = _document(shape, dtype, old.version, fill)
-    document = {**old.document, **{key: plain[key] for key in ("shape", "fill_value")}}
-    if old.version == 2:  # noqa: PLR2004
-        filters = [each for each in old.document.get("filters") or () if each.get("id") not in _OF_TYPE]
-        document |= {"dtype": dtype.str, "filters": filters or None}
-    else:
-        document |= {"data_type": dtype.name, "codecs": _codecs(old.document["codecs"], dtype)}
-    return replace(old, document=document, attributes=attributes)
-
-
-def _codecs(old: Sequence[dict[str, Any]], dtype: np.dtype) -> list[dict[str, Any]]:
-    """Return codecs for elements of another type."""
-    found = []
-    for each in old:
-        settings = dict(each.get("configuration") or {})
-        if each["name"] == "bytes" and dtype.itemsize > 1:
-            settings = {"endian": settings.get("endian", "little")}
-        elif each["name"] == "blosc" and "typesize" in settings:
-            settings["typesize"] = dtype.itemsize
-        elif each["name"] == "sharding_indexed":
-            settings["codecs"] = _codecs(settings["codecs"], dtype)
-        if each["name"].removeprefix("numcodecs.") not in _OF_TYPE:
-            found.append({**each, "configuration": settings} if settings else {"name": each["name"]})
-    return found
+def _like(old: Any, buffer: BufferModel, new: _New) -> _New:
+    """Describe the array of a result as one of the model is."""
+    values, form = conventions.viewed(_attributes(old), old.dtype)
+    packed = conventions.packing(new.path, values, form)
+    attributes, fill, is_own = dict(old.metadata.attributes), old.fill_value, old.path == new.path
+    is_specified = old.dtype.names is None or old.metadata.zarr_format == 2  # noqa: PLR2004 - structures in version 3
+    is_same = is_own and packed is None and is_specified and agrees(buffer.datatype, form)
+    if not is_own:  # it has other values
+        attributes, fill = {key: value for key, value in attributes.items() if key in _PLACES}, None
+    elif not is_same:
+        are_floats = new.dtype.kind == "f" and old.dtype.kind == "f" and packed is None
+        lost = (*_PACKING, *(() if are_floats else conventions.OF_THE_TYPE))
+        attributes = {key: value for key, value in attributes.items() if key not in lost}
+        fill = _converted(fill if packed is None else math.nan, new.dtype)
+    if old.ndim != len(new.shape):
+        attributes.pop(_DIMENSIONS, None)
+        return new._replace(like=None, attributes=attributes, fill=fill)
+    return new._replace(is_same=is_same, dtype=old.dtype if is_same else new.dtype, attributes=attributes, fill=fill)
 
 
 def _converted(fill: Any, dtype: np.dtype) -> Any:
     """Return a fill value for another type, None if that cannot have it."""
-    if isinstance(fill, bool) or not isinstance(fill, int | float):
-        return fill if isinstance(fill, str) and dtype.kind == "f" else None
+    number = np.asarray(fill)
+    if number.dtype.kind not in "iuf":
+        return None
     if dtype.kind == "f":
-        return float(fill)
-    fits = dtype.kind in "iu" and fill == int(fill) and np.iinfo(dtype).min <= fill <= np.iinfo(dtype).max
-    return int(fill) if fits else None
+        return number.astype(dtype)[()]
+    new = conventions.converted(number, dtype) if dtype.kind in "iu" else None
+    return None if new is None else new[()]
 
 
 def _encode(plan: _Plan, context: Context, results: Sequence[FlatBuffer], fd: int) -> None:
@@ -412,44 +328,94 @@ def _encode(plan: _Plan, context: Context, results: Sequence[FlatBuffer], fd: in
 
 def _write(plan: _Plan, results: Sequence[FlatBuffer], file: calls.SharedPath) -> None:
     """Write a store."""
-    documents = {key: octets for node in plan.nodes for key, octets in zarr_store.documents_of(node).items()}
     with (
         os.fdopen(file.open(), "w+b") as to,
         zipfile.ZipFile(to, "w") as archive,
-        closing(Keys(plan.source, _EVERY_NBYTES)) if plan.source is not None else nullcontext() as keys,
+        closing(Store(plan.source)) if plan.source is not None else nullcontext() as old,
     ):
-        if keys is not None:
-            documents |= zarr_store.consolidated(keys, plan.nodes)
+        documents = _documents(plan, old)
         for key in sorted(documents, key=lambda key: (key.count("/"), key)):
-            archive.writestr(_info(key), documents[key])
-        if keys is not None:
-            carried = [key for key in keys if any(_is_of(key, path) for path in plan.kept)]
-            keys.expect(carried)
+            archive.writestr(_info(key), documents[key].to_bytes())
+        if old is not None:
+            carried = [key for key in old.names if any(_is_chunk(key, path) for path in plan.kept)]
+            old.expect(carried)
             for key in carried:
-                archive.writestr(_info(key), keys[key])
-        for each, result in zip(plan.new, results, strict=True):
-            _write_chunks(archive, documents, each, result)
+                archive.writestr(_info(key), old.content(key))
+        for new, result in zip(plan.new, results, strict=True):
+            _write_chunks(archive, documents, new.path, new.null, result)
 
 
-def _is_of(key: str, path: str) -> bool:
-    """Tell whether a key is of a chunk of an array."""
-    return (not path or key.startswith(f"{path}/")) and key.rpartition("/")[2] not in zarr_store.DOCUMENTS
+def _documents(plan: _Plan, old: Store | None) -> Buffers:
+    """Return the documents of a new store."""
+    found, version = Buffers(), 3 if old is None else old.version
+    if old is not None:
+        same = {new.path for new in plan.new if new.is_same}
+        for path in old.paths:
+            if path in plan.kept or path in same or not old.is_array(path):
+                found |= {key: old.buffers[key] for key in old.keys_of(path)}
+    for new in plan.new:
+        if new.is_same:
+            array = library().open_array(found.store, path=new.path, mode="r+", zarr_format=version)
+            if array.shape != new.shape:
+                array.resize(new.shape)
+        else:
+            like = _plain(new, version) if new.like is None or old is None else _layout(old.node(new.like), new.dtype)
+            settings = {"zarr_format": version, "attributes": dict(new.attributes), "fill_value": new.fill, **like}
+            library().create_array(found.store, name=new.path or None, shape=new.shape, dtype=new.dtype, **settings)
+    if old is not None and old.is_consolidated:
+        library().consolidate_metadata(found.store, zarr_format=version)
+    return found
 
 
-def _write_chunks(archive: zipfile.ZipFile, documents: Mapping[str, bytes], new: _New, result: FlatBuffer) -> None:
+def _plain(new: _New, version: int) -> dict[str, Any]:
+    """Return the layout of an array that has no model."""
+    chunk = [max(1, each) for each in new.shape]
+    for number in range(len(chunk)):
+        rest = math.prod(chunk[number + 1 :]) * new.dtype.itemsize
+        chunk[number] = max(1, min(chunk[number], _CHUNK_NBYTES // rest))
+    zstd = {"id": "zstd", "level": 0} if version == 2 else {"name": "zstd", "configuration": {"level": 0}}  # noqa: PLR2004
+    return {"chunks": tuple(chunk), "compressors": zstd}
+
+
+def _layout(old: Any, dtype: np.dtype) -> dict[str, Any]:
+    """Return the layout of an array as that of another one, for elements of another type."""
+    filters = [each for each in old.filters if type(each).__name__.lower() not in _OF_TYPE]
+    found = {"chunks": old.chunks, "shards": old.shards, "filters": filters or None}
+    if old.metadata.zarr_format == 2:  # noqa: PLR2004 - the first of two versions
+        keys = {"name": "v2", "separator": old.metadata.dimension_separator}
+        return {**found, "compressors": old.compressors or None, "chunk_key_encoding": keys, "order": old.order}
+    sized = [_of_size(each, dtype.itemsize) for each in old.compressors]
+    keys, names = old.metadata.chunk_key_encoding, old.metadata.dimension_names
+    return {**found, "compressors": sized or None, "chunk_key_encoding": keys, "dimension_names": names}
+
+
+def _of_size(codec: Any, itemsize: int) -> Any:
+    """Return a compressor for elements of another size."""
+    settings = codec.to_dict().get("configuration") or {}
+    return type(codec)(**{**settings, "typesize": itemsize}) if "typesize" in settings else codec
+
+
+def _is_chunk(key: str, path: str) -> bool:
+    """Return whether a key is of a chunk of an array."""
+    return (not path or key.startswith(f"{path}/")) and key.rpartition("/")[2] not in STORE_DOCUMENTS
+
+
+def _write_chunks(
+    archive: zipfile.ZipFile, documents: Buffers, path: str, null: float | None, result: FlatBuffer
+) -> None:
     """Write the chunks of an array, a row at a time."""
-    buffers = _Buffers(documents)
-    array = buffers.array(new.node, "r+")
-    shape = new.node.shape
-    height, width = (new.node.chunk[0], math.prod(shape[1:])) if shape else (1, 1)
-    stored = as_numbers(conventions.viewed(new.node.values, array.dtype)[1])
+    known = set(documents)
+    array = library().open_array(documents.store, path=path, mode="r+")
+    shape, chunk = array.shape, chunk_of(array)
+    height, width = (chunk[0], math.prod(shape[1:])) if shape else (1, 1)
+    stored = as_numbers(conventions.viewed(_attributes(array), array.dtype)[1])
     starts = range(0, (shape[0] if width else 0) if shape else 1, height)
     counts = [(min(height, shape[0] - row) if shape else 1) * width for row in starts]
-    for row, block in zip(starts, encoded(result, stored, counts, new.null), strict=True):
+    for row, block in zip(starts, encoded(result, stored, counts, null), strict=True):
         where = (slice(row, row + len(block) // width),) if shape else ()
         array[where] = block.view(array.dtype).reshape((-1, *shape[1:]) if shape else ())
-        for key in sorted(buffers.new):
-            archive.writestr(_info(key), buffers.new.pop(key))
+        for key in sorted(documents.keys() - known):
+            archive.writestr(_info(key), documents.pop(key).to_bytes())
 
 
 def _info(key: str) -> zipfile.ZipInfo:
@@ -463,15 +429,14 @@ def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
     """Write a store again with new elements in some arrays."""
     with (
         explaining(source.name, *_FAILURES),
-        closing(Keys(source, _EVERY_NBYTES)) as keys,
+        closing(Store(source)) as old,
         os.fdopen(os.dup(fd), "w+b") as to,
         zipfile.ZipFile(to, "w") as archive,
     ):
-        by_name = {node.name: node for node in zarr_store.nodes(keys) if node.is_array}
-        written = [by_name[each.name].path for each in changed]
-        for key in keys:
-            if not any(_is_of(key, path) for path in written):
-                archive.writestr(_info(key), keys[key])
+        for key in old.names:
+            if not any(_is_chunk(key, _path(each.name)) for each in changed):
+                archive.writestr(_info(key), old.content(key))
         for each in changed:
-            node = by_name[each.name]
-            _write_chunks(archive, keys, _New(node, next(iter(node.missing_values), math.nan)), each)
+            path, documents = _path(each.name), Buffers()
+            documents |= {key: old.buffers[key] for key in old.keys_of(path)}
+            _write_chunks(archive, documents, path, _null(_attributes(old.node(path)), math.nan), each)

@@ -1,335 +1,214 @@
-"""A Zarr store as its keys and their bytes, in files, objects or a zip archive, and the documents that describe it."""
+"""A Zarr store as its keys and their bytes, in files, objects or a zip archive; the library opens its nodes."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
 import json
-import math
-import struct
+import resource
+import warnings
 import zipfile
-import zlib
-from base64 import standard_b64decode
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from mpired.buffers import conventions
+from mpired import installed
 from mpired.buffers.columns import too_large
-from mpired.buffers.conventions import Attributes, Packed, Variable
 from mpired.buffers.local import Extent, Spliced
-from mpired.buffers.missing import Missing
-from mpired.errors import BufferFileError
+from mpired.errors import BufferFileError, MpiredError
 from mpired.sources.source import STORE_DOCUMENTS, OpenStore, Source
 
-ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, ValueError, struct.error, RuntimeError)
-"""What the documents and the archive raise where they are damaged."""
-ROOT = "/"  # what an array is called that is the whole store
-V2_GROUP, V2_ARRAY, V2_ATTRIBUTES, V2_ALL, V3_NODE = ".zgroup", ".zarray", ".zattrs", ".zmetadata", "zarr.json"
-DOCUMENTS = STORE_DOCUMENTS
+ROOT = "/"  # the name of an array that is the whole store
+_ARRAY_NBYTES = 64 << 20  # of a row of chunks, unless the caller has another limit
+_V2_ALL, _V3_NODE = ".zmetadata", "zarr.json"
+_MARKS = {2: (".zarray", ".zgroup"), 3: (_V3_NODE,)}
 _MAX_DOCUMENT = 16 << 20
 _MAX_NDIM = 64
-_SAME_TYPE = frozenset(
-    {"bytes", "transpose", "blosc", "gzip", "zstd", "lz4", "zlib", "bz2", "lzma", "shuffle", "crc32c", "crc32"}
-)
-_LONGEST_NBYTES = 16
-_BESIDE_NBYTES = 64 << 10  # what a checksum and the like take
-_NAMES_OF_TYPES = {"bool", "float16", "float32", "float64", "complex64", "complex128"} | {
-    f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
-}
+_BLOSC_NBYTES = 16  # of a header, whose last four bytes are the length of the chunk
+_SPARE_NBYTES = 128 << 20  # of stacks of threads, and of what a codec needs besides the elements
 
 
-class Keys(Mapping[str, bytes]):
-    """The keys of a store, and their bytes. The caller closes it."""
+@functools.cache
+def library() -> Any:
+    """Import zarr."""
+    with installed.importing("zarr"):
+        zarr: Any = importlib.import_module("zarr")
+    warnings.filterwarnings("ignore", module="zarr")
+    warnings.filterwarnings("ignore", module="numcodecs")
+    warnings.filterwarnings("ignore", message="Consolidated metadata is currently not part")
+    # Each worker has one core. A chunk of -0.0 is not one of the fill value 0.0, so every chunk is written.
+    zarr.config.set({"threading.max_workers": 1, "async.concurrency": 1, "array.write_empty_chunks": True})
+    importlib.import_module("numcodecs.registry").codec_registry.pop("pickle", None)  # it would run code of the file
+    # Some writers name the codec of strings as if numcodecs had it.
+    strings = type("VLenUTF8Codec", (zarr.codecs.VLenUTF8Codec,), {"from_dict": classmethod(lambda cls, _: cls())})
+    zarr.registry.register_codec("numcodecs.vlen-utf8", strings)
+    blosc = importlib.import_module("numcodecs.blosc").Blosc
+    blosc.decode = _checked_blosc(blosc.decode)
+    return zarr
 
-    def __init__(self, source: Source, most: int) -> None:
-        self.name, self.most = source.name, most
+
+def _checked_blosc(decode: Any) -> Any:
+    def checked(self: Any, buf: Any, out: Any = None) -> Any:
+        octets = memoryview(buf).cast("B")
+        if len(octets) < _BLOSC_NBYTES or int.from_bytes(octets[12:_BLOSC_NBYTES], "little") > len(octets):
+            raise ValueError("a chunk of Blosc is cut off")  # numcodecs would read beyond its end
+        return decode(self, buf, out)
+
+    return checked
+
+
+@contextlib.contextmanager
+def limited_memory(array: str, nbytes: int) -> Iterator[None]:
+    """Let a block take a few times the bytes of the elements that it decodes, and no more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        used = int(statm.read().split()[5]) * resource.getpagesize()
+    wanted = used + 8 * nbytes + _SPARE_NBYTES
+    limits = [each for each in (wanted, soft, hard) if each != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(limits), hard))
+    try:
+        yield
+    except MemoryError:
+        raise ValueError(f"a chunk of array {array!r} unfolds to more than the {nbytes} bytes of its shape") from None
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+class Buffers(dict[str, Any]):
+    """Buffers of the library by their keys: those that it writes, and else those of a store."""
+
+    def __init__(self, keys: Store | None = None) -> None:
+        super().__init__()
+        self._keys = keys
+        self.store = library().storage.MemoryStore(self)
+
+    def __missing__(self, key: str) -> Any:
+        if self._keys is None or key not in self._keys.names:
+            raise KeyError(key)
+        return library().core.buffer.default_buffer_prototype().buffer.from_bytes(self._keys.content(key))
+
+
+class Store:
+    """An open store: its keys, their bytes, and the nodes that they describe. The caller closes it."""
+
+    def __init__(self, source: Source, memory: int = _ARRAY_NBYTES) -> None:
+        self.name, self.memory = source.name, memory
         self._file = source.open()
         try:
+            self.buffers = Buffers(self)
             if isinstance(self._file, OpenStore):
-                self._names = dict.fromkeys(self._file.names())
+                names = self._file.names()
             else:
                 self._zip = zipfile.ZipFile(Spliced(self._file, [Extent(0, source.nbytes)]))
                 # Of several members of one name the last counts, as zarr adds one for each change of a document.
-                infos = (info for info in self._zip.infolist() if not info.is_dir())
-                self._names = dict.fromkeys(info.filename for info in infos)
+                names = [info.filename for info in self._zip.infolist() if not info.is_dir()]
         except BaseException:
             self._file.close()
             raise
+        self.names = dict.fromkeys(names)
+        parts = [name.rpartition("/") for name in self.names]
+        paths = {version: sorted({path for path, _, last in parts if last in _MARKS[version]}) for version in _MARKS}
+        self.version = 2 if paths[2] and _V3_NODE not in self.names else 3
+        self.paths = paths[self.version]
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._names
-
-    def __getitem__(self, key: str) -> bytes:
-        if key not in self._names:
-            raise KeyError(key)
+    def content(self, key: str) -> bytes:
+        """Return the bytes of a key."""
+        most = _MAX_DOCUMENT if key.rpartition("/")[2] in STORE_DOCUMENTS else self.memory
         if isinstance(self._file, OpenStore):
-            content = self._file.content(key, self.most)
+            content = self._file.content(key, most)
         else:
-            self._check(key, self._zip.getinfo(key).file_size)
-            with self._zip.open(key) as member:  # one that is longer than it says is cut off
-                content = member.read(self.most + 1)
-        self._check(key, len(content))
+            with self._zip.open(key) as member:
+                content = member.read(most + 1)
+        if len(content) > most:
+            raise too_large(self.name, f"{key!r}", len(content), most)
         return content
 
     def expect(self, keys: Iterable[str]) -> None:
-        """Take notice of what is read next: what is far asks for several at once. Some may not be there."""
+        """Prefetch keys, of which some may not exist, if they are remote."""
         if isinstance(self._file, OpenStore):
-            self._file.expect_names(keys, self.most)
+            self._file.expect_names(keys, self.memory)
 
-    def _check(self, key: str, nbytes: int) -> None:
-        if nbytes > self.most:
-            raise too_large(self.name, f"{key!r}", nbytes, self.most)
+    def keys_of(self, path: str) -> list[str]:
+        """Return the keys of the documents of a node."""
+        return [key for name in sorted(STORE_DOCUMENTS) if (key := f"{path}/{name}".lstrip("/")) in self.names]
 
-    def document(self, key: str) -> dict[str, Any]:
-        """Return a document."""
-        try:
-            found = json.loads(self[key])
-        except (ValueError, RecursionError) as error:
-            reason = f"{key!r} is not JSON ({' '.join(str(error).split())[:100]})"
-            raise BufferFileError(self.name, f"{reason}; not a valid Zarr store") from None
-        if not isinstance(found, dict):
-            raise BufferFileError(self.name, f"{key!r} is not an object; not a valid Zarr store")
-        return found
+    def _document(self, path: str) -> tuple[dict[str, Any], bool]:
+        """Return the document of a node, and whether it is that of an array."""
+        key = next(key for key in self.keys_of(path) if key.rpartition("/")[2] in _MARKS[self.version])
+        document = json.loads(self.content(key))
+        if document["zarr_format"] != self.version:
+            raise ValueError(f"{key!r} is not a document of Zarr version {self.version}")
+        return document, key.endswith(".zarray") or document.get("node_type") == "array"
+
+    def is_array(self, path: str) -> bool:
+        """Return whether a node is an array."""
+        return path in self.paths and self._document(path)[1]
+
+    def node(self, path: str) -> Any:
+        """Open a group or an array."""
+        zarr, (_, is_array) = library(), self._document(path)
+        opened = zarr.open_array if is_array else functools.partial(zarr.open_group, use_consolidated=False)
+        node = opened(self.buffers.store, path=path, mode="r", zarr_format=self.version)
+        dict(node.metadata.attributes)  # else they are not an object
+        if is_array and (node.size >= 1 << 59 or node.ndim > _MAX_NDIM or 0 in chunk_of(node)):
+            raise ValueError(f"{node.size} elements in chunks of {chunk_of(node)} make no sense")
+        return node
+
+    def nodes(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """Open all groups and arrays; return them, and why other arrays cannot be opened."""
+        self.expect(key for key in self.names if key.rpartition("/")[2] in STORE_DOCUMENTS)
+        found, wrong = {}, {}
+        for path in self.paths:
+            try:
+                found[path] = self.node(path)
+            except MpiredError:
+                raise
+            except Exception as error:  # noqa: BLE001 - of any kind
+                wrong[path] = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            if path in wrong and any(other.startswith(f"{path}/".lstrip("/")) for other in self.paths if other != path):
+                raise BufferFileError(self.name, f"the document of group {f'{path}/'!r} is damaged: {wrong[path]}")
+        if not self.paths:
+            raise BufferFileError(self.name, "has no documents of groups or arrays")
+        if not wrong and self.is_consolidated:
+            self._check_consolidated(found)
+        return found, wrong
+
+    @property
+    def is_consolidated(self) -> bool:
+        """Whether the root has the documents of all nodes, too."""
+        return _V2_ALL in self.names or ("" in self.paths and bool(self._document("")[0].get("consolidated_metadata")))
+
+    def _check_consolidated(self, found: Mapping[str, Any]) -> None:
+        """Raise `BufferFileError` if the root, which other programs believe, contradicts the documents."""
+        root = library().open_group(self.buffers.store, mode="r", zarr_format=self.version, use_consolidated=True)
+        mine = {path: _text(node.metadata) for path, node in found.items() if path}
+        theirs = {path: _text(each) for path, each in root.metadata.consolidated_metadata.flattened_metadata.items()}
+        for path in sorted(mine.keys() | theirs.keys()):
+            if mine.get(path) != theirs.get(path):
+                reason = f"the consolidated metadata of the root is not what the documents say of {path!r}"
+                raise BufferFileError(self.name, f"{reason}; write it again with `zarr.consolidate_metadata`")
 
     def close(self) -> None:
         """Close it."""
         self._file.close()
 
 
-@dataclass(frozen=True)
-class Node:
-    """A group or an array of a store."""
-
-    path: str  # its path, "" for the root
-    version: int  # the version of the format, 2 or 3
-    document: dict[str, Any]  # what describes it
-    attributes: dict[str, Any]  # its attributes
-
-    @property
-    def name(self) -> str:
-        """What an array is called."""
-        return self.path or ROOT
-
-    @property
-    def is_array(self) -> bool:
-        """Whether it is an array."""
-        return "shape" in self.document
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The dimensions of an array."""
-        return tuple(self.document["shape"])
-
-    @property
-    def chunk(self) -> tuple[int, ...]:
-        """The dimensions of what is one value of the store: a chunk, or a shard of several."""
-        if self.version == 2:  # noqa: PLR2004 - the first of two versions
-            return tuple(self.document["chunks"])
-        return tuple(self.document["chunk_grid"]["configuration"]["chunk_shape"])
-
-    @property
-    def codecs(self) -> list[str]:
-        """The names of its filters and codecs."""
-        codecs = [*(self.document.get("filters") or ()), *(self.document.get("codecs") or ())]
-        return [str(each.get("id", each.get("name"))) for each in codecs]
-
-    def most_nbytes(self, itemsize: int) -> int:
-        """Return how many bytes a chunk, or the index of a shard, unfolds to at most, in any step of its codecs."""
-        names = {each.removeprefix("numcodecs.") for each in self.codecs}
-        # Filters may give elements of another type, the longest of which are complex numbers; so long is what an index
-        # has for each chunk.
-        widest = itemsize if names <= _SAME_TYPE else max(itemsize, _LONGEST_NBYTES)
-        return math.prod(self.chunk) * widest + _BESIDE_NBYTES
-
-    @property
-    def dtype(self) -> np.dtype | None:
-        """NumPy's form of the elements, None if that does not have them or they are no plain values."""
-        found = self.document["dtype" if self.version == 2 else "data_type"]  # noqa: PLR2004
-        if isinstance(found, list):
-            found = [(str(field[0]), *field[1:]) for field in found]
-        elif self.version != 2 and str(found) not in _NAMES_OF_TYPES:  # noqa: PLR2004
-            return None
-        dtype = np.dtype(found)
-        return None if dtype.hasobject else dtype
-
-    @property
-    def dimensions(self) -> tuple[str | None, ...] | None:
-        """The names of the dimensions, as xarray writes them; None if there are none."""
-        found = self.attributes.get("_ARRAY_DIMENSIONS") if self.version == 2 else self.document.get("dimension_names")  # noqa: PLR2004
-        return tuple(found) if isinstance(found, list) else None
-
-    @property
-    def variable(self) -> Variable:
-        """The array, or the group, and its attributes."""
-        if not self.is_array:
-            return Variable(f"{self.path}/", (), None, self.attributes)
-        dims = self.dimensions or (None,) * len(self.shape)
-        return Variable(self.name, tuple(each or "" for each in dims), None, self.attributes)
-
-    @property
-    def values(self) -> Attributes:
-        """What its attributes say of how elements are stored."""
-        names = (conventions.SCALE, conventions.OFFSET, conventions.UNSIGNED)
-        found = {name: self.attributes[name] for name in names if name in self.attributes}
-        return {name: value if isinstance(value, str) else np.asarray(value) for name, value in found.items()}
-
-    @property
-    def form(self) -> np.dtype | None:
-        """The form that elements are read in, as that of those that the store has."""
-        return None if self.dtype is None else conventions.viewed(self.values, self.dtype)[1]
-
-    @property
-    def packed(self) -> Packed | None:
-        """How values are packed; None if they are not."""
-        return None if self.form is None else conventions.packing(self.name, self.values, self.form)
-
-    def _number(self, value: Any) -> float | None:
-        """Return a value of an attribute as a number of the form that elements are read in."""
-        found, form = _number(value), self.form
-        if found is None or form is None or form == self.dtype or found % 1:
-            return found
-        viewed: float = np.asarray(found).astype(form).item()
-        return viewed
-
-    @property
-    def missing_values(self) -> tuple[float, ...]:
-        """Which values mean that an element is missing, as xarray takes them; NaN is among them."""
-        attributes, found = self.attributes, []
-        if self.version == 2 and self.dimensions is not None:  # noqa: PLR2004 - in version 3 xarray has an attribute
-            found.append(self.document.get("fill_value"))
-        for name in ("_FillValue", "missing_value"):
-            value = attributes.get(name)
-            found += value if isinstance(value, list) else [value]
-        return tuple(dict.fromkeys(each for each in map(self._number, found) if each is not None))
-
-    def missing(self) -> Missing | None:
-        """Return the rule for missing values; None if there is none."""
-        low, high = (self._number(self.attributes.get(name)) for name in ("valid_min", "valid_max"))
-        limits = self.attributes.get("valid_range")
-        if isinstance(limits, list) and len(limits) == 2:  # noqa: PLR2004 - the least and the greatest
-            low, high = map(self._number, limits)
-        values = tuple(each for each in self.missing_values if not math.isnan(each))
-        return Missing(values, low, high) if values or low is not None or high is not None else None
-
-    def check(self, name: str) -> None:
-        """Raise `BufferFileError` if the shape and the chunks of an array make no sense."""
-        shape, chunk = self.document["shape"], list(self.chunk)
-        counts = [*shape, *chunk]
-        if not all(type(each) is int and 0 <= each < 1 << 63 for each in counts) or 0 in chunk:
-            raise BufferFileError(name, f"array {self.name!r} has a shape or chunks that are not counts")
-        if len(shape) != len(chunk) or len(shape) > _MAX_NDIM or math.prod(shape) >= 1 << 59:
-            reason = f"array {self.name!r} has {len(shape)} dimensions and {math.prod(shape)} elements"
-            raise BufferFileError(name, f"{reason} in chunks of {len(chunk)} dimensions; not a valid Zarr store")
-
-    def uses_pickle(self) -> bool:
-        """Tell whether a codec of the array would run what is in the file."""
-        return "pickle" in json.dumps([self.document.get(key) for key in ("filters", "compressor", "codecs")])
+def _text(metadata: Any) -> str:
+    """Return the document of a node as text, because NaN is not equal to NaN."""
+    document = {key: value for key, value in metadata.to_dict().items() if key != "consolidated_metadata"}
+    return json.dumps(document, sort_keys=True, default=str)
 
 
-def _number(value: Any) -> float | None:
-    """Return a value of an attribute as a number; xarray writes those of floating point in base64."""
-    if isinstance(value, bool) or value is None:
-        return None
-    if isinstance(value, int | float):
-        return value
-    if isinstance(value, str):
-        if value in {"NaN", "Infinity", "-Infinity"}:
-            return float(value.replace("Infinity", "inf"))
-        try:
-            octets = standard_b64decode(value)
-        except ValueError:
-            return None
-        return float(struct.unpack("<d", octets)[0]) if len(octets) == 8 else None  # noqa: PLR2004 - as xarray does
-    return None
+def chunk_of(array: Any) -> tuple[int, ...]:
+    """Return the dimensions of a value of the store: a chunk, or a shard of several."""
+    chunk: tuple[int, ...] = array.shards or array.chunks
+    return chunk
 
 
-def nodes(keys: Keys) -> list[Node]:
-    """Return the groups and arrays of a store, in the order of their paths."""
-    keys.most, most = _MAX_DOCUMENT, keys.most
-    found: dict[str, Node] = {}
-    is_v3 = V3_NODE in keys
-    keys.expect(key for key in keys if key.rpartition("/")[2] in DOCUMENTS)
-    for key in keys:
-        path, _, last = key.rpartition("/")
-        if last == V3_NODE:
-            document = _of_version(3, keys, key)
-            attributes = document.get("attributes", {})
-            if document.get("node_type") != "array":
-                document.pop("shape", None)
-            found[path] = Node(path, 3, document, attributes)
-        elif last in {V2_GROUP, V2_ARRAY} and not is_v3:
-            beside = f"{path}/{V2_ATTRIBUTES}".lstrip("/")
-            attributes = keys.document(beside) if beside in keys else {}
-            found[path] = Node(path, 2, _of_version(2, keys, key), attributes)
-    keys.most = most
-    if not found:
-        raise BufferFileError("", "has no documents of groups or arrays")
-    _check_consolidated(keys, found)
-    return [found[path] for path in sorted(found)]
-
-
-def _of_version(version: int, keys: Keys, key: str) -> dict[str, Any]:
-    """Return a document, which has to be of a version."""
-    document = keys.document(key)
-    if document.get("zarr_format") != version:
-        raise BufferFileError(keys.name, f"{key!r} is not a document of Zarr version {version}; not a valid Zarr store")
-    return document
-
-
-def _check_consolidated(keys: Keys, found: Mapping[str, Node]) -> None:
-    """Raise `BufferFileError` if the root has documents of all nodes, which zarr reads, that are not theirs."""
-    root = found.get("")
-    if V2_ALL in keys:
-        listed = keys.document(V2_ALL).get("metadata", {})
-        real = {f"{path}/".lstrip("/"): node for path, node in found.items()}
-        theirs = {f"{prefix}{V2_ARRAY if node.is_array else V2_GROUP}": node.document for prefix, node in real.items()}
-        theirs |= {f"{prefix}{V2_ATTRIBUTES}": {"all": node.attributes} for prefix, node in real.items()}
-        mine: dict[str, Any] = {key: {"all": {}} for key in theirs if key.endswith(V2_ATTRIBUTES)}
-        mine |= {key: {"all": value} if key.endswith(V2_ATTRIBUTES) else value for key, value in listed.items()}
-    elif root is not None and (whole := root.document.get("consolidated_metadata")):
-        mine = {path: {"attributes": {}, **value} for path, value in whole["metadata"].items()}
-        theirs = {path: {**node.document, "attributes": node.attributes} for path, node in found.items() if path}
-    else:
-        return
-    canonical = functools.partial(json.dumps, sort_keys=True)
-    for key in sorted(mine.keys() | theirs.keys()):
-        one, other = mine.get(key), theirs.get(key)
-        names = one.keys() & other.keys() if one is not None and other is not None else ()
-        # As text, because NaN is equal to NaN.
-        if one is None or other is None or any(canonical(one[name]) != canonical(other[name]) for name in names):
-            reason = f"the consolidated metadata of the root is not what the documents say of {key!r}"
-            raise BufferFileError(keys.name, f"{reason}; write it again with `zarr.consolidate_metadata`")
-
-
-def documents_of(node: Node) -> dict[str, bytes]:
-    """Return the keys of a node that describe it, and their bytes."""
-    prefix = f"{node.path}/" if node.path else ""
-    if node.version == 3:  # noqa: PLR2004
-        return {f"{prefix}{V3_NODE}": dumped({**node.document, "attributes": node.attributes})}
-    found = {f"{prefix}{V2_ARRAY if node.is_array else V2_GROUP}": dumped(node.document)}
-    return found | ({f"{prefix}{V2_ATTRIBUTES}": dumped(node.attributes)} if node.attributes else {})
-
-
-def consolidated(keys: Keys, new: list[Node]) -> dict[str, bytes]:
-    """Return the documents of the root for new nodes, if the old store has all in one document."""
-    if V2_ALL in keys:
-        all_of = {key: json.loads(text) for node in new for key, text in documents_of(node).items()}
-        return {V2_ALL: dumped({"metadata": all_of, "zarr_consolidated_format": 1})}
-    for root in (node for node in new if not node.path and node.document.get("consolidated_metadata")):
-        inner = {node.path: {**node.document, "attributes": node.attributes} for node in new if node is not root}
-        all_of = {"kind": "inline", "must_understand": False, "metadata": inner}
-        return {V3_NODE: dumped({**root.document, "attributes": root.attributes, "consolidated_metadata": all_of})}
-    return {}
-
-
-def dumped(document: dict[str, Any]) -> bytes:
-    """Return a document as bytes."""
-    return json.dumps(document, indent=2).encode()
+def codec_names(array: Any) -> list[str]:
+    """Return the names of the filters and codecs of an array."""
+    document = array.metadata.to_dict()
+    codecs = [*(document.get("filters") or ()), *(document.get("codecs") or ()), document.get("compressor") or {}]
+    found = [each if isinstance(each, dict) else each.get_config() for each in codecs]
+    names = [each.get("id", each.get("name")) for each in found]
+    return [str(name) for name in names if name not in (None, "bytes")]
