@@ -24,14 +24,13 @@ import numpy as np
 from mpired import installed
 from mpired.buffers import arrays, conventions, zarr_codecs, zarr_store
 from mpired.buffers.arrays import Array, Field, KeptArrays, Library, digest
-from mpired.buffers.columns import too_large
 from mpired.buffers.declared import Declared
 from mpired.buffers.decoding import apart, look_apart
 from mpired.buffers.flat import FlatBuffer, MarkingLayout, encoded
 from mpired.buffers.missing import Missing
 from mpired.buffers.model import BufferModel, Model
 from mpired.buffers.rank import RankFile, Values, dtype_text
-from mpired.buffers.streamed import Nullable, explaining
+from mpired.buffers.streamed import Nullable, explaining, too_large
 from mpired.buffers.zarr_store import ROOT, Keys, Node
 from mpired.context import Context
 from mpired.datatypes import agrees, as_numbers, from_dtype

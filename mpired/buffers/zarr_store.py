@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from mpired.buffers import conventions
-from mpired.buffers.columns import too_large
 from mpired.buffers.conventions import Attributes, Packed, Variable
 from mpired.buffers.local import Extent, Spliced
 from mpired.buffers.missing import Missing
+from mpired.buffers.streamed import too_large
 from mpired.errors import BufferFileError
 from mpired.sources.source import STORE_DOCUMENTS, OpenStore, Source
 

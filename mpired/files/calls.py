@@ -161,8 +161,11 @@ def pread_into(fd: int, buffer: memoryview, offset: int) -> int:
 
 def pread_some(fd: int, nbytes: int, offset: int) -> bytes:
     """Return `nbytes` from `offset` on, or those that there are before the end of the file."""
-    content = memoryview(bytearray(nbytes))
-    return bytes(content[: pread_into(fd, content, offset)])
+    parts: list[bytes] = []
+    while nbytes and (part := os.pread(fd, min(nbytes, TRANSFER), offset)):
+        parts.append(part)
+        offset, nbytes = offset + len(part), nbytes - len(part)
+    return b"".join(parts)
 
 
 def pwrite_all(fd: int, data: memoryview | bytes, offset: int) -> None:
