@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import mmap
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -16,12 +17,12 @@ from mpired.buffers.flat import UNKNOWN_COUNT, FlatBuffer
 from mpired.buffers.format import Encoder
 from mpired.buffers.local import DamageError, SourceFile
 from mpired.buffers.model import Model
-from mpired.buffers.streamed import DECODED_NBYTES
 from mpired.sources.source import Source
 
 import pyarrow as pa  # isort: skip - after columns, which sets it up
 
 _BATCH_ROWS = 64 << 10
+_PIECE_ROWS = 512 << 10
 _Decoded: TypeAlias = tuple[pa.RecordBatch, Mapping[bytes, bytes] | None]  # with its metadata
 
 
@@ -30,8 +31,9 @@ class ArrowFile(Table):
 
     format = "arrow"
 
-    def __init__(self, source: Source, memory: int = DECODED_NBYTES) -> None:
-        super().__init__(source, memory)
+    def begin(self) -> None:
+        """Read the schema."""
+        self._map: mmap.mmap | None = None
         self._is_stream = self._bytes.read(len(ipc.MAGIC), 0) != ipc.MAGIC
         self._reader = self._opened()
         self.schema: pa.Schema = self._reader.schema
@@ -39,7 +41,8 @@ class ArrowFile(Table):
     def _opened(self, fields: Sequence[int] = ()) -> Any:
         """Open a reader of some columns, which are mapped into memory if they lie in a file, or of all."""
         if fields and self._bytes.fd is not None and not self._source.is_forward:
-            file = pa.memory_map(f"/proc/self/fd/{self._bytes.fd}")
+            self._map = mmap.mmap(self._bytes.fd, 0, access=mmap.ACCESS_READ)
+            file = pa.BufferReader(self._map)
         else:
             self._file = SourceFile(self._bytes, self._source.nbytes)
             file = pa.PythonFile(self._file, mode="r")
@@ -75,7 +78,11 @@ class ArrowFile(Table):
             start -= starts[skipped]
         reader = self._opened([self.schema.get_field_index(leaf.column)])
         batches = (batch for batch, _ in self._decoded(reader, skipped))
-        return columns.behind(start, _counted(batches, leaf.rows[skipped:]) if leaf.rows else batches, leaf)
+        for column in columns.behind(start, _counted(batches, leaf.rows[skipped:]) if leaf.rows else batches, leaf):
+            for at in range(0, len(column), _PIECE_ROWS):
+                yield column[at : at + _PIECE_ROWS]
+                if self._map is not None:  # it is read once; the system keeps it, but not as memory of this process
+                    self._map.madvise(mmap.MADV_DONTNEED)
 
     def _decoded(self, reader: Any, start: int = 0) -> Iterator[_Decoded]:
         """Yield record batches, whose buffers have the lengths that their columns need, and their metadata."""

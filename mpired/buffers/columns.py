@@ -35,7 +35,7 @@ from mpired.context import NO_LIMITS, Context
 from mpired.datatypes import TIMES, Datatype, Group, agrees, from_dtype, with_fields
 from mpired.datatypes.pairs import FIELDS
 from mpired.datatypes.times import as_times, time_type
-from mpired.engines.worker import ended_after, silenced
+from mpired.engines.worker import ended_after
 from mpired.errors import BufferFileError, DatatypeError, UsageError, shortened
 from mpired.progress import counted
 from mpired.sources.source import Source
@@ -87,6 +87,15 @@ class Table(OpenBytes):
     def __init__(self, source: Source, memory: int = DECODED_NBYTES) -> None:
         super().__init__(source)
         self.limited = functools.partial(limited, source.name, memory)
+        try:
+            self.begin()
+        except BaseException:
+            self._bytes.close()
+            raise
+
+    def begin(self) -> None:
+        """Read what is said of the whole file."""
+        raise NotImplementedError
 
     def contents(self) -> Contents:
         """Return what it holds."""
@@ -152,7 +161,7 @@ def asked(context: Context, source: Source, opener: Opener, question: Callable[[
 
 
 def _answer(source: Source, opener: Opener, question: Callable[[Any], _T]) -> _T:
-    with silenced(), ended_after(_LOOK_SECONDS), explaining(source.name), closing(opener(source)) as file:
+    with ended_after(_LOOK_SECONDS), explaining(source.name), closing(opener(source)) as file:
         return question(file)
 
 

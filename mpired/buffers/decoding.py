@@ -18,7 +18,7 @@ from mpired.engines import pool
 from mpired.engines.worker import portable
 from mpired.errors import BufferFileError, WorkerError
 from mpired.files import calls
-from mpired.sources.source import Source
+from mpired.sources.source import Source, of_file
 
 if TYPE_CHECKING:
     from mpired.buffers.format import Format
@@ -80,7 +80,8 @@ class DecodeWorker:
             self._looks.popleft()
             error, found = self._next(source.name)
         else:
-            line = prefetch.next_files(source, _LOOKS) if prefetch is not None else []
+            is_plain = of_file(source) is source  # those behind a packed one are packed, too
+            line = prefetch.next_files(source, _LOOKS) if prefetch is not None and is_plain else []
             error, found = self.do(source.name, _each, function, (source, *line), args)
             self._looks.extend((function, other, args) for other in line)
         if error is not None:
@@ -123,7 +124,16 @@ class DecodeWorker:
 
 def _done(task: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
     function, args = task
+    _be_quiet()
     return function(*args)
+
+
+@functools.cache
+def _be_quiet() -> None:
+    """Let a library that ends this worker print nothing: the parent says that in a line of its own."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    os.close(nothing)
 
 
 def _each(

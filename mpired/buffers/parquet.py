@@ -15,9 +15,8 @@ from mpired.buffers.flat import FlatBuffer
 from mpired.buffers.format import Encoder
 from mpired.buffers.local import DamageError, SourceFile
 from mpired.buffers.model import Model
-from mpired.buffers.streamed import DECODED_NBYTES
 from mpired.errors import BufferFileError, DatatypeError
-from mpired.sources.source import Source
+from mpired.sources.source import OpenSource, Source
 
 import pyarrow as pa  # isort: skip - after columns, which sets it up
 import pyarrow.parquet as pq  # isort: skip
@@ -41,9 +40,9 @@ class ParquetFile(Table):
 
     format = "parquet"
 
-    def __init__(self, source: Source, memory: int = DECODED_NBYTES) -> None:
-        super().__init__(source, memory)
-        self._kept, self._file = _parsed.pop(source) if source in _parsed else self._parse()
+    def begin(self) -> None:
+        """Read the footer."""
+        self._kept, self._file = _parsed.pop(self._source) if self._source in _parsed else self._parse()
         self._kept.opened = self._bytes
         self.metadata: pq.FileMetaData = self._file.metadata
         self.schema: pa.Schema = self._file.schema_arrow
@@ -138,6 +137,9 @@ class ParquetFile(Table):
     def close(self) -> None:
         """Close the file, and keep what was parsed of it for the next column."""
         super().close()
+        if self._source.is_private:  # a copy of it ends with it
+            return
+        self._kept.opened = OpenSource()
         _parsed[self._source] = self._kept, self._file
         while len(_parsed) > _MOST_PARSED:
             del _parsed[next(iter(_parsed))]

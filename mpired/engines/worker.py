@@ -118,19 +118,6 @@ def ended_after(seconds: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def silenced() -> Iterator[None]:
-    """Let nothing be printed by a library that ends this process: the parent says that in a line of its own."""
-    kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, 2)
-    os.close(nothing)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-
-
-@contextlib.contextmanager
 def lent() -> Iterator[None]:
     """Let this process be a worker while the block runs, and what it was before after that."""
     flush_streams()
