@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import mmap
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -17,6 +16,7 @@ from mpired.buffers.flat import UNKNOWN_COUNT, FlatBuffer
 from mpired.buffers.format import Encoder
 from mpired.buffers.local import DamageError, SourceFile
 from mpired.buffers.model import Model
+from mpired.files import calls
 from mpired.sources.source import Source
 
 import pyarrow as pa  # isort: skip - after columns, which sets it up
@@ -33,7 +33,7 @@ class ArrowFile(Table):
 
     def begin(self) -> None:
         """Read the schema."""
-        self._map: mmap.mmap | None = None
+        self._map: calls.Mapped | None = None
         self._is_stream = self._bytes.read(len(ipc.MAGIC), 0) != ipc.MAGIC
         self._reader = self._opened()
         self.schema: pa.Schema = self._reader.schema
@@ -41,8 +41,8 @@ class ArrowFile(Table):
     def _opened(self, fields: Sequence[int] = ()) -> Any:
         """Open a reader of some columns, which are mapped into memory if they lie in a file, or of all."""
         if fields and self._bytes.fd is not None and not self._source.is_forward:
-            self._map = mmap.mmap(self._bytes.fd, 0, access=mmap.ACCESS_READ)
-            file = pa.BufferReader(self._map)
+            self._map = calls.Mapped(self._bytes.fd)
+            file = pa.BufferReader(self._map.content)
         else:
             self._file = SourceFile(self._bytes, self._source.nbytes)
             file = pa.PythonFile(self._file, mode="r")
@@ -82,7 +82,7 @@ class ArrowFile(Table):
             for at in range(0, len(column), _PIECE_ROWS):
                 yield column[at : at + _PIECE_ROWS]
                 if self._map is not None:  # it is read once; the system keeps it, but not as memory of this process
-                    self._map.madvise(mmap.MADV_DONTNEED)
+                    self._map.forget()
 
     def _decoded(self, reader: Any, start: int = 0) -> Iterator[_Decoded]:
         """Yield record batches, whose buffers have the lengths that their columns need, and their metadata."""

@@ -15,7 +15,7 @@ from mpired.buffers.flat import FlatBuffer
 from mpired.buffers.model import Kept
 from mpired.buffers.rank import RankBuffer, Values, blocks, changed, what_is_read, with_reading
 from mpired.engines import pool
-from mpired.engines.worker import portable
+from mpired.engines.worker import be_quiet, portable
 from mpired.errors import BufferFileError, WorkerError
 from mpired.files import calls
 from mpired.sources.source import Source, of_file
@@ -124,16 +124,8 @@ class DecodeWorker:
 
 def _done(task: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
     function, args = task
-    _be_quiet()
+    be_quiet()
     return function(*args)
-
-
-@functools.cache
-def _be_quiet() -> None:
-    """Let a library that ends this worker print nothing: the parent says that in a line of its own."""
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, 2)
-    os.close(nothing)
 
 
 def _each(

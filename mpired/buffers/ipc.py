@@ -31,7 +31,7 @@ class Batch(NamedTuple):
 def batches(file: OpenSource, nbytes: int) -> Iterator[Batch]:
     """Yield the record batches of an open file, as its footer names them, or of a stream, one after another."""
     try:
-        for header in _by_footer(file, nbytes) if file.read(len(MAGIC), 0) == MAGIC else _one_by_one(file):
+        for header in _by_footer(file, nbytes) if file.read(len(MAGIC), 0) == MAGIC else _one_by_one(file, nbytes):
             if header.integer(header.root, 1, "<B") == _RECORD_BATCH:
                 yield _batch(header)
     except (struct.error, IndexError) as error:
@@ -89,7 +89,7 @@ def _by_footer(file: OpenSource, nbytes: int) -> Iterator[_Header]:
         yield _Header(octets[8 if octets[:4] == b"\xff" * 4 else 4 :])
 
 
-def _one_by_one(file: OpenSource) -> Iterator[_Header]:
+def _one_by_one(file: OpenSource, nbytes: int) -> Iterator[_Header]:
     """Yield the headers of a stream's messages; it ends by a length of 0, or where its bytes end."""
     at = 0
     while head := file.read(8, at):
@@ -104,6 +104,8 @@ def _one_by_one(file: OpenSource) -> Iterator[_Header]:
         header = _Header(read_all(file, length, at))
         yield header
         at += length + header.integer(header.root, 3, "<q")
+        if at > nbytes:
+            raise DamageError(f"its last message should end at {at}, perhaps it is cut off")
 
 
 def _batch(header: _Header) -> Batch:

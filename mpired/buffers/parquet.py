@@ -16,6 +16,7 @@ from mpired.buffers.format import Encoder
 from mpired.buffers.local import DamageError, SourceFile
 from mpired.buffers.model import Model
 from mpired.errors import BufferFileError, DatatypeError
+from mpired.sources.local import LocalSource
 from mpired.sources.source import OpenSource, Source
 
 import pyarrow as pa  # isort: skip - after columns, which sets it up
@@ -42,7 +43,9 @@ class ParquetFile(Table):
 
     def begin(self) -> None:
         """Read the footer."""
-        self._kept, self._file = _parsed.pop(self._source) if self._source in _parsed else self._parse()
+        # Another opening of it may be at work with what is taken.
+        known = _parsed.pop(self._source, None) if _stays(self._source) else None
+        self._kept, self._file = known or self._parse()
         self._kept.opened = self._bytes
         self.metadata: pq.FileMetaData = self._file.metadata
         self.schema: pa.Schema = self._file.schema_arrow
@@ -137,12 +140,17 @@ class ParquetFile(Table):
     def close(self) -> None:
         """Close the file, and keep what was parsed of it for the next column."""
         super().close()
-        if self._source.is_private:  # a copy of it ends with it
+        if not _stays(self._source):
             return
         self._kept.opened = OpenSource()
         _parsed[self._source] = self._kept, self._file
         while len(_parsed) > _MOST_PARSED:
             del _parsed[next(iter(_parsed))]
+
+
+def _stays(source: Source) -> bool:
+    """Tell whether a source can be opened again after this one is forgotten."""
+    return isinstance(source, LocalSource) and source.keep is None
 
 
 _CODECS = {"UNCOMPRESSED": "NONE"}

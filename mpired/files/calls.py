@@ -168,6 +168,20 @@ def pread_some(fd: int, nbytes: int, offset: int) -> bytes:
     return b"".join(parts)
 
 
+class Mapped:
+    """The bytes of an open file, mapped into memory to be read."""
+
+    def __init__(self, fd: int) -> None:
+        import mmap  # noqa: PLC0415 - few files are mapped
+
+        self.content = mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
+        self._advice = mmap.MADV_DONTNEED
+
+    def forget(self) -> None:
+        """Let the pages that were read be memory of the system alone, which still has them."""
+        self.content.madvise(self._advice)
+
+
 def pwrite_all(fd: int, data: memoryview | bytes, offset: int) -> None:
     """Write all of `data` at `offset`."""
     view = memoryview(data)
