@@ -17,7 +17,7 @@ _LIMITS = ("max_memory", "lock_timeout")
 
 BASE_NBYTES = 60 << 20
 """Memory of a process before its blocks: Python and NumPy."""
-STREAMED_BASE_NBYTES = 180 << 20
+STREAMED_BASE_NBYTES = 188 << 20
 """The same with pyarrow, for formats with columns; of all processes together if the one that reads is a worker."""
 STREAMED_LEAST_NBYTES = 100 << 20
 """The part of that which is needed before anything is decoded."""

@@ -175,7 +175,7 @@ def test_an_engine_is_imported_by_its_module(package, module):
 
 @pytest.mark.parametrize("package", ["shutil", "tempfile", "mmap"])
 def test_what_would_write_in_its_own_way_is_not_imported(package):
-    assert imports_of(package) == set()
+    assert {room_of(module) for module in imports_of(package)} <= ({"files"} if package == "mmap" else set())
 
 
 def test_only_files_writes_to_the_file_system():

@@ -7,30 +7,25 @@ from typing import cast
 
 import numpy as np
 
-from mpired.buffers import columns
-from mpired.buffers.arrow import ArrivingFile, StreamFile, WholeStream, prepared
-from mpired.buffers.columns import Column, explaining
+from mpired.buffers import arrow, columns
+from mpired.buffers.arrow import ArrowFile
+from mpired.buffers.columns import explaining
 from mpired.buffers.declared import Declared
-from mpired.buffers.format import Encoder
 from mpired.buffers.missing import NullsError, null_error
-from mpired.buffers.model import Model
 from mpired.buffers.rank import RankFile
 from mpired.buffers.streamed import ColumnBuffer
 from mpired.codecs.arrow import pa
 from mpired.errors import BufferFileError, CountError
 from mpired.sources.source import Source
 
-_COLUMN = Column("arrows", WholeStream, StreamFile, WholeStream)
-_ARRIVING = _COLUMN._replace(header=ArrivingFile)
-
 
 def inspect(source: Source, declared: Declared) -> RankFile:
     """Describe an Arrow IPC stream from its schema and the lengths of its batches."""
     if source.is_forward and not declared.nullable:  # one column of plain values is read as it arrives
-        file = columns.inspect(source, declared, _ARRIVING)
+        file = columns.inspect(source, declared, ArrowFile)
         if len(file.buffers) == 1 and len((buffer := cast("ColumnBuffer", file.buffers[0])).leaves) == 1:
             return file._replace(buffers=(ArrivingColumn(*buffer),))
-    return columns.inspect(source.kept(), declared, _COLUMN)
+    return columns.inspect(source.kept(), declared, ArrowFile)
 
 
 class ArrivingColumn(ColumnBuffer):
@@ -52,7 +47,7 @@ class ArrivingReader:
     def __init__(self, buffer: ArrivingColumn) -> None:
         self._buffer = buffer
         with explaining(buffer.source.name):
-            self._arrays = ArrivingFile(buffer.source).arrays(buffer.leaves[0], 0)
+            self._arrays = ArrowFile(buffer.source).arrays(buffer.leaves[0], 0)
         self._rest = self._block = np.empty(0, buffer.datatype.form)
         self._start = 0
 
@@ -106,10 +101,5 @@ class ArrivingReader:
         """Leave the rest."""
 
 
-def prepare(model: Model) -> Encoder:
-    """Say how a result like `model` becomes an Arrow IPC stream."""
-    is_forward = model.source is not None and model.source.is_forward
-    return prepared(model, ArrivingFile if is_forward else WholeStream, pa.ipc.new_stream)
-
-
-note = functools.partial(columns.note_of, whole=WholeStream)
+prepare = functools.partial(arrow.prepare, new=pa.ipc.new_stream)
+note = arrow.note

@@ -8,30 +8,41 @@ from __future__ import annotations
 
 import contextlib
 import decimal
+import functools
+import operator
 import re
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
 
 from mpired.buffers import streamed
-from mpired.buffers.arrow_arrays import DTYPES, column_of, integers_of, is_time
+from mpired.buffers.arrow_arrays import DTYPES, column_of, integers_of, is_time, nullable_values
 from mpired.buffers.declared import Declared
+from mpired.buffers.decoding import look_apart
 from mpired.buffers.flat import UNKNOWN_COUNT, FlatBuffer
+from mpired.buffers.local import OpenBytes
+from mpired.buffers.missing import NullsError
 from mpired.buffers.model import BufferModel, Model, Other
 from mpired.buffers.names import check_pair, listed, missing, picked
-from mpired.buffers.rank import RankFile, choice, datatype_of, element_text, ways_out
-from mpired.buffers.streamed import ColumnBuffer, ColumnFile
+from mpired.buffers.rank import RankFile, Values, choice, datatype_of, element_text, ways_out
+from mpired.buffers.streamed import DECODED_NBYTES, ColumnBuffer, Nullable, limited
 from mpired.codecs.arrow import pa
+from mpired.context import NO_LIMITS, Context
 from mpired.datatypes import TIMES, Datatype, Group, agrees, from_dtype, with_fields
 from mpired.datatypes.pairs import FIELDS
 from mpired.datatypes.times import as_times, time_type
+from mpired.engines.worker import ended_after
 from mpired.errors import BufferFileError, DatatypeError, UsageError, shortened
 from mpired.progress import counted
 from mpired.sources.source import Source
 
+_T = TypeVar("_T")
+_LOOK_SECONDS = 600  # of the processor
+_DECODED_NBYTES = 256 << 20  # a page or record batch is decoded at once
 _INT64_DIGITS = 18  # of which every number is an int64
 _KEPT_NBYTES = 64 << 20  # about the most of columns that are kept that is in memory
 
@@ -49,23 +60,109 @@ def _time_of(datatype: Datatype) -> pa.DataType:
         raise DatatypeError(f"{datatype}", "has no column type; use `to='npy'`") from None
 
 
+class Leaf(NamedTuple):
+    """A column of plain values, or a field of a column of structures."""
+
+    column: str
+    fields: tuple[int, ...]
+    rows: tuple[int, ...]  # of each row group or record batch
+
+
 class Contents(NamedTuple):
     """Contents of a file with columns."""
 
     schema: pa.Schema
-    leaves: Sequence[tuple[Any, ...]]  # of each column
+    leaves: Sequence[tuple[Leaf, ...]]  # of each column
     rows: int
     nulls: Sequence[int | None]  # of each column, as many as the header tells of; None if it does not say
     nbytes: int  # about those of all values; 0 if the rows are not counted either
 
 
-class Column(NamedTuple):
-    """How a format describes its files, and opens them."""
+class Table(OpenBytes):
+    """An open file with columns."""
 
-    format: str
-    header: Callable[[Source], Any]  # opens a file, whose `contents()` are what it holds
-    opener: Callable[[Source, int], ColumnFile]
-    whole: Callable[[Source], Any]  # opens a file, of which `columns(names)` are batches of all rows, of any types
+    format: ClassVar[str]
+    schema: pa.Schema
+
+    def __init__(self, source: Source, memory: int = DECODED_NBYTES) -> None:
+        super().__init__(source)
+        self.limited = functools.partial(limited, source.name, memory)
+        try:
+            self.begin()
+        except BaseException:
+            self._bytes.close()
+            raise
+
+    def begin(self) -> None:
+        """Read what is said of the whole file."""
+        raise NotImplementedError
+
+    def contents(self) -> Contents:
+        """Return what it holds."""
+        raise NotImplementedError
+
+    def values(self, leaf: Leaf, start: int) -> Iterator[pa.Array]:
+        """Yield the values of a leaf from the row `start` on, nulls too."""
+        raise NotImplementedError
+
+    def columns(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield all rows, with at least some columns."""
+        raise NotImplementedError
+
+    def arrays(self, wanted: Leaf | Nullable, start: int) -> Iterator[Values]:
+        """Yield the values of a leaf from the row `start` on as NumPy has them."""
+        leaf, nullable = (wanted.leaf, True) if isinstance(wanted, Nullable) else (wanted, False)
+        for array in self.values(leaf, start):
+            if not nullable and array.null_count:
+                raise NullsError(sum(each.null_count for each in self.values(leaf, 0)))
+            yield nullable_values(array)
+
+
+Opener: TypeAlias = Callable[..., Table]
+
+
+def leaves_of(schema: pa.Schema, rows: tuple[int, ...]) -> list[tuple[Leaf, ...]]:
+    """Return the leaves of each column."""
+    fields = [range(field.type.num_fields) if pa.types.is_struct(field.type) else None for field in schema]
+    return [
+        (Leaf(name, (), rows),) if own is None else tuple(Leaf(name, (number,), rows) for number in own)
+        for name, own in zip(schema.names, fields, strict=True)
+    ]
+
+
+def count_of(kind: pa.DataType, *, leaves: bool) -> int:
+    """Return the number of a type and of those within it, or only of those that have none within."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return count_of(kind.storage_type, leaves=leaves)
+    within = sum(count_of(kind.field(i).type, leaves=leaves) for i in range(kind.num_fields))
+    return within or 1 if leaves else within + 1
+
+
+def behind(start: int, batches: Iterable[pa.RecordBatch], leaf: Leaf) -> Iterator[pa.Array]:
+    """Yield the values of a leaf behind the first rows of some record batches."""
+    for batch in batches:
+        if start < batch.num_rows:
+            column = batch.column(batch.schema.get_field_index(leaf.column))[start:]
+            for field in leaf.fields:
+                column = column.flatten()[field]  # nulls of a structure become nulls of its fields
+            yield column
+        start = max(0, start - batch.num_rows)
+
+
+SCHEMA: Callable[[Any], pa.Schema] = operator.attrgetter("schema")
+
+
+def asked(context: Context, source: Source, opener: Opener, question: Callable[[Any], _T]) -> _T:
+    """Let a worker open a file, and return its answer to a question."""
+    if source.is_forward:  # no other process has its bytes
+        return _answer(source, opener, question)
+    answer: _T = look_apart(context, _answer, source, opener, question)
+    return answer
+
+
+def _answer(source: Source, opener: Opener, question: Callable[[Any], _T]) -> _T:
+    with ended_after(_LOOK_SECONDS), explaining(source.name), closing(opener(source)) as file:
+        return question(file)
 
 
 def explaining(name: str) -> contextlib.AbstractContextManager[None]:
@@ -73,12 +170,12 @@ def explaining(name: str) -> contextlib.AbstractContextManager[None]:
     return streamed.explaining(name, pa.ArrowException)
 
 
-def inspect(source: Source, declared: Declared, column: Column) -> RankFile:
+def inspect(source: Source, declared: Declared, opener: type[Table]) -> RankFile:
     """Describe a file from its schema."""
     if source.nbytes == 0 and not source.is_forward:
-        raise BufferFileError(source.name, f"the file is empty; not a valid {column.format} file")
-    with explaining(source.name), contextlib.closing(column.header(source)) as file:
-        contents: Contents = file.contents()
+        raise BufferFileError(source.name, f"the file is empty; not a valid {opener.format} file")
+    contents = asked(declared.context, source, opener, operator.methodcaller("contents"))
+    with explaining(source.name):
         schema, leaves, rows, nulls, nbytes = contents
         buffers, others = [], _others(contents, declared)
         places = {name: number for number, name in enumerate(schema.names)}
@@ -106,14 +203,15 @@ def inspect(source: Source, declared: Declared, column: Column) -> RankFile:
             missing = [nulls[places[name]] for name in columns]
             known = None if None in missing and not any(missing) else sum(each or 0 for each in missing)
             unit = said.get(b"units", said.get(b"unit", b"")).decode(errors="replace")
-            buffer = ColumnBuffer(source, datatype, rows, columns, mine, column.opener, dtype.names or ())
+            buffer = ColumnBuffer(source, datatype, rows, columns, mine, opener, dtype.names or ())
             errors = (pa.ArrowException,)
-            buffers.append(buffer._replace(nulls=known, nullable=declared.nullable, unit=unit, errors=errors))
+            found = {"nulls": known, "nullable": declared.nullable, "unit": unit, "errors": errors}
+            buffers.append(buffer._replace(memory=_DECODED_NBYTES, **found))
         kept = None
         if declared.keep:
             _check_one_each(source, schema, declared.keep)
             fields = pa.schema([field for field in schema if field.name in declared.keep])
-            kept = KeptColumns(source, fields, tuple(schema.names), column.whole, max(1, nbytes // max(1, rows)))
+            kept = KeptColumns(source, fields, tuple(schema.names), opener, max(1, nbytes // max(1, rows)))
     return RankFile(source, tuple(buffers), others, len(schema.names), kept=kept)
 
 
@@ -239,12 +337,6 @@ def _scalars(kind: pa.DataType) -> list[pa.DataType]:
     return [kind.field(i).type for i in range(kind.num_fields)] if pa.types.is_struct(kind) else [kind]
 
 
-def too_large(name: str, what: str, nbytes: int, limit: int) -> BufferFileError:
-    """Return the error for what cannot be decoded within the memory."""
-    reason = f"{what} unfolds to {nbytes} bytes, and {limit} are decoded at once"
-    return BufferFileError(name, f"{reason}; write it in smaller parts, or let `reduce` use more with `max_memory`")
-
-
 @dataclass(frozen=True, eq=False)
 class KeptColumns:
     """Columns of any type that results have as a file has them."""
@@ -252,7 +344,7 @@ class KeptColumns:
     source: Source  # the file
     fields: pa.Schema  # their names and types
     order: tuple[str, ...]  # the names of all columns
-    whole: Callable[[Source], Any]  # opens the file
+    opener: Opener
     row_nbytes: int  # about how many bytes a row of the file has
     wanted: ClassVar[bool] = True
     kind: ClassVar[str] = "columns"
@@ -275,7 +367,7 @@ class KeptColumns:
                 reason = f"has column {name!r} of {kind}, but {like} ({self.source.name!r}) of {mine}"
                 reason += "; `keep` carries columns that are equal in all ranks"
                 raise BufferFileError(other.source.name, reason)
-        with contextlib.closing(self.open()) as left, contextlib.closing(other.open()) as right:
+        with closing(self.open()) as left, closing(other.open()) as right:
             at = 0
             while count := left.ahead():
                 count = min(count, right.ahead())
@@ -296,7 +388,7 @@ class KeptColumns:
     def arrays(self) -> dict[str, np.ndarray]:
         """Return all values of each as NumPy has them, masked ones where numbers or times are null."""
         parts: dict[str, list[pa.Array]] = {name: [] for name in self.names}
-        with contextlib.closing(self.open()) as reader:
+        with closing(self.open()) as reader:
             while count := reader.ahead():
                 for name, array in zip(self.names, reader.read(count), strict=True):
                     parts[name].append(array)
@@ -363,7 +455,7 @@ class KeptReader:
     def __init__(self, kept: KeptColumns) -> None:
         self._kept = kept
         with explaining(kept.source.name):
-            self._file = kept.whole(kept.source)
+            self._file = kept.opener(kept.source)
         self._batches = self._file.columns(kept.names)
         self._rest: pa.RecordBatch | None = None
 
@@ -412,10 +504,9 @@ def with_note(schema: pa.Schema, note: Any) -> pa.Schema:
     return schema.with_metadata(metadata or None)
 
 
-def note_of(source: Source, whole: Callable[[Source], Any]) -> str | None:
-    """Return the provenance in a file, which `whole` opens; None if it has none."""
-    with explaining(source.name), contextlib.closing(whole(source)) as file:
-        note = (file.schema.metadata or {}).get(_NOTE)
+def note_of(source: Source, opener: Opener) -> str | None:
+    """Return the provenance in a file; None if it has none."""
+    note = (asked(NO_LIMITS, source, opener, SCHEMA).metadata or {}).get(_NOTE)
     return None if note is None else note.decode(errors="replace")
 
 
@@ -433,8 +524,8 @@ class Layout(NamedTuple):
     def batches(self, results: Sequence[FlatBuffer], rows: int) -> Generator[pa.RecordBatch, None, None]:
         """Yield all rows, so many at a time: the results, and the columns that are kept."""
         with contextlib.ExitStack() as stack:
-            readers = [stack.enter_context(contextlib.closing(result.open())) for result in results]
-            kept = self.kept and stack.enter_context(contextlib.closing(self.kept.open()))
+            readers = [stack.enter_context(closing(result.open())) for result in results]
+            kept = self.kept and stack.enter_context(closing(self.kept.open()))
             is_open = results[0].count == UNKNOWN_COUNT
             whole = 0 if is_open else results[0].count
             steps = iter(counted(range(0, whole, rows), "encoding results"))
@@ -512,14 +603,14 @@ def _parts(block: np.ndarray) -> list[np.ndarray]:
 
 @contextlib.contextmanager
 def patching(
-    source: Source, whole: Callable[[Source], Any], changed: Sequence[FlatBuffer]
+    source: Source, opener: Opener, changed: Sequence[FlatBuffer]
 ) -> Generator[tuple[Any, pa.Schema, Callable[[pa.RecordBatch], pa.RecordBatch]], None, None]:
     """Open a file; give it, the schema to write, and the function that puts new elements into all batches in order."""
     with explaining(source.name), contextlib.ExitStack() as stack:
-        old = stack.enter_context(contextlib.closing(whole(source)))
+        old = stack.enter_context(closing(opener(source)))
         schema = with_note(old.schema, None)  # the file does not hold what it held
         readers = {
-            schema.get_field_index(each.name): (stack.enter_context(contextlib.closing(each.open())), each.datatype)
+            schema.get_field_index(each.name): (stack.enter_context(closing(each.open())), each.datatype)
             for each in changed
         }
         at = 0

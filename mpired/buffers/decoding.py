@@ -15,10 +15,10 @@ from mpired.buffers.flat import FlatBuffer
 from mpired.buffers.model import Kept
 from mpired.buffers.rank import RankBuffer, Values, blocks, changed, what_is_read, with_reading
 from mpired.engines import pool
-from mpired.engines.worker import portable
+from mpired.engines.worker import be_quiet, portable
 from mpired.errors import BufferFileError, WorkerError
 from mpired.files import calls
-from mpired.sources.source import Source
+from mpired.sources.source import Source, of_file
 
 if TYPE_CHECKING:
     from mpired.buffers.format import Format
@@ -80,7 +80,8 @@ class DecodeWorker:
             self._looks.popleft()
             error, found = self._next(source.name)
         else:
-            line = prefetch.next_files(source, _LOOKS) if prefetch is not None else []
+            is_plain = of_file(source) is source  # those behind a packed one are packed, too
+            line = prefetch.next_files(source, _LOOKS) if prefetch is not None and is_plain else []
             error, found = self.do(source.name, _each, function, (source, *line), args)
             self._looks.extend((function, other, args) for other in line)
         if error is not None:
@@ -123,6 +124,7 @@ class DecodeWorker:
 
 def _done(task: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
     function, args = task
+    be_quiet()
     return function(*args)
 
 

@@ -22,7 +22,7 @@ from h5py import h5, h5a, h5d, h5ds, h5f, h5fd, h5g, h5i, h5o, h5p, h5s, h5t
 from mpired.buffers import conventions
 from mpired.buffers.arrays import Array, Field, digest
 from mpired.buffers.conventions import Attribute, Attributes, Packed, Variable
-from mpired.buffers.local import Extent, Spliced
+from mpired.buffers.local import SourceFile
 from mpired.buffers.rank import Values, dtype_text
 from mpired.buffers.streamed import DECODED_NBYTES, Nullable
 from mpired.datatypes import from_dtype
@@ -61,7 +61,7 @@ class HdfFile:
             access = _access(memory)
             if where is None:
                 access = access.copy()
-                access.set_fileobj_driver(h5fd.fileobj_driver, Spliced(self._bytes, [Extent(0, source.nbytes)]))
+                access.set_fileobj_driver(h5fd.fileobj_driver, SourceFile(self._bytes, source.nbytes))
             self.file = h5py.File(h5f.open(os.fsencode(where or "file"), h5f.ACC_RDONLY, access))
         except BaseException:
             self._bytes.close()

@@ -1,28 +1,16 @@
-"""Parts of an open file as a file of their own, for pyarrow: every error of the system keeps its number."""
+"""An open source as a file of Python, for libraries: every error of the system keeps its number."""
 
 from __future__ import annotations
 
-import bisect
 import io
-import itertools
 import os
-from collections.abc import Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from mpired.sources.source import OpenSource, Source
 
 
 class DamageError(ValueError):
     """Raised where the bytes of a file cannot be what they should be."""
-
-
-class Extent(NamedTuple):
-    """A range of bytes of a file."""
-
-    start: int
-    nbytes: int
 
 
 class OpenBytes:
@@ -45,21 +33,13 @@ def read_all(file: OpenSource, nbytes: int, start: int) -> bytes:
     return data
 
 
-def read_into(file: OpenSource, block: np.ndarray, start: int) -> None:
-    """Fill an array that is contiguous with bytes of a file."""
-    if file.read_into(block.view(np.uint8).data, start) < block.nbytes:
-        raise DamageError(f"it has no {block.nbytes} bytes from {start} on, perhaps it is cut off")
+class SourceFile(io.RawIOBase):
+    """The bytes of an open source, which may be exchanged for the same that were opened again."""
 
-
-class Spliced(io.RawIOBase):
-    """Some bytes and some parts of an open file, one after another."""
-
-    def __init__(self, file: OpenSource, parts: Sequence[Extent | bytes]) -> None:
+    def __init__(self, opened: OpenSource, nbytes: int) -> None:
         super().__init__()
-        self._file = file
-        self._parts = parts
-        sizes = (len(part) if isinstance(part, bytes) else part.nbytes for part in parts)
-        self._starts = [0, *itertools.accumulate(sizes)]
+        self.opened = opened
+        self._nbytes = nbytes
         self._at = 0
 
     def readable(self) -> bool:
@@ -72,27 +52,21 @@ class Spliced(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Go to a place."""
-        self._at = offset + (0, self._at, self._starts[-1])[whence]
+        self._at = offset + (0, self._at, self._nbytes)[whence]
         return self._at
 
     def tell(self) -> int:
         """Return the place."""
         return self._at
 
+    def read(self, nbytes: int = -1) -> bytes:
+        """Return the next bytes, fewer at the end."""
+        data = self.opened.read(self._nbytes - self._at if nbytes < 0 else nbytes, self._at)
+        self._at += len(data)
+        return data
+
     def readinto(self, room: Any, /) -> int:
-        """Fill the room, except at the end of the file."""
-        view = memoryview(room).cast("B")
-        done = 0
-        while done < len(view) and self._at < self._starts[-1]:
-            number = bisect.bisect_right(self._starts, self._at) - 1
-            within, part = self._at - self._starts[number], self._parts[number]
-            count = min(len(view) - done, self._starts[number + 1] - self._at)
-            if isinstance(part, bytes):
-                view[done : done + count] = part[within : within + count]
-            else:
-                count = self._file.read_into(view[done : done + count], part.start + within)
-            if not count:
-                break
-            done += count
-            self._at += count
+        """Fill the room, except at the end."""
+        done = self.opened.read_into(memoryview(room).cast("B"), self._at)
+        self._at += done
         return done

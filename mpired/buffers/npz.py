@@ -24,7 +24,7 @@ from mpired.buffers.arrays import Array, Field, KeptArrays, Library, digest, is_
 from mpired.buffers.declared import Declared
 from mpired.buffers.flat import ArrayLayout, FlatBuffer, encoded
 from mpired.buffers.format import Encoder
-from mpired.buffers.local import Extent, Spliced
+from mpired.buffers.local import SourceFile
 from mpired.buffers.model import Model
 from mpired.buffers.rank import RankFile, Values, dtype_text
 from mpired.buffers.streamed import explaining
@@ -68,7 +68,7 @@ class _Archive:
         self._source = source
         self._file = source.open()
         try:
-            self.zip = zipfile.ZipFile(Spliced(self._file, [Extent(0, source.nbytes)]))
+            self.zip = zipfile.ZipFile(SourceFile(self._file, source.nbytes))
         except BaseException:
             self._file.close()
             raise

@@ -1,28 +1,22 @@
-"""Parquet: streamed by batches, page checksums verified; schema, column order and compression kept."""
+"""Parquet: pyarrow decodes it in batches, with page checksums; schema, column order and compression are kept."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
-import numpy as np
-
-from mpired.buffers import columns, plain_pages
-from mpired.buffers.arrow_arrays import DTYPES, is_time, nullable_values, values_of
-from mpired.buffers.columns import Column, Contents, explaining
+from mpired.buffers import columns
+from mpired.buffers.columns import Contents, Leaf, Table, explaining
 from mpired.buffers.flat import FlatBuffer
-from mpired.buffers.footer import MAGIC, Chunk, Footer, Leaf, Pages, pages, stretch
-from mpired.buffers.footer import read as read_footer
 from mpired.buffers.format import Encoder
-from mpired.buffers.local import DamageError, Extent, OpenBytes, Spliced
-from mpired.buffers.missing import NullsError
+from mpired.buffers.local import DamageError, SourceFile
 from mpired.buffers.model import Model
-from mpired.buffers.rank import Values
-from mpired.buffers.streamed import DECODED_NBYTES, Nullable
 from mpired.errors import BufferFileError, DatatypeError
+from mpired.sources.local import LocalSource
 from mpired.sources.source import OpenSource, Source
 
 import pyarrow as pa  # isort: skip - after columns, which sets it up
@@ -30,191 +24,171 @@ import pyarrow.parquet as pq  # isort: skip
 
 _BATCH_ROWS = 64 << 10
 _BATCH_NBYTES = 16 << 20  # about so much of the columns that are copied is decoded at a time
-# Bytes of a column that are read at a time. A column by itself is cut so; with others pyarrow is told to have a buffer,
-# which it makes larger and copies each time that a page ends with it, so that it has to be large for few columns.
-_READ_NBYTES = 1 << 20
-_LEAST_BUFFER, _BUFFERS = 256 << 10, 64 << 20
+_BUFFER_NBYTES = 256 << 10  # of a column that are read at a time
 _ROW_GROUP_BYTES = 32 << 20  # a row group of the output is in memory at once
 _ROW_GROUP_ROWS = 1 << 20
 _KEPT_GROUP_NBYTES = 64 << 20  # a row group of a file that is written again stays as it is up to here
 _THRIFT_STRINGS = 16 << 20
 _THRIFT_ITEMS = 1 << 20
-_STRETCH_ROWS = 1 << 20  # row groups are read together up to here, because pyarrow opens a file for each stretch
-_STRETCH_GROUPS = 256
+_MOST_PARSED = 32
+
+_parsed: dict[Source, tuple[SourceFile, pq.ParquetFile]] = {}
+"""Files that this process read last, without their descriptors: a footer of 1,000 columns takes 10 ms."""
 
 
-class ParquetFile(OpenBytes):
-    """An open parquet file, of which single leaves are read; pyarrow sees only clean footers of a leaf each."""
+class ParquetFile(Table):
+    """An open parquet file."""
 
-    def __init__(self, source: Source, memory: int = DECODED_NBYTES) -> None:
-        super().__init__(source)
-        self._memory = memory
+    format = "parquet"
 
-    def arrays(self, wanted: Leaf | Nullable, start: int) -> Iterator[Values]:
-        """Yield the values of a leaf from the row `start` on."""
-        leaf, nullable = (wanted.leaf, True) if isinstance(wanted, Nullable) else (wanted, False)
-        check_copied(self._source.name, [leaf])
-        for skip, parts in self._stretches(leaf, start):
-            skipped = skip
-            for found in self._columns(leaf, parts) if nullable else self._values(leaf, parts):
-                rest = found[skipped:]
-                skipped = max(0, skipped - len(found))
-                if isinstance(rest, np.ndarray):
-                    yield rest, None
-                elif nullable:
-                    yield nullable_values(rest)
-                elif rest.null_count:
-                    every = (column for _, some in self._stretches(leaf, 0) for column in self._columns(leaf, some))
-                    raise NullsError(sum(column.null_count for column in every))
-                else:
-                    yield values_of(rest), None
+    def begin(self) -> None:
+        """Read the footer."""
+        # Another opening of it may be at work with what is taken.
+        known = _parsed.pop(self._source, None) if _stays(self._source) else None
+        self._kept, self._file = known or self._parse()
+        self._kept.opened = self._bytes
+        self.metadata: pq.FileMetaData = self._file.metadata
+        self.schema: pa.Schema = self._file.schema_arrow
+        self.group_rows = [self.metadata.row_group(number).num_rows for number in range(self.metadata.num_row_groups)]
 
-    def _values(self, leaf: Leaf, parts: Sequence[Pages]) -> Iterator[np.ndarray | pa.Array]:
-        """Yield the values of pages: those that lie there as they are, and columns of the others."""
-        others: list[Pages] = []
-        for part in parts:
-            start = 0  # of the pages in a row that the library decodes
-            for number, page in enumerate(part.data):
-                values = plain_pages.values(self._bytes, leaf, part.chunk, page)
-                if values is None:
-                    continue
-                if start < number:
-                    others.append(part._replace(data=part.data[start:number]))
-                if others:  # as a writer encodes by a dictionary until that is large
-                    yield from self._columns(leaf, others)
-                    others = []
-                yield values
-                start = number + 1
-            if start < len(part.data):
-                others.append(part._replace(data=part.data[start:]))
-        if others:
-            yield from self._columns(leaf, others)
-
-    def _columns(self, leaf: Leaf, parts: Sequence[Pages]) -> Iterator[pa.Array]:
-        """Yield the values of pages, nulls too."""
-        for batch in _batches(Spliced(self._bytes, stretch(leaf, parts))):
-            column = batch.column(0)
-            while pa.types.is_struct(column.type):
-                (column,) = column.flatten()  # nulls of a structure become nulls of its fields
-            yield column if leaf.time is None else column.cast(leaf.time)
-
-    def _stretches(self, leaf: Leaf, start: int) -> Iterator[tuple[int, list[Pages]]]:
-        """Yield the pages from the row `start` on, those of some row groups at a time, and the values to skip there."""
-        parts: list[Pages] = []
-        skipped = rows = 0
-        groups = zip(leaf.starts, leaf.rows, leaf.chunks, strict=False)
-        self._bytes.expect((chunk.start, chunk.nbytes) for first, count, chunk in groups if first + count > start)
-        for first, count, chunk in zip(leaf.starts, leaf.rows, leaf.chunks, strict=False):
-            if count == 0 or first + count <= start:
-                continue
-            part = _pages(self._bytes, self._source.name, leaf, chunk, self._memory)
-            if first < start:
-                skipped, part = part.after(start - first)
-            parts += part.cut(_READ_NBYTES)
-            rows += count
-            if rows >= _STRETCH_ROWS or len(parts) >= _STRETCH_GROUPS:
-                yield skipped, parts
-                parts, skipped, rows = [], 0, 0
-        if parts:
-            yield skipped, parts
-
-
-def _pages(file: OpenSource, name: str, leaf: Leaf, chunk: Chunk, memory: int) -> Pages:
-    """Return the pages of a leaf in a row group, if each can be decoded within the memory."""
-    found = pages(file, chunk)
-    if found.largest > memory:
-        raise columns.too_large(name, f"a page of column {leaf.name!r}", found.largest, memory)
-    return found
-
-
-def _batches(file: Spliced) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a parquet file, with all columns."""
-    return iter(_opened(file).iter_batches(batch_size=_BATCH_ROWS, use_threads=False))
-
-
-def _opened(file: Spliced | pa.NativeFile, buffer_nbytes: int = 0) -> pq.ParquetFile:
-    return pq.ParquetFile(
-        file,
-        page_checksum_verification=True,
-        pre_buffer=False,
-        buffer_size=buffer_nbytes,
-        thrift_string_size_limit=_THRIFT_STRINGS,
-        thrift_container_size_limit=_THRIFT_ITEMS,
-    )
-
-
-class WholeFile(OpenBytes):
-    """An open parquet file, to be written again."""
-
-    def __init__(self, source: Source) -> None:
-        super().__init__(source)
-        self.footer = read_footer(self._bytes, source.nbytes)
-        # Arrow's schema, from a footer without the row groups.
-        self.schema = _opened(pa.BufferReader(MAGIC + self.footer.head)).schema_arrow
-        if len(self.schema.names) != len(self.footer.columns):
-            raise DamageError("its schema makes no sense")
-        self._file: pq.ParquetFile | None = None
+    def _parse(self) -> tuple[SourceFile, pq.ParquetFile]:
+        file = SourceFile(self._bytes, self._source.nbytes)
+        parsed = pq.ParquetFile(
+            pa.PythonFile(file, mode="r"),
+            page_checksum_verification=True,
+            pre_buffer=False,
+            buffer_size=_BUFFER_NBYTES,
+            thrift_string_size_limit=_THRIFT_STRINGS,
+            thrift_container_size_limit=_THRIFT_ITEMS,
+        )
+        rows = sum(parsed.metadata.row_group(number).num_rows for number in range(parsed.metadata.num_row_groups))
+        if rows != parsed.metadata.num_rows:
+            raise DamageError(f"its row groups have {rows} rows, and it {parsed.metadata.num_rows}")
+        return file, parsed
 
     def contents(self) -> Contents:
         """Return what it holds."""
-        leaves = [
-            tuple(_typed(leaf, field.type) for leaf in own)
-            for field, own in zip(self.schema, self.footer.columns, strict=True)
-        ]
-        nulls = [None if any(leaf.repeated for leaf in own) else _nulls(own) for own in leaves]
-        return Contents(self.schema, leaves, sum(self.footer.rows), nulls, sum(self.footer.group_nbytes))
+        groups = [self.metadata.row_group(number) for number in range(len(self.group_rows))]
+        nulls = [_nulls(self.metadata, groups, own) for own in self._own_leaves()]
+        leaves = columns.leaves_of(self.schema, tuple(self.group_rows))
+        return Contents(self.schema, leaves, sum(self.group_rows), nulls, sum(each.total_byte_size for each in groups))
+
+    def _own_leaves(self) -> Iterator[range]:
+        """Yield the numbers of the leaves of parquet that each column consists of."""
+        counts = (columns.count_of(field.type, leaves=True) for field in self.schema)
+        return itertools.starmap(range, itertools.pairwise(itertools.accumulate(counts, initial=0)))
+
+    def values(self, leaf: Leaf, start: int) -> Iterator[pa.Array]:
+        """Yield the values of a leaf from the row `start` on, nulls too."""
+        self.check_copied([leaf.column])
+        for number, rows in enumerate(self.group_rows):
+            if start < rows:
+                self._expect(number, leaf.column)
+                yield from columns.behind(start, self.group(number, [leaf.column], _BATCH_ROWS), leaf)
+            start = max(0, start - rows)
+
+    def _expect(self, number: int, column: str) -> None:
+        """Say which bytes of a row group will be read."""
+        own = next(own for name, own in zip(self.schema.names, self._own_leaves(), strict=True) if name == column)
+        chunks = [self.metadata.row_group(number).column(leaf) for leaf in own]
+        starts = [each.dictionary_page_offset or each.data_page_offset for each in chunks]
+        self._bytes.expect(zip(starts, (each.total_compressed_size for each in chunks), strict=True))
 
     def columns(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield all rows, with some columns."""
-        wanted = set(names)
-        check_copied(self._source.name, [leaf for leaf in self.footer.leaves if leaf.path[0].decode() in wanted])
-        for number in range(len(self.footer.rows)):
+        self.check_copied(names)
+        for number in range(len(self.group_rows)):
             yield from self.group(number, names)
 
-    def group(self, number: int, names: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    def group(self, number: int, names: Sequence[str] | None = None, rows: int = 0) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a row group, with all columns or at least some; long rows by fewer."""
-        if self._file is None:
-            buffer_nbytes = max(_LEAST_BUFFER, _BUFFERS // max(1, len(self.footer.leaves)))
-            self._file = _opened(Spliced(self._bytes, [Extent(0, self._source.nbytes)]), buffer_nbytes)
-        for leaf in self.footer.leaves:
-            if names is not None and leaf.path[0].decode() not in names:
-                continue
-            _pages(self._bytes, self._source.name, leaf, leaf.chunks[number], DECODED_NBYTES)
-        rows, nbytes = self.footer.rows[number], max(1, self.footer.group_nbytes[number])
-        rows = max(1, min(_BATCH_ROWS, rows * _BATCH_NBYTES // nbytes))
+        there, nbytes = self.group_rows[number], max(1, self.metadata.row_group(number).total_byte_size)
+        rows = rows or max(1, min(_BATCH_ROWS, there * _BATCH_NBYTES // nbytes))
+        done = 0
         wanted = {"batch_size": rows, "row_groups": [number], "columns": names, "use_threads": False}
-        return iter(self._file.iter_batches(**wanted))
+        for batch in self.limited(self._file.iter_batches(**wanted)) if there else ():
+            done += batch.num_rows
+            yield batch
+        if done != there:  # for a damaged page header the library gives none, and no error
+            raise DamageError(f"row group {number} has {done} rows, and its header says {there}")
+
+    def check_copied(self, names: Sequence[str]) -> None:
+        """Raise `BufferFileError` if a column cannot be read as it is."""
+        wanted = set(names)
+        for name, own in zip(self.schema.names, self._own_leaves(), strict=True):
+            if name in wanted and any(self.metadata.schema.column(leaf).physical_type == "INT96" for leaf in own):
+                # Its range is larger than that of Arrow's nanoseconds.
+                reason = f"column {name!r} is INT96, a time that cannot be copied exactly"
+                raise BufferFileError(self._source.name, f"{reason}; write it as a timestamp of 64 bits first")
+
+    def written(self) -> dict[str, Any]:
+        """Return how the file is written, as far as its metadata tells, in the words of pyarrow."""
+        schema = self.metadata.schema
+        chunks = [
+            (schema.column(leaf).path, schema.column(leaf), self.metadata.row_group(number).column(leaf))
+            for number in range(len(self.group_rows))
+            for leaf in range(len(schema))
+        ]
+        codecs = {path: chunk.compression for path, _, chunk in chunks}
+        return {
+            "compression": {path: _CODECS.get(codec, codec) for path, codec in codecs.items()} or "snappy",
+            "use_dictionary": sorted({path for path, leaf, chunk in chunks if _has_dictionary(leaf, chunk)}),
+            "write_statistics": sorted({path for path, _, chunk in chunks if chunk.is_stats_set}),
+            "write_page_index": any(chunk.has_offset_index for _, _, chunk in chunks),
+        }
+
+    def close(self) -> None:
+        """Close the file, and keep what was parsed of it for the next column."""
+        super().close()
+        if not _stays(self._source):
+            return
+        self._kept.opened = OpenSource()
+        _parsed[self._source] = self._kept, self._file
+        while len(_parsed) > _MOST_PARSED:
+            del _parsed[next(iter(_parsed))]
 
 
-def _typed(leaf: Leaf, kind: pa.DataType) -> Leaf:
-    """Return a leaf with what the schema of Arrow tells of its values."""
-    if is_time(kind):
-        return leaf._replace(time=kind)
-    form = DTYPES.get(kind)
-    return leaf._replace(plain=form.name if form is not None and leaf.is_stored_as(form.itemsize) else "")
+def _stays(source: Source) -> bool:
+    """Tell whether a source can be opened again after this one is forgotten."""
+    return isinstance(source, LocalSource) and source.keep is None
 
 
-def _nulls(leaves: Sequence[Leaf]) -> int | None:
+_CODECS = {"UNCOMPRESSED": "NONE"}
+_TYPE_NBYTES = {"INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8}
+
+
+def _has_dictionary(leaf: pq.ColumnSchema, chunk: pq.ColumnChunkMetaData) -> bool:
+    """Tell whether the values of a chunk are encoded by a dictionary: a writer gives up one that saves nothing."""
+    nbytes = chunk.num_values * _TYPE_NBYTES.get(leaf.physical_type, 0)
+    return chunk.has_dictionary_page and (not nbytes or chunk.total_uncompressed_size < nbytes)
+
+
+def _nulls(metadata: pq.FileMetaData, groups: Sequence[pq.RowGroupMetaData], own: range) -> int | None:
     """Return how many values of a column are missing: a structure that is null is one in each of its fields."""
-    counts = [[chunk.nulls for chunk in leaf.chunks] for leaf in leaves]
-    known = max((sum(count or 0 for count in each) for each in counts), default=0)
-    return None if not known and any(None in each for each in counts) else known
+    known, is_known = 0, True
+    for leaf in own:
+        schema = metadata.schema.column(leaf)
+        if schema.max_repetition_level:
+            return None
+        if not schema.max_definition_level:
+            continue
+        statistics = [group.column(leaf).statistics for group in groups if group.num_rows]
+        counts = [each.null_count if each is not None and each.has_null_count else None for each in statistics]
+        is_known = is_known and None not in counts
+        known = max(known, sum(each or 0 for each in counts))
+    return known if known or is_known else None
 
 
-_COLUMN = Column("parquet", WholeFile, ParquetFile, WholeFile)
-
-
-inspect = functools.partial(columns.inspect, column=_COLUMN)
-note = functools.partial(columns.note_of, whole=WholeFile)
+inspect = functools.partial(columns.inspect, opener=ParquetFile)
+note = functools.partial(columns.note_of, opener=ParquetFile)
 
 
 def prepare(model: Model) -> Encoder:
     """Say how a result like `model` becomes parquet."""
-    schema, rows, written = None, _ROW_GROUP_ROWS, {}
+    schema, rows, written = None, _ROW_GROUP_ROWS, dict[str, Any]()
     if model.source:
-        with explaining(model.source.name), closing(WholeFile(model.source)) as old:
-            schema, rows = old.schema, max(old.footer.rows, default=0) or _ROW_GROUP_ROWS
-            written = _written(old.footer)
+        schema, largest, written = columns.asked(model.context, model.source, ParquetFile, _form)
+        rows = largest or _ROW_GROUP_ROWS
     layout = columns.layout_like(model, schema)
     if schema is None:
         _check_held(layout.schema)
@@ -234,6 +208,10 @@ def prepare(model: Model) -> Encoder:
     return encode
 
 
+def _form(file: ParquetFile) -> tuple[pa.Schema, int, dict[str, Any]]:
+    return file.schema, max(file.group_rows, default=0), file.written()
+
+
 def _check_held(schema: pa.Schema) -> None:
     """Raise `DatatypeError` if parquet has no form for a column, or another than it had: some times, for example."""
     for field in schema:
@@ -247,44 +225,23 @@ def _check_held(schema: pa.Schema) -> None:
             raise DatatypeError(f"{field.type}", f"would be {found} in parquet; use `to='arrow'`")
 
 
-def _written(footer: Footer) -> dict[str, Any]:
-    """Return how a file is written, as far as its footer tells, in the words of pyarrow."""
-    leaves = footer.leaves
-    # Of old versions of pyarrow LZ4 is what others call LZ4_RAW.
-    codecs = {leaf.name: chunk.compression.removesuffix("_RAW") for leaf in leaves for chunk in leaf.chunks}
-    return {
-        "compression": codecs or "snappy",
-        "use_dictionary": [leaf.name for leaf in leaves if any(chunk.has_dictionary for chunk in leaf.chunks)],
-        "write_statistics": [leaf.name for leaf in leaves if any(chunk.has_statistics for chunk in leaf.chunks)],
-        "write_page_index": any(chunk.has_index for leaf in leaves for chunk in leaf.chunks),
-    }
-
-
 def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
     """Write a file again with new elements in some columns; a row group is in memory at once."""
-    with columns.patching(source, WholeFile, changed) as (old, schema, patched), os.fdopen(os.dup(fd), "wb") as new:
-        leaves = old.footer.leaves
-        check_copied(source.name, leaves)
-        old_lists = any(leaf.name.endswith(".list.item") or ".list.item." in leaf.name for leaf in leaves)
-        written = {**_written(old.footer), "use_compliant_nested_type": not old_lists}
+    with columns.patching(source, ParquetFile, changed) as (old, schema, patched), os.fdopen(os.dup(fd), "wb") as new:
+        old.check_copied(old.schema.names)
+        paths = [old.metadata.schema.column(leaf).path for leaf in range(len(old.metadata.schema))]
+        old_lists = any(path.endswith(".list.item") or ".list.item." in path for path in paths)
+        written = {**old.written(), "use_compliant_nested_type": not old_lists}
         with pq.ParquetWriter(new, schema, write_page_checksum=True, **written) as writer:
-            for number in range(len(old.footer.rows)):
+            for number in range(len(old.group_rows)):
                 _write_group(writer, schema, map(patched, old.group(number)))
 
 
 def rewriting(source: Source) -> int:
     """Return about how many bytes are in memory at once when a file is written again: a row group, and a part more."""
-    with explaining(source.name), closing(WholeFile(source)) as file:
-        largest = max((0, *file.footer.group_nbytes))
-        return min(largest, _KEPT_GROUP_NBYTES + _BATCH_NBYTES) * 3 // 2
-
-
-def check_copied(name: str, leaves: Sequence[Leaf]) -> None:
-    """Raise `BufferFileError` if a column cannot be written as it is."""
-    for leaf in leaves:
-        if leaf.is_int96:  # its range is larger than that of Arrow's nanoseconds
-            reason = f"column {leaf.name!r} is INT96, a time that cannot be copied exactly"
-            raise BufferFileError(name, f"{reason}; write it as a timestamp of 64 bits first")
+    with explaining(source.name), closing(ParquetFile(source)) as file:
+        groups = [file.metadata.row_group(number).total_byte_size for number in range(len(file.group_rows))]
+        return int(min(max((0, *groups)), _KEPT_GROUP_NBYTES + _BATCH_NBYTES) * 3 // 2)
 
 
 def _write_group(writer: pq.ParquetWriter, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:

@@ -6,8 +6,9 @@ A file of such a format gives the values of its leaves, which are its columns of
 from __future__ import annotations
 
 import contextlib
+import resource
 from collections.abc import Callable, Generator, Iterator
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from mpired.datatypes import Datatype, counterparts
 from mpired.errors import BufferFileError, MpiredError
 from mpired.sources.source import Source
 
+_T = TypeVar("_T")
+_SLACK_NBYTES = 16 << 20
 DECODED_NBYTES = 64 << 20
 """The most bytes of a page, a compressed record batch or a row of chunks that are decoded at once unless more memory is
 allowed."""
@@ -38,6 +41,42 @@ def explaining(name: str, *also: type[Exception]) -> Iterator[None]:
             raise
         reason = " ".join(str(error).split())[:200]
         raise BufferFileError(name, f"cannot be read, the file is damaged or not supported ({reason})") from error
+
+
+_DATA_LIMIT = resource.getrlimit(resource.RLIMIT_DATA)  # before it is narrowed
+
+
+@contextlib.contextmanager
+def limited_memory(nbytes: int) -> Iterator[None]:
+    """Let a library take so many bytes more than this process has by then; `MemoryError` is raised for more."""
+    hard = _DATA_LIMIT[1]
+    with open("/proc/self/statm", "rb") as status:
+        limit = int(status.read().split()[5]) * resource.getpagesize() + nbytes
+    try:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit if hard < 0 else min(limit, hard), hard))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, _DATA_LIMIT)
+
+
+def limited(name: str, memory: int, items: Iterator[_T]) -> Iterator[_T]:
+    """Yield what a library decodes, each part within a limit: what is decompressed, and the values of it."""
+    while True:
+        try:
+            with limited_memory(2 * memory + _SLACK_NBYTES):
+                item = next(items, None)
+        except MemoryError:
+            raise too_large(name, "a part of it", None, memory) from None
+        if item is None:
+            return
+        yield item
+
+
+def too_large(name: str, what: str, nbytes: int | None, limit: int) -> BufferFileError:
+    """Return the error for what cannot be decoded within the memory; None if the size is not known."""
+    size = f"unfolds to {nbytes} bytes, and" if nbytes is not None else "unfolds to more than"
+    reason = f"{what} {size} {limit}{'' if nbytes is None else ' are'}"
+    return BufferFileError(name, f"{reason}; write it in smaller parts, or let `reduce` use more with `max_memory`")
 
 
 class ColumnFile(Protocol):

@@ -22,7 +22,6 @@ import numpy as np
 
 from mpired.buffers import arrays, conventions
 from mpired.buffers.arrays import Array, Field, KeptArrays, Library, digest
-from mpired.buffers.columns import too_large
 from mpired.buffers.conventions import Attributes, Packed, Variable
 from mpired.buffers.declared import Declared
 from mpired.buffers.decoding import apart, look_apart
@@ -30,8 +29,8 @@ from mpired.buffers.flat import FlatBuffer, MarkingLayout, encoded
 from mpired.buffers.missing import Missing
 from mpired.buffers.model import BufferModel, Model
 from mpired.buffers.rank import RankFile, Values, dtype_text
-from mpired.buffers.streamed import Nullable, explaining
-from mpired.buffers.zarr_store import ROOT, Buffers, Store, chunk_of, codec_names, library, limited_memory
+from mpired.buffers.streamed import Nullable, explaining, too_large
+from mpired.buffers.zarr_store import ROOT, Buffers, Store, chunk_of, codec_names, decoding, library
 from mpired.context import Context
 from mpired.datatypes import agrees, as_numbers, from_dtype
 from mpired.errors import BufferFileError, DatatypeError, UsageError, installation
@@ -72,7 +71,7 @@ class _Reader(Store):
         first, skipped = divmod(start, height * width) if width else (0, 0)
         self.expect(_chunk_keys(array, first))
         for row in range(first * height, (shape[0] if width else 0) if shape else 1, height):
-            with limited_memory(name, memory if array.dtype.hasobject else nbytes):
+            with decoding(name, memory if array.dtype.hasobject else nbytes):
                 block = np.asarray(array[row : row + height] if shape else array[()]).reshape(-1)
             yield block[skipped:]
             skipped = 0

@@ -6,15 +6,14 @@ import contextlib
 import functools
 import importlib
 import json
-import resource
 import warnings
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from mpired import installed
-from mpired.buffers.columns import too_large
-from mpired.buffers.local import Extent, Spliced
+from mpired.buffers.local import SourceFile
+from mpired.buffers.streamed import limited_memory, too_large
 from mpired.errors import BufferFileError, MpiredError
 from mpired.sources.source import STORE_DOCUMENTS, OpenStore, Source
 
@@ -58,20 +57,13 @@ def _checked_blosc(decode: Any) -> Any:
 
 
 @contextlib.contextmanager
-def limited_memory(array: str, nbytes: int) -> Iterator[None]:
+def decoding(array: str, nbytes: int) -> Iterator[None]:
     """Let a block take a few times the bytes of the elements that it decodes, and no more."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    with open("/proc/self/statm", encoding="ascii") as statm:
-        used = int(statm.read().split()[5]) * resource.getpagesize()
-    wanted = used + 8 * nbytes + _SPARE_NBYTES
-    limits = [each for each in (wanted, soft, hard) if each != resource.RLIM_INFINITY]
-    resource.setrlimit(resource.RLIMIT_DATA, (min(limits), hard))
     try:
-        yield
+        with limited_memory(8 * nbytes + _SPARE_NBYTES):
+            yield
     except MemoryError:
         raise ValueError(f"a chunk of array {array!r} unfolds to more than the {nbytes} bytes of its shape") from None
-    finally:
-        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 class Buffers(dict[str, Any]):
@@ -99,7 +91,7 @@ class Store:
             if isinstance(self._file, OpenStore):
                 names = self._file.names()
             else:
-                self._zip = zipfile.ZipFile(Spliced(self._file, [Extent(0, source.nbytes)]))
+                self._zip = zipfile.ZipFile(SourceFile(self._file, source.nbytes))
                 # Of several members of one name the last counts, as zarr adds one for each change of a document.
                 names = [info.filename for info in self._zip.infolist() if not info.is_dir()]
         except BaseException:

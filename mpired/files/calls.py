@@ -161,8 +161,25 @@ def pread_into(fd: int, buffer: memoryview, offset: int) -> int:
 
 def pread_some(fd: int, nbytes: int, offset: int) -> bytes:
     """Return `nbytes` from `offset` on, or those that there are before the end of the file."""
-    content = memoryview(bytearray(nbytes))
-    return bytes(content[: pread_into(fd, content, offset)])
+    parts: list[bytes] = []
+    while nbytes and (part := os.pread(fd, min(nbytes, TRANSFER), offset)):
+        parts.append(part)
+        offset, nbytes = offset + len(part), nbytes - len(part)
+    return b"".join(parts)
+
+
+class Mapped:
+    """The bytes of an open file, mapped into memory to be read."""
+
+    def __init__(self, fd: int) -> None:
+        import mmap  # noqa: PLC0415 - few files are mapped
+
+        self.content = mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
+        self._advice = mmap.MADV_DONTNEED
+
+    def forget(self) -> None:
+        """Let the pages that were read be memory of the system alone, which still has them."""
+        self.content.madvise(self._advice)
 
 
 def pwrite_all(fd: int, data: memoryview | bytes, offset: int) -> None:

@@ -25,7 +25,7 @@ COUNT = 1 << 20  # a row group of parquet
 NRANKS = 3
 # What one process needs: for the ranks of a format, and for a result.
 LEAST = dict.fromkeys(("raw", "npy", "npz", "safetensors", "netcdf", "hdf5"), "64M")
-LEAST |= dict.fromkeys(("parquet", "arrow", "arrows", "zarr"), "181M")
+LEAST |= dict.fromkeys(("parquet", "arrow", "arrows", "zarr"), "189M")
 LEAST_RESULT = LEAST | {"parquet": "173M", "arrow": "77M", "arrows": "77M"}
 LEAST_RESULT |= {"hdf5": "125M", "netcdf": "125M", "zarr": "157M"}
 

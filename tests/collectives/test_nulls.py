@@ -324,14 +324,3 @@ def test_without_it_nulls_are_an_error_that_names_it(two):
     assert "--nulls" not in error.err
     with pytest.raises(UsageError, match="`nulls`: is for predefined ops"):
         mpired.reduce([two / "a.parquet"], np.hypot, columns="n", nulls="ignore")
-
-
-def test_nulls_that_no_header_tells_of_are_damage(tmp_path):
-    """The header said that the result of integers needs no value that stands for null."""
-    path = write(tmp_path / "a.arrow", pa.table({"n": pa.array([1, None, 3], pa.int32())}))
-    content = path.read_bytes()
-    node = (3).to_bytes(8, "little") + (1).to_bytes(8, "little")
-    assert content.count(node) == 1
-    path.write_bytes(content.replace(node, (3).to_bytes(8, "little") + bytes(8)))
-    with pytest.raises(mpired.errors.BufferFileError, match="nulls that its header does not tell of"):
-        mpired.reduce([path], "sum", nulls="ignore", output=tmp_path / "out.npy")

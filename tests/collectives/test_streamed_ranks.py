@@ -124,7 +124,7 @@ def test_other_collectives(words, reason, folder):
         ("<(head -c 800 r0.npy) r1.npy", "expected 560000 data bytes for the shape (70000,), found 672"),
         ("<(cat r0.npy r0.bin) r1.npy", "expected 560000 data bytes for the shape (70000,), found more"),
         ("<(head -c 60 r0.npy) r1.npy", "the header is truncated"),
-        ("<(head -c -8 r0.arrows) r1.npy", "cannot be read, the file is damaged"),
+        ("<(head -c -9 r0.arrows) r1.npy", "cannot be read, the file is damaged"),
         ("<(head -c 99999 r0.arrows) r1.npy", "cannot be read, the file is damaged"),
         ("<(cat r0.arrows r1.arrows) r1.npy", "it goes on behind the end of the stream"),
         ("<(cat r0.arrows) <(head -c 80 r1.bin)", "rank 1 has count 10, but rank 0 ('/dev/fd/63') has more"),

@@ -114,7 +114,7 @@ def test_local_workers_too(ranks):
 
 
 @pytest.mark.needs("strace")
-@pytest.mark.parametrize(("count", "limit", "most"), [(500, [], 1), (500, ["--max-memory", "180M"], 2), (3000, [], 2)])
+@pytest.mark.parametrize(("count", "limit", "most"), [(500, [], 1), (500, ["--max-memory", "188M"], 2), (3000, [], 2)])
 def test_small_ranks_are_opened_once(count, limit, most, tmp_path, monkeypatch):
     """They are read when they are looked at, if there is memory for all."""
     monkeypatch.chdir(tmp_path)

@@ -13,8 +13,8 @@ TYPE = ("--type", "resized(0,16,double)")
 LEAST = {
     ".bin": ("60M", "60M"),
     ".npy": ("60M", "60M"),
-    ".parquet": ("172M", "180M"),
-    ".arrow": ("76M", "180M"),
+    ".parquet": ("172M", "188M"),
+    ".arrow": ("76M", "188M"),
     ".txt": ("60M", None),
     ".bin.xz": ("155M", None),
 }

@@ -74,7 +74,7 @@ def test_requests_are_one_a_rank_for_the_checks_and_one_a_block(store, tmp_path)
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
 @pytest.mark.parametrize(("ncolumns", "ngroups"), [(1, 1), (1, 8), (4, 1), (4, 8)])
 def test_columns_are_read_in_few_requests(store, tmp_path, suffix, ncolumns, ngroups):
-    """Two for the checks, one for each record batch of arrow, and then about one for 4 MiB, not one for each page."""
+    """Two for the checks, and then about one for 4 MiB, not one for each page; of arrow some for each record batch."""
     count = (8 << 20) // 8 // ncolumns
     arrays = [np.random.default_rng(rank).standard_normal(count) for rank in range(2)]
     for rank, array in enumerate(arrays):
@@ -92,7 +92,8 @@ def test_columns_are_read_in_few_requests(store, tmp_path, suffix, ncolumns, ngr
     with np.load(tmp_path / "out.npz") as found:
         assert all(np.array_equal(found[f"x{column}"], arrays[0] + arrays[1]) for column in range(ncolumns))
     asked = [each for each in store.asked() if f"r1.{suffix}" in each]
-    assert len(asked) <= 2 + 3 + 2 * ncolumns + ngroups, asked
+    most = 5 + 2 * ncolumns + ngroups
+    assert len(asked) <= (most if suffix == "parquet" else most + ngroups * (1 + ncolumns)), asked
     ranges = [tuple(map(int, re.findall(r"\d+", each.rpartition("=")[2]))) for each in asked]
     assert sum(stop - start + 1 for start, stop in ranges) < 2.2 * (9 << 20)
 
