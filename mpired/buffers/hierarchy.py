@@ -22,11 +22,12 @@ from h5py import h5, h5a, h5d, h5ds, h5f, h5fd, h5g, h5i, h5o, h5p, h5s, h5t
 from mpired.buffers import conventions
 from mpired.buffers.arrays import Array, Field, digest
 from mpired.buffers.conventions import Attribute, Attributes, Packed, Variable
+from mpired.buffers.hdf5 import ERRORS
 from mpired.buffers.local import SourceFile
 from mpired.buffers.rank import Values, dtype_text
 from mpired.buffers.streamed import DECODED_NBYTES, Nullable
 from mpired.datatypes import from_dtype
-from mpired.errors import BufferFileError, DatatypeError
+from mpired.errors import BufferFileError, DatatypeError, MpiredError
 from mpired.sources.source import Source
 
 _MAX_VIRTUAL = 64  # virtual datasets of virtual ones
@@ -287,6 +288,15 @@ class _Looking(NamedTuple):
     window: bool
 
     def array(self, found: Found, dataset: h5py.Dataset | None, attributes: Attributes, *, is_carried: bool) -> Array:
+        try:
+            return self._placed(found, dataset, attributes, is_carried=is_carried)
+        except MpiredError:
+            raise
+        except ERRORS as error:  # the library does not know it; others may be read
+            reason = f"{found.name!r} cannot be read ({' '.join(str(error).split())[:200]})"
+            return Array(found.name, None, (), label="elements of an unknown type", reason=reason, unseen=True)
+
+    def _placed(self, found: Found, dataset: h5py.Dataset | None, attributes: Attributes, *, is_carried: bool) -> Array:
         name, where = found.name, found.outside
         if dataset is not None:
             plist = dataset.id.get_create_plist()
@@ -493,7 +503,7 @@ def _form(name: str, dataset: h5py.Dataset) -> tuple[np.dtype | None, str, str]:
         return None, label, f"{name!r} holds {label}, not numbers"
     if dtype.names and not dtype.isalignedstruct:
         is_dense = sum(dtype[field].itemsize for field in dtype.names) == dtype.itemsize
-        dtype = np.dtype(dtype.descr) if is_dense else dtype
+        dtype = np.dtype([(field, dtype[field]) for field in dtype.names]) if is_dense else dtype
     try:
         from_dtype(dtype)
     except DatatypeError as error:

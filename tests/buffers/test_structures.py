@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -124,3 +125,17 @@ def test_structures_of_zarr(version, tmp_path):
     if version == 3:
         with pytest.raises(DatatypeError, match="has no form in zarr"):
             mpired.reduce([two], "maxloc", output=tmp_path / "p.zarr.zip")
+
+
+def test_tables_with_text_in_hdf5_are_listed(tmp_path):
+    """They hide no other array, whether the text has a length or not."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["fixed"] = np.array([(b"ab", 1.5), (b"cd", 2.5)], [("name", "S4"), ("x", "f8")])
+        file.create_dataset("any", (2,), np.dtype([("name", h5py.string_dtype()), ("x", "f8")]))
+        file["opaque"] = np.void(b"abc")
+        file["y"] = np.arange(3.0)
+    shown = mpired.info(tmp_path / "a.h5")
+    assert [each.name for each in shown.buffers] == ["y"]
+    with pytest.raises(MpiredError, match="choose with `columns='y'`"):
+        mpired.reduce([tmp_path / "a.h5"], "sum")
+    assert mpired.reduce([tmp_path / "a.h5"] * 2, "sum", columns=["y"]).tolist() == [0, 2, 4]
