@@ -344,6 +344,6 @@ def test_the_command_gives_the_same_bytes_with_any_workers_and_memory(roomy, for
     assert workers == 1
     columns = form in ("parquet", "arrow")
     assert command(paths, output, *words, "-j", "7") == (digest, 5 if columns else 7)  # 5 blocks of 4 MiB in a column
-    least = 180 if columns else 60
+    least = 188 if columns else 60
     assert command(paths, output, *words, "-j", "1", "--max-memory", f"{least + 1}M") == (digest, 1)
     assert command(paths, output, *words, "-j", "2", "--max-memory", f"{4 * least}M") == (digest, 2)

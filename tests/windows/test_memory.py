@@ -41,15 +41,15 @@ EVERY_OTHER = f"vector({COUNT // 2},1,2,double)"
 CASES = {
     "raw": ("60M", "accumulate", "target.raw", "origin.raw", "--type", "double"),
     "npy": ("60M", "accumulate", "target.npy", "origin.npy", "origin.npy"),
-    "parquet": ("213M", "accumulate", "target.parquet", "origin.parquet"),
-    "arrow": ("220M", "accumulate", "target.arrow", "origin.arrow"),
-    "a large row group": ("229M", "accumulate", "large.parquet", "origin.npy", "--target-disp", "0"),
-    "many files with columns": ("200M", "accumulate", "target.npy", *["origin.parquet"] * 6),
+    "parquet": ("221M", "accumulate", "target.parquet", "origin.parquet"),
+    "arrow": ("224M", "accumulate", "target.arrow", "origin.arrow"),
+    "a large row group": ("237M", "accumulate", "large.parquet", "origin.npy", "--target-disp", "0"),
+    "many files with columns": ("208M", "accumulate", "target.npy", *["origin.parquet"] * 6),
     "compressed": ("64M", "accumulate", "target.npy", *["packed.npy.gz"] * 6),
     "a map": ("156M", "accumulate", "target.npy", "origin.npy", "--map", "map.npy"),
     "a type": ("117M", "accumulate", "target.npy", "half.npy", "--target-count", "1", "--target-type", EVERY_OTHER),
     "old elements": ("76M", "get-accumulate", "target.npy", "origin.npy", "--fetch", "old.npy", "-f"),
-    "an element": ("193M", "fetch-and-op", "target.parquet", "5", "--at", "3"),
+    "an element": ("201M", "fetch-and-op", "target.parquet", "5", "--at", "3"),
 }
 
 
