@@ -25,7 +25,7 @@ from mpired.buffers.conventions import Attribute, Attributes, Packed, Variable
 from mpired.buffers.hdf5 import ERRORS
 from mpired.buffers.local import SourceFile
 from mpired.buffers.rank import Values, dtype_text
-from mpired.buffers.streamed import DECODED_NBYTES, Nullable
+from mpired.buffers.streamed import DECODED_NBYTES, Nullable, limited_memory, too_large
 from mpired.datatypes import from_dtype
 from mpired.errors import BufferFileError, DatatypeError, MpiredError
 from mpired.sources.source import Source
@@ -36,6 +36,7 @@ _BLOCK_NUMBER = re.compile(r"%([%b])")  # "%%" is one "%"
 _ATTRIBUTE_NBYTES = 1 << 20
 _BLOCK_NBYTES = 4 << 20
 _SMALL_NBYTES = 64 << 20
+_SPARE_NBYTES = 64 << 20  # of the library itself
 _MOST_UNFOLDED = 1 << 16  # times the size of the file
 _FILTERS = {32004: "lz4", 32008: "bitshuffle", 32015: "zstd"}  # whose own names are sentences
 _MEANING = frozenset(name.encode() for name in ("CLASS", "NAME", "history", *conventions.MEANING))
@@ -132,11 +133,13 @@ def blocks(dataset: h5py.Dataset, start: int, memory: int, name: str) -> Iterato
     itemsize = dataset.dtype.itemsize
     nbytes = math.prod(dataset.chunks or ()) * itemsize
     if nbytes > memory:
-        reason = f"a chunk of array {dataset.name.lstrip('/')!r} unfolds to {nbytes} bytes"
-        way_out = "write it in smaller chunks, or let `reduce` use more with `max_memory`"
-        raise BufferFileError(name, f"{reason}, and {memory} are decoded at once; {way_out}")
+        raise too_large(name, f"a chunk of array {dataset.name.lstrip('/')!r}", nbytes, memory)
     for skipped, selection in selections(dataset.shape, dataset.chunks, itemsize, start, memory):
-        values: np.ndarray = np.asarray(dataset[selection]).reshape(-1)
+        try:
+            with limited_memory(4 * memory + _SPARE_NBYTES):
+                values: np.ndarray = np.asarray(dataset[selection]).reshape(-1)
+        except MemoryError:
+            raise too_large(name, f"a chunk of array {dataset.name.lstrip('/')!r}", None, memory) from None
         if skipped < len(values):
             yield values[skipped:]
 

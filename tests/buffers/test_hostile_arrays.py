@@ -6,11 +6,13 @@ import io
 import json
 import struct
 import zipfile
+import zlib
 
+import h5py
 import numpy as np
 import pytest
 import safetensors.numpy
-from command import in_child, refused, run, unchanged
+from command import in_child, measured, refused, run, unchanged
 
 import mpired
 from mpired.errors import MpiredError
@@ -153,3 +155,14 @@ def test_a_checksum_that_does_not_fit(tmp_path):
         refused(
             run("reduce", "--op", "sum", "z.npz", "-o", "o.npz", cwd=tmp_path), 3, "z.npz: ", "Bad CRC-32", "'a.npy'"
         )
+
+
+def test_a_chunk_of_hdf5_that_unfolds_to_more_than_its_elements(tmp_path):
+    with h5py.File(tmp_path / "bomb.h5", "w") as file:
+        dataset = file.create_dataset("x", (1000,), "f8", chunks=(1000,), compression="gzip")
+        dataset.id.write_direct_chunk((0,), zlib.compress(bytes(800 << 20), 9))
+    with unchanged(tmp_path):
+        status, peak, err = measured("reduce", "--op", "sum", "bomb.h5", "bomb.h5", "-o", "sum.h5", cwd=tmp_path)
+    assert (status, err.count("\n")) == (3, 1)
+    assert "bomb.h5: cannot be read" in err
+    assert peak < 450 << 20
