@@ -7,7 +7,7 @@ import itertools
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import Any
+from typing import Any, NamedTuple
 
 from mpired.buffers import columns
 from mpired.buffers.columns import Contents, Leaf, Table, explaining
@@ -32,8 +32,19 @@ _THRIFT_STRINGS = 16 << 20
 _THRIFT_ITEMS = 1 << 20
 _MOST_PARSED = 32
 
-_parsed: dict[Source, tuple[SourceFile, pq.ParquetFile]] = {}
-"""Files that this process read last, without their descriptors: a footer of 1,000 columns takes 10 ms."""
+
+class _Parsed(NamedTuple):
+    """What is known of a file by its footer."""
+
+    bytes: SourceFile
+    file: pq.ParquetFile
+    schema: pa.Schema
+    group_rows: list[int]  # of each row group
+    leaves: dict[str, list[int]]  # the numbers of parquet's columns that each column consists of
+
+
+_parsed: dict[Source, _Parsed] = {}
+"""The files that this process read last, without their descriptors: a footer of 1,000 columns takes 10 ms."""
 
 
 class ParquetFile(Table):
@@ -45,13 +56,12 @@ class ParquetFile(Table):
         """Read the footer."""
         # Another opening of it may be at work with what is taken.
         known = _parsed.pop(self._source, None) if _stays(self._source) else None
-        self._kept, self._file = known or self._parse()
-        self._kept.opened = self._bytes
+        self._known = known or self._parse()
+        self._known.bytes.opened = self._bytes
+        self._file, self.schema, self.group_rows = self._known.file, self._known.schema, self._known.group_rows
         self.metadata: pq.FileMetaData = self._file.metadata
-        self.schema: pa.Schema = self._file.schema_arrow
-        self.group_rows = [self.metadata.row_group(number).num_rows for number in range(self.metadata.num_row_groups)]
 
-    def _parse(self) -> tuple[SourceFile, pq.ParquetFile]:
+    def _parse(self) -> _Parsed:
         file = SourceFile(self._bytes, self._source.nbytes)
         parsed = pq.ParquetFile(
             pa.PythonFile(file, mode="r"),
@@ -61,22 +71,21 @@ class ParquetFile(Table):
             thrift_string_size_limit=_THRIFT_STRINGS,
             thrift_container_size_limit=_THRIFT_ITEMS,
         )
-        rows = sum(parsed.metadata.row_group(number).num_rows for number in range(parsed.metadata.num_row_groups))
-        if rows != parsed.metadata.num_rows:
-            raise DamageError(f"its row groups have {rows} rows, and it {parsed.metadata.num_rows}")
-        return file, parsed
+        metadata, schema = parsed.metadata, parsed.schema_arrow
+        rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+        if sum(rows) != metadata.num_rows:
+            raise DamageError(f"its row groups have {sum(rows)} rows, and it {metadata.num_rows}")
+        leaves: dict[str, list[int]] = {}
+        for name, own in zip(schema.names, _own_leaves(schema), strict=True):
+            leaves.setdefault(name, []).extend(own)
+        return _Parsed(file, parsed, schema, rows, leaves)
 
     def contents(self) -> Contents:
         """Return what it holds."""
         groups = [self.metadata.row_group(number) for number in range(len(self.group_rows))]
-        nulls = [_nulls(self.metadata, groups, own) for own in self._own_leaves()]
+        nulls = [_nulls(self.metadata, groups, own) for own in _own_leaves(self.schema)]
         leaves = columns.leaves_of(self.schema, tuple(self.group_rows))
         return Contents(self.schema, leaves, sum(self.group_rows), nulls, sum(each.total_byte_size for each in groups))
-
-    def _own_leaves(self) -> Iterator[range]:
-        """Yield the numbers of the leaves of parquet that each column consists of."""
-        counts = (columns.count_of(field.type, leaves=True) for field in self.schema)
-        return itertools.starmap(range, itertools.pairwise(itertools.accumulate(counts, initial=0)))
 
     def values(self, leaf: Leaf, start: int) -> Iterator[pa.Array]:
         """Yield the values of a leaf from the row `start` on, nulls too."""
@@ -89,8 +98,8 @@ class ParquetFile(Table):
 
     def _expect(self, number: int, column: str) -> None:
         """Say which bytes of a row group will be read."""
-        own = next(own for name, own in zip(self.schema.names, self._own_leaves(), strict=True) if name == column)
-        chunks = [self.metadata.row_group(number).column(leaf) for leaf in own]
+        group = self.metadata.row_group(number)
+        chunks = [group.column(leaf) for leaf in self._known.leaves[column]]
         starts = [each.dictionary_page_offset or each.data_page_offset for each in chunks]
         self._bytes.expect(zip(starts, (each.total_compressed_size for each in chunks), strict=True))
 
@@ -114,9 +123,9 @@ class ParquetFile(Table):
 
     def check_copied(self, names: Sequence[str]) -> None:
         """Raise `BufferFileError` if a column cannot be read as it is."""
-        wanted = set(names)
-        for name, own in zip(self.schema.names, self._own_leaves(), strict=True):
-            if name in wanted and any(self.metadata.schema.column(leaf).physical_type == "INT96" for leaf in own):
+        for name in names:
+            leaves = map(self.metadata.schema.column, self._known.leaves[name])
+            if any(leaf.physical_type == "INT96" for leaf in leaves):
                 # Its range is larger than that of Arrow's nanoseconds.
                 reason = f"column {name!r} is INT96, a time that cannot be copied exactly"
                 raise BufferFileError(self._source.name, f"{reason}; write it as a timestamp of 64 bits first")
@@ -142,10 +151,16 @@ class ParquetFile(Table):
         super().close()
         if not _stays(self._source):
             return
-        self._kept.opened = OpenSource()
-        _parsed[self._source] = self._kept, self._file
+        self._known.bytes.opened = OpenSource()
+        _parsed[self._source] = self._known
         while len(_parsed) > _MOST_PARSED:
             del _parsed[next(iter(_parsed))]
+
+
+def _own_leaves(schema: pa.Schema) -> Iterator[range]:
+    """Yield the numbers of parquet's columns that each column consists of."""
+    counts = (columns.count_of(field.type, leaves=True) for field in schema)
+    return itertools.starmap(range, itertools.pairwise(itertools.accumulate(counts, initial=0)))
 
 
 def _stays(source: Source) -> bool:
