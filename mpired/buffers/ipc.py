@@ -93,6 +93,8 @@ def _one_by_one(file: OpenSource, nbytes: int) -> Iterator[_Header]:
     """Yield the headers of a stream's messages; it ends by a length of 0, or where its bytes end."""
     at = 0
     while head := file.read(8, at):
+        if len(head) < 8 and head != bytes(4):  # noqa: PLR2004 - by such a length of 0 old streams end
+            raise DamageError(f"there is no message at {at}, perhaps it is cut off")
         mark, length = struct.unpack("<II", head.ljust(8, b"\0"))
         at, length = (at + 8, length) if mark == _CONTINUATION else (at + 4, mark)
         if not length:

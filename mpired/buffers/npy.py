@@ -99,8 +99,8 @@ def datatype_in(subject: str, dtype: np.dtype) -> Datatype:
         reason = "holds Python objects, which are pickled code and never loaded; convert them to numbers"
         raise DatatypeError(subject, reason)
     for name in dtype.names or ():
-        if math.prod(dtype[name].shape) > _MAX_FIELD:
-            raise DatatypeError(subject, f"the field {name!r} has more than {_MAX_FIELD} numbers")
+        if not 0 < math.prod(dtype[name].shape) <= _MAX_FIELD:
+            raise DatatypeError(subject, f"the field {name!r} has no number, or more than {_MAX_FIELD}")
     try:
         return from_dtype(dtype)
     except DatatypeError:

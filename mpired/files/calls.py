@@ -161,11 +161,8 @@ def pread_into(fd: int, buffer: memoryview, offset: int) -> int:
 
 def pread_some(fd: int, nbytes: int, offset: int) -> bytes:
     """Return `nbytes` from `offset` on, or those that there are before the end of the file."""
-    parts: list[bytes] = []
-    while nbytes and (part := os.pread(fd, min(nbytes, TRANSFER), offset)):
-        parts.append(part)
-        offset, nbytes = offset + len(part), nbytes - len(part)
-    return b"".join(parts)
+    content = memoryview(bytearray(nbytes))
+    return bytes(content[: pread_into(fd, content, offset)])
 
 
 class Mapped:

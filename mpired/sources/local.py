@@ -30,10 +30,6 @@ class LocalFile(OpenSource):
         """Fill a view with the bytes from `offset` on, and return how many there were before the end."""
         return calls.pread_into(self.fd, view, offset)
 
-    def read(self, nbytes: int, offset: int) -> bytes:
-        """Return `nbytes` bytes from `offset` on, or those that there are before the end."""
-        return calls.pread_some(self.fd, nbytes, offset)
-
     def close(self) -> None:
         """Close it."""
         calls.let_go(self.fd)

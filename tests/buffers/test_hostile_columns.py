@@ -150,7 +150,7 @@ def failing(call, number, error):
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ESTALE], ids=errno.errorcode.get)
-@pytest.mark.parametrize(("call", "numbers"), [("pread", (1, 2, 3))])
+@pytest.mark.parametrize(("call", "numbers"), [("preadv", (1, 2, 3))])
 def test_errors_of_the_system_keep_their_number(call, numbers, error, suffix, tmp_path):
     table = pa.table({"x": THREE}).replace_schema_metadata({"filler": "x" * 8192})  # not read at once, as few bytes are
     (tmp_path / f"t.{suffix}").write_bytes(bytes_of(table, suffix))

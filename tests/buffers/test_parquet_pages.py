@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from command import in_child
 
 import mpired
 from mpired.buffers import Declared, open_rank
@@ -96,15 +97,20 @@ def test_a_flipped_bit_in_a_page_with_a_checksum(compression, tmp_path):
 def test_a_flipped_bit_in_the_header_of_a_page(tmp_path):
     """For some the library gives no row, and no error."""
     path = written(pa.table({"a": column("int64"), "b": column("int64", 1)}), tmp_path / "x.parquet")
-    whole, outcomes = path.read_bytes(), []
-    for bit in range(4 * 8, 24 * 8):
-        damaged(path, lambda content, _, bit=bit: content.__setitem__(bit // 8, content[bit // 8] ^ 1 << bit % 8))
-        try:
-            outcomes.append(mpired.reduce([path], "max", columns=["a"]).tobytes() == column("int64").tobytes())
-        except BufferFileError:
-            outcomes.append(None)
-        path.write_bytes(whole)
-    assert set(outcomes) == {True, None}
+    whole, expected = path.read_bytes(), column("int64").tobytes()
+
+    def look():
+        outcomes = set()
+        for bit in range(4 * 8, 24 * 8):
+            damaged(path, lambda content, _, bit=bit: content.__setitem__(bit // 8, content[bit // 8] ^ 1 << bit % 8))
+            try:
+                outcomes.add(mpired.reduce([path], "max", columns=["a"]).tobytes() == expected)
+            except BufferFileError:
+                outcomes.add(None)
+            path.write_bytes(whole)
+        return sorted(map(str, outcomes))
+
+    assert in_child(look) == ["None", "True"]
 
 
 def test_columns_whose_names_are_alike(tmp_path):

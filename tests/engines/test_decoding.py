@@ -34,9 +34,9 @@ def abort(kind, method, at):
     setattr(kind, method, lambda self, *rest: os.abort() if at in os.path.basename(self.path) else decode(self, *rest))
 
 abort(parquet.ParquetFile, "arrays", "bad")
-abort(parquet.WholeFile, "group", "worse")
+abort(parquet.ParquetFile, "group", "worse")
 abort(arrow.ArrowFile, "arrays", "bad")
-abort(arrow.WholeFile, "batches", "worse")
+abort(arrow.ArrowFile, "batches", "worse")
 """
 COMMAND = ABORTING + "from mpired.cli import main; os._exit(main())"
 
