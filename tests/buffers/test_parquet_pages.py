@@ -105,8 +105,8 @@ def test_a_flipped_bit_in_the_header_of_a_page(tmp_path):
             damaged(path, lambda content, _, bit=bit: content.__setitem__(bit // 8, content[bit // 8] ^ 1 << bit % 8))
             try:
                 outcomes.add(mpired.reduce([path], "max", columns=["a"]).tobytes() == expected)
-            except BufferFileError:
-                outcomes.add(None)
+            except BufferFileError as error:
+                outcomes.add("changed" if "changed" in str(error) else None)
             path.write_bytes(whole)
         return sorted(map(str, outcomes))
 
