@@ -35,13 +35,11 @@ from mpired.context import NO_LIMITS, Context
 from mpired.datatypes import TIMES, Datatype, Group, agrees, from_dtype, with_fields
 from mpired.datatypes.pairs import FIELDS
 from mpired.datatypes.times import as_times, time_type
-from mpired.engines.worker import ended_after
 from mpired.errors import BufferFileError, DatatypeError, UsageError, shortened
 from mpired.progress import counted
 from mpired.sources.source import Source
 
 _T = TypeVar("_T")
-_LOOK_SECONDS = 600  # of the processor
 _DECODED_NBYTES = 256 << 20  # a page or record batch is decoded at once
 _INT64_DIGITS = 18  # of which every number is an int64
 _KEPT_NBYTES = 64 << 20  # about the most of columns that are kept that is in memory
@@ -161,7 +159,7 @@ def asked(context: Context, source: Source, opener: Opener, question: Callable[[
 
 
 def _answer(source: Source, opener: Opener, question: Callable[[Any], _T]) -> _T:
-    with ended_after(_LOOK_SECONDS), explaining(source.name), closing(opener(source)) as file:
+    with explaining(source.name), closing(opener(source)) as file:
         return question(file)
 
 
@@ -175,43 +173,42 @@ def inspect(source: Source, declared: Declared, opener: type[Table]) -> RankFile
     if source.nbytes == 0 and not source.is_forward:
         raise BufferFileError(source.name, f"the file is empty; not a valid {opener.format} file")
     contents = asked(declared.context, source, opener, operator.methodcaller("contents"))
-    with explaining(source.name):
-        schema, leaves, rows, nulls, nbytes = contents
-        buffers, others = [], _others(contents, declared)
-        places = {name: number for number, name in enumerate(schema.names)}
-        for columns in _chosen(source, schema, declared, {other.name for other in others}):
-            kinds = [schema.field(places[name]).type for name in columns]
-            if len(columns) == 1 and is_time(kinds[0]):
-                dtype, datatype = np.dtype("i8"), time_type(str(kinds[0]))
-                if declared.datatype is not None:
-                    raise declared.refused(source, declared.datatype, f"column {columns[0]!r} holds {datatype}")
-            else:
-                for name, kind in zip(columns, kinds, strict=True):
-                    if not _are_numbers(_scalars(kind) if len(columns) == 1 else [kind]):
-                        raise _not_taken(source, contents, schema.field(places[name]), declared)
-                dtype = _column_dtype(columns, kinds)
-                if declared.pair and not declared.named:
-                    check_pair(source, declared.pair, dtype, "columns")
-                what = f"column {','.join(columns)!r} holds"
-                plain = declared.datatype or datatype_of(dtype, source, f"{what} elements of {dtype}")
-                is_named = declared.named and declared.datatype is None
-                datatype = with_fields(plain, dtype.names if is_named else None)
-                if not agrees(datatype, dtype):
-                    raise declared.refused(source, datatype, f"{what} {element_text(dtype)}")
-            mine = tuple(leaf for name in columns for leaf in leaves[places[name]])
-            said = schema.field(places[columns[0]]).metadata or {}  # as files of other programs name a unit
-            missing = [nulls[places[name]] for name in columns]
-            known = None if None in missing and not any(missing) else sum(each or 0 for each in missing)
-            unit = said.get(b"units", said.get(b"unit", b"")).decode(errors="replace")
-            buffer = ColumnBuffer(source, datatype, rows, columns, mine, opener, dtype.names or ())
-            errors = (pa.ArrowException,)
-            found = {"nulls": known, "nullable": declared.nullable, "unit": unit, "errors": errors}
-            buffers.append(buffer._replace(memory=_DECODED_NBYTES, **found))
-        kept = None
-        if declared.keep:
-            _check_one_each(source, schema, declared.keep)
-            fields = pa.schema([field for field in schema if field.name in declared.keep])
-            kept = KeptColumns(source, fields, tuple(schema.names), opener, max(1, nbytes // max(1, rows)))
+    schema, leaves, rows, nulls, nbytes = contents
+    buffers, others = [], _others(contents, declared)
+    places = {name: number for number, name in enumerate(schema.names)}
+    for columns in _chosen(source, schema, declared, {other.name for other in others}):
+        kinds = [schema.field(places[name]).type for name in columns]
+        if len(columns) == 1 and is_time(kinds[0]):
+            dtype, datatype = np.dtype("i8"), time_type(str(kinds[0]))
+            if declared.datatype is not None:
+                raise declared.refused(source, declared.datatype, f"column {columns[0]!r} holds {datatype}")
+        else:
+            for name, kind in zip(columns, kinds, strict=True):
+                if not _are_numbers(_scalars(kind) if len(columns) == 1 else [kind]):
+                    raise _not_taken(source, contents, schema.field(places[name]), declared)
+            dtype = _column_dtype(columns, kinds)
+            if declared.pair and not declared.named:
+                check_pair(source, declared.pair, dtype, "columns")
+            what = f"column {','.join(columns)!r} holds"
+            plain = declared.datatype or datatype_of(dtype, source, f"{what} elements of {dtype}")
+            is_named = declared.named and declared.datatype is None
+            datatype = with_fields(plain, dtype.names if is_named else None)
+            if not agrees(datatype, dtype):
+                raise declared.refused(source, datatype, f"{what} {element_text(dtype)}")
+        mine = tuple(leaf for name in columns for leaf in leaves[places[name]])
+        said = schema.field(places[columns[0]]).metadata or {}  # as files of other programs name a unit
+        missing = [nulls[places[name]] for name in columns]
+        known = None if None in missing and not any(missing) else sum(each or 0 for each in missing)
+        unit = said.get(b"units", said.get(b"unit", b"")).decode(errors="replace")
+        buffer = ColumnBuffer(source, datatype, rows, columns, mine, opener, dtype.names or ())
+        errors = (pa.ArrowException,)
+        found = {"nulls": known, "nullable": declared.nullable, "unit": unit, "errors": errors}
+        buffers.append(buffer._replace(memory=_DECODED_NBYTES, **found))
+    kept = None
+    if declared.keep:
+        _check_one_each(source, schema, declared.keep)
+        fields = pa.schema([field for field in schema if field.name in declared.keep])
+        kept = KeptColumns(source, fields, tuple(schema.names), opener, max(1, nbytes // max(1, rows)))
     return RankFile(source, tuple(buffers), others, len(schema.names), kept=kept)
 
 

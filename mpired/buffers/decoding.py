@@ -15,7 +15,7 @@ from mpired.buffers.flat import FlatBuffer
 from mpired.buffers.model import Kept
 from mpired.buffers.rank import RankBuffer, Values, blocks, changed, what_is_read, with_reading
 from mpired.engines import pool
-from mpired.engines.worker import be_quiet, portable
+from mpired.engines.worker import be_quiet, ended_after, portable
 from mpired.errors import BufferFileError, WorkerError
 from mpired.files import calls
 from mpired.sources.source import Source, of_file
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _BLOCK_NBYTES = 4 << 20
 _LOOKS = 64  # that a worker is asked for at once
+_LOOK_SECONDS = 600  # of the processor: more than the header of any file takes, and in some damaged files no end
 _T = TypeVar("_T")
 _Opener: TypeAlias = Callable[[Source, int], Any]
 
@@ -80,8 +81,8 @@ class DecodeWorker:
             self._looks.popleft()
             error, found = self._next(source.name)
         else:
-            is_plain = of_file(source) is source  # those behind a packed one are packed, too
-            line = prefetch.next_files(source, _LOOKS) if prefetch is not None and is_plain else []
+            # Those behind a packed one are packed, too.
+            line = prefetch.next_files(source, _LOOKS) if prefetch is not None and of_file(source) is source else []
             error, found = self.do(source.name, _each, function, (source, *line), args)
             self._looks.extend((function, other, args) for other in line)
         if error is not None:
@@ -133,7 +134,9 @@ def _each(
 ) -> Iterator[tuple[BaseException | None, Any]]:
     for source in sources:
         try:
-            yield None, function(source, *args)
+            with ended_after(_LOOK_SECONDS):
+                found = function(source, *args)
+            yield None, found
         except Exception as error:  # noqa: BLE001 - raised where the result is asked for
             yield portable(error), None
 
@@ -156,9 +159,9 @@ def apart(context: Context, name: str, function: Callable[..., _T], *args: Any) 
 
 def look_apart(context: Context, function: Callable[..., _T], source: Source, *args: Any) -> _T:
     """Let a worker inspect a file by a function of a library, as `apart`, and then the files that stand behind it."""
-    if context.worker is None:
-        return apart(context, source.name, function, source, *args)
-    return cast("_T", context.worker.look(function, source, context.prefetch, *args))
+    with decode_worker(context) as served:
+        worker = cast("DecodeWorker", served.worker)
+        return cast("_T", worker.look(function, source, served.prefetch, *args))
 
 
 class Decoder:

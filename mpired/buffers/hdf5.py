@@ -23,11 +23,9 @@ from mpired.buffers.model import BufferModel, Model
 from mpired.buffers.rank import RankFile
 from mpired.buffers.streamed import explaining
 from mpired.context import Context
-from mpired.engines.worker import ended_after
 from mpired.errors import DatatypeError, UsageError, installation
 from mpired.sources.source import Source
 
-_LOOK_SECONDS = 600  # of the processor: more than the arrays of any file take, and in some damaged files no end
 ERRORS = (ValueError, KeyError, RuntimeError, TypeError, IndexError, OverflowError, AttributeError, EOFError)
 """What h5py raises for damaged files, besides the usual exceptions."""
 _LIBRARY, _RESULTS = "mpired.buffers.hierarchy", "mpired.buffers.hdf5_results"
@@ -64,8 +62,7 @@ def _do(name: str, module: str, function: str, *args: Any) -> Any:
 
 
 def _look(source: Source, *asked: bool) -> Any:
-    with ended_after(_LOOK_SECONDS):
-        return _do(source.name, _LIBRARY, "look", source, *asked)
+    return _do(source.name, _LIBRARY, "look", source, *asked)
 
 
 def _read(context: Context, source: Source, names: Sequence[str]) -> Any:

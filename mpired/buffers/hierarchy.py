@@ -132,14 +132,12 @@ def blocks(dataset: h5py.Dataset, start: int, memory: int, name: str) -> Iterato
     """Yield the values of an array from an element on; a chunk that takes more than the memory is an error."""
     itemsize = dataset.dtype.itemsize
     nbytes = math.prod(dataset.chunks or ()) * itemsize
+    what = f"a chunk of array {dataset.name.lstrip('/')!r}"
     if nbytes > memory:
-        raise too_large(name, f"a chunk of array {dataset.name.lstrip('/')!r}", nbytes, memory)
+        raise too_large(name, what, nbytes, memory)
     for skipped, selection in selections(dataset.shape, dataset.chunks, itemsize, start, memory):
-        try:
-            with limited_memory(4 * memory + _SPARE_NBYTES):
-                values: np.ndarray = np.asarray(dataset[selection]).reshape(-1)
-        except MemoryError:
-            raise too_large(name, f"a chunk of array {dataset.name.lstrip('/')!r}", None, memory) from None
+        with limited_memory(4 * memory + _SPARE_NBYTES, too_large(name, what, None, memory)):
+            values: np.ndarray = np.asarray(dataset[selection]).reshape(-1)
         if skipped < len(values):
             yield values[skipped:]
 

@@ -47,14 +47,16 @@ _DATA_LIMIT = resource.getrlimit(resource.RLIMIT_DATA)  # before it is narrowed
 
 
 @contextlib.contextmanager
-def limited_memory(nbytes: int) -> Iterator[None]:
-    """Let a library take so many bytes more than this process has by then; `MemoryError` is raised for more."""
+def limited_memory(nbytes: int, error: Exception) -> Iterator[None]:
+    """Let a library take so many bytes more than this process has by then; the error is raised for more."""
     hard = _DATA_LIMIT[1]
     with open("/proc/self/statm", "rb") as status:
         limit = int(status.read().split()[5]) * resource.getpagesize() + nbytes
     try:
         resource.setrlimit(resource.RLIMIT_DATA, (limit if hard < 0 else min(limit, hard), hard))
         yield
+    except MemoryError:
+        raise error from None
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, _DATA_LIMIT)
 
@@ -62,11 +64,8 @@ def limited_memory(nbytes: int) -> Iterator[None]:
 def limited(name: str, memory: int, items: Iterator[_T]) -> Iterator[_T]:
     """Yield what a library decodes, each part within a limit: what is decompressed, and the values of it."""
     while True:
-        try:
-            with limited_memory(2 * memory + _SLACK_NBYTES):
-                item = next(items, None)
-        except MemoryError:
-            raise too_large(name, "a part of it", None, memory) from None
+        with limited_memory(2 * memory + _SLACK_NBYTES, too_large(name, "a part of it", None, memory)):
+            item = next(items, None)
         if item is None:
             return
         yield item

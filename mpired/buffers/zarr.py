@@ -29,8 +29,8 @@ from mpired.buffers.flat import FlatBuffer, MarkingLayout, encoded
 from mpired.buffers.missing import Missing
 from mpired.buffers.model import BufferModel, Model
 from mpired.buffers.rank import RankFile, Values, dtype_text
-from mpired.buffers.streamed import Nullable, explaining, too_large
-from mpired.buffers.zarr_store import ROOT, Buffers, Store, chunk_of, codec_names, decoding, library
+from mpired.buffers.streamed import Nullable, explaining, limited_memory, too_large
+from mpired.buffers.zarr_store import ROOT, Buffers, Store, chunk_of, codec_names, library
 from mpired.context import Context
 from mpired.datatypes import agrees, as_numbers, from_dtype
 from mpired.errors import BufferFileError, DatatypeError, UsageError, installation
@@ -39,6 +39,7 @@ from mpired.sources.source import STORE_DOCUMENTS, Source
 
 _CHUNK_NBYTES = 4 << 20
 _CARRIED_NBYTES = 1 << 30
+_SPARE_NBYTES = 128 << 20  # of stacks of threads, and of what a codec needs besides the elements
 _DATE = (1980, 1, 1, 0, 0, 0)
 _FAILURES = (Exception,)  # of the library
 _DIMENSIONS = "_ARRAY_DIMENSIONS"
@@ -71,7 +72,9 @@ class _Reader(Store):
         first, skipped = divmod(start, height * width) if width else (0, 0)
         self.expect(_chunk_keys(array, first))
         for row in range(first * height, (shape[0] if width else 0) if shape else 1, height):
-            with decoding(name, memory if array.dtype.hasobject else nbytes):
+            most = memory if array.dtype.hasobject else nbytes
+            error = ValueError(f"a chunk of array {name!r} unfolds to more than the {most} bytes of its shape")
+            with limited_memory(8 * most + _SPARE_NBYTES, error):
                 block = np.asarray(array[row : row + height] if shape else array[()]).reshape(-1)
             yield block[skipped:]
             skipped = 0

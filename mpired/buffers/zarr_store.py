@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib
 import json
 import warnings
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mpired import installed
 from mpired.buffers.local import SourceFile
-from mpired.buffers.streamed import limited_memory, too_large
+from mpired.buffers.streamed import too_large
 from mpired.errors import BufferFileError, MpiredError
 from mpired.sources.source import STORE_DOCUMENTS, OpenStore, Source
 
@@ -24,7 +23,6 @@ _MARKS = {2: (".zarray", ".zgroup"), 3: (_V3_NODE,)}
 _MAX_DOCUMENT = 16 << 20
 _MAX_NDIM = 64
 _BLOSC_NBYTES = 16  # of a header, whose last four bytes are the length of the chunk
-_SPARE_NBYTES = 128 << 20  # of stacks of threads, and of what a codec needs besides the elements
 
 
 @functools.cache
@@ -54,16 +52,6 @@ def _checked_blosc(decode: Any) -> Any:
         return decode(self, buf, out)
 
     return checked
-
-
-@contextlib.contextmanager
-def decoding(array: str, nbytes: int) -> Iterator[None]:
-    """Let a block take a few times the bytes of the elements that it decodes, and no more."""
-    try:
-        with limited_memory(8 * nbytes + _SPARE_NBYTES):
-            yield
-    except MemoryError:
-        raise ValueError(f"a chunk of array {array!r} unfolds to more than the {nbytes} bytes of its shape") from None
 
 
 class Buffers(dict[str, Any]):

@@ -31,8 +31,8 @@ os._exit(main())
 
 # A look at such a file does not end.
 ENDLESS = """
-from mpired.buffers import hdf5
-hdf5._LOOK_SECONDS = 1
+from mpired.buffers import decoding
+decoding._LOOK_SECONDS = 1
 def endless():
     while True: pass
 """ + ABORTING.replace("os.abort()", "endless()")
