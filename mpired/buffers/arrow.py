@@ -60,7 +60,7 @@ class ArrowFile(Table):
         if any(field.type in DTYPES for field in self.schema) and not all(map(_has_room, batches)):
             raise DamageError("a record batch has more rows than values")
         starts = itertools.accumulate(counts, initial=0)
-        # A value is missing if it is null, or one of its fields; those within a list are no rows.
+        # A value is missing if it is null, or one of its fields is; values within a list do not count.
         nodes = [
             slice(start, start + 1 + (field.type.num_fields if pa.types.is_struct(field.type) else 0))
             for start, field in zip(starts, self.schema, strict=False)
@@ -119,7 +119,7 @@ class ArrowFile(Table):
 
 
 def _has_room(batch: ipc.Batch) -> bool:
-    """Tell whether a record batch has at least a bit for each row, as far as that shows."""
+    """Return whether a record batch may have a bit for each row; the size of a compressed one does not show that."""
     return batch.codec is not None or batch.rows <= 8 * batch.nbytes
 
 

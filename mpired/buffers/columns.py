@@ -92,7 +92,7 @@ class Table(OpenBytes):
             raise
 
     def begin(self) -> None:
-        """Read what is said of the whole file."""
+        """Read the header or footer."""
         raise NotImplementedError
 
     def contents(self) -> Contents:

@@ -164,7 +164,7 @@ def _own_leaves(schema: pa.Schema) -> Iterator[range]:
 
 
 def _stays(source: Source) -> bool:
-    """Tell whether a source can be opened again after this one is forgotten."""
+    """Return whether a source can be opened again after this one is forgotten."""
     return isinstance(source, LocalSource) and source.keep is None
 
 
@@ -173,7 +173,7 @@ _TYPE_NBYTES = {"INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8}
 
 
 def _has_dictionary(leaf: pq.ColumnSchema, chunk: pq.ColumnChunkMetaData) -> bool:
-    """Tell whether the values of a chunk are encoded by a dictionary: a writer gives up one that saves nothing."""
+    """Return whether the values of a chunk are encoded by a dictionary: a writer gives up one that saves nothing."""
     nbytes = chunk.num_values * _TYPE_NBYTES.get(leaf.physical_type, 0)
     return chunk.has_dictionary_page and (not nbytes or chunk.total_uncompressed_size < nbytes)
 
