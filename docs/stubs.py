@@ -155,7 +155,7 @@ def main() -> None:
     for name, home in sorted(mpired._HOMES.items(), key=lambda each: (each[1], each[0])):  # noqa: SLF001 - ours
         if name not in functions:
             print(f"from {home} import {name} as {name}")
-    print("from mpired.buffers import RankFile\nfrom mpired.ops import OpLike")
+    print("from mpired.formats import RankFile\nfrom mpired.ops import OpLike")
     print(f"from mpired.options import {', '.join(TYPES)}")
     print("from mpired.queries.diff import Difference\nfrom mpired.queries.locate import Location")
     print(ALIASES)

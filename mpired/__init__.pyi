@@ -32,7 +32,7 @@ from mpired.ops.user import op as op
 from mpired.queries.show import Shown as Shown
 from mpired.report import PackSummary as PackSummary
 from mpired.report import Summary as Summary
-from mpired.buffers import RankFile
+from mpired.formats import RankFile
 from mpired.ops import OpLike
 from mpired.options import DatatypeLike, EngineLike, Index, Indices, MpiDatatype, PathLike, Rank, Several
 from mpired.queries.diff import Difference

@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Protocol, TypeVar, cast
 
 from mpired import cautions
-from mpired.buffers.decoding import decode_worker
 from mpired.context import Context
 from mpired.engines import LOCAL
 from mpired.errors import ChangedError, UsageError
@@ -24,6 +23,7 @@ from mpired.files.lock import Target, lock_all, open_replaced
 from mpired.files.names import check_are_data, check_fifos
 from mpired.files.places import check_new, is_stream, parted
 from mpired.files.urls import is_url
+from mpired.formats.decoding import decode_worker
 from mpired.sources.open import check_unchanged
 from mpired.sources.source import STANDARD_INPUT, Source
 

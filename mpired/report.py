@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpired import codecs
-from mpired.buffers import FlatLayout
 from mpired.datatypes import DATATYPES, TIMES, Datatype, Group, beside
 from mpired.datatypes.times import dtype_name
 from mpired.errors import OverflowWarning
+from mpired.formats import FlatLayout
 from mpired.ops import OPS, Op, Use
 from mpired.values import number
 
 if TYPE_CHECKING:  # a report of one command need not wait for the modules of all
-    from mpired.buffers import RankBuffer, RankFile
-    from mpired.buffers.model import Other
     from mpired.collectives.call import Call
     from mpired.collectives.plan import Plan
     from mpired.collectives.run import Result
+    from mpired.formats import RankBuffer, RankFile
+    from mpired.formats.model import Other
     from mpired.packing.pack import Packing
     from mpired.packing.unpack import Unpacking
     from mpired.windows.request import Done
@@ -157,7 +157,7 @@ class Updated(NamedTuple):
 
 def summarise(call: Call, overflow: Sequence[OverflowWarning] = ()) -> Summary:
     """Return the summary of a collective; `overflow` has the warnings of that."""
-    from mpired.buffers.rank import what_is_read  # noqa: PLC0415 - as above
+    from mpired.formats.rank import what_is_read  # noqa: PLC0415 - as above
 
     plans, files = call.plans, [file for group in call.collective.combined(call.groups) for file in group]
     model, op = call.groups[0][call.root], plans[0].op
@@ -275,8 +275,8 @@ _SHOWN_ENTRIES = 8
 def describe_datatype(datatype: Datatype, byte_order: str | None = None) -> dict[str, Any]:
     """Return what a datatype is, for printing and for JSON; of a long type map the first entries and the last."""
     # `byte_order` is what its text says: "little", "big", "native" or nothing.
-    from mpired.buffers.rank import dtype_text  # noqa: PLC0415 - for this description only
     from mpired.datatypes.typemap import picture  # noqa: PLC0415
+    from mpired.formats.rank import dtype_text  # noqa: PLC0415 - for this description only
 
     typemap, drawn, name = datatype.typemap, picture.draw(datatype.typemap), datatype.numpy_name
     entries: Sequence[int] = range(typemap.entries)

@@ -35,8 +35,8 @@ from mpired.cli import main
 OF_EXTRAS = (
     "mpired.queries.drawing",
     "mpired.cli.bars",
-    "mpired.buffers.hierarchy",
-    "mpired.buffers.hdf5_results",
+    "mpired.formats.hierarchy",
+    "mpired.formats.hdf5_results",
     "mpired.engines.dask",
     "mpired.engines.mpi",
 )

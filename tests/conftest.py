@@ -214,7 +214,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
             yield from results(function, item)
 
     monkeypatch.setattr("mpired.engines.pool.run", run)
-    monkeypatch.setattr("mpired.buffers.decoding.be_quiet", lambda: None)
+    monkeypatch.setattr("mpired.formats.decoding.be_quiet", lambda: None)
     return seen
 
 

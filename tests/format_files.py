@@ -23,7 +23,7 @@ import tables
 import zarr
 from command import Outcome, refused, run, succeeded, unchanged
 
-from mpired.buffers import FORMATS, Format, plugins
+from mpired.formats import FORMATS, Format, plugins
 
 MINI = (Path(__file__).parents[1] / "examples/mpired-mini/mpired_mini/__init__.py").read_text()
 BUNDLE = (Path(__file__).parents[1] / "examples/mpired-bundle/mpired_bundle/__init__.py").read_text()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import mpired
-from mpired.buffers import FORMATS
+from mpired.formats import FORMATS
 
 ROOT = Path(mpired.__file__).parent
 TESTS = Path(__file__).parent
@@ -22,7 +22,7 @@ MODULES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"
 # A room may import what stands before it.
 ORDER = (
     "errors", "interrupts", "installed", "mpi4py_objects", "values", "options", "progress", "log", "context",
-    "cautions", "datatypes", "ops", "codecs", "files", "sources", "engines", "buffers", "ranks", "provenance",
+    "cautions", "datatypes", "ops", "codecs", "files", "sources", "engines", "formats", "ranks", "provenance",
     "attempts", "collectives", "windows", "packing", "queries", "report", "api", "cli",
 )  # fmt: skip
 # They stand beside one another.
@@ -46,12 +46,12 @@ WRITING_FLAGS = {"O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC", "O_APPEND", "O_TMPF
 # giving a library the descriptor that `files` has opened.
 ALLOWED_WRITES = {
     ("cli/__init__.py", "os.open"),
-    ("buffers/arrow.py", "os.fdopen"),
-    ("buffers/hdf5_results.py", "os.fdopen"),
-    ("buffers/npz.py", "os.fdopen"),
-    ("buffers/parquet.py", "os.fdopen"),
-    ("buffers/textual.py", "os.fdopen"),
-    ("buffers/zarr.py", "os.fdopen"),
+    ("formats/arrow.py", "os.fdopen"),
+    ("formats/hdf5_results.py", "os.fdopen"),
+    ("formats/npz.py", "os.fdopen"),
+    ("formats/parquet.py", "os.fdopen"),
+    ("formats/textual.py", "os.fdopen"),
+    ("formats/zarr.py", "os.fdopen"),
     ("engines/worker.py", "os.open"),
 }
 
@@ -160,7 +160,7 @@ def test_only_the_command_line_knows_click():
 
 
 def test_pyarrow_is_imported_by_the_formats_with_columns_and_the_codecs_alone():
-    assert imports_of("pyarrow") == {"buffers/arrow.py", "buffers/parquet.py", "codecs/arrow.py"}
+    assert imports_of("pyarrow") == {"formats/arrow.py", "formats/parquet.py", "codecs/arrow.py"}
 
 
 @pytest.mark.parametrize(("package", "module"), [("matplotlib", "queries/drawing.py"), ("rich", "cli/bars.py")])
@@ -186,19 +186,19 @@ def test_only_files_writes_to_the_file_system():
 
 
 # A word of another table that is the name of a format too: of a datatype's text.
-OTHER_WORDS = {("cli/types.py", "text"), ("buffers/zarr_store.py", "zarr")}
+OTHER_WORDS = {("cli/types.py", "text"), ("formats/zarr_store.py", "zarr")}
 
 
 def names_of_formats(module):
     """Yield the names of formats that stand in a module as a text, unless it is that of the format."""
     for node in ast.walk(tree_of(module)):
-        if isinstance(node, ast.Constant) and node.value in FORMATS and module != f"buffers/{node.value}.py":
+        if isinstance(node, ast.Constant) and node.value in FORMATS and module != f"formats/{node.value}.py":
             yield node.value
 
 
 def test_names_of_formats_decide_nothing_outside_of_their_rows():
     found = {(module, name) for module in MODULES for name in names_of_formats(module)}
-    assert found - OTHER_WORDS == {("buffers/formats.py", name) for name in FORMATS}
+    assert found - OTHER_WORDS == {("formats/recognise.py", name) for name in FORMATS}
 
 
 def test_only_formats_make_ranks():
@@ -209,7 +209,7 @@ def test_only_formats_make_ranks():
         for node in ast.walk(tree_of(module))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "RankFile"
     }
-    assert made == {"buffers/arrays.py", "buffers/columns.py", "buffers/npy.py", "buffers/raw.py"}
+    assert made == {"formats/arrays.py", "formats/columns.py", "formats/npy.py", "formats/raw.py"}
 
 
 def test_only_warnings_are_collected_beside_the_arguments():
@@ -271,12 +271,12 @@ def test_the_api_does_not_import_click(npy_ranks):
 def test_reducing_npy_imports_no_other_format(npy_ranks, tmp_path):
     loaded = modules_after(COMMAND, "reduce", "-q", "--op", "sum", "-o", tmp_path / "sum.npy", *npy_ranks)
     assert "numpy" in loaded
-    assert loaded & {"pyarrow", "mpired.buffers.columns", "mpired.buffers.parquet", "mpired.buffers.arrow"} == set()
+    assert loaded & {"pyarrow", "mpired.formats.columns", "mpired.formats.parquet", "mpired.formats.arrow"} == set()
 
 
 # What few commands need. Dataclasses take longer to make than all else of a module.
 LATE = {
-    "buffers": {"indexed", "spread", "transposed"},
+    "formats": {"indexed", "spread", "transposed"},
     "collectives": {"indices"},
     "datatypes": {"derived", "external32", "typemap"},
     "engines": {"userops"},

@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 from mpired import attempts, cautions
 from mpired.api.outcome import Arrays, as_arrays
 from mpired.api.signatures import with_options
-from mpired.buffers.memory import all_at_hand, at_hand, path_at_hand
 from mpired.collectives.call import make_course, plan_call
 from mpired.collectives.request import Request, paths_of, ranks_of, read_request
 from mpired.collectives.results import Deal, deals, model_of
@@ -18,6 +17,7 @@ from mpired.collectives.table import COLLECTIVES
 from mpired.context import Context
 from mpired.engines import connected
 from mpired.errors import OverflowWarning, UsageError
+from mpired.formats.memory import all_at_hand, at_hand, path_at_hand
 from mpired.ops import OpLike
 from mpired.options import CALL, PathLike, Rank, Several, rows
 from mpired.progress import Progress

@@ -8,10 +8,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from mpired.buffers import FlatBuffer, Model
-from mpired.buffers.flat import in_form, lies_as
 from mpired.datatypes import TIMES, Datatype
 from mpired.datatypes.times import as_times
+from mpired.formats import FlatBuffer, Model
+from mpired.formats.flat import in_form, lies_as
 
 Arrays: TypeAlias = np.ndarray | dict[str, np.ndarray]
 """A result: an array, or a dict of them by column name where a rank has several buffers."""

@@ -10,11 +10,11 @@ import numpy as np
 from mpired import attempts
 from mpired.api.outcome import shaped
 from mpired.api.signatures import with_options
-from mpired.buffers import ARRAY
-from mpired.buffers.memory import path_at_hand
 from mpired.context import Context
 from mpired.errors import UsageError
 from mpired.files.scratch import Scratch
+from mpired.formats import ARRAY
+from mpired.formats.memory import path_at_hand
 from mpired.options import PACK, UNPACK, PathLike, checked
 from mpired.packing.pack import Packing, plan_pack
 from mpired.packing.unpack import plan_unpack

@@ -10,10 +10,10 @@ import numpy as np
 
 from mpired import attempts
 from mpired.api.signatures import with_options
-from mpired.buffers import AtHand, Declared, RankFile
-from mpired.buffers import look as describe
-from mpired.buffers.memory import ArrayRank, all_at_hand, at_hand, path_at_hand, paths
 from mpired.context import Context
+from mpired.formats import AtHand, Declared, RankFile
+from mpired.formats import look as describe
+from mpired.formats.memory import ArrayRank, all_at_hand, at_hand, path_at_hand, paths
 from mpired.ops import OpLike
 from mpired.options import DIFF, INPUTS, LOCATE, SHOW, Options, PathLike, Rank, checked
 from mpired.queries import diff as differences

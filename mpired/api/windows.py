@@ -12,11 +12,11 @@ import numpy as np
 from mpired.api.outcome import as_numpy
 from mpired.api.signatures import with_options
 from mpired.attempts import repeated
-from mpired.buffers import AtHand, BufferModel, Model
-from mpired.buffers.memory import at_hand, path_at_hand
 from mpired.context import Context
 from mpired.errors import MpiredError, UsageError
 from mpired.files.recovering import Recovered, recover_files
+from mpired.formats import AtHand, BufferModel, Model
+from mpired.formats.memory import at_hand, path_at_hand
 from mpired.log import notice
 from mpired.ops import OpLike
 from mpired.options import (

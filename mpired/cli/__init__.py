@@ -113,8 +113,8 @@ class _Commands(click.Group):
         calls.check_address_space(_NUMPY)
         path = None if ctx.resilient_parsing else next(filter(os.path.isfile, (ctx.obj or ())[1:]), None)
         if path is not None:  # a worker loads the library for it while this process loads what commands need
-            from mpired.buffers.formats import loaded_ahead  # noqa: PLC0415 - imported when a command is
             from mpired.cli import params  # noqa: PLC0415
+            from mpired.formats.recognise import loaded_ahead  # noqa: PLC0415 - imported when a command is
 
             ctx.meta[params.WORKER] = ctx.with_resource(loaded_ahead(path))
         word = name.replace("-", "_")

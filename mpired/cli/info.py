@@ -11,8 +11,6 @@ from typing import Any
 from mpired import provenance
 from mpired.api import queries
 from mpired.attempts import repeated
-from mpired.buffers import RankFile, format_named
-from mpired.buffers.memory import paths
 from mpired.cli import params
 from mpired.cli.messages import in_flags, show
 from mpired.context import Context
@@ -20,6 +18,8 @@ from mpired.errors import MpiredError, UsageError, escaped, raise_all
 from mpired.files.keys import of_file
 from mpired.files.names import check_are_data
 from mpired.files.places import is_stream
+from mpired.formats import RankFile, format_named
+from mpired.formats.memory import paths
 from mpired.options import INFO, INPUTS, LISTING, Options, checked, part
 from mpired.ranks import RankWord, gathered
 from mpired.report import describe_file

@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 from mpired.values import INPUT_FORMAT, Kind
 
 if TYPE_CHECKING:
-    from mpired.buffers import RankFile
+    from mpired.formats import RankFile
 
 # The scripts of click insert a word as it is: a name that a shell would read otherwise is not offered.
 _PLAIN = re.compile(r"[\w.,/+@%:-]+")
@@ -41,7 +41,7 @@ def _names(kind: Kind, words: Sequence[str], begun: str) -> Iterable[str]:
     if kind.offers == "datatype":
         return _datatypes(begun)
     if "format" in kind.offers:
-        from mpired.buffers import format_names  # noqa: PLC0415
+        from mpired.formats import format_names  # noqa: PLC0415
 
         return format_names(readable=kind is INPUT_FORMAT)
     return _columns(words, begun) if kind.offers == "column" else ()
@@ -80,8 +80,8 @@ def _columns(words: Sequence[str], begun: str) -> Iterator[str]:
 
 def _file_of(word: str) -> RankFile | None:
     """Return the header of the first file that a word means, if it has columns."""
-    from mpired.buffers import Declared, recognise  # noqa: PLC0415
     from mpired.errors import MpiredError  # noqa: PLC0415
+    from mpired.formats import Declared, recognise  # noqa: PLC0415
     from mpired.sources.local import LocalSource  # noqa: PLC0415
 
     with contextlib.suppress(MpiredError, OSError, StopIteration):

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from mpired.buffers import FORMATS, format_names
 from mpired.cli import environment, progress, signals
 from mpired.cli.messages import REPORT_KEY, json_line, know_flags, say, show, tell_cautions, warning_texts
 from mpired.context import Context
 from mpired.engines import launched
 from mpired.errors import escaped
+from mpired.formats import FORMATS, format_names
 from mpired.log import collect_steps
 from mpired.ops import STATISTICS, Use, ops_for
 from mpired.options import OPTIONS, REPORT, RUNNING, SECTIONS, Group, Option, Options, keyword

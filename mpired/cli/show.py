@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from mpired import attempts
-from mpired.buffers.textual import encoder
 from mpired.cli import params
 from mpired.cli.info import lines_of
 from mpired.engines import pool
@@ -25,6 +24,7 @@ from mpired.errors import MpiredError, UsageError, escaped, installation, raise_
 from mpired.files import calls
 from mpired.files.names import check_are_data
 from mpired.files.output import Output, open_output
+from mpired.formats.textual import encoder
 from mpired.options import SHOW, Options, checked, part
 from mpired.queries.show import BINS, Figures, Part, Shown, Table, headings, plan_show
 from mpired.report import describe_file

@@ -8,12 +8,12 @@ from typing import Any
 import click
 
 from mpired import datatypes
-from mpired.buffers.rank import dtype_text
 from mpired.cli import environment, params
 from mpired.cli.messages import show
 from mpired.datatypes import DATATYPES, Datatype, parse
 from mpired.datatypes.text.definitions import Definitions as Defined
 from mpired.errors import escaped
+from mpired.formats.rank import dtype_text
 from mpired.report import describe_datatype
 
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from mpired import attempts
 from mpired.api.outcome import as_numpy
-from mpired.buffers import LINES
-from mpired.buffers.memory import paths
 from mpired.cli import params, signals
 from mpired.cli.messages import hearing, say, tell_cautions, tell_json
 from mpired.context import Context
 from mpired.errors import InputWarning, SameContentWarning, SkippedWarning, UsageError
 from mpired.files.names import check_is_data
 from mpired.files.places import is_terminal
+from mpired.formats import LINES
+from mpired.formats.memory import paths
 from mpired.ops import Op
 from mpired.options import ACCUMULATE, FETCH, FETCH_ELEMENT, FETCHED, REPORT, SWAP, Group, checked
 from mpired.queries.places import in_json

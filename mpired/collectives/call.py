@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mpired import __version__, codecs, ops
 from mpired.attempts import NOTHING_HELD, Held
-from mpired.buffers import FORMATS, ArrayLayout, AtHand, RankFile, format_named
 from mpired.collectives.counts import labelled
 from mpired.collectives.plan import Plan, make_plan
 from mpired.collectives.request import Request, read_request
@@ -25,6 +24,7 @@ from mpired.files.scratch import Packing
 from mpired.files.transaction import Transaction
 from mpired.files.update import ChangedFile
 from mpired.files.urls import is_url
+from mpired.formats import FORMATS, ArrayLayout, AtHand, RankFile, format_named
 from mpired.options import Options
 from mpired.ranks import Skipped
 from mpired.sources.source import Source

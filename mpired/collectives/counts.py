@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mpired.buffers import Declared, RankBuffer, RankFile, format_named
-from mpired.buffers.flat import UNKNOWN_COUNT
-from mpired.buffers.rank import changed, with_reading
+from mpired.formats import Declared, RankBuffer, RankFile, format_named
+from mpired.formats.flat import UNKNOWN_COUNT
+from mpired.formats.rank import changed, with_reading
 from mpired.ranks import compare
 
 _Groups = tuple[tuple[RankFile, ...], ...]

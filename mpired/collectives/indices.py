@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from mpired import ops
-from mpired.buffers import AtHand, RankBuffer, RankFile
-from mpired.buffers.indexed import IndexedBuffer
 from mpired.datatypes import DATATYPES, Datatype, Group, value_index
 from mpired.datatypes.pairs import INDICES, column_names
 from mpired.errors import DatatypeError, OpError, UsageError
+from mpired.formats import AtHand, RankBuffer, RankFile
+from mpired.formats.indexed import IndexedBuffer
 from mpired.options import Options
 from mpired.ranks import number_of
 from mpired.sources.source import Source

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias, cast
 
-from mpired.buffers import FlatBuffer, RankBuffer, RankFile, format_named
-from mpired.buffers.rank import changed, is_open, what_is_read, with_reading, within_memory
 from mpired.context import (
     BASE_NBYTES,
     NO_LIMITS,
@@ -24,6 +22,8 @@ from mpired.engines.table import IN_FLIGHT, SMALL_NBYTES, ChainRunner, FarRunner
 from mpired.errors import UsageError
 from mpired.files import calls, mounts
 from mpired.files.lock import descriptors_of
+from mpired.formats import FlatBuffer, RankBuffer, RankFile, format_named
+from mpired.formats.rank import changed, is_open, what_is_read, with_reading, within_memory
 from mpired.ops import Op
 from mpired.sources.local import LocalSource
 from mpired.sources.source import distance_of, of_file

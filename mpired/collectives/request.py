@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from mpired import cautions, ops
-from mpired.buffers import Declared, Format, Layout, Model, RankFile, decoding, format_named
-from mpired.buffers.formats import by_suffix
-from mpired.buffers.memory import paths
-from mpired.buffers.model import Kept
 from mpired.collectives.counts import counted, labelled
 from mpired.collectives.table import Collective
 from mpired.context import Context
 from mpired.datatypes.pairs import VALUES
 from mpired.errors import MpiredError, OrderWarning, UsageError, with_others
+from mpired.formats import Declared, Format, Layout, Model, RankFile, decoding, format_named
+from mpired.formats.memory import paths
+from mpired.formats.model import Kept
+from mpired.formats.recognise import by_suffix
 from mpired.log import step
 from mpired.options import OPTIONS, Options, part
 from mpired.options import VALUES as VALUE_OPTIONS

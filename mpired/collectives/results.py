@@ -8,7 +8,15 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from mpired import codecs, ops
-from mpired.buffers import (
+from mpired.collectives.request import Request
+from mpired.collectives.run import Result
+from mpired.collectives.share import BEFORE, Share
+from mpired.collectives.table import Collective, Task
+from mpired.datatypes import Datatype, Group
+from mpired.datatypes.pairs import FIELDS, VALID, column_of, field_type
+from mpired.errors import CountError, UsageError
+from mpired.files import calls
+from mpired.formats import (
     ArrayLayout,
     AtHand,
     BufferModel,
@@ -22,15 +30,7 @@ from mpired.buffers import (
     format_named,
     output_format,
 )
-from mpired.buffers.rank import what_is_read
-from mpired.collectives.request import Request
-from mpired.collectives.run import Result
-from mpired.collectives.share import BEFORE, Share
-from mpired.collectives.table import Collective, Task
-from mpired.datatypes import Datatype, Group
-from mpired.datatypes.pairs import FIELDS, VALID, column_of, field_type
-from mpired.errors import CountError, UsageError
-from mpired.files import calls
+from mpired.formats.rank import what_is_read
 from mpired.options import Options
 from mpired.sources.source import STANDARD_INPUT, of_file
 
@@ -261,7 +261,7 @@ def keep_around(file: RankFile, layout: Layout, options: Options) -> Layout:
         # What is put in the place of an array that is read in the other order has the order of the root.
         return FlatLayout(buffer.stored, around=buffer) if isinstance(buffer, FlatBuffer) else layout
     if buffer.datatype.is_spread:
-        from mpired.buffers.spread import SpreadBuffer, SpreadLayout  # noqa: PLC0415 - few elements are spread
+        from mpired.formats.spread import SpreadBuffer, SpreadLayout  # noqa: PLC0415 - few elements are spread
 
         if isinstance(layout, SpreadLayout):
             assert isinstance(buffer, SpreadBuffer)  # noqa: S101 - such a layout comes from such a file

@@ -10,8 +10,6 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from mpired import cautions, log
-from mpired.buffers import ArrayLayout, FlatBuffer, FlatLayout, Layout, MarkingLayout, decoding, format_named
-from mpired.buffers.rank import RankBuffer, unset, what_is_read
 from mpired.collectives.fold import Fold, Part, Receiver, Region, Target
 from mpired.collectives.plan import Plan, Segment
 from mpired.collectives.share import Share
@@ -21,6 +19,8 @@ from mpired.errors import WorkerError
 from mpired.files import calls
 from mpired.files.output import Output, StreamOutput
 from mpired.files.scratch import Scratch
+from mpired.formats import ArrayLayout, FlatBuffer, FlatLayout, Layout, MarkingLayout, decoding, format_named
+from mpired.formats.rank import RankBuffer, unset, what_is_read
 from mpired.ops import overflow, stands_for_null
 from mpired.progress import Progress
 from mpired.sources.local import LocalSource
@@ -28,10 +28,10 @@ from mpired.sources.open import check_unchanged
 from mpired.sources.source import local_fd
 
 if TYPE_CHECKING:
-    from mpired.buffers.missing import Missing
     from mpired.engines.table import ChainRunner, FarRunner
     from mpired.files.transaction import Draft, Transaction
     from mpired.files.update import ChangedFile
+    from mpired.formats.missing import Missing
     from mpired.provenance import Note
 
 _ALIGNMENT = 64

@@ -12,10 +12,6 @@ import numpy as np
 
 from mpired import codecs
 from mpired.attempts import NOTHING_HELD, Held
-from mpired.buffers import RAW, BufferModel, FlatBuffer, FlatLayout, Layout, Model, output_format, spread
-from mpired.buffers.flat import byte_order, convert
-from mpired.buffers.formats import check_records, unpacked
-from mpired.buffers.spread import Records
 from mpired.context import BASE_NBYTES, Context
 from mpired.datatypes.typemap import transfer
 from mpired.errors import UsageError
@@ -23,6 +19,10 @@ from mpired.files import calls
 from mpired.files.names import check_are_data
 from mpired.files.output import Output, open_output
 from mpired.files.scratch import Scratch
+from mpired.formats import RAW, BufferModel, FlatBuffer, FlatLayout, Layout, Model, output_format, spread
+from mpired.formats.flat import byte_order, convert
+from mpired.formats.recognise import check_records, unpacked
+from mpired.formats.spread import Records
 from mpired.log import step
 from mpired.options import Options, PathLike
 from mpired.packing.units import Packed, octets, said_of

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpired.buffers import Declared
 from mpired.context import Context
 from mpired.datatypes import Datatype, parse, unit_of
 from mpired.errors import DatatypeError, UsageError
+from mpired.formats import Declared
 from mpired.options import INPUTS, RECORDS, Options, part
 
 _BYTE = parse("byte")[0]

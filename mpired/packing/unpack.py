@@ -12,12 +12,6 @@ from typing import ClassVar
 import numpy as np
 
 from mpired.attempts import NOTHING_HELD, Held
-from mpired.buffers import RAW, Declared, RankBuffer, recognise, spread
-from mpired.buffers.decoding import Decoder
-from mpired.buffers.flat import convert, lies_as
-from mpired.buffers.formats import check_raw_suffix, check_records, unpacked
-from mpired.buffers.rank import within_budget
-from mpired.buffers.spread import Records
 from mpired.context import BASE_NBYTES, Context
 from mpired.datatypes import Datatype
 from mpired.datatypes.typemap import transfer
@@ -27,6 +21,12 @@ from mpired.files.names import check_are_data
 from mpired.files.output import Output, open_output
 from mpired.files.places import is_stream
 from mpired.files.urls import check_are_files
+from mpired.formats import RAW, Declared, RankBuffer, recognise, spread
+from mpired.formats.decoding import Decoder
+from mpired.formats.flat import convert, lies_as
+from mpired.formats.rank import within_budget
+from mpired.formats.recognise import check_raw_suffix, check_records, unpacked
+from mpired.formats.spread import Records
 from mpired.options import INPUTS, PACKED, Options, PathLike, part
 from mpired.packing.units import Packed, octets, said_of
 from mpired.ranks import check_use

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from mpired.attempts import repeated
-from mpired.buffers import AtHand, Declared, RankFile, open_rank
-from mpired.buffers.memory import paths
 from mpired.collectives.plan import Plan, Segment, make_plan
 from mpired.collectives.run import worked
 from mpired.context import Context
 from mpired.datatypes import Datatype, beside
 from mpired.datatypes.times import dtype_name
 from mpired.errors import CountError, DatatypeError, UsageError, escaped
+from mpired.formats import AtHand, Declared, RankFile, open_rank
+from mpired.formats.memory import paths
 from mpired.ops.table import NO_OP
 from mpired.options import DIFF, Options, checked
 from mpired.progress import Pace, Progress

@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from mpired.buffers import RankBuffer
-from mpired.buffers.decoding import Decoder
-from mpired.buffers.textual import components
 from mpired.datatypes import TIMES, Datatype, Group
+from mpired.formats import RankBuffer
+from mpired.formats.decoding import Decoder
+from mpired.formats.textual import components
 
 Read: TypeAlias = Callable[[int, int], tuple[np.ndarray, np.ndarray | None]]
 """Gives the elements from a position on, so many, and which of them are missing; None if none is."""

@@ -13,15 +13,15 @@ import numpy as np
 
 from mpired import cautions, engines, ops
 from mpired.attempts import repeated
-from mpired.buffers import AtHand, Declared, RankFile
-from mpired.buffers.memory import paths
-from mpired.buffers.rank import choice, in_order, unset, ways_out
 from mpired.collectives.plan import Plan, Segment, make_plan
 from mpired.collectives.run import worked
 from mpired.context import Context
 from mpired.datatypes import TIMES, Group
 from mpired.datatypes.times import as_times
 from mpired.errors import CountError, DatatypeError, OpError, UsageError
+from mpired.formats import AtHand, Declared, RankFile
+from mpired.formats.memory import paths
+from mpired.formats.rank import choice, in_order, unset, ways_out
 from mpired.log import step
 from mpired.ops import Op
 from mpired.ops.table import MAX, MIN

@@ -13,9 +13,6 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from mpired.attempts import NOTHING_HELD, Held
-from mpired.buffers import Declared, RankBuffer, RankFile, Source, open_rank
-from mpired.buffers.decoding import Decoder
-from mpired.buffers.textual import column_names, component_names
 from mpired.context import Context
 from mpired.datatypes import TIMES, Datatype, Group, beside
 from mpired.datatypes.times import as_times, dtype_name
@@ -23,6 +20,9 @@ from mpired.errors import BufferFileError, DatatypeError, UsageError, escaped, i
 from mpired.files import calls
 from mpired.files.names import check_are_data
 from mpired.files.output import open_output
+from mpired.formats import Declared, RankBuffer, RankFile, Source, open_rank
+from mpired.formats.decoding import Decoder
+from mpired.formats.textual import column_names, component_names
 from mpired.options import Options
 from mpired.queries.elements import Read, numbers, reading
 from mpired.queries.histogram import Counter, Histogram

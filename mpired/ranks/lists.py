@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, TypeVar
 
-from mpired.buffers.memory import RankInFile
 from mpired.context import NO_LIMITS
 from mpired.errors import UsageError, escaped
 from mpired.files import calls
 from mpired.files.urls import behind_host, is_url, signed, with_query_of
+from mpired.formats.memory import RankInFile
 from mpired.ranks.order import RankWord, ordered
 from mpired.sources.open import open_source
 from mpired.sources.source import Source

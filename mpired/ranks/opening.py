@@ -7,11 +7,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from mpired import cautions, codecs
-from mpired.buffers import Declared, RankBuffer, RankFile, format_named, open_rank
-from mpired.buffers.flat import UNKNOWN_COUNT
-from mpired.buffers.memory import RankInFile, UnusableRank, check_holds_several
-from mpired.buffers.names import lacking
-from mpired.buffers.rank import in_order, reordered, turned
 from mpired.errors import (
     BufferFileError,
     ChangedError,
@@ -25,6 +20,11 @@ from mpired.errors import (
     merged,
     parts,
 )
+from mpired.formats import Declared, RankBuffer, RankFile, format_named, open_rank
+from mpired.formats.flat import UNKNOWN_COUNT
+from mpired.formats.memory import RankInFile, UnusableRank, check_holds_several
+from mpired.formats.names import lacking
+from mpired.formats.rank import in_order, reordered, turned
 from mpired.progress import counted
 from mpired.ranks.order import RankWord
 from mpired.sources.local import check_names

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
-from mpired.buffers import AtHand
-from mpired.buffers.memory import RankInFile
 from mpired.errors import MpiredError, RankNumberError, UsageError, raise_all
+from mpired.formats import AtHand
+from mpired.formats.memory import RankInFile
 
 if TYPE_CHECKING:
     from mpired.options import Options

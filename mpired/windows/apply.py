@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from mpired import ops
-from mpired.buffers import FlatBuffer
-from mpired.buffers.flat import as_in
 from mpired.datatypes.datatype import tail
 from mpired.files import calls
 from mpired.files.update import Update
+from mpired.formats import FlatBuffer
+from mpired.formats.flat import as_in
 from mpired.ops.overflow import Overflow, steps, total
 from mpired.ops.running import run
 from mpired.windows.origin import Origin, gathered, scattered

@@ -10,14 +10,14 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from mpired import cautions, ops
-from mpired.buffers import AtHand, BufferModel, Declared, Model
-from mpired.buffers.decoding import Decoder
-from mpired.buffers.flat import Order
 from mpired.context import Context
 from mpired.datatypes import Datatype
 from mpired.errors import MpiredWarning, UsageError
 from mpired.files.names import check_are_data
 from mpired.files.urls import check_are_files
+from mpired.formats import AtHand, BufferModel, Declared, Model
+from mpired.formats.decoding import Decoder
+from mpired.formats.flat import Order
 from mpired.log import step
 from mpired.options import INPUTS, PLACES, RANKING, TARGET, WINDOW_VALUES, Options, PathLike, checked, part
 from mpired.ranks import RankWord, Skipped, check_formats, each_good, left_out, pieces

@@ -11,8 +11,6 @@ from types import TracebackType
 import numpy as np
 
 from mpired import interrupts
-from mpired.buffers import RAW, FlatBuffer, FlatLayout, Format, Layout, Model, format_named, output_format
-from mpired.buffers.flat import in_form, lies_as
 from mpired.context import BASE_NBYTES, Context
 from mpired.errors import MpiredError, UnconfirmedError, UsageError
 from mpired.files import calls
@@ -21,6 +19,8 @@ from mpired.files.places import is_fifo, is_terminal
 from mpired.files.scratch import Scratch
 from mpired.files.transaction import Draft
 from mpired.files.urls import check_are_files
+from mpired.formats import RAW, FlatBuffer, FlatLayout, Format, Layout, Model, format_named, output_format
+from mpired.formats.flat import in_form, lies_as
 from mpired.sources.local import LocalSource
 from mpired.windows.request import Done
 

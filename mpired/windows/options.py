@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpired import datatypes, ops
-from mpired.buffers import Declared, open_rank
-from mpired.buffers.rank import element_text
 from mpired.context import BASE_NBYTES, Context
 from mpired.datatypes import DATATYPES, Datatype, Group, value_index
 from mpired.datatypes.typemap.typemap import TypeMap
 from mpired.errors import DatatypeError, OpError, UsageError
+from mpired.formats import Declared, open_rank
+from mpired.formats.rank import element_text
 from mpired.options import Indices, Options, integer
 from mpired.windows.origin import whole
 from mpired.windows.placement import Placement

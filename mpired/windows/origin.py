@@ -8,12 +8,6 @@ from contextlib import closing, nullcontext
 
 import numpy as np
 
-from mpired.buffers import BufferModel, FlatBuffer, Model, RankBuffer
-from mpired.buffers.decoding import Decoder
-from mpired.buffers.flat import as_in, in_form
-from mpired.buffers.missing import Missing
-from mpired.buffers.rank import Reader, element_text, in_order, unset, within_memory
-from mpired.buffers.transposed import TransposedBuffer
 from mpired.context import BASE_NBYTES, STREAMED_BASE_NBYTES, Context, spare_open_files
 from mpired.datatypes import Datatype, agrees, as_numbers, from_dtype
 from mpired.datatypes.datatype import gaps, tail
@@ -21,6 +15,12 @@ from mpired.datatypes.typemap import transfer
 from mpired.datatypes.typemap.typemap import Run
 from mpired.errors import CountError, DatatypeError
 from mpired.files import calls
+from mpired.formats import BufferModel, FlatBuffer, Model, RankBuffer
+from mpired.formats.decoding import Decoder
+from mpired.formats.flat import as_in, in_form
+from mpired.formats.missing import Missing
+from mpired.formats.rank import Reader, element_text, in_order, unset, within_memory
+from mpired.formats.transposed import TransposedBuffer
 from mpired.sources.compressed import UnpackedSource, unpacking_nbytes
 from mpired.windows.runs import Index, Runs
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpired.buffers import FlatBuffer
 from mpired.context import BASE_NBYTES, NO_LIMITS, Context
 from mpired.datatypes.datatype import tail
 from mpired.datatypes.typemap import transfer
 from mpired.datatypes.typemap.typemap import Run, TypeMap
 from mpired.errors import CountError, DisplacementError, OverlapError, RangeError, UsageError
+from mpired.formats import FlatBuffer
 from mpired.windows.apply import Share
 from mpired.windows.runs import Map, Runs, check_range, held_of_runs
 

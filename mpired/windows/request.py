@@ -12,11 +12,6 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from mpired import ops
-from mpired.buffers import AtHand, Declared, FlatBuffer, Model, RankBuffer, open_rank
-from mpired.buffers.decoding import Decoder
-from mpired.buffers.memory import RankInFile
-from mpired.buffers.names import lacking
-from mpired.buffers.rank import within_budget
 from mpired.cautions import of_kind
 from mpired.context import Context
 from mpired.datatypes import Datatype
@@ -31,6 +26,11 @@ from mpired.errors import (
     UsageError,
 )
 from mpired.files.urls import is_url
+from mpired.formats import AtHand, Declared, FlatBuffer, Model, RankBuffer, open_rank
+from mpired.formats.decoding import Decoder
+from mpired.formats.memory import RankInFile
+from mpired.formats.names import lacking
+from mpired.formats.rank import within_budget
 from mpired.options import PLACES, Options, PathLike, part
 from mpired.ranks import Skipped
 from mpired.ranks.order import path_of

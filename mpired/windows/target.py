@@ -10,7 +10,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpired.buffers import (
+from mpired.context import Context
+from mpired.errors import OutputExistsError, UsageError
+from mpired.files import calls
+from mpired.files.keys import Keys, kept, remember
+from mpired.files.keys import of_file as keys_of_file
+from mpired.files.lock import Target, check_reach, check_reaches
+from mpired.files.places import check_new
+from mpired.files.scratch import Scratch
+from mpired.files.transaction import Draft
+from mpired.files.update import Update, choose, closing_on_error
+from mpired.formats import (
     BufferModel,
     Declared,
     FlatBuffer,
@@ -24,20 +34,10 @@ from mpired.buffers import (
     format_to_create,
     recognise,
 )
-from mpired.buffers.decoding import Decoder, rewrite
-from mpired.buffers.flat import Order, in_form
-from mpired.buffers.missing import Missing
-from mpired.buffers.rank import blocks, within_budget
-from mpired.context import Context
-from mpired.errors import OutputExistsError, UsageError
-from mpired.files import calls
-from mpired.files.keys import Keys, kept, remember
-from mpired.files.keys import of_file as keys_of_file
-from mpired.files.lock import Target, check_reach, check_reaches
-from mpired.files.places import check_new
-from mpired.files.scratch import Scratch
-from mpired.files.transaction import Draft
-from mpired.files.update import Update, choose, closing_on_error
+from mpired.formats.decoding import Decoder, rewrite
+from mpired.formats.flat import Order, in_form
+from mpired.formats.missing import Missing
+from mpired.formats.rank import blocks, within_budget
 from mpired.sources.local import LocalSource, recovered_status
 from mpired.sources.source import Source
 

@@ -16,9 +16,6 @@ from typing import NamedTuple
 import numpy as np
 
 from mpired import cautions, interrupts, ops
-from mpired.buffers import BufferModel, Model, format_named
-from mpired.buffers.names import lacking
-from mpired.buffers.rank import reordered
 from mpired.context import BASE_NBYTES, STREAMED_BASE_NBYTES, Context
 from mpired.errors import CountError, DatatypeError, UnconfirmedError, UsageError
 from mpired.files import calls
@@ -26,6 +23,9 @@ from mpired.files.keys import Keys
 from mpired.files.lock import Target, Waiting, inode, lock_all, open_for_reading, open_replaced, open_target
 from mpired.files.places import parted
 from mpired.files.update import Reading, Update
+from mpired.formats import BufferModel, Model, format_named
+from mpired.formats.names import lacking
+from mpired.formats.rank import reordered
 from mpired.log import step
 from mpired.ops import overflow
 from mpired.progress import Progress

@@ -8,8 +8,8 @@ import click
 import pytest
 from command import run
 
-from mpired.buffers.formats import FORMATS
 from mpired.cli import cli
+from mpired.formats.recognise import FORMATS
 
 COMMANDS = cli.list_commands(click.Context(cli))
 WIDTH = 80

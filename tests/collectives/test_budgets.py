@@ -17,8 +17,8 @@ from command import refused, run, unchanged
 from format_files import WRITERS
 
 import mpired
-from mpired.buffers import FORMATS
 from mpired.errors import UsageError
+from mpired.formats import FORMATS
 
 FORMS = [row.name for row in FORMATS.values() if row.readable]
 COUNT = 1 << 20  # a row group of parquet

@@ -160,7 +160,7 @@ def test_more_ranks_than_open_files(directory, engine, cut_into, monkeypatch, fo
 @pytest.mark.parametrize("batch_rows", [1, 3, 7, 64])
 @pytest.mark.sampled(2)
 def test_batches_of_any_size(directory, engine, cut_into, monkeypatch, form, batch_rows):
-    monkeypatch.setattr(f"mpired.buffers.{form}._BATCH_ROWS", batch_rows)
+    monkeypatch.setattr(f"mpired.formats.{form}._BATCH_ROWS", batch_rows)
     ranks = ranks_of("DOUBLE", 150)
     paths = write(directory, form, ranks, "f8")
     for nbytes, jobs in (8, 1), (8, 7), (72, 2), (1 << 20, 1):

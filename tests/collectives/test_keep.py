@@ -14,8 +14,8 @@ from command import refused, run, succeeded, unchanged
 from tables import bytes_of, read
 
 import mpired
-from mpired.buffers import columns, parquet
 from mpired.errors import BufferFileError, UsageError
+from mpired.formats import columns, parquet
 
 NROWS = 5000
 DAY = dt.datetime(2024, 5, 17, tzinfo=dt.UTC)

@@ -13,9 +13,9 @@ import pytest
 from command import refused, run, succeeded, unchanged
 
 import mpired
-from mpired.buffers.streamed import ColumnBuffer
 from mpired.collectives import plan as planning
 from mpired.errors import DatatypeError, UsageError
+from mpired.formats.streamed import ColumnBuffer
 
 COUNT, NRANKS = 211, 4
 POLICIES = ("ignore", "propagate")

@@ -11,10 +11,10 @@ import pytest
 from needs import needs
 
 import mpired
-from mpired.buffers import ahead
 from mpired.collectives import plan as planning
 from mpired.errors import MpiredError
 from mpired.files import mounts
+from mpired.formats import ahead
 
 NRANKS, COUNT = 80, 3000
 

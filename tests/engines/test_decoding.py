@@ -14,15 +14,15 @@ from command import children, refused, run, succeeded, unchanged
 from tables import bytes_of
 
 import mpired
-from mpired.buffers.decoding import Decoder
 from mpired.errors import BufferFileError, LockError, UserOpError
 from mpired.files.lock import Waiting, lock_all
+from mpired.formats.decoding import Decoder
 
 # Decoding ends the process at a file with "bad" in its name, and copying the other columns at one with "worse".
 ABORTING = """
 import os, sys
 import mpired, numpy as np
-from mpired.buffers import arrow, parquet
+from mpired.formats import arrow, parquet
 from mpired.errors import MpiredError
 
 def abort(kind, method, at):

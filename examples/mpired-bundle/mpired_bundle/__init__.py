@@ -6,11 +6,11 @@ from contextlib import closing
 
 import numpy as np
 
-from mpired.buffers import ArrayLayout, Declared, Format, Model, RankFile, Source
-from mpired.buffers.arrays import Array
-from mpired.buffers.arrays import inspect as described
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.files import calls
+from mpired.formats import ArrayLayout, Declared, Format, Model, RankFile, Source
+from mpired.formats.arrays import Array
+from mpired.formats.arrays import inspect as described
 
 FORMAT = Format("bundle", (".bundle",), b"BUNDLE\0\0", has_columns=True, has_arrays=True, updatable=True, in_place=True,
     doc="named arrays, one after another", place="mpired_bundle")  # fmt: skip

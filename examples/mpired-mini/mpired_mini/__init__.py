@@ -4,9 +4,9 @@ from contextlib import closing
 
 import numpy as np
 
-from mpired.buffers import Declared, FlatBuffer, FlatLayout, Format, Model, RankFile, Source
 from mpired.datatypes import agrees, from_dtype
 from mpired.errors import BufferFileError, DatatypeError
+from mpired.formats import Declared, FlatBuffer, FlatLayout, Format, Model, RankFile, Source
 
 FORMAT = Format("mini", (".mini",), b"MINI", updatable=True, doc="a code, a count, the elements", place="mpired_mini")
 _MAGIC_NBYTES, _CODE_NBYTES, _HEAD_NBYTES = 4, 4, 16

@@ -97,8 +97,8 @@ def test_arrow_batches(tmp_path):
 
 
 def test_a_row_group_too_large_for_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr("mpired.buffers.parquet._BATCH_NBYTES", 1000)
-    monkeypatch.setattr("mpired.buffers.parquet._KEPT_GROUP_NBYTES", 100_000)
+    monkeypatch.setattr("mpired.formats.parquet._BATCH_NBYTES", 1000)
+    monkeypatch.setattr("mpired.formats.parquet._KEPT_GROUP_NBYTES", 100_000)
     path = tmp_path / "t.parquet"
     table = pa.table({"s": [f"{i:01000}" for i in range(450)], "n": np.zeros(450)})
     pq.write_table(table, path, use_dictionary=False, compression="none")

@@ -1,0 +1,335 @@
+"""What the formats with named arrays share: every array of numbers is a buffer, with a shape of its own.
+
+Where its elements lie as their bytes, they are read as those of a flat file. A library decodes the others, from their
+start to their end, in rows of chunks. Arrays that are no measure of anything, as coordinates, texts and times, are
+carried from the first rank's file into the result, and have to be the same in all ranks.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mpired.datatypes import Datatype, as_numbers, from_dtype, with_fields
+from mpired.datatypes.pairs import FIELDS
+from mpired.errors import BufferFileError, CountError, DatatypeError
+from mpired.files import calls, copying
+from mpired.formats import rank
+from mpired.formats.conventions import Packed
+from mpired.formats.declared import Declared
+from mpired.formats.flat import FlatBuffer, byte_order, write_elements
+from mpired.formats.local import OpenBytes
+from mpired.formats.missing import Missing
+from mpired.formats.model import Kept, Other
+from mpired.formats.names import check_pair, picked
+from mpired.formats.rank import RankBuffer, RankFile, Values
+from mpired.formats.streamed import ColumnBuffer, ColumnFile, Nullable, explaining
+from mpired.sources.source import Source, local_fd
+
+_BLOCK_NBYTES = 1 << 20
+
+
+class Array(NamedTuple):
+    """An array of a file, as its header describes it."""
+
+    name: str  # what it is called, with the groups that it is in, as `group/name`
+    dtype: np.dtype | None  # the NumPy form of its elements as they are combined; None if they are no numbers
+    shape: tuple[int, ...]  # its dimensions
+    # bytes before the first element, where all lie one after another as they are; None where a library decodes them
+    offset: int | None = None
+    stored: np.dtype | None = None  # the form of an element as it lies in the file, if it is not `dtype`
+    fortran_order: bool = False  # whether the first index runs fastest
+    label: str = ""  # what its elements are, in the words of the format; "" for those of NumPy
+    reason: str = ""  # why it is no buffer, for an error of the file
+    way_out: str = ""  # what makes it one, if anything does
+    carried: bool = False  # whether it is carried into results unless it is chosen
+    # that of the elements of an array that is carried, with all that makes them what they are; b"" of others
+    digest: bytes = b""
+    chunk: tuple[int, ...] = ()  # the dimensions of the pieces that a library decodes; () if all is one
+    missing: Missing | None = None  # which values mean that an element is missing; None if none does
+    dims: tuple[str, ...] = ()  # the names of the dimensions, "" for one without; () if none has any
+    unit: str = ""  # the unit of the values, "" if there is none
+    # how it is stored, in a few words, as "chunks of (1, 721), deflate 4"; "" if there is nothing to say
+    storage: str = ""
+    # whether the format has one byte order for all, so that results in others do not take it over
+    fixed_order: bool = False
+    leaf: object = None  # what the library knows it by, which then tells the missing elements itself; None for its name
+    unseen: bool = False  # whether not even a shape is known, or there is none
+    # what each dimension is called along which elements are added, as "record dimension 'time'"; "" for one of a fixed
+    # length; () if all are
+    unlimited: tuple[str, ...] = ()
+    packed: np.dtype | None = None  # the form of the elements in the file, where they are packed; None of others
+    # the value of elements that were never written, if nothing declares it; None without one
+    unset: float | None = None
+
+    @property
+    def count(self) -> int:  # type: ignore[override]  # tuples are not counted
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def grain(self) -> int:
+        """The elements of a row of chunks, which are decoded together, or of several of them."""
+        if not self.chunk:
+            return max(1, self.count)
+        first = next((i for i, length in enumerate(self.chunk) if length > 1), len(self.chunk) - 1)
+        length = self.chunk[first]
+        if first and self.shape[first] % length:  # else rows would not begin at its multiples
+            length = self.shape[first]
+        return max(1, length * math.prod(self.shape[first + 1 :]))
+
+
+class Library(NamedTuple):
+    """What decodes the arrays of a format that do not lie as they are."""
+
+    # opens the file, whose leaves are the names of the arrays, or `Field`s of them; with the most bytes that are
+    # decoded at once
+    opener: Callable[[Source, int], ColumnFile]
+    errors: tuple[type[Exception], ...] = ()  # what it raises, besides the usual exceptions, for a damaged file
+    # returns all elements of some arrays, by their names
+    read: Callable[[Source, Sequence[str]], Mapping[str, np.ndarray]] | None = None
+
+
+class Field(NamedTuple):
+    """A leaf that is one field of an array of structures."""
+
+    array: str
+    field: str
+
+
+def inspect(source: Source, declared: Declared, arrays: Sequence[Array], library: Library | None = None) -> RankFile:
+    """Describe a file by its arrays."""
+    by_name = {array.name: array for array in arrays}
+    kept = picked(source, by_name, declared.keep, declared.noun)
+    carried = [each for each in arrays if each.name in kept or each.carried]
+    for each in carried:
+        if not each.digest:
+            what = _other(each).reason if each.dtype is None else f"{each.name!r} holds {_other(each).label}"
+            raise DatatypeError(source.name, f"{what}, which `keep` does not carry in this format; leave it out")
+    if declared.pair:
+        parts = [picked(source, by_name, [name], declared.noun)[0] for name in declared.pair]
+        buffers = [_pair(source, declared, [by_name[name] for name in parts])]
+    else:
+        names = picked(source, by_name, declared.columns, declared.noun)
+        if not declared.columns:
+            names = [each.name for each in arrays if each.dtype is not None and each not in carried]
+        buffers = [_buffer(source, declared, by_name[name], library, arrays) for name in names]
+    combined = {name for buffer in buffers for name in buffer.columns}
+    carried = [each for each in carried if each.name not in combined]
+    others = [each for each in arrays if each.name not in combined and each not in carried]
+    others_of = () if declared.columns or declared.pair else tuple(map(_other, others))
+    along = KeptArrays(source, tuple(carried), library, wanted=bool(kept)) if carried else None
+    dims = {each.name: each.dims for each in arrays if any(each.dims)}
+    return RankFile(source, buffers, others_of, len(arrays), kept=along, dims=dims)
+
+
+def _other(array: Array) -> Other:
+    """Describe an array that is no buffer."""
+    label = array.label or ("elements of no datatype" if array.dtype is None else rank.element_text(array.dtype))
+    if array.packed is not None:
+        label = f"packed {rank.element_text(array.packed)}"
+    reason = array.reason or f"{array.name!r} holds {label}, not numbers"
+    other = Other(array.name, label, reason, array.count, array.shape, label, array.way_out, unit=array.unit)
+    other = other._replace(keeps=bool(array.digest), storage=array.storage)
+    return other._replace(count=None, shape=None) if array.unseen else other
+
+
+def _buffer(
+    source: Source, declared: Declared, array: Array, library: Library | None, arrays: Sequence[Array]
+) -> RankBuffer:
+    """Return an array of numbers as a buffer."""
+    if array.dtype is None:
+        numbers = [(each.name, from_dtype(each.dtype).group) for each in arrays if each.dtype is not None]
+        ways = rank.ways_out(array.way_out, rank.choice(numbers, declared.taken))
+        raise DatatypeError(source.name, f"{_other(array).reason}{ways}")
+    datatype = _datatype(source, declared, array.name, array.dtype)
+    missing = array.missing and array.missing._replace(nullable=declared.nullable)
+    stored = as_numbers(array.stored or array.dtype)
+    common: dict[str, Any] = {
+        "shape": array.shape, "fortran_order": array.fortran_order and len(array.shape) > 1, "unit": array.unit,
+        "storage": array.storage, "unlimited": array.unlimited, "unset": array.unset,
+    }  # fmt: skip
+    if array.offset is not None:
+        flat = FlatBuffer(source, datatype, array.count, stored, array.offset, name=array.name, **common)
+        return flat._replace(missing=missing, fixed_order=array.fixed_order)
+    assert library is not None  # noqa: S101 - what does not lie as it is
+    fields = array.dtype.names or ()
+    leaves = tuple(Field(array.name, field) for field in fields) or (array.leaf or array.name,)
+    buffer = ColumnBuffer(source, datatype, array.count, (array.name,), leaves, library.opener, fields, **common)
+    return buffer._replace(
+        nulls=0 if missing is None else None,
+        nullable=declared.nullable,
+        errors=library.errors,
+        missing=None if getattr(array.leaf, "packed", array.leaf) is not None else missing,
+        grain=array.grain,
+        byte_order="=" if array.fixed_order else byte_order(stored),
+        packed="" if array.packed is None else array.packed.newbyteorder("=").name,
+    )
+
+
+def _datatype(source: Source, declared: Declared, name: str, dtype: np.dtype) -> Datatype:
+    """Return the datatype of an array: the one that is declared, or that of its dtype."""
+    plain = declared.datatype or rank.datatype_of(dtype, source, f"{name!r} holds elements of {rank.dtype_text(dtype)}")
+    names = dtype.names if declared.named and declared.datatype is None else None
+    found = with_fields(plain, names)
+    rank.check_declared(source, declared, found, dtype, f"{name!r} holds")
+    return found
+
+
+class Pieces(NamedTuple):
+    """Elements that lie as they are in a file: `pieces` of `each` elements, `stride` bytes apart."""
+
+    begin: int
+    form: np.dtype
+    each: int
+    pieces: int = 1
+    stride: int = 0
+    packed: Packed | None = None
+
+    @property
+    def is_one(self) -> bool:
+        """Whether they lie one after another."""
+        return self.pieces == 1 or self.stride == self.each * self.form.itemsize
+
+    @property
+    def end(self) -> int:
+        """Where the last of them ends."""
+        last = self.begin + (self.pieces - 1) * self.stride + self.each * self.form.itemsize
+        return last if self.pieces and self.each else 0
+
+    def ranges(self, start: int = 0) -> Iterator[tuple[int, int]]:
+        """Yield the offset and the number of adjacent elements, a few at a time, from the element `start` on."""
+        step = max(1, _BLOCK_NBYTES // self.form.itemsize)
+        position = start
+        while self.each and position < self.pieces * self.each:
+            piece, index = divmod(position, self.each)
+            count = min(step, self.each - index)
+            yield self.begin + piece * self.stride + index * self.form.itemsize, count
+            position += count
+
+
+class PiecesFile(OpenBytes):
+    """An open file, of whose pieces the values are given in blocks. The caller closes it."""
+
+    def __init__(self, source: Source, _memory: int = 0) -> None:
+        super().__init__(source)
+
+    def arrays(self, leaf: Pieces | Nullable, start: int) -> Generator[Values, None, None]:
+        """Yield the values of a leaf from an element on."""
+        nullable, place = isinstance(leaf, Nullable), leaf.leaf if isinstance(leaf, Nullable) else leaf
+        for at, count in place.ranges(start):
+            block = np.empty(count, place.form)
+            if self._bytes.read_into(block.view(np.uint8).data, at) < block.nbytes:
+                raise self._source.changed()
+            yield (block, None) if place.packed is None else place.packed.unpacked(block, nullable=nullable)
+
+
+def _pair(source: Source, declared: Declared, parts: Sequence[Array]) -> RankBuffer:
+    """Return two arrays as a buffer of pairs."""
+    forms, leaves = [], []
+    for part in parts:
+        if part.dtype is None or part.offset is None or part.dtype.names:
+            reason = f"{part.name!r} is not a plain array of numbers"
+            raise DatatypeError(source.name, f"{reason}, as the two of a pair have to be")
+        forms.append(part.dtype.newbyteorder("="))
+        stored = as_numbers(part.stored or part.dtype)
+        leaves.append(Pieces(part.offset, stored, part.count))
+    first, second = parts
+    if first.shape != second.shape:
+        reason = f"{first.name!r} has shape {first.shape}, and {second.name!r} has {second.shape}"
+        raise CountError(source.name, f"{reason}; the two of a pair have the same")
+    names = (first.name, second.name)
+    dtype = np.dtype(list(zip(FIELDS, forms, strict=True)))
+    check_pair(source, names, dtype, "arrays")
+    datatype = _datatype(source, declared, ",".join(names), dtype)
+    return ColumnBuffer(
+        source, datatype, first.count, names, tuple(leaves), PiecesFile, FIELDS, nulls=0, shape=first.shape
+    )
+
+
+class KeptArrays(NamedTuple):
+    """Arrays that results have as a file has them."""
+
+    source: Source  # the file
+    carried: tuple[Array, ...]  # what they are
+    library: Library | None  # what reads them
+    # whether the user asked for them; else they are left out where the result has no place for them
+    wanted: bool = False
+
+    @property
+    def kind(self) -> str:
+        """What is kept."""
+        return "arrays"
+
+    @property
+    def names(self) -> list[str]:
+        """Their names, in the order of the file."""
+        return [array.name for array in self.carried]
+
+    @property
+    def others(self) -> list[Other]:
+        """What they are, for a file that is looked at."""
+        return [_other(array) for array in self.carried]
+
+    def check_same(self, other: Kept, like: str) -> None:
+        """Raise an error unless another file has equal ones; messages call this file `like`."""
+        theirs = {array.name: array for array in other.carried} if isinstance(other, KeptArrays) else {}
+        for array in self.carried:
+            found = theirs.get(array.name)
+            if found is None:
+                reason = f"lacks {array.name!r} of {like} ({self.source.name!r})"
+            elif found.shape != array.shape:
+                reason = f"{array.name!r} has shape {found.shape}, but {array.shape} in {like}"
+            elif found.digest != array.digest:
+                reason = f"{array.name!r} differs from that of {like} ({self.source.name!r})"
+            else:
+                continue
+            ways = "take that of the first rank with `check_coordinates=False`, or combine it by naming it in `columns`"
+            raise BufferFileError(other.source.name, f"{reason}, and results carry it; {ways}")
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return all values of each as NumPy has them."""
+        if self.library is None or self.library.read is None:
+            return {}
+        with explaining(self.source.name, *self.library.errors):
+            return dict(self.library.read(self.source, self.names))
+
+
+def rewrite(source: Source, arrays: Sequence[Array], changed: Sequence[FlatBuffer], fd: int) -> None:
+    """Write a file again with new elements in some arrays, which all lie as they are."""
+    by_name = {array.name: array for array in arrays}
+    with closing(source.open()) as file, calls.blaming(source.name):
+        copying.copy_sparse(local_fd(file), fd, 0, source.nbytes, 0)
+    for buffer in changed:
+        array = by_name[buffer.name]
+        assert array.offset is not None and array.dtype is not None  # noqa: S101, PT018 - as it was when it was looked at
+        write_elements(buffer, as_numbers(array.stored or array.dtype), fd, array.offset)
+
+
+def copy_whole(source: Source, fd: int) -> None:
+    """Copy the bytes of a file to another, in which some are changed then."""
+    with closing(source.open()) as file:
+        for at in range(0, source.nbytes, _BLOCK_NBYTES):
+            calls.pwrite_all(fd, file.read(_BLOCK_NBYTES, at), at)
+
+
+def is_kept(name: str, declared: Declared) -> bool:
+    """Tell whether an array is carried because the user says so, so that it needs a digest."""
+    return any(fnmatch.fnmatchcase(name, pattern) or name == pattern for pattern in declared.keep)
+
+
+def digest(*parts: object) -> bytes:
+    """Return the digest of what an array is: texts by their letters, and bytes."""
+    import hashlib  # noqa: PLC0415 - with it comes OpenSSL
+
+    found = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        octets = part if isinstance(part, bytes | memoryview) else repr(part).encode()
+        found.update(len(octets).to_bytes(8, "little"))
+        found.update(octets)
+    return found.digest()

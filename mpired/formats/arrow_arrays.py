@@ -1,0 +1,75 @@
+"""Arrow's arrays and NumPy's, each made of the buffers of the other.
+
+The conversions of pyarrow itself (`to_numpy`, `pa.array`, `pa.scalar`) load pandas where it is installed, in each
+process, which takes longer than many a fold.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpired.codecs.arrow import pa
+from mpired.datatypes import counterparts
+from mpired.formats.rank import Values
+
+DTYPES: dict[pa.DataType, np.dtype] = {
+    getattr(pa, name)(): np.dtype(name.rstrip("_"))
+    for name in ("bool_", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
+} | {getattr(pa, name)(): np.dtype(name) for name in ("float16", "float32", "float64")}
+"""The types of columns that are numbers, and NumPy's."""
+
+
+def is_time(kind: pa.DataType) -> bool:
+    """Tell whether a type is that of times, which are integers with a unit; not of intervals of months."""
+    return pa.types.is_temporal(kind) and not pa.types.is_interval(kind)
+
+
+def integers_of(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the integers that times are."""
+    return pa.int32() if kind.bit_width == 32 else pa.int64()  # noqa: PLR2004 - bits
+
+
+def values_of(column: pa.Array) -> np.ndarray:
+    """Return the values of an array of Arrow without nulls; truth values as bytes, times as integers."""
+    data = column.buffers()[1]
+    if pa.types.is_boolean(column.type):
+        return _from_bits(data, column.offset, len(column))
+    dtype = DTYPES[integers_of(column.type) if is_time(column.type) else column.type]
+    if not len(column):
+        return np.empty(0, dtype)
+    return np.frombuffer(data, dtype, len(column), column.offset * dtype.itemsize)
+
+
+def nullable_values(column: pa.Array) -> Values:
+    """Return the values of an array of Arrow that may have nulls, with 0 for these, and which of them are there."""
+    values = values_of(column)
+    if not column.null_count:
+        return values, None
+    there = _from_bits(column.buffers()[0], column.offset, len(column)).view(bool)
+    return np.where(there, values, values.dtype.type(0)), there
+
+
+def column_of(block: np.ndarray, kind: pa.DataType, there: np.ndarray | None = None) -> pa.Array:
+    """Return elements as an array of Arrow, null where one is not `there`; structures give a part for each field."""
+    if pa.types.is_struct(kind):
+        fields = [kind.field(i) for i in range(kind.num_fields)]
+        own = block.dtype.names
+        names = counterparts([field.name for field in fields], own) if own else []
+        parts = [block[name] for _, name in names] or [block]  # a structure of one field is as that is
+        arrays = [column_of(part, field.type) for part, field in zip(parts, fields, strict=True)]
+        return pa.StructArray.from_arrays(
+            arrays, fields=fields, mask=None if there is None else column_of(~there, pa.bool_())
+        )
+    if pa.types.is_boolean(kind):
+        data = np.packbits(block != 0, bitorder="little")
+    else:
+        dtype = DTYPES[integers_of(kind) if is_time(kind) else kind]
+        data = np.ascontiguousarray(block, dtype)
+    validity = None if there is None else pa.py_buffer(np.packbits(there, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(block), [validity, pa.py_buffer(data)])
+
+
+def _from_bits(data: pa.Buffer, start: int, count: int) -> np.ndarray:
+    """Return some bits of a buffer as bytes of 0 and 1."""
+    octets = np.frombuffer(data, np.uint8, -(-(start % 8 + count) // 8), start // 8) if count else np.empty(0, np.uint8)
+    return np.unpackbits(octets, bitorder="little")[start % 8 :][:count]

@@ -1,0 +1,105 @@
+"""Arrow IPC streams: what an Arrow IPC file has between its magic and its footer."""
+
+from __future__ import annotations
+
+import functools
+from typing import cast
+
+import numpy as np
+
+from mpired.codecs.arrow import pa
+from mpired.errors import BufferFileError, CountError
+from mpired.formats import arrow, columns
+from mpired.formats.arrow import ArrowFile
+from mpired.formats.columns import explaining
+from mpired.formats.declared import Declared
+from mpired.formats.missing import NullsError, null_error
+from mpired.formats.rank import RankFile
+from mpired.formats.streamed import ColumnBuffer
+from mpired.sources.source import Source
+
+
+def inspect(source: Source, declared: Declared) -> RankFile:
+    """Describe an Arrow IPC stream from its schema and the lengths of its batches."""
+    if source.is_forward and not declared.nullable:  # one column of plain values is read as it arrives
+        file = columns.inspect(source, declared, ArrowFile)
+        if len(file.buffers) == 1 and len((buffer := cast("ColumnBuffer", file.buffers[0])).leaves) == 1:
+            return file._replace(buffers=(ArrivingColumn(*buffer),))
+    return columns.inspect(source.kept(), declared, ArrowFile)
+
+
+class ArrivingColumn(ColumnBuffer):
+    """A column of a stream that is read as it arrives."""
+
+    @property
+    def isolated(self) -> bool:
+        """False: it is decoded in this process."""
+        return False
+
+    def open(self) -> ArrivingReader:  # type: ignore[override]  # it reads as any reader does
+        """Open the stream for reading forward."""
+        return ArrivingReader(self)
+
+
+class ArrivingReader:
+    """Reads an `ArrivingColumn` forward; the last block can be read again. The caller closes it."""
+
+    def __init__(self, buffer: ArrivingColumn) -> None:
+        self._buffer = buffer
+        with explaining(buffer.source.name):
+            self._arrays = ArrowFile(buffer.source).arrays(buffer.leaves[0], 0)
+        self._rest = self._block = np.empty(0, buffer.datatype.form)
+        self._start = 0
+
+    def there(self, start: int, count: int) -> int:
+        """Return how many of some elements there are before the end."""
+        if start != self._start:
+            self._next(start, count)
+        elif not len(self._block):
+            self._next(0, count)
+        return min(count, len(self._block))
+
+    def _next(self, start: int, count: int) -> None:
+        """Read the next elements, which must begin at `start`."""
+        if start != self._start + len(self._block):
+            raise BufferFileError(self._buffer.source.name, f"is read forward, and element {start} is not the next")
+        self._start, self._block, done = start, np.empty(count, self._buffer.datatype.form), 0
+        with explaining(self._buffer.source.name):
+            try:
+                while done < count:
+                    if not len(self._rest):
+                        found = next(self._arrays, None)
+                        if found is None:
+                            break
+                        self._rest = found[0]
+                        continue
+                    part = self._rest[: count - done]
+                    self._block[done : done + len(part)] = part
+                    self._rest, done = self._rest[len(part) :], done + len(part)
+            except NullsError as found:
+                raise null_error(self._buffer.source, self._buffer.columns, found.args[0]) from None
+        self._block = self._block[:done]
+
+    def read(self, start: int, block: np.ndarray) -> None:
+        """Fill `block` with the elements from `start` on."""
+        found = self.there(start, len(block))
+        if found < len(block):
+            this, other = self._buffer.like or ("it", "another rank")
+            reason = f"{this} has count {start + found}, but {other} has {self._buffer.count}"
+            raise CountError(self._buffer.source.name, reason)
+        block[:] = self._block[:found]
+
+    def check_end(self) -> None:
+        """Raise `CountError` if the stream goes on behind the last element."""
+        count = self._buffer.count
+        if self.there(count, 1):
+            this, other = self._buffer.like or ("it", "another rank")
+            reason = f"{this} has more than {count} elements, but {other} has {count}"
+            raise CountError(self._buffer.source.name, reason)
+
+    def close(self) -> None:
+        """Leave the rest."""
+
+
+prepare = functools.partial(arrow.prepare, new=pa.ipc.new_stream)
+note = arrow.note

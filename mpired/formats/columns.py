@@ -1,0 +1,625 @@
+"""What the formats with columns share: every numeric column is a buffer, streamed by batches.
+
+A pair is a column of structures, or two columns. pyarrow is imported by the modules of these
+formats and nowhere else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import decimal
+import functools
+import operator
+import re
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar, cast
+
+import numpy as np
+
+from mpired.codecs.arrow import pa
+from mpired.context import NO_LIMITS, Context
+from mpired.datatypes import TIMES, Datatype, Group, agrees, from_dtype, with_fields
+from mpired.datatypes.pairs import FIELDS
+from mpired.datatypes.times import as_times, time_type
+from mpired.errors import BufferFileError, DatatypeError, UsageError, shortened
+from mpired.formats import streamed
+from mpired.formats.arrow_arrays import DTYPES, column_of, integers_of, is_time, nullable_values
+from mpired.formats.declared import Declared
+from mpired.formats.decoding import look_apart
+from mpired.formats.flat import UNKNOWN_COUNT, FlatBuffer
+from mpired.formats.local import OpenBytes
+from mpired.formats.missing import NullsError
+from mpired.formats.model import BufferModel, Model, Other
+from mpired.formats.names import check_pair, listed, missing, picked
+from mpired.formats.rank import RankFile, Values, choice, datatype_of, element_text, ways_out
+from mpired.formats.streamed import DECODED_NBYTES, ColumnBuffer, Nullable, limited
+from mpired.progress import counted
+from mpired.sources.source import Source
+
+_T = TypeVar("_T")
+_DECODED_NBYTES = 256 << 20  # a page or record batch is decoded at once
+_INT64_DIGITS = 18  # of which every number is an int64
+_KEPT_NBYTES = 64 << 20  # about the most of columns that are kept that is in memory
+
+
+_ZONED = re.compile(r"timestamp\[(\w+), tz=(.*)\]", re.DOTALL)
+
+
+def _time_of(datatype: Datatype) -> pa.DataType:
+    """Return Arrow's type for a datatype of times."""
+    if match := _ZONED.fullmatch(datatype.name):
+        return pa.timestamp(*match.groups())
+    try:
+        return pa.type_for_alias(datatype.name)
+    except ValueError:
+        raise DatatypeError(f"{datatype}", "has no column type; use `to='npy'`") from None
+
+
+class Leaf(NamedTuple):
+    """A column of plain values, or a field of a column of structures."""
+
+    column: str
+    fields: tuple[int, ...]
+    rows: tuple[int, ...]  # of each row group or record batch
+
+
+class Contents(NamedTuple):
+    """Contents of a file with columns."""
+
+    schema: pa.Schema
+    leaves: Sequence[tuple[Leaf, ...]]  # of each column
+    rows: int
+    nulls: Sequence[int | None]  # of each column, as many as the header tells of; None if it does not say
+    nbytes: int  # about those of all values; 0 if the rows are not counted either
+
+
+class Table(OpenBytes):
+    """An open file with columns."""
+
+    format: ClassVar[str]
+    schema: pa.Schema
+
+    def __init__(self, source: Source, memory: int = DECODED_NBYTES) -> None:
+        super().__init__(source)
+        self.limited = functools.partial(limited, source.name, memory)
+        try:
+            self.begin()
+        except BaseException:
+            self._bytes.close()
+            raise
+
+    def begin(self) -> None:
+        """Read the header or footer."""
+        raise NotImplementedError
+
+    def contents(self) -> Contents:
+        """Return what it holds."""
+        raise NotImplementedError
+
+    def values(self, leaf: Leaf, start: int) -> Iterator[pa.Array]:
+        """Yield the values of a leaf from the row `start` on, nulls too."""
+        raise NotImplementedError
+
+    def columns(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield all rows, with at least some columns."""
+        raise NotImplementedError
+
+    def arrays(self, wanted: Leaf | Nullable, start: int) -> Iterator[Values]:
+        """Yield the values of a leaf from the row `start` on as NumPy has them."""
+        leaf, nullable = (wanted.leaf, True) if isinstance(wanted, Nullable) else (wanted, False)
+        for array in self.values(leaf, start):
+            if not nullable and array.null_count:
+                raise NullsError(sum(each.null_count for each in self.values(leaf, 0)))
+            yield nullable_values(array)
+
+
+Opener: TypeAlias = Callable[..., Table]
+
+
+def leaves_of(schema: pa.Schema, rows: tuple[int, ...]) -> list[tuple[Leaf, ...]]:
+    """Return the leaves of each column."""
+    fields = [range(field.type.num_fields) if pa.types.is_struct(field.type) else None for field in schema]
+    return [
+        (Leaf(name, (), rows),) if own is None else tuple(Leaf(name, (number,), rows) for number in own)
+        for name, own in zip(schema.names, fields, strict=True)
+    ]
+
+
+def count_of(kind: pa.DataType, *, leaves: bool) -> int:
+    """Return the number of a type and of those within it, or only of those that have none within."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return count_of(kind.storage_type, leaves=leaves)
+    within = sum(count_of(kind.field(i).type, leaves=leaves) for i in range(kind.num_fields))
+    return within or 1 if leaves else within + 1
+
+
+def behind(start: int, batches: Iterable[pa.RecordBatch], leaf: Leaf) -> Iterator[pa.Array]:
+    """Yield the values of a leaf behind the first rows of some record batches."""
+    for batch in batches:
+        if start < batch.num_rows:
+            column = batch.column(batch.schema.get_field_index(leaf.column))[start:]
+            for field in leaf.fields:
+                column = column.flatten()[field]  # nulls of a structure become nulls of its fields
+            yield column
+        start = max(0, start - batch.num_rows)
+
+
+SCHEMA: Callable[[Any], pa.Schema] = operator.attrgetter("schema")
+
+
+def asked(context: Context, source: Source, opener: Opener, question: Callable[[Any], _T]) -> _T:
+    """Let a worker open a file, and return its answer to a question."""
+    if source.is_forward:  # no other process has its bytes
+        return _answer(source, opener, question)
+    answer: _T = look_apart(context, _answer, source, opener, question)
+    return answer
+
+
+def _answer(source: Source, opener: Opener, question: Callable[[Any], _T]) -> _T:
+    with explaining(source.name), closing(opener(source)) as file:
+        return question(file)
+
+
+def explaining(name: str) -> contextlib.AbstractContextManager[None]:
+    """Turn pyarrow's exceptions about a file into ours, on one line."""
+    return streamed.explaining(name, pa.ArrowException)
+
+
+def inspect(source: Source, declared: Declared, opener: type[Table]) -> RankFile:
+    """Describe a file from its schema."""
+    if source.nbytes == 0 and not source.is_forward:
+        raise BufferFileError(source.name, f"the file is empty; not a valid {opener.format} file")
+    contents = asked(declared.context, source, opener, operator.methodcaller("contents"))
+    schema, leaves, rows, nulls, nbytes = contents
+    buffers, others = [], _others(contents, declared)
+    places = {name: number for number, name in enumerate(schema.names)}
+    for columns in _chosen(source, schema, declared, {other.name for other in others}):
+        kinds = [schema.field(places[name]).type for name in columns]
+        if len(columns) == 1 and is_time(kinds[0]):
+            dtype, datatype = np.dtype("i8"), time_type(str(kinds[0]))
+            if declared.datatype is not None:
+                raise declared.refused(source, declared.datatype, f"column {columns[0]!r} holds {datatype}")
+        else:
+            for name, kind in zip(columns, kinds, strict=True):
+                if not _are_numbers(_scalars(kind) if len(columns) == 1 else [kind]):
+                    raise _not_taken(source, contents, schema.field(places[name]), declared)
+            dtype = _column_dtype(columns, kinds)
+            if declared.pair and not declared.named:
+                check_pair(source, declared.pair, dtype, "columns")
+            what = f"column {','.join(columns)!r} holds"
+            plain = declared.datatype or datatype_of(dtype, source, f"{what} elements of {dtype}")
+            is_named = declared.named and declared.datatype is None
+            datatype = with_fields(plain, dtype.names if is_named else None)
+            if not agrees(datatype, dtype):
+                raise declared.refused(source, datatype, f"{what} {element_text(dtype)}")
+        mine = tuple(leaf for name in columns for leaf in leaves[places[name]])
+        said = schema.field(places[columns[0]]).metadata or {}  # as files of other programs name a unit
+        missing = [nulls[places[name]] for name in columns]
+        known = None if None in missing and not any(missing) else sum(each or 0 for each in missing)
+        unit = said.get(b"units", said.get(b"unit", b"")).decode(errors="replace")
+        buffer = ColumnBuffer(source, datatype, rows, columns, mine, opener, dtype.names or ())
+        errors = (pa.ArrowException,)
+        found = {"nulls": known, "nullable": declared.nullable, "unit": unit, "errors": errors}
+        buffers.append(buffer._replace(memory=_DECODED_NBYTES, **found))
+    kept = None
+    if declared.keep:
+        _check_one_each(source, schema, declared.keep)
+        fields = pa.schema([field for field in schema if field.name in declared.keep])
+        kept = KeptColumns(source, fields, tuple(schema.names), opener, max(1, nbytes // max(1, rows)))
+    return RankFile(source, tuple(buffers), others, len(schema.names), kept=kept)
+
+
+def _others(contents: Contents, declared: Declared) -> tuple[Other, ...]:
+    """Return the columns that hold no numbers or share a name, unless the columns were chosen."""
+    if declared.columns or declared.pair:
+        return ()
+    schema, names = contents.schema, contents.schema.names
+    there = Counter(names)
+    numbers = {field.name for field in schema if there[field.name] == 1 and _are_numbers(_scalars(field.type))}
+    left = numbers.union(declared.keep)
+    others = []
+    for field, nulls in zip(schema, contents.nulls, strict=True):
+        if field.name in left:
+            continue
+        is_one = there[field.name] == 1
+        reason = _no_buffer(field) if is_one else _not_one(names, field.name)
+        other = Other(field.name, str(field.type), reason, contents.rows, label=_in_words(field.type), nulls=nulls)
+        if is_one:
+            other = other._replace(way_out=_way_out(field.type, declared.taken), group=_group(field.type))
+        others.append(other)
+    return tuple(others)
+
+
+def _no_buffer(field: pa.Field) -> str:
+    """Return why a column is no buffer."""
+    if pa.types.is_decimal(field.type):
+        return f"column {field.name!r} is {field.type}, and no op takes decimals"
+    if is_time(field.type):
+        return f"column {field.name!r} is {field.type}, and times are combined only if they are chosen"
+    return f"column {field.name!r} holds {field.type}, not numbers"
+
+
+def _way_out(kind: pa.DataType, taken: Group | None) -> str:
+    """Return how a column of another type can become one of numbers that are `taken`; "" for types that mean none."""
+    fits = pa.types.is_decimal(kind) and kind.precision <= _INT64_DIGITS
+    needed = Group.C_INTEGER if fits else Group.FLOATING_POINT
+    if not pa.types.is_decimal(kind) or (taken is not None and needed not in taken):
+        return ""
+    if not fits:
+        return f"write it as float64, which rounds, because int64 has no room for {kind.precision} digits"
+    return f"write it as int64{f' in units of {decimal.Decimal(1).scaleb(-kind.scale)}' if kind.scale else ''}"
+
+
+def _group(kind: pa.DataType) -> Group | None:
+    """Return the group of the datatype of a column that is chosen, None if it is none."""
+    if is_time(kind):
+        return time_type(str(kind)).group
+    return from_dtype(DTYPES[kind]).group if kind in DTYPES else None
+
+
+def _in_words(kind: pa.DataType) -> str:
+    """Return what a type of a column is called."""
+    if pa.types.is_struct(kind):
+        fields = [f"{kind.field(i).name} ({_in_words(kind.field(i).type)})" for i in range(kind.num_fields)]
+        return f"structures of {', '.join(fields) or 'nothing'}"
+    if pa.types.is_map(kind):
+        return f"maps of {_in_words(kind.key_type)} to {_in_words(kind.item_type)}"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return f"lists of {_in_words(kind.value_type)}"
+    if pa.types.is_dictionary(kind):
+        return f"{_in_words(kind.value_type)} by a dictionary"
+    return DTYPES[kind].name if kind in DTYPES else str(kind)
+
+
+def _not_one(names: Sequence[str], name: str) -> str:
+    """Return what is wrong with a name that is not that of one column; `names` are those of all."""
+    if not (number := names.count(name)):
+        return missing(name, names, "column")
+    return f"has {number} columns named {name!r}; its columns are {listed(names)}"
+
+
+def _chosen(source: Source, schema: pa.Schema, declared: Declared, others: set[str]) -> list[tuple[str, ...]]:
+    """Return the columns of each buffer."""
+    left = others.union(declared.keep)
+    names = picked(source, schema.names, declared.columns, "column")
+    if not declared.columns:
+        names = [name for name in schema.names if name not in left]
+    chosen: list[tuple[str, ...]] = [declared.pair] if declared.pair else [(name,) for name in names]
+    _check_one_each(source, schema, (name for columns in chosen for name in columns))
+    return chosen
+
+
+def _check_one_each(source: Source, schema: pa.Schema, names: Iterable[str]) -> None:
+    """Raise `BufferFileError` unless each name is that of one column."""
+    there = Counter(schema.names)
+    for name in names:
+        if there[name] != 1:
+            raise BufferFileError(source.name, _not_one(schema.names, name))
+
+
+def _not_taken(source: Source, contents: Contents, wrong: pa.Field, declared: Declared) -> DatatypeError:
+    """Return the error for a column that is chosen and holds no numbers."""
+    if declared.pair:
+        return DatatypeError(source.name, f"{_no_buffer(wrong)}; a pair is of two columns of numbers")
+    schema, there = contents.schema, Counter(contents.schema.names)
+    whole = (field for field, missing in zip(schema, contents.nulls, strict=True) if not missing)
+    groups = [(field.name, _group(field.type)) for field in whole if there[field.name] == 1]
+    others = choice([(name, group) for name, group in groups if group is not None], declared.taken)
+    return DatatypeError(source.name, f"{_no_buffer(wrong)}{ways_out(_way_out(wrong.type, declared.taken), others)}")
+
+
+def _column_dtype(columns: tuple[str, ...], kinds: Sequence[pa.DataType]) -> np.dtype:
+    """Return the NumPy form of the elements of a column, or of two columns as pairs; `kinds` are their types."""
+    structured = len(columns) == 1 and pa.types.is_struct(kinds[0])
+    types = _scalars(kinds[0]) if len(columns) == 1 else kinds
+    plain = [DTYPES[kind] for kind in types]
+    if not structured and len(columns) == 1:
+        return plain[0]
+    names = FIELDS if len(columns) > 1 else [kinds[0].field(i).name for i in range(kinds[0].num_fields)]
+    if not all(names) or len(set(names)) < len(names):  # none that NumPy takes
+        names = [f"field{i}" for i in range(len(plain))]
+    return np.dtype(list(zip(names, plain, strict=True)))
+
+
+def _are_numbers(kinds: Sequence[pa.DataType]) -> bool:
+    """Tell whether all types are numbers, and there is one at least: a structure may have no field."""
+    return bool(kinds) and all(kind in DTYPES for kind in kinds)
+
+
+def _scalars(kind: pa.DataType) -> list[pa.DataType]:
+    """Return the types of the fields of a structure, of another type only itself."""
+    return [kind.field(i).type for i in range(kind.num_fields)] if pa.types.is_struct(kind) else [kind]
+
+
+@dataclass(frozen=True, eq=False)
+class KeptColumns:
+    """Columns of any type that results have as a file has them."""
+
+    source: Source  # the file
+    fields: pa.Schema  # their names and types
+    order: tuple[str, ...]  # the names of all columns
+    opener: Opener
+    row_nbytes: int  # about how many bytes a row of the file has
+    wanted: ClassVar[bool] = True
+    kind: ClassVar[str] = "columns"
+    others: ClassVar[tuple[Other, ...]] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """Their names, in the order of the file."""
+        return list(self.fields.names)
+
+    def open(self) -> KeptReader:
+        """Open the file for reading rows in order."""
+        return KeptReader(self)
+
+    def check_same(self, other: Any, like: str) -> None:
+        """Raise `BufferFileError` unless another file has equal ones; messages call this file `like`."""
+        for name in self.names:
+            kind, mine = other.fields.field(name).type, self.fields.field(name).type
+            if _plain_type(kind) != _plain_type(mine):
+                reason = f"has column {name!r} of {kind}, but {like} ({self.source.name!r}) of {mine}"
+                reason += "; `keep` carries columns that are equal in all ranks"
+                raise BufferFileError(other.source.name, reason)
+        with closing(self.open()) as left, closing(other.open()) as right:
+            at = 0
+            while count := left.ahead():
+                count = min(count, right.ahead())
+                if not count:
+                    raise other.source.changed()
+                own = dict(zip(self.names, left.read(count), strict=True))
+                theirs = dict(zip(other.names, right.read(count), strict=True))  # perhaps in another order
+                for name in self.names:
+                    arrays = own[name], theirs[name]
+                    first = _first_difference(*map(_comparable, arrays))
+                    if first is not None:
+                        mine, others = (_text(array[first]) for array in arrays)
+                        reason = f"row {at + first} of column {name!r} is {others}, but {mine} in {like}"
+                        reason += f" ({self.source.name!r}); `keep` carries columns that are equal in all ranks"
+                        raise BufferFileError(other.source.name, reason)
+                at += count
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return all values of each as NumPy has them, masked ones where numbers or times are null."""
+        parts: dict[str, list[pa.Array]] = {name: [] for name in self.names}
+        with closing(self.open()) as reader:
+            while count := reader.ahead():
+                for name, array in zip(self.names, reader.read(count), strict=True):
+                    parts[name].append(array)
+        return {name: _as_numpy(pa.chunked_array(parts[name], self.fields.field(name).type)) for name in self.names}
+
+
+_LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the values, however they are encoded: by a dictionary, or with short or long offsets."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return _LARGE.get(kind, kind)
+
+
+def _as_numpy(column: pa.ChunkedArray) -> np.ndarray:
+    """Return the values of a column as NumPy has them: numbers and times with a mask if some are null, else objects."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    kind = column.type
+    if kind not in DTYPES and not is_time(kind):
+        objects: np.ndarray = column.to_numpy()
+        return objects
+    column = column.cast(integers_of(kind)) if is_time(kind) else column
+    there: np.ndarray | None = column.is_valid().to_numpy() if column.null_count else None
+    values: np.ndarray = (column if there is None else column.fill_null(pa.scalar(0).cast(column.type))).to_numpy()
+    if is_time(kind):
+        values = as_times(values, time_type(str(kind)))
+    return values if there is None else np.ma.MaskedArray(values, mask=~there)
+
+
+def _comparable(array: pa.Array) -> pa.Array:
+    """Return values that are equal if their bits are, and not encoded."""
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if array.type in _LARGE:
+        array = array.cast(_LARGE[array.type])
+    return array.view(f"int{array.type.bit_width}") if pa.types.is_floating(array.type) else array
+
+
+def _first_difference(left: pa.Array, right: pa.Array) -> int | None:
+    """Return the first row in which two arrays of one length differ."""
+    if left.equals(right):
+        return None
+    start, stop = 0, len(left)  # the first is between them
+    while stop - start > 1:
+        middle = (start + stop) // 2
+        if left[start:middle].equals(right[start:middle]):
+            start = middle
+        else:
+            stop = middle
+    return start
+
+
+def _text(value: pa.Scalar) -> str:
+    """Return a short text for a value."""
+    return shortened(repr(value.as_py()) if pa.types.is_string(value.type) else str(value), 100)
+
+
+class KeptReader:
+    """Reads the rows of `KeptColumns` in order. The caller closes it."""
+
+    def __init__(self, kept: KeptColumns) -> None:
+        self._kept = kept
+        with explaining(kept.source.name):
+            self._file = kept.opener(kept.source)
+        self._batches = self._file.columns(kept.names)
+        self._rest: pa.RecordBatch | None = None
+
+    def ahead(self) -> int:
+        """Return how many rows are decoded, one at least except at the end."""
+        while self._rest is None or not self._rest.num_rows:
+            with explaining(self._kept.source.name):
+                self._rest = next(self._batches, None)
+            if self._rest is None:
+                return 0
+        return int(self._rest.num_rows)
+
+    def read(self, count: int) -> list[pa.Array]:
+        """Return the next rows of each column."""
+        parts: list[list[pa.Array]] = [[] for _ in self._kept.names]
+        while count:
+            if not (there := min(count, self.ahead())):
+                raise self._kept.source.changed()
+            assert self._rest is not None  # noqa: S101 - it was looked ahead
+            for part, name in zip(parts, self._kept.names, strict=True):
+                part.append(self._rest.column(name)[:there])
+            self._rest = self._rest[there:]
+            count -= there
+        return [_joined(part, field.type) for part, field in zip(parts, self._kept.fields, strict=True)]
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _joined(parts: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
+    """Return arrays as one; those with dictionaries of their own get a common one."""
+    if len(parts) == 1:
+        return parts[0]
+    return pa.chunked_array(parts, kind).unify_dictionaries().combine_chunks() if parts else pa.array([], kind)
+
+
+_NOTE = b"mpired"
+
+
+def with_note(schema: pa.Schema, note: Any) -> pa.Schema:
+    """Return a schema with what a file says of where it comes from; that of the file it is modelled on is left out."""
+    metadata = {key: value for key, value in (schema.metadata or {}).items() if key != _NOTE}
+    if note is not None:
+        metadata[_NOTE] = note.text.encode(errors="surrogateescape")
+    return schema.with_metadata(metadata or None)
+
+
+def note_of(source: Source, opener: Opener) -> str | None:
+    """Return the provenance in a file; None if it has none."""
+    note = (asked(NO_LIMITS, source, opener, SCHEMA).metadata or {}).get(_NOTE)
+    return None if note is None else note.decode(errors="replace")
+
+
+class Layout(NamedTuple):
+    """How results become columns: the schema, for each buffer the columns that take it, and those that are kept."""
+
+    schema: pa.Schema
+    columns: tuple[tuple[str, ...], ...]
+    kept: KeptColumns | None = None
+
+    def most_rows(self, rows: int) -> int:
+        """Return how many rows are written at a time: so many, unless those of the columns that are kept are long."""
+        return rows if self.kept is None else max(1, min(rows, _KEPT_NBYTES // self.kept.row_nbytes))
+
+    def batches(self, results: Sequence[FlatBuffer], rows: int) -> Generator[pa.RecordBatch, None, None]:
+        """Yield all rows, so many at a time: the results, and the columns that are kept."""
+        with contextlib.ExitStack() as stack:
+            readers = [stack.enter_context(closing(result.open())) for result in results]
+            kept = self.kept and stack.enter_context(closing(self.kept.open()))
+            is_open = results[0].count == UNKNOWN_COUNT
+            whole = 0 if is_open else results[0].count
+            steps = iter(counted(range(0, whole, rows), "encoding results"))
+            start = 0
+            while count := readers[0].there(start, rows) if is_open else min(rows, whole - start):
+                next(steps, None)
+                arrays = dict(zip(self.kept.names, kept.read(count), strict=True)) if self.kept and kept else {}
+                for names, result, reader in zip(self.columns, results, readers, strict=True):
+                    block = np.empty(count, result.datatype.form)
+                    there = reader.read(start, block)
+                    for name, part in zip(names, _parts(block) if len(names) > 1 else [block], strict=True):
+                        arrays[name] = column_of(part, self.schema.field(name).type, there)
+                yield pa.record_batch([arrays[field.name] for field in self.schema], schema=self.schema)
+                start += count
+            next(steps, None)  # after the last one, so that a bar ends
+
+
+def layout_like(model: Model, schema: pa.Schema | None) -> Layout:
+    """Return the layout of a model with that schema, restricted to its buffers; without one a plain layout."""
+    kept = cast("KeptColumns | None", model.kept)
+    if schema is not None:
+        columns = tuple(buffer.columns for buffer in model.buffers)
+        wanted = {name for names in (*columns, kept.names if kept else ()) for name in names}
+        nullable = {name for buffer in model.buffers if buffer.nullable for name in buffer.columns}
+        fields = [
+            field.with_nullable(field.nullable or field.name in nullable) for field in schema if field.name in wanted
+        ]
+        return Layout(pa.schema(fields, schema.metadata), columns, kept)
+    made = [(buffer.columns, _plain_fields(buffer)) for buffer in model.buffers]
+    columns = tuple(tuple(field.name for field in fields) for _, fields in made)
+    if kept:
+        return Layout(pa.schema(_in_order_of(kept, made)), columns, kept)
+    return Layout(pa.schema([field for _, fields in made for field in fields]), columns)
+
+
+def _in_order_of(kept: KeptColumns, made: Sequence[tuple[Sequence[str], Sequence[pa.Field]]]) -> list[pa.Field]:
+    """Return the fields of a result, made ones where the file has what they are made of."""
+    places = {name: place for place, name in enumerate(kept.order)}
+    names = set(kept.names)
+    placed = [(places[field.name], field) for field in kept.fields]
+    for columns, fields in made:
+        for field in fields:
+            if field.name in names:
+                reason = f"names the column {field.name!r}, and results have another of that name; leave it out"
+                raise UsageError("`keep`", reason)
+            placed.append((min((places.get(name, len(places)) for name in columns), default=len(places)), field))
+    return [field for _, field in sorted(placed, key=lambda each: each[0])]
+
+
+def _plain_fields(buffer: BufferModel) -> list[pa.Field]:
+    """Return the column of a buffer, or two of values and of indices if its pairs have a name for each."""
+    parts = buffer.datatype.parts
+    if parts and len(buffer.columns) == len(parts):
+        return [_plain_field(each, name) for each, name in zip(parts, buffer.columns, strict=True)]
+    return [_plain_field(buffer.datatype, buffer.name)]
+
+
+def _plain_field(datatype: Datatype, name: str) -> pa.Field:
+    if datatype.group in TIMES:
+        return pa.field(name or "value", _time_of(datatype))
+    form = datatype.form
+    plain = [form] if form.names is None else [form[part] for part in datatype.fields]
+    if any(each.kind == "c" or each.char == "g" or each.shape for each in plain):
+        raise DatatypeError(datatype.label, "has no column type; use `to='npy'` or `to='raw'`")
+    types = [pa.bool_() if datatype.is_bool else pa.from_numpy_dtype(each) for each in plain]
+    if form.names is None:
+        return pa.field(name or "value", types[0])
+    return pa.field(name or "_".join(datatype.fields), pa.struct(list(zip(datatype.fields, types, strict=True))))
+
+
+def _parts(block: np.ndarray) -> list[np.ndarray]:
+    """Return the fields of structures, of other elements only themselves."""
+    return [block] if block.dtype.names is None else [block[name] for name in block.dtype.names]
+
+
+@contextlib.contextmanager
+def patching(
+    source: Source, opener: Opener, changed: Sequence[FlatBuffer]
+) -> Generator[tuple[Any, pa.Schema, Callable[[pa.RecordBatch], pa.RecordBatch]], None, None]:
+    """Open a file; give it, the schema to write, and the function that puts new elements into all batches in order."""
+    with explaining(source.name), contextlib.ExitStack() as stack:
+        old = stack.enter_context(closing(opener(source)))
+        schema = with_note(old.schema, None)  # the file does not hold what it held
+        readers = {
+            schema.get_field_index(each.name): (stack.enter_context(closing(each.open())), each.datatype)
+            for each in changed
+        }
+        at = 0
+
+        def patched(batch: pa.RecordBatch) -> pa.RecordBatch:
+            nonlocal at
+            arrays = list(batch.columns)
+            for number, (reader, datatype) in readers.items():
+                block = np.empty(batch.num_rows, datatype.form)
+                reader.read(at, block)
+                arrays[number] = column_of(block, schema.field(number).type)
+            at += batch.num_rows
+            return pa.record_batch(arrays, schema=schema)
+
+        yield old, schema, patched

@@ -1,0 +1,276 @@
+"""What attributes say of an array by the conventions of netCDF and of climate and forecast data (CF).
+
+They name missing values, units, packing, and which arrays are no measure of anything: coordinates, their bounds, times.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from mpired.formats.missing import Missing, NullsError
+
+Attribute: TypeAlias = np.ndarray | str  # the value of an attribute: numbers in one dimension, or a text
+Attributes: TypeAlias = Mapping[str, Attribute]
+
+FILL, MISSING, RANGE, LEAST, GREATEST = "_FillValue", "missing_value", "valid_range", "valid_min", "valid_max"
+OF_THE_TYPE = (FILL, MISSING, RANGE, LEAST, GREATEST)  # the attributes whose values are of the type of the array
+SCALE, OFFSET, UNSIGNED = "scale_factor", "add_offset", "_Unsigned"
+_SIGNS = {("i", "true"): "u", ("u", "false"): "i"}
+# Attributes that name variables, of CF (appendix A) and UGRID. A word with a colon is the role of the name after it, or
+# a name, too, where the value here is True. What `ancillary_variables` names is data, which changes as its array does.
+_PARTS = ("node", "edge", "face", "volume")
+_NAMING = dict.fromkeys(
+    (
+        "coordinates", "bounds", "bounds_tie_points", "climatology", "cell_measures", "external_variables", "geometry",
+        "interior_ring", "node_count", "nodes", "part_node_count", "formula_terms", "interpolation_parameters",
+        "tie_point_mapping", "quantization", "aggregated_data", "mesh", "location_index_set",
+        *(f"{part}_coordinates" for part in _PARTS),
+        *(f"{one}_{other}_connectivity" for one in (*_PARTS, "boundary") for other in _PARTS),
+    ), False,
+) | {"grid_mapping": True, "coordinate_interpolation": True}  # fmt: skip
+_CHANGING = ("eta", "ps")  # terms of formulas that are fields: the surface of the sea, the pressure at the ground
+# Attributes of arrays that describe others, and of flags.
+_MARKS = (
+    "flag_values", "flag_masks", "flag_meanings", "cf_role", "sample_dimension", "instance_dimension", "formula_terms",
+    "grid_mapping_name", "geometry_type", "interpolation_name",
+)  # fmt: skip
+# What the values of attributes have to be that tell coordinates.
+_TELLING = {
+    "axis": re.compile(r"[XYZT]", re.IGNORECASE),
+    "standard_name": re.compile(
+        r"(grid_)?(latitude|longitude)|time|forecast_(reference_time|period)|projection_[xy]_(angular_)?coordinate"
+    ),
+    "units": re.compile(r"\s*(\w+\s+since\s.*|degrees?_?(north|east|N|E)\s*)", re.IGNORECASE | re.DOTALL),
+}
+_NAMES = ("gw", "area", "date", "datesec")  # of weights, areas and dates of models that say so in no attribute
+PLACES = (
+    "coordinates", "grid_mapping", "cell_measures", "coordinate_interpolation", "geometry", "mesh", "location",
+    "location_index_set",
+)  # fmt: skip
+"""The attributes that say where the elements of an array are, whatever their values mean."""
+MEANING = (*OF_THE_TYPE, SCALE, OFFSET, *_NAMING, *_MARKS, *_TELLING, "calendar", UNSIGNED)
+"""All attributes that mean something here."""
+# netCDF's own, of elements that were never written.
+_FILLS = {
+    "i1": -127, "i2": -32767, "i4": -2147483647, "i8": -9223372036854775806, "u1": 255, "u2": 65535, "u4": 4294967295,
+    "u8": 18446744073709551614, "f4": 9.969209968386869e36, "f8": 9.969209968386869e36,
+}  # fmt: skip
+
+
+class Variable(NamedTuple):
+    """An array with its attributes: its name, the names of its dimensions, and its form, None if it has no numbers."""
+
+    name: str
+    dims: tuple[str, ...]
+    dtype: np.dtype | None
+    attributes: Attributes
+
+
+class Packed(NamedTuple):
+    """A leaf of an array whose values stand for others: for themselves times a scale, plus an offset."""
+
+    array: str
+    scale: np.ndarray  # of the form of what the values stand for, as the offset
+    offset: np.ndarray
+    missing: Missing | None  # which packed values mean that an element is missing; None if none does
+    form: np.dtype  # the form that the packed values are read in
+    wrong: str = ""  # the attribute that is not one number, so that nothing can be unpacked; "" if both are
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The form of what the values stand for."""
+        return self.scale.dtype
+
+    def unpacked(self, values: np.ndarray, *, nullable: bool) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return what packed values stand for, and which are there; None if all are, which they have to be."""
+        values = values.astype(self.form, copy=False)
+        there = None if self.missing is None else self.missing.present(values)
+        if there is not None and not nullable:
+            raise NullsError(int(np.count_nonzero(~there)))
+        with np.errstate(over="ignore", invalid="ignore"):  # as of the arithmetic of the ops
+            return values.astype(self.dtype) * self.scale + self.offset, there
+
+
+def text(attributes: Attributes, name: str) -> str:
+    """Return an attribute that is a text; "" for none."""
+    found = attributes.get(name, "")
+    return found if isinstance(found, str) else ""
+
+
+def numbers(attributes: Attributes, name: str, count: int | None = None) -> list[float]:
+    """Return an attribute of numbers; [] if it is none, or does not have so many."""
+    found = attributes.get(name, "")
+    if isinstance(found, str) or found.dtype.kind not in "iuf":
+        return []
+    values = found.reshape(-1).tolist()
+    return values if count in (None, len(values)) else []
+
+
+def missing(attributes: Attributes, dtype: np.dtype) -> Missing | None:
+    """Return which values of an array mean that an element is missing; None if none does."""
+    if dtype.kind not in "iuf":
+        return None
+    marks = dict.fromkeys(numbers(attributes, FILL) + numbers(attributes, MISSING))
+    values = tuple(float(each) if dtype.kind == "f" else each for each in marks if each == each)  # noqa: PLR0124 - no NaN
+    least, greatest = (numbers(attributes, name, 1) for name in (LEAST, GREATEST))
+    limits = numbers(attributes, RANGE, 2)
+    low, high = limits or (least[0] if least else None, greatest[0] if greatest else None)
+    return Missing(values, low, high) if values or (low, high) != (None, None) else None
+
+
+def unset(attributes: Attributes, dtype: np.dtype, packed: Packed | None) -> float | None:
+    """Return the value of elements that netCDF never wrote, if no attribute declares it; bytes have none."""
+    default = default_fill(dtype)
+    if default is None or dtype.itemsize == 1 or {FILL, MISSING} & attributes.keys() or missing(attributes, dtype):
+        return None
+    value = default if packed is None else packed.unpacked(default, nullable=True)[0]
+    return float(value) if value.dtype.kind == "f" else int(value)
+
+
+def viewed(attributes: Attributes, dtype: np.dtype) -> tuple[Attributes, np.dtype]:
+    """Return attributes and the form of elements as `_Unsigned` says, whether integers of the file have a sign."""
+    kind = _SIGNS.get((dtype.kind, text(attributes, UNSIGNED).lower()))
+    if kind is None:
+        return attributes, dtype
+    form = np.dtype(f"{dtype.byteorder}{kind}{dtype.itemsize}")
+    own = {key: value for key, value in attributes.items() if key in OF_THE_TYPE and isinstance(value, np.ndarray)}
+    return {**attributes, **{key: value.astype(form) for key, value in own.items() if value.dtype.kind in "iu"}}, form
+
+
+def packing(name: str, attributes: Attributes, dtype: np.dtype) -> Packed | None:
+    """Return how an array is packed; None if it is not, or if numbers of floating point stand for themselves."""
+    if dtype.kind not in "iuf" or not {SCALE, OFFSET} & attributes.keys():
+        return None
+    wrong = next((key for key in (SCALE, OFFSET) if key in attributes and not numbers(attributes, key, 1)), "")
+    given = {key: attributes.get(key) for key in (SCALE, OFFSET) if numbers(attributes, key, 1)}
+    forms = [value.dtype.newbyteorder("=") for value in given.values() if isinstance(value, np.ndarray)]
+    form = np.result_type(*forms) if forms else np.dtype("f8")
+    form = form if form.kind == "f" else np.dtype("f8")
+    values = [(numbers(attributes, key, 1) or [default])[0] for key, default in ((SCALE, 1), (OFFSET, 0))]
+    if dtype.kind == "f" and values == [1, 0] and not wrong:
+        return None
+    scale, offset = (np.asarray(value, form) for value in values)
+    return Packed(name, scale, offset, missing(attributes, dtype), dtype.newbyteorder("="), wrong)
+
+
+class Meaning(NamedTuple):
+    """What the attributes of an array say of its elements, as fields of an `Array`."""
+
+    dtype: np.dtype | None
+    packed: np.dtype | None
+    missing: Missing | None
+    leaf: Packed | None
+    reason: str
+    way_out: str
+
+
+NO_NUMBERS = Meaning(None, None, None, None, "", "")  # the meaning of elements that are not numbers
+
+
+def meaning(what: str, name: str, attributes: Attributes, dtype: np.dtype, *, unpack: bool, window: bool) -> Meaning:
+    """Return what attributes say of elements of a form, which messages call `what`."""
+    packed, own = packing(name, attributes, dtype), missing(attributes, dtype)
+    if packed is None:
+        return Meaning(dtype, None, own, None, "", "")
+    if packed.wrong or not unpack or window:
+        return Meaning(None, dtype, own, packed, *refusal(what, attributes, packed, window=window))
+    return Meaning(packed.dtype, dtype, own, packed, "", "")
+
+
+def unit(attributes: Attributes) -> str:
+    """Return the unit of the values; "" if none is named."""
+    return " ".join(text(attributes, "units").split())[:80]
+
+
+def carried(variables: Sequence[Variable]) -> Collection[str]:
+    """Return the names of the arrays, some of them in groups, that describe others and are copied into results."""
+    found = {each.name for each in variables if _is_carried(each)}
+    by_end: dict[str, list[Variable]] = {}
+    for each in variables:
+        by_end.setdefault(each.name.rpartition("/")[2], []).append(each)
+    for each in variables:
+        for word in _named(each.attributes):
+            found.update(named.name for named in by_end.get(word.rpartition("/")[2], ()) if named is not each)
+    return found
+
+
+def _named(attributes: Attributes) -> Iterator[str]:
+    """Yield the words of attributes that may be names of variables, but for those of terms that change."""
+    for name in _NAMING.keys() & attributes.keys():
+        role = ""
+        for word in text(attributes, name).replace(":", ": ").split():
+            role = word[:-1] if word.endswith(":") else role
+            if role not in _CHANGING and (_NAMING[name] or not word.endswith(":")):
+                yield word.removesuffix(":")
+
+
+def _is_carried(variable: Variable) -> bool:
+    attributes, last = variable.attributes, variable.name.rpartition("/")[2]
+    is_named = bool(last) and (last in variable.dims or (last in _NAMES and any(variable.dims)))
+    if is_named or any(name in attributes for name in _MARKS):
+        return True
+    # A plain array may say of the direction that it measures that it is an axis; one with dimensions of names does not.
+    telling = (name for name in _TELLING.keys() & attributes.keys() if name != "axis" or all(variable.dims))
+    return any(_TELLING[name].fullmatch(text(attributes, name)) for name in telling)
+
+
+def identity(attributes: Attributes) -> tuple[str, ...]:
+    """Return what makes the values of an array what they are, besides themselves."""
+    packed = [repr(numbers(attributes, name, 1)) for name in (SCALE, OFFSET) if name in attributes]
+    return (*(text(attributes, name) for name in ("units", "calendar")), *packed)
+
+
+def default_fill(dtype: np.dtype) -> np.ndarray | None:
+    """Return netCDF's fill value for a form; None if it has none."""
+    code = dtype.newbyteorder("=").str[1:]
+    return np.asarray(_FILLS[code], dtype.newbyteorder("=")) if code in _FILLS else None
+
+
+def converted(value: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
+    """Return the numbers of an attribute in another form; None if they have none there."""
+    with np.errstate(all="ignore"):
+        new = value.astype(dtype.newbyteorder("="))
+        return new if np.array_equal(new.astype(value.dtype), value, equal_nan=value.dtype.kind in "fc") else None
+
+
+def of_result(
+    attributes: Attributes, stored: np.dtype, dtype: np.dtype, *, is_same: bool, nullable: bool
+) -> tuple[dict[str, np.ndarray], Collection[str]]:
+    """Return the attributes that a result has in its own form, and those of its model that it has not as they are."""
+    unpacked = packing("", attributes, stored) is not None
+    if is_same and not unpacked and not nullable:
+        return {}, ()
+    found = {} if unpacked else {name: attributes[name] for name in OF_THE_TYPE if name in attributes}
+    new = {name: converted(value, dtype) for name, value in found.items() if isinstance(value, np.ndarray)}
+    own = {name: value for name, value in new.items() if value is not None}
+    lacks = (FILL in attributes and FILL not in own) or (nullable and not {FILL, MISSING} & own.keys())
+    if lacks and (default := default_fill(dtype)) is not None:
+        own[FILL] = default.reshape(1)
+    of_values = (SCALE, OFFSET) if unpacked else ()
+    return own, {*OF_THE_TYPE, *of_values, *(() if is_same and not unpacked else (UNSIGNED,))}
+
+
+def fill(attributes: Attributes, dtype: np.dtype) -> np.ndarray | None:
+    """Return the value that means that an element of a result is missing; None if there is none."""
+    for name in (FILL, MISSING):
+        value = attributes.get(name)
+        if isinstance(value, np.ndarray) and value.size:
+            return np.asarray(value.reshape(-1)[0])
+    return default_fill(dtype)
+
+
+def refusal(what: str, attributes: Attributes, packed: Packed, *, window: bool) -> tuple[str, str]:
+    """Return why a packed array is not combined, or as a window not changed, and the way out."""
+    if packed.wrong:
+        value = attributes[packed.wrong]
+        value = repr(value[:40]) if isinstance(value, str) else f"{value.size} values"
+        return f"{what} has {value} as `{packed.wrong}`, which is not a number", ""
+    said = " and ".join(f"`{key}`" for key in (SCALE, OFFSET) if key in attributes)
+    if window:
+        return f"{what} is packed by {said}, and packed elements are not updated", ""
+    lacks = ", and skip missing values with `nulls='ignore'`" if packed.missing is not None else ""
+    return f"{what} is packed by {said}", f"unpack it with `unpack`{lacks}"

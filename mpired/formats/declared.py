@@ -1,0 +1,140 @@
+"""What the user declares of the inputs, beyond what the files say themselves."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import numpy as np
+
+from mpired import datatypes
+from mpired.context import NO_LIMITS, Context
+from mpired.datatypes import Datatype, Group
+from mpired.errors import DatatypeError, UsageError
+from mpired.formats.flat import Order
+from mpired.formats.model import Model
+from mpired.sources.source import Source
+
+if TYPE_CHECKING:
+    from mpired.options import Options
+
+ORDERS: dict[str | None, Order] = {"little": "<", "big": ">", "native": "=", None: "="}
+
+
+class Declared(NamedTuple):
+    """What the user says of the inputs, beyond what the files say themselves."""
+
+    datatype: Datatype | None = None  # the MPI datatype of an element; needed for raw, elsewhere it must agree
+    byte_order: str | None = None  # "little", "big" or "native", of raw files
+    datarep: str | None = None  # "native" or "external32", the data representation of raw files (MPI-4.1, 14.5)
+    # the byte order that `datatype` was given with, "little", "big" or "native"; of every file
+    type_order: str | None = None
+    format: str | None = None  # the name of a format, instead of looking at the content
+    columns: tuple[str, ...] = ()  # the columns that are buffers, in order; empty for all
+    pair: tuple[str, str] | None = None  # two columns that are together one buffer of pairs, (value, index)
+    keep: tuple[str, ...] = ()  # the columns that are carried into the result as they are
+    offset: int = 0  # bytes before the first element, of raw files
+    # number of elements, of raw files; None for all there are
+    count: int | None = None  # type: ignore[assignment]  # tuples are not counted
+    packed: bool = False  # whether elements lie in raw files without any gaps, as MPI_Pack leaves them
+    # whether the file is a window: of a raw one that ends within an element, the whole ones are meant
+    window: bool = False
+    taken: Group | None = None  # the groups of datatypes that the op takes; None where there is no op
+    nullable: bool = False  # whether elements may be null
+    # whether what comes one after another, as a stream, is read as it comes; else a copy of it is read
+    forward: bool = False
+    unpack: bool = False  # whether packed values are computed as what they stand for
+    follow_links: bool = False  # whether a file may lead to arrays in other files
+    check_carried: bool = True  # whether arrays that are carried into results have to be the same in all ranks
+    noun: str = "array"  # the word of the file's format for an array
+    named: bool = False  # whether the fields of a structure keep their names, because a user-defined op sees them
+    context: Context = NO_LIMITS  # the settings of the call
+
+    @classmethod
+    def of(cls, options: Options, context: Context) -> Declared:
+        """Return what checked options say of the inputs."""
+        text, types = cast("str | None", options.get("type")), options.get("types")
+        defined = None if types is None else datatypes.definitions(os.fspath(types))
+        datatype, order = (None, None) if text is None else datatypes.parse(text, defined)
+        byte_order, datarep = options.get("byte_order"), options.get("datarep")
+        if order is not None and byte_order not in (None, order):
+            raise UsageError("`byte_order`", f"{byte_order} contradicts `type={text!r}`")
+        if datarep == "external32" and {byte_order, order} - {"big", None}:
+            raise UsageError("`datarep`", f"external32 is big-endian, not {byte_order or order}")
+        columns, pair = tuple(options.get("columns") or ()), tuple(options.get("pair") or ())
+        if pair and (columns or len(pair) != 2 or pair[0] == pair[1]):  # noqa: PLR2004 - a pair
+            raise UsageError("`pair`", "names two different columns, value and index, and takes the place of `columns`")
+        if len(set(columns)) < len(columns):
+            raise UsageError("`columns`", "names a column twice")
+        return cls(
+            datatype=datatype,
+            byte_order=byte_order,
+            datarep=datarep,
+            type_order=order,
+            format=options.get("format"),
+            columns=columns,
+            pair=(pair[0], pair[1]) if pair else None,
+            offset=options.get("offset", 0),
+            count=options.get("count"),
+            unpack=options.get("unpack", False),
+            follow_links=options.get("follow_links", False),
+            context=context,
+        )
+
+    @property
+    def describes_bytes(self) -> bool:
+        """Whether the user declares how elements lie in raw files, those that are written too."""
+        return self.byte_order is not None or self.datarep is not None
+
+    @property
+    def is_external(self) -> bool:
+        """Whether raw files are in external32."""
+        return self.datarep == "external32"
+
+    def stored(self, datatype: Datatype) -> np.dtype:
+        """Return the NumPy form of elements of a datatype in a raw file."""
+        if self.is_external:
+            return datatype.external_form
+        if self.packed:
+            return self.packed_form(datatype)
+        return datatype.form.newbyteorder(ORDERS[self.byte_order or self.type_order])
+
+    def spreads(self, datatype: Datatype) -> bool:
+        """Tell whether elements of a datatype are spread over a raw file; packed and in external32 they are not."""
+        return datatype.is_spread and not self.is_external and not self.packed
+
+    def start(self, datatype: Datatype) -> int:
+        """Return the bytes before the form of the first element in a raw file; its displacement 0 is at `offset`."""
+        return self.offset - (0 if self.is_external or self.packed else datatype.origin)
+
+    def packed_form(self, datatype: Datatype) -> np.dtype:
+        """Return the NumPy form of packed elements of a datatype in the byte order that is declared."""
+        return datatype.packed_form.newbyteorder(ORDERS[self.byte_order or self.type_order])
+
+    def of_result(self, model: Model) -> Model:
+        """Return the model of a raw result whose bytes lie as is declared here."""
+        order = ORDERS[self.byte_order or self.type_order]
+        buffers = (each._replace(byte_order=order, datarep=self.datarep) for each in model.buffers)
+        return model._replace(buffers=tuple(buffers))
+
+    def of_units(self, unit: Datatype, packed: Declared) -> Declared:
+        """Return `packed`, a declaration of packed elements, with the bytes as they are declared here."""
+        return packed._replace(
+            datatype=unit, byte_order=self.byte_order or self.type_order, datarep=self.datarep, packed=True
+        )
+
+    def refused(self, source: Source, datatype: Datatype, what: str) -> DatatypeError:
+        """Return the error for a file that says of its elements that they are something else."""
+        way_out = "give a file that `mpired pack` has made with that type" if self.packed else "leave `type` out"
+        return DatatypeError(source.name, f"{what}, which is not {datatype.label}; {way_out}")
+
+    @property
+    def stream_limit(self) -> int | None:
+        """The most bytes that a stream has to give, None if that is not known."""
+        if self.count is None or self.datatype is None:
+            return None
+        if self.spreads(self.datatype):
+            from mpired.formats.spread import Records  # noqa: PLC0415 - few elements are spread
+
+            return Records(self.datatype, self.count, self.offset).reach[1]
+        return self.start(self.datatype) + self.count * self.stored(self.datatype).itemsize

@@ -1,0 +1,282 @@
+"""Files that a library decodes: a damaged one may end the process that does so, which is a worker then."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import os
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
+
+from mpired.engines import pool
+from mpired.engines.worker import be_quiet, ended_after, portable
+from mpired.errors import BufferFileError, WorkerError
+from mpired.files import calls
+from mpired.formats.flat import FlatBuffer
+from mpired.formats.model import Kept
+from mpired.formats.rank import RankBuffer, Values, blocks, changed, what_is_read, with_reading
+from mpired.sources.source import Source, of_file
+
+if TYPE_CHECKING:
+    from mpired.context import Context
+    from mpired.formats.format import Format
+    from mpired.sources.open import Prefetch
+
+_BLOCK_NBYTES = 4 << 20
+_LOOKS = 64  # that a worker is asked for at once
+_LOOK_SECONDS = 600  # of the processor: more than the header of any file takes, and in some damaged files no end
+_T = TypeVar("_T")
+_Opener: TypeAlias = Callable[[Source, int], Any]
+
+
+class DecodeWorker:
+    """A worker that does one thing after another; it starts when it is needed first, and the caller ends it."""
+
+    def __init__(self) -> None:
+        self._tasks: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
+        self._results: Generator[Any, None, None] | None = None
+        self._looks: deque[tuple[Any, ...]] = deque()
+        self._loads = False
+
+    def load_ahead(self, load: Callable[[], object]) -> None:
+        """Start it, if it can be forked, and let it load a library; this process goes on meanwhile."""
+        if self.is_there or not pool.can_fork():
+            return
+        self._tasks.append((load, ()))
+        self._results = self._started(ahead=True)
+        with self._or_not_there():
+            next(self._results)
+            self._loads = True
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it has been started; not any more if it could not load its library."""
+        if self._loads and self._results is not None:
+            self._loads = False
+            with self._or_not_there():
+                next(self._results)
+        return self._results is not None
+
+    @property
+    def is_looking_ahead(self) -> bool:
+        """Whether it looks at files that it will be asked for."""
+        return bool(self._looks)
+
+    def do(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
+        """Return what a function gives; errors as of `apart`."""
+        self._leave_looks()
+        if not self.is_there:
+            self._results = self._started()
+        self._tasks.append((function, args))
+        return self._next(name)
+
+    def look(self, function: Callable[..., Any], source: Source, prefetch: Prefetch | None, *args: Any) -> Any:
+        """Return what a function gives of a file, as of `do`; the files behind it are inspected meanwhile."""
+        asked = function, source, args
+        self._leave_looks(asked if asked in self._looks else None)
+        if self._looks:
+            self._looks.popleft()
+            error, found = self._next(source.name)
+        else:
+            # Those behind a packed one are packed, too.
+            line = prefetch.next_files(source, _LOOKS) if prefetch is not None and of_file(source) is source else []
+            error, found = self.do(source.name, _each, function, (source, *line), args)
+            self._looks.extend((function, other, args) for other in line)
+        if error is not None:
+            raise error
+        return found
+
+    def _leave_looks(self, until: tuple[Any, ...] | None = None) -> None:
+        """Let go what was asked for ahead, up to one; the worker has begun with it."""
+        while self._looks and self._looks[0] != until:
+            _, source, _ = self._looks.popleft()
+            with contextlib.suppress(BufferFileError):
+                self._next(source.name)
+
+    def _next(self, name: str) -> Any:
+        try:
+            with _blaming(name):
+                return next(cast("Generator[Any, None, None]", self._results))
+        except BaseException:
+            self._results = None  # the worker has ended
+            self._looks.clear()
+            raise
+
+    def _started(self, *, ahead: bool = False) -> Generator[Any, None, None]:
+        return pool.run(_done, iter(self._tasks.popleft, None), 1, isolated=True, ahead=ahead)
+
+    @contextlib.contextmanager
+    def _or_not_there(self) -> Iterator[None]:
+        """Be without a worker if the block fails: what needs it starts another one, and tells what fails then."""
+        try:
+            yield
+        except Exception:  # noqa: BLE001 - of a library
+            self._results = None
+
+    def close(self) -> None:
+        """End the worker."""
+        if self._results is not None:
+            self._results.close()
+            self._results = None
+
+
+def _done(task: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
+    function, args = task
+    be_quiet()
+    return function(*args)
+
+
+def _each(
+    function: Callable[..., Any], sources: Sequence[Source], args: tuple[Any, ...]
+) -> Iterator[tuple[BaseException | None, Any]]:
+    for source in sources:
+        try:
+            with ended_after(_LOOK_SECONDS):
+                found = function(source, *args)
+            yield None, found
+        except Exception as error:  # noqa: BLE001 - raised where the result is asked for
+            yield portable(error), None
+
+
+@contextlib.contextmanager
+def decode_worker(context: Context) -> Iterator[Context]:
+    """Let one worker serve all `apart` calls of the block: that of the context, or a new one."""
+    if context.worker is not None:
+        yield context
+        return
+    with closing(DecodeWorker()) as worker:
+        yield context._replace(worker=worker)
+
+
+def apart(context: Context, name: str, function: Callable[..., _T], *args: Any) -> _T:
+    """Let a worker call a function of a library that a damaged file may end the process with; return what it gives."""
+    with decode_worker(context) as served:
+        return cast("_T", cast("DecodeWorker", served.worker).do(name, function, *args))
+
+
+def look_apart(context: Context, function: Callable[..., _T], source: Source, *args: Any) -> _T:
+    """Let a worker inspect a file by a function of a library, as `apart`, and then the files that stand behind it."""
+    with decode_worker(context) as served:
+        worker = cast("DecodeWorker", served.worker)
+        return cast("_T", worker.look(function, source, served.prefetch, *args))
+
+
+class Decoder:
+    """A worker that decodes what this process reads; it starts when it is needed first, and the caller ends it."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count()
+        self._left: list[int] = []
+        self._worker = DecodeWorker()
+
+    def decoding(self, buffer: RankBuffer) -> RankBuffer:
+        """Return a buffer whose elements come from the worker, if a library decodes them."""
+        if not buffer.isolated:
+            return buffer
+
+        opener = cast("Any", what_is_read(buffer)).opener
+        return with_reading(buffer, lambda read: changed(read, opener=functools.partial(_Columns, self, opener)))
+
+    def arrays(self, stream: _Stream) -> Iterator[Values]:
+        """Yield the values of a stream."""
+        number, opened = next(self._numbers), False
+        try:
+            while True:
+                left, self._left = tuple(self._left), []
+                values = self._worker.do(stream.source.name, _next_of, number, None if opened else stream, left)
+                if values is None:
+                    break
+                yield values
+                opened = True
+        finally:
+            self._left.append(number)
+
+    def close(self) -> None:
+        """End the worker."""
+        self._worker.close()
+
+
+class _Columns:
+    """An open file with columns, whose leaves a worker decodes."""
+
+    def __init__(self, decoder: Decoder, opener: _Opener, source: Source, memory: int) -> None:
+        self._decoder = decoder
+        self._opened = opener, source, memory
+
+    def arrays(self, leaf: object, start: int) -> Iterator[Values]:
+        """Yield the values of a leaf from the row `start` on."""
+        return self._decoder.arrays(_Stream(*self._opened, leaf, start))
+
+    def close(self) -> None:
+        """Close nothing: the file is open in the worker alone."""
+
+
+class _Stream(NamedTuple):
+    """The values of a leaf of a file with columns, from a row on."""
+
+    opener: _Opener
+    source: Source
+    memory: int
+    leaf: object
+    start: int
+
+    def arrays(self) -> Generator[Values, None, None]:
+        with closing(self.opener(self.source, self.memory)) as file:
+            yield from file.arrays(self.leaf, self.start)
+
+
+_open: dict[int, Generator[Values, None, None]] = {}  # in a worker: the streams by their numbers
+
+
+def _next_of(number: int, stream: _Stream | None, left: Sequence[int]) -> Values | None:
+    """Return the next values of a stream, which is given first, None at its end; those that are left are closed."""
+    for each in left:
+        if opened := _open.pop(each, None):
+            opened.close()
+    if stream is not None:
+        _open[number] = stream.arrays()
+    return next(_open[number], None)
+
+
+def rewrite(form: Format, source: Source, changed: Sequence[FlatBuffer], new: calls.SharedFile) -> None:
+    """Let a worker write a file again, some of its buffers with new elements."""
+    with closing(DecodeWorker()) as worker:
+        worker.do(source.name, _rewrite, form, source, changed, new)
+
+
+def _rewrite(form: Format, source: Source, changed: Sequence[FlatBuffer], new: calls.SharedFile) -> None:
+    fd = new.open()
+    try:
+        form.rewrite(source, changed, fd)
+    finally:
+        os.close(fd)
+
+
+def check_kept(files: Sequence[Kept], like: str) -> None:
+    """Let a worker compare columns that are kept with those of the first file, which it decodes too if it is alone."""
+    with closing(DecodeWorker()) as worker:
+        for kept in files:
+            worker.do(kept.source.name, files[0].check_same, kept, like)
+
+
+@contextlib.contextmanager
+def _blaming(name: str) -> Iterator[None]:
+    """Turn the death of a worker into an error of the file that it decoded."""
+    try:
+        yield
+    except WorkerError as error:
+        if not pool.is_crash(error):
+            raise
+        how = error.reason.partition(";")[0]
+        raise BufferFileError(name, f"cannot be decoded, the file is damaged ({how})") from None
+
+
+def check(buffers: Iterable[RankBuffer]) -> None:
+    """Read buffers to the end, one after another, to find the file that ended a worker."""
+    with closing(Decoder()) as decoder:
+        for buffer in (each for each in buffers if each.isolated):
+            for _ in blocks(decoder.decoding(buffer), max(1, _BLOCK_NBYTES // buffer.datatype.itemsize)):
+                pass

@@ -1,0 +1,163 @@
+"""The row of a file format, and what its module supplies."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from mpired import installed
+from mpired.datatypes import TIMES, Datatype
+from mpired.datatypes.times import is_of_numpy
+from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageError
+from mpired.files import calls, interruptions
+from mpired.formats.declared import Declared
+from mpired.formats.flat import ArrayLayout, FlatBuffer, FlatLayout, MarkingLayout
+from mpired.formats.model import Model
+from mpired.formats.rank import RankFile
+from mpired.sources.source import Source
+
+_FEW = 8
+_OWN = contextlib.nullcontext()  # one for all: each of many ranks passes here
+Encoder: TypeAlias = Callable[[Sequence[FlatBuffer], int], None]
+"""Writes results, given as flat buffers of native elements, to an open file in some other form."""
+Layout: TypeAlias = FlatLayout | ArrayLayout | MarkingLayout | Encoder  # how a result comes into its file
+
+
+class Format(NamedTuple):
+    """A file format: a row of the table. All that is particular to a format is said here, or done by its module."""
+
+    name: str  # that of `--from` and `--to`
+    suffixes: tuple[str, ...] = ()  # file name endings that mean it, in small letters with their dot
+    magic: bytes = b""  # the first bytes of every such file, empty if there are none
+    # the kind of file, known by more than its first bytes, that is of this format; None where the magic tells
+    told_by: object = None
+    # other kinds of file that are of this format by their suffix, though another row may tell them by their content
+    holds: tuple[object, ...] = ()
+    readable: bool = True  # whether it can be an input; else it is for results only
+    # whether its files say nothing of their elements, so that the user declares datatype, count and byte order
+    needs_type: bool = False
+    has_columns: bool = False  # whether it holds any number of buffers, each with a name; else one
+    has_arrays: bool = False  # whether each of its buffers has a shape of its own; else they are columns of one length
+    has_notes: bool = False  # whether its files can say where they come from, which `note` of its module reads
+    # which others its files can have beside those that are buffers, "columns" of any type or "arrays"; `prepare` then
+    # looks after them. "" for none
+    keeps: str = ""
+    # whether its elements can be null; `FlatReader.read` of a result then tells `prepare`'s encoder which are there
+    has_nulls: bool = False
+    has_times: bool = False  # whether its elements can be times; `prepare` refuses those that it does not have
+    streamed: bool = False  # whether its elements can only be decoded in sequence; it is then read in larger blocks
+    # whether its files can be windows. Those of a flat format are changed where their elements lie, and can be made
+    # new; those of another are written again
+    updatable: bool = False
+    # whether arrays of its files that lie as they are can be changed there: no checksum is of them
+    in_place: bool = False
+    # endings of the names of directories that are read as its files; a result has another name
+    directories: tuple[str, ...] = ()
+    # whether `inspect` and its readers take a source that is read forward; else they get a copy of it
+    forward: bool = False
+    # the kinds of its files that a worker reads by a library, which `load` of its module imports
+    loads: tuple[object, ...] = ()
+    noun: str = "array"  # the format's word for one of its arrays, in messages
+    doc: str = ""  # a line of documentation
+    decoding: int = 0  # bytes of memory that a process holds to read a file, with its libraries, besides the blocks
+    encoding: int = 0  # bytes of memory that it takes at most to write a result, with its libraries
+    address_space: int = 0  # bytes that its libraries need to be loaded; some crash where they cannot be mapped
+    # the module that knows an installed format, as `PACKAGE.MODULE`; "" for those of mpired itself. It supplies
+    # `inspect` if the format is `readable`, `prepare`, and `rewrite` if it is `updatable` and `streamed`
+    place: str = ""
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether a file is one run of elements, perhaps behind a header."""
+        return self.readable and not (self.streamed or self.has_arrays)
+
+    @property
+    def module(self) -> Any:
+        """The module that knows the format; imported only where the format is used."""
+        own = self.name if self.readable else "textual"
+        return _imported(self.place or f"mpired.formats.{own}", self.address_space)
+
+    def inspect(self, source: Source, declared: Declared) -> RankFile:
+        """Describe a file of this format, from its header."""
+        with self._blamed(source.name):
+            if declared.noun != self.noun:  # with thousands of ranks a copy for each takes time
+                declared = declared._replace(noun=self.noun)
+            file: RankFile = self.module.inspect(source, declared)
+            return file._replace(format=self.name, noun=self.noun)
+
+    def prepare(self, model: Model) -> Layout:
+        """Say how a result like `model` is written in this format, or why it cannot be."""
+        if len(model.buffers) > 1 and not self.has_columns:
+            names = ", ".join(buffer.name for buffer in model.buffers)
+            reason = f"holds one array, but there are {len(model.buffers)} ({names}); choose one with `columns`"
+            raise UsageError(f"`to={self.name!r}`", reason)
+        if not self.has_times and (times := [each.datatype for each in model.buffers if each.datatype.group in TIMES]):
+            raise DatatypeError(f"{times[0]}", f"has no form in {self.name}; use {_ways_out(times[0])}")
+        if not self.has_arrays and len({each.count for each in model.buffers}) > 1:
+            counts = ", ".join(f"{each.name} has {each.count}" for each in model.buffers[:_FEW])
+            reason = f"holds columns of one length, but {counts} elements; choose some with `columns`"
+            raise UsageError(f"`to={self.name!r}`", reason)
+        if model.kept and (self.keeps != model.kept.kind or (self.has_arrays and model.format != self.name)):
+            if model.kept.wanted:
+                reason = f"carries {model.kept.kind} into results that can hold them, and this one is {self.name}"
+                raise UsageError("`keep`", f"{reason}; leave it out")
+            model = model._replace(kept=None)
+        if model.format != self.name:  # what a file of another format has besides its elements means nothing here
+            model = model._replace(source=None)
+        with self._blamed(f"`to={self.name!r}`"):
+            if self.readable or self.place:
+                layout: Layout = self.module.prepare(model)
+                return layout
+            text: Encoder = self.module.encoder(getattr(self.module, f"{self.name}_lines"))
+            return text
+
+    def note(self, source: Source) -> str | None:
+        """Return what a file says of where it comes from; None for nothing."""
+        if not self.has_notes:
+            return None
+        with self._blamed(source.name):
+            note: str | None = self.module.note(source)
+            return note
+
+    def rewrite(self, source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
+        """Write a file again, some of its buffers with new elements."""
+        with self._blamed(source.name):
+            self.module.rewrite(source, changed, fd)
+
+    def rewriting(self, source: Source) -> int:
+        """Return about how many bytes of a file are in memory at once when it is written again, if its module tells."""
+        with self._blamed(source.name):
+            nbytes: int = self.module.rewriting(source) if hasattr(self.module, "rewriting") else 0
+            return nbytes
+
+    def _blamed(self, subject: str) -> contextlib.AbstractContextManager[None]:
+        """Turn what goes wrong in an installed package into an error of its file; in mpired itself it is a bug."""
+        return self._package_blamed(subject) if self.place else _OWN
+
+    @contextlib.contextmanager
+    def _package_blamed(self, subject: str) -> Iterator[None]:
+        try:
+            yield
+        except (Exception, SystemExit) as error:
+            if isinstance(error, MpiredError | OSError | MemoryError):
+                raise
+            what = f"{type(error).__name__}: {error}"
+            reason = f"the format {self.name} of {self.place} failed ({what}); repair or remove the package"
+            raise BufferFileError(subject, reason) from error
+
+
+def _ways_out(time: Datatype) -> str:
+    """Return the options for a format that has such times."""
+    return "`to='npy'`" if is_of_numpy(time) else "`to='parquet'` or `to='arrow'`"
+
+
+@functools.cache
+def _imported(name: str, address_space: int) -> Any:
+    """Import a module; not out of `sys.modules`, where it stands already while another thread imports it."""
+    calls.check_address_space(address_space)
+    # An exception within an import is taken for another error, or lost.
+    with interruptions.blocked(), contextlib.nullcontext() if name.startswith("mpired.") else installed.loading():
+        return importlib.import_module(name)

@@ -1,0 +1,127 @@
+"""HDF5: groups of arrays, of which each is a buffer. h5py knows the format, in a worker.
+
+The elements of a contiguous dataset are read where they lie. Those in chunks are decoded by the library, in rows of
+chunks. A result is modelled on the first rank's file: its groups, attributes, dimension scales, chunks and filters.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from mpired import installed
+from mpired.context import Context
+from mpired.errors import DatatypeError, UsageError, installation
+from mpired.formats import arrays
+from mpired.formats.arrays import KeptArrays, Library
+from mpired.formats.declared import Declared
+from mpired.formats.decoding import apart, look_apart
+from mpired.formats.flat import ArrayLayout, FlatBuffer, MarkingLayout
+from mpired.formats.model import BufferModel, Model
+from mpired.formats.rank import RankFile
+from mpired.formats.streamed import explaining
+from mpired.sources.source import Source
+
+ERRORS = (ValueError, KeyError, RuntimeError, TypeError, IndexError, OverflowError, AttributeError, EOFError)
+"""What h5py raises for damaged files, besides the usual exceptions."""
+_LIBRARY, _RESULTS = "mpired.formats.hierarchy", "mpired.formats.hdf5_results"
+
+
+@functools.cache
+def _imported(name: str) -> Any:
+    with installed.importing("h5py"):
+        return importlib.import_module(name)
+
+
+def load() -> None:
+    """Load what reads and writes, so that no worker that is forked then has to; no file is opened here."""
+    _imported(_RESULTS)
+
+
+def check_installed(subject: str, extra: str, context: Context) -> None:
+    """Raise `UsageError` unless h5py is installed, which an extra of mpired installs."""
+    if importlib.util.find_spec("h5py") is None:
+        reason = f"is HDF5, for which mpired needs h5py; install it with {installation(f'mpired[{extra}]')}"
+        raise UsageError(subject, reason)
+    if context.worker is None or not context.worker.is_there:  # else it has loaded it, or will
+        load()
+
+
+def _open(source: Source, memory: int, *, outside: bool) -> Any:
+    return _imported(_LIBRARY).HdfFile(source, memory, outside=outside)
+
+
+def _do(name: str, module: str, function: str, *args: Any) -> Any:
+    """Call a function of a module that imports h5py; `name` is the file that errors are of."""
+    with explaining(name, *ERRORS):
+        return getattr(_imported(module), function)(*args)
+
+
+def _look(source: Source, *asked: bool) -> Any:
+    return _do(source.name, _LIBRARY, "look", source, *asked)
+
+
+def _read(context: Context, source: Source, names: Sequence[str]) -> Any:
+    return apart(context, source.name, _do, source.name, _LIBRARY, "read", source, tuple(names))
+
+
+def inspect(source: Source, declared: Declared, extra: str = "hdf5") -> RankFile:
+    """Describe an HDF5 file by its datasets, each a buffer or carried along."""
+    context = declared.context
+    check_installed(source.name, extra, context)
+    found = look_apart(context, _look, source, declared.follow_links, declared.unpack, declared.window)
+    opener = functools.partial(_open, outside=declared.follow_links)
+    file = arrays.inspect(source, declared, found, Library(opener, ERRORS, functools.partial(_read, context)))
+    is_decoded = any(buffer.isolated for buffer in file.buffers)
+    if is_decoded and context.worker is not None and context.worker.is_looking_ahead:
+        load()  # for the workers that will decode these
+    return file
+
+
+class Plan(NamedTuple):
+    """What a file of results is: its arrays, the file that it is modelled on, and what is carried over from there."""
+
+    buffers: tuple[BufferModel, ...]  # the arrays that are combined
+    source: Source | None  # the file of the first rank; None if that is of another format
+    kept: tuple[str, ...]  # the names of the arrays that are carried
+    line: str  # what the history gets
+    has_history: bool  # whether there is one if the first rank has none
+
+
+def prepare(model: Model, *, has_history: bool = False) -> ArrayLayout | MarkingLayout:
+    """Lay out results like `model`, whose arrays lie in one piece or in chunks as those of its file."""
+    context = model.context
+    check_installed("`to='hdf5'`" if model.source is None else model.source.name, "hdf5", context)
+    if any(buffer.fortran_order for buffer in model.buffers):
+        raise DatatypeError("arrays in Fortran order", "have no form in HDF5; use `to='npy'` or `to='npz'`")
+    kept = tuple(model.kept.names) if isinstance(model.kept, KeptArrays) else ()
+    plan = Plan(model.buffers, model.source, kept, context.history(), has_history)
+    stored, missing = _write(plan, context, "forms")
+    if stored is None:
+        return MarkingLayout(functools.partial(_encode, plan, context), missing)
+    return ArrayLayout(functools.partial(_lay, plan, context), stored, missing=missing)
+
+
+def _write(plan: Plan, context: Context, function: str, *args: Any) -> Any:
+    """Let a worker call a function of the module that writes results."""
+    name = "the result" if plan.source is None else plan.source.name
+    return apart(context, name, _do, name, _RESULTS, function, plan, *args)
+
+
+def _lay(plan: Plan, context: Context, fd: int) -> Any:
+    """Write all but the elements; return where these begin."""
+    return _write(plan, context, "lay", f"/proc/{os.getpid()}/fd/{fd}")
+
+
+def _encode(plan: Plan, context: Context, results: Sequence[FlatBuffer], fd: int) -> None:
+    """Write a file with its results."""
+    _write(plan, context, "encode", f"/proc/{os.getpid()}/fd/{fd}", tuple(results))
+
+
+def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
+    """Write a file again with new elements in some arrays: a copy, in which the library changes them."""
+    _do(source.name, _RESULTS, "rewrite", source, changed, fd)

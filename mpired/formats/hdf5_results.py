@@ -1,0 +1,476 @@
+"""Results in HDF5: files like that of the first rank, with new arrays. All of this is done in a worker."""
+
+from __future__ import annotations
+
+import math
+import os
+import posixpath
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+from h5py import h5a, h5d, h5ds, h5f, h5fd, h5g, h5o, h5p, h5s, h5t, h5z
+
+from mpired.datatypes import as_numbers
+from mpired.files import calls, copying
+from mpired.formats import conventions, hierarchy
+from mpired.formats.arrays import copy_whole
+from mpired.formats.conventions import Attributes
+from mpired.formats.flat import FlatBuffer, encoded
+from mpired.formats.hdf5 import Plan
+from mpired.formats.hierarchy import DIMENSION_ONLY, HdfFile, address, each_attribute, text_of
+from mpired.formats.missing import Missing
+from mpired.formats.model import BufferModel
+from mpired.formats.streamed import DECODED_NBYTES
+from mpired.sources.source import Source
+
+_COMPACT_NBYTES = 60_000  # what fits into the header of an object
+_LARGER = 1.1  # the most that a copy may be larger than the elements that are changed in it
+_SCALES = (b"DIMENSION_LIST", b"REFERENCE_LIST")
+_PLACES = (*conventions.PLACES, "_Netcdf4Coordinates", "DIMENSION_LABELS")
+
+
+class _Result(NamedTuple):
+    """An array of a result, and the dataset of its shape that it is modelled on, if there is one."""
+
+    name: str
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    order: str
+    nullable: bool
+    is_own: bool  # whether its values have the meaning of those of its model; not, for example, indices
+    form: np.dtype  # that the elements of its model are read in
+    attributes: Attributes  # what its model says of its values
+    like: h5py.Dataset | None = None
+    is_same: bool = False  # whether its elements are of the type that they have in its model
+
+    @classmethod
+    def of(cls, buffer: BufferModel, old: h5py.File | None) -> _Result:
+        """Return that of a buffer."""
+        name, datatype = buffer.name or "value", buffer.datatype
+        dtype = np.dtype(bool) if datatype.is_bool else buffer.form or datatype.form
+        shape = (buffer.count,) if buffer.shape is None else buffer.shape
+        origin = buffer.origin or name
+        found = cls(name, dtype, shape, buffer.byte_order, buffer.nullable, origin == name, dtype, {})
+        try:
+            like = None if old is None else old[origin]
+        except (KeyError, OSError):
+            like = None
+        if not isinstance(like, h5py.Dataset) or like.shape != shape:
+            return found
+        if not found.is_own:
+            return found._replace(like=like)
+        attributes, form = _read(like)
+        # Numbers of a type that NumPy has not, such as bfloat16 or 12 bits of an integer, are combined in a wider one.
+        is_same = _is_same(form, dtype) and hierarchy.is_plain(like)
+        return found._replace(form=form, attributes=attributes, like=like, is_same=is_same)
+
+    @property
+    def type(self) -> Any:
+        """The type of the elements in the file."""
+        if self.like is not None and self.is_same:
+            return self.like.id.get_type().copy()
+        order: Any = self.order if self.order in "<>" else "="
+        return h5t.py_create(self.dtype.newbyteorder(order), logical=True)
+
+    @property
+    def elements(self) -> np.dtype:
+        """The form of the elements, which may be another view of those that they have in the file."""
+        return as_numbers(self.form if self.is_same else self.type.dtype)
+
+    @property
+    def own(self) -> tuple[dict[str, np.ndarray], Collection[str]]:
+        """The attributes that it has in the form of its elements, and those of its model that it has not."""
+        same, nullable = self.is_same, self.nullable
+        return conventions.of_result(self.attributes, self.form, self.elements, is_same=same, nullable=nullable)
+
+    @property
+    def missing(self) -> Missing | None:
+        """Which elements are missing."""
+        own, left_out = self.own
+        kept = {name: value for name, value in self.attributes.items() if name not in left_out}
+        return conventions.missing({**kept, **own}, self.elements)
+
+    @property
+    def plist(self) -> Any:
+        """How it is created: as its model is, with the value of unwritten elements in its own type."""
+        if self.like is None:
+            return h5p.create(h5p.DATASET_CREATE)
+        plist, old = _laid_out_as(self.like, self.dtype), self.like.id.get_create_plist()
+        if not self.is_own or _is_elsewhere(old) or old.fill_value_defined() != h5d.FILL_VALUE_USER_DEFINED:
+            return plist
+        value = np.zeros((), self.like.dtype)
+        old.get_fill_value(value)
+        if not self.is_same:
+            form = as_numbers(self.type.dtype).newbyteorder("=")
+            fill = conventions.converted(value, form) if value.dtype.kind in "iuf" and form.names is None else None
+            default = conventions.default_fill(form)
+            value = fill if fill is not None else default if default is not None else np.zeros((), form)
+        plist.set_fill_value(value)
+        return plist
+
+    def place(self, old: h5py.File) -> tuple[int, int]:
+        """Return where elements of its type are in a file, from and to; (0, 0) if they are not there in one piece."""
+        if self.like is None or self.own != ({}, ()) or address(self.like.id)[0] != address(old.id)[0]:
+            return 0, 0
+        plist, offset = self.like.id.get_create_plist(), self.like.id.get_offset()
+        if offset is None or plist.get_layout() != h5d.CONTIGUOUS or plist.get_external_count():
+            return 0, 0
+        return offset, offset + self.like.id.get_storage_size()
+
+
+def _is_same(one: np.dtype, other: np.dtype) -> bool:
+    """Tell whether elements are of one form, whatever their byte order, and the names and gaps of structures."""
+    forms = [as_numbers(each).newbyteorder("=") for each in (one, other)]
+    if forms[0].names is None or forms[1].names is None:
+        return forms[0] == forms[1]
+    return [forms[0][each] for each in forms[0].names] == [forms[1][each] for each in forms[1].names]
+
+
+def _read(dataset: h5py.Dataset) -> tuple[Attributes, np.dtype]:
+    """Return the attributes of a dataset, and the form that its elements are read in."""
+    return conventions.viewed(hierarchy.attributes_of(dataset.id), dataset.dtype)
+
+
+def _is_elsewhere(plist: Any) -> bool:
+    """Return whether the elements are in other files or arrays."""
+    return bool(plist.get_layout() == h5d.VIRTUAL or plist.get_external_count())
+
+
+def _laid_out_as(like: h5py.Dataset, dtype: np.dtype) -> Any:
+    """Return how a dataset is created that lies as another does: layout, times of filling, filters."""
+    old = like.id.get_create_plist()
+    plist = _ordered_as(old, h5p.create(h5p.DATASET_CREATE))
+    if _is_elsewhere(old):
+        return plist
+    if like.chunks:
+        plist.set_chunk(like.chunks)
+    elif old.get_layout() == h5d.COMPACT and like.size * dtype.itemsize <= _COMPACT_NBYTES:
+        plist.set_layout(h5d.COMPACT)
+    plist.set_fill_time(old.get_fill_time())
+    plist.set_alloc_time(old.get_alloc_time())
+    for number in range(old.get_nfilters() if like.chunks else 0):
+        code, flags, values, _ = old.get_filter(number)
+        if code != h5z.FILTER_SCALEOFFSET:
+            plist.set_filter(code, flags, values)
+        elif dtype.kind in "iu":  # else it leaves out bits of digits
+            plist.set_scaleoffset(h5z.SO_INT, 0)  # as many bits as the elements of each chunk need
+    return plist
+
+
+def _ordered_as(old: Any, plist: Any) -> Any:
+    """Return `plist` with attributes and links in the order of another list, which has addresses of its file."""
+    plist.set_obj_track_times(False)  # the bits of a file are the same whenever it is made
+    plist.set_attr_creation_order(old.get_attr_creation_order())
+    plist.set_attr_phase_change(*old.get_attr_phase_change())
+    if not isinstance(plist, h5p.PropDCID):
+        plist.set_link_creation_order(old.get_link_creation_order())
+    return plist
+
+
+class _NewFile(NamedTuple):
+    """A file of results that is made object by object."""
+
+    plan: Plan
+    results: Mapping[str, _Result]
+    old: h5py.File
+    file: h5py.File
+    left_out: Collection[object]
+    early: bool  # whether there is to be room for elements that are written elsewhere
+    made: dict[tuple[int, int], str]  # the names of what is copied, by their addresses in the old file
+
+    def write(self) -> None:
+        """Make what the old file has, but for the elements of results."""
+        self.made[address(self.old.id)] = ""
+        self._group(self.old["/"].id, self.file["/"].id, "")
+        others = [each for each in self.results.values() if each.like is not None and not each.is_own]
+        for each in others:
+            _create(self.file.id, each, early=self.early)
+        same = [(self.old[f"/{name}"], name) for name in self.made.values() if name]
+        for like, name in (*same, *((each.like, each.name) for each in others)):
+            if isinstance(like, h5py.Dataset) and like.shape == self.file[f"/{name}"].shape:
+                self._attach(like, self.file[f"/{name}"])
+        _copy_root(self.plan, self.old["/"].id, self.file["/"].id)
+
+    def _group(self, old: Any, to: Any, prefix: str) -> None:
+        for link in hierarchy.links(old):
+            kind, name = old.links.get_info(link).type, prefix + text_of(link)
+            if kind == h5py.h5l.TYPE_HARD:
+                self._object(h5o.open(old, link), to, link, name)
+            elif kind == h5py.h5l.TYPE_SOFT:
+                path = old.links.get_val(link)
+                if posixpath.normpath(posixpath.join(f"/{prefix}", text_of(path))).lstrip("/") not in self.left_out:
+                    to.links.create_soft(link, path)
+            elif name in self.results:
+                _create(to, self.results[name], link, early=self.early)
+
+    def _object(self, found: Any, to: Any, link: bytes, name: str) -> None:
+        at = address(found)
+        if at in self.made:
+            self.file[name] = self.file[f"/{self.made[at]}"]
+            return
+        is_scale = self.plan.has_history and isinstance(found, h5d.DatasetID) and h5ds.is_scale(found) and found.rank
+        if at in self.left_out and not is_scale:
+            return
+        self.made[at] = name
+        if name in self.results and isinstance(found, h5d.DatasetID):
+            _create(to, self.results[name], link, early=self.early)
+        elif at in self.left_out:
+            _dimension_only(found, to, link)
+        else:
+            made = _copied(found, to, link)
+            for attribute in each_attribute(found):
+                _copy_attribute(attribute, made)
+            if isinstance(found, h5g.GroupID):
+                self._group(found, made, f"{name}/")
+
+    def _attach(self, like: h5py.Dataset, made: h5py.Dataset) -> None:
+        """Give the dimensions of a dataset the scales that those of its model have."""
+        dimensions = like.dims
+        if not h5a.exists(like.id, b"DIMENSION_LIST"):  # it may be like a scale and is none
+            dimensions = [{"": like}] if h5ds.is_scale(like.id) and not h5ds.is_scale(made.id) else []
+        for number, dimension in enumerate(dimensions):
+            for scale in dimension.values():
+                if name := self.made.get(address(scale.id)):
+                    h5ds.attach_scale(made.id, self.file[f"/{name}"].id, number)
+
+
+def _create(group: Any, result: _Result, name: bytes = b"", *, early: bool) -> None:
+    """Create the dataset of a result, with the attributes of its model, those of the type of elements in their form."""
+    like, plist = result.like, result.plist
+    plist.set_obj_track_times(False)
+    if early:
+        plist.set_alloc_time(h5d.ALLOC_TIME_EARLY)
+        plist.set_fill_time(h5d.FILL_TIME_NEVER)
+    # Elements that lay elsewhere lie in one piece, which has no room to grow.
+    space = like.id.get_space() if like is not None and like.chunks else h5s.create_simple(result.shape)
+    lcpl = h5p.create(h5p.LINK_CREATE)
+    lcpl.set_create_intermediate_group(True)
+    made = h5d.create(
+        group, name or result.name.encode("utf-8", "surrogateescape"), result.type, space, plist, lcpl=lcpl
+    )
+    values, left_out = result.own
+    own = {key: value.astype(as_numbers(made.dtype).newbyteorder("=")).reshape(-1) for key, value in values.items()}
+    for attribute in each_attribute(like.id) if like is not None else ():
+        key = text_of(attribute.name)
+        if key in own:
+            _put(made, key, own.pop(key))
+        elif key not in left_out and (result.is_own or key in _PLACES):
+            _copy_attribute(attribute, made)
+    for key, value in own.items():
+        _put(made, key, value)
+
+
+def _put(identifier: Any, name: str, value: np.ndarray) -> None:
+    """Make an attribute of numbers."""
+    made = h5a.create(identifier, name.encode(), h5t.py_create(value.dtype), h5s.create_simple(value.shape))
+    made.write(np.ascontiguousarray(value))
+
+
+def _copy_attribute(attribute: Any, to: Any) -> None:
+    """Copy an attribute as it is, unless it leads to objects of its file."""
+    tid, space, dtype = attribute.get_type(), attribute.get_space(), attribute.dtype
+    if attribute.name in _SCALES or _leads(tid):
+        return  # scales are attached again when all are there
+    made = h5a.create(to, attribute.name, tid.copy(), space)
+    if space.get_simple_extent_type() == h5s.NULL:
+        return
+    mtype = None if dtype.hasobject else tid
+    value = np.empty(space.get_simple_extent_dims(), dtype if dtype.hasobject else f"V{tid.get_size()}")
+    attribute.read(value, mtype=mtype)
+    made.write(value, mtype=mtype)
+
+
+def _leads(tid: Any) -> bool:
+    """Tell whether values of a type are references, or hold some."""
+    if isinstance(tid, h5t.TypeCompoundID):
+        return any(_leads(tid.get_member_type(number)) for number in range(tid.get_nmembers()))
+    if isinstance(tid, h5t.TypeVlenID | h5t.TypeArrayID):
+        return _leads(tid.get_super())
+    return isinstance(tid, h5t.TypeReferenceID)
+
+
+def _copy_root(plan: Plan, old: Any, to: Any) -> None:
+    """Copy the attributes of a file, with a line more in its history."""
+    has_history = False
+    for attribute in each_attribute(old):
+        tid = attribute.get_type()
+        if attribute.name == b"history" and isinstance(tid, h5t.TypeStringID):
+            before = conventions.text(hierarchy.attributes_of(old), "history")
+            _put_history(to, f"{plan.line}\n{before}" if before else plan.line, tid)
+            has_history = True
+        else:
+            _copy_attribute(attribute, to)
+    if plan.has_history and not has_history:
+        _put_history(to, plan.line, h5t.C_S1)
+
+
+def _put_history(identifier: Any, text: str, like: Any) -> None:
+    """Make the attribute `history`, of a length that is fixed unless it was not."""
+    octets, tid = text.encode("utf-8", "surrogateescape"), like.copy()
+    form = h5py.string_dtype()
+    if not tid.is_variable_str():
+        tid.set_size(len(octets) + (tid.get_strpad() == h5t.STR_NULLTERM))
+        if not text.isascii():
+            tid.set_cset(h5t.CSET_UTF8)
+        form = np.dtype(f"S{tid.get_size()}")
+    made = h5a.create(identifier, b"history", tid, h5s.create(h5s.SCALAR))
+    made.write(np.array(octets, form), mtype=None if like.is_variable_str() else tid)
+
+
+def _dimension_only(found: Any, to: Any, link: bytes) -> None:
+    """Make a dimension of netCDF without values, in the place of one that has some."""
+    old = h5py.Dataset(found)
+    made = h5d.create(to, link, h5t.IEEE_F32BE, found.get_space(), _laid_out_as(old, np.dtype("f4")))
+    if h5a.exists(found, b"_Netcdf4Dimid"):
+        _copy_attribute(h5a.open(found, b"_Netcdf4Dimid"), made)
+    h5ds.set_scale(made, f"{DIMENSION_ONLY}.{old.shape[0]:10}".encode())
+
+
+def _copied(found: Any, to: Any, link: bytes) -> Any:
+    """Copy an object but for its attributes, a group but for its members, and return the copy."""
+    if isinstance(found, h5g.GroupID):
+        return h5g.create(to, link, gcpl=_ordered_as(found.get_create_plist(), h5p.create(h5p.GROUP_CREATE)))
+    tid = found.get_type() if isinstance(found, h5d.DatasetID) else None
+    if isinstance(tid, h5t.TypeStringID) and tid.is_variable_str():
+        # The library copies the fill value of such as a place in the old file.
+        old = h5py.Dataset(found)
+        made = h5py.Dataset(h5d.create(to, link, tid.copy(), found.get_space(), _laid_out_as(old, old.dtype)))
+        for _, selection in hierarchy.selections(old.shape or (), old.chunks, tid.get_size(), 0, DECODED_NBYTES):
+            made[selection] = old[selection]
+        return made.id
+    plist = h5p.create(h5p.OBJECT_COPY)
+    plist.set_copy_object(h5o.COPY_WITHOUT_ATTR_FLAG)
+    h5o.copy(found, b".", to, link, plist)
+    return h5o.open(to, link)
+
+
+def _old(plan: Plan, stack: ExitStack) -> tuple[h5py.File | None, list[_Result]]:
+    """Open the file that results are modelled on, if there is one; return the results, too."""
+    old = None if plan.source is None else stack.enter_context(closing(HdfFile(plan.source))).file
+    return old, [_Result.of(buffer, old) for buffer in plan.buffers]
+
+
+def forms(plan: Plan) -> tuple[tuple[np.dtype, ...] | None, tuple[Missing | None, ...]]:
+    """Return the forms of the elements of all results, None unless each lies in one piece, and which are missing."""
+    with ExitStack() as stack:
+        _, results = _old(plan, stack)
+        are_flat = all(not result.nullable and result.plist.get_layout() == h5d.CONTIGUOUS for result in results)
+        stored = tuple(each.elements for each in results) if are_flat else None
+        return stored, tuple(each.missing for each in results)
+
+
+@contextmanager
+def _created(plan: Plan, path: str, *, early: bool) -> Iterator[list[h5py.Dataset]]:
+    """Make the file of results with all but their elements: a copy if nothing else changes, or object by object."""
+    with ExitStack() as stack:
+        old, results = _old(plan, stack)
+        target = stack.enter_context(os.fdopen(calls.SharedPath(path).open(), "r+b", buffering=0))
+        left_out = set() if old is None else _left_out(plan, results, old)
+        if early and old is not None and not left_out and _copy_around(plan, old, results, target.fileno()):
+            file = stack.enter_context(_opened(target))
+            for attribute in [*each_attribute(file["/"].id)]:  # a new history has the place of the old one
+                if not _leads(attribute.get_type()):
+                    h5a.delete(file["/"].id, attribute.name)
+            _copy_root(plan, old["/"].id, file["/"].id)
+        else:
+            fcpl = h5p.create(h5p.FILE_CREATE)
+            fcpl.set_obj_track_times(False)
+            if old is not None:
+                fcpl = _ordered_as(old["/"].id.get_create_plist(), old.id.get_create_plist())
+            fapl = _by_file(target, h5f.LIBVER_EARLIEST if old is None else h5f.LIBVER_V18)
+            file = stack.enter_context(h5py.File(h5f.create(b"result", h5f.ACC_TRUNC, fcpl=fcpl, fapl=fapl)))
+            by_name = {each.name: each for each in results}
+            if old is not None:
+                _NewFile(plan, by_name, old, file, left_out, early, {}).write()
+            for each in results:
+                if each.name not in file:
+                    _create(file.id, each, early=early)
+        yield [file[each.name] for each in results]
+
+
+def _left_out(plan: Plan, results: Sequence[_Result], old: h5py.File) -> set[object]:
+    """Return the names and addresses of the datasets of a file that results have not."""
+    others = {each.name for each in results if not each.is_own}
+    wanted = {*plan.kept, *(each.name for each in results)} - others
+    found: set[object] = set()
+    for each in hierarchy.walk(old):
+        is_array = each.outside or isinstance(each.object, h5d.DatasetID)
+        if is_array and each.name not in wanted and not _is_dimension(each.object):
+            found |= {each.name, each.address}
+    return found
+
+
+def _is_dimension(found: Any) -> bool:
+    """Tell whether a dataset of this file is a dimension of netCDF without values."""
+    return found is not None and hierarchy.is_dimension_only(hierarchy.attributes_of(found))
+
+
+def _copy_around(plan: Plan, old: h5py.File, results: Sequence[_Result], fd: int) -> bool:
+    """Copy a file but for the elements that results replace, if it is hardly larger than these; tell whether it is."""
+    assert plan.source is not None  # noqa: S101 - asked before
+    places, nbytes = sorted(each.place(old) for each in results), plan.source.nbytes
+    with closing(plan.source.open()) as file:
+        is_small = nbytes <= _LARGER * sum(stop - start for start, stop in places)
+        # The time of a change of its attributes would be in the file.
+        has_times = h5o.get_info(old["/"].id).ctime
+        if file.fd is None or has_times or not is_small or (0, 0) in places:
+            return False
+        calls.allocate(fd, nbytes)
+        for (_, start), (stop, _) in pairwise([(0, 0), *places, (nbytes, nbytes)]):
+            if start < stop:
+                copying.copy_sparse(file.fd, fd, start, stop, start)
+    return True
+
+
+def _by_file(file: Any, low: int = h5f.LIBVER_V18) -> Any:
+    """Return the properties to access an open file of Python: the library opens none that has no name."""
+    fapl = h5p.create(h5p.FILE_ACCESS)
+    fapl.set_fileobj_driver(h5fd.fileobj_driver, file)
+    fapl.set_libver_bounds(low, h5f.LIBVER_LATEST)  # what is copied may have types of any version
+    return fapl
+
+
+def _opened(target: Any) -> h5py.File:
+    """Open a copy to change it."""
+    return h5py.File(h5f.open(b"result", h5f.ACC_RDWR, fapl=_by_file(target)))
+
+
+def lay(plan: Plan, path: str) -> list[int]:
+    """Write all but the elements of results, and return where these begin."""
+    with _created(plan, path, early=True) as datasets:
+        return [each.id.get_offset() or 0 for each in datasets]
+
+
+def encode(plan: Plan, path: str, results: Sequence[FlatBuffer]) -> None:
+    """Write a file with its results."""
+    with _created(plan, path, early=False) as datasets:
+        for dataset, result in zip(datasets, results, strict=True):
+            _fill(dataset, result)
+
+
+def _fill(dataset: h5py.Dataset, result: FlatBuffer) -> None:
+    """Write all elements of a dataset; those that are missing as its value for that."""
+    attributes, form = _read(dataset)
+    form = as_numbers(form)
+    native = form.newbyteorder("=")
+    mark = conventions.fill(attributes, native) if native.names is None else None
+    chosen = [each for _, each in hierarchy.selections(dataset.shape, dataset.chunks, form.itemsize, 0, DECODED_NBYTES)]
+    shapes = [
+        tuple(each.stop - each.start for each in selection if isinstance(each, slice)) + dataset.shape[len(selection) :]
+        for selection in chosen
+    ]
+    elements = encoded(result, form, list(map(math.prod, shapes)), mark)
+    for selection, shape, block in zip(chosen, shapes, elements, strict=True):
+        dataset[selection] = block.view(dataset.dtype).reshape(shape)  # it may be of truth values, or unsigned
+
+
+def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
+    """Copy a file, and change some of its arrays."""
+    copy_whole(source, fd)
+    with os.fdopen(os.dup(fd), "r+b", buffering=0) as target, _opened(target) as file:
+        for each in changed:
+            _fill(file[each.name], each)

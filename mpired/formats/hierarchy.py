@@ -1,0 +1,574 @@
+"""The arrays of an HDF5 file, as its library shows them: which there are, and their values.
+
+All of this is done in a worker, because the library may end the process that reads a damaged file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import math
+import os
+import re
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+from h5py import h5, h5a, h5d, h5ds, h5f, h5fd, h5g, h5i, h5o, h5p, h5s, h5t
+
+from mpired.datatypes import from_dtype
+from mpired.errors import BufferFileError, DatatypeError, MpiredError
+from mpired.formats import conventions
+from mpired.formats.arrays import Array, Field, digest
+from mpired.formats.conventions import Attribute, Attributes, Packed, Variable
+from mpired.formats.hdf5 import ERRORS
+from mpired.formats.local import SourceFile
+from mpired.formats.rank import Values, dtype_text
+from mpired.formats.streamed import DECODED_NBYTES, Nullable, limited_memory, too_large
+from mpired.sources.source import Source
+
+_MAX_VIRTUAL = 64  # virtual datasets of virtual ones
+_MAX_LINKS = 16  # on the way to an object; the library takes no more
+_BLOCK_NUMBER = re.compile(r"%([%b])")  # "%%" is one "%"
+_ATTRIBUTE_NBYTES = 1 << 20
+_BLOCK_NBYTES = 4 << 20
+_SMALL_NBYTES = 64 << 20
+_SPARE_NBYTES = 64 << 20  # of the library itself
+_MOST_UNFOLDED = 1 << 16  # times the size of the file
+_FILTERS = {32004: "lz4", 32008: "bitshuffle", 32015: "zstd"}  # whose own names are sentences
+_MEANING = frozenset(name.encode() for name in ("CLASS", "NAME", "history", *conventions.MEANING))
+_KINDS = {
+    h5t.TypeStringID: "strings", h5t.TypeVlenID: "lists", h5t.TypeReferenceID: "references",
+    h5t.TypeOpaqueID: "opaque bytes", h5t.TypeBitfieldID: "bits", h5t.TypeArrayID: "arrays", h5t.TypeTimeID: "times",
+}  # fmt: skip
+DIMENSION_ONLY = "This is a netCDF dimension but not a netCDF variable"
+
+
+class HdfFile:
+    """An open file. The caller closes it."""
+
+    def __init__(self, source: Source, memory: int = DECODED_NBYTES, *, outside: bool = False) -> None:
+        # It may lead `outside` to other files; else it is opened by its descriptor.
+        self._source = source
+        self._memory = memory
+        self._bytes = source.open()
+        try:
+            where = self._path(outside=outside)
+            self.is_apart = where is None  # then the library would look for other files in this one
+            if outside:
+                os.environ["HDF5_EXTFILE_PREFIX"] = os.environ["HDF5_VDS_PREFIX"] = "${ORIGIN}"
+            access = _access(memory)
+            if where is None:
+                access = access.copy()
+                access.set_fileobj_driver(h5fd.fileobj_driver, SourceFile(self._bytes, source.nbytes))
+            self.file = h5py.File(h5f.open(os.fsencode(where or "file"), h5f.ACC_RDONLY, access))
+        except BaseException:
+            self._bytes.close()
+            raise
+
+    def _path(self, *, outside: bool) -> str | None:
+        """Return a path of the file for the library, which follows links itself; None if it has none."""
+        path = f"/proc/self/fd/{self._bytes.fd}"
+        if self._bytes.fd is None or not os.path.exists(real := os.readlink(path)):
+            return None
+        return real if outside else path
+
+    def arrays(self, leaf: Any, start: int) -> Generator[Values, None, None]:
+        """Yield the values of an array from an element on, in blocks of whole rows of chunks."""
+        nullable = isinstance(leaf, Nullable)
+        leaf = leaf.leaf if nullable else leaf
+        dataset = self.file[leaf.array if isinstance(leaf, Field | Packed) else leaf]
+        for values in blocks(dataset, start, self._memory, self._source.name):
+            if isinstance(leaf, Packed):
+                yield leaf.unpacked(values, nullable=nullable)
+            else:
+                plain = values[leaf.field] if isinstance(leaf, Field) else values
+                yield plain.view(np.uint8) if plain.dtype == np.bool_ else plain, None
+
+    def close(self) -> None:
+        """Close it."""
+        self.file.close()
+        self._bytes.close()
+
+
+@functools.cache
+def _access(memory: int) -> h5p.PropFAID:
+    """Return how files are opened; h5py makes that afresh for each, which takes as long as opening it."""
+    access = h5p.create(h5p.FILE_ACCESS)
+    access.set_cache(0, 10007, memory // 2, 1.0)  # chunks that were read leave the cache at once
+    access.set_file_locking(False, False)  # noqa: FBT003 - it takes no keywords
+    return access
+
+
+def selections(
+    shape: Sequence[int], chunk: Sequence[int] | None, itemsize: int, start: int, memory: int
+) -> Iterator[tuple[int, tuple[int | slice, ...]]]:
+    """Yield how many elements of a selection come before `start`, and the selection, to the end of an array."""
+    if not math.prod(shape):
+        return
+    if not shape:
+        yield start, ()
+        return
+    limit = max(1, memory // 2)
+    sizes = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]  # the elements behind each index
+    axis = next((axis for axis, size in enumerate(sizes) if size * itemsize <= limit), len(shape) - 1)
+    inner, rows, total = sizes[axis], shape[axis], math.prod(shape[: axis + 1])
+    least, length = max(1, chunk[axis]) if chunk else 1, max(1, limit // (inner * itemsize))
+    if length >= least:
+        length = max(least, min(length, _BLOCK_NBYTES // (inner * itemsize))) // least * least
+    row = start // inner
+    while row < total:
+        prefix, index = divmod(row, rows)
+        end = min(rows, (index // length + 1) * length)
+        outer = tuple(map(int, np.unravel_index(prefix, shape[:axis]))) if axis else ()
+        yield max(0, start - row * inner), (*outer, slice(index, end))
+        row = prefix * rows + end
+
+
+def blocks(dataset: h5py.Dataset, start: int, memory: int, name: str) -> Iterator[np.ndarray]:
+    """Yield the values of an array from an element on; a chunk that takes more than the memory is an error."""
+    itemsize = dataset.dtype.itemsize
+    nbytes = math.prod(dataset.chunks or ()) * itemsize
+    what = f"a chunk of array {dataset.name.lstrip('/')!r}"
+    if nbytes > memory:
+        raise too_large(name, what, nbytes, memory)
+    for skipped, selection in selections(dataset.shape, dataset.chunks, itemsize, start, memory):
+        with limited_memory(4 * memory + _SPARE_NBYTES, too_large(name, what, None, memory)):
+            values: np.ndarray = np.asarray(dataset[selection]).reshape(-1)
+        if skipped < len(values):
+            yield values[skipped:]
+
+
+class Found(NamedTuple):
+    """An object of a file: its name, what opens it, its address, and where it leads if that is outside the file."""
+
+    name: str
+    object: Any
+    address: tuple[int, int] | None = None
+    outside: str = ""
+
+
+def links(group: h5g.GroupID) -> list[bytes]:
+    """Return the names in a group, in the order in which they were made, or else of their letters."""
+    names: list[bytes] = []
+    ordered = group.get_create_plist().get_link_creation_order() & h5p.CRT_ORDER_TRACKED
+    group.links.iterate(names.append, idx_type=h5.INDEX_CRT_ORDER if ordered else h5.INDEX_NAME)
+    return names
+
+
+def walk(file: h5py.File) -> Iterator[Found]:
+    """Yield all objects but the root, each once, by the first of its names."""
+    yield from _walk(file["/"].id, "", {address(file.id)})
+
+
+def _walk(group: h5g.GroupID, prefix: str, seen: set[tuple[int, int]]) -> Iterator[Found]:
+    for link in links(group):
+        name, kind = prefix + text_of(link), group.links.get_info(link).type
+        if kind == h5py.h5l.TYPE_EXTERNAL:
+            file, path = group.links.get_val(link)
+            yield Found(name, None, outside=f"{text_of(file)}:{text_of(path)}")
+        elif kind == h5py.h5l.TYPE_HARD:  # what a soft link leads to is read by its own name
+            opened = h5o.open(group, link)
+            if (at := address(opened)) not in seen:
+                seen.add(at)
+                yield Found(name, opened, at)
+                if isinstance(opened, h5g.GroupID):
+                    yield from _walk(opened, f"{name}/", seen)
+
+
+def address(identifier: Any) -> tuple[int, int]:
+    """Return what an object is known by, whatever its name."""
+    info = h5o.get_info(identifier)
+    return info.fileno, info.addr
+
+
+def text_of(octets: bytes) -> str:
+    """Return a name as text."""
+    return octets.decode("utf-8", "surrogateescape")
+
+
+def attributes_of(identifier: Any) -> dict[str, Attribute]:
+    """Return the attributes of an object that have a meaning here, if they are numbers or a text, and not large."""
+    names: list[bytes] = []
+    h5a.iterate(identifier, names.append)
+    values = {text_of(name): _value(h5a.open(identifier, name)) for name in names if name in _MEANING}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def each_attribute(identifier: Any) -> Iterator[Any]:
+    """Yield the attributes of an object, in the order in which they were made, or else of their letters."""
+    names: list[bytes] = []
+    try:
+        h5a.iterate(identifier, names.append, index_type=h5.INDEX_CRT_ORDER)
+    except (KeyError, RuntimeError, OSError):
+        names.clear()
+        h5a.iterate(identifier, names.append)
+    for name in names:  # to open one by its number takes as long as to sort all
+        yield h5a.open(identifier, name)
+
+
+def _value(attribute: Any) -> Attribute | None:
+    """Return the value of an attribute; None if it is neither numbers nor one text."""
+    space, tid = attribute.get_space(), attribute.get_type()
+    is_text, count = isinstance(tid, h5t.TypeStringID), space.get_simple_extent_npoints()
+    if space.get_simple_extent_type() == h5s.NULL or count * tid.get_size() > _ATTRIBUTE_NBYTES:
+        return None
+    if count != 1 if is_text else not isinstance(tid, h5t.TypeIntegerID | h5t.TypeFloatID):
+        return None
+    array = np.empty(space.get_simple_extent_dims(), tid.dtype.newbyteorder("="))
+    attribute.read(array)
+    if not is_text:
+        return array.reshape(-1)
+    octets = array.reshape(-1)[0]
+    octets = octets.encode("utf-8", "surrogateescape") if isinstance(octets, str) else bytes(octets or b"")
+    return text_of(octets.split(b"\0")[0])
+
+
+def look(source: Source, follow: bool, unpack: bool, window: bool) -> list[Array]:  # noqa: FBT001 - called by a worker
+    """Describe all arrays of a file."""
+    with closing(HdfFile(source, outside=follow)) as opened:
+        found = list(walk(opened.file))
+        scales = {each.address: each.name for each in found if isinstance(each.object, h5d.DatasetID)}
+        entries: list[tuple[Found, h5py.Dataset | None, Variable]] = []
+        groups = [Variable("", (), None, attributes_of(opened.file.id))]
+        for each in found:
+            attributes = {} if each.outside else attributes_of(each.object)
+            if each.outside:
+                entries.append((each, None, Variable(each.name, (), None, attributes)))
+            elif isinstance(each.object, h5g.GroupID):
+                groups.append(Variable(f"{each.name}/", (), None, attributes))
+            elif isinstance(each.object, h5d.DatasetID) and not is_dimension_only(attributes):
+                dataset = h5py.Dataset(each.object, readonly=True)  # it keeps what it was asked for
+                dims = _dims(each.name, dataset, attributes, scales)
+                entries.append((each, dataset, Variable(each.name, dims, _dtype(each.object), attributes)))
+        carried = conventions.carried([*groups, *(variable for _, _, variable in entries)])
+        looking = _Looking(opened, source, follow=follow, unpack=unpack, window=window)
+        return [
+            looking.array(each, dataset, variable.attributes, is_carried=variable.name in carried)._replace(
+                dims=variable.dims
+            )
+            for each, dataset, variable in entries
+        ]
+
+
+def is_dimension_only(attributes: Attributes) -> bool:
+    """Tell whether a dataset is, by its attributes, a dimension of netCDF without values."""
+    return attributes.get("CLASS") == "DIMENSION_SCALE" and DIMENSION_ONLY in str(attributes.get("NAME"))
+
+
+def _dims(name: str, dataset: h5py.Dataset, attributes: Attributes, scales: Mapping[Any, str]) -> tuple[str, ...]:
+    """Return the names of the dimensions of an array that is itself one, or has a scale for each."""
+    if attributes.get("CLASS") == "DIMENSION_SCALE":
+        return (name.rpartition("/")[2],)
+    names: list[str] = [""] * len(_shape(dataset) or ())
+    if not dataset.is_virtual and h5a.exists(dataset.id, b"DIMENSION_LIST"):
+        for number in range(len(names)):
+            for scale in _scales(dataset.id, number):
+                names[number] = scales.get(address(scale), "").rpartition("/")[2]
+    return tuple(names)
+
+
+def _scales(identifier: h5d.DatasetID, dimension: int) -> list[h5d.DatasetID]:
+    """Return the scales of a dimension."""
+    found: list[h5d.DatasetID] = []
+    if h5ds.get_num_scales(identifier, dimension):
+        h5ds.iterate(identifier, dimension, found.append)
+    return found
+
+
+class _Looking(NamedTuple):
+    """What all arrays of a file are described with."""
+
+    opened: HdfFile
+    source: Source
+    follow: bool
+    unpack: bool
+    window: bool
+
+    def array(self, found: Found, dataset: h5py.Dataset | None, attributes: Attributes, *, is_carried: bool) -> Array:
+        try:
+            return self._placed(found, dataset, attributes, is_carried=is_carried)
+        except MpiredError:
+            raise
+        except ERRORS as error:  # the library does not know it; others may be read
+            reason = f"{found.name!r} cannot be read ({' '.join(str(error).split())[:200]})"
+            return Array(found.name, None, (), label="elements of an unknown type", reason=reason, unseen=True)
+
+    def _placed(self, found: Found, dataset: h5py.Dataset | None, attributes: Attributes, *, is_carried: bool) -> Array:
+        name, where = found.name, found.outside
+        if dataset is not None:
+            plist = dataset.id.get_create_plist()
+            if plist.get_external_count():
+                where = text_of(bytes(plist.get_external(0)[0]))
+            elif plist.get_layout() == h5d.VIRTUAL:
+                where = "a virtual dataset"
+        if where:
+            if not self.follow or self.window or self.opened.is_apart:
+                return self._elsewhere(name, where, None if dataset is None else _shape(dataset))
+            try:
+                if dataset is None:
+                    dataset = _linked(self.opened.file, name, where)
+                    attributes, is_carried = attributes_of(dataset.id), False
+                _check_sources(dataset)
+            except LookupError as error:
+                reason = f"{name!r} {error.args[0]}"
+                return Array(name, None, (), label="elements in other files", reason=reason, unseen=True)
+        assert dataset is not None  # noqa: S101 - it is in this file, or was found
+        return self._described(found, dataset, attributes, is_carried=is_carried)
+
+    def _elsewhere(self, name: str, where: str, shape: tuple[int, ...] | None) -> Array:
+        reason, way_out = f"{name!r} is stored in another file ({where})", "read it with `follow_links`"
+        if self.window:
+            reason, way_out = f"{reason}, which targets do not include", ""
+        elif self.follow:
+            what = "compressed files, streams and objects of a store cannot refer to other files"
+            reason, way_out = f"{reason}, and {what}", "give it as a file"
+        label, unseen = f"elements in another file ({where})", shape is None
+        return Array(name, None, shape or (), label=label, reason=reason, way_out=way_out, unseen=unseen)
+
+    def _described(self, found: Found, dataset: h5py.Dataset, attributes: Attributes, *, is_carried: bool) -> Array:
+        name, shape = found.name, dataset.shape
+        if shape is None:
+            return Array(name, None, (), label="no elements", reason=f"{name!r} has no elements", unseen=True)
+        dtype, label, reason = _form(name, dataset)
+        nbytes = math.prod(shape) * max(1, _dtype(dataset.id).itemsize)
+        if not self.follow and nbytes > _SMALL_NBYTES and nbytes > _MOST_UNFOLDED * self.source.nbytes:
+            said = f"{name!r} claims {nbytes} bytes, and the file has {self.source.nbytes}"
+            raise BufferFileError(self.source.name, f"{said}; it is damaged, or made to fill the memory")
+        is_text = isinstance(dataset.id.get_type(), h5t.TypeStringID | h5t.TypeEnumID) and dtype is None
+        meaning, offset, unset = conventions.NO_NUMBERS._replace(reason=reason), None, None
+        if dtype is not None:
+            plain = dtype
+            attributes, dtype = conventions.viewed(attributes, plain)
+            meaning = conventions.meaning(f"{name!r}", name, attributes, dtype, unpack=self.unpack, window=self.window)
+            if meaning.leaf is None and not found.outside:
+                offset = self._offset(dataset, plain, nbytes)
+            unset = conventions.unset(attributes, dtype, meaning.leaf)
+            if unset is not None and dataset.fillvalue != conventions.default_fill(dtype):
+                unset = None
+            if self.window and (narrow := _narrow(dataset)):
+                reason = f"{name!r} has {narrow}, which new ones may not fit"
+                meaning = meaning._replace(dtype=None, reason=reason, way_out="")
+        return Array(
+            name,
+            shape=shape,
+            offset=offset,
+            label=label or ("" if meaning.dtype is not None else dtype_text(_dtype(dataset.id))),
+            carried=is_carried or is_text,
+            digest=self._digest(dataset, attributes) if is_carried or is_text else b"",
+            chunk=dataset.chunks or (),
+            unit=conventions.unit(attributes),
+            storage=_storage(dataset),
+            unlimited=_unlimited(dataset),
+            unset=unset,
+            **meaning._asdict(),
+        )
+
+    def _offset(self, dataset: h5py.Dataset, dtype: np.dtype, nbytes: int) -> int | None:
+        """Return where the elements of an array of the file lie, in one piece as NumPy has them; else None."""
+        plist = dataset.id.get_create_plist()
+        if plist.get_layout() != h5d.CONTIGUOUS or plist.get_external_count() or not nbytes:
+            return None
+        offset = dataset.id.get_offset()
+        if offset is None or not _has_form(dataset.id.get_type(), dtype):
+            return None
+        if offset + nbytes > self.source.nbytes:
+            reason = f"{dataset.name!r} ends at byte {offset + nbytes}, and the file has {self.source.nbytes}"
+            raise BufferFileError(self.source.name, f"{reason}; it is cut off or damaged")
+        return int(offset)
+
+    def _digest(self, dataset: h5py.Dataset, attributes: Attributes) -> bytes:
+        """Return the digest of an array that is carried."""
+        native = dataset.dtype.newbyteorder("=")
+        found = digest(dtype_text(native), *conventions.identity(attributes))
+        for values in blocks(dataset, 0, _SMALL_NBYTES, self.source.name):
+            found = digest(found, values.tolist() if native.hasobject else values.astype(native).tobytes())
+        return found
+
+
+def _linked(file: h5py.File, name: str, where: str) -> h5py.Dataset:
+    """Return the dataset that a link to another file leads to; a `LookupError` says why there is none."""
+    said = f"is stored in another file ({where})"
+    try:
+        found = _followed(file["/"], name)
+    except (KeyError, OSError, RuntimeError) as error:
+        reason = " ".join(str(error.args[-1] if error.args else error).split())
+        raise LookupError(f"{said}, which cannot be opened ({reason})") from None
+    if isinstance(found, h5py.Dataset):
+        return found
+    raise LookupError(f"{said}, and is a group there")
+
+
+def _followed(place: Any, name: str, nlinks: int = 0) -> Any:
+    """Return an object; no file on the way to it is opened but a regular one: for a pipe the library would wait."""
+    parts = name.split("/")
+    while parts and nlinks <= _MAX_LINKS and isinstance(place, h5py.Group):
+        part = parts.pop(0)
+        if part in ("", "."):
+            continue
+        link = place.get(part, getlink=True)
+        nlinks += isinstance(link, h5py.SoftLink | h5py.ExternalLink)
+        if isinstance(link, h5py.ExternalLink):
+            prefixes = os.environ.get("HDF5_EXT_PREFIX", "").split(":")
+            place, parts = _beside(place.file, link.filename, *prefixes)["/"], [*link.path.split("/"), *parts]
+        elif isinstance(link, h5py.SoftLink):
+            place = place.file["/"] if link.path.startswith("/") else place
+            parts = [*link.path.split("/"), *parts]
+        else:
+            place = place[part]
+    if parts:
+        raise KeyError(f"no object, or more than {_MAX_LINKS} links")
+    return place
+
+
+def _beside(file: h5py.File, name: str, *prefixes: str) -> h5py.File:
+    """Open a file that another one names, the first one that is where the library looks for it, in its order."""
+    folder, base = os.path.dirname(file.filename), os.path.basename(name) if os.path.isabs(name) else name
+    folders = (*filter(None, prefixes), folder, "", os.path.dirname(os.path.realpath(file.filename)))
+    places = [name] * os.path.isabs(name) + [os.path.join(each, base) for each in folders]
+    path = next(filter(os.path.exists, places), None)
+    if path is None:
+        raise FileNotFoundError(f"there is no {name!r}")
+    if not os.path.isfile(path):
+        raise OSError(f"{name!r} is not a regular file")
+    try:
+        return h5py.File(path, "r", locking=False)
+    except OSError as error:
+        raise OSError(f"{name!r} cannot be opened ({' '.join(str(error).split())[:100]})") from None
+
+
+def _shape(dataset: h5py.Dataset) -> tuple[int, ...] | None:
+    """Return the shape of an array; of a virtual one as it was made: for that of now the library opens other files."""
+    if not dataset.is_virtual:
+        shape: tuple[int, ...] | None = dataset.shape
+        return shape
+    plist = dataset.id.get_create_plist()
+    return tuple(plist.get_virtual_vspace(0).shape) if plist.get_virtual_count() else None
+
+
+def _check_sources(dataset: h5py.Dataset, above: tuple[object, ...] = ()) -> None:
+    """Raise `LookupError` if elements of an array are in no file, which the library would read as zeros."""
+    plist, own = dataset.id.get_create_plist(), os.path.realpath(dataset.file.filename)
+    at, folder = (own, address(dataset.id)[1]), os.path.dirname(own)
+    if at in above or len(above) >= _MAX_VIRTUAL:
+        raise LookupError(f"is a virtual dataset that is made of itself, or of more than {_MAX_VIRTUAL} others in turn")
+    left = math.prod(_shape(dataset) or ()) * dataset.dtype.itemsize
+    for number in range(plist.get_external_count()):
+        octets, offset, size = plist.get_external(number)
+        path = os.path.join(folder, text_of(bytes(octets)))
+        end = offset + min(size, left)
+        left -= min(size, left)
+        if (nbytes := os.path.getsize(path) if os.path.isfile(path) else 0) < end:
+            raise LookupError(f"is stored in other files, and {text_of(bytes(octets))!r} has {nbytes} bytes of {end}")
+    for source in dataset.virtual_sources() if dataset.is_virtual else ():
+        is_pattern = any("b" in _BLOCK_NUMBER.findall(text) for text in (source.file_name, source.dset_name))
+        for number in itertools.count() if is_pattern else (0,):
+            try:
+                found = _virtual_source(dataset.file, source, number)
+            except (OSError, KeyError) as error:
+                if is_pattern and isinstance(error, FileNotFoundError | KeyError):
+                    break  # the library takes those that are there, up to the first that is not
+                raise LookupError(f"is stored in other files, and {error.args[0]}") from None
+            _check_sources(found, (*above, at))
+
+
+def _virtual_source(file: h5py.File, source: Any, number: int) -> h5py.Dataset:
+    """Return a dataset that a virtual one is made of, by a name or the block `number` of a pattern of names (`%b`)."""
+    name, array = (
+        _BLOCK_NUMBER.sub(lambda found: "%" if found[1] == "%" else str(number), text)
+        for text in (source.file_name, source.dset_name)
+    )
+    opened = file if name == "." else _beside(file, name)
+    if not os.path.isabs(opened.filename):  # other processes may look elsewhere
+        raise OSError(f"{name!r} is not beside it")
+    with contextlib.suppress(KeyError):
+        if isinstance(found := _followed(opened["/"], array), h5py.Dataset):
+            return found
+    raise KeyError(f"{name!r} has no array {array!r}")
+
+
+def _form(name: str, dataset: h5py.Dataset) -> tuple[np.dtype | None, str, str]:
+    """Return the form of an array of numbers, else what its elements are, and why it is no buffer."""
+    tid, dtype = dataset.id.get_type(), _dtype(dataset.id)
+    label = next((text for kind, text in _KINDS.items() if isinstance(tid, kind)), "")
+    if not label and dtype.kind == "V" and not dtype.names:
+        label = f"elements of {8 * dtype.itemsize} bits of a type that NumPy has not"
+    if isinstance(tid, h5t.TypeEnumID) and dtype != np.bool_:
+        label = "an enumeration"
+    if not label and dtype.hasobject:
+        label = "structures with strings or lists"
+    if label:
+        return None, label, f"{name!r} holds {label}, not numbers"
+    if dtype.names and not dtype.isalignedstruct:
+        is_dense = sum(dtype[field].itemsize for field in dtype.names) == dtype.itemsize
+        dtype = np.dtype([(field, dtype[field]) for field in dtype.names]) if is_dense else dtype
+    try:
+        from_dtype(dtype)
+    except DatatypeError as error:
+        return None, dtype_text(dtype), f"{name!r}: {error.reason}"
+    return dtype, "", ""
+
+
+def _dtype(identifier: h5d.DatasetID) -> np.dtype:
+    """Return NumPy's form of the elements of an array; that of so many bytes if it has none."""
+    try:
+        found: np.dtype = identifier.dtype
+    except TypeError:
+        return np.dtype(f"V{identifier.get_type().get_size()}")
+    return found
+
+
+def _has_form(tid: Any, dtype: np.dtype) -> bool:
+    """Tell whether elements of a type are, bit by bit, what NumPy has in a form."""
+    return bool(tid.equal(h5t.py_create(dtype, logical=True)))
+
+
+def is_plain(dataset: h5py.Dataset) -> bool:
+    """Tell whether NumPy has the type of an array, if that is a number, and not only a wider one."""
+    tid = dataset.id.get_type()
+    return not isinstance(tid, h5t.TypeIntegerID | h5t.TypeFloatID) or _has_form(tid, dataset.dtype)
+
+
+def _narrow(dataset: h5py.Dataset) -> str:
+    """Say that the elements of an array have fewer bits than those of its form; "" if they have not."""
+    tid = dataset.id.get_type()
+    bits = tid.get_precision() if isinstance(tid, h5t.TypeIntegerID) else 0
+    scaled = dataset.id.get_create_plist().get_filter_by_id(h5py.h5z.FILTER_SCALEOFFSET)
+    if scaled is not None:
+        kind, fixed, *_ = scaled[1]
+        bits = fixed if kind == h5py.h5z.SO_INT and fixed else bits
+    return f"elements of {bits} bits" if 0 < bits < 8 * dataset.dtype.itemsize else ""
+
+
+def _unlimited(dataset: h5py.Dataset) -> tuple[str, ...]:
+    """Return what each dimension without a limit is called, by its scale if it has one, "" for the others."""
+    names = [""] * len(dataset.maxshape)
+    for axis in (axis for axis, most in enumerate(dataset.maxshape) if most is None):
+        name = next((text_of(h5i.get_name(scale) or b"").rpartition("/")[2] for scale in _scales(dataset.id, axis)), "")
+        names[axis] = f"record dimension {name!r}" if name else f"unlimited axis {axis}"
+    return tuple(names) if any(names) else ()
+
+
+def _storage(dataset: h5py.Dataset) -> str:
+    """Say how an array is stored."""
+    plist = dataset.id.get_create_plist()
+    said = [f"chunks of {dataset.chunks}"] if dataset.chunks else []
+    said += ["compact"] if plist.get_layout() == h5d.COMPACT else []
+    for number in range(plist.get_nfilters() if dataset.chunks else 0):
+        code, _, values, name = plist.get_filter(number)
+        text = _FILTERS.get(code) or text_of(name)[:40] or f"filter {code}"
+        said.append(f"{text} {values[0]}" if code == h5py.h5z.FILTER_DEFLATE and values else text)
+    return ", ".join(said)
+
+
+def read(source: Source, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Return whole arrays."""
+    found = {}
+    with closing(HdfFile(source)) as opened:
+        for name in names:
+            dataset = opened.file[name]
+            found[name] = np.asarray(dataset.asstr()[()] if h5py.check_string_dtype(dataset.dtype) else dataset[()])
+    return found

@@ -1,0 +1,259 @@
+"""Ranks that a program has at hand: arrays, and files that are open.
+
+An array is read as an npy file in memory: the header of one, and the bytes of the array where they are. A worker that
+is forked finds them there; one that is a new interpreter gets them in a scratch file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import io
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from mpired.errors import ChangedError, DatatypeError, UsageError
+from mpired.files import calls
+from mpired.files.scratch import Scratch
+from mpired.sources.local import LocalSource, recovered_status
+from mpired.sources.open import open_source
+from mpired.sources.source import STANDARD_INPUT, OpenSource, Source
+
+if TYPE_CHECKING:
+    from mpired.formats.declared import Declared
+
+
+class MemorySource:
+    """Bytes of this process."""
+
+    inode: tuple[int, int] | None = None
+    is_private = True
+    is_forward = False
+
+    def __init__(self, name: str, *parts: bytes | memoryview) -> None:
+        self.name = name
+        self.parts = parts
+        self.nbytes = sum(map(len, parts))
+        self._scratch: Scratch | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # For a process that has not this memory. The scratch file is there as long as this source is.
+        if self._scratch is None:
+            scratch, at = Scratch(), 0
+            for part in self.parts:
+                calls.pwrite_all(scratch.fd, part, at)
+                at += len(part)
+            self._scratch = scratch
+        return LocalSource.of(self.name, self._scratch.shared_path).__reduce__()
+
+    def open(self) -> OpenSource:
+        """Open it for reading."""
+        return _OpenMemory(self)
+
+    def kept(self) -> Source:
+        """Return itself."""
+        return self
+
+    def check_unchanged(self) -> None:
+        """Do nothing: what the program changes meanwhile is its own matter."""
+
+    def changed(self) -> ChangedError:
+        """Return the error for bytes that are missing."""
+        return ChangedError(self.name, "has become shorter")
+
+
+class _OpenMemory(OpenSource):
+    """Bytes of this process, open."""
+
+    def __init__(self, source: MemorySource) -> None:
+        self._parts = source.parts
+
+    def read_into(self, view: memoryview, offset: int) -> int:
+        """Fill a view with the bytes from `offset` on, and return how many there were before the end."""
+        done = 0
+        for part in self._parts:
+            found = part[offset : offset + len(view) - done] if offset < len(part) else b""
+            view[done : done + len(found)] = found
+            done += len(found)
+            offset = max(0, offset - len(part))
+        return done
+
+
+class AtHand:
+    """A rank that is no path. Its source is made when it is looked at."""
+
+    path: str | None = None  # the path of its file, if it has one
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def source(self, declared: Declared) -> Source:
+        """Return its bytes; of a stream no more than `declared.stream_limit`."""
+        raise NotImplementedError
+
+    def declared(self, said: Declared) -> Declared:
+        """Return what is declared of it, where `said` is declared of all ranks."""
+        return said
+
+
+class ArrayRank(AtHand):
+    """An array of any form and order, also one that is mapped from a file."""
+
+    def __init__(self, name: str, array: np.ndarray) -> None:
+        super().__init__(name)
+        self._array = array
+
+    def source(self, declared: Declared) -> Source:  # noqa: ARG002 - it is not a stream
+        """Return the array as an npy file."""
+        from mpired.formats.npy import header_of  # noqa: PLC0415 - formats are imported when they are used
+
+        if isinstance(self._array, np.ma.MaskedArray):
+            raise UsageError(self.name, "is a masked array, and a rank has no missing elements; use its `filled(...)`")
+        array = np.asarray(self._array)
+        fortran = array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous
+        try:
+            head = header_of(array.dtype, array.shape, fortran_order=fortran)
+        except ValueError as error:  # fields that overlap
+            raise DatatypeError(self.name, f"has no npy form ({error})") from None
+        if array.dtype.hasobject:
+            return MemorySource(self.name, head)  # which the header refuses
+        flat = array.ravel(order="F" if fortran else "C")
+        return MemorySource(self.name, head, flat.view(np.uint8).data if flat.nbytes else b"")
+
+
+class RankInFile(AtHand):
+    """A rank that lies in a raw file with others."""
+
+    path: str
+
+    def __init__(self, path: str, start: int, count: int | None = None) -> None:
+        super().__init__(f"{path}:{start}")
+        self.path, self.start, self._count = path, start, count
+
+    def source(self, declared: Declared) -> Source:
+        """Return the bytes of the file."""
+        check_holds_several(self.path)
+        return open_source(self.path, declared.context, declared.stream_limit)
+
+    def named(self, source: Source) -> Source:
+        """Return the bytes of the file with a name for messages that says where the rank lies."""
+        return cast("LocalSource", source)._replace(name=self.name)  # or an object of a store, which has one, too
+
+    def declared(self, said: Declared) -> Declared:
+        """Return what is declared of it, where `said` is declared of all ranks."""
+        count = said.count if self._count is None else self._count
+        return said._replace(offset=said.offset + self.start, count=count)
+
+
+def check_holds_several(path: str) -> None:
+    """Raise `UsageError` if a path is that of a stream, which gives its bytes once."""
+    if path == "-" or (os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)):
+        reason = "is a stream, of which no rank can be read alone; write it to a file first"
+        raise UsageError(STANDARD_INPUT if path == "-" else path, reason)
+
+
+class UnusableRank(AtHand):
+    """A rank of which it is known that it cannot be used, and why."""
+
+    def __init__(self, name: str, error: Exception) -> None:
+        super().__init__(name)
+        self._error = error
+
+    def source(self, declared: Declared) -> Source:  # noqa: ARG002 - there is none
+        """Raise the error."""
+        raise self._error
+
+
+class OpenFile(AtHand):
+    """A file that is open for reading bytes. All of it is read, from its start, and its position stays."""
+
+    def __init__(self, name: str, file: Any) -> None:
+        super().__init__(name)
+        self._file = file
+        self._stream: Source | None = None
+        path = getattr(file, "name", None)
+        with contextlib.suppress(OSError, TypeError, ValueError):
+            if isinstance(path, str | bytes) and os.path.samestat(os.stat(path), os.fstat(file.fileno())):
+                self.path = self.name = os.fsdecode(path)
+
+    def source(self, declared: Declared) -> Source:
+        """Return the bytes of the file; those of a stream can be read once."""
+        if getattr(self._file, "closed", False):
+            raise UsageError(self.name, "is closed")
+        if isinstance(self._file, io.TextIOBase):
+            raise UsageError(self.name, "is open as text; open it as bytes, by open(..., 'rb')")
+        if isinstance(self._file, io.BytesIO):
+            return MemorySource(self.name, self._file.getvalue())
+        try:
+            fd = self._file.fileno()
+        except (AttributeError, OSError):
+            raise UsageError(self.name, "has no descriptor (fileno); read it into an array or a BytesIO") from None
+        with calls.blaming(self.name):
+            if self._file.writable():
+                self._file.flush()
+            status = os.fstat(fd)
+            if stat.S_ISREG(status.st_mode):
+                path = f"/proc/{os.getpid()}/fd/{fd}"
+                return LocalSource.of_status(self.name, path, recovered_status(self.path, path, declared.context))
+            from mpired.sources.stream import StreamSource, check_has_end  # noqa: PLC0415 - most ranks are files
+
+            check_has_end(self.name, status, declared.stream_limit)
+            self._stream = self._stream or StreamSource.of_descriptor(
+                self.name, os.dup(fd), declared.stream_limit, digested=bool(declared.context.record)
+            )
+            return self._stream
+
+
+def at_hand(rank: object, name: str) -> str | AtHand:
+    """Return what a caller in Python means by a rank: a path as text, or else an array or an open file by this name."""
+    if isinstance(rank, str | os.PathLike):
+        return os.fsdecode(rank)
+    if isinstance(rank, AtHand):
+        return rank
+    if isinstance(rank, np.ndarray):
+        return ArrayRank(f"array of {name}", rank)
+    if hasattr(rank, "read"):
+        return OpenFile(f"open file of {name}", rank)
+    kind = type(rank).__name__
+    reason = f"is of the type {kind}; a rank is the path of a file, an array, or a file that is open as bytes"
+    raise UsageError(name, reason)
+
+
+def path_at_hand(path: object, name: str) -> str:
+    """Return the path that a caller in Python gives by a parameter of this name."""
+    if isinstance(path, str | os.PathLike):
+        return os.fsdecode(path)
+    raise UsageError(f"`{name}`", f"is of the type {type(path).__name__}; give the path of a file, such as 'a.npy'")
+
+
+def all_at_hand(ranks: object, option: str = "ranks", which: str = "rank {}") -> Sequence[str | AtHand]:
+    """Return what a caller in Python means by several ranks, in order."""
+    if isinstance(ranks, str | bytes | os.PathLike):
+        path = os.fsdecode(ranks)
+        way_out = f"sorted(glob.glob({path!r}))" if glob.has_magic(path) else "a list of paths, one per rank"
+        raise UsageError(option, f"is one path; give {way_out}")
+    if isinstance(ranks, np.ndarray) or hasattr(ranks, "read"):
+        kind = "array" if isinstance(ranks, np.ndarray) else "open file"
+        raise UsageError(option, f"is one {kind}; give a list, one a rank")
+    try:
+        each = list(ranks)  # type: ignore[call-overload]
+    except TypeError:
+        reason = f"is of the type {type(ranks).__name__}; give a list of paths, arrays or open files"
+        raise UsageError(option, reason) from None
+    for path in each:
+        if isinstance(path, str) and glob.has_magic(path) and "://" not in path and not os.path.lexists(path):
+            reason = f"is a pattern, and there is no such file; use sorted(glob.glob({path!r}))"
+            raise UsageError(path, reason)
+    return [at_hand(rank, which.format(number)) for number, rank in enumerate(each)]
+
+
+def paths(ranks: Iterable[str | AtHand]) -> Iterator[str]:
+    """Yield the paths of ranks that have one."""
+    for rank in ranks:
+        path = rank if isinstance(rank, str) else rank.path
+        if path is not None:
+            yield path

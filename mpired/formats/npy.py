@@ -1,0 +1,217 @@
+"""NumPy's .npy: versions 1 to 3, whose header NumPy reads.
+
+Its length and what it declares are checked against the file, because NumPy believes both.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import math
+import re
+import warnings
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from mpired.datatypes import TIMES, Datatype, as_numbers, from_dtype, with_fields
+from mpired.datatypes.times import is_of_numpy, numpy_form
+from mpired.errors import BufferFileError, DatatypeError
+from mpired.files import calls
+from mpired.formats.declared import Declared
+from mpired.formats.flat import UNKNOWN_COUNT, FlatBuffer, FlatLayout
+from mpired.formats.model import BufferModel, Model, Other
+from mpired.formats.rank import NO_DATATYPE, RankFile, check_declared, dtype_text
+from mpired.sources.local import LocalSource, peek
+from mpired.sources.source import Source
+
+MAGIC = b"\x93NUMPY"
+_MAX_HEADER = 64 << 10
+_MAX_NDIM = 64
+_MAX_DIM = 2**63 - 1
+_MAX_FIELD = 1 << 20
+_START_NBYTES = 12  # no header is shorter
+_LENGTH_BYTES = {b"\1\0": 2, b"\2\0": 4, b"\3\0": 4}
+_KEYS = re.compile(rb"""['"](?:descr|fortran_order|shape)['"]\s*:""")
+_WORDS = {"U": "strings", "S": "bytes", "O": "Python objects"}
+
+
+class Header(NamedTuple):
+    """The header of an array."""
+
+    head: bytes
+    shape: tuple[int, ...]
+    fortran_order: bool
+    dtype: np.dtype
+
+
+class _Known(NamedTuple):
+    """The meaning of the last header, which is mostly that of the next rank."""
+
+    source: Source | None  # unless that keeps something open
+    dtype: np.dtype
+    head: bytes
+    nbytes: int  # of the source: the meaning depends on it, and on what is declared
+    declared: Declared
+    buffer_of: Callable[[Source], FlatBuffer]
+
+
+_last: _Known | None = None
+
+
+def inspect(source: Source, declared: Declared) -> RankFile:
+    """Describe an npy file from its header."""
+    global _last  # noqa: PLW0603 - read and set at once: threads that meet understand a header again
+    known = _last
+    if known is not None and known.declared == declared and not source.is_forward and known.nbytes == source.nbytes:
+        with closing(peek(source)) as file, calls.blaming(source.name):
+            head = file.read(len(known.head), 0)
+        if head == known.head:
+            return RankFile(source, (known.buffer_of(source),))
+    header = _read_header(source)
+    dtype, shape = header.dtype, header.shape
+    # The end of what is read forward shows when it is read.
+    check_size(source.name, header, None if source.is_forward else source.nbytes - len(header.head))
+    try:
+        made = datatype_in(source.name, dtype)
+    except DatatypeError as error:
+        other = Other("", dtype_text(dtype), error.reason, math.prod(shape), shape, label_of(dtype))
+        return RankFile(source, (), (other,))
+    named = dtype.names if declared.named and declared.datatype is None else None
+    datatype = with_fields(declared.datatype or made, named)
+    check_declared(source, declared, datatype, dtype, "holds")
+    order = header.fortran_order and len(shape) > 1  # with one dimension both orders are the same
+    array: dict[str, Any] = {"stored": as_numbers(dtype), "shape": shape, "fortran_order": order, "to_end": True}
+    buffer_of: Callable[[Source], FlatBuffer] = functools.partial(
+        FlatBuffer, datatype=datatype, count=math.prod(shape), offset=len(header.head), **array
+    )
+    if not source.is_forward:
+        kept = source if isinstance(source, LocalSource) and source.keep is None else None
+        _last = _Known(kept, dtype, header.head, source.nbytes, declared, buffer_of)
+    return RankFile(source, (buffer_of(source),))
+
+
+def datatype_in(subject: str, dtype: np.dtype) -> Datatype:
+    """Return the datatype of elements."""
+    if dtype.hasobject:
+        reason = "holds Python objects, which are pickled code and never loaded; convert them to numbers"
+        raise DatatypeError(subject, reason)
+    for name in dtype.names or ():
+        if not 0 < math.prod(dtype[name].shape) <= _MAX_FIELD:
+            raise DatatypeError(subject, f"the field {name!r} has no number, or more than {_MAX_FIELD}")
+    try:
+        return from_dtype(dtype)
+    except DatatypeError:
+        raise DatatypeError(subject, f"holds {label_of(dtype)}{NO_DATATYPE}") from None
+
+
+def check_size(subject: str, header: Header, found: int | None) -> None:
+    """Raise `BufferFileError` unless `found` bytes are those of the shape; of objects nobody knows them."""
+    shape = header.shape
+    if any(type(dim) is not int or not 0 <= dim <= _MAX_DIM for dim in shape):
+        _bad(subject, "the shape is not a tuple of counts")
+    if len(shape) > _MAX_NDIM:
+        _bad(subject, f"the shape has {len(shape)} dimensions, more than {_MAX_NDIM}")
+    expected = math.prod(shape) * header.dtype.itemsize
+    if not header.dtype.hasobject and (expected > _MAX_DIM or found not in (None, expected)):
+        _bad(subject, f"expected {expected} data bytes for the shape {shape}, found {found}")
+
+
+def label_of(dtype: np.dtype) -> str:
+    """Return a description of elements that are not numbers."""
+    text = dtype_text(dtype)
+    return f"{_WORDS[dtype.kind]} ({text})" if dtype.kind in _WORDS else text
+
+
+def _bad(name: str, reason: str) -> NoReturn:
+    raise BufferFileError(name, f"{reason}; not a valid npy file")
+
+
+def _read_header(source: Source) -> Header:
+    with closing(peek(source)) as file, calls.blaming(source.name):
+        return header_in(source.name, file.read)
+
+
+def header_in(name: str, read: Callable[[int, int], bytes]) -> Header:
+    """Read the header of an array; `read` takes a number of bytes and an offset."""
+    start = read(_START_NBYTES, 0)
+    if not start:
+        _bad(name, "the file is empty")
+    if start[:6] != MAGIC[: len(start)]:
+        _bad(name, f"starts with {start[:6]!r}")
+    if len(start) < _START_NBYTES:
+        _bad(name, "the header is truncated")
+    width = _LENGTH_BYTES.get(start[6:8])
+    if width is None:
+        _bad(name, f"version {start[6]}.{start[7]} is not supported")
+    length = int.from_bytes(start[8 : 8 + width], "little")
+    if length > _MAX_HEADER:
+        _bad(name, f"the header claims {length} bytes, more than {_MAX_HEADER}")
+    head = read(8 + width + length, 0)
+    if len(head) < 8 + width + length:
+        _bad(name, "the header is truncated")
+    try:
+        return Header(head, *_parsed(head[8 + width :], is_utf8=start[6] == 3))  # noqa: PLR2004 - version 3
+    except Exception as error:  # noqa: BLE001 - of any kind
+        _bad(name, f"the header cannot be read ({' '.join(str(error).split())[:100]})")
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(text: bytes, *, is_utf8: bool) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Return the shape, the order and the form of elements that a header declares."""
+    if is_utf8:  # which only a private function of NumPy reads
+        text = text.decode().encode("ascii", "backslashreplace")
+    if len(_KEYS.findall(text)) > 3:  # noqa: PLR2004 - NumPy would take the last of several
+        raise ValueError("it has not each key once")
+    file = io.BytesIO(len(text).to_bytes(4, "little") + text)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it is Python 2's
+        return np.lib.format.read_array_header_2_0(file, max_header_size=len(text))
+
+
+def prepare(model: Model) -> FlatLayout:
+    """Lay out a result like `model`: its shape and order, and its form or at least its byte order."""
+    buffer, dtype, known = model.buffers[0], None, _last
+    if model.source is not None:  # mostly that of the first rank, which is known
+        is_known = known is not None and known.source is model.source
+        dtype = known.dtype if known and is_known else _read_header(model.source).dtype
+    stored, head = laid_out(buffer, dtype)
+
+    def head_of(count: int) -> bytes:
+        counted = buffer._replace(count=count, shape=None, fortran_order=False)
+        return laid_out(counted, dtype, nbytes=len(head))[1]
+
+    return FlatLayout(stored, head, head_of=head_of if buffer.count == UNKNOWN_COUNT else None)
+
+
+def laid_out(buffer: BufferModel, dtype: np.dtype | None, nbytes: int = 0) -> tuple[np.dtype, bytes]:
+    """Return the form of the elements of a result like `buffer`, and the header before them."""
+    if dtype is None:
+        dtype = (buffer.form or _form_of(buffer.datatype)).newbyteorder(buffer.byte_order)
+    shape = (buffer.count,) if buffer.shape is None else buffer.shape
+    return as_numbers(dtype), header_of(dtype, shape, fortran_order=buffer.fortran_order, nbytes=nbytes)
+
+
+def _form_of(datatype: Datatype) -> np.dtype:
+    """Return what NumPy calls elements of a datatype."""
+    if datatype.group not in TIMES:
+        return np.dtype(bool) if datatype.is_bool else datatype.form
+    if not is_of_numpy(datatype):
+        raise DatatypeError(f"{datatype}", "has no form in npy; use `to='parquet'` or `to='arrow'`")
+    return numpy_form(datatype)
+
+
+def header_of(dtype: np.dtype, shape: tuple[int, ...], *, fortran_order: bool, nbytes: int = 0) -> bytes:
+    """Return the header of an array, of `nbytes` at least."""
+    descr = dtype.str if dtype.names is None else dtype.descr
+    text = f"{{'descr': {descr!r}, 'fortran_order': {fortran_order}, 'shape': {shape!r}, }}"
+    try:
+        octets, version = text.encode("latin-1"), b"\x01\x00"
+    except UnicodeEncodeError:
+        octets, version = text.encode(), b"\x03\x00"
+    prefix = len(MAGIC) + 2 + (2 if version[0] == 1 else 4)
+    octets = octets.ljust(nbytes - prefix - 1)
+    octets += b" " * (-(prefix + len(octets) + 1) % 64) + b"\n"  # the data is aligned to 64 bytes
+    return MAGIC + version + len(octets).to_bytes(prefix - 8, "little") + octets

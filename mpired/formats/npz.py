@@ -1,0 +1,266 @@
+"""NumPy's .npz: a zip archive of npy files, as `numpy.savez` and `savez_compressed` write them.
+
+The elements of a stored member are read and written in place; the others are inflated from their start to their end.
+The checksum of a stored member is not compared, as flat files have none.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
+from typing import NamedTuple
+
+import numpy as np
+
+from mpired.datatypes import agrees, as_numbers
+from mpired.errors import BufferFileError, DatatypeError
+from mpired.files import calls
+from mpired.formats import arrays, npy
+from mpired.formats.arrays import Array, Field, KeptArrays, Library, digest, is_kept
+from mpired.formats.declared import Declared
+from mpired.formats.flat import ArrayLayout, FlatBuffer, encoded
+from mpired.formats.format import Encoder
+from mpired.formats.local import SourceFile
+from mpired.formats.model import Model
+from mpired.formats.rank import RankFile, Values, dtype_text
+from mpired.formats.streamed import explaining
+from mpired.sources.source import Source
+
+_ERRORS = (ValueError, zipfile.BadZipFile, zlib.error, EOFError, struct.error)
+_SUFFIX = ".npy"
+_LOCAL_NBYTES = 30
+_LENGTHS = 26  # of the name and of what else is between a local header and the data
+_BLOCK_NBYTES = 1 << 20
+_HEAD_NBYTES = 66 << 10  # more than any header of an array
+_MAX_MEMBERS = 1 << 16
+_DATE = (1980, 1, 1, 0, 0, 0)
+_CARRIED = "USmM"
+
+
+class _Member(NamedTuple):
+    """A member of an archive, the header of its array, and where its data begin in the archive."""
+
+    info: zipfile.ZipInfo
+    header: npy.Header
+    start: int
+
+    @property
+    def name(self) -> str:
+        return self.info.filename.removesuffix(_SUFFIX)
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether its bytes lie in the archive as they are."""
+        return self.info.compress_type == zipfile.ZIP_STORED
+
+
+class _Archive:
+    """An open archive. The caller closes it."""
+
+    def __init__(self, source: Source, _memory: int = 0) -> None:
+        self._source = source
+        self._file = source.open()
+        try:
+            self.zip = zipfile.ZipFile(SourceFile(self._file, source.nbytes))
+        except BaseException:
+            self._file.close()
+            raise
+
+    def members(self) -> list[_Member]:
+        infos = [info for info in self.zip.infolist() if not info.is_dir()]
+        name = self._source.name
+        if len(infos) > _MAX_MEMBERS:
+            raise BufferFileError(name, f"has {len(infos)} members, more than {_MAX_MEMBERS}")
+        if len({info.filename for info in infos}) < len(infos):
+            raise BufferFileError(name, "has two members of one name; not a valid npz file")
+        return [self.member(info) for info in infos]
+
+    def member(self, info: zipfile.ZipInfo) -> _Member:
+        subject = f"{self._source.name}: member {info.filename!r}"
+        if not info.filename.endswith(_SUFFIX) or info.flag_bits & 1:
+            what = "is encrypted" if info.flag_bits & 1 else "is no .npy array"
+            raise BufferFileError(subject, f"{what}; an .npz file holds arrays alone, as numpy.savez writes them")
+        with self.zip.open(info) as file:
+            head = file.read(_HEAD_NBYTES)
+        header = npy.header_in(subject, lambda nbytes, at: head[at : at + nbytes])
+        npy.check_size(subject, header, info.file_size - len(header.head))
+        local = self._file.read(_LOCAL_NBYTES, info.header_offset)
+        start = info.header_offset + _LOCAL_NBYTES + sum(struct.unpack_from("<HH", local, _LENGTHS))
+        return _Member(info, header, start)
+
+    def array(self, member: _Member, declared: Declared) -> Array:
+        """Describe the array of a member."""
+        reason, header, dtype = "", member.header, member.header.dtype
+        try:
+            npy.datatype_in(member.name, dtype)
+        except DatatypeError as error:
+            reason = f"array {member.name!r}: {error.reason}"
+        carried = dtype.kind in _CARRIED and not dtype.hasobject
+        return Array(
+            member.name,
+            None if reason else dtype,
+            header.shape,
+            member.start + len(header.head) if member.is_stored else None,
+            fortran_order=header.fortran_order,
+            label=npy.label_of(dtype) if reason else "",
+            reason=reason,
+            carried=carried,
+            digest=self._digest(member) if carried or is_kept(member.name, declared) else b"",
+            storage="" if member.is_stored else "deflated",
+        )
+
+    def _digest(self, member: _Member) -> bytes:
+        """Return the digest of an array that is carried; b"" of objects, which are never loaded."""
+        header = member.header
+        if header.dtype.hasobject:
+            return b""
+        return digest(dtype_text(header.dtype), header.shape, self.zip.read(member.info)[len(header.head) :])
+
+    def arrays(self, leaf: str | Field, start: int) -> Generator[Values, None, None]:
+        """Yield the elements of an array from one on."""
+        name, field = (leaf.array, leaf.field) if isinstance(leaf, Field) else (leaf, None)
+        info = self.zip.getinfo(name + _SUFFIX)
+        header = self.member(info).header
+        dtype = as_numbers(header.dtype)
+        step = max(1, _BLOCK_NBYTES // dtype.itemsize)
+        left = math.prod(header.shape) - start
+        with self.zip.open(info) as file:
+            file.seek(len(header.head) + start * dtype.itemsize)
+            while left:
+                octets = file.read(min(step, left) * dtype.itemsize)
+                if not octets or len(octets) % dtype.itemsize:
+                    raise EOFError(f"member {info.filename!r} ends before its last element")
+                values = np.frombuffer(octets, dtype)
+                left -= len(values)
+                yield values if field is None else values[field], None
+            if file.read(1):  # which compares the checksum, too
+                raise EOFError(f"member {info.filename!r} goes on behind its last element")
+
+    def close(self) -> None:
+        self.zip.close()
+        self._file.close()
+
+
+def _read(source: Source, names: Sequence[str]) -> Mapping[str, np.ndarray]:
+    """Return whole arrays: strings, times or numbers."""
+    found = {}
+    with closing(_Archive(source)) as archive:
+        for name in names:
+            with archive.zip.open(name + _SUFFIX) as file:
+                found[name] = np.lib.format.read_array(file, allow_pickle=False, max_header_size=_HEAD_NBYTES)
+    return found
+
+
+_LIBRARY = Library(_Archive, _ERRORS, _read)
+
+
+def inspect(source: Source, declared: Declared) -> RankFile:
+    """Describe an npz file from its directory and the headers of its members."""
+    with explaining(source.name, *_ERRORS), closing(_Archive(source)) as archive:
+        found = [archive.array(member, declared) for member in archive.members()]
+    return arrays.inspect(source, declared, found, _LIBRARY)
+
+
+class _New(NamedTuple):
+    """A member of a new archive: what precedes its elements, and their form; `None` of a member that is copied."""
+
+    info: zipfile.ZipInfo
+    head: bytes = b""
+    stored: np.dtype | None = None
+
+    @property
+    def start(self) -> int:
+        """Where its data begin in the archive."""
+        return self.info.header_offset + len(self.info.FileHeader(zip64=True))
+
+
+def prepare(model: Model) -> ArrayLayout | Encoder:
+    """Lay out results like `model`: stored, or deflated if an array of its file is."""
+    old: dict[str, _Member] = {}
+    if model.source is not None:
+        with explaining(model.source.name, *_ERRORS), closing(_Archive(model.source)) as archive:
+            old = {member.name: member for member in archive.members()}
+    method = zipfile.ZIP_STORED if all(member.is_stored for member in old.values()) else zipfile.ZIP_DEFLATED
+    kept = model.kept.names if isinstance(model.kept, KeptArrays) else []
+    new = [_New(_info(old[name].info.filename, method, old[name].info.file_size)) for name in kept]
+    for number, buffer in enumerate(model.buffers):
+        name = buffer.name or f"arr_{number}"
+        dtype = old[name].header.dtype if name in old else None
+        is_same = dtype is not None and agrees(buffer.datatype, dtype)
+        stored, head = npy.laid_out(buffer, dtype if is_same else None)
+        info = _info(name + _SUFFIX, method, len(head) + buffer.count * stored.itemsize)
+        new.append(_New(info, head, stored))
+    if method == zipfile.ZIP_DEFLATED and model.source is not None:
+        return functools.partial(_write, new, model.source)
+    for member, after in itertools.pairwise(new):
+        after.info.header_offset = member.start + member.info.file_size
+    forms = tuple(each.stored for each in new if each.stored is not None)
+    return ArrayLayout(functools.partial(_lay, new, model.source), forms, functools.partial(_finish, new))
+
+
+def _info(name: str, method: int, nbytes: int = 0) -> zipfile.ZipInfo:
+    """Return a member that is the same whenever it is written."""
+    info = zipfile.ZipInfo(name, _DATE)
+    info.compress_type, info.external_attr = method, 0o600 << 16
+    info.header_offset, info.file_size, info.compress_size, info.CRC = 0, nbytes, nbytes, 0
+    return info
+
+
+def _lay(new: Sequence[_New], source: Source | None, fd: int) -> list[int]:
+    """Write all but elements and checksums; return where the elements begin."""
+    calls.allocate(fd, new[-1].start + new[-1].info.file_size)
+    for each in new:
+        calls.pwrite_all(fd, each.info.FileHeader(zip64=True) + each.head, each.info.header_offset)
+    copied = [each for each in new if each.stored is None]
+    if source is not None and copied:
+        with explaining(source.name, *_ERRORS), closing(_Archive(source)) as archive:
+            for each in copied:
+                calls.pwrite_all(fd, archive.zip.read(each.info.filename), each.start)
+    return [each.start + len(each.head) for each in new if each.stored is not None]
+
+
+def _finish(new: Sequence[_New], fd: int) -> None:
+    """Write the checksums, and the directory behind all members."""
+    for each in new:
+        each.info.CRC = 0
+        for block in calls.blocks(fd, each.start, each.start + each.info.file_size):
+            each.info.CRC = zlib.crc32(block, each.info.CRC)
+        calls.pwrite_all(fd, each.info.FileHeader(zip64=True), each.info.header_offset)
+    with os.fdopen(os.dup(fd), "r+b") as file, zipfile.ZipFile(file, "w") as archive:
+        archive.filelist = [each.info for each in new]
+        archive.start_dir = new[-1].start + new[-1].info.file_size
+
+
+def _write(new: Sequence[_New], source: Source, results: Sequence[FlatBuffer], fd: int) -> None:
+    """Write an archive, one member after another."""
+    left = iter(results)
+    with closing(_Archive(source)) as old, os.fdopen(os.dup(fd), "w+b") as file, zipfile.ZipFile(file, "w") as archive:
+        for each in new:
+            with archive.open(each.info, "w", force_zip64=True) as to:
+                to.write(each.head)
+                if each.stored is not None:
+                    for block in encoded(next(left), each.stored):
+                        to.write(block.view(np.uint8).data)
+                else:
+                    with explaining(source.name, *_ERRORS), old.zip.open(each.info.filename) as before:
+                        while octets := before.read(_BLOCK_NBYTES):
+                            to.write(octets)
+
+
+def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
+    """Write an archive again with new elements in some arrays."""
+    results = {each.name: each for each in changed}
+    with explaining(source.name, *_ERRORS), closing(_Archive(source)) as old:
+        members = old.members()
+    new = [_New(_info(each.info.filename, each.info.compress_type)) for each in members]
+    for number, each in enumerate(members):
+        if each.name in results:
+            new[number] = new[number]._replace(head=each.header.head, stored=as_numbers(each.header.dtype))
+    _write(new, source, [results[each.name] for each in members if each.name in results], fd)

@@ -1,0 +1,275 @@
+"""Parquet: pyarrow decodes it in batches, with page checksums; schema, column order and compression are kept."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Any, NamedTuple
+
+from mpired.errors import BufferFileError, DatatypeError
+from mpired.formats import columns
+from mpired.formats.columns import Contents, Leaf, Table, explaining
+from mpired.formats.flat import FlatBuffer
+from mpired.formats.format import Encoder
+from mpired.formats.local import DamageError, SourceFile
+from mpired.formats.model import Model
+from mpired.sources.local import LocalSource
+from mpired.sources.source import OpenSource, Source
+
+import pyarrow as pa  # isort: skip - after columns, which sets it up
+import pyarrow.parquet as pq  # isort: skip
+
+_BATCH_ROWS = 64 << 10
+_BATCH_NBYTES = 16 << 20  # about so much of the columns that are copied is decoded at a time
+_BUFFER_NBYTES = 256 << 10  # of a column that are read at a time
+_ROW_GROUP_BYTES = 32 << 20  # a row group of the output is in memory at once
+_ROW_GROUP_ROWS = 1 << 20
+_KEPT_GROUP_NBYTES = 64 << 20  # a row group of a file that is written again stays as it is up to here
+_THRIFT_STRINGS = 16 << 20
+_THRIFT_ITEMS = 1 << 20
+_MOST_PARSED = 32
+
+
+class _Parsed(NamedTuple):
+    """What is known of a file by its footer."""
+
+    bytes: SourceFile
+    file: pq.ParquetFile
+    schema: pa.Schema
+    group_rows: list[int]  # of each row group
+    leaves: dict[str, list[int]]  # the numbers of parquet's columns that each column consists of
+
+
+_parsed: dict[Source, _Parsed] = {}
+"""The files that this process read last, without their descriptors: a footer of 1,000 columns takes 10 ms."""
+
+
+class ParquetFile(Table):
+    """An open parquet file."""
+
+    format = "parquet"
+
+    def begin(self) -> None:
+        """Read the footer."""
+        # Another opening of it may be at work with what is taken.
+        known = _parsed.pop(self._source, None) if _stays(self._source) else None
+        self._known = known or self._parse()
+        self._known.bytes.opened = self._bytes
+        self._file, self.schema, self.group_rows = self._known.file, self._known.schema, self._known.group_rows
+        self.metadata: pq.FileMetaData = self._file.metadata
+
+    def _parse(self) -> _Parsed:
+        file = SourceFile(self._bytes, self._source.nbytes)
+        parsed = pq.ParquetFile(
+            pa.PythonFile(file, mode="r"),
+            page_checksum_verification=True,
+            pre_buffer=False,
+            buffer_size=_BUFFER_NBYTES,
+            thrift_string_size_limit=_THRIFT_STRINGS,
+            thrift_container_size_limit=_THRIFT_ITEMS,
+        )
+        metadata, schema = parsed.metadata, parsed.schema_arrow
+        rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+        if sum(rows) != metadata.num_rows:
+            raise DamageError(f"its row groups have {sum(rows)} rows, and it {metadata.num_rows}")
+        leaves: dict[str, list[int]] = {}
+        for name, own in zip(schema.names, _own_leaves(schema), strict=True):
+            leaves.setdefault(name, []).extend(own)
+        return _Parsed(file, parsed, schema, rows, leaves)
+
+    def contents(self) -> Contents:
+        """Return what it holds."""
+        groups = [self.metadata.row_group(number) for number in range(len(self.group_rows))]
+        nulls = [_nulls(self.metadata, groups, own) for own in _own_leaves(self.schema)]
+        leaves = columns.leaves_of(self.schema, tuple(self.group_rows))
+        return Contents(self.schema, leaves, sum(self.group_rows), nulls, sum(each.total_byte_size for each in groups))
+
+    def values(self, leaf: Leaf, start: int) -> Iterator[pa.Array]:
+        """Yield the values of a leaf from the row `start` on, nulls too."""
+        self.check_copied([leaf.column])
+        for number, rows in enumerate(self.group_rows):
+            if start < rows:
+                self._expect(number, leaf.column)
+                yield from columns.behind(start, self.group(number, [leaf.column], _BATCH_ROWS), leaf)
+            start = max(0, start - rows)
+
+    def _expect(self, number: int, column: str) -> None:
+        """Say which bytes of a row group will be read."""
+        group = self.metadata.row_group(number)
+        chunks = [group.column(leaf) for leaf in self._known.leaves[column]]
+        starts = [each.dictionary_page_offset or each.data_page_offset for each in chunks]
+        self._bytes.expect(zip(starts, (each.total_compressed_size for each in chunks), strict=True))
+
+    def columns(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield all rows, with some columns."""
+        self.check_copied(names)
+        for number in range(len(self.group_rows)):
+            yield from self.group(number, names)
+
+    def group(self, number: int, names: Sequence[str] | None = None, rows: int = 0) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a row group, with all columns or at least some; long rows by fewer."""
+        there, nbytes = self.group_rows[number], max(1, self.metadata.row_group(number).total_byte_size)
+        rows = rows or max(1, min(_BATCH_ROWS, there * _BATCH_NBYTES // nbytes))
+        done = 0
+        wanted = {"batch_size": rows, "row_groups": [number], "columns": names, "use_threads": False}
+        for batch in self.limited(self._file.iter_batches(**wanted)) if there else ():
+            done += batch.num_rows
+            yield batch
+        if done != there:  # for a damaged page header the library gives none, and no error
+            raise DamageError(f"row group {number} has {done} rows, and its header says {there}")
+
+    def check_copied(self, names: Sequence[str]) -> None:
+        """Raise `BufferFileError` if a column cannot be read as it is."""
+        for name in names:
+            leaves = map(self.metadata.schema.column, self._known.leaves[name])
+            if any(leaf.physical_type == "INT96" for leaf in leaves):
+                # Its range is larger than that of Arrow's nanoseconds.
+                reason = f"column {name!r} is INT96, a time that cannot be copied exactly"
+                raise BufferFileError(self._source.name, f"{reason}; write it as a timestamp of 64 bits first")
+
+    def written(self) -> dict[str, Any]:
+        """Return how the file is written, as far as its metadata tells, in the words of pyarrow."""
+        schema = self.metadata.schema
+        chunks = [
+            (schema.column(leaf).path, schema.column(leaf), self.metadata.row_group(number).column(leaf))
+            for number in range(len(self.group_rows))
+            for leaf in range(len(schema))
+        ]
+        codecs = {path: chunk.compression for path, _, chunk in chunks}
+        return {
+            "compression": {path: _CODECS.get(codec, codec) for path, codec in codecs.items()} or "snappy",
+            "use_dictionary": sorted({path for path, leaf, chunk in chunks if _has_dictionary(leaf, chunk)}),
+            "write_statistics": sorted({path for path, _, chunk in chunks if chunk.is_stats_set}),
+            "write_page_index": any(chunk.has_offset_index for _, _, chunk in chunks),
+        }
+
+    def close(self) -> None:
+        """Close the file, and keep what was parsed of it for the next column."""
+        super().close()
+        if not _stays(self._source):
+            return
+        self._known.bytes.opened = OpenSource()
+        _parsed[self._source] = self._known
+        while len(_parsed) > _MOST_PARSED:
+            del _parsed[next(iter(_parsed))]
+
+
+def _own_leaves(schema: pa.Schema) -> Iterator[range]:
+    """Yield the numbers of parquet's columns that each column consists of."""
+    counts = (columns.count_of(field.type, leaves=True) for field in schema)
+    return itertools.starmap(range, itertools.pairwise(itertools.accumulate(counts, initial=0)))
+
+
+def _stays(source: Source) -> bool:
+    """Return whether a source can be opened again after this one is forgotten."""
+    return isinstance(source, LocalSource) and source.keep is None
+
+
+_CODECS = {"UNCOMPRESSED": "NONE"}
+_TYPE_NBYTES = {"INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8}
+
+
+def _has_dictionary(leaf: pq.ColumnSchema, chunk: pq.ColumnChunkMetaData) -> bool:
+    """Return whether the values of a chunk are encoded by a dictionary: a writer gives up one that saves nothing."""
+    nbytes = chunk.num_values * _TYPE_NBYTES.get(leaf.physical_type, 0)
+    return chunk.has_dictionary_page and (not nbytes or chunk.total_uncompressed_size < nbytes)
+
+
+def _nulls(metadata: pq.FileMetaData, groups: Sequence[pq.RowGroupMetaData], own: range) -> int | None:
+    """Return how many values of a column are missing: a structure that is null is one in each of its fields."""
+    known, is_known = 0, True
+    for leaf in own:
+        schema = metadata.schema.column(leaf)
+        if schema.max_repetition_level:
+            return None
+        if not schema.max_definition_level:
+            continue
+        statistics = [group.column(leaf).statistics for group in groups if group.num_rows]
+        counts = [each.null_count if each is not None and each.has_null_count else None for each in statistics]
+        is_known = is_known and None not in counts
+        known = max(known, sum(each or 0 for each in counts))
+    return known if known or is_known else None
+
+
+inspect = functools.partial(columns.inspect, opener=ParquetFile)
+note = functools.partial(columns.note_of, opener=ParquetFile)
+
+
+def prepare(model: Model) -> Encoder:
+    """Say how a result like `model` becomes parquet."""
+    schema, rows, written = None, _ROW_GROUP_ROWS, dict[str, Any]()
+    if model.source:
+        schema, largest, written = columns.asked(model.context, model.source, ParquetFile, _form)
+        rows = largest or _ROW_GROUP_ROWS
+    layout = columns.layout_like(model, schema)
+    if schema is None:
+        _check_held(layout.schema)
+    row_bytes = sum(buffer.datatype.itemsize for buffer in model.buffers)
+    rows = layout.most_rows(max(1, min(rows, _ROW_GROUP_BYTES // row_bytes)))
+
+    def encode(results: Sequence[FlatBuffer], fd: int) -> None:
+        schema = columns.with_note(layout.schema, model.note)
+        with (
+            os.fdopen(os.dup(fd), "wb") as file,
+            pq.ParquetWriter(file, schema, write_page_checksum=True, **written) as writer,
+            closing(layout.batches(results, rows)) as batches,
+        ):
+            for batch in batches:
+                writer.write_batch(batch, row_group_size=rows)
+
+    return encode
+
+
+def _form(file: ParquetFile) -> tuple[pa.Schema, int, dict[str, Any]]:
+    return file.schema, max(file.group_rows, default=0), file.written()
+
+
+def _check_held(schema: pa.Schema) -> None:
+    """Raise `DatatypeError` if parquet has no form for a column, or another than it had: some times, for example."""
+    for field in schema:
+        sink = pa.BufferOutputStream()
+        try:
+            pq.ParquetWriter(sink, pa.schema([field])).close()
+        except pa.ArrowException:
+            raise DatatypeError(f"{field.type}", "has no form in parquet; use `to='arrow'`") from None
+        found = pq.read_schema(pa.BufferReader(sink.getvalue())).field(0).type
+        if found != field.type:
+            raise DatatypeError(f"{field.type}", f"would be {found} in parquet; use `to='arrow'`")
+
+
+def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
+    """Write a file again with new elements in some columns; a row group is in memory at once."""
+    with columns.patching(source, ParquetFile, changed) as (old, schema, patched), os.fdopen(os.dup(fd), "wb") as new:
+        old.check_copied(old.schema.names)
+        paths = [old.metadata.schema.column(leaf).path for leaf in range(len(old.metadata.schema))]
+        old_lists = any(path.endswith(".list.item") or ".list.item." in path for path in paths)
+        written = {**old.written(), "use_compliant_nested_type": not old_lists}
+        with pq.ParquetWriter(new, schema, write_page_checksum=True, **written) as writer:
+            for number in range(len(old.group_rows)):
+                _write_group(writer, schema, map(patched, old.group(number)))
+
+
+def rewriting(source: Source) -> int:
+    """Return about how many bytes are in memory at once when a file is written again: a row group, and a part more."""
+    with explaining(source.name), closing(ParquetFile(source)) as file:
+        groups = [file.metadata.row_group(number).total_byte_size for number in range(len(file.group_rows))]
+        return int(min(max((0, *groups)), _KEPT_GROUP_NBYTES + _BATCH_NBYTES) * 3 // 2)
+
+
+def _write_group(writer: pq.ParquetWriter, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+    """Write a row group, cut where it is more than memory should hold."""
+    piece: list[pa.RecordBatch] = []
+
+    def write() -> None:
+        rows = sum(batch.num_rows for batch in piece)
+        writer.write_table(pa.Table.from_batches(piece, schema), row_group_size=max(1, rows))
+        piece.clear()
+
+    for batch in batches:
+        if sum(each.nbytes for each in piece) > _KEPT_GROUP_NBYTES:
+            write()
+        piece.append(batch)
+    write()

@@ -1,0 +1,80 @@
+"""Raw binary: elements of a declared datatype, after a header that is skipped."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpired.datatypes import Datatype
+from mpired.errors import CountError, UsageError
+from mpired.formats.declared import Declared
+from mpired.formats.flat import UNKNOWN_COUNT, FlatBuffer, FlatLayout
+from mpired.formats.model import Model
+from mpired.formats.rank import RankFile
+from mpired.formats.spread import Records, SpreadBuffer, SpreadLayout
+from mpired.sources.source import Source
+
+
+def inspect(source: Source, declared: Declared) -> RankFile:
+    """Describe a raw file."""
+    if declared.datatype is None:
+        raise UsageError(source.name, "is raw binary, which does not store the type of its elements; give `type`")
+    if declared.window and declared.is_external:
+        raise UsageError("`datarep='external32'`", "describes origins; a window is in the native form")
+    stored = declared.stored(declared.datatype)
+    if declared.spreads(declared.datatype):
+        source = source.kept()
+        records = Records.of(source, declared.datatype, declared.offset, declared.count)
+        return RankFile(source, (SpreadBuffer(source, declared.datatype, records.count, stored, declared.offset),))
+    count = _count(source, declared, declared.datatype, stored)
+    buffer = FlatBuffer(
+        source,
+        declared.datatype,
+        count,
+        stored,
+        declared.start(declared.datatype),
+        datarep=declared.datarep or "native",
+        to_end=declared.count is None,
+    )
+    return RankFile(source, (buffer,))
+
+
+def _count(source: Source, declared: Declared, datatype: Datatype, stored: np.dtype) -> int:
+    if declared.count == 0:
+        return 0
+    start = declared.start(datatype)
+    if start < 0:
+        reason = f"the first element of {datatype.label} starts {-start} bytes before the file; give an `offset`"
+        raise CountError(source.name, reason)
+    if source.is_forward:  # its end shows when it is read
+        return UNKNOWN_COUNT if declared.count is None else declared.count
+    nbytes = source.nbytes - start
+    if nbytes < 0:
+        raise CountError(source.name, f"has {source.nbytes} bytes, fewer than `offset={declared.offset}` skips")
+    # The padding of the last element may be missing (MPI-4.1, 5.1.6); external32 has none.
+    tail = 0 if declared.is_external or declared.packed else datatype.tail
+    available, rest = divmod(nbytes + tail if nbytes else 0, stored.itemsize)
+    if declared.count is not None:
+        if declared.count > available:
+            reason = f"has {available} elements of {datatype.label}, fewer than `count={declared.count}`"
+            raise CountError(source.name, reason)
+        return declared.count
+    if rest > tail and not declared.window:
+        where = f" after the {start} skipped" if start else ""
+        packed = "in external32" if declared.is_external else "without gaps" if declared.packed else None
+        what = f"the bytes of {datatype.label} {packed}" if packed else f"the extent of {datatype.label}"
+        reason = f"{nbytes} bytes{where} is not a multiple of {stored.itemsize}, {what}"
+        raise CountError(source.name, reason)
+    return available
+
+
+def prepare(model: Model) -> FlatLayout | SpreadLayout:
+    """Lay out a result like `model`: no header, its byte order, or external32 as it is."""
+    buffer = model.buffers[0]
+    datatype = buffer.datatype
+    if buffer.datarep == "external32":
+        return FlatLayout(datatype.external_form)
+    stored = datatype.form.newbyteorder(buffer.byte_order)
+    if datatype.is_spread:
+        return SpreadLayout.of(datatype, stored, buffer.count)
+    # A first entry that lies behind the start of its element does so in the result.
+    return FlatLayout(stored, bytes(max(0, -datatype.origin)))

@@ -1,0 +1,352 @@
+"""The table of formats: how a file is recognised, and in which format a result is written."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import pairwise
+
+from mpired import codecs
+from mpired.errors import BufferFileError, NotReadError, UsageError
+from mpired.files import calls
+from mpired.formats import decoding, foreign, plugins
+from mpired.formats.declared import Declared
+from mpired.formats.flat import FlatBuffer
+from mpired.formats.format import Format
+from mpired.formats.memory import ArrayRank, AtHand, RankInFile
+from mpired.formats.rank import RankFile
+from mpired.sources.local import HEAD_NBYTES, peek
+from mpired.sources.open import open_source
+from mpired.sources.source import STORE_HEAD, Source, distance_of, of_file
+
+_ARROW = 192 << 20
+_ANY_NBYTES = 1 << 62  # of what is read forward
+# What the formats of one kind have in common.
+_COLUMNS = Format("", has_columns=True, has_notes=True, keeps="columns", has_nulls=True, has_times=True,
+    streamed=True, noun="column", address_space=_ARROW)  # fmt: skip
+_ARRAYS = Format("", has_columns=True, has_arrays=True, keeps="arrays", updatable=True)
+_TEXT = Format("", readable=False, has_nulls=True, has_times=True)
+_TEXT_COLUMNS = _TEXT._replace(has_columns=True, noun="column")
+_ROWS: tuple[Format, ...] = (
+    Format("raw", (".bin", ".raw"), needs_type=True, updatable=True, forward=True,
+        doc="elements of a declared datatype, nothing else"),
+    Format("npy", (".npy",), b"\x93NUMPY", has_times=True, updatable=True, forward=True, doc="NumPy's array file"),
+    _COLUMNS._replace(name="parquet", suffixes=(".parquet", ".pq"), magic=b"PAR1", updatable=True,
+        doc="every numeric column a buffer", decoding=64 << 20, encoding=112 << 20),
+    _COLUMNS._replace(name="arrow", suffixes=(".arrow", ".feather"), magic=b"ARROW1", updatable=True,
+        doc="Arrow IPC file; otherwise like parquet", decoding=8 << 20, encoding=16 << 20),
+    _COLUMNS._replace(name="arrows", suffixes=(".arrows",), told_by=foreign.ARROW_STREAM, forward=True,
+        doc="Arrow IPC stream; otherwise like parquet", decoding=8 << 20, encoding=16 << 20),
+    _ARRAYS._replace(name="npz", suffixes=(".npz",), told_by=foreign.NPZ, has_times=True,
+        doc="NumPy's archive of arrays, each a buffer"),
+    _ARRAYS._replace(name="safetensors", suffixes=(".safetensors",), told_by=foreign.SAFETENSORS, has_notes=True,
+        keeps="", in_place=True, noun="tensor", doc="tensors, each a buffer"),
+    _ARRAYS._replace(name="hdf5", suffixes=(".h5", ".hdf5", ".he5"), told_by=foreign.HDF5, holds=(foreign.NETCDF4,),
+        has_nulls=True, in_place=True, loads=(foreign.HDF5, foreign.NETCDF4), noun="dataset",
+        doc="groups of arrays, each a buffer", decoding=64 << 20, encoding=64 << 20),
+    _ARRAYS._replace(name="netcdf", suffixes=(".nc", ".nc4", ".cdf"), told_by=foreign.NETCDF,
+        holds=(foreign.NETCDF4, foreign.HDF5), has_nulls=True, in_place=True, loads=(foreign.NETCDF4, foreign.HDF5),
+        noun="variable", doc="variables, each a buffer: classic, CDF-5 and netCDF-4", decoding=16 << 20,
+        encoding=24 << 20),
+    _ARRAYS._replace(name="zarr", suffixes=(".zarr.zip",), magic=STORE_HEAD, told_by=foreign.ZARR, has_nulls=True,
+        streamed=True, directories=(".zarr",), doc="Zarr store, each array a buffer", decoding=64 << 20,
+        encoding=96 << 20),
+    _TEXT._replace(name="text", suffixes=(".txt",), doc="an element a line"),
+    _TEXT_COLUMNS._replace(name="csv", suffixes=(".csv",), doc="a column a buffer, with a header line"),
+    _TEXT_COLUMNS._replace(name="json", suffixes=(".json",), doc="one object with all elements"),
+    _TEXT_COLUMNS._replace(name="table", doc="the first and last elements, for a person"),
+)  # fmt: skip
+FORMATS = {row.name: row for row in _ROWS}
+_BY_SUFFIX = {suffix: row for row in _ROWS for suffix in (*row.suffixes, *row.directories)}
+_LONG_SUFFIXES = tuple(suffix for suffix in _BY_SUFFIX if suffix.count(".") > 1)
+
+RAW = FORMATS["raw"]  # the format of bytes that say nothing of themselves
+ARRAY = FORMATS["npy"]  # the format of an array in memory
+LINES = FORMATS["text"]  # the format of the few elements that a command prints
+_FOR_TERMINALS = FORMATS["table"]
+
+
+def format_named(name: str, option: str = "format", *, readable: bool = False) -> Format:
+    """Return the row of that name, for an option that names a format, perhaps one that can be an input."""
+    row = FORMATS.get(name) or plugins.named(name)
+    if row is None or (readable and not row.readable):
+        names = ", ".join(format_names(readable=readable))
+        what = f"is none of {names}" if readable else f"is not a format; the formats are {names}"
+        raise UsageError(f"`{option}`", f"{name!r} {what}")
+    return row
+
+
+def format_names(*, readable: bool = False) -> list[str]:
+    """Return the names of all formats, perhaps of those that can be an input; installed ones are not loaded for it."""
+    own = [row.name for row in _ROWS if row.readable or not readable]
+    return [*own, *(name for name in plugins.names() if name not in FORMATS)]
+
+
+def by_suffix(path: str) -> Format | None:
+    """Return the format that the ending of `path` means, None if it means none."""
+    suffix = _suffix(path)
+    return _BY_SUFFIX.get(suffix) or (plugins.by_suffix(path, suffix) if _is_word(suffix) else None)
+
+
+def _is_word(suffix: str) -> bool:
+    """Tell whether a suffix may mean a format: a number, as in `out.0`, means none."""
+    return suffix != "" and not suffix[1:].isdecimal()
+
+
+def _suffix(path: str) -> str:
+    """Return the ending of a name that may mean a format: that of compressed bytes stands behind it."""
+    base = path.rpartition(os.sep)[2]
+    dot = base.find(".")
+    return _suffix_of(f"_{base[dot:]}" if dot > 0 else base)
+
+
+@functools.lru_cache(maxsize=64)
+def _suffix_of(name: str) -> str:
+    """Return the same of a name; thousands of ranks differ before the first point."""
+    name = codecs.stripped(name).lower()
+    return next((each for each in _LONG_SUFFIXES if name.endswith(each)), "") or os.path.splitext(name)[1]
+
+
+@contextlib.contextmanager
+def loaded_ahead(path: str) -> Iterator[decoding.DecodeWorker]:
+    """Let a worker load the library for a file, if there is one, while this process goes on, and serve the block."""
+    row = _BY_SUFFIX.get(_suffix(path))
+    with closing(decoding.DecodeWorker()) as worker:
+        if row is not None and row.loads and _kind(path) in row.loads:
+            worker.load_ahead(row.module.load)
+        yield worker
+
+
+def _kind(path: str) -> foreign.Foreign | None:
+    """Return the kind of a file by its first bytes; None if it is of none, or cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(HEAD_NBYTES)
+    except OSError:  # told where it is used
+        return None
+    return foreign.by_content(head, len(head))
+
+
+def open_rank(word: str | AtHand, declared: Declared) -> RankFile:
+    """Look at one rank's file: the one door from a word of the command line, or what a program has, to buffers."""
+    source, declared = _source_of(word, declared)
+    if isinstance(word, ArrayRank):  # it says itself what it is, whatever the format of the files beside it
+        return ARRAY.inspect(source, declared)
+    source, form = _recognised_in(word, source, declared)
+    if source.is_forward and not (declared.forward and form.forward):
+        source = source.kept()
+    return form.inspect(source, declared)
+
+
+def _source_of(word: str | AtHand, declared: Declared) -> tuple[Source, Declared]:
+    """Return where the bytes of a rank are, and what is declared of it."""
+    if isinstance(word, str):
+        return open_source(word, declared.context, declared.stream_limit), declared
+    declared = word.declared(declared)
+    return word.source(declared), declared
+
+
+def _recognised_in(word: str | AtHand, source: Source, declared: Declared) -> tuple[Source, Format]:
+    """Return the bytes and the format of a rank's file, which is raw if several ranks are in it."""
+    source, form = recognised(source, declared)
+    if not isinstance(word, RankInFile):
+        return source, form
+    if not form.needs_type or source.is_forward:
+        what = "compressed" if source.is_forward else form.name
+        raise BufferFileError(word.name, f"is {what}, and only raw files hold several ranks; name the file alone")
+    return word.named(source), form
+
+
+def look(word: str | AtHand, declared: Declared) -> RankFile:
+    """Describe one file as far as that is possible, also if it is of a kind that is not read, or says nothing."""
+    if isinstance(word, ArrayRank):
+        return open_rank(word, declared)
+    source, declared = _source_of(word, declared)
+    try:
+        source, row = _recognised_in(word, source, declared)
+    except NotReadError as error:
+        return RankFile.not_read(source.kept(), error.kind, error.reason)
+    source = source.kept()
+    if row.needs_type and declared.datatype is None:
+        return RankFile.not_read(source, row.name, "does not store the type of its elements; give it with `type`")
+    return row.inspect(source, declared)
+
+
+def recognised(source: Source, declared: Declared) -> tuple[Source, Format]:
+    """Return the bytes that are a rank's, decompressed if they are compressed, and their format."""
+    form = format_named(declared.format, readable=True) if declared.format else None
+    named = codecs.by_suffix(source.name)
+    start = _start(source)
+    codec = codecs.by_content(start)
+    if form is not None and form.needs_type and codec is not named:
+        return source, form  # the bytes as they are
+    if named is not None and codec is not named:
+        what = f"holds {codec.name} by its first bytes" if codec else f"does not begin as {named.name}"
+        raise BufferFileError(source.name, f"{what}, but its suffix means {named.name}; rename it")
+    if codec is None:
+        return source, form or recognise(source, declared, start)
+    if named is None and form is None and (plain := by_suffix(source.name)):
+        reason = f"holds {codec.name} by its first bytes, but its suffix means {plain.name}"
+        raise BufferFileError(source.name, f"{reason}; rename it, for example to {source.name}{codec.suffix}")
+    from mpired.sources.compressed import CompressedSource  # noqa: PLC0415 - most ranks lie in files as they are
+
+    source = CompressedSource(
+        source,
+        codec.name,
+        codec.unpacking_of(start),
+        declared.stream_limit,
+        max_open_files=declared.context.max_open_files,
+    )
+    return source, form or recognise(source, declared)
+
+
+def unpacked(source: Source, declared: Declared) -> Source:
+    """Return the bytes of one file to be read in any order, decompressed if they are compressed."""
+    if codecs.by_suffix(source.name) or codecs.by_content(_start(source)):
+        source, _ = recognised(source, declared._replace(count=None))
+    return source.kept()
+
+
+def _start(source: Source) -> bytes:
+    with closing(peek(source)) as file, calls.blaming(source.name):
+        return file.read(HEAD_NBYTES, 0)
+
+
+def recognise(source: Source, declared: Declared, start: bytes | None = None) -> Format:
+    """Return the format of a file: the declared one, or that of its content, which must agree with its suffix."""
+    if declared.format:
+        return format_named(declared.format, readable=True)
+    named = by_suffix(source.name)
+    start, by_content, kind = _by_content(source, start, named)
+    # Raw bytes of a declared datatype have any name: only if they seem to be a file, packages are asked for it.
+    if by_content is None and named is None and (kind or declared.datatype is None or _is_word(_suffix(source.name))):
+        by_content = plugins.by_content(source.name, start)
+    if by_content is None and kind and (named is None or not named.place):
+        raise NotReadError(source.name, f"is {kind.name}; {kind.way_out}", kind.name)
+    path = source.name if of_file(source) is source else codecs.stripped(source.name)
+    if by_content is None and named is None and (kind := foreign.by_suffix(path)):
+        raise NotReadError(source.name, f"is {kind.name} by its suffix; {kind.way_out}", kind.name)
+    if named is not None and not named.readable:
+        way_out = "" if declared.window else ", or read its bytes with `format='raw'`"
+        reason = f"is {named.name} by its suffix, which mpired does not read; convert it to npy{way_out}"
+        raise NotReadError(source.name, reason, named.name)
+    if named is not None and by_content is not None and named is not by_content:
+        way_out = "rename it" if declared.window else "say which with `format`"
+        reason = f"holds {by_content.name} by its first bytes, but its suffix means {named.name}; {way_out}"
+        raise BufferFileError(source.name, reason)
+    return by_content or named or RAW
+
+
+def _by_content(
+    source: Source, start: bytes | None = None, named: Format | None = None
+) -> tuple[bytes, Format | None, foreign.Foreign | None]:
+    """Return the first bytes of a file, and what it is by them: a format, a kind of another program, or neither."""
+
+    def read(nbytes: int, offset: int) -> bytes:
+        with closing(peek(source)) as file, calls.blaming(source.name):
+            return file.read(nbytes, offset)
+
+    start = read(HEAD_NBYTES, 0) if start is None else start
+    row = next((row for row in _ROWS if row.magic and start.startswith(row.magic)), None)
+    if row is not None:
+        return start, row, None
+    if source.is_forward:
+        nbytes = len(start) if len(start) < HEAD_NBYTES else _ANY_NBYTES
+        kind = foreign.by_content(start, nbytes)
+    else:
+        far = distance_of(source)
+        kind = foreign.by_content(start, source.nbytes, read, far and far.head)
+    if kind is None:
+        return start, None, None
+    rows = [row for row in _ROWS if row.told_by is kind] + [row for row in reversed(_ROWS) if kind in row.holds]
+    row = named if named in rows else next(iter(rows), None)
+    return start, row, None if row else kind
+
+
+def check_records(source: Source, offset: int) -> None:
+    """Raise `BufferFileError` if a file that is taken for raw records is something else by its content."""
+    _, row, kind = _by_content(source)
+    # Bytes behind the header of a format of mpired itself, which an `offset` leaves out, may be records.
+    what = f"{row.name} by its first bytes" if row and not offset else kind.name if kind else ""
+    if what:
+        way_out = "save their bytes alone, as numpy.ndarray.tofile does"
+        raise BufferFileError(source.name, f"is {what}, and a file of records is raw binary; {way_out}")
+
+
+def output_format(path: str, to: str | None, like: str, *, terminal: bool = False) -> Format:
+    """Return the format of a result: by `--to`, the suffix, or `like` the inputs; never binary to a terminal."""
+    chosen = format_named(to, "to") if to is not None else by_suffix(path) or _as_the_inputs(path, like)
+    if _suffix(path) in chosen.directories:
+        reason = f"would be a directory by its suffix, and results in {chosen.name} are single files"
+        raise UsageError(path, f"{reason}; name it {os.path.splitext(path)[0]}{chosen.suffixes[0]}")
+    return _FOR_TERMINALS if terminal and chosen.readable else chosen
+
+
+def _as_the_inputs(path: str, like: str) -> Format:
+    """Return the format of the inputs for a result whose suffix means none, so that no program takes it for its own."""
+    row = format_named(like)
+    if kind := foreign.by_suffix(codecs.stripped(path)):
+        reason = f"would be {kind.name} by its suffix, which mpired does not write"
+        raise UsageError(path, f"{reason}; choose another name, or say the format with `to`")
+    if not row.needs_type and (suffix := _unknown_suffix(path)):
+        raise UsageError(path, f"no format has the suffix {suffix}; choose one with `to`, e.g. `to={row.name!r}`")
+    return row
+
+
+def _unknown_suffix(path: str) -> str:
+    """Return the suffix of a name if no format has it, else ""; a number, as in `out.0`, is none."""
+    suffix = _suffix(path)
+    return suffix if _is_word(suffix) and not by_suffix(path) else ""
+
+
+def _other_format(path: str, fits: Callable[[Format], bool]) -> str | None:
+    """Return what the suffix of a name means, unless that is nothing or a format that fits."""
+    if row := by_suffix(path):
+        return None if fits(row) else row.name
+    kind = foreign.by_suffix(codecs.stripped(path))
+    return kind.name if kind else None
+
+
+def format_to_create(path: str, *, like: str = "", declared: bool) -> Format:
+    """Return the format of a file that `--create` makes: one that can be changed in place, or one `like` another."""
+    if codec := codecs.by_suffix(path):
+        reason = f"{path} would be {codec.name} by its suffix; choose another name"
+        raise UsageError("`create`", f"makes files whose elements are changed where they lie, and {reason}")
+    if other := _other_format(path, lambda row: row.updatable and (row.is_flat or row.name == like)):
+        names = " and ".join(sorted(row.name for row in _ROWS if row.updatable and row.is_flat))
+        reason = f"makes {names} files, and {path} would be {other} by its suffix; choose another name"
+        if (row := by_suffix(path)) and row.updatable:
+            reason += f", or give it no value and a whole {other} file as the first origin"
+        raise UsageError("`create`", reason)
+    if not declared and (suffix := _unknown_suffix(path)):
+        reason = f"no format has the suffix {suffix} of {path}; write .npy, or with `type` any suffix for raw binary"
+        raise UsageError("`create`", reason)
+    row = by_suffix(path) or RAW
+    if row.needs_type and not declared:
+        reason = f"{path} would be {row.name}, which does not store the type of its elements; give `type`"
+        raise UsageError("`create`", reason)
+    return row
+
+
+def check_raw_suffix(path: str) -> None:
+    """Raise `UsageError` if the suffix of a result that is always raw binary means something else."""
+    if other := _other_format(path, lambda row: row is RAW):
+        raise UsageError(path, f"would be {other} by its suffix, but records are raw binary; choose another name")
+
+
+def changed_there(file: RankFile) -> list[FlatBuffer]:
+    """Return the buffers of a file if they are changed where they lie; none if it is written again."""
+    row = format_named(file.format)
+    found = [each for each in file.buffers if isinstance(each, FlatBuffer)]
+    # What may be missing is looked for first, which nothing does that changes elements where they lie.
+    in_place = row.in_place and all(each.missing is None for each in found)
+    if len(found) < len(file.buffers) or not (row.is_flat or in_place):
+        return []
+    for one, other in pairwise(sorted((each for each in found if each.count), key=lambda each: each.offset)):
+        if one.end > other.offset:
+            reason = f"arrays {one.name!r} and {other.name!r} have bytes in common; the file is damaged"
+            raise BufferFileError(file.source.name, reason)
+    return found

@@ -1,0 +1,197 @@
+"""Safetensors: a header in JSON, and the bytes of the tensors one after another.
+
+The header is read by a parser of our own with strict limits: the tensors lie within the file, without gaps or overlaps,
+as the format asks for. Elements of the short types of machine learning are combined as MPI_FLOAT, and rounded once when
+the result is written; ml_dtypes knows these types, and is needed for them alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import math
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any, NoReturn
+
+import numpy as np
+
+from mpired.errors import BufferFileError, DatatypeError, UsageError, installation
+from mpired.files import calls
+from mpired.formats import arrays
+from mpired.formats.arrays import Array
+from mpired.formats.declared import Declared
+from mpired.formats.flat import ArrayLayout, FlatBuffer
+from mpired.formats.model import BufferModel, Model
+from mpired.formats.rank import RankFile
+from mpired.sources.source import Source
+
+_MAX_HEADER = 100_000_000  # as the library of the format has it
+_MAX_NDIM = 64
+_LENGTH = 8
+_ALIGNMENT = 8
+_METADATA = "__metadata__"
+_NOTE = "mpired"
+_DTYPES = {
+    "BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "U32": "<u4", "I32": "<i4", "U64": "<u8",
+    "I64": "<i8", "F16": "<f2", "F32": "<f4", "F64": "<f8", "C64": "<c8",
+}  # fmt: skip
+_SHORT = {
+    "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu",
+}  # fmt: skip
+_NAMES = {np.dtype(code): name for name, code in _DTYPES.items()}
+
+
+def inspect(source: Source, declared: Declared) -> RankFile:
+    """Describe a safetensors file from its header."""
+    return arrays.inspect(source, declared, _arrays(source))
+
+
+def _arrays(source: Source) -> list[Array]:
+    start, tensors, _ = _read_header(source)
+    return [_array(source, start, name, each) for name, each in tensors.items()]
+
+
+def _array(source: Source, start: int, name: str, tensor: dict[str, Any]) -> Array:
+    code, shape, offset = tensor["dtype"], tuple(tensor["shape"]), start + tensor["data_offsets"][0]
+    if code in _DTYPES:
+        return Array(name, np.dtype(_DTYPES[code]), shape, offset)
+    if code not in _SHORT:
+        return Array(name, None, shape, label=code, reason=f"tensor {name!r} is {code}, which mpired does not read")
+    try:
+        stored = _short_dtype(_SHORT[code])
+    except ImportError:
+        reason = f"has tensors of {_SHORT[code]}, for which mpired needs ml_dtypes"
+        raise UsageError(source.name, f"{reason}; install it with {installation('mpired[ml]')}") from None
+    return Array(name, np.dtype("<f4"), shape, offset, stored, storage=code)
+
+
+@functools.cache
+def _short_dtype(name: str) -> np.dtype:
+    dtype: np.dtype = np.dtype(getattr(importlib.import_module("ml_dtypes"), name))
+    return dtype
+
+
+def _bad(source: Source, reason: str) -> NoReturn:
+    raise BufferFileError(source.name, f"{reason}; not a valid safetensors file")
+
+
+def _read_header(source: Source) -> tuple[int, dict[str, dict[str, Any]], dict[str, str]]:
+    """Return where the data begins, the tensors in the order of their bytes, and the metadata."""
+    with closing(source.open()) as file, calls.blaming(source.name):
+        first = file.read(_LENGTH, 0)
+        if len(first) < _LENGTH:
+            _bad(source, "the header is truncated" if first else "the file is empty")
+        length = int.from_bytes(first, "little")
+        if length > min(_MAX_HEADER, source.nbytes - _LENGTH):
+            _bad(source, f"the header claims {length} bytes, more than there are, or than {_MAX_HEADER}")
+        text = file.read(length, _LENGTH)
+    try:
+        header = json.loads(text, object_pairs_hook=_without_doubles)
+    except (ValueError, RecursionError) as error:
+        _bad(source, f"the header is not a JSON object ({' '.join(str(error).split())[:100]})")
+    if not isinstance(header, dict):
+        _bad(source, "the header is not an object")
+    metadata = header.pop(_METADATA, {})
+    if not isinstance(metadata, dict) or not all(isinstance(each, str) for each in metadata.values()):
+        _bad(source, "the metadata are not strings by name")
+    for name, tensor in header.items():
+        _check_tensor(source, name, tensor)
+    tensors = dict(sorted(header.items(), key=lambda item: tuple(item[1]["data_offsets"])))
+    _check_dense(source, tensors, source.nbytes - _LENGTH - length)
+    return _LENGTH + length, tensors, metadata
+
+
+def _without_doubles(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is there twice")
+    return found
+
+
+def _check_tensor(source: Source, name: str, tensor: Any) -> None:
+    """Check one entry of the header by itself."""
+    if not isinstance(tensor, dict) or tensor.keys() != {"dtype", "shape", "data_offsets"}:
+        _bad(source, f"tensor {name!r} has not exactly a dtype, a shape and data_offsets")
+    shape, offsets = tensor["shape"], tensor["data_offsets"]
+    if not isinstance(tensor["dtype"], str) or not _are_counts(shape) or not _are_counts(offsets):
+        what = f"the dtype, the shape or the data_offsets of tensor {name!r}"
+        _bad(source, f"{what} are not a string and lists of counts")
+    if len(shape) > _MAX_NDIM or len(offsets) != 2 or offsets[0] > offsets[1]:  # noqa: PLR2004 - start and end
+        _bad(source, f"tensor {name!r} has {len(shape)} dimensions, or offsets in the wrong order")
+    code = _DTYPES.get(tensor["dtype"])
+    itemsize = np.dtype(code).itemsize if code else {"BF16": 2}.get(tensor["dtype"], tensor["dtype"].startswith("F8"))
+    nbytes = math.prod(shape) * int(itemsize)
+    if itemsize and nbytes != offsets[1] - offsets[0]:
+        _bad(source, f"tensor {name!r} needs {nbytes} bytes, and has {offsets[1] - offsets[0]}")
+
+
+def _are_counts(value: Any) -> bool:
+    return isinstance(value, list) and all(type(each) is int and 0 <= each < 1 << 63 for each in value)
+
+
+def _check_dense(source: Source, tensors: dict[str, dict[str, Any]], nbytes: int) -> None:
+    """Check that the tensors fill the rest of the file, one after another."""
+    end = 0
+    for name, tensor in tensors.items():
+        if tensor["data_offsets"][0] != end:
+            _bad(source, f"tensor {name!r} begins at byte {tensor['data_offsets'][0]} of the data, and not at {end}")
+        end = tensor["data_offsets"][1]
+    if end != nbytes:
+        _bad(source, f"the tensors have {end} bytes, and the file has {nbytes} for them")
+
+
+def prepare(model: Model) -> ArrayLayout:
+    """Lay out results like `model`: the tensors with their types as far as they stay, and the metadata of its file."""
+    old: dict[str, dict[str, Any]] = {}
+    metadata: dict[str, str] = {}
+    if model.source is not None:
+        _, old, metadata = _read_header(model.source)
+    header: dict[str, Any] = {}
+    stored, end = [], 0
+    for buffer in model.buffers:
+        code, form = _type_of(buffer, old.get(buffer.name, {}).get("dtype", ""))
+        nbytes = buffer.count * form.itemsize
+        shape = (buffer.count,) if buffer.shape is None else buffer.shape
+        header[buffer.name or "value"] = {"dtype": code, "shape": list(shape), "data_offsets": [end, end + nbytes]}
+        stored.append(form)
+        end += nbytes
+    metadata = {key: value for key, value in metadata.items() if key != _NOTE}
+    starts = [each["data_offsets"][0] for each in header.values()]
+    return ArrayLayout(functools.partial(_lay, header, metadata, model.note, starts, end), tuple(stored))
+
+
+def _type_of(buffer: BufferModel, old: str) -> tuple[str, np.dtype]:
+    """Return the code and the form of a result: that of the file if its elements are as they were there."""
+    if old in _SHORT and buffer.datatype.form == np.dtype(np.float32) and buffer.form is None:
+        return old, _short_dtype(_SHORT[old])
+    dtype = np.dtype(bool) if buffer.datatype.is_bool else buffer.datatype.form
+    code = _NAMES.get(dtype.newbyteorder("<"))
+    if code is None or buffer.fortran_order:
+        what = "arrays in Fortran order" if code else buffer.datatype.label
+        raise DatatypeError(what, "has no form in safetensors; use `to='npy'` or `to='npz'`")
+    return code, np.dtype("u1") if code == "BOOL" else np.dtype(_DTYPES[code])
+
+
+def _lay(
+    header: dict[str, Any], metadata: dict[str, str], note: Any, starts: Sequence[int], nbytes: int, fd: int
+) -> list[int]:
+    """Write the header, and return where the tensors begin."""
+    said = metadata | ({_NOTE: note.text} if note else {})
+    text = json.dumps(({_METADATA: said} if said else {}) | header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _ALIGNMENT)
+    head = len(text).to_bytes(_LENGTH, "little") + text
+    calls.allocate(fd, len(head) + nbytes)
+    calls.pwrite_all(fd, head, 0)
+    return [len(head) + start for start in starts]
+
+
+def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
+    """Write a file again with new elements in some tensors."""
+    arrays.rewrite(source, _arrays(source), changed, fd)
+
+
+def note(source: Source) -> str | None:
+    """Return what a file says of where it comes from; None for nothing."""
+    return _read_header(source)[2].get(_NOTE)

@@ -1,0 +1,259 @@
+"""Elements whose bytes are spread over a raw file, between those of others, as the columns of a matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from mpired.datatypes import Datatype
+from mpired.datatypes.typemap import pieces, transfer
+from mpired.datatypes.typemap.typemap import Run
+from mpired.errors import CountError, DatatypeError, UsageError
+from mpired.files import calls, copying
+from mpired.formats.flat import FlatBuffer, Order, byte_order, convert
+from mpired.sources.source import OpenSource, Source, local_fd
+
+
+@dataclass(frozen=True)
+class Records:
+    """Elements of a datatype where they lie in a raw file."""
+
+    datatype: Datatype  # what an element is
+    count: int  # how many there are
+    offset: int  # where displacement 0 of the first element is, in bytes
+
+    @classmethod
+    def of(cls, source: Source, datatype: Datatype, offset: int, count: int | None) -> Records:
+        """Return the elements of a file: those declared, or all that are in it."""
+        found = cls(datatype, _count(source, datatype, offset) if count is None else count, offset)
+        found.check_inside(source)
+        return found
+
+    @property
+    def run(self) -> Run:
+        """The elements as copies of the type map."""
+        return self.part(0, self.count)
+
+    def part(self, start: int, count: int) -> Run:
+        """Return so many elements, from element `start` on."""
+        extent = self.datatype.typemap.extent
+        return Run(self.datatype.typemap, self.offset + start * extent, count, extent)
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """The first byte that belongs to an element, and the end of the last; both 0 if there is none."""
+        return transfer.reach(self.run) if self.nbytes else (0, 0)
+
+    @property
+    def end(self) -> int:
+        """The bytes of a file with these elements and nothing behind them, the padding of the last included."""
+        if not self.count:
+            return self.offset
+        typemap = self.datatype.typemap
+        padded = self.offset + (self.count - 1) * max(typemap.extent, 0) + typemap.ub
+        return max(self.reach[1], padded)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all elements without the gaps."""
+        return self.count * self.datatype.size
+
+    def make_room(self, fd: int) -> None:
+        """Give a new file the size for these elements: reserved, unless most of it would be gaps."""
+        (calls.allocate if self.end <= transfer.MOST_GAPS * self.nbytes else calls.set_size)(fd, self.end)
+
+    def check_starts(self) -> None:
+        """Raise an error if an element starts before the file."""
+        if self.reach[0] < 0:
+            raise UsageError("`offset`", f"the elements start {-self.reach[0]} bytes before the file; give `offset`")
+
+    def check_inside(self, source: Source) -> None:
+        """Raise an error unless all elements lie in a file."""
+        self.check_starts()
+        if self.reach[1] > source.nbytes:
+            what = f"{self.count} elements of {self.datatype.label}"
+            raise CountError(source.name, f"has {source.nbytes} bytes, and {what} end at byte {self.reach[1]}")
+
+    def check_apart(self, way_out: str) -> None:
+        """Raise an error if an entry would be written over another (MPI-4.1, 5.1.11)."""
+        overlap = pieces.overlaps(self.datatype.typemap, self.count)
+        reason = f"in {self.count} elements of it entries overlap, and none may be written twice"
+        if overlap is None:
+            reason = f"{self.count} elements of it have too many pieces to tell that none overlap"
+        if overlap is None or overlap:
+            raise DatatypeError(f"{self.datatype}", f"{reason}; {way_out}")
+
+
+def _count(source: Source, datatype: Datatype, offset: int) -> int:
+    typemap, nbytes = datatype.typemap, source.nbytes - offset
+    if nbytes < 0:
+        raise CountError(source.name, f"has {source.nbytes} bytes, fewer than `offset={offset}` skips")
+    if typemap.extent <= 0 or not typemap.size:
+        reason = f"is needed: the extent of {datatype.label} is {typemap.extent}, its size {typemap.size}"
+        raise UsageError("`count`", reason)
+    count = max(0, (nbytes - typemap.true_ub) // typemap.extent + 1) if nbytes else 0
+    # The last element may end with its last entry, or with its extent (MPI-4.1, 5.1.6).
+    end = (count - 1) * typemap.extent + max(typemap.true_ub, typemap.ub) if count else 0
+    if nbytes > end:
+        elements = f"{count} elements of {datatype.label}, whose extent is {typemap.extent}"
+        reason = f"{nbytes - end} bytes are left after {elements}"
+        raise CountError(source.name, f"{reason}; say with `count` how many to take")
+    return count
+
+
+def gather(file: OpenSource, source: Source, run: Run, packed: np.ndarray) -> None:
+    """Read the bytes of a run, which is no larger than `transfer.cut` makes them, to `packed`."""
+    with calls.blaming(source.name):
+        if transfer.is_dense(run):
+            _read(file, source, packed, transfer.reach(run)[0])
+            return
+        for window in transfer.windows(run):
+            room = np.empty((len(window.starts), window.nbytes), np.uint8)
+            for start, stretch in zip(window.starts, room, strict=True):
+                _read(file, source, stretch, start)
+            window.gather(room, packed)
+
+
+def _read(file: OpenSource, source: Source, octets: np.ndarray, start: int) -> None:
+    if file.read_into(octets.data, start) < len(octets):
+        raise source.changed()
+
+
+def scatter(fd: int, run: Run, packed: np.ndarray) -> None:
+    """Write `packed` to where the bytes of a run belong in a file; the bytes between them stay."""
+    if transfer.is_dense(run):
+        calls.pwrite_all(fd, packed.data, transfer.reach(run)[0])
+        return
+    for window in transfer.windows(run):
+        room = np.zeros((len(window.starts), window.nbytes), np.uint8)
+        if not window.full:
+            for start, stretch in zip(window.starts, room, strict=True):
+                calls.pread_into(fd, stretch.data, start)
+        window.scatter(room, packed)
+        for start, stretch in zip(window.starts, room, strict=True):
+            calls.pwrite_all(fd, stretch.data, start)
+
+
+def _cut(run: Run, packed: np.ndarray) -> Iterator[tuple[Run, np.ndarray]]:
+    """Yield a run piece by piece, each with its packed bytes."""
+    at = 0
+    for piece in transfer.cut(run):
+        end = at + piece.copies * piece.of.size
+        yield piece, packed[at:end]
+        at = end
+
+
+@dataclass(frozen=True, eq=False)
+class SpreadBuffer:
+    """One rank's buffer of elements that are spread over its file."""
+
+    source: Source
+    datatype: Datatype
+    count: int
+    stored: np.dtype  # the NumPy form of a packed element in the byte order of the file
+    offset: int  # where displacement 0 of the first element is, in bytes
+    shape: tuple[int, ...] | None = None
+    fortran_order: bool = False
+    name: str = ""
+    datarep: str | None = "native"
+    form: ClassVar[None] = None
+    isolated: ClassVar[bool] = False
+    columns: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def byte_order(self) -> Order:
+        """The byte order of the stored elements: "<", ">" or, for single bytes, "="."""
+        return byte_order(self.stored)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of the fields of a packed element."""
+        return self.stored.names or ()
+
+    @property
+    def records(self) -> Records:
+        """Where the elements are."""
+        return Records(self.datatype, self.count, self.offset)
+
+    def open(self) -> SpreadReader:
+        """Open the file for reading by element ranges."""
+        return SpreadReader(self)
+
+
+class SpreadReader:
+    """Reads element ranges of a `SpreadBuffer`. The caller closes it."""
+
+    def __init__(self, buffer: SpreadBuffer) -> None:
+        self._buffer = buffer
+        self.file = buffer.source.open()
+
+    def read(self, start: int, block: np.ndarray) -> None:
+        """Fill `block` with the elements from `start` on, packed, in native byte order."""
+        buffer = self._buffer
+        stored = block if buffer.stored == block.dtype else np.empty(len(block), buffer.stored)
+        for run, packed in _cut(buffer.records.part(start, len(block)), stored.view(np.uint8)):
+            gather(self.file, buffer.source, run, packed)
+        if stored is not block:
+            convert(stored, block, buffer.source.name, start)
+
+    def close(self) -> None:
+        """Close the file."""
+        self.file.close()
+
+
+@dataclass(frozen=True)
+class SpreadLayout:
+    """How elements are spread over a result; an encoder, because no two workers can write side by side."""
+
+    datatype: Datatype  # what an element is
+    stored: np.dtype  # the NumPy form of a packed element in the byte order of the file
+    around: SpreadBuffer | None = None  # the buffer that is replaced in place, whose other bytes stay; None for zeros
+
+    @classmethod
+    def of(cls, datatype: Datatype, stored: np.dtype, count: int) -> SpreadLayout:
+        """Return the layout of so many elements."""
+        Records(datatype, count, 0).check_apart("other formats take them one after another, e.g. `to='npy'`")
+        return cls(datatype, stored)
+
+    def keeping(self, buffer: SpreadBuffer) -> SpreadLayout:
+        """Return the layout that keeps all other bytes of the file of a buffer, which it replaces."""
+        return replace(self, stored=buffer.stored, around=buffer)
+
+    def __call__(self, results: Sequence[FlatBuffer], fd: int) -> None:
+        """Write one result, given as a flat buffer of native elements."""
+        (result,) = results
+        records = self._prepare(result.count, fd)
+        step = max(1, transfer.INTERLEAVED_BYTES // result.datatype.itemsize)
+        with closing(result.open()) as reader:
+            for start in range(0, result.count, step):
+                block = np.empty(min(step, result.count - start), result.datatype.form)
+                reader.read(start, block)
+                stored = block if self.stored == block.dtype else np.empty(len(block), self.stored)
+                if stored is not block:
+                    convert(block, stored, result.source.name, start)
+                for run, packed in _cut(records.part(start, len(block)), stored.view(np.uint8)):
+                    scatter(fd, run, packed)
+
+    def _prepare(self, count: int, fd: int) -> Records:
+        """Write what else is in the file, and return where the elements go."""
+        if self.around is None:
+            low, _ = Records(self.datatype, count, 0).reach
+            records = Records(self.datatype, count, max(0, -low))
+            records.make_room(fd)
+            return records
+        old, source = self.around.records, self.around.source
+        records = replace(old, count=count)
+        tail = old.reach[1] if old.count else old.offset
+        end = records.reach[1] if count else old.offset
+        with closing(self.around.open()) as reader:
+            if tail == end:
+                copying.copy_file(local_fd(reader.file), fd)
+            else:
+                calls.set_size(fd, end + source.nbytes - tail)
+                copying.copy_sparse(local_fd(reader.file), fd, 0, end, 0)
+                copying.copy_sparse(local_fd(reader.file), fd, tail, source.nbytes, end)
+        return records

@@ -1,0 +1,164 @@
+"""The text formats, of which each is a function `NAME_lines`: elements as exact decimal text, streamed."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing
+
+import numpy as np
+
+from mpired.datatypes import Datatype, Group
+from mpired.datatypes.times import as_times, dtype_name
+from mpired.errors import escaped
+from mpired.formats.flat import FlatBuffer
+from mpired.formats.format import Encoder
+from mpired.formats.rank import RankBuffer
+from mpired.progress import counted
+
+_BLOCK = 8192  # elements
+_NUMBER = re.compile(r"[-+]?\d+(\.\d*)?(e[-+]?\d+)?")
+_FIRST, _LAST = 10, 5  # elements of a table
+
+
+def encoder(lines: Callable[[Sequence[FlatBuffer]], Iterator[str]]) -> Encoder:
+    """Return the encoder that writes these lines."""
+
+    def encode(results: Sequence[FlatBuffer], fd: int) -> None:
+        with os.fdopen(os.dup(fd), "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+            file.writelines(f"{line}\n" for line in lines(results))
+
+    return encode
+
+
+def column_names(result: RankBuffer) -> list[str]:
+    """Return the header of a buffer's columns: its name, or one for each component."""
+    parts = component_names(result.datatype)
+    if len(parts) == 1:
+        return [result.name or "value"]
+    given = result.name.split(",")
+    return given if len(given) == len(parts) else [f"{result.name}.{part}" if result.name else part for part in parts]
+
+
+def component_names(datatype: Datatype) -> tuple[str, ...]:
+    """Return what the components of an element are called: value and index, or real and imag."""
+    if datatype.group is Group.COMPLEX:
+        return "real", "imag"
+    form = datatype.form
+    if form.names is None:
+        return ("value",)
+    fields = [(name, form[name]) for name in datatype.fields]
+    names = []
+    for name, field in fields:
+        parts = (".real", ".imag") if field.base.kind == "c" else ("",)
+        places = ("".join(f"[{i}]" for i in index) for index in np.ndindex(field.shape))
+        names += [f"{name}{place}{part}" for place in places for part in parts]
+    return tuple(names)
+
+
+def components(block: np.ndarray, datatype: Datatype) -> list[np.ndarray]:
+    """Return the components of the elements as arrays: points in time as texts, as `2021-02-03T04:05:06`."""
+    if datatype.group is Group.TIME:
+        return [_iso_texts(as_times(block, datatype), "Z" if ", tz=" in datatype.name else "")]
+    if datatype.group is Group.COMPLEX:
+        return list(block.view(datatype.component).reshape(-1, 2).T)
+    if block.dtype.names is None:
+        return [block]
+    fields = [block[name] for name in datatype.fields]
+    numbers = [part for field in fields for part in field.reshape(len(block), math.prod(field.shape[1:])).T]
+    return [part for each in numbers for part in ((each.real, each.imag) if each.dtype.kind == "c" else (each,))]
+
+
+def _iso_texts(times: np.ndarray, zone: str) -> np.ndarray:
+    """Return points in time, or times of day, as texts of ISO 8601."""
+    if times.dtype.kind == "M":
+        texts = np.datetime_as_string(times)
+        return texts if not zone else np.where(np.isnat(times), texts, np.char.add(texts, zone))
+    moments = np.datetime_as_string(np.datetime64(0, "D") + times)
+    return np.array([text.partition("T")[2] for text in moments], object)
+
+
+def elements(result: FlatBuffer, join: Callable[[tuple[str, ...]], str], null: str) -> Generator[str, None, None]:
+    """Yield each element as text, its components joined by `join`; the shortest digits that give it back."""
+    with closing(result.open()) as reader:
+        for start in counted(range(0, result.count, _BLOCK), "encoding results"):
+            block = np.empty(min(_BLOCK, result.count - start), result.datatype.form)
+            there = reader.read(start, block)
+            texts = map(join, zip(*(map(str, part) for part in components(block, result.datatype)), strict=True))
+            yield from texts if there is None else np.where(there, np.array(list(texts), object), null)
+
+
+def rows(results: Sequence[FlatBuffer], separator: str, null: str = "null") -> Iterator[str]:
+    """Yield the elements of all buffers side by side, with a word for each component of a null."""
+    with ExitStack() as stack:
+        columns = []
+        for result in results:
+            absent = separator.join([null] * len(component_names(result.datatype)))
+            columns.append(stack.enter_context(closing(elements(result, separator.join, absent))))
+        yield from map(separator.join, zip(*columns, strict=True))
+
+
+def text_lines(results: Sequence[FlatBuffer]) -> Iterator[str]:
+    """Yield an element a line, the index after the value for a pair."""
+    return rows(results, " ")
+
+
+def csv_lines(results: Sequence[FlatBuffer]) -> Iterator[str]:
+    """Yield a header, then a column a buffer, or two for pairs; nulls are empty."""
+    # A name is the file's word, and a terminal would obey what control characters in it say.
+    names = [escaped(name) for result in results for name in column_names(result)]
+    quoted = ['"' + name.replace('"', '""') + '"' if any(mark in name for mark in '",') else name for name in names]
+    yield ",".join(quoted)
+    # An empty line would be skipped by those who read it.
+    yield from (line or '""' for line in rows(results, ",", null=""))
+
+
+def json_lines(results: Sequence[FlatBuffer]) -> Iterator[str]:
+    """Yield one object with an object a buffer; numbers that JSON cannot hold are strings, such as "nan"."""
+    yield '{"buffers": ['
+    for i, result in enumerate(results):
+        names = {"datatype": str(result.datatype), "dtype": dtype_name(result.datatype)}
+        head = {"name": result.name, **names, "count": result.count}
+        yield json.dumps(head)[:-1] + ', "data": ['
+        texts = elements(result, _token, "null")
+        previous = next(texts, None)
+        for text in texts:
+            yield f"{previous},"
+            previous = text
+        yield (previous or "") + "]}" + ("," if i + 1 < len(results) else "")
+    yield "]}"
+
+
+def _token(parts: tuple[str, ...]) -> str:
+    """Return an element as a number, as a text if JSON has no such number, or as a list of its components."""
+    numbers = [part if _NUMBER.fullmatch(part) else json.dumps(part) for part in parts]
+    return numbers[0] if len(numbers) == 1 else f"[{', '.join(numbers)}]"
+
+
+def table_lines(results: Sequence[FlatBuffer]) -> Iterator[str]:
+    """Yield the first and the last elements for a person at a terminal, one a line."""
+    count = results[0].count
+    shown = list(range(count)) if count <= _FIRST + _LAST + 1 else [*range(_FIRST), *range(count - _LAST, count)]
+    columns = [["element", *map(str, shown)]]
+    for result in results:
+        names = map(escaped, column_names(result))
+        columns += [[name, *texts] for name, texts in zip(names, _shown(result, shown), strict=True)]
+    widths = [max(map(len, column)) for column in columns]
+    for line, row in enumerate(zip(*columns, strict=True)):
+        yield "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True))
+        if line == _FIRST and len(shown) < count:
+            yield f"{'...'.rjust(widths[0])}  ({count - len(shown)} more)"
+
+
+def _shown(result: FlatBuffer, shown: list[int]) -> list[list[str]]:
+    block = np.empty(len(shown), result.datatype.form)
+    there = np.ones(len(shown), np.bool_)
+    with closing(result.open()) as reader:
+        for i, element in enumerate(shown):
+            if (valid := reader.read(element, block[i : i + 1])) is not None:
+                there[i] = valid[0]
+    parts = components(block, result.datatype)
+    return [[str(value) if valid else "null" for value, valid in zip(part, there, strict=True)] for part in parts]

@@ -1,0 +1,444 @@
+"""Zarr stores of version 2 and 3, as directories, objects or zip archives, as zarr and xarray write them.
+
+The library opens, decodes and encodes them in a worker, a row of chunks, or of shards, at a time. A chunk that does not
+exist has the fill value. Results are zip archives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import math
+import os
+import struct
+import zipfile
+from base64 import standard_b64decode
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from mpired.context import Context
+from mpired.datatypes import agrees, as_numbers, from_dtype
+from mpired.errors import BufferFileError, DatatypeError, UsageError, installation
+from mpired.files import calls
+from mpired.formats import arrays, conventions
+from mpired.formats.arrays import Array, Field, KeptArrays, Library, digest
+from mpired.formats.conventions import Attributes, Packed, Variable
+from mpired.formats.declared import Declared
+from mpired.formats.decoding import apart, look_apart
+from mpired.formats.flat import FlatBuffer, MarkingLayout, encoded
+from mpired.formats.missing import Missing
+from mpired.formats.model import BufferModel, Model
+from mpired.formats.rank import RankFile, Values, dtype_text
+from mpired.formats.streamed import Nullable, explaining, limited_memory, too_large
+from mpired.formats.zarr_store import ROOT, Buffers, Store, chunk_of, codec_names, library
+from mpired.sources.source import STORE_DOCUMENTS, Source
+
+_CHUNK_NBYTES = 4 << 20
+_CARRIED_NBYTES = 1 << 30
+_SPARE_NBYTES = 128 << 20  # of stacks of threads, and of what a codec needs besides the elements
+_DATE = (1980, 1, 1, 0, 0, 0)
+_FAILURES = (Exception,)  # of the library
+_DIMENSIONS = "_ARRAY_DIMENSIONS"
+_PLACES = (*conventions.PLACES, _DIMENSIONS)
+_PACKING = (conventions.SCALE, conventions.OFFSET, conventions.UNSIGNED)
+_OF_TYPE = frozenset({"delta", "fixedscaleoffset", "quantize", "astype", "packbits", "categorize"})  # filters
+_DOUBLE = struct.Struct("<d")
+_T = TypeVar("_T")
+
+
+def _check_there(source: Source | str) -> None:
+    """Raise `UsageError` if zarr is not installed."""
+    if importlib.util.find_spec("zarr") is None:
+        name = source if isinstance(source, str) else source.name
+        raise UsageError(name, f"is Zarr, for which mpired needs zarr; install it with {installation('mpired[zarr]')}")
+
+
+class _Reader(Store):
+    """An open store, whose arrays are decoded a row of chunks at a time."""
+
+    def rows(self, name: str, start: int = 0) -> Generator[np.ndarray, None, None]:
+        """Yield the elements of an array from `start` on."""
+        array, memory = self.node(_path(name)), self.memory
+        shape, chunk = array.shape, chunk_of(array)
+        width, height = math.prod(shape[1:]), chunk[0] if chunk else 1
+        count = max(math.prod(chunk), min(height, shape[0] if shape else 1) * width)
+        nbytes = max(1, array.dtype.itemsize) * count
+        if nbytes > memory:
+            raise too_large(self.name, f"a row of chunks of array {name!r}", nbytes, memory)
+        first, skipped = divmod(start, height * width) if width else (0, 0)
+        self.expect(_chunk_keys(array, first))
+        for row in range(first * height, (shape[0] if width else 0) if shape else 1, height):
+            most = memory if array.dtype.hasobject else nbytes
+            error = ValueError(f"a chunk of array {name!r} unfolds to more than the {most} bytes of its shape")
+            with limited_memory(8 * most + _SPARE_NBYTES, error):
+                block = np.asarray(array[row : row + height] if shape else array[()]).reshape(-1)
+            yield block[skipped:]
+            skipped = 0
+
+    def arrays(self, leaf: Any, start: int) -> Generator[Values, None, None]:
+        """Yield the values of a leaf from an element on, in rows of chunks."""
+        nullable, leaf = isinstance(leaf, Nullable), leaf.leaf if isinstance(leaf, Nullable) else leaf
+        name = leaf.array if isinstance(leaf, Field | Packed) else leaf
+        node = self.node(_path(name))
+        form = conventions.viewed(_attributes(node), node.dtype)[1]
+        for block in self.rows(name, start):
+            if isinstance(leaf, Packed):
+                yield leaf.unpacked(block, nullable=nullable)
+            elif isinstance(leaf, Field):
+                yield block[leaf.field], None
+            else:
+                yield block.view(np.uint8) if block.dtype == np.bool_ else block.astype(form, copy=False), None
+
+    def described(self, unpack: bool, window: bool) -> list[Array]:  # noqa: FBT001 - called by its position
+        """Describe all arrays, those too that the library does not open."""
+        nodes, wrong = self.nodes()
+        variables = {path: _variable(path, node) for path, node in nodes.items()}
+        carried = conventions.carried(list(variables.values()))
+        found = []
+        for path in self.paths:
+            name = path or ROOT
+            if path in wrong:
+                by = "is stored by pickle, which is never loaded" if "'pickle'" in wrong[path] else "cannot be opened"
+                reason = f"array {name!r} {by} ({wrong[path]})"
+                found.append(Array(name, None, (), label="elements of unknown type", reason=reason, unseen=True))
+            elif hasattr(nodes[path], "shape"):
+                array = self._array(name, nodes[path], unpack=unpack, window=window)
+                is_carried = array.carried or name in carried
+                identity = self._digest(name, nodes[path]) if is_carried else b""
+                found.append(array._replace(carried=is_carried, digest=identity, dims=variables[path].dims))
+        return found
+
+    def _array(self, name: str, node: Any, *, unpack: bool, window: bool) -> Array:
+        dtype, shape = node.dtype, node.shape
+        meaning = conventions.NO_NUMBERS
+        with contextlib.suppress(DatatypeError, TypeError):  # NumPy's texts of any length have no byte order
+            from_dtype(dtype)
+            values, form = conventions.viewed(_attributes(node), dtype)
+            meaning = conventions.meaning(f"array {name!r}", name, values, form, unpack=unpack, window=window)
+            if meaning.leaf is not None:
+                missing = (meaning.leaf.missing or Missing())._replace(nan=True)
+                meaning = meaning._replace(leaf=meaning.leaf._replace(missing=missing))
+        is_text = dtype.kind in "USTmMO"
+        unit = node.attrs.get("units")
+        return Array(
+            name,
+            shape=shape,
+            label="" if meaning.dtype is not None else "strings" if is_text else dtype_text(dtype),
+            carried=is_text,
+            chunk=tuple(min(one, max(1, all_)) for one, all_ in zip(chunk_of(node), shape, strict=True)),
+            unit=unit if isinstance(unit, str) else "",
+            storage=", ".join([f"chunks of {chunk_of(node)}", *codec_names(node)]),
+            **meaning._asdict(),
+        )
+
+    def _digest(self, name: str, node: Any) -> bytes:
+        """Return the digest of an array that is carried, by its values whatever their compression."""
+        nbytes = node.shape and node.size * node.dtype.itemsize
+        if nbytes and nbytes > _CARRIED_NBYTES:
+            reason = f"array {name!r} has {nbytes} bytes, more than {_CARRIED_NBYTES} of a coordinate or text"
+            raise BufferFileError(self.name, f"{reason} that a result carries")
+        parts = (
+            repr(block.tolist()) if block.dtype.kind in "OT" else np.ascontiguousarray(block).tobytes()
+            for block in self.rows(name)
+        )
+        return digest(dtype_text(node.dtype), node.shape, node.attrs.get("units"), *parts)
+
+    def read(self, names: Sequence[str]) -> dict[str, np.ndarray]:
+        """Return all elements of some arrays."""
+        found = {}
+        for name in names:
+            node = self.node(_path(name))
+            found[name] = np.concatenate([np.empty(0, node.dtype), *self.rows(name)]).reshape(node.shape)
+        return found
+
+
+def _path(name: str) -> str:
+    return "" if name == ROOT else name
+
+
+def _chunk_keys(array: Any, row: int) -> Iterator[str]:
+    """Yield the keys of the chunks of an array in their order, from a row of them on; it may declare any number."""
+    counts = [-(-length // step) for length, step in zip(array.shape, chunk_of(array), strict=True)]
+    prefix = f"{array.path}/" if array.path else ""
+    for number in range(row * math.prod(counts[1:]), math.prod(counts)):
+        place = np.unravel_index(number, counts) if counts else ()
+        yield prefix + array.metadata.encode_chunk_key(tuple(map(int, place)))
+
+
+def _variable(path: str, node: Any) -> Variable:
+    """Return a group or an array with the names of its dimensions, as xarray writes them."""
+    if not hasattr(node, "shape"):
+        return Variable(f"{path}/", (), None, node.metadata.attributes)
+    dims = getattr(node.metadata, "dimension_names", None) or node.attrs.get(_DIMENSIONS)
+    dims = dims if isinstance(dims, list | tuple) else (None,) * node.ndim
+    return Variable(path or ROOT, tuple(each or "" for each in dims), None, node.metadata.attributes)
+
+
+def _attributes(array: Any) -> Attributes:
+    """Return the attributes of an array as netCDF has them."""
+    # In version 2 the fill value is that of xarray, which has an attribute for it in version 3.
+    is_fill = array.metadata.zarr_format == 2 and isinstance(array.attrs.get(_DIMENSIONS), list)  # noqa: PLR2004
+    return _as_numbers(array.metadata.attributes, array.fill_value if is_fill else None)
+
+
+def _as_numbers(attributes: Mapping[str, Any], fill: Any) -> Attributes:
+    """Return attributes in JSON as netCDF has them; `fill` is the first of the values of missing elements."""
+    found: dict[str, np.ndarray | str] = {}
+    for name, value in attributes.items():
+        new = _decoded(value) if name in conventions.OF_THE_TYPE and isinstance(value, str) else value
+        with contextlib.suppress(ValueError):  # lists of several depths
+            plain = new if isinstance(new, str) else np.asarray(new).reshape(-1)
+            if isinstance(plain, str) or plain.dtype.kind in "iuf":
+                found[name] = plain
+    if fill is not None:
+        first, own = np.asarray(fill).reshape(-1), found.get(conventions.FILL)
+        found[conventions.FILL] = np.append(first, own) if isinstance(own, np.ndarray) else first
+    return found
+
+
+def _null(attributes: Attributes, default: float | None) -> float | None:
+    """Return the value that is written for missing elements."""
+    marks = conventions.numbers(attributes, conventions.FILL) + conventions.numbers(attributes, conventions.MISSING)
+    return next(iter(marks), default)
+
+
+def _decoded(value: str) -> float | str:
+    """Return a number that JSON cannot hold, or that xarray writes in base64."""
+    if value in {"NaN", "Infinity", "-Infinity"}:
+        return float(value)
+    with contextlib.suppress(ValueError, struct.error):
+        number: float = _DOUBLE.unpack(standard_b64decode(value))[0]
+        return number
+    return value
+
+
+def _in_worker(source: Source, function: Callable[..., _T], *args: Any) -> _T:
+    with explaining(source.name, *_FAILURES), closing(_Reader(source)) as reader:
+        return function(reader, *args)
+
+
+def _read(context: Context, source: Source, names: Sequence[str]) -> Mapping[str, np.ndarray]:
+    return apart(context, source.name, _in_worker, source, _Reader.read, list(names))
+
+
+def inspect(source: Source, declared: Declared) -> RankFile:
+    """Describe a store by its documents."""
+    _check_there(source)
+    found = look_apart(declared.context, _in_worker, source, _Reader.described, declared.unpack, declared.window)
+    decoder = Library(_Reader, _FAILURES, functools.partial(_read, declared.context))
+    return arrays.inspect(source, declared, found, decoder)
+
+
+class _New(NamedTuple):
+    """An array of a result."""
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    like: str | None = None  # the path of the array of the model with its chunks and codecs
+    is_same: bool = False  # whether all but its shape is that of the array of the model
+    attributes: Mapping[str, Any] = {}
+    fill: Any = None  # the value of elements of chunks that do not exist
+    missing: Missing | None = None  # which values mean that an element is missing
+    null: float | None = None  # the value that is written for missing elements
+
+
+class _Plan(NamedTuple):
+    """A new store: its new arrays, the model, and the paths of the arrays that are copied from there."""
+
+    new: Sequence[_New]
+    source: Source | None
+    kept: Sequence[str]
+
+
+def prepare(model: Model) -> MarkingLayout:
+    """Say how results like `model` are written: as the arrays of its file, or in chunks compressed by zstd."""
+    _check_there("`to='zarr'`")
+    if any(buffer.fortran_order for buffer in model.buffers):
+        raise DatatypeError("arrays in Fortran order", "have no form in Zarr; use `to='npy'` or `to='npz'`")
+    if model.source is None:
+        new = [_new(buffer, None) for buffer in model.buffers]
+    else:
+        new = apart(model.context, model.source.name, _in_worker, model.source, _planned, model.buffers)
+    kept = model.kept.names if isinstance(model.kept, KeptArrays) else []
+    plan = _Plan(new, model.source, [_path(name) for name in kept])
+    return MarkingLayout(functools.partial(_encode, plan, model.context), tuple(each.missing for each in new))
+
+
+def _planned(store: Store, buffers: Sequence[BufferModel]) -> list[_New]:
+    return [_new(buffer, store) for buffer in buffers]
+
+
+def _new(buffer: BufferModel, store: Store | None) -> _New:
+    """Describe the array of a result."""
+    shape = (buffer.count,) if buffer.shape is None else buffer.shape
+    dtype = np.dtype(np.bool_) if buffer.datatype.is_bool else buffer.datatype.form
+    path, origin = (buffer.name or "value").lstrip(ROOT), _path(buffer.origin)
+    old = store.node(origin) if store is not None and buffer.origin and store.is_array(origin) else None
+    new = _New(path, shape, dtype) if old is None else _like(old, buffer, _New(path, shape, dtype, origin))
+    if not new.is_same and dtype.kind not in "biufc":
+        raise DatatypeError(buffer.datatype.label, "has no form in zarr; use `to='npy'` or `to='npz'`")
+    is_fill = store is not None and store.version == 2 and _DIMENSIONS in new.attributes  # noqa: PLR2004
+    values = conventions.viewed(_as_numbers(new.attributes, new.fill if is_fill else None), new.dtype)[0]
+    null = _null(values, math.nan if dtype.kind in "fc" else None)
+    if buffer.nullable and null is None:
+        reason = f"of {buffer.datatype.label} has no fill value for elements that are missing"
+        raise DatatypeError(f"array {path or ROOT!r}", f"{reason}; use `to='parquet'`")
+    return new._replace(missing=conventions.missing(values, dtype), null=null if buffer.nullable else None)
+
+
+def _like(old: Any, buffer: BufferModel, new: _New) -> _New:
+    """Describe the array of a result as one of the model is."""
+    values, form = conventions.viewed(_attributes(old), old.dtype)
+    packed = conventions.packing(new.path, values, form)
+    attributes, fill, is_own = dict(old.metadata.attributes), old.fill_value, old.path == new.path
+    is_specified = old.dtype.names is None or old.metadata.zarr_format == 2  # noqa: PLR2004 - structures in version 3
+    is_same = is_own and packed is None and is_specified and agrees(buffer.datatype, form)
+    if not is_own:  # it has other values
+        attributes, fill = {key: value for key, value in attributes.items() if key in _PLACES}, None
+    elif not is_same:
+        are_floats = new.dtype.kind == "f" and old.dtype.kind == "f" and packed is None
+        lost = (*_PACKING, *(() if are_floats else conventions.OF_THE_TYPE))
+        attributes = {key: value for key, value in attributes.items() if key not in lost}
+        fill = _converted(fill if packed is None else math.nan, new.dtype)
+    if old.ndim != len(new.shape):
+        attributes.pop(_DIMENSIONS, None)
+        return new._replace(like=None, attributes=attributes, fill=fill)
+    return new._replace(is_same=is_same, dtype=old.dtype if is_same else new.dtype, attributes=attributes, fill=fill)
+
+
+def _converted(fill: Any, dtype: np.dtype) -> Any:
+    """Return a fill value for another type, None if that cannot have it."""
+    number = np.asarray(fill)
+    if number.dtype.kind not in "iuf":
+        return None
+    if dtype.kind == "f":
+        return number.astype(dtype)[()]
+    new = conventions.converted(number, dtype) if dtype.kind in "iu" else None
+    return None if new is None else new[()]
+
+
+def _encode(plan: _Plan, context: Context, results: Sequence[FlatBuffer], fd: int) -> None:
+    """Write a store, in a worker."""
+    name = results[0].source.name
+    apart(context, name, _write, plan, list(results), calls.SharedPath(f"/proc/{os.getpid()}/fd/{fd}"))
+
+
+def _write(plan: _Plan, results: Sequence[FlatBuffer], file: calls.SharedPath) -> None:
+    """Write a store."""
+    with (
+        os.fdopen(file.open(), "w+b") as to,
+        zipfile.ZipFile(to, "w") as archive,
+        closing(Store(plan.source)) if plan.source is not None else nullcontext() as old,
+    ):
+        documents = _documents(plan, old)
+        for key in sorted(documents, key=lambda key: (key.count("/"), key)):
+            archive.writestr(_info(key), documents[key].to_bytes())
+        if old is not None:
+            carried = [key for key in old.names if any(_is_chunk(key, path) for path in plan.kept)]
+            old.expect(carried)
+            for key in carried:
+                archive.writestr(_info(key), old.content(key))
+        for new, result in zip(plan.new, results, strict=True):
+            _write_chunks(archive, documents, new.path, new.null, result)
+
+
+def _documents(plan: _Plan, old: Store | None) -> Buffers:
+    """Return the documents of a new store."""
+    found, version = Buffers(), 3 if old is None else old.version
+    if old is not None:
+        same = {new.path for new in plan.new if new.is_same}
+        for path in old.paths:
+            if path in plan.kept or path in same or not old.is_array(path):
+                found |= {key: old.buffers[key] for key in old.keys_of(path)}
+    for new in plan.new:
+        if new.is_same:
+            array = library().open_array(found.store, path=new.path, mode="r+", zarr_format=version)
+            if array.shape != new.shape:
+                array.resize(new.shape)
+        else:
+            like = _plain(new, version) if new.like is None or old is None else _layout(old.node(new.like), new.dtype)
+            settings = {"zarr_format": version, "attributes": dict(new.attributes), "fill_value": new.fill, **like}
+            library().create_array(found.store, name=new.path or None, shape=new.shape, dtype=new.dtype, **settings)
+    if old is not None and old.is_consolidated:
+        library().consolidate_metadata(found.store, zarr_format=version)
+    return found
+
+
+def _plain(new: _New, version: int) -> dict[str, Any]:
+    """Return the layout of an array that has no model."""
+    chunk = [max(1, each) for each in new.shape]
+    for number in range(len(chunk)):
+        rest = math.prod(chunk[number + 1 :]) * new.dtype.itemsize
+        chunk[number] = max(1, min(chunk[number], _CHUNK_NBYTES // rest))
+    zstd = {"id": "zstd", "level": 0} if version == 2 else {"name": "zstd", "configuration": {"level": 0}}  # noqa: PLR2004
+    return {"chunks": tuple(chunk), "compressors": zstd}
+
+
+def _layout(old: Any, dtype: np.dtype) -> dict[str, Any]:
+    """Return the layout of an array as that of another one, for elements of another type."""
+    filters = [each for each in old.filters if type(each).__name__.lower() not in _OF_TYPE]
+    found = {"chunks": old.chunks, "shards": old.shards, "filters": filters or None}
+    if old.metadata.zarr_format == 2:  # noqa: PLR2004 - the first of two versions
+        keys = {"name": "v2", "separator": old.metadata.dimension_separator}
+        return {**found, "compressors": old.compressors or None, "chunk_key_encoding": keys, "order": old.order}
+    sized = [_of_size(each, dtype.itemsize) for each in old.compressors]
+    keys, names = old.metadata.chunk_key_encoding, old.metadata.dimension_names
+    return {**found, "compressors": sized or None, "chunk_key_encoding": keys, "dimension_names": names}
+
+
+def _of_size(codec: Any, itemsize: int) -> Any:
+    """Return a compressor for elements of another size."""
+    settings = codec.to_dict().get("configuration") or {}
+    return type(codec)(**{**settings, "typesize": itemsize}) if "typesize" in settings else codec
+
+
+def _is_chunk(key: str, path: str) -> bool:
+    """Return whether a key is of a chunk of an array."""
+    return (not path or key.startswith(f"{path}/")) and key.rpartition("/")[2] not in STORE_DOCUMENTS
+
+
+def _write_chunks(
+    archive: zipfile.ZipFile, documents: Buffers, path: str, null: float | None, result: FlatBuffer
+) -> None:
+    """Write the chunks of an array, a row at a time."""
+    known = set(documents)
+    array = library().open_array(documents.store, path=path, mode="r+")
+    shape, chunk = array.shape, chunk_of(array)
+    height, width = (chunk[0], math.prod(shape[1:])) if shape else (1, 1)
+    stored = as_numbers(conventions.viewed(_attributes(array), array.dtype)[1])
+    starts = range(0, (shape[0] if width else 0) if shape else 1, height)
+    counts = [(min(height, shape[0] - row) if shape else 1) * width for row in starts]
+    for row, block in zip(starts, encoded(result, stored, counts, null), strict=True):
+        where = (slice(row, row + len(block) // width),) if shape else ()
+        array[where] = block.view(array.dtype).reshape((-1, *shape[1:]) if shape else ())
+        for key in sorted(documents.keys() - known):
+            archive.writestr(_info(key), documents.pop(key).to_bytes())
+
+
+def _info(key: str) -> zipfile.ZipInfo:
+    """Return a member that is the same whenever it is written."""
+    info = zipfile.ZipInfo(key, _DATE)
+    info.external_attr = 0o644 << 16
+    return info
+
+
+def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
+    """Write a store again with new elements in some arrays."""
+    with (
+        explaining(source.name, *_FAILURES),
+        closing(Store(source)) as old,
+        os.fdopen(os.dup(fd), "w+b") as to,
+        zipfile.ZipFile(to, "w") as archive,
+    ):
+        for key in old.names:
+            if not any(_is_chunk(key, _path(each.name)) for each in changed):
+                archive.writestr(_info(key), old.content(key))
+        for each in changed:
+            path, documents = _path(each.name), Buffers()
+            documents |= {key: old.buffers[key] for key in old.keys_of(path)}
+            _write_chunks(archive, documents, path, _null(_attributes(old.node(path)), math.nan), each)

@@ -1,0 +1,140 @@
+"""Damaged npy files: no other exception than ours, and what is accepted is what NumPy reads."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from values import folder_in_memory
+
+from mpired.errors import BufferFileError, MpiredError
+from mpired.formats import Declared, open_rank
+
+DTYPES = ("<f8", ">i4", "|u1", "|b1", "<c16", "<f2", [("value", "<f8"), ("index", "<i4")], [("a", ">i2", (2, 3))])
+# What stands in headers, and what is near it.
+WORDS = (
+    b"True", b"False", b"None", b"'descr'", b"'shape'", b"'fortran_order'", b"'<f8'", b"'>i4'", b"'|O'", b"'|V8'",
+    b"'<M8[s]'", b"'<f16'", b"'|S4'", b"(3,)", b"(2, 3)", b"()", b"(0,)", b"-1", b"3L", b"99999999999999999999",
+    b"[", b"]", b"(", b")", b"{", b"}", b":", b",", b"'", b'"', b"\\", b"\n", b"\0", b" ", b"1e3", b"0x10",
+    b"__import__('os')",
+)  # fmt: skip
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """A file that NumPy wrote, with some bytes changed, left out, doubled or put in."""
+    shape = draw(st.sampled_from([(), (3,), (0,), (2, 3), (2, 1, 3)]))
+    dtype = np.dtype(draw(st.sampled_from(DTYPES)))
+    array = np.zeros(shape, dtype, order=draw(st.sampled_from("CF")))
+    array.reshape(-1, order="A").view(np.uint8)[...] = 1
+    file = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that version 3 is for UTF-8
+        np.lib.format.write_array(file, array, version=draw(st.sampled_from([(1, 0), (2, 0), (3, 0)])))
+    octets = file.getvalue()
+    for _ in range(draw(st.integers(0, 3))):
+        start = draw(st.integers(0, min(len(octets), 130)))
+        stop = start + draw(st.integers(0, 12))
+        new = draw(
+            st.one_of(st.just(b""), st.just(octets[start:stop] * 2), st.sampled_from(WORDS), st.binary(max_size=3))
+        )
+        octets = octets[:start] + new + octets[stop:]
+    return _whole(octets) if draw(st.booleans()) else octets
+
+
+def _whole(octets: bytes) -> bytes:
+    """Correct the length of the header, so that what was changed in it is looked at."""
+    width = 2 if octets[6:7] == b"\1" else 4
+    text = octets[8 + width :].partition(b"\n")[0] + b"\n"
+    return octets[:8] + len(text).to_bytes(width, "little") + octets[8 + width :]
+
+
+def read(path: Path) -> np.ndarray | None:
+    """Return the elements as they lie in the file, None if it is refused."""
+    try:
+        (buffer,) = open_rank(str(path), Declared()).buffers
+    except MpiredError:
+        return None
+    block = np.empty(buffer.count, buffer.datatype.form)
+    with closing(buffer.open()) as reader:
+        reader.read(0, block)
+    return block.reshape(buffer.shape, order="F" if buffer.fortran_order else "C")
+
+
+def agree(path: Path) -> bool:
+    """Tell whether a file is accepted; it is an error if NumPy reads anything else in it."""
+    ours = read(path)
+    if ours is None:
+        return False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the header is Python 2's
+        numpys = np.load(path, allow_pickle=False, max_header_size=1 << 17)
+    assert ours.shape == numpys.shape
+    fields = [(ours, numpys)] if ours.dtype.names is None else [
+        (ours[mine], numpys[theirs]) for mine, theirs in zip(ours.dtype.names, numpys.dtype.names, strict=True)
+    ]  # fmt: skip
+    for mine, theirs in fields:
+        # A truth value of another program may be any byte.
+        same = mine if theirs.dtype.kind == "b" else mine.astype(theirs.dtype)
+        assert same.tobytes() == np.ascontiguousarray(theirs).tobytes()
+        assert mine.dtype.itemsize == theirs.dtype.itemsize
+    return True
+
+
+def test_what_is_accepted_is_what_numpy_reads(long, record_property):
+    accepted = []
+
+    @settings(
+        max_examples=20_000 if long else 300,
+        derandomize=not long,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(damaged())
+    def check(octets: bytes) -> None:
+        path.write_bytes(octets)
+        accepted.append(agree(path))
+
+    with folder_in_memory() as folder:
+        path = folder / "rank.npy"
+        check()
+    # Of both there are many, or nothing was compared.
+    assert sum(accepted) > len(accepted) / 50
+    assert accepted.count(False) > len(accepted) / 50
+    record_property("tried", len(accepted))
+
+
+HEADERS = [np.dtype("<f8"), np.dtype(">f8"), np.dtype("<i8"), np.dtype("<u8")]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 0, 1), (1, 1, 0, 0), (2, 2, 3, 2), (0, 0, 2, 1)])
+def test_a_header_of_the_same_length_is_read_for_what_it_says(tmp_path, order):
+    """Most headers are those of the rank before, and are not read again; one byte makes another one of them."""
+    declared = Declared()
+    for rank, which in enumerate(order):
+        path = tmp_path / f"{rank}.npy"
+        np.save(path, np.arange(6).reshape(2, 3).astype(HEADERS[which], order="CF"[rank % 2]))
+        (buffer,) = open_rank(str(path), declared).buffers
+        block = np.empty(6, buffer.datatype.form)
+        with closing(buffer.open()) as reader:
+            reader.read(0, block)
+        assert buffer.stored == HEADERS[which]
+        assert np.array_equal(block.reshape(buffer.shape, order="CF"[buffer.fortran_order]), np.load(path))
+
+
+@pytest.mark.parametrize("damage", [(0, b"?"), (20, b"?"), (-1, b"")])
+def test_damage_after_a_good_rank_with_the_same_header_is_found(tmp_path, damage):
+    good, bad, declared = tmp_path / "0.npy", tmp_path / "1.npy", Declared()
+    np.save(good, np.arange(6.0))
+    octets, (at, byte) = good.read_bytes(), damage
+    bad.write_bytes(octets[:at] if at < 0 else octets[:at] + byte + octets[at + 1 :])
+    open_rank(str(good), declared)
+    with pytest.raises(BufferFileError, match=r"1\.npy"):
+        open_rank(str(bad), declared)

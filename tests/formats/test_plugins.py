@@ -1,0 +1,132 @@
+"""Formats of installed packages, most of which are broken in some way."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from command import refused, run, unchanged
+from format_files import MINI, RANKS, READABLE, READERS, WRITERS, Bench, same
+from packages import install
+
+BROKEN = """
+from mpired.formats import Format
+ROW = Format({name!r}, (".{name}",), {magic!r}, place={place!r})
+"""
+
+
+@pytest.fixture(scope="module")
+def broken_site(tmp_path_factory):
+    """A folder of packages beside that of a good one."""
+    folder = tmp_path_factory.mktemp("broken")
+
+    def package(
+        name: str, *, value: str = "", magic: bytes = b"", place: str = "no_such_module", text: str = ""
+    ) -> None:
+        code = text or BROKEN.format(name=name, magic=magic, place=place)
+        point = value or f"{name}_row:ROW"
+        install(folder, f"mpired-{name}", {name: point}, group="mpired.formats", **{f"{name}_row": code})
+
+    install(folder, "mpired-mini", {"mini": "mpired_mini:FORMAT"}, group="mpired.formats", mpired_mini=MINI)
+    package("absent", value="absent_package:ROW")
+    package("raising", text="raise ValueError('at import')")
+    package("exiting", text="raise SystemExit(0)")
+    package("norow", text="ROW = 5")
+    package("other", text="from mpired.formats import Format\nROW = Format('another', ('.other',), place='x')")
+    package("nomodule")
+    package("failing", place="failing_code")
+    (folder / "failing_code.py").write_text("def inspect(*_):\n    1 / 0\nprepare = inspect\n")
+    package("printing", text=f"print('printed')\n{BROKEN.format(name='printing', magic=b'PRNT', place='x')}")
+    package("npy", text="raise ValueError('a name that is taken')")  # never loaded for npy files
+    for home in ("one", "two"):
+        install(folder, f"twice-{home}", {"twice": f"{home}:ROW"}, group="mpired.formats")
+        row = f"from mpired.formats import Format\nROW = Format({home!r}, ('.both', '.npy'), b'BOTH', place='x')"
+        install(folder, f"both-{home}", {home: f"{home}_row:ROW"}, group="mpired.formats", **{f"{home}_row": row})
+    return folder
+
+
+@pytest.fixture
+def beside(tmp_path, broken_site):
+    return Bench(tmp_path, broken_site)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("absent", "absent_package:ROW of mpired-absent cannot be loaded (ModuleNotFoundError: "),
+        ("raising", "raising_row:ROW of mpired-raising cannot be loaded (ValueError: at import)"),
+        ("exiting", "exiting_row:ROW of mpired-exiting cannot be loaded (SystemExit: 0)"),
+        ("norow", "norow_row:ROW of mpired-norow is not an mpired.formats.Format"),
+        ("other", "other_row:ROW of mpired-other is not an mpired.formats.Format with this name"),
+        ("nomodule", "the format nomodule of no_such_module failed (ModuleNotFoundError: "),
+        ("failing", "the format failing of failing_code failed (ZeroDivisionError: "),
+        ("twice", "is the format of 2 entry points (one:ROW of twice-one, two:ROW of twice-two)"),
+    ],
+)
+def test_package_that_is_broken(beside, name, reason):
+    (npy,) = beside.write("npy", RANKS[:1])
+    (beside.folder / f"rank.{name}").write_bytes(b"what is in the file")
+    for words in (["--from", name, npy], ["--to", name, npy], [f"rank.{name}"], ["-o", f"new.{name}", npy]):
+        if words[0] != "-o" or name != "twice":
+            with unchanged(beside.folder):
+                outcome = beside.run("reduce", "--op", "sum", *words)
+            refused(outcome._replace(err=outcome.err.removeprefix("printed\n")), 3, reason)
+
+
+def test_other_formats_work_beside_broken_packages(beside):
+    a, b, c = RANKS
+    outcome = beside.run("reduce", "-q", "--op", "sum", "-o", "sum.mini", *beside.write("npy", RANKS))
+    assert (outcome.status, outcome.out, outcome.err) == (0, b"", "printed\n")
+    same(beside.read("mini", "sum.mini", a.dtype), (a + b) + c)
+    raw = beside.reduce("--to", "raw", *beside.write("npy", RANKS))  # without a look at packages, as nothing is printed
+    same(READERS["raw"](raw, a.dtype), (a + b) + c)
+
+
+def test_several_formats_of_a_file(beside):
+    (beside.folder / "rank.both").write_bytes(b"BOTH")
+    (beside.folder / "rank.0").write_bytes(b"BOTH")
+    for name, how in (("rank.both", "by its suffix"), ("rank.0", "by its first bytes")):
+        outcome = beside.run("info", name)
+        assert outcome.status == 3
+        assert (
+            f"mpired: {name}: is one and two {how}, which are installed formats; say which with --from" in outcome.err
+        )
+
+
+def test_names_are_shown_and_known(bench):
+    outcome = bench.run("reduce", "--help")
+    shown = "".join(outcome.out.decode().split())
+    assert "raw,npy,parquet,arrow,arrows,npz,safetensors,hdf5,netcdf,zarr,bundle,mini." in shown
+    assert "arrows,npz,safetensors,hdf5,netcdf,zarr,text,csv,json,table,bundle,mini." in shown
+    reason = f"'minimal' is not one of {', '.join(map(repr, [*READABLE[:-2], 'bundle', 'mini']))}"
+    bench.refuses(2, reason, words=("reduce", "--op", "sum", "--from", "minimal", "rank"))
+
+
+def test_content_and_suffix_of_an_installed_format_agree(bench):
+    (bench.folder / "rank.mini").write_bytes(WRITERS["npy"](RANKS[0]))
+    bench.refuses(3, "holds npy by its first bytes, but its suffix means mini", words=("info", "rank.mini"))
+
+
+def test_file_of_another_program_may_be_of_a_package(bench):
+    """What mpired would refuse by its suffix or first bytes, a package may read."""
+    text = """
+from mpired.formats import Format
+from mpired_mini import prepare
+ROW = Format("hdf", (".h4",), b"\\x0e\\x03\\x13\\x01", place="hdf_row")
+def inspect(source, declared):
+    raise ArithmeticError("it was asked")
+"""
+    install(bench.folder, "mpired-hdf", {"hdf": "hdf_row:ROW"}, group="mpired.formats", hdf_row=text)
+    (bench.folder / "rank.h4").write_bytes(b"\x0e\x03\x13\x01")
+
+    def setup() -> None:
+        bench.setup()
+        sys.path.insert(0, str(bench.folder))
+
+    refused(run("info", "rank.h4", cwd=bench.folder, setup=setup), 3, "it was asked")
+    bench.refuses(3, "rank.h4", "is HDF4", words=("reduce", "--op", "sum", "rank.h4"))
+    outcome = bench.run("info", "rank.h4")
+    assert (outcome.status, outcome.out) == (
+        0,
+        b"rank.h4: HDF4, 4 bytes\n  is HDF4; save its numbers with numpy.save\n",
+    )
