@@ -18,8 +18,8 @@ if TYPE_CHECKING:  # a report of one command need not wait for the modules of al
     from mpired.collectives.call import Call
     from mpired.collectives.plan import Plan
     from mpired.collectives.run import Result
-    from mpired.formats import RankBuffer, RankFile
-    from mpired.formats.model import Other
+    from mpired.formats import Array, RankFile
+    from mpired.formats.rank import SkippedArray
     from mpired.packing.pack import Packing
     from mpired.packing.unpack import Unpacking
     from mpired.windows.request import Done
@@ -157,7 +157,7 @@ class Updated(NamedTuple):
 
 def summarise(call: Call, overflow: Sequence[OverflowWarning] = ()) -> Summary:
     """Return the summary of a collective; `overflow` has the warnings of that."""
-    from mpired.formats.rank import what_is_read  # noqa: PLC0415 - as above
+    from mpired.formats.array import stored_array  # noqa: PLC0415 - as above
 
     plans, files = call.plans, [file for group in call.collective.combined(call.groups) for file in group]
     model, op = call.groups[0][call.root], plans[0].op
@@ -169,8 +169,8 @@ def summarise(call: Call, overflow: Sequence[OverflowWarning] = ()) -> Summary:
                 "name": buffer.name,
                 **_names(buffer.datatype),
                 "count": plans[0].found if plans[0].is_open else buffer.count,
-                "stored": getattr(buffer, "shortened", None),
-                "unpacked": getattr(what_is_read(buffer), "packed", "") or None,
+                "stored": buffer.shortened,
+                "unpacked": stored_array(buffer).packed or None,
             }
             for buffer in model.buffers
         ],
@@ -299,7 +299,7 @@ def describe_datatype(datatype: Datatype, byte_order: str | None = None) -> dict
     }
 
 
-def _label(buffer: RankBuffer) -> str:
+def _label(buffer: Array) -> str:
     """Return what the elements of a buffer are, in words: a structure of a file by its fields."""
     form = buffer.form
     if buffer.datatype.group in TIMES and not buffer.columns:
@@ -313,9 +313,9 @@ def _label(buffer: RankBuffer) -> str:
 _LEFT_OUT = "`mpired reduce --nulls ignore` leaves nulls out"
 
 
-def _use_of(buffer: RankBuffer) -> str | None:
+def _use_of(buffer: Array) -> str | None:
     """Return what can be done with a buffer, None if that is what can be done with any number or pair."""
-    if getattr(buffer, "nulls", None):
+    if buffer.nulls:
         takes = buffer.datatype.group is not Group.DERIVED
         return _LEFT_OUT if takes else "no op takes nulls, fill or filter them first"
     if buffer.datatype.group is Group.DERIVED:
@@ -323,7 +323,7 @@ def _use_of(buffer: RankBuffer) -> str | None:
     return f"{_takers(buffer.datatype.group)} take it" if buffer.datatype.group in TIMES else None
 
 
-def _use_of_other(other: Other, file: RankFile) -> str:
+def _use_of_other(other: SkippedArray, file: RankFile) -> str:
     """Return what can be done with what is no buffer."""
     if [each.name for each in file.others].count(other.name) > 1:
         return "other columns have this name, too"
@@ -357,9 +357,9 @@ def describe_file(file: RankFile) -> dict[str, Any]:
                 "order": None if buffer.shape is None else "Fortran" if buffer.fortran_order else "C",
                 "datarep": buffer.datarep,
                 "byte_order": {"<": "little", ">": "big", "=": None}[buffer.byte_order],
-                "nulls": getattr(buffer, "nulls", None) if buffer.columns else 0,
-                "unit": getattr(buffer, "unit", "") or None,
-                "storage": getattr(buffer, "storage", "") or None,
+                "nulls": buffer.nulls,
+                "unit": buffer.unit or None,
+                "storage": buffer.storage or None,
                 "label": _label(buffer),
                 "use": _use_of(buffer),
             }

@@ -10,14 +10,14 @@ import numpy as np
 
 from mpired.datatypes import TIMES, Datatype
 from mpired.datatypes.times import as_times
-from mpired.formats import FlatBuffer, Model
-from mpired.formats.flat import in_form, lies_as
+from mpired.formats import Array, Model
+from mpired.formats.convert import in_form, lies_as
 
 Arrays: TypeAlias = np.ndarray | dict[str, np.ndarray]
 """A result: an array, or a dict of them by column name where a rank has several buffers."""
 
 
-def as_arrays(results: Sequence[FlatBuffer], model: Model) -> Arrays:
+def as_arrays(results: Sequence[Array], model: Model) -> Arrays:
     """Return an array with the shape of the model's buffer, or a dict of them by column where there are several.
 
     Columns that are kept are among them.
@@ -34,7 +34,7 @@ def as_arrays(results: Sequence[FlatBuffer], model: Model) -> Arrays:
 
 
 def shaped(
-    result: FlatBuffer, shape: tuple[int, ...] | None, *, fortran_order: bool, form: np.dtype | None = None
+    result: Array, shape: tuple[int, ...] | None, *, fortran_order: bool, form: np.dtype | None = None
 ) -> np.ndarray:
     """Read a result into an array of its own, a masked one if nulls are allowed.
 

@@ -15,7 +15,7 @@ from mpired.attempts import repeated
 from mpired.context import Context
 from mpired.errors import MpiredError, UsageError
 from mpired.files.recovering import Recovered, recover_files
-from mpired.formats import AtHand, BufferModel, Model
+from mpired.formats import Array, AtHand, Model
 from mpired.formats.memory import at_hand, path_at_hand
 from mpired.log import notice
 from mpired.ops import OpLike
@@ -215,7 +215,7 @@ def _run(
 
 def _fetched(plan: Callable[[Context], Call], options: Options, context: Context, *origins: object) -> np.ndarray:
     """Carry out a call, and return the old elements in their shape."""
-    models: list[BufferModel] = []
+    models: list[Array] = []
 
     def keep(_elements: np.ndarray, model: Model) -> None:
         models.extend(model.buffers)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mpired.formats import Declared, RankBuffer, RankFile, format_named
-from mpired.formats.flat import UNKNOWN_COUNT
-from mpired.formats.rank import changed, with_reading
+from mpired.formats import Array, Declared, RankFile, format_named
+from mpired.formats.array import UNKNOWN_COUNT, with_stored
 from mpired.ranks import compare
 
 _Groups = tuple[tuple[RankFile, ...], ...]
@@ -45,7 +44,7 @@ def _like(what: str, file: RankFile, known: tuple[str, RankFile]) -> RankFile:
     """Return a rank with the count of the one that is known."""
     like = what, f"{known[0]} ({known[1].source.name!r})"
 
-    def given(buffer: RankBuffer) -> RankBuffer:
-        return changed(buffer, count=known[1].buffers[0].count, like=like)
+    def given(buffer: Array) -> Array:
+        return buffer._replace(count=known[1].buffers[0].count, like=like)
 
-    return file._replace(buffers=tuple(with_reading(buffer, given) for buffer in file.buffers))
+    return file._replace(buffers=tuple(with_stored(buffer, given) for buffer in file.buffers))

@@ -11,8 +11,8 @@ from mpired import ops
 from mpired.datatypes import DATATYPES, Datatype, Group, value_index
 from mpired.datatypes.pairs import INDICES, column_names
 from mpired.errors import DatatypeError, OpError, UsageError
-from mpired.formats import AtHand, RankBuffer, RankFile
-from mpired.formats.indexed import IndexedBuffer
+from mpired.formats import Array, AtHand, RankFile
+from mpired.formats.indexed import Indices, with_indices
 from mpired.options import Options
 from mpired.ranks import number_of
 from mpired.sources.source import Source
@@ -46,9 +46,9 @@ def as_pairs(
         reason = f"makes indices named {twice!r}, and that name is taken; choose others with `columns`, or rename it"
         raise UsageError("`index`", reason)
 
-    def paired(buffer: RankBuffer, first: int) -> RankBuffer:
+    def paired(buffer: Array, first: int) -> Array:
         where = f"{buffer.name!r} of " if buffer.name else ""
-        return IndexedBuffer(buffer, _pair_of(buffer.datatype, index, where), first, counting)
+        return with_indices(buffer, _pair_of(buffer.datatype, index, where), Indices(first, counting))
 
     def with_index(file: RankFile, first: int) -> RankFile:
         return file._replace(buffers=[paired(buffer, first) for buffer in file.buffers])

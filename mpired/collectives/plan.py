@@ -22,8 +22,8 @@ from mpired.engines.table import IN_FLIGHT, SMALL_NBYTES, ChainRunner, FarRunner
 from mpired.errors import UsageError
 from mpired.files import calls, mounts
 from mpired.files.lock import descriptors_of
-from mpired.formats import FlatBuffer, RankBuffer, RankFile, format_named
-from mpired.formats.rank import changed, is_open, what_is_read, with_reading, within_memory
+from mpired.formats import Array, RankFile, format_named
+from mpired.formats.array import is_open, stored_array, with_stored, within_memory
 from mpired.ops import Op
 from mpired.sources.local import LocalSource
 from mpired.sources.source import distance_of, of_file
@@ -96,7 +96,7 @@ class Plan(NamedTuple):
     """A reduction, ready to run."""
 
     op: Op  # what combines
-    buffers: tuple[tuple[RankBuffer, ...], ...]  # for each buffer the same buffer of every rank, in rank order
+    buffers: tuple[tuple[Array, ...], ...]  # for each buffer the same buffer of every rank, in rank order
     segments: tuple[Segment, ...]  # all elements of all buffers, each once
     block_counts: tuple[int, ...]  # for each buffer the most elements that are read at a time
     jobs: int  # number of workers; 1 means this process, unless what runs is isolated from it
@@ -169,10 +169,10 @@ class Plan(NamedTuple):
         """The bytes of elements to be read in all."""
         if self.is_open:
             return len(self.buffers[0]) * self.found * self.buffers[0][0].datatype.itemsize
-        return sum(len(ranks) * ranks[0].count * what_is_read(ranks[0]).datatype.itemsize for ranks in self.buffers)
+        return sum(len(ranks) * ranks[0].count * stored_array(ranks[0]).datatype.itemsize for ranks in self.buffers)
 
 
-_Buffers: TypeAlias = tuple[tuple[RankBuffer, ...], ...]
+_Buffers: TypeAlias = tuple[tuple[Array, ...], ...]
 
 
 class _Work:
@@ -186,7 +186,7 @@ class _Work:
         firsts = [ranks[0] for ranks in self.buffers]
         self.nranks = len(self.buffers[0])
         self.streamed = any(rank.isolated for rank in each[0])
-        self.far = distance_of(of_file(what_is_read(firsts[0]).source))
+        self.far = distance_of(of_file(stored_array(firsts[0]).source))
         self.long = self.streamed or any(rank.datatype.is_spread for rank in firsts)
         self.sizes = [rank.count * rank.datatype.itemsize for rank in firsts]
         # The bytes of what takes most: an element, what the op keeps of it, or a result.
@@ -286,7 +286,7 @@ class _Work:
             ahead = min(_AHEAD_BYTES, _AHEAD_BYTES_IN_ALL // (jobs * nturned))
             ahead = max(block_bytes, ahead if spare is None else min(ahead, block_bytes + spare))
 
-            def turned(number: int, rank: RankBuffer) -> RankBuffer:  # what is opened for each block reads no more
+            def turned(number: int, rank: Array) -> Array:  # what is opened for each block reads no more
                 return within_memory(rank, ahead if number < max_open else block_bytes) if _is_turned(rank) else rank
 
             buffers = tuple(tuple(turned(*each) for each in enumerate(ranks)) for ranks in buffers)
@@ -359,15 +359,15 @@ def lines_for(spread: str, engine: Engine, limits: Limits, jobs: int, nranks: in
     return cast("ChainRunner", engine.runner).lines(jobs, nranks)
 
 
-def _preferred_nbytes(rank: RankBuffer, engine: Engine) -> int:
+def _preferred_nbytes(rank: Array, engine: Engine) -> int:
     """Return the bytes by which a file system of other machines wishes to be read; 0 of one of this machine."""
-    source = of_file(what_is_read(rank).source)
+    source = of_file(stored_array(rank).source)
     if not isinstance(source, LocalSource) or (engine.same_host and not mounts.is_remote(source.path)):
         return 0
     return min(mounts.preferred_nbytes(source.path), _MOST_PREFERRED_BYTES)
 
 
-def _depth(buffers: Sequence[Sequence[RankBuffer]], max_open: int, preferred: int) -> int:
+def _depth(buffers: Sequence[Sequence[Array]], max_open: int, preferred: int) -> int:
     """Return how many blocks are read ahead: some of ranks of other machines, if they lie flat in their files."""
     # What is decoded in sequence reads ahead by itself.
     source = buffers[0][0].source
@@ -375,26 +375,26 @@ def _depth(buffers: Sequence[Sequence[RankBuffer]], max_open: int, preferred: in
     is_far = far is not None or (isinstance(source, LocalSource) and mounts.is_remote(source.path))
     if max_open <= 2 * _DEPTH or not is_far:
         return 0
-    flat = all(type(rank) is FlatBuffer and not rank.source.is_forward for ranks in buffers for rank in ranks)
+    flat = all(rank.is_flat and not rank.source.is_forward for ranks in buffers for rank in ranks)
     depth = far.depth if far else min(_DEPTH, _DEPTH_BYTES // max(1, preferred))
     return min(depth, len(buffers[0])) if flat and len(buffers[0]) > 1 else 0
 
 
-def _decompressed_ahead(buffer: RankBuffer, threads: int) -> RankBuffer:
+def _decompressed_ahead(buffer: Array, threads: int) -> Array:
     """Return the buffer with threads that decompress it, if it is compressed."""
     from mpired.sources.compressed import CompressedSource  # noqa: PLC0415 - most ranks lie in files as they are
 
-    def ahead(buffer: RankBuffer) -> RankBuffer:
+    def ahead(buffer: Array) -> Array:
         if isinstance(buffer.source, CompressedSource):
-            return changed(buffer, source=buffer.source.reading_ahead(threads))
+            return buffer._replace(source=buffer.source.reading_ahead(threads))
         return buffer
 
-    return with_reading(buffer, ahead)
+    return with_stored(buffer, ahead)
 
 
-def _is_turned(buffer: RankBuffer) -> bool:
-    """Tell whether a buffer is an array in the other order."""
-    return getattr(what_is_read(buffer), "is_turned", False)
+def _is_turned(rank: Array) -> bool:
+    """Return whether the elements of a rank are read in the other order than they lie in."""
+    return stored_array(rank).is_turned
 
 
 def _engine(op: Op, files: Sequence[RankFile], engine: Engine, *, alone: bool) -> Engine:
@@ -458,17 +458,17 @@ def cut_segments(
     segments = []
     for i, (ranks, block_count) in enumerate(zip(buffers, block_counts, strict=True)):
         # So many elements are decoded together at most: no cut lets them be decoded twice.
-        count, grain = ranks[0].count, max(getattr(what_is_read(rank), "grain", 1) for rank in ranks)
+        count, grain = ranks[0].count, max(stored_array(rank).grain for rank in ranks)
         unit = block_count if grain == 1 else grain
         units = -(-count // unit)
         starts: Sequence[int] = range(0, count, max(1, -(-units // pieces)) * unit)
-        if striped and type(ranks[0]) is FlatBuffer:
+        if striped and ranks[0].is_flat:
             starts = stripes(ranks[0], pieces) or starts
         segments += [Segment(i, start, stop) for start, stop in pairwise([*starts, count])]
     return tuple(segments)
 
 
-def stripes(rank: FlatBuffer, pieces: int) -> list[int]:
+def stripes(rank: Array, pieces: int) -> list[int]:
     """Return the first elements of about so many segments of whole stripes; none if these were too unequal."""
     end = rank.offset + rank.count * rank.stored.itemsize
     nstripes = -(-end // _STRIPE_BYTES)

@@ -15,7 +15,7 @@ from mpired.datatypes.pairs import VALUES
 from mpired.errors import MpiredError, OrderWarning, UsageError, with_others
 from mpired.formats import Declared, Format, Layout, Model, RankFile, decoding, format_named
 from mpired.formats.memory import paths
-from mpired.formats.model import Kept
+from mpired.formats.rank import Kept
 from mpired.formats.recognise import by_suffix
 from mpired.log import step
 from mpired.options import OPTIONS, Options, part

@@ -17,10 +17,9 @@ from mpired.datatypes.pairs import FIELDS, VALID, column_of, field_type
 from mpired.errors import CountError, UsageError
 from mpired.files import calls
 from mpired.formats import (
+    Array,
     ArrayLayout,
     AtHand,
-    BufferModel,
-    FlatBuffer,
     FlatLayout,
     Format,
     Layout,
@@ -30,7 +29,7 @@ from mpired.formats import (
     format_named,
     output_format,
 )
-from mpired.formats.rank import what_is_read
+from mpired.formats.array import stored_array
 from mpired.options import Options
 from mpired.sources.source import STANDARD_INPUT, of_file
 
@@ -198,8 +197,8 @@ def with_header(layout: Layout, form: Format, request: Request) -> Layout:
         raise UsageError(option, f"copies the header of a raw file, and {name} is {file.format}; leave it out")
     if not form.needs_type:
         raise UsageError(option, f"is for raw results, and this one is {form.name}; leave it out, or use `to='raw'`")
-    buffer = what_is_read(file.buffers[0])
-    if not isinstance(layout, FlatLayout) or not isinstance(buffer, FlatBuffer):
+    buffer = stored_array(file.buffers[0])
+    if not isinstance(layout, FlatLayout) or not buffer.is_flat:
         reason = f"has no place before elements of {buffer.datatype.label}, which lie between one another"
         raise UsageError(option, f"{reason}; `in_place=True` keeps all other bytes of {name}")
     if not buffer.offset:
@@ -259,12 +258,11 @@ def keep_around(file: RankFile, layout: Layout, options: Options) -> Layout:
     buffer = file.buffers[0]
     if isinstance(layout, FlatLayout):
         # What is put in the place of an array that is read in the other order has the order of the root.
-        return FlatLayout(buffer.stored, around=buffer) if isinstance(buffer, FlatBuffer) else layout
+        return FlatLayout(buffer.stored, around=buffer) if buffer.is_flat else layout
     if buffer.datatype.is_spread:
-        from mpired.formats.spread import SpreadBuffer, SpreadLayout  # noqa: PLC0415 - few elements are spread
+        from mpired.formats.spread import SpreadLayout  # noqa: PLC0415 - few elements are spread
 
         if isinstance(layout, SpreadLayout):
-            assert isinstance(buffer, SpreadBuffer)  # noqa: S101 - such a layout comes from such a file
             return layout.keeping(buffer)
     nkept = 0 if file.kept is None else len(file.kept.names)
     if file.ncolumns > sum(len(buffer.columns) for buffer in file.buffers) + nkept:
@@ -281,22 +279,21 @@ def model_of(deal: Deal, receiver: Named, share: Share, request: Request) -> Mod
     model = file.model if request.collective.whole else file.model.with_count(share.count_of(file.buffers[0].count))
     datatypes = [field_type(request.op.result(buffer.datatype), share.field) for buffer in model.buffers]
     senders = [] if share.field == VALID else deal.senders[: share.last + 1]
-    buffers: list[BufferModel] = []
+    buffers: list[Array] = []
     for number, (buffer, each) in enumerate(zip(model.buffers, datatypes, strict=True)):
-        lacking = [getattr(what_is_read(sender.buffers[number]), "nulls", 0) != 0 for sender in senders]
+        lacking = [stored_array(sender.buffers[number]).nulls != 0 for sender in senders]
         nullable = ops.may_be_null(request.op, deal.senders[0].buffers[number].datatype, lacking)
         buffers.append(_modelled(buffer, each, share.field)._replace(nullable=nullable))
     whole = share.field in {"", FIELDS[0]}
-    described = whole and datatypes == [what_is_read(buffer).datatype for buffer in file.buffers]
+    described = whole and datatypes == [stored_array(buffer).datatype for buffer in file.buffers]
     # Of arrays the file tells the dimensions and more, which stay.
     keeps = described or format_named(model.format).has_arrays
     return model._replace(buffers=tuple(buffers), source=model.source if keeps else None)
 
 
-def _modelled(model: BufferModel, datatype: Datatype, field: str) -> BufferModel:
+def _modelled(model: Array, datatype: Datatype, field: str) -> Array:
     """Return the model with another datatype, for one field of the pairs if that is not ""."""
     if field in {"", VALID}:
-        return model._replace(datatype=datatype, form=model.form if datatype == model.datatype else None)
+        return model.of_datatype(datatype)
     name = column_of(model.name, model.columns, field)
-    columns = model.columns if field == FIELDS[1] else (name,)
-    return model._replace(datatype=datatype, form=None, name=name, columns=columns)
+    return model.of_datatype(datatype)._replace(name=name, parts=model.columns if field == FIELDS[1] else (name,))

@@ -19,8 +19,8 @@ from mpired.errors import WorkerError
 from mpired.files import calls
 from mpired.files.output import Output, StreamOutput
 from mpired.files.scratch import Scratch
-from mpired.formats import ArrayLayout, FlatBuffer, FlatLayout, Layout, MarkingLayout, decoding, format_named
-from mpired.formats.rank import RankBuffer, unset, what_is_read
+from mpired.formats import ArrayLayout, FlatLayout, Layout, MarkingLayout, decoding, format_named
+from mpired.formats.array import Array, stored_array
 from mpired.ops import overflow, stands_for_null
 from mpired.progress import Progress
 from mpired.sources.local import LocalSource
@@ -168,7 +168,7 @@ class _Flowing(AbstractContextManager["_Flowing"]):
         from mpired.sources.stream import StreamSource  # noqa: PLC0415 - few results are streams
 
         source = StreamSource(output.stream_name, self._fill)
-        self.elements = FlatBuffer(source, datatype, share.count_of(ranks[0].count), datatype.form, name=name)
+        self.elements = Array(source, datatype, share.count_of(ranks[0].count), datatype.form, name=name)
 
     def _take(self, data: memoryview) -> None:
         self._made.append(memoryview(bytes(data)))  # the fold uses the block again
@@ -234,12 +234,12 @@ def _write_around(layout: FlatLayout, fd: int, name: str, end: int) -> None:
         return
     from mpired.files import copying  # noqa: PLC0415 - most results are files of their own
 
-    with closing(buffer.open()) as reader, calls.blaming(name):
-        copying.copy_sparse(local_fd(reader.file), fd, 0, buffer.offset, 0)
+    with closing(buffer.source.open()) as file, calls.blaming(name):
+        copying.copy_sparse(local_fd(file), fd, 0, buffer.offset, 0)
         if layout.around is None:
             return
         calls.set_size(fd, end + max(0, buffer.source.nbytes - buffer.end))
-        copying.copy_sparse(local_fd(reader.file), fd, buffer.end, buffer.source.nbytes, end)
+        copying.copy_sparse(local_fd(file), fd, buffer.end, buffer.source.nbytes, end)
         calls.allocate(fd, end - buffer.offset, buffer.offset)
 
 
@@ -252,7 +252,7 @@ def folded(
     *,
     also: Sequence[Target] = (),  # files that take results as well
     missing: Mapping[_Part, Sequence[Missing | None]] = _NOTHING_MISSING,
-) -> Generator[list[list[FlatBuffer]], None, None]:
+) -> Generator[list[list[Array]], None, None]:
     """Fold all segments into a scratch file beside an output, and give each share of the result as native elements."""
     if not shares:
         _fold(plan, also, progress)
@@ -267,10 +267,10 @@ def folded(
         _fold(plan, [*also, *targets], progress)
         source = LocalSource.of(scratch.name, scratch.shared_path)
 
-        def buffer(share: Share, first: RankBuffer, region: Region) -> FlatBuffer:
+        def buffer(share: Share, first: Array, region: Region) -> Array:
             datatype = field_type(plan.op.result(first.datatype), share.field)
             count = plan.found if plan.is_open else share.count_of(first.count)
-            flat = FlatBuffer(source, datatype, count, region.stored, region.offset, validity=region.validity)
+            flat = Array(source, datatype, count, region.stored, region.offset, validity=region.validity)
             return flat._replace(name=column_of(first.name, first.columns, share.field))
 
         firsts = [ranks[0] for ranks in plan.buffers]
@@ -336,8 +336,8 @@ def _tell(plan: Plan, parts: Sequence[Part]) -> None:
         overflow.tell(plan.op, ranks[0].datatype, found, [rank.source.name for rank in ranks], name)
     for number, ranks in enumerate(plan.buffers if plan.op.rules.missing is None else ()):
         if count := sum(part.unset for part in parts if part.hidden[0] == number):
-            value = next(value for value in map(unset, ranks) if value is not None)
-            name = what_is_read(ranks[0]).name
+            value = next(unset for rank in ranks if (unset := stored_array(rank).unset) is not None)
+            name = stored_array(ranks[0]).name
             cautions.tell(cautions.unset(count, name, f"leave them out with `missing={value}`"))
 
 

@@ -11,7 +11,7 @@ import fnmatch
 import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,21 +20,22 @@ from mpired.datatypes.pairs import FIELDS
 from mpired.errors import BufferFileError, CountError, DatatypeError
 from mpired.files import calls, copying
 from mpired.formats import rank
+from mpired.formats.array import Array
 from mpired.formats.conventions import Packed
+from mpired.formats.convert import byte_order
 from mpired.formats.declared import Declared
-from mpired.formats.flat import FlatBuffer, byte_order, write_elements
+from mpired.formats.layout import write_elements
 from mpired.formats.local import OpenBytes
 from mpired.formats.missing import Missing
-from mpired.formats.model import Kept, Other
 from mpired.formats.names import check_pair, picked
-from mpired.formats.rank import RankBuffer, RankFile, Values
-from mpired.formats.streamed import ColumnBuffer, ColumnFile, Nullable, explaining
+from mpired.formats.rank import Kept, RankFile, SkippedArray
+from mpired.formats.streamed import DECODED_NBYTES, ColumnFile, Decoded, Nullable, Values, explaining, form_of
 from mpired.sources.source import Source, local_fd
 
 _BLOCK_NBYTES = 1 << 20
 
 
-class Array(NamedTuple):
+class ArrayHeader(NamedTuple):
     """An array of a file, as its header describes it."""
 
     name: str  # what it is called, with the groups that it is in, as `group/name`
@@ -102,7 +103,9 @@ class Field(NamedTuple):
     field: str
 
 
-def inspect(source: Source, declared: Declared, arrays: Sequence[Array], library: Library | None = None) -> RankFile:
+def inspect(
+    source: Source, declared: Declared, arrays: Sequence[ArrayHeader], library: Library | None = None
+) -> RankFile:
     """Describe a file by its arrays."""
     by_name = {array.name: array for array in arrays}
     kept = picked(source, by_name, declared.keep, declared.noun)
@@ -128,46 +131,56 @@ def inspect(source: Source, declared: Declared, arrays: Sequence[Array], library
     return RankFile(source, buffers, others_of, len(arrays), kept=along, dims=dims)
 
 
-def _other(array: Array) -> Other:
+def _other(array: ArrayHeader) -> SkippedArray:
     """Describe an array that is no buffer."""
     label = array.label or ("elements of no datatype" if array.dtype is None else rank.element_text(array.dtype))
     if array.packed is not None:
         label = f"packed {rank.element_text(array.packed)}"
     reason = array.reason or f"{array.name!r} holds {label}, not numbers"
-    other = Other(array.name, label, reason, array.count, array.shape, label, array.way_out, unit=array.unit)
+    other = SkippedArray(array.name, label, reason, array.count, array.shape, label, array.way_out, unit=array.unit)
     other = other._replace(keeps=bool(array.digest), storage=array.storage)
     return other._replace(count=None, shape=None) if array.unseen else other
 
 
 def _buffer(
-    source: Source, declared: Declared, array: Array, library: Library | None, arrays: Sequence[Array]
-) -> RankBuffer:
+    source: Source, declared: Declared, array: ArrayHeader, library: Library | None, arrays: Sequence[ArrayHeader]
+) -> Array:
     """Return an array of numbers as a buffer."""
     if array.dtype is None:
         numbers = [(each.name, from_dtype(each.dtype).group) for each in arrays if each.dtype is not None]
         ways = rank.ways_out(array.way_out, rank.choice(numbers, declared.taken))
         raise DatatypeError(source.name, f"{_other(array).reason}{ways}")
     datatype = _datatype(source, declared, array.name, array.dtype)
-    missing = array.missing and array.missing._replace(nullable=declared.nullable)
     stored = as_numbers(array.stored or array.dtype)
-    common: dict[str, Any] = {
-        "shape": array.shape, "fortran_order": array.fortran_order and len(array.shape) > 1, "unit": array.unit,
-        "storage": array.storage, "unlimited": array.unlimited, "unset": array.unset,
-    }  # fmt: skip
+    found = Array(
+        source,
+        datatype,
+        array.count,
+        stored,
+        shape=array.shape,
+        fortran_order=array.fortran_order and len(array.shape) > 1,
+        name=array.name,
+        nulls=0 if array.missing is None else None,
+        nullable=declared.nullable,
+        missing=array.missing,
+        unset=array.unset,
+        unit=array.unit,
+        storage=array.storage,
+        fixed_order=array.fixed_order,
+        unlimited=array.unlimited,
+    )
     if array.offset is not None:
-        flat = FlatBuffer(source, datatype, array.count, stored, array.offset, name=array.name, **common)
-        return flat._replace(missing=missing, fixed_order=array.fixed_order)
+        return found._replace(offset=array.offset)
     assert library is not None  # noqa: S101 - what does not lie as it is
     fields = array.dtype.names or ()
     leaves = tuple(Field(array.name, field) for field in fields) or (array.leaf or array.name,)
-    buffer = ColumnBuffer(source, datatype, array.count, (array.name,), leaves, library.opener, fields, **common)
-    return buffer._replace(
-        nulls=0 if missing is None else None,
-        nullable=declared.nullable,
-        errors=library.errors,
-        missing=None if getattr(array.leaf, "packed", array.leaf) is not None else missing,
+    return found._replace(
+        stored=form_of(datatype, fields).newbyteorder(byte_order(stored)) if fields else stored,
+        reader=Decoded(library.opener, leaves, library.errors),
+        isolated=True,
+        memory=DECODED_NBYTES,
+        missing=None if getattr(array.leaf, "packed", array.leaf) is not None else array.missing,
         grain=array.grain,
-        byte_order="=" if array.fixed_order else byte_order(stored),
         packed="" if array.packed is None else array.packed.newbyteorder("=").name,
     )
 
@@ -229,7 +242,7 @@ class PiecesFile(OpenBytes):
             yield (block, None) if place.packed is None else place.packed.unpacked(block, nullable=nullable)
 
 
-def _pair(source: Source, declared: Declared, parts: Sequence[Array]) -> RankBuffer:
+def _pair(source: Source, declared: Declared, parts: Sequence[ArrayHeader]) -> Array:
     """Return two arrays as a buffer of pairs."""
     forms, leaves = [], []
     for part in parts:
@@ -247,16 +260,16 @@ def _pair(source: Source, declared: Declared, parts: Sequence[Array]) -> RankBuf
     dtype = np.dtype(list(zip(FIELDS, forms, strict=True)))
     check_pair(source, names, dtype, "arrays")
     datatype = _datatype(source, declared, ",".join(names), dtype)
-    return ColumnBuffer(
-        source, datatype, first.count, names, tuple(leaves), PiecesFile, FIELDS, nulls=0, shape=first.shape
-    )
+    pairs = Array(source, datatype, first.count, form_of(datatype, FIELDS), name=",".join(names), parts=names)
+    pairs = pairs._replace(shape=first.shape, fixed_order=True, isolated=True, memory=DECODED_NBYTES)
+    return pairs._replace(reader=Decoded(PiecesFile, tuple(leaves)))
 
 
 class KeptArrays(NamedTuple):
     """Arrays that results have as a file has them."""
 
     source: Source  # the file
-    carried: tuple[Array, ...]  # what they are
+    carried: tuple[ArrayHeader, ...]  # what they are
     library: Library | None  # what reads them
     # whether the user asked for them; else they are left out where the result has no place for them
     wanted: bool = False
@@ -272,7 +285,7 @@ class KeptArrays(NamedTuple):
         return [array.name for array in self.carried]
 
     @property
-    def others(self) -> list[Other]:
+    def others(self) -> list[SkippedArray]:
         """What they are, for a file that is looked at."""
         return [_other(array) for array in self.carried]
 
@@ -300,7 +313,7 @@ class KeptArrays(NamedTuple):
             return dict(self.library.read(self.source, self.names))
 
 
-def rewrite(source: Source, arrays: Sequence[Array], changed: Sequence[FlatBuffer], fd: int) -> None:
+def rewrite(source: Source, arrays: Sequence[ArrayHeader], changed: Sequence[Array], fd: int) -> None:
     """Write a file again with new elements in some arrays, which all lie as they are."""
     by_name = {array.name: array for array in arrays}
     with closing(source.open()) as file, calls.blaming(source.name):

@@ -11,12 +11,12 @@ from typing import Any, TypeAlias
 
 from mpired.files import calls
 from mpired.formats import columns, ipc
+from mpired.formats.array import UNKNOWN_COUNT, Array
 from mpired.formats.arrow_arrays import DTYPES
 from mpired.formats.columns import Contents, Leaf, Table, explaining
-from mpired.formats.flat import UNKNOWN_COUNT, FlatBuffer
 from mpired.formats.format import Encoder
 from mpired.formats.local import DamageError, SourceFile
-from mpired.formats.model import Model
+from mpired.formats.rank import Model
 from mpired.sources.source import Source
 
 import pyarrow as pa  # isort: skip - after columns, which sets it up
@@ -143,7 +143,7 @@ def prepare(model: Model, new: Callable[..., Any] = pa.ipc.new_file) -> Encoder:
         schema = columns.asked(model.context, model.source, ArrowFile, columns.SCHEMA)
     layout = columns.layout_like(model, schema)
 
-    def encode(results: Sequence[FlatBuffer], fd: int) -> None:
+    def encode(results: Sequence[Array], fd: int) -> None:
         with (
             os.fdopen(os.dup(fd), "wb") as file,
             new(file, columns.with_note(layout.schema, model.note)) as writer,
@@ -155,7 +155,7 @@ def prepare(model: Model, new: Callable[..., Any] = pa.ipc.new_file) -> Encoder:
     return encode
 
 
-def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
+def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
     """Write a file again with new elements in some columns, record batch by record batch."""
     with (
         columns.patching(source, ArrowFile, changed) as (old, schema, patched),

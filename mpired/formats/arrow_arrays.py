@@ -10,7 +10,7 @@ import numpy as np
 
 from mpired.codecs.arrow import pa
 from mpired.datatypes import counterparts
-from mpired.formats.rank import Values
+from mpired.formats.streamed import Values
 
 DTYPES: dict[pa.DataType, np.dtype] = {
     getattr(pa, name)(): np.dtype(name.rstrip("_"))

@@ -10,12 +10,13 @@ import numpy as np
 from mpired.codecs.arrow import pa
 from mpired.errors import BufferFileError, CountError
 from mpired.formats import arrow, columns
+from mpired.formats.array import Array
 from mpired.formats.arrow import ArrowFile
-from mpired.formats.columns import explaining
+from mpired.formats.columns import Leaf, explaining
 from mpired.formats.declared import Declared
 from mpired.formats.missing import NullsError, null_error
 from mpired.formats.rank import RankFile
-from mpired.formats.streamed import ColumnBuffer
+from mpired.formats.streamed import Decoded
 from mpired.sources.source import Source
 
 
@@ -23,32 +24,21 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     """Describe an Arrow IPC stream from its schema and the lengths of its batches."""
     if source.is_forward and not declared.nullable:  # one column of plain values is read as it arrives
         file = columns.inspect(source, declared, ArrowFile)
-        if len(file.buffers) == 1 and len((buffer := cast("ColumnBuffer", file.buffers[0])).leaves) == 1:
-            return file._replace(buffers=(ArrivingColumn(*buffer),))
+        leaves = [leaf for array in file.buffers for leaf in cast("Decoded", array.reader).leaves]
+        if len(leaves) == 1:
+            reader = functools.partial(ArrivingReader, leaf=leaves[0])
+            return file._replace(buffers=(file.buffers[0]._replace(reader=reader, isolated=False),))
     return columns.inspect(source.kept(), declared, ArrowFile)
 
 
-class ArrivingColumn(ColumnBuffer):
-    """A column of a stream that is read as it arrives."""
-
-    @property
-    def isolated(self) -> bool:
-        """False: it is decoded in this process."""
-        return False
-
-    def open(self) -> ArrivingReader:  # type: ignore[override]  # it reads as any reader does
-        """Open the stream for reading forward."""
-        return ArrivingReader(self)
-
-
 class ArrivingReader:
-    """Reads an `ArrivingColumn` forward; the last block can be read again. The caller closes it."""
+    """Reads a column of a stream as it arrives; the last block can be read again. The caller closes it."""
 
-    def __init__(self, buffer: ArrivingColumn) -> None:
-        self._buffer = buffer
-        with explaining(buffer.source.name):
-            self._arrays = ArrowFile(buffer.source).arrays(buffer.leaves[0], 0)
-        self._rest = self._block = np.empty(0, buffer.datatype.form)
+    def __init__(self, array: Array, leaf: Leaf) -> None:
+        self._array = array
+        with explaining(array.source.name):
+            self._arrays = ArrowFile(array.source).arrays(leaf, 0)
+        self._rest = self._block = np.empty(0, array.datatype.form)
         self._start = 0
 
     def there(self, start: int, count: int) -> int:
@@ -62,9 +52,9 @@ class ArrivingReader:
     def _next(self, start: int, count: int) -> None:
         """Read the next elements, which must begin at `start`."""
         if start != self._start + len(self._block):
-            raise BufferFileError(self._buffer.source.name, f"is read forward, and element {start} is not the next")
-        self._start, self._block, done = start, np.empty(count, self._buffer.datatype.form), 0
-        with explaining(self._buffer.source.name):
+            raise BufferFileError(self._array.source.name, f"is read forward, and element {start} is not the next")
+        self._start, self._block, done = start, np.empty(count, self._array.datatype.form), 0
+        with explaining(self._array.source.name):
             try:
                 while done < count:
                     if not len(self._rest):
@@ -77,25 +67,25 @@ class ArrivingReader:
                     self._block[done : done + len(part)] = part
                     self._rest, done = self._rest[len(part) :], done + len(part)
             except NullsError as found:
-                raise null_error(self._buffer.source, self._buffer.columns, found.args[0]) from None
+                raise null_error(self._array.source, self._array.columns, found.args[0]) from None
         self._block = self._block[:done]
 
     def read(self, start: int, block: np.ndarray) -> None:
         """Fill `block` with the elements from `start` on."""
         found = self.there(start, len(block))
         if found < len(block):
-            this, other = self._buffer.like or ("it", "another rank")
-            reason = f"{this} has count {start + found}, but {other} has {self._buffer.count}"
-            raise CountError(self._buffer.source.name, reason)
+            this, other = self._array.like or ("it", "another rank")
+            reason = f"{this} has count {start + found}, but {other} has {self._array.count}"
+            raise CountError(self._array.source.name, reason)
         block[:] = self._block[:found]
 
     def check_end(self) -> None:
         """Raise `CountError` if the stream goes on behind the last element."""
-        count = self._buffer.count
+        count = self._array.count
         if self.there(count, 1):
-            this, other = self._buffer.like or ("it", "another rank")
+            this, other = self._array.like or ("it", "another rank")
             reason = f"{this} has more than {count} elements, but {other} has {count}"
-            raise CountError(self._buffer.source.name, reason)
+            raise CountError(self._array.source.name, reason)
 
     def close(self) -> None:
         """Leave the rest."""

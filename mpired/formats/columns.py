@@ -26,16 +26,15 @@ from mpired.datatypes.pairs import FIELDS
 from mpired.datatypes.times import as_times, time_type
 from mpired.errors import BufferFileError, DatatypeError, UsageError, shortened
 from mpired.formats import streamed
+from mpired.formats.array import UNKNOWN_COUNT, Array, FlatReader
 from mpired.formats.arrow_arrays import DTYPES, column_of, integers_of, is_time, nullable_values
 from mpired.formats.declared import Declared
 from mpired.formats.decoding import look_apart
-from mpired.formats.flat import UNKNOWN_COUNT, FlatBuffer
 from mpired.formats.local import OpenBytes
 from mpired.formats.missing import NullsError
-from mpired.formats.model import BufferModel, Model, Other
 from mpired.formats.names import check_pair, listed, missing, picked
-from mpired.formats.rank import RankFile, Values, choice, datatype_of, element_text, ways_out
-from mpired.formats.streamed import DECODED_NBYTES, ColumnBuffer, Nullable, limited
+from mpired.formats.rank import Model, RankFile, SkippedArray, choice, datatype_of, element_text, ways_out
+from mpired.formats.streamed import DECODED_NBYTES, Decoded, Nullable, Values, form_of, limited
 from mpired.progress import counted
 from mpired.sources.source import Source
 
@@ -87,6 +86,8 @@ class Table(OpenBytes):
         self.limited = functools.partial(limited, source.name, memory)
         try:
             self.begin()
+            for field in self.schema:
+                _check_names(field)
         except BaseException:
             self._bytes.close()
             raise
@@ -114,6 +115,13 @@ class Table(OpenBytes):
             if not nullable and array.null_count:
                 raise NullsError(sum(each.null_count for each in self.values(leaf, 0)))
             yield nullable_values(array)
+
+
+def _check_names(field: pa.Field) -> None:
+    """Raise `UnicodeDecodeError` if a name is not UTF-8: pyarrow decodes each when it is asked for."""
+    str(field.name)
+    for number in range(field.type.num_fields):
+        _check_names(field.type.field(number))
 
 
 Opener: TypeAlias = Callable[..., Table]
@@ -200,10 +208,11 @@ def inspect(source: Source, declared: Declared, opener: type[Table]) -> RankFile
         missing = [nulls[places[name]] for name in columns]
         known = None if None in missing and not any(missing) else sum(each or 0 for each in missing)
         unit = said.get(b"units", said.get(b"unit", b"")).decode(errors="replace")
-        buffer = ColumnBuffer(source, datatype, rows, columns, mine, opener, dtype.names or ())
-        errors = (pa.ArrowException,)
-        found = {"nulls": known, "nullable": declared.nullable, "unit": unit, "errors": errors}
-        buffers.append(buffer._replace(memory=_DECODED_NBYTES, **found))
+        reader = Decoded(opener, mine, (pa.ArrowException,))
+        form = form_of(datatype, dtype.names or ())
+        array = Array(source, datatype, rows, form, name=",".join(columns), parts=columns, fixed_order=True)
+        array = array._replace(reader=reader, isolated=True, memory=_DECODED_NBYTES)
+        buffers.append(array._replace(nulls=known, nullable=declared.nullable, unit=unit))
     kept = None
     if declared.keep:
         _check_one_each(source, schema, declared.keep)
@@ -212,7 +221,7 @@ def inspect(source: Source, declared: Declared, opener: type[Table]) -> RankFile
     return RankFile(source, tuple(buffers), others, len(schema.names), kept=kept)
 
 
-def _others(contents: Contents, declared: Declared) -> tuple[Other, ...]:
+def _others(contents: Contents, declared: Declared) -> tuple[SkippedArray, ...]:
     """Return the columns that hold no numbers or share a name, unless the columns were chosen."""
     if declared.columns or declared.pair:
         return ()
@@ -226,7 +235,8 @@ def _others(contents: Contents, declared: Declared) -> tuple[Other, ...]:
             continue
         is_one = there[field.name] == 1
         reason = _no_buffer(field) if is_one else _not_one(names, field.name)
-        other = Other(field.name, str(field.type), reason, contents.rows, label=_in_words(field.type), nulls=nulls)
+        other = SkippedArray(field.name, str(field.type), reason, contents.rows, nulls=nulls)
+        other = other._replace(label=_in_words(field.type))
         if is_one:
             other = other._replace(way_out=_way_out(field.type, declared.taken), group=_group(field.type))
         others.append(other)
@@ -345,7 +355,7 @@ class KeptColumns:
     row_nbytes: int  # about how many bytes a row of the file has
     wanted: ClassVar[bool] = True
     kind: ClassVar[str] = "columns"
-    others: ClassVar[tuple[Other, ...]] = ()
+    others: ClassVar[tuple[SkippedArray, ...]] = ()
 
     @property
     def names(self) -> list[str]:
@@ -518,10 +528,10 @@ class Layout(NamedTuple):
         """Return how many rows are written at a time: so many, unless those of the columns that are kept are long."""
         return rows if self.kept is None else max(1, min(rows, _KEPT_NBYTES // self.kept.row_nbytes))
 
-    def batches(self, results: Sequence[FlatBuffer], rows: int) -> Generator[pa.RecordBatch, None, None]:
+    def batches(self, results: Sequence[Array], rows: int) -> Generator[pa.RecordBatch, None, None]:
         """Yield all rows, so many at a time: the results, and the columns that are kept."""
         with contextlib.ExitStack() as stack:
-            readers = [stack.enter_context(closing(result.open())) for result in results]
+            readers = [stack.enter_context(closing(FlatReader(result))) for result in results]
             kept = self.kept and stack.enter_context(closing(self.kept.open()))
             is_open = results[0].count == UNKNOWN_COUNT
             whole = 0 if is_open else results[0].count
@@ -572,7 +582,7 @@ def _in_order_of(kept: KeptColumns, made: Sequence[tuple[Sequence[str], Sequence
     return [field for _, field in sorted(placed, key=lambda each: each[0])]
 
 
-def _plain_fields(buffer: BufferModel) -> list[pa.Field]:
+def _plain_fields(buffer: Array) -> list[pa.Field]:
     """Return the column of a buffer, or two of values and of indices if its pairs have a name for each."""
     parts = buffer.datatype.parts
     if parts and len(buffer.columns) == len(parts):
@@ -600,7 +610,7 @@ def _parts(block: np.ndarray) -> list[np.ndarray]:
 
 @contextlib.contextmanager
 def patching(
-    source: Source, opener: Opener, changed: Sequence[FlatBuffer]
+    source: Source, opener: Opener, changed: Sequence[Array]
 ) -> Generator[tuple[Any, pa.Schema, Callable[[pa.RecordBatch], pa.RecordBatch]], None, None]:
     """Open a file; give it, the schema to write, and the function that puts new elements into all batches in order."""
     with explaining(source.name), contextlib.ExitStack() as stack:

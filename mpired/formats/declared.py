@@ -11,11 +11,11 @@ from mpired import datatypes
 from mpired.context import NO_LIMITS, Context
 from mpired.datatypes import Datatype, Group
 from mpired.errors import DatatypeError, UsageError
-from mpired.formats.flat import Order
-from mpired.formats.model import Model
+from mpired.formats.convert import Order
 from mpired.sources.source import Source
 
 if TYPE_CHECKING:
+    from mpired.formats.rank import Model
     from mpired.options import Options
 
 ORDERS: dict[str | None, Order] = {"little": "<", "big": ">", "native": "=", None: "="}
@@ -114,7 +114,8 @@ class Declared(NamedTuple):
     def of_result(self, model: Model) -> Model:
         """Return the model of a raw result whose bytes lie as is declared here."""
         order = ORDERS[self.byte_order or self.type_order]
-        buffers = (each._replace(byte_order=order, datarep=self.datarep) for each in model.buffers)
+        ordered = ((each, each.stored.newbyteorder(order)) for each in model.buffers)
+        buffers = [each._replace(stored=form, datarep=self.datarep, fixed_order=False) for each, form in ordered]
         return model._replace(buffers=tuple(buffers))
 
     def of_units(self, unit: Datatype, packed: Declared) -> Declared:

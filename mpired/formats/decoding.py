@@ -15,14 +15,15 @@ from mpired.engines import pool
 from mpired.engines.worker import be_quiet, ended_after, portable
 from mpired.errors import BufferFileError, WorkerError
 from mpired.files import calls
-from mpired.formats.flat import FlatBuffer
-from mpired.formats.model import Kept
-from mpired.formats.rank import RankBuffer, Values, blocks, changed, what_is_read, with_reading
+from mpired.formats.array import Array, blocks, with_stored
+from mpired.formats.rank import Kept
+from mpired.formats.streamed import Values
 from mpired.sources.source import Source, of_file
 
 if TYPE_CHECKING:
     from mpired.context import Context
     from mpired.formats.format import Format
+    from mpired.formats.streamed import Decoded
     from mpired.sources.open import Prefetch
 
 _BLOCK_NBYTES = 4 << 20
@@ -172,13 +173,17 @@ class Decoder:
         self._left: list[int] = []
         self._worker = DecodeWorker()
 
-    def decoding(self, buffer: RankBuffer) -> RankBuffer:
+    def decoding(self, buffer: Array) -> Array:
         """Return a buffer whose elements come from the worker, if a library decodes them."""
         if not buffer.isolated:
             return buffer
 
-        opener = cast("Any", what_is_read(buffer)).opener
-        return with_reading(buffer, lambda read: changed(read, opener=functools.partial(_Columns, self, opener)))
+        def by_worker(array: Array) -> Array:
+            decoded = cast("Decoded", array.reader)
+            opener = functools.partial(_Columns, self, decoded.opener)
+            return array._replace(reader=decoded._replace(opener=opener))
+
+        return with_stored(buffer, by_worker)
 
     def arrays(self, stream: _Stream) -> Iterator[Values]:
         """Yield the values of a stream."""
@@ -241,13 +246,13 @@ def _next_of(number: int, stream: _Stream | None, left: Sequence[int]) -> Values
     return next(_open[number], None)
 
 
-def rewrite(form: Format, source: Source, changed: Sequence[FlatBuffer], new: calls.SharedFile) -> None:
+def rewrite(form: Format, source: Source, changed: Sequence[Array], new: calls.SharedFile) -> None:
     """Let a worker write a file again, some of its buffers with new elements."""
     with closing(DecodeWorker()) as worker:
         worker.do(source.name, _rewrite, form, source, changed, new)
 
 
-def _rewrite(form: Format, source: Source, changed: Sequence[FlatBuffer], new: calls.SharedFile) -> None:
+def _rewrite(form: Format, source: Source, changed: Sequence[Array], new: calls.SharedFile) -> None:
     fd = new.open()
     try:
         form.rewrite(source, changed, fd)
@@ -274,7 +279,7 @@ def _blaming(name: str) -> Iterator[None]:
         raise BufferFileError(name, f"cannot be decoded, the file is damaged ({how})") from None
 
 
-def check(buffers: Iterable[RankBuffer]) -> None:
+def check(buffers: Iterable[Array]) -> None:
     """Read buffers to the end, one after another, to find the file that ended a worker."""
     with closing(Decoder()) as decoder:
         for buffer in (each for each in buffers if each.isolated):

@@ -13,15 +13,15 @@ from mpired.datatypes import TIMES, Datatype
 from mpired.datatypes.times import is_of_numpy
 from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageError
 from mpired.files import calls, interruptions
+from mpired.formats.array import Array
 from mpired.formats.declared import Declared
-from mpired.formats.flat import ArrayLayout, FlatBuffer, FlatLayout, MarkingLayout
-from mpired.formats.model import Model
-from mpired.formats.rank import RankFile
+from mpired.formats.layout import ArrayLayout, FlatLayout, MarkingLayout
+from mpired.formats.rank import Model, RankFile
 from mpired.sources.source import Source
 
 _FEW = 8
 _OWN = contextlib.nullcontext()  # one for all: each of many ranks passes here
-Encoder: TypeAlias = Callable[[Sequence[FlatBuffer], int], None]
+Encoder: TypeAlias = Callable[[Sequence[Array], int], None]
 """Writes results, given as flat buffers of native elements, to an open file in some other form."""
 Layout: TypeAlias = FlatLayout | ArrayLayout | MarkingLayout | Encoder  # how a result comes into its file
 
@@ -122,7 +122,7 @@ class Format(NamedTuple):
             note: str | None = self.module.note(source)
             return note
 
-    def rewrite(self, source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
+    def rewrite(self, source: Source, changed: Sequence[Array], fd: int) -> None:
         """Write a file again, some of its buffers with new elements."""
         with self._blamed(source.name):
             self.module.rewrite(source, changed, fd)

@@ -17,12 +17,12 @@ from mpired import installed
 from mpired.context import Context
 from mpired.errors import DatatypeError, UsageError, installation
 from mpired.formats import arrays
+from mpired.formats.array import Array
 from mpired.formats.arrays import KeptArrays, Library
 from mpired.formats.declared import Declared
 from mpired.formats.decoding import apart, look_apart
-from mpired.formats.flat import ArrayLayout, FlatBuffer, MarkingLayout
-from mpired.formats.model import BufferModel, Model
-from mpired.formats.rank import RankFile
+from mpired.formats.layout import ArrayLayout, MarkingLayout
+from mpired.formats.rank import Model, RankFile
 from mpired.formats.streamed import explaining
 from mpired.sources.source import Source
 
@@ -85,7 +85,7 @@ def inspect(source: Source, declared: Declared, extra: str = "hdf5") -> RankFile
 class Plan(NamedTuple):
     """What a file of results is: its arrays, the file that it is modelled on, and what is carried over from there."""
 
-    buffers: tuple[BufferModel, ...]  # the arrays that are combined
+    buffers: tuple[Array, ...]  # the arrays that are combined
     source: Source | None  # the file of the first rank; None if that is of another format
     kept: tuple[str, ...]  # the names of the arrays that are carried
     line: str  # what the history gets
@@ -117,11 +117,11 @@ def _lay(plan: Plan, context: Context, fd: int) -> Any:
     return _write(plan, context, "lay", f"/proc/{os.getpid()}/fd/{fd}")
 
 
-def _encode(plan: Plan, context: Context, results: Sequence[FlatBuffer], fd: int) -> None:
+def _encode(plan: Plan, context: Context, results: Sequence[Array], fd: int) -> None:
     """Write a file with its results."""
     _write(plan, context, "encode", f"/proc/{os.getpid()}/fd/{fd}", tuple(results))
 
 
-def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
+def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
     """Write a file again with new elements in some arrays: a copy, in which the library changes them."""
     _do(source.name, _RESULTS, "rewrite", source, changed, fd)

@@ -17,13 +17,13 @@ from h5py import h5a, h5d, h5ds, h5f, h5fd, h5g, h5o, h5p, h5s, h5t, h5z
 from mpired.datatypes import as_numbers
 from mpired.files import calls, copying
 from mpired.formats import conventions, hierarchy
+from mpired.formats.array import Array
 from mpired.formats.arrays import copy_whole
 from mpired.formats.conventions import Attributes
-from mpired.formats.flat import FlatBuffer, encoded
 from mpired.formats.hdf5 import Plan
 from mpired.formats.hierarchy import DIMENSION_ONLY, HdfFile, address, each_attribute, text_of
+from mpired.formats.layout import encoded
 from mpired.formats.missing import Missing
-from mpired.formats.model import BufferModel
 from mpired.formats.streamed import DECODED_NBYTES
 from mpired.sources.source import Source
 
@@ -48,7 +48,7 @@ class _Result(NamedTuple):
     is_same: bool = False  # whether its elements are of the type that they have in its model
 
     @classmethod
-    def of(cls, buffer: BufferModel, old: h5py.File | None) -> _Result:
+    def of(cls, buffer: Array, old: h5py.File | None) -> _Result:
         """Return that of a buffer."""
         name, datatype = buffer.name or "value", buffer.datatype
         dtype = np.dtype(bool) if datatype.is_bool else buffer.form or datatype.form
@@ -445,14 +445,14 @@ def lay(plan: Plan, path: str) -> list[int]:
         return [each.id.get_offset() or 0 for each in datasets]
 
 
-def encode(plan: Plan, path: str, results: Sequence[FlatBuffer]) -> None:
+def encode(plan: Plan, path: str, results: Sequence[Array]) -> None:
     """Write a file with its results."""
     with _created(plan, path, early=False) as datasets:
         for dataset, result in zip(datasets, results, strict=True):
             _fill(dataset, result)
 
 
-def _fill(dataset: h5py.Dataset, result: FlatBuffer) -> None:
+def _fill(dataset: h5py.Dataset, result: Array) -> None:
     """Write all elements of a dataset; those that are missing as its value for that."""
     attributes, form = _read(dataset)
     form = as_numbers(form)
@@ -468,7 +468,7 @@ def _fill(dataset: h5py.Dataset, result: FlatBuffer) -> None:
         dataset[selection] = block.view(dataset.dtype).reshape(shape)  # it may be of truth values, or unsigned
 
 
-def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
+def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
     """Copy a file, and change some of its arrays."""
     copy_whole(source, fd)
     with os.fdopen(os.dup(fd), "r+b", buffering=0) as target, _opened(target) as file:

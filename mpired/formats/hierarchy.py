@@ -22,12 +22,12 @@ from h5py import h5, h5a, h5d, h5ds, h5f, h5fd, h5g, h5i, h5o, h5p, h5s, h5t
 from mpired.datatypes import from_dtype
 from mpired.errors import BufferFileError, DatatypeError, MpiredError
 from mpired.formats import conventions
-from mpired.formats.arrays import Array, Field, digest
+from mpired.formats.arrays import ArrayHeader, Field, digest
 from mpired.formats.conventions import Attribute, Attributes, Packed, Variable
 from mpired.formats.hdf5 import ERRORS
 from mpired.formats.local import SourceFile
-from mpired.formats.rank import Values, dtype_text
-from mpired.formats.streamed import DECODED_NBYTES, Nullable, limited_memory, too_large
+from mpired.formats.rank import dtype_text
+from mpired.formats.streamed import DECODED_NBYTES, Nullable, Values, limited_memory, too_large
 from mpired.sources.source import Source
 
 _MAX_VIRTUAL = 64  # virtual datasets of virtual ones
@@ -227,7 +227,7 @@ def _value(attribute: Any) -> Attribute | None:
     return text_of(octets.split(b"\0")[0])
 
 
-def look(source: Source, follow: bool, unpack: bool, window: bool) -> list[Array]:  # noqa: FBT001 - called by a worker
+def look(source: Source, follow: bool, unpack: bool, window: bool) -> list[ArrayHeader]:  # noqa: FBT001 - called by a worker
     """Describe all arrays of a file."""
     with closing(HdfFile(source, outside=follow)) as opened:
         found = list(walk(opened.file))
@@ -288,16 +288,20 @@ class _Looking(NamedTuple):
     unpack: bool
     window: bool
 
-    def array(self, found: Found, dataset: h5py.Dataset | None, attributes: Attributes, *, is_carried: bool) -> Array:
+    def array(
+        self, found: Found, dataset: h5py.Dataset | None, attributes: Attributes, *, is_carried: bool
+    ) -> ArrayHeader:
         try:
             return self._placed(found, dataset, attributes, is_carried=is_carried)
         except MpiredError:
             raise
         except ERRORS as error:  # the library does not know it; others may be read
             reason = f"{found.name!r} cannot be read ({' '.join(str(error).split())[:200]})"
-            return Array(found.name, None, (), label="elements of an unknown type", reason=reason, unseen=True)
+            return ArrayHeader(found.name, None, (), label="elements of an unknown type", reason=reason, unseen=True)
 
-    def _placed(self, found: Found, dataset: h5py.Dataset | None, attributes: Attributes, *, is_carried: bool) -> Array:
+    def _placed(
+        self, found: Found, dataset: h5py.Dataset | None, attributes: Attributes, *, is_carried: bool
+    ) -> ArrayHeader:
         name, where = found.name, found.outside
         if dataset is not None:
             plist = dataset.id.get_create_plist()
@@ -315,11 +319,11 @@ class _Looking(NamedTuple):
                 _check_sources(dataset)
             except LookupError as error:
                 reason = f"{name!r} {error.args[0]}"
-                return Array(name, None, (), label="elements in other files", reason=reason, unseen=True)
+                return ArrayHeader(name, None, (), label="elements in other files", reason=reason, unseen=True)
         assert dataset is not None  # noqa: S101 - it is in this file, or was found
         return self._described(found, dataset, attributes, is_carried=is_carried)
 
-    def _elsewhere(self, name: str, where: str, shape: tuple[int, ...] | None) -> Array:
+    def _elsewhere(self, name: str, where: str, shape: tuple[int, ...] | None) -> ArrayHeader:
         reason, way_out = f"{name!r} is stored in another file ({where})", "read it with `follow_links`"
         if self.window:
             reason, way_out = f"{reason}, which targets do not include", ""
@@ -327,12 +331,14 @@ class _Looking(NamedTuple):
             what = "compressed files, streams and objects of a store cannot refer to other files"
             reason, way_out = f"{reason}, and {what}", "give it as a file"
         label, unseen = f"elements in another file ({where})", shape is None
-        return Array(name, None, shape or (), label=label, reason=reason, way_out=way_out, unseen=unseen)
+        return ArrayHeader(name, None, shape or (), label=label, reason=reason, way_out=way_out, unseen=unseen)
 
-    def _described(self, found: Found, dataset: h5py.Dataset, attributes: Attributes, *, is_carried: bool) -> Array:
+    def _described(
+        self, found: Found, dataset: h5py.Dataset, attributes: Attributes, *, is_carried: bool
+    ) -> ArrayHeader:
         name, shape = found.name, dataset.shape
         if shape is None:
-            return Array(name, None, (), label="no elements", reason=f"{name!r} has no elements", unseen=True)
+            return ArrayHeader(name, None, (), label="no elements", reason=f"{name!r} has no elements", unseen=True)
         dtype, label, reason = _form(name, dataset)
         nbytes = math.prod(shape) * max(1, _dtype(dataset.id).itemsize)
         if not self.follow and nbytes > _SMALL_NBYTES and nbytes > _MOST_UNFOLDED * self.source.nbytes:
@@ -352,7 +358,7 @@ class _Looking(NamedTuple):
             if self.window and (narrow := _narrow(dataset)):
                 reason = f"{name!r} has {narrow}, which new ones may not fit"
                 meaning = meaning._replace(dtype=None, reason=reason, way_out="")
-        return Array(
+        return ArrayHeader(
             name,
             shape=shape,
             offset=offset,

@@ -16,21 +16,13 @@ class NullsError(Exception):
 
 
 class Missing(NamedTuple):
-    """Which elements of a buffer are missing."""
+    """Which elements of an array are missing."""
 
     # the values that mean it, of which a result takes the first. NaN is none: what becomes of NaNs, `nan` says
     values: tuple[float, ...] = ()
     low: float | None = None  # the least and the greatest valid value; None for no limit
     high: float | None = None
-    nullable: bool = False  # whether elements may be missing; else that is an error
     nan: bool = False  # whether NaN means it, too
-
-    def there(self, block: np.ndarray, source: Source, columns: Sequence[str]) -> np.ndarray | None:
-        """Return which elements of a block are there; None if all are."""
-        there = self.present(block)
-        if there is not None and not self.nullable:
-            raise null_error(source, columns, int(np.count_nonzero(~there)), "missing elements")
-        return there
 
     def present(self, block: np.ndarray) -> np.ndarray | None:
         """Return which elements of a block are there; None if all are."""

@@ -19,12 +19,12 @@ from mpired.datatypes import as_numbers
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.files import calls
 from mpired.formats import arrays, conventions, hdf5
-from mpired.formats.arrays import Array, KeptArrays, Library, Pieces, PiecesFile, digest
+from mpired.formats.array import Array
+from mpired.formats.arrays import ArrayHeader, KeptArrays, Library, Pieces, PiecesFile, digest
 from mpired.formats.conventions import Attribute, Attributes, Variable
 from mpired.formats.declared import Declared
-from mpired.formats.flat import ArrayLayout, FlatBuffer, MarkingLayout, encoded
-from mpired.formats.model import BufferModel, Model
-from mpired.formats.rank import RankFile
+from mpired.formats.layout import ArrayLayout, MarkingLayout, encoded
+from mpired.formats.rank import Model, RankFile
 from mpired.sources.source import OpenSource, Source
 
 _MAX_HEADER = 256 << 20
@@ -266,16 +266,16 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     return arrays.inspect(source, declared, found, Library(PiecesFile, (), _read))
 
 
-def _array(source: Source, header: _Header, var: _Var, is_carried: bool, declared: Declared) -> Array:  # noqa: FBT001
+def _array(source: Source, header: _Header, var: _Var, is_carried: bool, declared: Declared) -> ArrayHeader:  # noqa: FBT001
     shape, attributes, leaf = header.shape(var), var.values, header.leaf(var.name)
     is_record, name = header.is_record(var), f"variable {var.name!r}"
     record = f"record dimension {header.dimensions[var.dims[0]].name!r}" if is_record else ""
     if var.code == _CHAR:
-        found = Array(var.name, None, shape, label="strings", reason=f"{name} holds strings", carried=True)
+        found = ArrayHeader(var.name, None, shape, label="strings", reason=f"{name} holds strings", carried=True)
         return found._replace(digest=_digest(source, leaf, shape, attributes))
     meaning = conventions.meaning(name, var.name, attributes, var.form, unpack=declared.unpack, window=declared.window)
     is_flat = leaf.is_one and meaning.leaf is None
-    return Array(
+    return ArrayHeader(
         var.name,
         shape=shape,
         offset=leaf.begin if is_flat else None,
@@ -333,7 +333,7 @@ def prepare(model: Model) -> ArrayLayout | MarkingLayout:
     return MarkingLayout(functools.partial(_encode, plan), missing)
 
 
-def _new(buffer: BufferModel, old: _Header, dimensions: list[_Dimension]) -> _Var:
+def _new(buffer: Array, old: _Header, dimensions: list[_Dimension]) -> _Var:
     """Return the variable of a result, whose dimensions are added if they are new."""
     name = buffer.name or "value"
     code = None if buffer.datatype.is_bool else _BY_FORM.get(as_numbers(buffer.datatype.form).newbyteorder(">"))
@@ -438,7 +438,7 @@ def _put(fd: int, leaf: Pieces, found: Iterator[np.ndarray]) -> None:
         calls.pwrite_all(fd, block.view(np.uint8).data, at)
 
 
-def _put_results(fd: int, header: _Header, results: Mapping[str, FlatBuffer]) -> None:
+def _put_results(fd: int, header: _Header, results: Mapping[str, Array]) -> None:
     """Write the elements of results into their variables; those that are missing as its value for that."""
     for name, result in results.items():
         var, leaf = header.by_name[name], header.leaf(name)
@@ -446,13 +446,13 @@ def _put_results(fd: int, header: _Header, results: Mapping[str, FlatBuffer]) ->
         _put(fd, leaf, encoded(result, leaf.form, counts, conventions.fill(var.values, var.form)))
 
 
-def _encode(plan: _Plan, results: Sequence[FlatBuffer], fd: int) -> None:
+def _encode(plan: _Plan, results: Sequence[Array], fd: int) -> None:
     """Write a file with its results."""
     _lay(plan, fd)
     _put_results(fd, plan.header, dict(zip(plan.new, results, strict=True)))
 
 
-def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
+def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
     """Write a file again with new elements in some variables: a copy, in which these are changed."""
     if _is_hdf5(source):
         hdf5.rewrite(source, changed, fd)

@@ -20,10 +20,10 @@ from mpired.datatypes import TIMES, Datatype, as_numbers, from_dtype, with_field
 from mpired.datatypes.times import is_of_numpy, numpy_form
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.files import calls
+from mpired.formats.array import UNKNOWN_COUNT, Array
 from mpired.formats.declared import Declared
-from mpired.formats.flat import UNKNOWN_COUNT, FlatBuffer, FlatLayout
-from mpired.formats.model import BufferModel, Model, Other
-from mpired.formats.rank import NO_DATATYPE, RankFile, check_declared, dtype_text
+from mpired.formats.layout import FlatLayout
+from mpired.formats.rank import NO_DATATYPE, Model, RankFile, SkippedArray, check_declared, dtype_text
 from mpired.sources.local import LocalSource, peek
 from mpired.sources.source import Source
 
@@ -55,7 +55,7 @@ class _Known(NamedTuple):
     head: bytes
     nbytes: int  # of the source: the meaning depends on it, and on what is declared
     declared: Declared
-    buffer_of: Callable[[Source], FlatBuffer]
+    buffer_of: Callable[[Source], Array]
 
 
 _last: _Known | None = None
@@ -77,15 +77,15 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     try:
         made = datatype_in(source.name, dtype)
     except DatatypeError as error:
-        other = Other("", dtype_text(dtype), error.reason, math.prod(shape), shape, label_of(dtype))
+        other = SkippedArray("", dtype_text(dtype), error.reason, math.prod(shape), shape, label_of(dtype))
         return RankFile(source, (), (other,))
     named = dtype.names if declared.named and declared.datatype is None else None
     datatype = with_fields(declared.datatype or made, named)
     check_declared(source, declared, datatype, dtype, "holds")
     order = header.fortran_order and len(shape) > 1  # with one dimension both orders are the same
     array: dict[str, Any] = {"stored": as_numbers(dtype), "shape": shape, "fortran_order": order, "to_end": True}
-    buffer_of: Callable[[Source], FlatBuffer] = functools.partial(
-        FlatBuffer, datatype=datatype, count=math.prod(shape), offset=len(header.head), **array
+    buffer_of: Callable[[Source], Array] = functools.partial(
+        Array, datatype=datatype, count=math.prod(shape), offset=len(header.head), **array
     )
     if not source.is_forward:
         kept = source if isinstance(source, LocalSource) and source.keep is None else None
@@ -186,7 +186,7 @@ def prepare(model: Model) -> FlatLayout:
     return FlatLayout(stored, head, head_of=head_of if buffer.count == UNKNOWN_COUNT else None)
 
 
-def laid_out(buffer: BufferModel, dtype: np.dtype | None, nbytes: int = 0) -> tuple[np.dtype, bytes]:
+def laid_out(buffer: Array, dtype: np.dtype | None, nbytes: int = 0) -> tuple[np.dtype, bytes]:
     """Return the form of the elements of a result like `buffer`, and the header before them."""
     if dtype is None:
         dtype = (buffer.form or _form_of(buffer.datatype)).newbyteorder(buffer.byte_order)

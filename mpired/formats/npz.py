@@ -23,14 +23,14 @@ from mpired.datatypes import agrees, as_numbers
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.files import calls
 from mpired.formats import arrays, npy
-from mpired.formats.arrays import Array, Field, KeptArrays, Library, digest, is_kept
+from mpired.formats.array import Array
+from mpired.formats.arrays import ArrayHeader, Field, KeptArrays, Library, digest, is_kept
 from mpired.formats.declared import Declared
-from mpired.formats.flat import ArrayLayout, FlatBuffer, encoded
 from mpired.formats.format import Encoder
+from mpired.formats.layout import ArrayLayout, encoded
 from mpired.formats.local import SourceFile
-from mpired.formats.model import Model
-from mpired.formats.rank import RankFile, Values, dtype_text
-from mpired.formats.streamed import explaining
+from mpired.formats.rank import Model, RankFile, dtype_text
+from mpired.formats.streamed import Values, explaining
 from mpired.sources.source import Source
 
 _ERRORS = (ValueError, zipfile.BadZipFile, zlib.error, EOFError, struct.error)
@@ -95,7 +95,7 @@ class _Archive:
         start = info.header_offset + _LOCAL_NBYTES + sum(struct.unpack_from("<HH", local, _LENGTHS))
         return _Member(info, header, start)
 
-    def array(self, member: _Member, declared: Declared) -> Array:
+    def array(self, member: _Member, declared: Declared) -> ArrayHeader:
         """Describe the array of a member."""
         reason, header, dtype = "", member.header, member.header.dtype
         try:
@@ -103,7 +103,7 @@ class _Archive:
         except DatatypeError as error:
             reason = f"array {member.name!r}: {error.reason}"
         carried = dtype.kind in _CARRIED and not dtype.hasobject
-        return Array(
+        return ArrayHeader(
             member.name,
             None if reason else dtype,
             header.shape,
@@ -238,7 +238,7 @@ def _finish(new: Sequence[_New], fd: int) -> None:
         archive.start_dir = new[-1].start + new[-1].info.file_size
 
 
-def _write(new: Sequence[_New], source: Source, results: Sequence[FlatBuffer], fd: int) -> None:
+def _write(new: Sequence[_New], source: Source, results: Sequence[Array], fd: int) -> None:
     """Write an archive, one member after another."""
     left = iter(results)
     with closing(_Archive(source)) as old, os.fdopen(os.dup(fd), "w+b") as file, zipfile.ZipFile(file, "w") as archive:
@@ -254,7 +254,7 @@ def _write(new: Sequence[_New], source: Source, results: Sequence[FlatBuffer], f
                             to.write(octets)
 
 
-def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
+def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
     """Write an archive again with new elements in some arrays."""
     results = {each.name: each for each in changed}
     with explaining(source.name, *_ERRORS), closing(_Archive(source)) as old:

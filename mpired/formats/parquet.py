@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.formats import columns
+from mpired.formats.array import Array
 from mpired.formats.columns import Contents, Leaf, Table, explaining
-from mpired.formats.flat import FlatBuffer
 from mpired.formats.format import Encoder
 from mpired.formats.local import DamageError, SourceFile
-from mpired.formats.model import Model
+from mpired.formats.rank import Model
 from mpired.sources.local import LocalSource
 from mpired.sources.source import OpenSource, Source
 
@@ -210,7 +210,7 @@ def prepare(model: Model) -> Encoder:
     row_bytes = sum(buffer.datatype.itemsize for buffer in model.buffers)
     rows = layout.most_rows(max(1, min(rows, _ROW_GROUP_BYTES // row_bytes)))
 
-    def encode(results: Sequence[FlatBuffer], fd: int) -> None:
+    def encode(results: Sequence[Array], fd: int) -> None:
         schema = columns.with_note(layout.schema, model.note)
         with (
             os.fdopen(os.dup(fd), "wb") as file,
@@ -240,7 +240,7 @@ def _check_held(schema: pa.Schema) -> None:
             raise DatatypeError(f"{field.type}", f"would be {found} in parquet; use `to='arrow'`")
 
 
-def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
+def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
     """Write a file again with new elements in some columns; a row group is in memory at once."""
     with columns.patching(source, ParquetFile, changed) as (old, schema, patched), os.fdopen(os.dup(fd), "wb") as new:
         old.check_copied(old.schema.names)

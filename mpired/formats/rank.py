@@ -1,123 +1,75 @@
-"""What a rank is: a file with one buffer, or with one a column."""
+"""What a rank is: a file with one array, or with several that have names."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from mpired.context import STREAMED_BASE_NBYTES, STREAMED_LEAST_NBYTES, Context
+from mpired.context import NO_LIMITS, Context
 from mpired.datatypes import Datatype, Group, agrees, from_dtype
 from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageError, escaped, merged
+from mpired.formats.array import Array
 from mpired.formats.declared import ORDERS, Declared
-from mpired.formats.flat import UNKNOWN_COUNT, FlatBuffer
 from mpired.formats.missing import null_error
-from mpired.formats.model import BufferModel, Kept, Model, Other
 from mpired.formats.names import also
 from mpired.sources.source import Source
 from mpired.values import listed
 
 if TYPE_CHECKING:
-    from mpired.formats.indexed import IndexedBuffer
-    from mpired.formats.spread import SpreadBuffer
-    from mpired.formats.streamed import ColumnBuffer
-    from mpired.formats.transposed import TransposedBuffer
+    from mpired.formats.arrays import KeptArrays
+    from mpired.formats.columns import KeptColumns
 
 NO_DATATYPE = ", which no MPI datatype has; convert them to numbers"
-Values: TypeAlias = tuple[np.ndarray, np.ndarray | None]
-"""Values of a column, and which of them are there, with anything in the places of the others; None if all are."""
 
 
-class Reader(Protocol):
-    """An open buffer."""
+class SkippedArray(NamedTuple):
+    """An array that cannot be combined, and why."""
 
-    def read(self, start: int, block: np.ndarray) -> np.ndarray | None:
-        """Fill `block` with native elements from `start` on, and return which are there, no nulls; None if all are."""
-
-    def close(self) -> None:
-        """Close the file."""
-
-
-RankBuffer: TypeAlias = "FlatBuffer | ColumnBuffer | SpreadBuffer | TransposedBuffer | IndexedBuffer"
-"""One buffer of one rank. Small and picklable: it opens its file when asked to.
-
-It is `isolated` if a library decodes it, which a damaged file may end together with the process."""
-
-
-def blocks(buffer: RankBuffer, count: int) -> Iterator[np.ndarray]:
-    """Yield all elements of a buffer, at most `count` at a time, in the datatype's native form."""
-    with closing(buffer.open()) as reader:
-        for start in range(0, buffer.count, count):
-            block = np.empty(min(count, buffer.count - start), buffer.datatype.form)
-            reader.read(start, block)
-            yield block
+    name: str
+    type: str  # what its elements are
+    reason: str  # why it cannot be combined, for an error of the file
+    count: int | None = None  # type: ignore[assignment]  # tuples are not counted
+    shape: tuple[int, ...] | None = None
+    label: str = ""  # what its elements are, in words; "" for the type
+    way_out: str = ""  # what can be done about it; "" for nothing
+    # the group of its datatype if it can be combined when it is chosen, None if it cannot
+    group: Group | None = None
+    nulls: int | None = None  # how many values are missing; None if that is not known
+    keeps: bool = True  # results can carry it
+    unit: str = ""
+    storage: str = ""  # how the values of an array are stored, in a few words
 
 
-def in_order(buffer: RankBuffer, *, fortran_order: bool) -> RankBuffer:
-    """Return a buffer whose elements come in that order; only an array of several dimensions has another."""
-    if buffer.shape is None or buffer.fortran_order == fortran_order or not isinstance(buffer, FlatBuffer):
-        return buffer
-    if buffer.count == 0 or sum(dim > 1 for dim in buffer.shape) < 2:  # noqa: PLR2004 - dimensions
-        return buffer._replace(fortran_order=fortran_order)
-    from mpired.formats.transposed import TransposedBuffer  # noqa: PLC0415 - most arrays are read as they lie
-
-    return TransposedBuffer(buffer._replace(source=buffer.source.kept()))
+Kept: TypeAlias = "KeptArrays | KeptColumns"
+"""Columns or arrays of any type that a result has as the modelled file has them."""
 
 
-def what_is_read(buffer: RankBuffer) -> RankBuffer:
-    """Return the buffer that lies in the file: that of the values, where these become pairs."""
-    read: RankBuffer = getattr(buffer, "values", buffer)  # an `IndexedBuffer` alone has one within
-    return read
+class Model(NamedTuple):
+    """What a result is like: that of a rank's file is `RankFile.model`."""
 
+    format: str  # the name of the format that the result has unless the user wants another
+    buffers: tuple[Array, ...]  # its arrays, one at least
+    # a file of that format, from which the result has the schema and the compression, or the spelling of a header
+    source: Source | None = None
+    kept: Kept | None = None  # columns that the result has too
+    note: Any = None  # its `text` says where the result comes from
+    context: Context = NO_LIMITS
 
-def unset(buffer: RankBuffer) -> float | None:
-    """Return the value of elements that were never written, if nothing declares it; None without one."""
-    return getattr(what_is_read(buffer), "unset", None)
-
-
-def is_open(ranks: Sequence[RankBuffer]) -> bool:
-    """Tell whether the count of ranks shows only at their end."""
-    return what_is_read(ranks[0]).count == UNKNOWN_COUNT
-
-
-def with_reading(buffer: RankBuffer, change: Callable[[RankBuffer], RankBuffer]) -> RankBuffer:
-    """Return a buffer with a change to the one that lies in the file."""
-    read = change(what_is_read(buffer))
-    return changed(buffer, values=read) if hasattr(buffer, "values") else read
-
-
-def changed(buffer: RankBuffer, **values: Any) -> RankBuffer:
-    """Return a buffer with other values of some of its fields."""
-    own: Any = buffer
-    if hasattr(buffer, "_replace"):
-        return cast("RankBuffer", own._replace(**values))
-    from dataclasses import replace  # noqa: PLC0415 - the flat ones are tuples
-
-    return cast("RankBuffer", replace(own, **values))
-
-
-def within_memory(buffer: RankBuffer, nbytes: int) -> RankBuffer:
-    """Return a buffer with the most bytes that it may decode at once, if it is one that decodes."""
-    return with_reading(buffer, lambda read: changed(read, memory=nbytes) if hasattr(read, "memory") else read)
-
-
-def within_budget(buffer: RankBuffer, context: Context) -> RankBuffer:
-    """Return a buffer that decodes no more at once than the user's limit of memory leaves for it."""
-    if not buffer.isolated or (spare := context.spare_memory(STREAMED_LEAST_NBYTES)) is None:
-        return buffer
-    context.check_memory(STREAMED_BASE_NBYTES)
-    return within_memory(buffer, spare)
+    def with_count(self, count: int) -> Model:
+        """Return the model of a result with so many elements in one dimension."""
+        buffers = (each._replace(count=count, shape=None, fortran_order=False) for each in self.buffers)
+        return self._replace(buffers=tuple(buffers))
 
 
 class RankFile(NamedTuple):
     """A rank: its file, and its buffers in order."""
 
     source: Source
-    buffers: Sequence[RankBuffer]
-    others: Sequence[Other] = ()  # what else is in the file, unless columns were chosen
+    buffers: Sequence[Array]
+    others: Sequence[SkippedArray] = ()  # what else is in the file, unless columns were chosen
     ncolumns: int = 0
     format: str = ""  # filled in by its row
     obstacle: str = ""  # why a file that is only looked at has no buffers
@@ -140,12 +92,7 @@ class RankFile(NamedTuple):
     @property
     def model(self) -> Model:
         """What a result is like that is to be like this file."""
-        buffers = []
-        for each in self.buffers:
-            model = BufferModel(each.datatype, each.count, each.name, each.columns, each.shape, each.fortran_order)
-            read = what_is_read(each).columns
-            buffers.append(model._replace(form=each.form, byte_order=each.byte_order, datarep=each.datarep, read=read))
-        return Model(self.format, tuple(buffers), self.source, self.kept)
+        return Model(self.format, tuple(each.result for each in self.buffers), self.source, self.kept)
 
     def ordered_as(self, other: RankFile) -> RankFile:
         """Return it with its buffers in the order of another file's, if they have the same names."""
@@ -167,7 +114,7 @@ class RankFile(NamedTuple):
     def obstacles(self, taken: Group | None = None, *, keeps: bool = False) -> list[MpiredError]:
         """Return an error for each reason why a column is not a buffer: to leave one out is the user's decision."""
         # Columns are offered whose datatypes are `taken` by the op, or the others, if the result `keeps` them.
-        alike: dict[str, list[Other]] = {}
+        alike: dict[str, list[SkippedArray]] = {}
         for other in self.others:
             alike.setdefault(other.reason.replace(repr(other.name), "", 1), []).append(other)
         errors = self._lacking()
@@ -188,7 +135,7 @@ class RankFile(NamedTuple):
 
     def doubts(self) -> list[MpiredError]:
         """Return an error for columns that may have missing values, which only reading them shows."""
-        names = [each.name for each in self.buffers if getattr(each, "nulls", 0) is None and not _takes_nulls(each)]
+        names = [each.name for each in self.buffers if each.nulls is None and not each.nullable]
         if not names:
             return []
         reason = f"{names[0]!r} may have missing values{also(names[1:])}; skip them with `nulls='ignore'`"
@@ -196,14 +143,14 @@ class RankFile(NamedTuple):
 
     def _lacking(self) -> list[MpiredError]:
         """Return an error for the columns that have nulls, if these are not taken."""
-        lacking = [each for each in self.buffers if getattr(each, "nulls", None) and not _takes_nulls(each)]
+        lacking = [each for each in self.buffers if each.nulls and not each.nullable]
         if not lacking:
             return []
         first, *others = lacking
         more = also([",".join(each.columns) for each in others])
-        return [null_error(self.source, first.columns, getattr(first, "nulls", 0), more=more)]
+        return [null_error(self.source, first.columns, first.nulls or 0, more=more)]
 
-    def only_buffer(self) -> RankBuffer:
+    def only_buffer(self) -> Array:
         """Return the one buffer, where only one can be used."""
         self.check_some()
         if len(self.buffers) > 1:
@@ -211,10 +158,6 @@ class RankFile(NamedTuple):
             reason = f"holds {len(self.buffers)} {self.noun}s ({names}), and one is needed; choose one with `columns`"
             raise UsageError(self.source.name, reason)
         return self.buffers[0]
-
-
-def _takes_nulls(buffer: RankBuffer) -> bool:
-    return getattr(buffer, "nullable", False) or getattr(getattr(buffer, "missing", None), "nullable", False)
 
 
 def choice(columns: Sequence[tuple[str, Group]], taken: Group | None) -> str:

@@ -6,11 +6,11 @@ import numpy as np
 
 from mpired.datatypes import Datatype
 from mpired.errors import CountError, UsageError
+from mpired.formats.array import UNKNOWN_COUNT, Array
 from mpired.formats.declared import Declared
-from mpired.formats.flat import UNKNOWN_COUNT, FlatBuffer, FlatLayout
-from mpired.formats.model import Model
-from mpired.formats.rank import RankFile
-from mpired.formats.spread import Records, SpreadBuffer, SpreadLayout
+from mpired.formats.layout import FlatLayout
+from mpired.formats.rank import Model, RankFile
+from mpired.formats.spread import Records, SpreadLayout, SpreadReader
 from mpired.sources.source import Source
 
 
@@ -24,9 +24,10 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     if declared.spreads(declared.datatype):
         source = source.kept()
         records = Records.of(source, declared.datatype, declared.offset, declared.count)
-        return RankFile(source, (SpreadBuffer(source, declared.datatype, records.count, stored, declared.offset),))
+        spread = Array(source, declared.datatype, records.count, stored, declared.offset, datarep="native")
+        return RankFile(source, (spread._replace(reader=SpreadReader),))
     count = _count(source, declared, declared.datatype, stored)
-    buffer = FlatBuffer(
+    buffer = Array(
         source,
         declared.datatype,
         count,

@@ -13,8 +13,8 @@ from mpired import codecs
 from mpired.errors import BufferFileError, NotReadError, UsageError
 from mpired.files import calls
 from mpired.formats import decoding, foreign, plugins
+from mpired.formats.array import Array
 from mpired.formats.declared import Declared
-from mpired.formats.flat import FlatBuffer
 from mpired.formats.format import Format
 from mpired.formats.memory import ArrayRank, AtHand, RankInFile
 from mpired.formats.rank import RankFile
@@ -337,10 +337,10 @@ def check_raw_suffix(path: str) -> None:
         raise UsageError(path, f"would be {other} by its suffix, but records are raw binary; choose another name")
 
 
-def changed_there(file: RankFile) -> list[FlatBuffer]:
+def changed_there(file: RankFile) -> list[Array]:
     """Return the buffers of a file if they are changed where they lie; none if it is written again."""
     row = format_named(file.format)
-    found = [each for each in file.buffers if isinstance(each, FlatBuffer)]
+    found = [each for each in file.buffers if each.is_flat]
     # What may be missing is looked for first, which nothing does that changes elements where they lie.
     in_place = row.in_place and all(each.missing is None for each in found)
     if len(found) < len(file.buffers) or not (row.is_flat or in_place):

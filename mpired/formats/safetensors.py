@@ -20,11 +20,11 @@ import numpy as np
 from mpired.errors import BufferFileError, DatatypeError, UsageError, installation
 from mpired.files import calls
 from mpired.formats import arrays
-from mpired.formats.arrays import Array
+from mpired.formats.array import Array
+from mpired.formats.arrays import ArrayHeader
 from mpired.formats.declared import Declared
-from mpired.formats.flat import ArrayLayout, FlatBuffer
-from mpired.formats.model import BufferModel, Model
-from mpired.formats.rank import RankFile
+from mpired.formats.layout import ArrayLayout
+from mpired.formats.rank import Model, RankFile
 from mpired.sources.source import Source
 
 _MAX_HEADER = 100_000_000  # as the library of the format has it
@@ -48,23 +48,24 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     return arrays.inspect(source, declared, _arrays(source))
 
 
-def _arrays(source: Source) -> list[Array]:
+def _arrays(source: Source) -> list[ArrayHeader]:
     start, tensors, _ = _read_header(source)
     return [_array(source, start, name, each) for name, each in tensors.items()]
 
 
-def _array(source: Source, start: int, name: str, tensor: dict[str, Any]) -> Array:
+def _array(source: Source, start: int, name: str, tensor: dict[str, Any]) -> ArrayHeader:
     code, shape, offset = tensor["dtype"], tuple(tensor["shape"]), start + tensor["data_offsets"][0]
     if code in _DTYPES:
-        return Array(name, np.dtype(_DTYPES[code]), shape, offset)
+        return ArrayHeader(name, np.dtype(_DTYPES[code]), shape, offset)
     if code not in _SHORT:
-        return Array(name, None, shape, label=code, reason=f"tensor {name!r} is {code}, which mpired does not read")
+        reason = f"tensor {name!r} is {code}, which mpired does not read"
+        return ArrayHeader(name, None, shape, label=code, reason=reason)
     try:
         stored = _short_dtype(_SHORT[code])
     except ImportError:
         reason = f"has tensors of {_SHORT[code]}, for which mpired needs ml_dtypes"
         raise UsageError(source.name, f"{reason}; install it with {installation('mpired[ml]')}") from None
-    return Array(name, np.dtype("<f4"), shape, offset, stored, storage=code)
+    return ArrayHeader(name, np.dtype("<f4"), shape, offset, stored, storage=code)
 
 
 @functools.cache
@@ -162,7 +163,7 @@ def prepare(model: Model) -> ArrayLayout:
     return ArrayLayout(functools.partial(_lay, header, metadata, model.note, starts, end), tuple(stored))
 
 
-def _type_of(buffer: BufferModel, old: str) -> tuple[str, np.dtype]:
+def _type_of(buffer: Array, old: str) -> tuple[str, np.dtype]:
     """Return the code and the form of a result: that of the file if its elements are as they were there."""
     if old in _SHORT and buffer.datatype.form == np.dtype(np.float32) and buffer.form is None:
         return old, _short_dtype(_SHORT[old])
@@ -187,7 +188,7 @@ def _lay(
     return [len(head) + start for start in starts]
 
 
-def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
+def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
     """Write a file again with new elements in some tensors."""
     arrays.rewrite(source, _arrays(source), changed, fd)
 

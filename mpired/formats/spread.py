@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 
@@ -14,7 +13,8 @@ from mpired.datatypes.typemap import pieces, transfer
 from mpired.datatypes.typemap.typemap import Run
 from mpired.errors import CountError, DatatypeError, UsageError
 from mpired.files import calls, copying
-from mpired.formats.flat import FlatBuffer, Order, byte_order, convert
+from mpired.formats.array import Array
+from mpired.formats.convert import convert
 from mpired.sources.source import OpenSource, Source, local_fd
 
 
@@ -147,58 +147,26 @@ def _cut(run: Run, packed: np.ndarray) -> Iterator[tuple[Run, np.ndarray]]:
         at = end
 
 
-@dataclass(frozen=True, eq=False)
-class SpreadBuffer:
-    """One rank's buffer of elements that are spread over its file."""
-
-    source: Source
-    datatype: Datatype
-    count: int
-    stored: np.dtype  # the NumPy form of a packed element in the byte order of the file
-    offset: int  # where displacement 0 of the first element is, in bytes
-    shape: tuple[int, ...] | None = None
-    fortran_order: bool = False
-    name: str = ""
-    datarep: str | None = "native"
-    form: ClassVar[None] = None
-    isolated: ClassVar[bool] = False
-    columns: ClassVar[tuple[str, ...]] = ()
-
-    @property
-    def byte_order(self) -> Order:
-        """The byte order of the stored elements: "<", ">" or, for single bytes, "="."""
-        return byte_order(self.stored)
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The names of the fields of a packed element."""
-        return self.stored.names or ()
-
-    @property
-    def records(self) -> Records:
-        """Where the elements are."""
-        return Records(self.datatype, self.count, self.offset)
-
-    def open(self) -> SpreadReader:
-        """Open the file for reading by element ranges."""
-        return SpreadReader(self)
+def records_of(array: Array) -> Records:
+    """Return where the elements of an array that is spread over its file are."""
+    return Records(array.datatype, array.count, array.offset)
 
 
 class SpreadReader:
-    """Reads element ranges of a `SpreadBuffer`. The caller closes it."""
+    """Reads element ranges of an array that is spread over its file. The caller closes it."""
 
-    def __init__(self, buffer: SpreadBuffer) -> None:
-        self._buffer = buffer
-        self.file = buffer.source.open()
+    def __init__(self, array: Array) -> None:
+        self._array = array
+        self.file = array.source.open()
 
     def read(self, start: int, block: np.ndarray) -> None:
         """Fill `block` with the elements from `start` on, packed, in native byte order."""
-        buffer = self._buffer
-        stored = block if buffer.stored == block.dtype else np.empty(len(block), buffer.stored)
-        for run, packed in _cut(buffer.records.part(start, len(block)), stored.view(np.uint8)):
-            gather(self.file, buffer.source, run, packed)
+        array = self._array
+        stored = block if array.stored == block.dtype else np.empty(len(block), array.stored)
+        for run, packed in _cut(records_of(array).part(start, len(block)), stored.view(np.uint8)):
+            gather(self.file, array.source, run, packed)
         if stored is not block:
-            convert(stored, block, buffer.source.name, start)
+            convert(stored, block, array.source.name, start)
 
     def close(self) -> None:
         """Close the file."""
@@ -211,7 +179,7 @@ class SpreadLayout:
 
     datatype: Datatype  # what an element is
     stored: np.dtype  # the NumPy form of a packed element in the byte order of the file
-    around: SpreadBuffer | None = None  # the buffer that is replaced in place, whose other bytes stay; None for zeros
+    around: Array | None = None  # the array that is replaced in place, whose other bytes stay; None for zeros
 
     @classmethod
     def of(cls, datatype: Datatype, stored: np.dtype, count: int) -> SpreadLayout:
@@ -219,11 +187,11 @@ class SpreadLayout:
         Records(datatype, count, 0).check_apart("other formats take them one after another, e.g. `to='npy'`")
         return cls(datatype, stored)
 
-    def keeping(self, buffer: SpreadBuffer) -> SpreadLayout:
-        """Return the layout that keeps all other bytes of the file of a buffer, which it replaces."""
-        return replace(self, stored=buffer.stored, around=buffer)
+    def keeping(self, array: Array) -> SpreadLayout:
+        """Return the layout that keeps all other bytes of the file of an array, which it replaces."""
+        return replace(self, stored=array.stored, around=array)
 
-    def __call__(self, results: Sequence[FlatBuffer], fd: int) -> None:
+    def __call__(self, results: Sequence[Array], fd: int) -> None:
         """Write one result, given as a flat buffer of native elements."""
         (result,) = results
         records = self._prepare(result.count, fd)
@@ -245,15 +213,15 @@ class SpreadLayout:
             records = Records(self.datatype, count, max(0, -low))
             records.make_room(fd)
             return records
-        old, source = self.around.records, self.around.source
+        old, source = records_of(self.around), self.around.source
         records = replace(old, count=count)
         tail = old.reach[1] if old.count else old.offset
         end = records.reach[1] if count else old.offset
-        with closing(self.around.open()) as reader:
+        with closing(source.open()) as file:
             if tail == end:
-                copying.copy_file(local_fd(reader.file), fd)
+                copying.copy_file(local_fd(file), fd)
             else:
                 calls.set_size(fd, end + source.nbytes - tail)
-                copying.copy_sparse(local_fd(reader.file), fd, 0, end, 0)
-                copying.copy_sparse(local_fd(reader.file), fd, tail, source.nbytes, end)
+                copying.copy_sparse(local_fd(file), fd, 0, end, 0)
+                copying.copy_sparse(local_fd(file), fd, tail, source.nbytes, end)
         return records

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import contextlib
 import resource
-from collections.abc import Callable, Generator, Iterator
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
 from mpired.datatypes import Datatype, counterparts
 from mpired.errors import BufferFileError, MpiredError
+from mpired.formats.array import Array
 from mpired.formats.local import DamageError
-from mpired.formats.missing import Missing, NullsError, null_error
-from mpired.formats.rank import Values
+from mpired.formats.missing import NullsError, null_error
 from mpired.sources.source import Source
 
 _T = TypeVar("_T")
+Values: TypeAlias = tuple[np.ndarray, np.ndarray | None]
+"""Values of a column, and which of them are valid, with anything in the places of the others; None if all are."""
 _SLACK_NBYTES = 16 << 20
 DECODED_NBYTES = 64 << 20
 """The most bytes of a page, a compressed record batch or a row of chunks that are decoded at once unless more memory is
@@ -94,96 +96,59 @@ class Nullable(NamedTuple):
     leaf: Any
 
 
-class ColumnBuffer(NamedTuple):
-    """One rank's buffer as a column of a file, or as two columns of a pair."""
+class Decoded(NamedTuple):
+    """The reader of an array that a library decodes."""
 
-    source: Source  # the file
-    datatype: Datatype  # what an element is
-    # number of elements
-    count: int  # type: ignore[assignment]  # tuples are not counted
-    columns: tuple[str, ...]  # one column, or two for the values and the indices of pairs
-    leaves: tuple[Any, ...]  # the plain columns that it consists of, as the format knows them
     opener: Callable[[Source, int], ColumnFile]  # opens the file, with the most bytes that are decompressed at once
-    fields: tuple[str, ...] = ()  # the names of the fields, of a column of structures or of pairs
-    memory: int = DECODED_NBYTES  # the most bytes that are decompressed at once
-    nulls: int | None = None  # how many values are missing, as far as the header tells; None if it does not say
-    nullable: bool = False  # whether they are read; else they are an error
-    unit: str = ""  # the unit of the values, as the metadata of the column names it; "" if it does not
+    leaves: tuple[Any, ...]  # the plain columns that the array consists of, as the format knows them
     # what the library raises, besides the usual exceptions, for a damaged file
     errors: tuple[type[Exception], ...] = ()
-    missing: Missing | None = None  # which values mean that an element is missing; None if none does
-    grain: int = 1  # the elements that are decoded together, if it is more than one
-    storage: str = ""  # how the file stores the values, in a few words; "" if there is nothing to say
-    shape: tuple[int, ...] | None = None  # the dimensions of an array; None of a column
-    fortran_order: bool = False
-    byte_order: Literal["<", ">", "="] = "="  # that of the stored values, where the format has any
-    datarep: str | None = None
-    # what each dimension is called along which elements are added, as "record dimension 'time'"; "" for one of a fixed
-    # length; () if all are
-    unlimited: tuple[str, ...] = ()
-    packed: str = ""  # numPy's name for the elements that stand for these in the file; "" if they are not packed
-    # what this rank and another one are called, if the count is of the other one: of a stream
-    like: tuple[str, str] | None = None
-    # the value of elements that were never written, if nothing declares it; None without one
-    unset: float | None = None
 
-    @property
-    def isolated(self) -> bool:
-        """True: a library decodes it."""
-        return True
+    def __call__(self, array: Array) -> ColumnReader:
+        """Open an array."""
+        return ColumnReader(array, self)
 
-    @property
-    def name(self) -> str:
-        """The column, or both joined by a comma."""
-        return ",".join(self.columns)
 
-    @property
-    def form(self) -> np.dtype | None:
-        """The native form of a structure with the names of the file; None for other elements."""
-        names = self.datatype.form.names
-        if names is None:
-            return None
-        plain = [(field, self.datatype.form[name]) for field, name in counterparts(self.fields, names)]
-        return np.dtype(plain, align=True)
-
-    def open(self) -> ColumnReader:
-        """Open the file for reading by element ranges."""
-        return ColumnReader(self)
+def form_of(datatype: Datatype, fields: Sequence[str]) -> np.dtype:
+    """Return the native form of elements, that of structures with the names that the file has."""
+    names = datatype.form.names
+    if names is None or not fields:
+        return datatype.form
+    return np.dtype([(field, datatype.form[name]) for field, name in counterparts(fields, names)], align=True)
 
 
 class ColumnReader:
-    """Reads element ranges of a `ColumnBuffer`; cheapest in ascending order. The caller closes it."""
+    """Reads element ranges of a decoded array; cheapest in ascending order. The caller closes it."""
 
-    def __init__(self, buffer: ColumnBuffer) -> None:
-        self._buffer = buffer
-        with explaining(buffer.source.name, *buffer.errors):
-            self._file = buffer.opener(buffer.source, buffer.memory)
-        may_lack = buffer.nullable and buffer.nulls != 0
-        leaves = map(Nullable, buffer.leaves) if may_lack else buffer.leaves
-        self._streams = [_Stream(self._file, leaf, buffer.source) for leaf in leaves]
-        names = buffer.datatype.form.names
+    def __init__(self, array: Array, decoded: Decoded) -> None:
+        self._array, self._errors = array, decoded.errors
+        with explaining(array.source.name, *self._errors):
+            self._file = decoded.opener(array.source, array.memory)
+        may_lack = array.nullable and array.nulls != 0
+        leaves = map(Nullable, decoded.leaves) if may_lack else decoded.leaves
+        self._streams = [_Stream(self._file, leaf, array.source) for leaf in leaves]
+        names = array.datatype.form.names
         # The leaves are in the order of the file.
-        self._names = [name for _, name in counterparts(buffer.fields, names)] if names else []
+        self._names = [name for _, name in counterparts(array.fields, names)] if names else []
 
     def read(self, start: int, block: np.ndarray) -> np.ndarray | None:
         """Fill `block` with the elements from `start` on, and return which of them have all leaves; None for all."""
-        source, there, parts = self._buffer.source, None, [block]
+        array, valid, parts = self._array, None, [block]
         if self._names:
-            self._buffer.datatype.clear_padding(block)
+            array.datatype.clear_padding(block)
             parts = [block[name] for name in self._names]
-        with explaining(source.name, *self._buffer.errors):
+        with explaining(array.source.name, *self._errors):
             try:
                 for stream, part in zip(self._streams, parts, strict=True):
                     mine = stream.read(start, part)
                     if mine is not None:
-                        there = mine if there is None else there & mine
+                        valid = mine if valid is None else valid & mine
             except NullsError as found:
-                if self._buffer.nullable:
+                if array.nullable:
                     raise DamageError("a column has nulls that its header does not tell of") from None
-                raise null_error(source, self._buffer.columns, found.args[0]) from None
-        missing = self._buffer.missing
-        mine = None if missing is None else missing.there(block, source, self._buffer.columns)
-        return there if mine is None else mine if there is None else there & mine
+                raise null_error(array.source, array.columns, found.args[0]) from None
+        mine = array.valid(block)
+        return valid if mine is None else mine if valid is None else valid & mine
 
     def close(self) -> None:
         """Close the file."""

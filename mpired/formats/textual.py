@@ -14,9 +14,8 @@ import numpy as np
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.times import as_times, dtype_name
 from mpired.errors import escaped
-from mpired.formats.flat import FlatBuffer
+from mpired.formats.array import Array
 from mpired.formats.format import Encoder
-from mpired.formats.rank import RankBuffer
 from mpired.progress import counted
 
 _BLOCK = 8192  # elements
@@ -24,17 +23,17 @@ _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?(e[-+]?\d+)?")
 _FIRST, _LAST = 10, 5  # elements of a table
 
 
-def encoder(lines: Callable[[Sequence[FlatBuffer]], Iterator[str]]) -> Encoder:
+def encoder(lines: Callable[[Sequence[Array]], Iterator[str]]) -> Encoder:
     """Return the encoder that writes these lines."""
 
-    def encode(results: Sequence[FlatBuffer], fd: int) -> None:
+    def encode(results: Sequence[Array], fd: int) -> None:
         with os.fdopen(os.dup(fd), "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
             file.writelines(f"{line}\n" for line in lines(results))
 
     return encode
 
 
-def column_names(result: RankBuffer) -> list[str]:
+def column_names(result: Array) -> list[str]:
     """Return the header of a buffer's columns: its name, or one for each component."""
     parts = component_names(result.datatype)
     if len(parts) == 1:
@@ -81,7 +80,7 @@ def _iso_texts(times: np.ndarray, zone: str) -> np.ndarray:
     return np.array([text.partition("T")[2] for text in moments], object)
 
 
-def elements(result: FlatBuffer, join: Callable[[tuple[str, ...]], str], null: str) -> Generator[str, None, None]:
+def elements(result: Array, join: Callable[[tuple[str, ...]], str], null: str) -> Generator[str, None, None]:
     """Yield each element as text, its components joined by `join`; the shortest digits that give it back."""
     with closing(result.open()) as reader:
         for start in counted(range(0, result.count, _BLOCK), "encoding results"):
@@ -91,7 +90,7 @@ def elements(result: FlatBuffer, join: Callable[[tuple[str, ...]], str], null: s
             yield from texts if there is None else np.where(there, np.array(list(texts), object), null)
 
 
-def rows(results: Sequence[FlatBuffer], separator: str, null: str = "null") -> Iterator[str]:
+def rows(results: Sequence[Array], separator: str, null: str = "null") -> Iterator[str]:
     """Yield the elements of all buffers side by side, with a word for each component of a null."""
     with ExitStack() as stack:
         columns = []
@@ -101,12 +100,12 @@ def rows(results: Sequence[FlatBuffer], separator: str, null: str = "null") -> I
         yield from map(separator.join, zip(*columns, strict=True))
 
 
-def text_lines(results: Sequence[FlatBuffer]) -> Iterator[str]:
+def text_lines(results: Sequence[Array]) -> Iterator[str]:
     """Yield an element a line, the index after the value for a pair."""
     return rows(results, " ")
 
 
-def csv_lines(results: Sequence[FlatBuffer]) -> Iterator[str]:
+def csv_lines(results: Sequence[Array]) -> Iterator[str]:
     """Yield a header, then a column a buffer, or two for pairs; nulls are empty."""
     # A name is the file's word, and a terminal would obey what control characters in it say.
     names = [escaped(name) for result in results for name in column_names(result)]
@@ -116,7 +115,7 @@ def csv_lines(results: Sequence[FlatBuffer]) -> Iterator[str]:
     yield from (line or '""' for line in rows(results, ",", null=""))
 
 
-def json_lines(results: Sequence[FlatBuffer]) -> Iterator[str]:
+def json_lines(results: Sequence[Array]) -> Iterator[str]:
     """Yield one object with an object a buffer; numbers that JSON cannot hold are strings, such as "nan"."""
     yield '{"buffers": ['
     for i, result in enumerate(results):
@@ -138,7 +137,7 @@ def _token(parts: tuple[str, ...]) -> str:
     return numbers[0] if len(numbers) == 1 else f"[{', '.join(numbers)}]"
 
 
-def table_lines(results: Sequence[FlatBuffer]) -> Iterator[str]:
+def table_lines(results: Sequence[Array]) -> Iterator[str]:
     """Yield the first and the last elements for a person at a terminal, one a line."""
     count = results[0].count
     shown = list(range(count)) if count <= _FIRST + _LAST + 1 else [*range(_FIRST), *range(count - _LAST, count)]
@@ -153,7 +152,7 @@ def table_lines(results: Sequence[FlatBuffer]) -> Iterator[str]:
             yield f"{'...'.rjust(widths[0])}  ({count - len(shown)} more)"
 
 
-def _shown(result: FlatBuffer, shown: list[int]) -> list[list[str]]:
+def _shown(result: Array, shown: list[int]) -> list[list[str]]:
     block = np.empty(len(shown), result.datatype.form)
     there = np.ones(len(shown), np.bool_)
     with closing(result.open()) as reader:

@@ -3,77 +3,37 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from operator import attrgetter
-from typing import ClassVar
 
 import numpy as np
 
 from mpired.files import calls
-from mpired.formats.flat import FlatBuffer, convert, lies_as
-from mpired.sources.source import Source
+from mpired.formats.array import Array
+from mpired.formats.convert import convert, lies_as
 
-_MEMORY = 8 << 20
+MEMORY = 8 << 20
+"""The most bytes that are read ahead without a limit of memory."""
 _WINDOW_NBYTES = 1 << 20
 # To copy so many bytes of the page cache takes about as long as another call of the system.
 _NEAR_NBYTES = 4 << 10
 
 
-@dataclass(frozen=True, eq=False)
-class TransposedBuffer:
-    """One rank's array, whose elements come in the other order than they lie in."""
-
-    flat: FlatBuffer  # the array as it lies
-    memory: int = _MEMORY  # the most bytes that are read ahead
-    isolated: ClassVar[bool] = False
-    is_turned: ClassVar[bool] = True
-
-    name = property(attrgetter("flat.name"))
-    columns = property(attrgetter("flat.columns"))
-    datatype = property(attrgetter("flat.datatype"))
-    fields = property(attrgetter("flat.fields"))
-    form = property(attrgetter("flat.form"))
-    count = property(attrgetter("flat.count"))
-    shape = property(attrgetter("flat.shape"))
-    byte_order = property(attrgetter("flat.byte_order"))
-    datarep = property(attrgetter("flat.datarep"))
-
-    @property
-    def source(self) -> Source:
-        """The file."""
-        return self.flat.source
-
-    @property
-    def fortran_order(self) -> bool:
-        """Whether the first index runs fastest, as the elements are read."""
-        return not self.flat.fortran_order
-
-    @property
-    def dims(self) -> tuple[int, ...]:
-        """The dimensions with more than one index, the first of them fastest in the file and slowest when read."""
-        shape = tuple(dim for dim in self.flat.shape or () if dim != 1)
-        return shape if self.flat.fortran_order else shape[::-1]
-
-    def open(self) -> TransposedReader:
-        """Open the file for reading by element ranges."""
-        return TransposedReader(self)
-
-
 class TransposedReader:
-    """Reads element ranges of a `TransposedBuffer`; cheapest in ascending order. The caller closes it."""
+    """Reads element ranges of an array that is turned; cheapest in ascending order. The caller closes it."""
 
     # Neighbours of the one order are far apart in the other. So as many rows as memory allows are read at a time, of
     # which each stretch in the file has one element each.
 
-    def __init__(self, buffer: TransposedBuffer) -> None:
-        self._flat, self._dims = buffer.flat, buffer.dims
-        self._stored = buffer.flat.stored
+    def __init__(self, array: Array) -> None:
+        self._array, self._stored = array, array.stored
+        # The dimensions with more than one index, the first of them fastest in the file and slowest when read.
+        dims = tuple(dim for dim in array.shape or () if dim != 1)
+        self._dims = dims[::-1] if array.fortran_order else dims
         # Fields are not looked at.
         self._form = np.dtype(f"V{self._stored.itemsize}") if self._stored.names else self._stored
-        self._room = max(1, buffer.memory // self._stored.itemsize)
-        self._direct = lies_as(self._stored, buffer.datatype)
+        self._room = max(1, array.memory // self._stored.itemsize)
+        self._direct = lies_as(self._stored, array.datatype)
         self._ahead, self._first = np.empty(0, self._form), 0
-        self.file = buffer.source.open()
+        self.file = array.source.open()
 
     def read(self, start: int, block: np.ndarray) -> None:
         """Fill `block` with the elements from `start` on, in native byte order."""
@@ -88,7 +48,7 @@ class TransposedReader:
             if self._direct:
                 room.view(np.uint8)[...] = part.view(np.uint8)
             else:
-                convert(part.view(self._stored), room, self._flat.source.name, start + done)
+                convert(part.view(self._stored), room, self._array.source.name, start + done)
             done += len(part)
 
     def _read_ahead(self, start: int) -> None:
@@ -97,8 +57,8 @@ class TransposedReader:
         self._first = start // row * row if row <= self._room else start
         count = self._room // row * row or self._room
         self._ahead = self._ahead[:0]
-        self._ahead = np.empty(min(count, self._flat.count - self._first), self._form)
-        with calls.blaming(self._flat.source.name):
+        self._ahead = np.empty(min(count, self._array.count - self._first), self._form)
+        with calls.blaming(self._array.source.name):
             self._gather(0, 0, self._first, self._ahead)
 
     def _gather(self, axis: int, base: int, start: int, out: np.ndarray) -> None:
@@ -156,8 +116,8 @@ class TransposedReader:
 
     def _read(self, first: int, elements: np.ndarray) -> None:
         octets = elements.view(np.uint8)
-        if self.file.read_into(octets.data, self._flat.offset + first * self._stored.itemsize) < len(octets):
-            raise self._flat.source.changed()
+        if self.file.read_into(octets.data, self._array.offset + first * self._stored.itemsize) < len(octets):
+            raise self._array.source.changed()
 
     def close(self) -> None:
         """Close the file."""

@@ -25,15 +25,15 @@ from mpired.datatypes import agrees, as_numbers, from_dtype
 from mpired.errors import BufferFileError, DatatypeError, UsageError, installation
 from mpired.files import calls
 from mpired.formats import arrays, conventions
-from mpired.formats.arrays import Array, Field, KeptArrays, Library, digest
+from mpired.formats.array import Array
+from mpired.formats.arrays import ArrayHeader, Field, KeptArrays, Library, digest
 from mpired.formats.conventions import Attributes, Packed, Variable
 from mpired.formats.declared import Declared
 from mpired.formats.decoding import apart, look_apart
-from mpired.formats.flat import FlatBuffer, MarkingLayout, encoded
+from mpired.formats.layout import MarkingLayout, encoded
 from mpired.formats.missing import Missing
-from mpired.formats.model import BufferModel, Model
-from mpired.formats.rank import RankFile, Values, dtype_text
-from mpired.formats.streamed import Nullable, explaining, limited_memory, too_large
+from mpired.formats.rank import Model, RankFile, dtype_text
+from mpired.formats.streamed import Nullable, Values, explaining, limited_memory, too_large
 from mpired.formats.zarr_store import ROOT, Buffers, Store, chunk_of, codec_names, library
 from mpired.sources.source import STORE_DOCUMENTS, Source
 
@@ -93,7 +93,7 @@ class _Reader(Store):
             else:
                 yield block.view(np.uint8) if block.dtype == np.bool_ else block.astype(form, copy=False), None
 
-    def described(self, unpack: bool, window: bool) -> list[Array]:  # noqa: FBT001 - called by its position
+    def described(self, unpack: bool, window: bool) -> list[ArrayHeader]:  # noqa: FBT001 - called by its position
         """Describe all arrays, those too that the library does not open."""
         nodes, wrong = self.nodes()
         variables = {path: _variable(path, node) for path, node in nodes.items()}
@@ -104,7 +104,7 @@ class _Reader(Store):
             if path in wrong:
                 by = "is stored by pickle, which is never loaded" if "'pickle'" in wrong[path] else "cannot be opened"
                 reason = f"array {name!r} {by} ({wrong[path]})"
-                found.append(Array(name, None, (), label="elements of unknown type", reason=reason, unseen=True))
+                found.append(ArrayHeader(name, None, (), label="elements of unknown type", reason=reason, unseen=True))
             elif hasattr(nodes[path], "shape"):
                 array = self._array(name, nodes[path], unpack=unpack, window=window)
                 is_carried = array.carried or name in carried
@@ -112,7 +112,7 @@ class _Reader(Store):
                 found.append(array._replace(carried=is_carried, digest=identity, dims=variables[path].dims))
         return found
 
-    def _array(self, name: str, node: Any, *, unpack: bool, window: bool) -> Array:
+    def _array(self, name: str, node: Any, *, unpack: bool, window: bool) -> ArrayHeader:
         dtype, shape = node.dtype, node.shape
         meaning = conventions.NO_NUMBERS
         with contextlib.suppress(DatatypeError, TypeError):  # NumPy's texts of any length have no byte order
@@ -124,7 +124,7 @@ class _Reader(Store):
                 meaning = meaning._replace(leaf=meaning.leaf._replace(missing=missing))
         is_text = dtype.kind in "USTmMO"
         unit = node.attrs.get("units")
-        return Array(
+        return ArrayHeader(
             name,
             shape=shape,
             label="" if meaning.dtype is not None else "strings" if is_text else dtype_text(dtype),
@@ -269,11 +269,11 @@ def prepare(model: Model) -> MarkingLayout:
     return MarkingLayout(functools.partial(_encode, plan, model.context), tuple(each.missing for each in new))
 
 
-def _planned(store: Store, buffers: Sequence[BufferModel]) -> list[_New]:
+def _planned(store: Store, buffers: Sequence[Array]) -> list[_New]:
     return [_new(buffer, store) for buffer in buffers]
 
 
-def _new(buffer: BufferModel, store: Store | None) -> _New:
+def _new(buffer: Array, store: Store | None) -> _New:
     """Describe the array of a result."""
     shape = (buffer.count,) if buffer.shape is None else buffer.shape
     dtype = np.dtype(np.bool_) if buffer.datatype.is_bool else buffer.datatype.form
@@ -291,7 +291,7 @@ def _new(buffer: BufferModel, store: Store | None) -> _New:
     return new._replace(missing=conventions.missing(values, dtype), null=null if buffer.nullable else None)
 
 
-def _like(old: Any, buffer: BufferModel, new: _New) -> _New:
+def _like(old: Any, buffer: Array, new: _New) -> _New:
     """Describe the array of a result as one of the model is."""
     values, form = conventions.viewed(_attributes(old), old.dtype)
     packed = conventions.packing(new.path, values, form)
@@ -322,13 +322,13 @@ def _converted(fill: Any, dtype: np.dtype) -> Any:
     return None if new is None else new[()]
 
 
-def _encode(plan: _Plan, context: Context, results: Sequence[FlatBuffer], fd: int) -> None:
+def _encode(plan: _Plan, context: Context, results: Sequence[Array], fd: int) -> None:
     """Write a store, in a worker."""
     name = results[0].source.name
     apart(context, name, _write, plan, list(results), calls.SharedPath(f"/proc/{os.getpid()}/fd/{fd}"))
 
 
-def _write(plan: _Plan, results: Sequence[FlatBuffer], file: calls.SharedPath) -> None:
+def _write(plan: _Plan, results: Sequence[Array], file: calls.SharedPath) -> None:
     """Write a store."""
     with (
         os.fdopen(file.open(), "w+b") as to,
@@ -402,9 +402,7 @@ def _is_chunk(key: str, path: str) -> bool:
     return (not path or key.startswith(f"{path}/")) and key.rpartition("/")[2] not in STORE_DOCUMENTS
 
 
-def _write_chunks(
-    archive: zipfile.ZipFile, documents: Buffers, path: str, null: float | None, result: FlatBuffer
-) -> None:
+def _write_chunks(archive: zipfile.ZipFile, documents: Buffers, path: str, null: float | None, result: Array) -> None:
     """Write the chunks of an array, a row at a time."""
     known = set(documents)
     array = library().open_array(documents.store, path=path, mode="r+")
@@ -427,7 +425,7 @@ def _info(key: str) -> zipfile.ZipInfo:
     return info
 
 
-def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
+def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
     """Write a store again with new elements in some arrays."""
     with (
         explaining(source.name, *_FAILURES),

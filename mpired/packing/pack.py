@@ -19,8 +19,8 @@ from mpired.files import calls
 from mpired.files.names import check_are_data
 from mpired.files.output import Output, open_output
 from mpired.files.scratch import Scratch
-from mpired.formats import RAW, BufferModel, FlatBuffer, FlatLayout, Layout, Model, output_format, spread
-from mpired.formats.flat import byte_order, convert
+from mpired.formats import RAW, Array, FlatLayout, Layout, Model, output_format, spread
+from mpired.formats.convert import byte_order, convert
 from mpired.formats.recognise import check_records, unpacked
 from mpired.formats.spread import Records
 from mpired.log import step
@@ -77,12 +77,12 @@ class Packing:
             self.source.check_unchanged()
             output.commit()
 
-    def gathered(self, scratch: Scratch, progress: Progress) -> FlatBuffer:
+    def gathered(self, scratch: Scratch, progress: Progress) -> Array:
         """Pack into a scratch file, and return what is there."""
         scratch.allocate(self.records.nbytes)
         self._write(scratch, FlatLayout(self.packed.stored), progress)
         source = LocalSource.of(scratch.name, scratch.shared_path)
-        return FlatBuffer(source, self.packed.datatype, self.count, self.packed.stored)
+        return Array(source, self.packed.datatype, self.count, self.packed.stored)
 
     def _write(self, output: Output | Scratch, layout: FlatLayout, progress: Progress) -> None:
         """Write the units in the form of the layout."""
@@ -148,6 +148,6 @@ def plan_pack(file: PathLike, output: str, options: Options, context: Context, *
         return Packing(source, records, packed, output, chosen.name, layout)
     shape = (records.count,) if packed.per_element == 1 else (records.count, packed.per_element)
     total = records.count * packed.per_element
-    model = BufferModel(packed.datatype, total, shape=shape, byte_order=byte_order(packed.stored))
-    layout = chosen.prepare(Model(RAW.name, (model,), context=context))
+    units = Array.of_result(packed.datatype, total, shape, byte_order(packed.stored))
+    layout = chosen.prepare(Model(RAW.name, (units,), context=context))
     return Packing(source, records, packed, output, chosen.name, layout)

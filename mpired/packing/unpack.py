@@ -21,10 +21,10 @@ from mpired.files.names import check_are_data
 from mpired.files.output import Output, open_output
 from mpired.files.places import is_stream
 from mpired.files.urls import check_are_files
-from mpired.formats import RAW, Declared, RankBuffer, recognise, spread
+from mpired.formats import RAW, Array, Declared, recognise, spread
+from mpired.formats.array import within_budget
+from mpired.formats.convert import convert, lies_as
 from mpired.formats.decoding import Decoder
-from mpired.formats.flat import convert, lies_as
-from mpired.formats.rank import within_budget
 from mpired.formats.recognise import check_raw_suffix, check_records, unpacked
 from mpired.formats.spread import Records
 from mpired.options import INPUTS, PACKED, Options, PathLike, part
@@ -41,7 +41,7 @@ _MAX_END = 2**63 - 1
 class Unpacking:
     """An unpacking that has passed all checks."""
 
-    buffer: RankBuffer  # the units
+    buffer: Array  # the units
     records: Records  # where they go
     packed: Packed  # what they are
     path: str  # the file to write
@@ -97,7 +97,7 @@ class Unpacking:
 class _Units:
     """Gives the bytes of packed units in order."""
 
-    def __init__(self, buffer: RankBuffer, packed: Packed) -> None:
+    def __init__(self, buffer: Array, packed: Packed) -> None:
         self._decoder = Decoder()
         self._reader = self._decoder.decoding(buffer).open()
         self._count = buffer.count
@@ -168,7 +168,7 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: O
     return Unpacking(buffer, records, form, path, target)
 
 
-def _opened(path: str, said: Declared, datatype: Datatype, inputs: Declared) -> tuple[RankBuffer, Packed]:
+def _opened(path: str, said: Declared, datatype: Datatype, inputs: Declared) -> tuple[Array, Packed]:
     """Open a file of units, or of whole elements as reductions write them, and say which it is."""
     # Once: a stream gives its bytes only once.
     source = unpacked(open_source(path, inputs.context), inputs._replace(datatype=datatype))
@@ -184,7 +184,7 @@ def _opened(path: str, said: Declared, datatype: Datatype, inputs: Declared) -> 
         raise
 
 
-def _buffer(source: Source, packed: Declared, count: int | None) -> RankBuffer:
+def _buffer(source: Source, packed: Declared, count: int | None) -> Array:
     row = recognise(source, packed)
     if row.needs_type and count == 0:
         packed = packed._replace(count=0)  # of which any number of bytes has enough
@@ -194,7 +194,7 @@ def _buffer(source: Source, packed: Declared, count: int | None) -> RankBuffer:
     return file.only_buffer()
 
 
-def _elements(buffer: RankBuffer, packed: Packed, said: Declared) -> int:
+def _elements(buffer: Array, packed: Packed, said: Declared) -> int:
     """Return how many whole elements a buffer of units holds, or those that are declared."""
     name = buffer.source.name
     if not packed.per_element:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from mpired.datatypes import TIMES, Datatype, Group
-from mpired.formats import RankBuffer
+from mpired.formats import Array
 from mpired.formats.decoding import Decoder
 from mpired.formats.textual import components
 
@@ -18,7 +18,7 @@ Read: TypeAlias = Callable[[int, int], tuple[np.ndarray, np.ndarray | None]]
 
 
 @contextmanager
-def reading(buffer: RankBuffer, decoder: Decoder) -> Iterator[Read]:
+def reading(buffer: Array, decoder: Decoder) -> Iterator[Read]:
     """Open a buffer for reading ranges of elements, cheapest in ascending order; a worker runs a library."""
     with closing(decoder.decoding(buffer).open()) as reader:
 
@@ -39,7 +39,7 @@ def numbers(block: np.ndarray, datatype: Datatype) -> list[np.ndarray]:
     return components(block, datatype)
 
 
-def index_of(buffer: RankBuffer, element: int) -> tuple[int, ...]:
+def index_of(buffer: Array, element: int) -> tuple[int, ...]:
     """Return the index of an element of a buffer: in its shape, or else its number."""
     if buffer.shape is None:
         return (element,)

@@ -20,8 +20,9 @@ from mpired.datatypes import TIMES, Group
 from mpired.datatypes.times import as_times
 from mpired.errors import CountError, DatatypeError, OpError, UsageError
 from mpired.formats import AtHand, Declared, RankFile
+from mpired.formats.array import in_order
 from mpired.formats.memory import paths
-from mpired.formats.rank import choice, in_order, unset, ways_out
+from mpired.formats.rank import choice, ways_out
 from mpired.log import step
 from mpired.ops import Op
 from mpired.ops.table import MAX, MIN
@@ -145,7 +146,7 @@ def _locations(files: Sequence[RankFile], search: _Search, progress: Progress) -
         what = "NaT" if is_time else "NaN"
         reason = f"are {what}, all of them, and `nan='ignore'` leaves no other element; leave it out"
         raise CountError("the elements", reason)
-    if count := sum(map(operator.eq, best.values, [unset(buffers[buffer]) for *_, buffer in places])):
+    if count := sum(map(operator.eq, best.values, [buffers[buffer].unset for *_, buffer in places])):
         cautions.tell(cautions.unset(count, "the result", "give the variable a `_FillValue`"))
     values = as_times(best.values, datatype) if is_time else best.values
     return [

@@ -20,7 +20,7 @@ from mpired.errors import BufferFileError, DatatypeError, UsageError, escaped, i
 from mpired.files import calls
 from mpired.files.names import check_are_data
 from mpired.files.output import open_output
-from mpired.formats import Declared, RankBuffer, RankFile, Source, open_rank
+from mpired.formats import Array, Declared, RankFile, Source, open_rank
 from mpired.formats.decoding import Decoder
 from mpired.formats.textual import column_names, component_names
 from mpired.options import Options
@@ -127,7 +127,7 @@ class Map(NamedTuple):
 class _Counting:
     """Figures of a buffer in the making."""
 
-    def __init__(self, buffer: RankBuffer, decoder: Decoder) -> None:
+    def __init__(self, buffer: Array, decoder: Decoder) -> None:
         self.buffer, self._decoder = buffer, decoder
         self._names = component_names(buffer.datatype)
         self._statistics = [Statistics() for _ in self._names]
@@ -182,7 +182,7 @@ class _Counting:
             order = np.argsort(-winners.counts, kind="stable")[:_MOST_WINNERS]
             most = zip(winners.indices[order].tolist(), winners.counts[order].tolist(), strict=True)
             indices = Indices(len(winners.indices), winners.exact, tuple(most) if winners.exact else ())
-        unit = getattr(buffer, "unit", "")
+        unit = buffer.unit
         names = buffer.name, str(buffer.datatype), dtype_name(buffer.datatype)
         return Figures(*names, buffer.count, buffer.shape, unit, self._nulls, tuple(parts), indices)
 
@@ -228,11 +228,11 @@ def _counter(statistics: Statistics, bins: int) -> Counter | None:
     return Counter(low, high, bins) if low.dtype.kind == "f" else Counter(int(low), int(high), bins)
 
 
-def _shape(buffer: RankBuffer) -> tuple[int, ...]:
+def _shape(buffer: Array) -> tuple[int, ...]:
     return (buffer.count,) if buffer.shape is None else buffer.shape
 
 
-def headings(buffers: Sequence[RankBuffer]) -> list[str]:
+def headings(buffers: Sequence[Array]) -> list[str]:
     """Return what the numbers of an element of each are called."""
     return [escaped(name) for buffer in buffers for name in column_names(buffer)]
 
@@ -241,7 +241,7 @@ class Table(NamedTuple):
     """The elements of a file that are shown one by one: its columns, or its arrays of one shape."""
 
     file: RankFile
-    buffers: Sequence[RankBuffer]
+    buffers: Sequence[Array]
     selection: Selection
     is_chosen: bool  # by the user, and not all
     decoder: Decoder
@@ -275,7 +275,7 @@ def _texts(block: np.ndarray, missing: np.ndarray | None, datatype: Datatype) ->
 
 
 def _picked(
-    buffer: RankBuffer, read: Read, selection: Selection, indices: Sequence[np.ndarray]
+    buffer: Array, read: Read, selection: Selection, indices: Sequence[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray | None]:
     positions = selection.positions(indices, fortran_order=buffer.fortran_order)
     return pick(read, positions, itemsize=buffer.datatype.itemsize, decoded=buffer.isolated)
@@ -286,7 +286,7 @@ def _is_plane(chosen: Selection) -> bool:
     return len(chosen.kept) == 2 and min(len(chosen.axes[axis]) for axis in chosen.kept) >= 2  # noqa: PLR2004
 
 
-def _map(buffer: RankBuffer, chosen: Selection, decoder: Decoder) -> Map | None:
+def _map(buffer: Array, chosen: Selection, decoder: Decoder) -> Map | None:
     """Return the map of the chosen elements; None unless they have two dimensions."""
     if not _is_plane(chosen):
         return None

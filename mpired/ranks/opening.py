@@ -20,11 +20,11 @@ from mpired.errors import (
     merged,
     parts,
 )
-from mpired.formats import Declared, RankBuffer, RankFile, format_named, open_rank
-from mpired.formats.flat import UNKNOWN_COUNT
+from mpired.formats import Array, Declared, RankFile, format_named, open_rank
+from mpired.formats.array import UNKNOWN_COUNT, in_order
 from mpired.formats.memory import RankInFile, UnusableRank, check_holds_several
 from mpired.formats.names import lacking
-from mpired.formats.rank import in_order, reordered, turned
+from mpired.formats.rank import reordered, turned
 from mpired.progress import counted
 from mpired.ranks.order import RankWord
 from mpired.sources.local import check_names
@@ -115,9 +115,9 @@ def _compare_units(groups: Sequence[Opened]) -> None:
     """Warn of the first rank in which a buffer has another unit than in the first rank, if both name one."""
     first = groups[0].files[0]
     for place, buffer in enumerate(first.buffers):
-        unit = getattr(buffer, "unit", "")
+        unit = buffer.unit
         for file in (file for group in groups for file in group.files if unit):
-            other = getattr(file.buffers[place], "unit", "")
+            other = file.buffers[place].unit
             if other and other != unit:
                 said = repr(file.source.name), other, repr(first.source.name), unit
                 cautions.tell(cautions.units(*said, buffer.name))
@@ -339,7 +339,7 @@ def _named(reference: tuple[str, RankFile]) -> str:
     return f"{reference[0]} ({reference[1].source.name!r})"
 
 
-def _compare_buffers(this: str, buffer: RankBuffer, reference: tuple[str, RankFile], like: RankBuffer) -> None:
+def _compare_buffers(this: str, buffer: Array, reference: tuple[str, RankFile], like: Array) -> None:
     path = buffer.source.name
     where = f" in {buffer.name!r}" if buffer.name else ""
     if buffer.name and like.name and buffer.name != like.name:
@@ -350,7 +350,7 @@ def _compare_buffers(this: str, buffer: RankBuffer, reference: tuple[str, RankFi
         raise DatatypeError(path, f"{reason} {like.datatype.label}; convert to one datatype{_OR_SKIP}")
     if how := reordered(buffer.fields, like.fields, buffer.datatype):
         raise DatatypeError(path, f"{this} has {how}, as in {_named(reference)}")
-    for name, mine, others in zip(getattr(buffer, "unlimited", ()), buffer.shape or (), like.shape or (), strict=False):
+    for name, mine, others in zip(buffer.unlimited, buffer.shape or (), like.shape or (), strict=False):
         if name and mine != others:
             reason = f"{this} has length {mine} along the {name}{where}, but {_named(reference)} has {others}"
             raise CountError(path, f"{reason}; give ranks of one length{_OR_SKIP}")

@@ -12,8 +12,8 @@ from mpired import ops
 from mpired.datatypes.datatype import tail
 from mpired.files import calls
 from mpired.files.update import Update
-from mpired.formats import FlatBuffer
-from mpired.formats.flat import as_in
+from mpired.formats import Array
+from mpired.formats.convert import as_in
 from mpired.ops.overflow import Overflow, steps, total
 from mpired.ops.running import run
 from mpired.windows.origin import Origin, gathered, scattered
@@ -23,7 +23,7 @@ from mpired.windows.runs import Access, Batch, Chain, Round
 class Share(NamedTuple):
     """One window's part of a request."""
 
-    window: FlatBuffer  # its file
+    window: Array  # its file
     access: Access  # the elements that are changed
     # that of the elements, in the order of the window; None if they have none of their own
     shape: tuple[int, ...] | None = None
@@ -70,7 +70,7 @@ def fold(
     return total(found), hidden
 
 
-def _read(fd: int, batch: Batch, window: FlatBuffer) -> np.ndarray:
+def _read(fd: int, batch: Batch, window: Array) -> np.ndarray:
     octets = np.zeros(sum(stop - start for start, stop in batch.ranges), np.uint8)
     with calls.blaming(window.source.name):
         for data, offset in _stretches(octets, batch, window):
@@ -79,7 +79,7 @@ def _read(fd: int, batch: Batch, window: FlatBuffer) -> np.ndarray:
     return octets
 
 
-def _stretches(octets: np.ndarray, batch: Batch, window: FlatBuffer) -> Iterator[tuple[memoryview, int]]:
+def _stretches(octets: np.ndarray, batch: Batch, window: Array) -> Iterator[tuple[memoryview, int]]:
     """Yield where each range of a batch is in its bytes and in the file, without the padding of its last element."""
     # A window may end there (MPI-4.1, 5.1.6), or another element begin.
     at, behind = 0, tail(window.stored)

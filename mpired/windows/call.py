@@ -15,9 +15,9 @@ from mpired.datatypes import Datatype
 from mpired.errors import MpiredWarning, UsageError
 from mpired.files.names import check_are_data
 from mpired.files.urls import check_are_files
-from mpired.formats import AtHand, BufferModel, Declared, Model
+from mpired.formats import Array, AtHand, Declared, Model
+from mpired.formats.convert import Order
 from mpired.formats.decoding import Decoder
-from mpired.formats.flat import Order
 from mpired.log import step
 from mpired.options import INPUTS, PLACES, RANKING, TARGET, WINDOW_VALUES, Options, PathLike, checked, part
 from mpired.ranks import RankWord, Skipped, check_formats, each_good, left_out, pieces
@@ -239,7 +239,7 @@ def _with_create(request: Request, options: Options) -> Request:
         model = models[0]._replace(buffers=tuple(buffer for each in models for buffer in each.buffers))
     else:
         datatype = datatype or request.origins[0][0].datatype
-        model = Model("", (BufferModel(datatype, math.prod(create), shape=create, byte_order=order),))
+        model = Model("", (Array.of_result(datatype, math.prod(create), create, order),))
     elements = [ops.neutral(request.op, buffer.datatype).reshape(1) for buffer in model.buffers]
     whole = model.source is not None and is_whole(options)
     marked = [origin.marked for origin in request.origins[0]] if create is True else [None]

@@ -19,8 +19,8 @@ from mpired.files.places import is_fifo, is_terminal
 from mpired.files.scratch import Scratch
 from mpired.files.transaction import Draft
 from mpired.files.urls import check_are_files
-from mpired.formats import RAW, FlatBuffer, FlatLayout, Format, Layout, Model, format_named, output_format
-from mpired.formats.flat import in_form, lies_as
+from mpired.formats import RAW, Array, FlatLayout, Format, Layout, Model, format_named, output_format
+from mpired.formats.convert import in_form, lies_as
 from mpired.sources.local import LocalSource
 from mpired.windows.request import Done
 
@@ -91,7 +91,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
                     stored = elements if as_is else in_form(elements, layout.stored)
                     calls.pwrite_all(output.fd, stored.view(np.uint8).data, layout.offset)
                 else:
-                    layout([FlatBuffer(source, like.datatype, like.count, elements.dtype)], output.fd)
+                    layout([Array(source, like.datatype, like.count, elements.dtype)], output.fd)
         if isinstance(output, Draft):
             for name in filter(os.path.exists, self._windows):  # one that is being made has the rights of any new file
                 output.limit_readers(name)

@@ -15,12 +15,12 @@ from mpired.datatypes.typemap import transfer
 from mpired.datatypes.typemap.typemap import Run
 from mpired.errors import CountError, DatatypeError
 from mpired.files import calls
-from mpired.formats import BufferModel, FlatBuffer, Model, RankBuffer
+from mpired.formats import Array, Model
+from mpired.formats.array import Reader, in_order, within_memory
+from mpired.formats.convert import as_in, in_form
 from mpired.formats.decoding import Decoder
-from mpired.formats.flat import as_in, in_form
 from mpired.formats.missing import Missing
-from mpired.formats.rank import Reader, element_text, in_order, unset, within_memory
-from mpired.formats.transposed import TransposedBuffer
+from mpired.formats.rank import element_text
 from mpired.sources.compressed import UnpackedSource, unpacking_nbytes
 from mpired.windows.runs import Index, Runs
 
@@ -78,10 +78,10 @@ class Origin:
 
     def model(self, *, whole: bool) -> Model:
         """Return what a file like it is like: with its shape and order, if the whole of it is meant."""
-        buffer = BufferModel(self.datatype, self.count)
+        array = Array.of_result(self.datatype, self.count)
         if whole:
-            buffer = buffer._replace(shape=self.shape, fortran_order=self.fortran_order)
-        return Model(self.format, (buffer,))
+            array = array._replace(shape=self.shape, fortran_order=self.fortran_order)
+        return Model(self.format, (array,))
 
     def held(self, *, in_order: bool) -> int:
         """Return about how many bytes of memory it takes to read it, whether `in_order` or not."""
@@ -141,12 +141,12 @@ class FileOrigin(Origin):
     _nopen = 0
     _nbytes_open = 0
 
-    def __init__(self, buffer: RankBuffer, first: int, count: int, context: Context) -> None:
+    def __init__(self, buffer: Array, first: int, count: int, context: Context) -> None:
         super().__init__(buffer.source.name, buffer.datatype, count)
         self._context = context
         self.buffer, self.column = buffer, buffer.name
         self.shape, self.fortran_order, self.fields = buffer.shape, buffer.fortran_order, buffer.fields
-        self.marked, self.unset = getattr(buffer, "missing", None), unset(buffer)
+        self.marked, self.unset = buffer.missing, buffer.unset
         self._first = first
         self._reader: Reader | None = None
         self.takes = _COLUMNS_NBYTES if buffer.isolated else 0
@@ -159,9 +159,9 @@ class FileOrigin(Origin):
     def model(self, *, whole: bool) -> Model:
         """Return what a file like it is like: with its header and its byte order."""
         model = super().model(whole=whole)
-        mine = self.buffer
-        buffer = model.buffers[0]._replace(byte_order=mine.byte_order, name=mine.name, columns=mine.columns)
-        return model._replace(buffers=(buffer,), source=mine.source)
+        mine, (array,) = self.buffer, model.buffers
+        array = array._replace(stored=array.stored.newbyteorder(mine.byte_order), name=mine.name, parts=mine.columns)
+        return model._replace(buffers=(array,), source=mine.source)
 
     def in_order(self, *, fortran_order: bool) -> Origin:
         """Return the same array with the elements in that order."""
@@ -169,7 +169,7 @@ class FileOrigin(Origin):
         if turned.shape is not None and turned.fortran_order != fortran_order and turned.isolated:
             reason = f"its format cannot be read in {'Fortran' if fortran_order else 'C'} order, as the target's is"
             raise CountError(self.name, f"{reason}; save both in one order")
-        if (spare := self._context.spare_memory(BASE_NBYTES)) is not None and isinstance(turned, TransposedBuffer):
+        if (spare := self._context.spare_memory(BASE_NBYTES)) is not None and turned.is_turned:
             turned = within_memory(turned, min(turned.memory, max(spare // 4, _BLOCK_NBYTES)))
         return self if turned is self.buffer else FileOrigin(turned, self._first, self.count, self._context)
 
@@ -210,7 +210,7 @@ class FileOrigin(Origin):
         self.buffer.source.check_unchanged()
 
 
-def whole(buffer: RankBuffer, context: Context) -> np.ndarray:
+def whole(buffer: Array, context: Context) -> np.ndarray:
     """Return all elements of a small buffer."""
     with (
         closing(Decoder()) as decoder,
@@ -219,7 +219,7 @@ def whole(buffer: RankBuffer, context: Context) -> np.ndarray:
         return origin.read(slice(0, buffer.count))
 
 
-def check_inside(buffer: FlatBuffer, elements: Run) -> None:
+def check_inside(buffer: Array, elements: Run) -> None:
     """Raise `CountError` if elements of a derived datatype reach beyond a buffer."""
     nbytes = buffer.nbytes
     start, stop = transfer.reach(elements) if elements.copies and elements.of.size else (0, 0)
@@ -232,9 +232,9 @@ def check_inside(buffer: FlatBuffer, elements: Run) -> None:
 class ScatteredOrigin(FileOrigin):
     """Elements of a flat file that lie as a type map says."""
 
-    buffer: FlatBuffer
+    buffer: Array
 
-    def __init__(self, buffer: FlatBuffer, runs: Runs, context: Context) -> None:
+    def __init__(self, buffer: Array, runs: Runs, context: Context) -> None:
         super().__init__(buffer, 0, 0, context)
         self.count = runs.entries
         self._runs = runs

@@ -15,7 +15,7 @@ from mpired.datatypes.datatype import tail
 from mpired.datatypes.typemap import transfer
 from mpired.datatypes.typemap.typemap import Run, TypeMap
 from mpired.errors import CountError, DisplacementError, OverlapError, RangeError, UsageError
-from mpired.formats import FlatBuffer
+from mpired.formats import Array
 from mpired.windows.apply import Share
 from mpired.windows.runs import Map, Runs, check_range, held_of_runs
 
@@ -75,7 +75,7 @@ class Placement:
         if nwindows > 1 and self.rank is None and self.indices is None:
             raise UsageError("`windows`", "is given several times; choose one with `target_rank`, or use `map`")
 
-    def shares(self, windows: Sequence[FlatBuffer], given: Given) -> list[Share | None]:
+    def shares(self, windows: Sequence[Array], given: Given) -> list[Share | None]:
         """Return for each window the elements that are meant, checked."""
         if self.indices is not None and self.rank is None:
             return self._mapped(windows, self.indices, given)
@@ -93,7 +93,7 @@ class Placement:
             share.access.check(share.window.source.name, share.window.nbytes, tail(share.window.stored))
         return [share if i == rank else None for i in range(len(windows))]
 
-    def _runs(self, window: FlatBuffer, given: Given) -> Runs:
+    def _runs(self, window: Array, given: Given) -> Runs:
         itemsize = window.stored.itemsize
         if not self.numbered:
             _check_whole(window, given)
@@ -116,7 +116,7 @@ class Placement:
         _check_counts(given, element.entries * count)  # before they are all laid out
         return element.repeated(count, self.typemap.extent, self.context).moved(start)
 
-    def _mapped(self, windows: Sequence[FlatBuffer], indices: np.ndarray, given: Given) -> list[Share | None]:
+    def _mapped(self, windows: Sequence[Array], indices: np.ndarray, given: Given) -> list[Share | None]:
         """Count the entries through all windows in order, as the ranks of one array."""
         _check_counts(given, len(indices), "the map")
         borders = [0, *itertools.accumulate(window.count for window in windows)]
@@ -132,7 +132,7 @@ class Placement:
         return shares
 
 
-def _check_reach(window: FlatBuffer, elements: Run) -> None:
+def _check_reach(window: Array, elements: Run) -> None:
     """Check elements of a derived datatype before they are laid out, of which there may be any number."""
     if not elements.of.size or not elements.copies:
         return
@@ -149,14 +149,14 @@ def _check_counts(given: Given, count: int, what: str = "the target") -> None:
         raise CountError(given.name, reason)
 
 
-def check_layout(buffer: FlatBuffer, option: str) -> None:
+def check_layout(buffer: Array, option: str) -> None:
     """Raise `UsageError` if elements lie closer in a file than in memory, so that no type map is of them."""
     if buffer.stored.itemsize != buffer.datatype.extent:
         reason = f"needs elements as in memory, and {buffer.source.name} has them packed; use raw, or an aligned dtype"
         raise UsageError(option, reason)
 
 
-def _check_whole(window: FlatBuffer, given: Given) -> None:
+def _check_whole(window: Array, given: Given) -> None:
     """Without a word of where, the origin is the whole window: anything else may well be a mistake."""
     if given.count == 0:  # nothing to combine (MPI-4.1, 12.3.4)
         return
@@ -173,7 +173,7 @@ def _check_whole(window: FlatBuffer, given: Given) -> None:
         raise CountError(given.name, reason)
 
 
-def _box(window: FlatBuffer, text: str, given: Given, context: Context) -> tuple[tuple[int, ...], Runs]:
+def _box(window: Array, text: str, given: Given, context: Context) -> tuple[tuple[int, ...], Runs]:
     """Return the shape and the elements of a box of an array, in the order of the array."""
     shape = window.shape
     if shape is None:

@@ -26,11 +26,11 @@ from mpired.errors import (
     UsageError,
 )
 from mpired.files.urls import is_url
-from mpired.formats import AtHand, Declared, FlatBuffer, Model, RankBuffer, open_rank
+from mpired.formats import Array, AtHand, Declared, Model, open_rank
+from mpired.formats.array import within_budget
 from mpired.formats.decoding import Decoder
 from mpired.formats.memory import RankInFile
 from mpired.formats.names import lacking
-from mpired.formats.rank import within_budget
 from mpired.options import PLACES, Options, PathLike, part
 from mpired.ranks import Skipped
 from mpired.ranks.order import path_of
@@ -43,7 +43,7 @@ from mpired.windows.runs import Runs
 from mpired.windows.target import Filling
 from mpired.windows.value import element_of_number, parse_value
 
-Place = Callable[[int, Sequence[FlatBuffer]], Sequence[Share | None]]
+Place = Callable[[int, Sequence[Array]], Sequence[Share | None]]
 """Given the number of a buffer and the windows, says which elements of which are meant, or why none can be."""
 
 
@@ -141,9 +141,9 @@ def open_origin(
     return origins
 
 
-def _scattered(buffer: RankBuffer, derived: Datatype, first: int, count: int | None, context: Context) -> Origin:
+def _scattered(buffer: Array, derived: Datatype, first: int, count: int | None, context: Context) -> Origin:
     """Return the components of elements of a derived datatype, the first of them `first` components in."""
-    if not isinstance(buffer, FlatBuffer):
+    if not buffer.is_flat:
         raise UsageError("`origin_type`", f"is for raw and npy files, and {buffer.source.name} is none")
     check_layout(buffer, "`origin_type`")
     itemsize, typemap = buffer.stored.itemsize, derived.typemap

@@ -21,23 +21,21 @@ from mpired.files.scratch import Scratch
 from mpired.files.transaction import Draft
 from mpired.files.update import Update, choose, closing_on_error
 from mpired.formats import (
-    BufferModel,
+    Array,
     Declared,
-    FlatBuffer,
     FlatLayout,
     Format,
     Model,
-    RankBuffer,
     RankFile,
     changed_there,
     format_named,
     format_to_create,
     recognise,
 )
+from mpired.formats.array import blocks, within_budget
+from mpired.formats.convert import Order, in_form
 from mpired.formats.decoding import Decoder, rewrite
-from mpired.formats.flat import Order, in_form
 from mpired.formats.missing import Missing
-from mpired.formats.rank import blocks, within_budget
 from mpired.sources.local import LocalSource, recovered_status
 from mpired.sources.source import Source
 
@@ -56,7 +54,7 @@ class Opened:
     """A target that is open for a request; `kept` is where its keys are: the locked file, or the new one."""
 
     def __init__(
-        self, name: str, form: str, source: int, windows: Sequence[FlatBuffer] = (), kept: Target | Draft | None = None
+        self, name: str, form: str, source: int, windows: Sequence[Array] = (), kept: Target | Draft | None = None
     ) -> None:
         self.name, self.format, self._kept = name, form, kept
         self.source = source  # the descriptor that has the bytes of the windows
@@ -80,7 +78,7 @@ class Opened:
 class FlatTarget(Opened):
     """A file that is changed where its elements lie, locked."""
 
-    def __init__(self, target: Target, windows: Sequence[FlatBuffer], form: str) -> None:
+    def __init__(self, target: Target, windows: Sequence[Array], form: str) -> None:
         super().__init__(target.name, form, target.fd, windows, target)
         self._target = target
 
@@ -110,9 +108,7 @@ def looked_at(source: Source, declared: Declared) -> RankFile:
 class PlannedTarget(Opened):
     """A target of a dry run: inspected without a lock, and never changed."""
 
-    def __init__(
-        self, name: str, form: str, windows: Sequence[FlatBuffer], nbytes: int, like: Source | None = None
-    ) -> None:
+    def __init__(self, name: str, form: str, windows: Sequence[Array], nbytes: int, like: Source | None = None) -> None:
         super().__init__(name, form, -1, windows)
         self.nbytes = nbytes  # of the file
         self._like = like  # the file that it would be written like, if it has columns
@@ -156,16 +152,16 @@ def _plan_new_target(name: str, filling: Filling) -> PlannedTarget:
     return PlannedTarget(name, row.name, (window,), nbytes)
 
 
-def _decoded(source: Source, columns: Sequence[BufferModel | RankBuffer]) -> list[FlatBuffer]:
+def _decoded(source: Source, columns: Sequence[Array]) -> list[Array]:
     """Return columns as native elements, which are nowhere."""
     return [_native(source, each, 0) for each in columns]
 
 
-def _native(source: Source, column: BufferModel | RankBuffer, offset: int) -> FlatBuffer:
+def _native(source: Source, column: Array, offset: int) -> Array:
     """Return a column as native elements at an offset of a source."""
     shape = (column.count,) if column.shape is None else column.shape
     what = column.datatype, column.count, column.datatype.form
-    return FlatBuffer(source, *what, offset, shape, column.fortran_order, name=column.name)
+    return Array(source, *what, offset, shape, column.fortran_order, name=column.name)
 
 
 class _Columns(Opened):
@@ -185,10 +181,7 @@ class _Columns(Opened):
         return self._rewriting
 
     def _put(
-        self,
-        columns: Iterable[BufferModel | RankBuffer],
-        elements: Iterable[Iterator[np.ndarray]],
-        marked: Iterable[Missing | None],
+        self, columns: Iterable[Array], elements: Iterable[Iterator[np.ndarray]], marked: Iterable[Missing | None]
     ) -> None:
         """Put the elements of the columns, which come in blocks, to where they are changed."""
         # `marked` says which values of each mean to readers of the file that an element is missing.
@@ -218,7 +211,7 @@ class ColumnTarget(_Columns):
         self._target = target
         buffers = [decoder.decoding(within_budget(each, context)) for each in file.buffers]
         steps = (max(1, _BLOCK_NBYTES // buffer.datatype.itemsize) for buffer in buffers)
-        self._put(buffers, map(blocks, buffers, steps), [getattr(each, "missing", None) for each in file.buffers])
+        self._put(buffers, map(blocks, buffers, steps), [each.missing for each in file.buffers])
 
     def begin(self, _changed_nbytes: int, policy: Policy, /) -> Update:
         """Begin to change it: always by a new file."""
@@ -304,16 +297,17 @@ class Filling(NamedTuple):
         like = self.model.format if self.whole else ""
         return format_to_create(name, like=like, declared=self.declared)
 
-    def flat(self, row: Format, source: Source) -> tuple[FlatBuffer, FlatLayout]:
+    def flat(self, row: Format, source: Source) -> tuple[Array, FlatLayout]:
         """Return the elements as a buffer of a file of a format that is not streamed, and how they lie there."""
         like = self.model.buffers[0]  # of several, which no origin has then, the comparison of the counts tells
         if row.needs_type:
-            like = like._replace(byte_order=self.raw_order, shape=None, fortran_order=False)
+            stored = like.stored.newbyteorder(self.raw_order)
+            like = like._replace(stored=stored, fixed_order=False, shape=None, fortran_order=False)
         layout = row.prepare(self.model._replace(buffers=(like,)))
         assert isinstance(layout, FlatLayout)  # noqa: S101 - as of all that are made new
         shape = None if row.needs_type else (like.count,) if like.shape is None else like.shape
         order = like.fortran_order
-        return FlatBuffer(source, like.datatype, like.count, layout.stored, layout.offset, shape, order), layout
+        return Array(source, like.datatype, like.count, layout.stored, layout.offset, shape, order), layout
 
 
 def make_target(

@@ -23,7 +23,7 @@ from mpired.files.keys import Keys
 from mpired.files.lock import Target, Waiting, inode, lock_all, open_for_reading, open_replaced, open_target
 from mpired.files.places import parted
 from mpired.files.update import Reading, Update
-from mpired.formats import BufferModel, Model, format_named
+from mpired.formats import Model, format_named
 from mpired.formats.names import lacking
 from mpired.formats.rank import reordered
 from mpired.log import step
@@ -218,8 +218,7 @@ class Work:
         if len(found) == 1:
             target, share = found[0]
             window, shape = share.window, share.fetched_shape
-        like = {name: getattr(window, name) for name in ("fortran_order", "form", "byte_order")}
-        buffer = BufferModel(window.datatype, count, shape=shape, **like)
+        buffer = window.result._replace(count=count, shape=shape, name="", parts=(), modelled_on=())
         return Model(target.format, (buffer,), window.source, context=self._request.said.context)
 
     def _check(self) -> None:

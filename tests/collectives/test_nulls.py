@@ -15,7 +15,7 @@ from command import refused, run, succeeded, unchanged
 import mpired
 from mpired.collectives import plan as planning
 from mpired.errors import DatatypeError, UsageError
-from mpired.formats.streamed import ColumnBuffer
+from mpired.formats import Array
 
 COUNT, NRANKS = 211, 4
 POLICIES = ("ignore", "propagate")
@@ -81,7 +81,7 @@ def twin(op, columns, nulls):
 @pytest.fixture(autouse=True)
 def here(monkeypatch):
     """What is decoded is decoded in this process, which is faster; blocks are small."""
-    monkeypatch.setattr(ColumnBuffer, "isolated", False)
+    monkeypatch.setattr(Array, "isolated", False)
     for name in ("_STREAMED_BLOCK_BYTES", "_BLOCK_BYTES", "_STATE_BLOCK_BYTES", "_MIN_BLOCK_BYTES"):
         monkeypatch.setattr(planning, name, 16 * 29)
     monkeypatch.setattr(planning, "_STATE_COUNT", 1)

@@ -366,24 +366,6 @@ def test_coordinates_that_differ(members, tmp_path):
     )
 
 
-DAMAGE = np.random.default_rng(5)
-
-
-@pytest.mark.parametrize("kind", ["cut", "bits", "ones"])
-def test_damage_is_one_line(members, tmp_path, kind):
-    octets = (tmp_path / "m1.h5").read_bytes()
-    for at in DAMAGE.integers(8, len(octets), 5).tolist():
-        new = bytearray(octets)
-        if kind == "cut":
-            del new[at:]
-        else:
-            new[at : at + 8] = b"\xff" * 8 if kind == "ones" else bytes([new[at] ^ 16]) + new[at + 1 : at + 8]
-        (tmp_path / "m1.h5").write_bytes(new)
-        outcome = run("reduce", "-q", "--force", "--op", "sum", "-o", "s.h5", *members, cwd=tmp_path)
-        assert outcome.status in {0, 3}
-        assert outcome.err.count("\n") == (outcome.status != 0), outcome.err
-
-
 def test_array_that_claims_more_than_its_file_can_hold(tmp_path):
     with h5py.File(tmp_path / "bomb.h5", "w") as file:
         file.create_dataset("v", (1 << 40,), "f8", chunks=(1 << 16,), compression="gzip")

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import in_child, reduce, refused, run, succeeded, unchanged
+from command import reduce, refused, run, succeeded, unchanged
 from tables import SMALLEST, SUFFIXES, THREE, bytes_of
 
 import mpired
@@ -43,36 +43,6 @@ def test_a_footer_that_contradicts_itself(tmp_path):
                 "bad.parquet",
                 "damaged",
             )
-
-
-@pytest.mark.parametrize("name", SMALLEST)
-def test_every_bit_flipped(name, tmp_path, long, record_property):
-    """Nothing but a result or one of our errors, and never the end of the process."""
-    whole, path, out = SMALLEST[name], tmp_path / name, tmp_path / "progress"
-    bits = range(0, 8 * len(whole), 1 if long else 251)
-
-    def look(some):
-        outcomes = []
-        for bit in some:
-            out.write_text(str(bit))
-            damaged = bytearray(whole)
-            damaged[bit // 8] ^= 1 << bit % 8
-            path.write_bytes(damaged)
-            try:
-                for buffer in mpired.info(path).buffers:
-                    mpired.reduce([path], "max", columns=[buffer.name])
-                outcomes.append(0)
-            except MpiredError as error:
-                outcomes.append(error.exit_status if "\n" not in str(error) else str(error))
-        return outcomes
-
-    for start in range(0, len(bits), 500):
-        try:
-            outcomes = in_child(lambda start=start: look(bits[start : start + 500]))
-        except AssertionError as error:
-            pytest.fail(f"bit {out.read_text()}: {error}")
-        assert set(outcomes) <= {0, 3}
-    record_property("tried", len(bits))
 
 
 @pytest.mark.parametrize("what", ["encrypted", "footer of another length", "no groups", "a page of other values"])

@@ -188,27 +188,6 @@ def test_packed_records(tmp_path):
     assert (new["b"][0].dtype, list(new["b"][1])) == (np.float32, ["_FillValue"])
 
 
-@pytest.mark.parametrize("form", ["NETCDF3_CLASSIC", "NETCDF3_64BIT_DATA"])
-def test_damage_is_one_line(tmp_path, form):
-    name = make(tmp_path / "m.nc", form, 1)
-    octets = (tmp_path / "m.nc").read_bytes()
-    draw = np.random.default_rng(3)
-    for kind in ("cut", "bits", "ones"):
-        for at in draw.integers(4, 600, 6).tolist():
-            damaged = bytearray(octets)
-            if kind == "cut":
-                del damaged[at:]
-            else:
-                damaged[at : at + 4] = (
-                    b"\xff" * 4 if kind == "ones" else bytes([octets[at] ^ 64]) + octets[at + 1 : at + 4]
-                )
-            (tmp_path / "bad.nc").write_bytes(damaged)
-            words = ("reduce", "-q", "--force", "--op", "sum", "--nulls", "ignore", "-o", "s.nc", name, "bad.nc")
-            outcome = run(*words, cwd=tmp_path)
-            assert outcome.status in {0, 3}, outcome.err
-            assert outcome.err.count("\n") == (outcome.status != 0), outcome.err
-
-
 def test_info_of_what_is_carried_or_packed(tmp_path):
     with netCDF4.Dataset(tmp_path / "m.nc", "w") as file:
         file.createDimension("time", None)

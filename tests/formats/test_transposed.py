@@ -16,8 +16,9 @@ import mpired
 from mpired import ranks
 from mpired.datatypes import from_dtype
 from mpired.errors import CountError
-from mpired.formats import Declared, FlatBuffer, RankFile, open_rank
-from mpired.formats.transposed import TransposedBuffer
+from mpired.formats import Array, Declared, RankFile, open_rank
+from mpired.formats.array import in_order
+from mpired.formats.transposed import TransposedReader
 
 SHAPES = ((5, 7), (1, 6), (6, 1), (3, 1, 4), (2, 3, 4, 5), (130, 3), (3, 130), (0, 4))
 DTYPES = ("<i4", ">i4", "<f8", ">c16", "|u1", "?", [("value", ">f8"), ("index", "<i4")])
@@ -50,6 +51,9 @@ class _Held:
     def open(self) -> _Held:
         return self
 
+    def kept(self) -> _Held:
+        return self
+
     def read_into(self, view: memoryview, offset: int) -> int:
         self.nreads += 1
         part = self._octets[offset : offset + len(view)]
@@ -66,8 +70,9 @@ def test_any_range_of_any_array_is_that_of_numpy(data):
     array = array_of(shape, data.draw(st.sampled_from(("<i8", ">f4", "<c16", DTYPES[-1]))))
     order, other = data.draw(st.sampled_from(("CF", "FC")))
     datatype = from_dtype(array.dtype)
-    flat = FlatBuffer(_Held(b"head" + array.tobytes(order)), datatype, array.size, array.dtype, 4, shape, order == "F")
-    buffer = TransposedBuffer(flat, data.draw(st.integers(1, 2 * array.nbytes)))
+    flat = Array(_Held(b"head" + array.tobytes(order)), datatype, array.size, array.dtype, 4, shape, order == "F")
+    turned = in_order(flat, fortran_order=order == "C")
+    buffer = turned._replace(memory=data.draw(st.integers(1, 2 * array.nbytes)))
     assert buffer.fortran_order == (other == "F")
     expected = array.ravel(order=other)
     with closing(buffer.open()) as reader:
@@ -84,9 +89,8 @@ def test_stretches_are_read_at_once(gap):
     """Not an element at a time: near ones with what is between, far ones each."""
     array = np.arange(4.0 * gap * 50, dtype="<f8").reshape(4 * gap, 50)
     held = _Held(array.tobytes("F"))
-    buffer = TransposedBuffer(
-        FlatBuffer(held, from_dtype(array.dtype), array.size, array.dtype, 0, array.shape, fortran_order=True)
-    )
+    flat = Array(held, from_dtype(array.dtype), array.size, array.dtype, 0, array.shape, fortran_order=True)
+    buffer = in_order(flat, fortran_order=False)
     block = np.empty(200)
     with closing(buffer.open()) as reader:
         reader.read(0, block)
@@ -187,11 +191,9 @@ def test_bounded_memory(tmp_path):
 
 
 def test_a_format_that_cannot_be_turned_is_refused(tmp_path):
-    class Own:
-        shape, fortran_order = (2, 3), True
-
     file = open_rank(saved(tmp_path / "c.npy", array_of((2, 3)), "C"), Declared())
-    other = RankFile(file.source, (Own(),))
+    decoded = file.buffers[0]._replace(fortran_order=True, reader=TransposedReader)
+    other = RankFile(file.source, (decoded,))
     with pytest.raises(CountError, match="cannot be read in C order"):
         ranks.in_one_order(((file, other),), 0)
 

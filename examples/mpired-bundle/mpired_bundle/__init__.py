@@ -9,7 +9,7 @@ import numpy as np
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.files import calls
 from mpired.formats import ArrayLayout, Declared, Format, Model, RankFile, Source
-from mpired.formats.arrays import Array
+from mpired.formats.arrays import ArrayHeader
 from mpired.formats.arrays import inspect as described
 
 FORMAT = Format("bundle", (".bundle",), b"BUNDLE\0\0", has_columns=True, has_arrays=True, updatable=True, in_place=True,
@@ -28,7 +28,7 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     found, end = [], _HEAD_NBYTES + length
     try:
         for name, code, shape in json.loads(text):
-            found.append(Array(str(name), np.dtype(code), tuple(map(int, shape)), end))
+            found.append(ArrayHeader(str(name), np.dtype(code), tuple(map(int, shape)), end))
             end += found[-1].count * found[-1].dtype.itemsize
     except (ValueError, TypeError, RecursionError) as error:
         raise BufferFileError(source.name, f"its list cannot be read ({error}); not a valid bundle") from None

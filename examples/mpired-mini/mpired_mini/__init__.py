@@ -6,7 +6,7 @@ import numpy as np
 
 from mpired.datatypes import agrees, from_dtype
 from mpired.errors import BufferFileError, DatatypeError
-from mpired.formats import Declared, FlatBuffer, FlatLayout, Format, Model, RankFile, Source
+from mpired.formats import Array, Declared, FlatLayout, Format, Model, RankFile, Source
 
 FORMAT = Format("mini", (".mini",), b"MINI", updatable=True, doc="a code, a count, the elements", place="mpired_mini")
 _MAGIC_NBYTES, _CODE_NBYTES, _HEAD_NBYTES = 4, 4, 16
@@ -28,7 +28,7 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     datatype = declared.datatype or from_dtype(stored)
     if not agrees(datatype, stored):
         raise declared.refused(source, datatype, f"holds {stored.str}")
-    return RankFile(source, [FlatBuffer(source, datatype, count, stored, _HEAD_NBYTES, (count,))])
+    return RankFile(source, [Array(source, datatype, count, stored, _HEAD_NBYTES, (count,))])
 
 
 def prepare(model: Model) -> FlatLayout:

@@ -1,0 +1,306 @@
+"""What an array of a file is, and how elements are read that lie one after another as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from mpired.context import STREAMED_BASE_NBYTES, STREAMED_LEAST_NBYTES, Context
+from mpired.datatypes import Datatype
+from mpired.errors import BufferFileError, CountError, MpiredError
+from mpired.files import calls
+from mpired.formats.convert import Order, byte_order, convert, lies_as
+from mpired.formats.missing import Missing, null_error
+from mpired.sources.local import LocalSource
+from mpired.sources.source import Source
+
+UNKNOWN_COUNT = 1 << 63  # the count of an array whose end shows when it is read: one more than any file can declare
+NOWHERE: Source = LocalSource("a result", "", (0, 0, 0, 0))
+"""The source of arrays that only say what a result is like."""
+_REGISTERED = 2  # of a dtype that another library has made
+
+
+class Reader(Protocol):
+    """An open array."""
+
+    def read(self, start: int, block: np.ndarray) -> np.ndarray | None:
+        """Fill `block` with native elements from `start` on, and return which are valid; None if all are."""
+
+    def close(self) -> None:
+        """Close the file."""
+
+
+class Opener(Protocol):
+    """The way to read arrays that are not flat; it can be pickled."""
+
+    def __call__(self, array: Array, /) -> Reader:
+        """Open an array."""
+
+
+class Array(NamedTuple):
+    """An array of a file: one rank's buffer, as its header describes it. Small and picklable."""
+
+    source: Source  # the file
+    datatype: Datatype  # of an element as it is combined
+    # number of elements, or `UNKNOWN_COUNT`
+    count: int  # type: ignore[assignment]  # tuples are not counted
+    stored: np.dtype  # the NumPy form of an element in the file: its byte order, and a pair packed or padded
+    offset: int = 0  # bytes before the first element
+    shape: tuple[int, ...] | None = None  # the dimensions that the file declares, None where it declares none
+    fortran_order: bool = False  # whether the first index of `shape` runs fastest, as the elements are read
+    name: str = ""  # the name in the file; "" if it has none
+    parts: tuple[str, ...] = ()  # the columns that it consists of: one, or those of the values and indices of pairs
+    reader: Opener | None = None  # opens it; None where elements lie one after another as they are
+    isolated: bool = False  # whether a library decodes it, which a damaged file may end together with the process
+    memory: int = 0  # the most bytes that `reader` decodes or reads ahead at once; 0 if it does neither
+    grain: int = 1  # the elements that are decoded together
+    is_turned: bool = False  # whether the elements are read in the other order than they lie in
+    values: Array | None = None  # the plain values in the file, of pairs whose indices are generated
+    datarep: str | None = None  # "native" or "external32", of a raw file; None where the format leaves no choice
+    to_end: bool = False  # whether a source that is read forward has to end behind the last element
+    like: tuple[str, str] | None = None  # what this rank and another one are called, if the count is of the other one
+    nulls: int | None = 0  # how many elements are missing, as far as the header tells; None if it does not say
+    nullable: bool = False  # whether elements may be missing; else that is an error
+    missing: Missing | None = None  # which values mean that an element is missing; None if none does
+    # where a byte for each element begins that is 0 if the element is null; None if there are none
+    validity: int | None = None
+    # of a window, whose elements are all there: which values mean to readers of its file that one is missing
+    marked: Missing | None = None
+    unset: float | None = None  # the value of elements that were never written, if nothing declares it; None without
+    unit: str = ""  # the unit of the values, as the file names it; "" if it does not
+    storage: str = ""  # how the file stores them, in a few words; "" if there is nothing to say
+    packed: str = ""  # NumPy's name for the elements that stand for these in the file; "" if they are not packed
+    # whether the format has one byte order for all, so that results in others do not take it over
+    fixed_order: bool = False
+    # what each dimension is called along which elements are added, as "record dimension 'time'"; "" for one of a fixed
+    # length; () if all are
+    unlimited: tuple[str, ...] = ()
+    modelled_on: tuple[str, ...] = ()  # of a result, the names of the columns of the rank's file that it is made of
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether its elements lie one after another as they are."""
+        return self.reader is None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it consists of; an array with a name is one."""
+        return self.parts or ((self.name,) if self.name else ())
+
+    @property
+    def origin(self) -> str:
+        """Of a result the array of the rank's file whose dimensions it has: that of its name, unless it got another."""
+        return self.name if self.name in self.modelled_on else next(iter(self.modelled_on), self.name)
+
+    @property
+    def shortened(self) -> str | None:
+        """What the elements are in the file, if they are of a type that is combined as a wider one; None for others."""
+        return self.stored.name if self.stored.isbuiltin == _REGISTERED else None
+
+    @property
+    def byte_order(self) -> Order:
+        """The byte order of the stored elements: "<", ">" or, for single bytes and where there is no choice, "="."""
+        if self.fixed_order:
+            return "="
+        return ">" if self.datarep == "external32" else byte_order(self.stored)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names that the file gives the fields of an element, in its order."""
+        return self.stored.names or ()
+
+    @property
+    def form(self) -> np.dtype | None:
+        """The native form of a structure with the names and gaps of a file that says them; None for other elements."""
+        return self.stored.newbyteorder("=") if self.fields and self.datarep is None else None
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that a type map can address: those of the elements, or a whole raw file."""
+        elements, rest = self.count * self.stored.itemsize, max(self.source.nbytes - self.offset, 0)
+        return elements if self.shape is not None else rest if self.to_end else min(elements, rest)
+
+    @property
+    def end(self) -> int:
+        """Bytes from the start of the file to the end of the last element."""
+        return self.offset + self.count * self.stored.itemsize
+
+    @property
+    def result(self) -> Array:
+        """An array of a result that is like this one."""
+        made = Array(NOWHERE, self.datatype, self.count, self.stored, shape=self.shape, name=self.name)
+        made = made._replace(fortran_order=self.fortran_order, parts=self.columns, datarep=self.datarep)
+        return made._replace(fixed_order=self.fixed_order, modelled_on=stored_array(self).columns)
+
+    @classmethod
+    def of_result(
+        cls, datatype: Datatype, count: int, shape: tuple[int, ...] | None = None, byte_order: Order = "="
+    ) -> Array:
+        """Return an array of a result that is like that of no rank."""
+        return cls(NOWHERE, datatype, count, datatype.form.newbyteorder(byte_order), shape=shape)
+
+    def of_datatype(self, datatype: Datatype) -> Array:
+        """Return an array of a result with elements of another datatype."""
+        if datatype == self.datatype:
+            return self
+        return self._replace(datatype=datatype, stored=datatype.form.newbyteorder(self.byte_order))
+
+    def valid(self, block: np.ndarray) -> np.ndarray | None:
+        """Return which elements of a block are valid by their values; None if all are."""
+        valid = None if self.missing is None else self.missing.present(block)
+        if valid is not None and not self.nullable:
+            raise null_error(self.source, self.columns, int(np.count_nonzero(~valid)), "missing elements")
+        return valid
+
+    def open(self) -> Reader:
+        """Open the file for reading by element ranges; cheapest in ascending order."""
+        return FlatReader(self) if self.reader is None else self.reader(self)
+
+
+def stored_array(array: Array) -> Array:
+    """Return the array in the file; the values only, if indices are generated."""
+    return array.values or array
+
+
+def is_open(ranks: Sequence[Array]) -> bool:
+    """Return whether the count of ranks shows only at their end."""
+    return stored_array(ranks[0]).count == UNKNOWN_COUNT
+
+
+def with_stored(array: Array, change: Callable[[Array], Array]) -> Array:
+    """Return an array with a change of the one in the file."""
+    stored = change(stored_array(array))
+    if array.values is None:
+        return stored
+    return array._replace(values=stored, source=stored.source, count=stored.count)
+
+
+def within_memory(array: Array, nbytes: int) -> Array:
+    """Return an array with the most bytes that it may decode or read ahead at once."""
+    return with_stored(array, lambda stored: stored._replace(memory=nbytes) if stored.memory else stored)
+
+
+def within_budget(array: Array, context: Context) -> Array:
+    """Return an array that decodes no more at once than the user's limit of memory leaves for it."""
+    if not array.isolated or (spare := context.spare_memory(STREAMED_LEAST_NBYTES)) is None:
+        return array
+    context.check_memory(STREAMED_BASE_NBYTES)
+    return within_memory(array, spare)
+
+
+def in_order(array: Array, *, fortran_order: bool) -> Array:
+    """Return an array whose elements come in that order; only one of several dimensions has another."""
+    if array.shape is None or array.fortran_order == fortran_order or not array.is_flat:
+        return array
+    turned = array._replace(fortran_order=fortran_order)
+    if array.count == 0 or sum(dim > 1 for dim in array.shape) < 2:  # noqa: PLR2004 - dimensions
+        return turned
+    from mpired.formats.transposed import MEMORY, TransposedReader  # noqa: PLC0415 - most arrays are read as they lie
+
+    return turned._replace(source=array.source.kept(), reader=TransposedReader, memory=MEMORY, is_turned=True)
+
+
+def blocks(array: Array, count: int) -> Iterator[np.ndarray]:
+    """Yield all elements of an array, at most `count` at a time, in the datatype's native form."""
+    with closing(array.open()) as reader:
+        for start in range(0, array.count, count):
+            block = np.empty(min(count, array.count - start), array.datatype.form)
+            reader.read(start, block)
+            yield block
+
+
+class FlatReader:
+    """Reads element ranges of an array that is flat. The caller closes it."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+        self.file = array.source.open()
+        self._itemsize = array.stored.itemsize
+        self._direct = lies_as(array.stored, array.datatype)
+
+    def read(self, start: int, block: np.ndarray) -> np.ndarray | None:
+        """Fill `block` with the elements from `start` on, in native byte order, and return which are valid."""
+        array = self._array
+        stored = block if self._direct else np.empty(len(block), array.stored)
+        self._fill(start, stored.view(np.uint8))
+        if not self._direct:
+            convert(stored, block, array.source.name, start)
+        if array.missing is not None:
+            return array.valid(block)
+        if array.validity is None:
+            return None
+        valid = np.zeros(len(block), np.bool_)
+        with calls.blaming(array.source.name):
+            self.file.read_into(valid.view(np.uint8).data, array.validity + start)
+        return valid
+
+    def _position(self, start: int) -> int:
+        return self._array.offset + start * self._itemsize
+
+    def _fill(self, start: int, octets: np.ndarray) -> None:
+        array = self._array
+        try:  # cheaper than a context: it is done for each block of each rank
+            got = self.file.read_into(octets.data, self._position(start))
+        except OSError as error:
+            error.filename = array.source.name
+            raise
+        lacking = len(octets) - got
+        if lacking:
+            if array.source.is_forward and lacking > array.datatype.tail:
+                raise self._short(start * self._itemsize + got)
+            # A raw file may end with the last element's last component, before its padding (MPI-4.1, 5.1.6).
+            padded = self._itemsize == array.datatype.extent
+            if not padded or lacking > array.datatype.tail:
+                raise array.source.changed()
+            octets[got:] = 0
+
+    def there(self, start: int, count: int) -> int:
+        """Return how many of some elements there are before the end of a source that is read forward."""
+        array, position = self._array, self._position(start)
+        with calls.blaming(array.source.name):
+            if start == 0 and position and not self.file.ahead(1, position - 1):
+                raise CountError(array.source.name, "has fewer bytes than `offset` skips")
+            nbytes = self.file.ahead(count * self._itemsize, position)
+        found, rest = divmod(nbytes + array.datatype.tail if nbytes else 0, self._itemsize)
+        if nbytes < count * self._itemsize and rest > array.datatype.tail:
+            raise self._uneven(start * self._itemsize + nbytes)
+        return min(found, count)
+
+    def check_end(self) -> None:
+        """Raise an error if a source that is read forward goes on behind the last element, and is to end there."""
+        array = self._array
+        if not array.to_end or not self.file.ahead(1, self._position(array.count)):
+            return
+        if array.shape is not None:
+            raise BufferFileError(array.source.name, f"{self._expected}, found more")
+        this, other = array.like or ("it", "another rank")
+        reason = f"{this} has more than {array.count} elements, but {other} has {array.count}"
+        raise CountError(array.source.name, reason)
+
+    def _short(self, nbytes: int) -> MpiredError:
+        """Return the error for a source that has so many bytes of elements, as its end tells: too few."""
+        array = self._array
+        if array.shape is not None:
+            return BufferFileError(array.source.name, f"{self._expected}, found {nbytes}; it is cut off")
+        count, rest = divmod(nbytes, self._itemsize)
+        if array.like is None or rest > array.datatype.tail:
+            reason = f"has {count} elements of {array.datatype.label}, fewer than `count={array.count}`"
+            return self._uneven(nbytes) if rest else CountError(array.source.name, reason)
+        reason = f"{array.like[0]} has count {count}, but {array.like[1]} has {array.count}"
+        return CountError(array.source.name, reason)
+
+    def _uneven(self, nbytes: int) -> CountError:
+        """Return the error for a source whose bytes of elements are no whole number of them."""
+        what = f"the bytes of an element of {self._array.datatype.label}"
+        return CountError(self._array.source.name, f"{nbytes} bytes is not a multiple of {self._itemsize}, {what}")
+
+    @property
+    def _expected(self) -> str:
+        return f"expected {self._array.count * self._itemsize} data bytes for the shape {self._array.shape}"
+
+    def close(self) -> None:
+        """Close the file."""
+        self.file.close()

@@ -1,0 +1,67 @@
+"""Elements of one datatype in different forms: byte orders, padding, names of fields, external32."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from mpired.datatypes import Datatype, counterparts
+from mpired.errors import ConversionError
+
+Order: TypeAlias = Literal["<", ">", "="]  # a byte order as NumPy writes it
+
+
+def byte_order(stored: np.dtype) -> Order:
+    """Return the byte order of elements of the form `stored`: "<", ">" or, for single bytes, "="."""
+    fields = [stored] if stored.names is None else [stored[name] for name in stored.names]
+    orders: dict[str, Order] = {"<": "<", ">": ">"}
+    return next((orders[field.base.str[0]] for field in fields if field.base.str[0] in orders), "=")
+
+
+def lies_as(stored: np.dtype, datatype: Datatype) -> bool:
+    """Tell whether elements of the form `stored` have the very bytes of the datatype in memory."""
+    form = datatype.form
+    if stored == form:
+        return True
+    if stored.names is None or form.names is None:
+        return _layout(stored) == _layout(form)
+    names, others = zip(*counterparts(stored.names, form.names), strict=True)
+    return _layout(stored, names) == _layout(form, others)
+
+
+def _layout(dtype: np.dtype, names: Sequence[str] = ()) -> tuple[int, list[tuple[int, str]]]:
+    places = {} if dtype.fields is None else {name: (dtype.fields[name][1], dtype[name]) for name in dtype.names or ()}
+    fields = [places[name] for name in names or places] or [(0, dtype)]
+    return dtype.itemsize, [(offset, f"{field.shape}{field.base.str}") for offset, field in fields]
+
+
+def convert(source: np.ndarray, target: np.ndarray, file: str, start: int) -> None:
+    """Copy elements into another form of the same datatype: byte order, padding, names of fields, external32."""
+    from mpired.datatypes import external32  # noqa: PLC0415 - most elements lie as they are
+
+    parts = [(source, target)]
+    if source.dtype.names is not None and target.dtype.names is not None:
+        names = counterparts(source.dtype.names, target.dtype.names)
+        parts = [(source[old], target[new]) for old, new in names]
+    for old, new in parts:
+        try:
+            external32.convert(old, new)
+        except external32.Misfit as misfit:
+            raise ConversionError(file, f"element {start + misfit.position}: {misfit.reason}") from None
+
+
+def as_in(
+    form: np.dtype, elements: np.ndarray, datatype: Datatype, file: str = "an element", start: int = 0
+) -> np.ndarray:
+    """Return native elements as they are in a file, or the other way round; a view if that is the same."""
+    stored = elements.dtype if form == datatype.form else form
+    return elements.view(form) if lies_as(stored, datatype) else in_form(elements, form, file, start)
+
+
+def in_form(elements: np.ndarray, form: np.dtype, file: str = "an element", start: int = 0) -> np.ndarray:
+    """Return a copy of elements in another form of the same datatype."""
+    changed = np.zeros(len(elements), form)
+    convert(elements, changed, file, start)
+    return changed

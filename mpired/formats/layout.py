@@ -1,0 +1,105 @@
+"""How results lie in their files, and how elements get there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import NamedTuple
+
+import numpy as np
+
+from mpired.files import calls
+from mpired.formats.array import Array
+from mpired.formats.convert import as_in
+from mpired.formats.missing import Missing
+from mpired.progress import counted
+
+
+class FlatLayout(NamedTuple):
+    """How a result lies in a flat file."""
+
+    stored: np.dtype  # the NumPy form of an element as it is to lie in the file
+    head: bytes = b""  # the bytes before the first element
+    # a buffer whose file gives the bytes before and after the result instead, for replacing it in place
+    around: Array | None = None
+    before: Array | None = None  # a buffer whose file gives the bytes before the result instead
+    # returns the head, as long as it is, when the number of elements is known; None if that does not show in it
+    head_of: Callable[[int], bytes] | None = None
+
+    @property
+    def offset(self) -> int:
+        """Bytes before the first element."""
+        like = self.around or self.before
+        return len(self.head) if like is None else like.offset
+
+
+class ArrayLayout(NamedTuple):
+    """How results lie as arrays of a file, each in one piece. It is an encoder, too, for results that lie elsewhere."""
+
+    # writes all but the elements to an open file, and returns for each result the bytes before its first element
+    lay: Callable[[int], Sequence[int]]
+    stored: tuple[np.dtype, ...]  # the NumPy form of the elements of each as they are to lie in the file
+    # completes the file when the elements are there; None if it is complete
+    finish: Callable[[int], None] | None = None
+    # which values of each mean to readers of the file that an element is missing; None if none does
+    missing: tuple[Missing | None, ...] = ()
+    # the arrays of an existing file that the results take the place of, where these lie; () in a new file
+    there: tuple[Array, ...] = ()
+
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        """Where results take the place of arrays of an existing file: offset and number of bytes, ascending."""
+        return sorted((each.offset, each.count * each.stored.itemsize) for each in self.there if each.count)
+
+    @classmethod
+    def in_place_of(cls, arrays: Sequence[Array]) -> ArrayLayout:
+        """Return how results lie that take the place of arrays of a file."""
+        places = [each.offset for each in arrays]
+        return cls(lambda _: places, tuple(each.stored for each in arrays), there=tuple(arrays))
+
+    def __call__(self, results: Sequence[Array], fd: int) -> None:
+        """Write results to an open file."""
+        places = self.lay(fd)
+        for result, stored, at in zip(results, self.stored, places, strict=True):
+            write_elements(result, stored, fd, at)
+        if self.finish is not None:
+            self.finish(fd)
+
+
+class MarkingLayout(NamedTuple):
+    """How results are encoded as arrays with values that mean that an element is missing."""
+
+    encode: Callable[[Sequence[Array], int], None]  # writes results to an open file
+    missing: tuple[Missing | None, ...]  # as of `ArrayLayout`
+
+    def __call__(self, results: Sequence[Array], fd: int) -> None:
+        """Write results to an open file."""
+        self.encode(results, fd)
+
+
+_BLOCK_NBYTES = 1 << 20
+
+
+def encoded(
+    array: Array, stored: np.dtype, counts: Sequence[int] = (), fill: float | np.ndarray | None = None
+) -> Iterator[np.ndarray]:
+    """Yield all elements of an array in another form, in blocks of these counts, with a value for missing elements."""
+    step, start = max(1, _BLOCK_NBYTES // stored.itemsize), 0
+    counts = counts or [min(step, array.count - start) for start in range(0, array.count, step)]
+    with closing(array.open()) as reader:
+        for count in counted(counts, "encoding results"):
+            block = np.empty(count, array.datatype.form)
+            there = reader.read(start, block)
+            if there is not None and not there.all():
+                if fill is None:
+                    raise ValueError(f"array {array.name!r} needs a fill value for missing elements")
+                block[~there] = fill
+            yield as_in(stored, block, array.datatype, array.name, start)
+            start += count
+
+
+def write_elements(array: Array, stored: np.dtype, fd: int, start: int) -> None:
+    """Write all elements of an array in another form to a place of an open file."""
+    for block in encoded(array, stored):
+        calls.pwrite_all(fd, block.view(np.uint8).data, start)
+        start += block.nbytes
