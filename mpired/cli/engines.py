@@ -43,7 +43,6 @@ def engines(*, ranks: tuple[str, ...], as_json: bool, **options: Any) -> None:
             show(escaped("".join(_words(row))))
     if wrong:
         raise UsageError("`engine`", f"{wrong}; let all workers have the same programs and see the same files")
-    params.tell(None)
 
 
 def _row(engine: Engine) -> dict[str, Any]:

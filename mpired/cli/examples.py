@@ -6,7 +6,7 @@ from pathlib import Path
 
 import mpired
 from mpired.cli import params, signals
-from mpired.cli.messages import tell_json
+from mpired.cli.messages import report, tell, tell_json
 from mpired.files.tree import copy_into
 from mpired.options import SUMMARY
 
@@ -28,8 +28,8 @@ def examples(*, directory: str) -> None:
     installed = package / "_examples"  # as pyproject.toml puts them there; a clone has them at its top
     home = installed if installed.is_dir() else package.parent
     copy_into(directory, [home / name for name in _NAMES], on_commit=signals.commit)
-    report = params.report()
-    if report["as_json"]:
+    as_json = report()["as_json"]
+    if as_json:
         tell_json({"copied": _NAMES, "inputs": [], "output": directory})
-    quiet = report["quiet"] or report["as_json"]
-    params.tell(None if quiet else f"copied {' and '.join(_NAMES)} -> {directory}; the examples of help run there")
+    quiet = report()["quiet"] or as_json
+    tell(None if quiet else f"copied {' and '.join(_NAMES)} -> {directory}; the examples of help run there")

@@ -8,7 +8,7 @@ from typing import Any
 
 from mpired import cautions
 from mpired.cli import params
-from mpired.cli.messages import hearing, show, tell_cautions
+from mpired.cli.messages import end_without, hearing, show, tell_cautions
 from mpired.engines import pool, worker
 from mpired.errors import SkippedWarning, escaped
 from mpired.options import LOCATE
@@ -43,5 +43,4 @@ def locate(*, ranks: tuple[str, ...], op: str, as_json: bool, **options: Any) ->
         for each in found:
             show(f"{each.value} in rank {each.rank}, {escaped(each.file)}, at {place_text(each.column, each.index)}")
     tell_cautions(heard)
-    params.tell(None)
-    params.end_without(skipped)
+    end_without(skipped)

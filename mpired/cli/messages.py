@@ -12,9 +12,10 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
+from click.core import ParameterSource
 
 from mpired import __version__
 from mpired.errors import (
@@ -27,10 +28,15 @@ from mpired.errors import (
     parts,
     without_secrets,
 )
-from mpired.options import flags
+from mpired.options import Options, flags
+
+if TYPE_CHECKING:
+    from mpired.report import Description
 
 REPORT_KEY = f"{__name__}.report"
 """The key of the options of the report in the context of a command."""
+_TOLD = f"{__name__}.told"
+_SKIPPED = 9
 STATUSES = {
     "0": "done, and on the disk",
     "1": "internal error, please report",
@@ -46,6 +52,11 @@ STATUSES = {
     "141": "broken pipe: the reader of standard output is gone",
 }
 """The exit statuses of all commands but `diff`, and their meanings."""
+
+
+def report() -> Options:
+    """Return what the options of the report say, of the command that runs."""
+    return cast("Options", click.get_current_context().meta[REPORT_KEY])
 
 
 def buffer_streams() -> None:
@@ -78,23 +89,24 @@ def in_flags(text: str) -> str:
     """Return a message with the flags of this command line for the keywords in it, which are in backquotes."""
     # A way out by an option that the command does not have is left out.
     text, *others = _CLAUSE.split(text)
+    own = None if _running is None else {flag for each in _running.command.params for flag in each.opts}
     before = ""
     for mark, clause in zip(others[::2], others[1::2], strict=True):
         before = before or mark
         named = {flags()[name] for name, _ in _KEYWORD.findall(clause) if name in flags()}
-        if _own_flags is None or named <= _own_flags:  # the command has each option that is named
+        if own is None or named <= own:  # the command has each option that is named
             text += f"{before}{clause}"
             before = ""
     return _KEYWORD.sub(_as_flag, text)
 
 
-_own_flags: frozenset[str] | None = None
+_running: click.Context | None = None
 
 
-def know_flags(own: Iterable[str]) -> None:
-    """Note which flags the command has that runs."""
-    global _own_flags  # noqa: PLW0603 - a property of the process
-    _own_flags = frozenset(own)
+def know(context: click.Context) -> None:
+    """Note which command runs: its messages name its own options only."""
+    global _running  # noqa: PLW0603 - a property of the process
+    _running = context
 
 
 _CLAUSE = re.compile(r"(; |, or )")
@@ -144,6 +156,45 @@ def json_line(told: Mapping[str, Any]) -> str:
 
     line = json.dumps({"version": __version__, "seconds": round(time.monotonic() - _started, 3), **told})
     return without_secrets(line)
+
+
+def tell(line: str | None) -> None:
+    """Say what was done, if anything, and which options the environment set: they are never silent."""
+    if parts := [*([] if line is None else [line]), *from_environment()]:
+        say("; ".join(parts))
+
+
+def from_environment() -> list[str]:
+    """Return what is still to be told of the options that the environment set: one text, or none."""
+    if _running is None or _running.meta.get(_TOLD):
+        return []
+    _running.meta[_TOLD] = True
+    given = []
+    for option in _running.command.params:
+        if _running.get_parameter_source(option.name or "") is ParameterSource.ENVIRONMENT:
+            own = f"--{(option.name or '').replace('_', '-')}"
+            variable = next(name for name in option.envvar or () if os.environ.get(name))
+            given.append(f"{own if own in option.opts else max(option.opts, key=len)} ({variable})")
+    return [f"from the environment: {', '.join(given)}"] if given else []
+
+
+def tell_plan(
+    found: Description, inputs: Sequence[object], heard: Sequence[MpiredWarning], ranks: str = "rank"
+) -> None:
+    """Write to standard output what a call would do, and to standard error what it would warn of."""
+    if report().get("as_json") or click.get_current_context().params.get("as_json"):  # of the summary, or printed
+        texts = {"inputs": [str(each) for each in inputs], "warnings": warning_texts(heard)}
+        show(json_line({**found.details(), **texts}))
+    else:
+        show("\n".join(map(escaped, found.lines(ranks))))
+        tell_cautions(() if report()["quiet"] else heard)
+    tell(None)
+
+
+def end_without(skipped: Iterable[object]) -> None:
+    """End the command with the status for ranks that were left out, if there are any."""
+    if list(skipped):
+        click.get_current_context().exit(_SKIPPED)
 
 
 class Wanted(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 
 from mpired import attempts
 from mpired.cli import params
-from mpired.cli.messages import hearing, tell_cautions, tell_json
+from mpired.cli.messages import hearing, report, tell, tell_cautions, tell_json, tell_plan
 from mpired.context import Context
 from mpired.files.places import is_terminal
 from mpired.options import PACK, SUMMARY, UNPACK, checked
@@ -61,16 +61,16 @@ def unpack(*, packed: str, output: str, into: str | None, **options: Any) -> Non
 
 def _carry_out(plan: Callable[[Context], Any], files: list[str], *, overwrite: bool) -> None:
     """Do a call that writes one file, and say what was done."""
-    report, context = params.report(), params.context()
+    quiet, context = report()["quiet"], params.context()
     with hearing() as heard:
         planned = attempts.carry_out(plan, lambda: files, context, overwrite=overwrite)
     if context.dry_run:  # `pack` alone has one
-        params.tell_plan(describe_packing(planned), [source.name for source in planned.sources], heard)
+        tell_plan(describe_packing(planned), [source.name for source in planned.sources], heard)
         return
     summary = summarise_packing(planned)
-    if report["as_json"]:
+    if report()["as_json"]:
         tell_json(summary._asdict(), heard)
-        params.tell(None)
+        tell(None)
         return
-    tell_cautions(() if report["quiet"] else heard)
-    params.tell(None if report["quiet"] else summary.line())
+    tell_cautions(() if quiet else heard)
+    tell(None if quiet else summary.line())
