@@ -10,9 +10,8 @@ from mpired import codecs
 from mpired.buffers import FlatLayout
 from mpired.datatypes import DATATYPES, TIMES, Datatype, Group, beside
 from mpired.datatypes.times import dtype_name
-from mpired.errors import OverflowWarning
+from mpired.errors import OverflowWarning, number
 from mpired.ops import OPS, Op, Use
-from mpired.values import number
 
 if TYPE_CHECKING:  # a report of one command need not wait for the modules of all
     from mpired.buffers import RankBuffer, RankFile

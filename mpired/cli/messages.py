@@ -28,7 +28,7 @@ from mpired.errors import (
     parts,
     without_secrets,
 )
-from mpired.options import Options, flags
+from mpired.options import FLAGS, Options
 
 if TYPE_CHECKING:
     from mpired.report import Description
@@ -93,7 +93,7 @@ def in_flags(text: str) -> str:
     before = ""
     for mark, clause in zip(others[::2], others[1::2], strict=True):
         before = before or mark
-        named = {flags()[name] for name, _ in _KEYWORD.findall(clause) if name in flags()}
+        named = {FLAGS[name] for name, _ in _KEYWORD.findall(clause) if name in FLAGS}
         if own is None or named <= own:  # the command has each option that is named
             text += f"{before}{clause}"
             before = ""
@@ -116,16 +116,16 @@ _KEYWORD = re.compile(r"`([a-z_]+)(?:=([^`]*))?`")
 def _as_flag(keyword: re.Match[str]) -> str:
     """Return `--to raw` for `to='raw'`, `--force` for `overwrite=True`, and `--no-commute` for `commute=False`."""
     name, value = keyword.groups()
-    if name not in flags():
+    if name not in FLAGS:
         return keyword[0]
     if value in {None, "True"}:
-        return flags()[name]
+        return FLAGS[name]
     if value == "False":
-        return f"--no-{flags()[name][2:]}"
+        return f"--no-{FLAGS[name][2:]}"
     import shlex  # noqa: PLC0415 - only for a message with a value
 
     word = shlex.quote(value[1:-1]) if value[:1] in {"'", '"'} else value
-    return f"{flags()[name]} {word}"
+    return f"{FLAGS[name]} {word}"
 
 
 _started = time.monotonic()
@@ -143,6 +143,7 @@ def tell_json(summary: Mapping[str, Any], warned: Iterable[MpiredWarning] = ()) 
     """Write a summary, which says where the output is, with the warnings as one line of JSON."""
     told = {**summary, "warnings": warning_texts(warned)}
     (show if leaves_free(summary["output"]) else write)(json_line(told))
+    tell(None)
 
 
 def warning_texts(warned: Iterable[MpiredWarning]) -> list[str]:
@@ -217,11 +218,11 @@ def wanted(cli: click.Group, words: Sequence[str]) -> Wanted:
         assert command is not None  # noqa: S101 - caught here
         rest = list(words[words.index(name) + 1 :])
         context = command.make_context(name, rest, resilient_parsing=True, ignore_unknown_options=True)
-        report, files = context.meta.get(REPORT_KEY, {}), _files(command, context.params)
-        if "as_json" in report:
-            return Wanted(bool(report["as_json"]), bool(report["quiet"]), leaves_free(_place(context.params)), files)
+        asked, files = context.meta.get(REPORT_KEY, {}), _files(command, context.params)
+        if "as_json" in asked:
+            return Wanted(bool(asked["as_json"]), bool(asked["quiet"]), leaves_free(_place(context.params)), files)
         # One that prints something of its own on standard output.
-        return Wanted(bool(context.params.get("as_json")), bool(report.get("quiet")), files=files)
+        return Wanted(bool(context.params.get("as_json")), bool(asked.get("quiet")), files=files)
     return Wanted("--json" in itertools.takewhile("--".__ne__, words))
 
 
