@@ -209,7 +209,6 @@ def _carry_out(plan: Callable[[Context], Call], context: Context, options: Optio
     overflow = cautions.of_kind(heard, errors.OverflowWarning)
     if as_json:
         tell_json(summarise(planned, overflow)._asdict(), heard)
-        tell(None)
     else:
         tell_cautions(() if quiet else cautions.of_kind(heard, errors.HardLinkWarning))
         tell_cautions(cautions.of_kind(heard, errors.SkippedWarning))

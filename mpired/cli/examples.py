@@ -28,8 +28,7 @@ def examples(*, directory: str) -> None:
     installed = package / "_examples"  # as pyproject.toml puts them there; a clone has them at its top
     home = installed if installed.is_dir() else package.parent
     copy_into(directory, [home / name for name in _NAMES], on_commit=signals.commit)
-    as_json = report()["as_json"]
-    if as_json:
+    if report()["as_json"]:
         tell_json({"copied": _NAMES, "inputs": [], "output": directory})
-    quiet = report()["quiet"] or as_json
-    tell(None if quiet else f"copied {' and '.join(_NAMES)} -> {directory}; the examples of help run there")
+    elif not report()["quiet"]:
+        tell(f"copied {' and '.join(_NAMES)} -> {directory}; the examples of help run there")

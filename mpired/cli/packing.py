@@ -61,7 +61,7 @@ def unpack(*, packed: str, output: str, into: str | None, **options: Any) -> Non
 
 def _carry_out(plan: Callable[[Context], Any], files: list[str], *, overwrite: bool) -> None:
     """Do a call that writes one file, and say what was done."""
-    quiet, context = report()["quiet"], params.context()
+    context = params.context()
     with hearing() as heard:
         planned = attempts.carry_out(plan, lambda: files, context, overwrite=overwrite)
     if context.dry_run:  # `pack` alone has one
@@ -70,7 +70,6 @@ def _carry_out(plan: Callable[[Context], Any], files: list[str], *, overwrite: b
     summary = summarise_packing(planned)
     if report()["as_json"]:
         tell_json(summary._asdict(), heard)
-        tell(None)
-        return
-    tell_cautions(() if quiet else heard)
-    tell(None if quiet else summary.line())
+    elif not report()["quiet"]:
+        tell_cautions(heard)
+        tell(summary.line())

@@ -54,27 +54,23 @@ class _Creating(params.Command):
 
 
 def _is_shape(word: str, ctx: click.Context) -> bool:
-    """Tell whether a word behind `--create` is a count or a shape."""
-    if word == LIKE and not os.path.lexists(word):
+    """Tell whether a word behind `--create` is a count or a shape; refuse one that may be meant otherwise."""
+    is_there = os.path.lexists(word)
+    if word == LIKE and not is_there:
         ways = f"write --create alone, or --create={word}, to make the target like the first origin"
-        return _slip(f"{ways}; a TARGET of that name is ./{word}", ctx)
-    if not any(each.isdigit() for each in word) or any(each.isalpha() and each not in "xXeE" for each in word):
+        slip = f"{ways}; a TARGET of that name is ./{word}"
+    elif not any(each.isdigit() for each in word) or any(each.isalpha() and each not in "xXeE" for each in word):
         return False
-    try:
-        CREATION.parse(word)
-    except ValueError as error:
-        if "/" in word or os.path.lexists(word) or word.startswith("-"):
-            return False
-        return _slip(f"{error}; a TARGET of that name is ./{word}", ctx)
-    if os.path.lexists(word):
-        return _slip(f"{word} is a count and also a file; write --create={word}, or ./{word} for the file", ctx)
-    return True
-
-
-def _slip(reason: str, ctx: click.Context) -> bool:
-    """Refuse a word behind `--create`; for who makes sense of the other words it is a value, which is none."""
-    if not ctx.resilient_parsing:
-        raise click.BadOptionUsage("create", f"--create: {reason}", ctx)
+    else:
+        slip = f"{word} is a count and also a file; write --create={word}, or ./{word} for the file" if is_there else ""
+        try:
+            CREATION.parse(word)
+        except ValueError as error:
+            if "/" in word or is_there or word.startswith("-"):
+                return False
+            slip = f"{error}; a TARGET of that name is ./{word}"
+    if slip and not ctx.resilient_parsing:  # for who makes sense of the other words it is a value, which is none
+        raise click.BadOptionUsage("create", f"--create: {slip}", ctx)
     return True
 
 
@@ -256,7 +252,6 @@ def _tell(updated: Updated, done: Done) -> None:
     quiet, verbose = report()["quiet"], report()["verbose"]
     if report()["as_json"]:
         tell_json(updated._asdict(), done.cautions)
-        tell(None)
         return
     doubtful = InputWarning | SkippedWarning | SameContentWarning
     tell_cautions(each for each in done.notes if not quiet or isinstance(each, doubtful))
