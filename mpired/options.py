@@ -49,7 +49,6 @@ Indices: TypeAlias = "str | os.PathLike[str] | np.ndarray | Sequence[int] | None
 DatatypeLike: TypeAlias = "str | MpiDatatype | np.dtype[Any] | type[np.generic]"
 EngineLike: TypeAlias = "str | SupportsSubmit | SupportsEverywhere"
 
-
 ONLY_ELEMENTS = "a window keeps only its elements"
 """Why windows have none of the options that need more."""
 
@@ -110,8 +109,6 @@ class Option(NamedTuple):
 
 
 EXTREMES = ("maxloc", "minloc")
-
-
 _COUNT = integers(least=0, below=2**63)
 _BYTES = sizes(least=0, below=2**63)
 _NUMBER = integers()

@@ -98,9 +98,7 @@ def _meant(word: str, taken: Mapping[str, str]) -> str:
     flag = f"--{word.strip('_').replace('_', '-')}"
     close = [name for name, flags in taken.items() if flag in flags.split()]
     close = close or difflib.get_close_matches(word, taken, n=2)
-    if close:
-        return f"did you mean {' or '.join(map(repr, close))}?"
-    return f"the keywords are {', '.join(taken)}"
+    return f"did you mean {' or '.join(map(repr, close))}?" if close else f"the keywords are {', '.join(taken)}"
 
 
 def _paragraph(name: str, row: Option) -> str:

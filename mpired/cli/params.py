@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -19,6 +20,7 @@ from mpired.engines import launched
 from mpired.log import collect_steps
 from mpired.ops import STATISTICS, Use, ops_for
 from mpired.options import OPTIONS, REPORT, RUNNING, SECTIONS, Group, Option, keyword
+from mpired.progress import counting_by, unwatched
 from mpired.values import FLAG, FORMAT, INPUT_FORMAT, TYPE, Kind, paths
 
 if TYPE_CHECKING:
@@ -30,8 +32,6 @@ _FEW = 6
 _CONTEXT = f"{__name__}.context"
 WORKER = f"{__name__}.worker"
 _KEPT = [OPTIONS[key] for key in (*REPORT, "rank_numbers")]  # what the context keeps, and commands do not get
-
-
 _SENTENCE_END = re.compile(r"\. (?=[A-Z`])")  # so not the period of "such as a.b"
 
 
@@ -153,12 +153,12 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command with its settings."""
-        asked, argv = ctx.meta[REPORT_KEY], ("mpired", *(ctx.obj or ()))
-        quiet = asked.get("quiet", False)
+        asked, argv = report(), ("mpired", *(ctx.obj or ()))
+        has_bars = os.isatty(2) and not asked.get("quiet")
         ctx.meta[_CONTEXT] = Context.of(
             ctx.params,
             dry_run=asked.get("dry_run", False),
-            progress=progress.chosen(quiet=quiet),
+            progress=progress.bar if has_bars else unwatched,
             on_commit=signals.commit,
             argv=argv,
             record={"argv": list(argv)} if ctx.params.get("provenance") else {},
@@ -168,7 +168,8 @@ class Command(click.Command):
             way_out = "One command for all: `engine='mpi'`" if "engine" in ctx.params else "Start it once"
             say(f"warning: started {count} times by a launcher; each process does the whole command. {way_out}")
         with contextlib.ExitStack() as stack:
-            stack.enter_context(progress.shown(quiet=quiet))
+            if has_bars:
+                stack.enter_context(counting_by(progress.Counter()))
             steps = stack.enter_context(collect_steps()) if asked.get("verbose") else None
             result = super().invoke(ctx)
         for line in steps.lines() if steps else ():
