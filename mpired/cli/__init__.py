@@ -255,7 +255,7 @@ def _told(failure: Failure, words: Sequence[str], *more: str) -> int:
     if signals.is_committed() and failure.exit_status != UnconfirmedError.exit_status:
         reason = f"{failure.reason}; that was after the result was in place, do not repeat"
         failure = failure._replace(reason=reason, exit_status=UnconfirmedError.exit_status)
-    tell_failure(failure, [*more, *from_environment()], wanted(cli, words))
+    tell_failure(failure, [*more, from_environment()], wanted(cli, words))
     return failure.exit_status
 
 

@@ -49,7 +49,7 @@ def _command(function: Callable[[], None]) -> Callable[[], click.Command]:
     row = COLLECTIVES[name]
 
     @params.command(
-        *("op", "output" if row.to_root else "output@ranks", row.options, "rank_numbers", REPORT),
+        *("op", "output" if row.to_root else "output@ranks", *row.options, "rank_numbers", *REPORT),
         cls=_Grouped,
         ranks="RANK...",
     )
@@ -158,7 +158,7 @@ def reduce_scatter_block() -> None:
     """
 
 
-@params.command("op", LOCAL, REPORT, invec="INVEC", inoutvec="INOUTVEC")
+@params.command("op", *LOCAL, *REPORT, invec="INVEC", inoutvec="INOUTVEC")
 def reduce_local(*, invec: str, inoutvec: str, op: str, **options: Any) -> None:
     """Replace the file INOUTVEC by `INVEC op INOUTVEC`, as MPI_Reduce_local does.
 

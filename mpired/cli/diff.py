@@ -37,7 +37,7 @@ class _Comparing(params.Command):
             ctx.exit(_BUG)
 
 
-@params.command(DIFF, "as_json@print", cls=_Comparing, settings={"epilog": _EXIT_STATUS}, a="A", b="B")
+@params.command(*DIFF, "as_json@print", cls=_Comparing, settings={"epilog": _EXIT_STATUS}, a="A", b="B")
 @click.pass_context
 def diff(ctx: click.Context, /, *, a: str, b: str, as_json: bool, **options: Any) -> None:
     """Compare the elements of A and B: how many differ, how much, and where.

@@ -13,7 +13,7 @@ from mpired.options import SUMMARY
 _NAMES = ("sample_data", "examples")
 
 
-@params.command(SUMMARY, directory="DIR")
+@params.command(*SUMMARY, directory="DIR")
 def examples(*, directory: str) -> None:
     """Copy the sample data and the example ops into DIR, a new directory or an empty one.
 

@@ -16,7 +16,7 @@ from mpired.queries import locate as queries
 from mpired.queries.places import in_json, place_text
 
 
-@params.command("op@locate", LOCATE, "rank_numbers", "as_json@print", ranks="RANK...")
+@params.command("op@locate", *LOCATE, "rank_numbers", "as_json@print", ranks="RANK...")
 def locate(*, ranks: tuple[str, ...], op: str, as_json: bool, **options: Any) -> None:
     """Find the maximum or minimum of all RANKs: its value, its rank and its index there.
 

@@ -161,14 +161,14 @@ def json_line(told: Mapping[str, Any]) -> str:
 
 def tell(line: str | None) -> None:
     """Say what was done, if anything, and which options the environment set: they are never silent."""
-    if parts := [*([] if line is None else [line]), *from_environment()]:
-        say("; ".join(parts))
+    if text := "; ".join(filter(None, [line, from_environment()])):
+        say(text)
 
 
-def from_environment() -> list[str]:
-    """Return what is still to be told of the options that the environment set: one text, or none."""
+def from_environment() -> str:
+    """Return which options the environment set, if that is still to be told; else ""."""
     if _running is None or _running.meta.get(_TOLD):
-        return []
+        return ""
     _running.meta[_TOLD] = True
     given = []
     for option in _running.command.params:
@@ -176,7 +176,7 @@ def from_environment() -> list[str]:
             own = f"--{(option.name or '').replace('_', '-')}"
             variable = next(name for name in option.envvar or () if os.environ.get(name))
             given.append(f"{own if own in option.opts else max(option.opts, key=len)} ({variable})")
-    return [f"from the environment: {', '.join(given)}"] if given else []
+    return f"from the environment: {', '.join(given)}" if given else ""
 
 
 def tell_plan(
@@ -280,7 +280,7 @@ def tell_failure(failure: Failure, more: Sequence[str], want: Wanted, *, in_word
             (show if want.is_free else write)(json_line(told))
     if in_words and (want.is_free or not want.as_json):
         text = f"{failure.subject}: {failure.reason}" if failure.subject else failure.reason
-        for each in more:
+        for each in filter(None, more):
             text += f" {each[0].upper()}{each[1:]}" if text.endswith("?") else f"; {each}"
         say(text)
 

@@ -17,7 +17,7 @@ from mpired.packing.unpack import plan_unpack
 from mpired.report import describe_packing, summarise_packing
 
 
-@params.command("output", PACK, SUMMARY, "dry_run", file="FILE")
+@params.command("output", *PACK, *SUMMARY, "dry_run", file="FILE")
 def pack(*, file: str, output: str, **options: Any) -> None:
     """Take elements of a datatype out of a raw FILE, without the gaps, as MPI_Pack does.
 
@@ -38,7 +38,7 @@ def pack(*, file: str, output: str, **options: Any) -> None:
     _carry_out(plan, [file], overwrite=options["overwrite"])
 
 
-@params.command("output@unpack", "into", UNPACK, SUMMARY, packed="PACKED")
+@params.command("output@unpack", "into", *UNPACK, *SUMMARY, packed="PACKED")
 def unpack(*, packed: str, output: str, into: str | None, **options: Any) -> None:
     """Put the elements of PACKED where a datatype says, as MPI_Unpack does; the inverse of `mpired pack`.
 
@@ -55,8 +55,7 @@ def unpack(*, packed: str, output: str, into: str | None, **options: Any) -> Non
     options = checked(UNPACK, options)
     plan = partial(plan_unpack, packed, output, into, options)
     files = [packed] if into is None else [packed, into]
-    overwrite = into is not None or options["overwrite"]
-    _carry_out(plan, files, overwrite=overwrite)
+    _carry_out(plan, files, overwrite=into is not None or options["overwrite"])
 
 
 def _carry_out(plan: Callable[[Context], Any], files: list[str], *, overwrite: bool) -> None:

@@ -19,7 +19,7 @@ from mpired.context import Context
 from mpired.engines import launched
 from mpired.log import collect_steps
 from mpired.ops import STATISTICS, Use, ops_for
-from mpired.options import OPTIONS, REPORT, RUNNING, SECTIONS, Group, Option, keyword
+from mpired.options import OPTIONS, REPORT, RUNNING, SECTIONS, Option, keyword
 from mpired.progress import counting_by, unwatched
 from mpired.values import FLAG, FORMAT, INPUT_FORMAT, TYPE, Kind, paths
 
@@ -198,20 +198,19 @@ class Command(click.Command):
 
 
 def command(
-    *keys: str | Group,
+    *keys: str,
     cls: type[Command] = Command,
     required: bool = False,  # whether several files are at least one
     settings: Mapping[str, Any] = {},  # of click
     **arguments: str,  # by their names what the help shows: "X" a file, "[X]" one or none, "X..." and "X Y" several
 ) -> Callable[[Callable[..., None]], Callable[[], click.Command]]:
-    """Make a command of a function when it is asked for, with the options of keys and groups, in their order."""
+    """Make a command of a function when it is asked for, with the options of these keys, in their order."""
 
     def decorate(function: Callable[..., None]) -> Callable[[], click.Command]:
         @functools.cache
         def make() -> click.Command:
-            every = [key for group in keys for key in ([group] if isinstance(group, str) else group)]
             params = [_argument(*each, required=required) for each in arguments.items()]
-            return click.command(cls=cls, params=[*map(RowOption, every), *params], **settings)(function)
+            return click.command(cls=cls, params=[*map(RowOption, keys), *params], **settings)(function)
 
         return make
 

@@ -11,7 +11,7 @@ from mpired.files.recovering import Recovered, check, recover_files
 from mpired.options import RECOVER, checked
 
 
-@params.command(RECOVER, "as_json@print", required=True, files="FILE...")
+@params.command(*RECOVER, "as_json@print", required=True, files="FILE...")
 def recover(*, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Finish the interrupted update of each FILE, and remove its leftovers.
 

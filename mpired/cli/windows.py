@@ -75,7 +75,7 @@ def _is_shape(word: str, ctx: click.Context) -> bool:
 
 
 @params.command(
-    *("op@accumulate", "windows", "index@none", ACCUMULATE, "rank_numbers", REPORT),
+    *("op@accumulate", "windows", "index@none", *ACCUMULATE, "rank_numbers", *REPORT),
     cls=_Creating,
     files="TARGET ORIGIN...",
 )
@@ -108,7 +108,7 @@ def accumulate(*, files: tuple[str, ...], windows: tuple[str, ...], op: str, ind
         end_without(done.bad)
 
 
-@params.command("op@fetch", FETCHED, "windows", FETCH, REPORT, cls=_Creating, files="TARGET [ORIGIN]")
+@params.command("op@fetch", *FETCHED, "windows", *FETCH, *REPORT, cls=_Creating, files="TARGET [ORIGIN]")
 def get_accumulate(
     *,
     files: tuple[str, ...],
@@ -148,7 +148,7 @@ def get_accumulate(
 
 
 @params.command(
-    *("op@fetch", "windows", FETCH_ELEMENT, _REPORT), cls=_Creating, settings=_VALUES, words="TARGET [VALUE]"
+    *("op@fetch", "windows", *FETCH_ELEMENT, *_REPORT), cls=_Creating, settings=_VALUES, words="TARGET [VALUE]"
 )
 def fetch_and_op(*, words: tuple[str, ...], windows: tuple[str, ...], op: str, as_json: bool, **options: Any) -> None:
     """Combine VALUE into one element of TARGET, and print its old value (MPI_Fetch_and_op).
@@ -170,7 +170,7 @@ def fetch_and_op(*, words: tuple[str, ...], windows: tuple[str, ...], op: str, a
     _fetch_element("MPI_Fetch_and_op", plan, targets, values, as_json=as_json)
 
 
-@params.command("windows", SWAP, _REPORT, settings=_VALUES, words="TARGET COMPARE VALUE")
+@params.command("windows", *SWAP, *_REPORT, settings=_VALUES, words="TARGET COMPARE VALUE")
 def compare_and_swap(*, words: tuple[str, ...], windows: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Set one element of TARGET to VALUE if it is COMPARE, and print its old value (MPI_Compare_and_swap).
 
