@@ -140,7 +140,7 @@ class Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the words, and keep the options of the report apart."""
         if not ctx.resilient_parsing:
-            know(ctx)
+            know(ctx)  # not while a shell asks what it can offer
         end = args.index("--") if "--" in args else len(args)
         rest = super().parse_args(ctx, [*self.spelled(args[:end], ctx), *args[end:]])
         kept = [each.name or "" for each in self.params if isinstance(each, RowOption) and each.row in _KEPT]
