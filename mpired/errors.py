@@ -504,6 +504,11 @@ def is_of_loader(error: BaseException) -> bool:
     return isinstance(error, ImportError) and (error.path or "").endswith(".so")
 
 
+def number(count: int, noun: str) -> str:
+    """Return a count with its noun."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def shortened(text: str, most: int = 300) -> str:
     """Return `text`, without its middle if it has more than `most` characters."""
     half = (most - 5) // 2

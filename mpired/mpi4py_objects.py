@@ -15,7 +15,7 @@ _CALLED_TWO = "TWO"  # mpi4py's TWOINT is MPI_2INT
 _WORDS = {"order": "ORDER_", "distribs": "DISTRIBUTE_", "dargs": "DISTRIBUTE_DFLT_"}
 
 
-class NotExactError(Exception):
+class NotExactError(ValueError):
     """Raised with the reason why an object of mpi4py has no exact counterpart."""
 
 

@@ -17,6 +17,7 @@ from mpired.values import (
     FLAG,
     FORMAT,
     INPUT_FORMAT,
+    NAMES,
     NUMBER,
     NUMBERS,
     RANK_NUMBERS,
@@ -26,7 +27,6 @@ from mpired.values import (
     TYPE,
     Kind,
     integers,
-    names,
     ops,
     paths,
     sizes,
@@ -37,9 +37,10 @@ from mpired.values import (
 
 if TYPE_CHECKING:
     import numpy as np
+    from _typeshed import SupportsRead
 
 PathLike: TypeAlias = str | os.PathLike[str]
-Rank: TypeAlias = "str | os.PathLike[str] | np.ndarray | SupportsRead"
+Rank: TypeAlias = "str | os.PathLike[str] | np.ndarray | SupportsRead[bytes]"
 _T = TypeVar("_T")
 # Not Iterable: one array is iterable, too, and is no list of ranks.
 Several: TypeAlias = Sequence[_T] | Iterator[_T] | KeysView[_T] | ValuesView[_T]
@@ -47,7 +48,6 @@ Index: TypeAlias = str | int | slice | tuple[int | slice, ...]
 Indices: TypeAlias = "str | os.PathLike[str] | np.ndarray | Sequence[int] | None"
 DatatypeLike: TypeAlias = "str | MpiDatatype | np.dtype[Any] | type[np.generic]"
 EngineLike: TypeAlias = "str | SupportsSubmit | SupportsEverywhere"
-
 
 ONLY_ELEMENTS = "a window keeps only its elements"
 """Why windows have none of the options that need more."""
@@ -74,12 +74,6 @@ class SupportsEverywhere(Protocol):
     """What `mpired.mpi` gives."""
 
     def everywhere(self, function: Any, /) -> Any: ...
-
-
-class SupportsRead(Protocol):
-    """A file that is open for reading bytes."""
-
-    def read(self, size: int = ..., /) -> bytes: ...
 
 
 class Option(NamedTuple):
@@ -115,8 +109,6 @@ class Option(NamedTuple):
 
 
 EXTREMES = ("maxloc", "minloc")
-
-
 _COUNT = integers(least=0, below=2**63)
 _BYTES = sizes(least=0, below=2**63)
 _NUMBER = integers()
@@ -247,15 +239,15 @@ _SECTIONS: dict[str, dict[str, Option]] = {
     },
     "Columns and arrays": {
         "unpack": Option(FLAG, "Apply scale_factor and add_offset before combining. Results are not packed."),
-        "columns": Option(names(), "Columns, variables or arrays to use: names, or patterns such as 'run*/t?'; default "
+        "columns": Option(NAMES, "Columns, variables or arrays to use: names, or patterns such as 'run*/t?'; default "
             "all.", (), flags="--columns --variables", common=True),
-        "pair": Option(names("VALUE,INDEX"), "Use two columns or arrays as the values and indices of pairs."),
+        "pair": Option(NAMES._replace(metavar="VALUE,INDEX"), "Use two columns or arrays as the values and indices of "
+            "pairs."),
         "check_coordinates": Option(FLAG, "Require coordinates, and other arrays that results carry, to be identical "
             "in all ranks; default yes.", flags="--check-coordinates/--no-check-coordinates"),
-        "columns@one": Option(names(), "The column or array, in a file with several.", (),
+        "columns@one": Option(NAMES, "The column or array, in a file with several.", (),
             flags="--columns --variables", common=True),
-        "keep": Option(names("NAME,..."), "Columns or arrays to copy unchanged. They must be equal in all ranks.", (),
-            common=True),
+        "keep": Option(NAMES, "Columns or arrays to copy unchanged. They must be equal in all ranks.", (), common=True),
     },
     "Raw files": {
         "stride": Option(sizes(least=1, below=2**63), "Distance in bytes between the ranks of one raw file. They begin "
@@ -350,6 +342,8 @@ def keyword(key: str) -> str:
 
 OPTIONS = {key: _whole(key, row, section) for section, table in _SECTIONS.items() for key, row in table.items()}
 """All options by their keys."""
+FLAGS = {keyword(key): row.long_flags[0] for key, row in OPTIONS.items() if row.long_flags}
+"""The long flag of every keyword."""
 
 # Groups of options
 
@@ -427,11 +421,6 @@ def checked(group: Group, options: Options) -> dict[str, Any]:
     given = {name: value for name, value in options.items() if value is not None}
     defaults = {name: row.default for name, row in table.items()}
     return defaults | {name: _check(f"`{name}`", table[name].kind, value) for name, value in given.items()}
-
-
-def flags() -> Mapping[str, str]:
-    """Return the long flag of every keyword."""
-    return {name: row.long_flags[0] for name, row in rows(tuple(OPTIONS)).items() if row.long_flags}
 
 
 def part(group: Group, options: Options) -> dict[str, Any]:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mpired import codecs
 from mpired.datatypes import DATATYPES, TIMES, Datatype, Group, beside
 from mpired.datatypes.times import dtype_name
-from mpired.errors import OverflowWarning
+from mpired.errors import OverflowWarning, number
 from mpired.formats import FlatLayout
 from mpired.ops import OPS, Op, Use
-from mpired.values import number
 
 if TYPE_CHECKING:  # a report of one command need not wait for the modules of all
     from mpired.collectives.call import Call

@@ -21,27 +21,18 @@ LIKE = "like"
 """The text of `--create` for as many elements as the first origin has."""
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
 class Kind(NamedTuple):
     """A kind of values. Both functions raise `ValueError` or `TypeError` if a value is none."""
 
     metavar: str  # its name in help
     static: str = "str"  # the type of a value in Python
-    check: Callable[[Any], Any] = _same  # of a value of a caller in Python, but None; returns it in its usual form
-    parse: Callable[[str], Any] = _same  # of a text of the command line or the environment; `check` comes then
+    check: Callable[[Any], Any] = lambda value: value  # of a value in Python, but None; returns its usual form
+    parse: Callable[[str], Any] = str  # of a text of the command line or the environment; `check` comes then
     offers: str = ""  # what a shell offers: "file", "dir", or the name of a table
     note: tuple[str, str] | None = None  # what the help says once of all such values
     words: tuple[str, ...] = ()  # the only values
     use: str = ""  # of an op, the family of calls: "REDUCE", "ACCUMULATE" or "FETCH"
     names: tuple[str, ...] = ()  # of an op, the only ones
-
-
-def number(count: int, noun: str) -> str:
-    """Return a count with its noun."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def listed(names: Iterable[str]) -> str:
@@ -80,10 +71,7 @@ def _datatype(value: Any) -> str:
     if numpy and (isinstance(value, numpy.dtype) or (isinstance(value, type) and issubclass(value, numpy.generic))):
         dtype = numpy.dtype(value)
         return str(dtype.name if dtype.isnative else dtype.str)
-    try:
-        return mpi4py_objects.Decoded(value) if mpi4py_objects.is_datatype(value) else _text(value)
-    except mpi4py_objects.NotExactError as error:
-        raise ValueError(str(error)) from None
+    return mpi4py_objects.Decoded(value) if mpi4py_objects.is_datatype(value) else _text(value)
 
 
 def _path(value: Any) -> str:
@@ -213,9 +201,10 @@ def _parsed_rank_numbers(text: str) -> tuple[int, ...]:
 
 
 def _rank_numbers(value: Any) -> tuple[int, ...]:
-    refusal = "are not numbers of ranks; give a string such as '0-511', or a range"
-    values = _instance(value, Iterable, refusal)
-    return _parsed_rank_numbers(value) if isinstance(value, str) else tuple(map(_count, values))
+    if isinstance(value, str):
+        return _parsed_rank_numbers(value)
+    values = _instance(value, Iterable, "are not numbers of ranks; give a string such as '0-511', or a range")
+    return tuple(map(_count, values))
 
 
 def _regex(value: Any) -> str:
@@ -265,6 +254,8 @@ COUNTS = Kind("N,...", "Sequence[int]", partial(_each, check=_count, noun="count
 RANK_NUMBERS = Kind("N-M,...", "str | Sequence[int]", _rank_numbers, _parsed_rank_numbers)
 REGEX = Kind("REGEX", check=_regex)
 CREATION = Kind("[COUNT|SHAPE]", "bool | str | int | Sequence[int]", _creation, _parsed_creation, "file")
+_COMMA = ("NAME", "Quote a name with a comma: '\"a,b\",c'.")
+NAMES = Kind("NAME,...", "str | Sequence[str]", _names, _parsed_names, "column", _COMMA)
 RANKS = Kind("RANK...", "Several[Rank]", _ranks, offers="file")  # on the command line an option for each
 
 
@@ -302,9 +293,3 @@ def sizes(*, least: int, below: int | None = None) -> Kind:
 def times(*, zero: bool) -> Kind:
     """Return the kind of times above 0, or from 0 on."""
     return Kind("SECONDS", "float", partial(_seconds, zero=zero), lambda text: float(_parsed_number(text)))
-
-
-def names(metavar: str = "NAME,...") -> Kind:
-    """Return the kind of several names."""
-    note = ("NAME", "Quote a name with a comma: '\"a,b\",c'.")
-    return Kind(metavar, "str | Sequence[str]", _names, _parsed_names, "column", note)

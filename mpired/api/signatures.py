@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-import itertools
+import re
 import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
@@ -32,16 +32,16 @@ def with_options(*group: str) -> Callable[[_F], _F]:
 
 def _with_options(group: Group, function: _F) -> _F:
     signature = inspect.signature(function)
-    own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
-    known = [each.replace(annotation=_Shown(each.annotation)) for each in own if each.name not in {"self", "context"}]
-    written = [*(each for each in own if each.name == "self"), *known]
-    table = {name: row for name, row in rows(group).items() if name not in signature.parameters}
+    parameters = signature.parameters
+    own = [each for each in parameters.values() if each.name != "context" and each.kind is not each.VAR_KEYWORD]
+    table = {name: row for name, row in rows(group).items() if name not in parameters}
     shown = {name: row for name, row in table.items() if not row.hidden}
+    written = [each if each.name == "self" else each.replace(annotation=_Shown(each.annotation)) for each in own]
     for name, row in shown.items():
         default = inspect.Parameter.empty if row.required else row.default
         made = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_Shown(row.static))
         written.append(made)
-    taken = {each.name: "" for each in known if each.kind is not each.VAR_POSITIONAL}
+    taken = {each.name: "" for each in own if each.name != "self" and each.kind is not each.VAR_POSITIONAL}
     taken |= {name: row.flags or "" for name, row in shown.items()}
 
     @functools.wraps(function)
@@ -58,7 +58,7 @@ def _with_options(group: Group, function: _F) -> _F:
             keywords = {name: repr(value) for name, value in given.items()}
             context = context._replace(record={"call": f"mpired.{function.__qualname__}", "keywords": keywords})
         given.pop("progress", None)
-        if "context" in signature.parameters:
+        if "context" in parameters:
             given["context"] = context
         with interrupts.Held() as end, log_steps():
             try:
@@ -71,10 +71,9 @@ def _with_options(group: Group, function: _F) -> _F:
     returned = _Shown(signature.return_annotation)
     checked.__signature__ = signature.replace(parameters=written, return_annotation=returned)  # type: ignore[attr-defined]
     # A paragraph for each option takes the place of the one for `**options`.
+    paragraphs = "".join(map(_paragraph, shown, shown.values()))
     text = inspect.cleandoc(function.__doc__ or "")
-    before, found, after = text.partition("**options\n")
-    paragraphs, (_, _, rest) = itertools.starmap(_paragraph, shown.items()), after.partition("\n\n")
-    checked.__doc__ = f"{before}{''.join(paragraphs)}\n{rest}" if found else text
+    checked.__doc__ = re.sub(r"\*\*options\n.*?(\n\n|\Z)", lambda _: f"{paragraphs}\n", text, flags=re.DOTALL)
     return cast("_F", checked)
 
 
@@ -99,9 +98,7 @@ def _meant(word: str, taken: Mapping[str, str]) -> str:
     flag = f"--{word.strip('_').replace('_', '-')}"
     close = [name for name, flags in taken.items() if flag in flags.split()]
     close = close or difflib.get_close_matches(word, taken, n=2)
-    if close:
-        return f"did you mean {' or '.join(map(repr, close))}?"
-    return f"the keywords are {', '.join(taken)}"
+    return f"did you mean {' or '.join(map(repr, close))}?" if close else f"the keywords are {', '.join(taken)}"
 
 
 def _paragraph(name: str, row: Option) -> str:

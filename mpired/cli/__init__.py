@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from mpired import __version__
-from mpired.cli import environment, signals
-from mpired.cli.messages import Failure, buffer_streams, in_flags, notify, say, tell_failure, wanted
+from mpired.cli import signals
+from mpired.cli.messages import Failure, buffer_streams, from_environment, in_flags, notify, tell, tell_failure, wanted
 from mpired.errors import (
     LONGEST_REASON,
     MpiredError,
@@ -176,7 +176,7 @@ def _no_such_option(error: click.NoSuchOption) -> str:
     """Suggest an option or an op for an unknown option, or name the commands that have it."""
     text = f"No such option {error.option_name!r}"
     params = error.ctx.command.params if error.ctx is not None else []
-    rows = (each.row for each in params if isinstance(each, environment.Option) and each.row)
+    rows = (each.row for each in params if hasattr(each, "row"))
     use = next((row.kind.use for row in rows if row.kind.use), None)
     op = _as_op(error.option_name.lstrip("-"), use) if use else ""
     close = op or _ELSEWHERE.get(error.option_name)
@@ -243,8 +243,7 @@ def main(arguments: list[str] | None = None, came: list[int] | None = None) -> i
     except (MemoryError, ImportError) as error:
         reason, status = not_loaded(error)
         status = _told(Failure(type(error).__name__, WorkerError.mpi_class, status, "", in_flags(reason)), words)
-    for text in environment.told():  # of a command without a summary
-        say(text)
+    tell(None)  # of a command without a summary
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):  # said above, or there is no place to say it
             _flush(stream)
@@ -256,7 +255,7 @@ def _told(failure: Failure, words: Sequence[str], *more: str) -> int:
     if signals.is_committed() and failure.exit_status != UnconfirmedError.exit_status:
         reason = f"{failure.reason}; that was after the result was in place, do not repeat"
         failure = failure._replace(reason=reason, exit_status=UnconfirmedError.exit_status)
-    tell_failure(failure, [*more, *environment.told()], wanted(cli, words))
+    tell_failure(failure, [*more, from_environment()], wanted(cli, words))
     return failure.exit_status
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ import click
 from mpired import attempts, cautions, errors
 from mpired.attempts import Words
 from mpired.cli import params
-from mpired.cli.messages import hearing, tell_cautions, tell_json
+from mpired.cli.messages import end_without, hearing, report, tell, tell_cautions, tell_json, tell_plan
 from mpired.collectives.call import Call, plan_call
 from mpired.collectives.request import paths_of, ranks_of
 from mpired.collectives.table import COLLECTIVES
@@ -23,14 +24,33 @@ from mpired.options import LOCAL, REPORT, Options
 from mpired.ranks import RankWord
 
 
+class _Grouped(params.Command):
+    """A command whose `--group-b` takes all words up to the next option, as `--group-b r0.npy r1.npy -o out`."""
+
+    def spelled(self, words: list[str], ctx: click.Context) -> Iterator[str]:
+        """Yield each word of the group as an option of its own."""
+        inside = False
+        for word, after in itertools.pairwise([*words, "--"]):
+            begins = word == "--group-b"
+            if begins and _is_option(after) and not ctx.resilient_parsing:
+                raise click.BadOptionUsage("--group-b", "--group-b needs the ranks of the group", ctx)
+            inside = begins or (inside and not _is_option(word))
+            if not begins:
+                yield f"--group-b={word}" if inside else word
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("-") and word != "-"
+
+
 def _command(function: Callable[[], None]) -> Callable[[], click.Command]:
     """Make the command of a collective, with the name and the help of a function."""
     name = function.__name__.replace("_", "-")
     row = COLLECTIVES[name]
 
     @params.command(
-        *("op", "output" if row.to_root else "output@ranks", row.options, "rank_numbers", REPORT),
-        cls=params.Grouped,
+        *("op", "output" if row.to_root else "output@ranks", *row.options, "rank_numbers", *REPORT),
+        cls=_Grouped,
         ranks="RANK...",
     )
     @functools.wraps(function)
@@ -138,7 +158,7 @@ def reduce_scatter_block() -> None:
     """
 
 
-@params.command("op", LOCAL, REPORT, invec="INVEC", inoutvec="INOUTVEC")
+@params.command("op", *LOCAL, *REPORT, invec="INVEC", inoutvec="INOUTVEC")
 def reduce_local(*, invec: str, inoutvec: str, op: str, **options: Any) -> None:
     """Replace the file INOUTVEC by `INVEC op INOUTVEC`, as MPI_Reduce_local does.
 
@@ -152,7 +172,7 @@ def reduce_local(*, invec: str, inoutvec: str, op: str, **options: Any) -> None:
     """
     found = cautions.same_files([inoutvec], [invec])
     _combine("reduce-local", [invec, inoutvec], op, None, options)
-    tell_cautions(() if params.report()["quiet"] else found)
+    tell_cautions(() if report()["quiet"] else found)
 
 
 def _combine(
@@ -173,8 +193,8 @@ def _combine(
 
 def _carry_out(plan: Callable[[Context], Call], context: Context, options: Options, words: Words) -> None:
     """Plan a call that combines ranks, do it, and say on standard error what was done."""
-    report, overwrite = params.report(), options["overwrite"] or options["in_place"]
-    quiet, as_json = report["quiet"], report["as_json"]
+    overwrite = options["overwrite"] or options["in_place"]
+    quiet, as_json = report()["quiet"], report()["as_json"]
     if as_json or not quiet:  # before anything is in place
         from mpired.report import summarise  # noqa: PLC0415 - only for who wants to know
     worker.keep_freed_memory()
@@ -183,20 +203,19 @@ def _carry_out(plan: Callable[[Context], Call], context: Context, options: Optio
     if context.dry_run:
         from mpired.report import describe_call  # noqa: PLC0415 - for a dry run only
 
-        params.tell_plan(describe_call(planned), [source.name for source in planned.sources], heard)
-        params.end_without(planned.skipped)
+        tell_plan(describe_call(planned), [source.name for source in planned.sources], heard)
+        end_without(planned.skipped)
         return
     overflow = cautions.of_kind(heard, errors.OverflowWarning)
     if as_json:
         tell_json(summarise(planned, overflow)._asdict(), heard)
-        params.tell(None)
     else:
         tell_cautions(() if quiet else cautions.of_kind(heard, errors.HardLinkWarning))
         tell_cautions(cautions.of_kind(heard, errors.SkippedWarning))
         tell_cautions(cautions.of_kind(heard, errors.ProcessorWarning))
-        params.tell(None if quiet else summarise(planned, overflow).line())
+        tell(None if quiet else summarise(planned, overflow).line())
         tell_cautions(overflow)
         tell_cautions(cautions.of_kind(heard, errors.InputWarning))
         tell_cautions(cautions.of_kind(heard, errors.MaskedWarning))
         tell_cautions(() if quiet else cautions.of_kind(heard, errors.OrderWarning))
-    params.end_without(planned.skipped)
+    end_without(planned.skipped)

@@ -37,7 +37,7 @@ class _Comparing(params.Command):
             ctx.exit(_BUG)
 
 
-@params.command(DIFF, "as_json@print", cls=_Comparing, settings={"epilog": _EXIT_STATUS}, a="A", b="B")
+@params.command(*DIFF, "as_json@print", cls=_Comparing, settings={"epilog": _EXIT_STATUS}, a="A", b="B")
 @click.pass_context
 def diff(ctx: click.Context, /, *, a: str, b: str, as_json: bool, **options: Any) -> None:
     """Compare the elements of A and B: how many differ, how much, and where.
@@ -60,7 +60,6 @@ def diff(ctx: click.Context, /, *, a: str, b: str, as_json: bool, **options: Any
     found = queries.diff((a, b), options, params.context())
     found = dataclasses.replace(found, reason=in_flags(found.reason))
     show(json.dumps(_described(found), indent=1) if as_json else str(found))
-    params.tell(None)
     ctx.exit(0 if found.equal else _DIFFERENT)
 
 

@@ -15,7 +15,7 @@ from mpired.errors import UsageError, escaped, installation
 from mpired.options import ENGINE, checked
 
 
-@params.command(ENGINE, "rank_numbers", "as_json@print", ranks="[RANK...]")
+@params.command(*ENGINE, "rank_numbers", "as_json@print", ranks="[RANK...]")
 def engines(*, ranks: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """List the engines (local, mpi, dask): whether each is installed and running.
 
@@ -43,7 +43,6 @@ def engines(*, ranks: tuple[str, ...], as_json: bool, **options: Any) -> None:
             show(escaped("".join(_words(row))))
     if wrong:
         raise UsageError("`engine`", f"{wrong}; let all workers have the same programs and see the same files")
-    params.tell(None)
 
 
 def _row(engine: Engine) -> dict[str, Any]:

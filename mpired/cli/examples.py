@@ -6,14 +6,14 @@ from pathlib import Path
 
 import mpired
 from mpired.cli import params, signals
-from mpired.cli.messages import tell_json
+from mpired.cli.messages import report, tell, tell_json
 from mpired.files.tree import copy_into
 from mpired.options import SUMMARY
 
 _NAMES = ("sample_data", "examples")
 
 
-@params.command(SUMMARY, directory="DIR")
+@params.command(*SUMMARY, directory="DIR")
 def examples(*, directory: str) -> None:
     """Copy the sample data and the example ops into DIR, a new directory or an empty one.
 
@@ -28,8 +28,7 @@ def examples(*, directory: str) -> None:
     installed = package / "_examples"  # as pyproject.toml puts them there; a clone has them at its top
     home = installed if installed.is_dir() else package.parent
     copy_into(directory, [home / name for name in _NAMES], on_commit=signals.commit)
-    report = params.report()
-    if report["as_json"]:
+    if report()["as_json"]:
         tell_json({"copied": _NAMES, "inputs": [], "output": directory})
-    quiet = report["quiet"] or report["as_json"]
-    params.tell(None if quiet else f"copied {' and '.join(_NAMES)} -> {directory}; the examples of help run there")
+    elif not report()["quiet"]:
+        tell(f"copied {' and '.join(_NAMES)} -> {directory}; the examples of help run there")

@@ -28,7 +28,7 @@ _SHOWN_KEYS = 4
 _DATE = "%Y-%m-%dT%H:%M:%SZ"
 
 
-@params.command(INFO, "rank_numbers", "as_json@print", files="FILE...")
+@params.command(*INFO, "rank_numbers", "as_json@print", files="FILE...")
 def info(*, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Describe each FILE: format, datatype, count, shape, byte order, columns, and the keys of `--once`.
 

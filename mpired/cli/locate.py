@@ -8,7 +8,7 @@ from typing import Any
 
 from mpired import cautions
 from mpired.cli import params
-from mpired.cli.messages import hearing, show, tell_cautions
+from mpired.cli.messages import end_without, hearing, show, tell_cautions
 from mpired.engines import pool, worker
 from mpired.errors import SkippedWarning, escaped
 from mpired.options import LOCATE
@@ -16,7 +16,7 @@ from mpired.queries import locate as queries
 from mpired.queries.places import in_json, place_text
 
 
-@params.command("op@locate", LOCATE, "rank_numbers", "as_json@print", ranks="RANK...")
+@params.command("op@locate", *LOCATE, "rank_numbers", "as_json@print", ranks="RANK...")
 def locate(*, ranks: tuple[str, ...], op: str, as_json: bool, **options: Any) -> None:
     """Find the maximum or minimum of all RANKs: its value, its rank and its index there.
 
@@ -43,5 +43,4 @@ def locate(*, ranks: tuple[str, ...], op: str, as_json: bool, **options: Any) ->
         for each in found:
             show(f"{each.value} in rank {each.rank}, {escaped(each.file)}, at {place_text(each.column, each.index)}")
     tell_cautions(heard)
-    params.tell(None)
-    params.end_without(skipped)
+    end_without(skipped)

@@ -12,9 +12,10 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
+from click.core import ParameterSource
 
 from mpired import __version__
 from mpired.errors import (
@@ -27,10 +28,15 @@ from mpired.errors import (
     parts,
     without_secrets,
 )
-from mpired.options import flags
+from mpired.options import FLAGS, Options
+
+if TYPE_CHECKING:
+    from mpired.report import Description
 
 REPORT_KEY = f"{__name__}.report"
 """The key of the options of the report in the context of a command."""
+_TOLD = f"{__name__}.told"
+_SKIPPED = 9
 STATUSES = {
     "0": "done, and on the disk",
     "1": "internal error, please report",
@@ -46,6 +52,11 @@ STATUSES = {
     "141": "broken pipe: the reader of standard output is gone",
 }
 """The exit statuses of all commands but `diff`, and their meanings."""
+
+
+def report() -> Options:
+    """Return what the options of the report say, of the command that runs."""
+    return cast("Options", click.get_current_context().meta[REPORT_KEY])
 
 
 def buffer_streams() -> None:
@@ -78,23 +89,24 @@ def in_flags(text: str) -> str:
     """Return a message with the flags of this command line for the keywords in it, which are in backquotes."""
     # A way out by an option that the command does not have is left out.
     text, *others = _CLAUSE.split(text)
+    own = None if _running is None else {flag for each in _running.command.params for flag in each.opts}
     before = ""
     for mark, clause in zip(others[::2], others[1::2], strict=True):
         before = before or mark
-        named = {flags()[name] for name, _ in _KEYWORD.findall(clause) if name in flags()}
-        if _own_flags is None or named <= _own_flags:  # the command has each option that is named
+        named = {FLAGS[name] for name, _ in _KEYWORD.findall(clause) if name in FLAGS}
+        if own is None or named <= own:  # the command has each option that is named
             text += f"{before}{clause}"
             before = ""
     return _KEYWORD.sub(_as_flag, text)
 
 
-_own_flags: frozenset[str] | None = None
+_running: click.Context | None = None
 
 
-def know_flags(own: Iterable[str]) -> None:
-    """Note which flags the command has that runs."""
-    global _own_flags  # noqa: PLW0603 - a property of the process
-    _own_flags = frozenset(own)
+def know(context: click.Context) -> None:
+    """Note which command runs: its messages name its own options only."""
+    global _running  # noqa: PLW0603 - a property of the process
+    _running = context
 
 
 _CLAUSE = re.compile(r"(; |, or )")
@@ -104,16 +116,16 @@ _KEYWORD = re.compile(r"`([a-z_]+)(?:=([^`]*))?`")
 def _as_flag(keyword: re.Match[str]) -> str:
     """Return `--to raw` for `to='raw'`, `--force` for `overwrite=True`, and `--no-commute` for `commute=False`."""
     name, value = keyword.groups()
-    if name not in flags():
+    if name not in FLAGS:
         return keyword[0]
     if value in {None, "True"}:
-        return flags()[name]
+        return FLAGS[name]
     if value == "False":
-        return f"--no-{flags()[name][2:]}"
+        return f"--no-{FLAGS[name][2:]}"
     import shlex  # noqa: PLC0415 - only for a message with a value
 
     word = shlex.quote(value[1:-1]) if value[:1] in {"'", '"'} else value
-    return f"{flags()[name]} {word}"
+    return f"{FLAGS[name]} {word}"
 
 
 _started = time.monotonic()
@@ -131,6 +143,7 @@ def tell_json(summary: Mapping[str, Any], warned: Iterable[MpiredWarning] = ()) 
     """Write a summary, which says where the output is, with the warnings as one line of JSON."""
     told = {**summary, "warnings": warning_texts(warned)}
     (show if leaves_free(summary["output"]) else write)(json_line(told))
+    tell(None)
 
 
 def warning_texts(warned: Iterable[MpiredWarning]) -> list[str]:
@@ -144,6 +157,45 @@ def json_line(told: Mapping[str, Any]) -> str:
 
     line = json.dumps({"version": __version__, "seconds": round(time.monotonic() - _started, 3), **told})
     return without_secrets(line)
+
+
+def tell(line: str | None) -> None:
+    """Say what was done, if anything, and which options the environment set: they are never silent."""
+    if text := "; ".join(filter(None, [line, from_environment()])):
+        say(text)
+
+
+def from_environment() -> str:
+    """Return which options the environment set, if that is still to be told; else ""."""
+    if _running is None or _running.meta.get(_TOLD):
+        return ""
+    _running.meta[_TOLD] = True
+    given = []
+    for option in _running.command.params:
+        if _running.get_parameter_source(option.name or "") is ParameterSource.ENVIRONMENT:
+            own = f"--{(option.name or '').replace('_', '-')}"
+            variable = next(name for name in option.envvar or () if os.environ.get(name))
+            given.append(f"{own if own in option.opts else max(option.opts, key=len)} ({variable})")
+    return f"from the environment: {', '.join(given)}" if given else ""
+
+
+def tell_plan(
+    found: Description, inputs: Sequence[object], heard: Sequence[MpiredWarning], ranks: str = "rank"
+) -> None:
+    """Write to standard output what a call would do, and to standard error what it would warn of."""
+    if report().get("as_json") or click.get_current_context().params.get("as_json"):  # of the summary, or printed
+        texts = {"inputs": [str(each) for each in inputs], "warnings": warning_texts(heard)}
+        show(json_line({**found.details(), **texts}))
+    else:
+        show("\n".join(map(escaped, found.lines(ranks))))
+        tell_cautions(() if report()["quiet"] else heard)
+    tell(None)
+
+
+def end_without(skipped: Iterable[object]) -> None:
+    """End the command with the status for ranks that were left out, if there are any."""
+    if list(skipped):
+        click.get_current_context().exit(_SKIPPED)
 
 
 class Wanted(NamedTuple):
@@ -166,11 +218,11 @@ def wanted(cli: click.Group, words: Sequence[str]) -> Wanted:
         assert command is not None  # noqa: S101 - caught here
         rest = list(words[words.index(name) + 1 :])
         context = command.make_context(name, rest, resilient_parsing=True, ignore_unknown_options=True)
-        report, files = context.meta.get(REPORT_KEY, {}), _files(command, context.params)
-        if "as_json" in report:
-            return Wanted(bool(report["as_json"]), bool(report["quiet"]), leaves_free(_place(context.params)), files)
+        asked, files = context.meta.get(REPORT_KEY, {}), _files(command, context.params)
+        if "as_json" in asked:
+            return Wanted(bool(asked["as_json"]), bool(asked["quiet"]), leaves_free(_place(context.params)), files)
         # One that prints something of its own on standard output.
-        return Wanted(bool(context.params.get("as_json")), bool(report.get("quiet")), files=files)
+        return Wanted(bool(context.params.get("as_json")), bool(asked.get("quiet")), files=files)
     return Wanted("--json" in itertools.takewhile("--".__ne__, words))
 
 
@@ -228,7 +280,7 @@ def tell_failure(failure: Failure, more: Sequence[str], want: Wanted, *, in_word
             (show if want.is_free else write)(json_line(told))
     if in_words and (want.is_free or not want.as_json):
         text = f"{failure.subject}: {failure.reason}" if failure.subject else failure.reason
-        for each in more:
+        for each in filter(None, more):
             text += f" {each[0].upper()}{each[1:]}" if text.endswith("?") else f"; {each}"
         say(text)
 

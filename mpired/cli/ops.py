@@ -17,7 +17,7 @@ from mpired.datatypes.times import FAMILIES
 from mpired.engines import pool, userops
 from mpired.errors import UsageError, escaped
 from mpired.ops import OPS, PURPOSES, STATISTICS, Op, Use, native, options_of
-from mpired.options import flags
+from mpired.options import FLAGS
 
 
 @params.command("matrix", "as_json@print", file="[FILE.py]")
@@ -128,7 +128,7 @@ def _rules() -> Iterator[tuple[str, list[str]]]:
     yield "--nan ignore leaves NaN out, --missing and --nulls leave elements out", ["all ops of reductions"]
     yield "--nan mpi treats NaN as MPI's libraries do", [op.name.lower() for op in ops if op.mpi_kernel]
     for name, purpose in PURPOSES.items():
-        yield f"{flags()[name]} {purpose}", [op.name.lower() for op in ops if name in options_of(op)]
+        yield f"{FLAGS[name]} {purpose}", [op.name.lower() for op in ops if name in options_of(op)]
     if obstacle := native.obstacle():
         yield "no compiled kernels", [obstacle]
     else:
@@ -160,7 +160,7 @@ def _row(op: Op) -> dict[str, object]:
         "nan": op.nan,
         "uses": [str(use.name).lower() for use in Use if use in op.uses],
         "groups": [group.title for group in op.groups],
-        "options": [flags()[name] for name in options_of(op)],
+        "options": [FLAGS[name] for name in options_of(op)],
         "datatypes": [str(row) for row in _datatypes(op)],
         "compiled": _compiled(op),
         "error": None,

@@ -8,7 +8,7 @@ from typing import Any
 
 from mpired import attempts
 from mpired.cli import params
-from mpired.cli.messages import hearing, tell_cautions, tell_json
+from mpired.cli.messages import hearing, report, tell, tell_cautions, tell_json, tell_plan
 from mpired.context import Context
 from mpired.files.places import is_terminal
 from mpired.options import PACK, SUMMARY, UNPACK, checked
@@ -17,7 +17,7 @@ from mpired.packing.unpack import plan_unpack
 from mpired.report import describe_packing, summarise_packing
 
 
-@params.command("output", PACK, SUMMARY, "dry_run", file="FILE")
+@params.command("output", *PACK, *SUMMARY, "dry_run", file="FILE")
 def pack(*, file: str, output: str, **options: Any) -> None:
     """Take elements of a datatype out of a raw FILE, without the gaps, as MPI_Pack does.
 
@@ -38,7 +38,7 @@ def pack(*, file: str, output: str, **options: Any) -> None:
     _carry_out(plan, [file], overwrite=options["overwrite"])
 
 
-@params.command("output@unpack", "into", UNPACK, SUMMARY, packed="PACKED")
+@params.command("output@unpack", "into", *UNPACK, *SUMMARY, packed="PACKED")
 def unpack(*, packed: str, output: str, into: str | None, **options: Any) -> None:
     """Put the elements of PACKED where a datatype says, as MPI_Unpack does; the inverse of `mpired pack`.
 
@@ -55,22 +55,20 @@ def unpack(*, packed: str, output: str, into: str | None, **options: Any) -> Non
     options = checked(UNPACK, options)
     plan = partial(plan_unpack, packed, output, into, options)
     files = [packed] if into is None else [packed, into]
-    overwrite = into is not None or options["overwrite"]
-    _carry_out(plan, files, overwrite=overwrite)
+    _carry_out(plan, files, overwrite=into is not None or options["overwrite"])
 
 
 def _carry_out(plan: Callable[[Context], Any], files: list[str], *, overwrite: bool) -> None:
     """Do a call that writes one file, and say what was done."""
-    report, context = params.report(), params.context()
+    context = params.context()
     with hearing() as heard:
         planned = attempts.carry_out(plan, lambda: files, context, overwrite=overwrite)
     if context.dry_run:  # `pack` alone has one
-        params.tell_plan(describe_packing(planned), [source.name for source in planned.sources], heard)
+        tell_plan(describe_packing(planned), [source.name for source in planned.sources], heard)
         return
     summary = summarise_packing(planned)
-    if report["as_json"]:
+    if report()["as_json"]:
         tell_json(summary._asdict(), heard)
-        params.tell(None)
-        return
-    tell_cautions(() if report["quiet"] else heard)
-    params.tell(None if report["quiet"] else summary.line())
+    elif not report()["quiet"]:
+        tell_cautions(heard)
+        tell(summary.line())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,16 +9,9 @@ from typing import TypeVar
 
 import click
 
-from mpired.progress import Progress, counting_by, unwatched
-
 _PATIENCE = 1.0  # seconds without a bar
 _STEPS = 1000
 _T = TypeVar("_T")
-
-
-def chosen(*, quiet: bool) -> Progress:
-    """Return what watches the work: a bar on a terminal, unless that is to be quiet."""
-    return bar if os.isatty(2) and not quiet else unwatched
 
 
 def bar(done: Iterable[int], total: int) -> Iterator[int]:
@@ -39,16 +30,6 @@ def bar(done: Iterable[int], total: int) -> Iterator[int]:
     finally:
         if shown.pos:
             shown.render_finish()  # with which the cursor comes back, after ctrl-C too
-
-
-@contextlib.contextmanager
-def shown(*, quiet: bool) -> Iterator[None]:
-    """Let a bar count things while the block runs, on a terminal, unless that is to be quiet."""
-    if not os.isatty(2) or quiet:
-        yield
-        return
-    with counting_by(Counter()):
-        yield
 
 
 class Counter:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from mpired.cli import params, signals
-from mpired.cli.messages import json_line, say, show
+from mpired.cli.messages import json_line, say, show, tell
 from mpired.errors import escaped
 from mpired.files.recovering import Recovered, check, recover_files
 from mpired.options import RECOVER, checked
 
 
-@params.command(RECOVER, "as_json@print", required=True, files="FILE...")
+@params.command(*RECOVER, "as_json@print", required=True, files="FILE...")
 def recover(*, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Finish the interrupted update of each FILE, and remove its leftovers.
 
@@ -31,7 +31,7 @@ def recover(*, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
     try:
         recover_files(files, options, params.context(), shown.add)
     finally:
-        params.tell(None)
+        tell(None)
     shown.check()
 
 

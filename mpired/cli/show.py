@@ -38,7 +38,7 @@ _GAP = "..."
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?")  # as JSON has them
 
 
-@params.command(_OPTIONS, required=True, files="FILE...")
+@params.command(*_OPTIONS, required=True, files="FILE...")
 def show(*, files: tuple[str, ...], **options: Any) -> None:
     """Show the elements of each FILE, and figures: extremes and where they are, the exact mean, NaN, nulls.
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from mpired import datatypes
-from mpired.cli import environment, params
+from mpired.cli import params
 from mpired.cli.messages import show
 from mpired.datatypes import DATATYPES, Datatype, parse
 from mpired.datatypes.text.definitions import Definitions as Defined
@@ -20,8 +20,7 @@ from mpired.report import describe_datatype
 @params.command("as_json@print", "types", text="[TYPE]")
 @click.option(
     "--value-index",
-    cls=environment.Option,
-    envvar="MPIRED_VALUE_INDEX",
+    envvar=["MPIRED_VALUE_INDEX"],
     nargs=2,
     type=params.DATATYPE,
     metavar="VALUE INDEX",

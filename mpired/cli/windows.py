@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from mpired import attempts
 from mpired.api.outcome import as_numpy
 from mpired.cli import params, signals
-from mpired.cli.messages import hearing, say, tell_cautions, tell_json
+from mpired.cli.messages import end_without, hearing, report, say, tell, tell_cautions, tell_json, tell_plan
 from mpired.context import Context
 from mpired.errors import InputWarning, SameContentWarning, SkippedWarning, UsageError
 from mpired.files.names import check_is_data
@@ -24,6 +29,7 @@ from mpired.ranks import gathered
 from mpired.report import Updated
 from mpired.sources.local import LocalSource
 from mpired.sources.open import check_no_input, check_no_other_input
+from mpired.values import CREATION, LIKE
 from mpired.windows.call import Call, plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
 from mpired.windows.fetched import FetchOutput, planned_size
 from mpired.windows.request import Done
@@ -38,9 +44,39 @@ _VALUES = {"context_settings": {"ignore_unknown_options": True}}  # -5 is a valu
 _STANDARD_OUTPUT = ("-", LINES.name, False)
 
 
+class _Creating(params.Command):
+    """A command whose `--create` may stand alone, and takes the next word only if that is a count or a shape."""
+
+    def spelled(self, words: list[str], ctx: click.Context) -> Iterator[str]:
+        """Yield `--create` alone as `--create=like`."""
+        for word, after in itertools.pairwise([*words, ""]):
+            yield f"--create={LIKE}" if word == "--create" and not _is_shape(after, ctx) else word
+
+
+def _is_shape(word: str, ctx: click.Context) -> bool:
+    """Tell whether a word behind `--create` is a count or a shape; refuse one that may be meant otherwise."""
+    is_there = os.path.lexists(word)
+    if word == LIKE and not is_there:
+        ways = f"write --create alone, or --create={word}, to make the target like the first origin"
+        slip = f"{ways}; a TARGET of that name is ./{word}"
+    elif not any(each.isdigit() for each in word) or any(each.isalpha() and each not in "xXeE" for each in word):
+        return False
+    else:
+        slip = f"{word} is a count and also a file; write --create={word}, or ./{word} for the file" if is_there else ""
+        try:
+            CREATION.parse(word)
+        except ValueError as error:
+            if "/" in word or is_there or word.startswith("-"):
+                return False
+            slip = f"{error}; a TARGET of that name is ./{word}"
+    if slip and not ctx.resilient_parsing:  # for who makes sense of the other words it is a value, which is none
+        raise click.BadOptionUsage("create", f"--create: {slip}", ctx)
+    return True
+
+
 @params.command(
-    *("op@accumulate", "windows", "index@none", ACCUMULATE, "rank_numbers", REPORT),
-    cls=params.Creating,
+    *("op@accumulate", "windows", "index@none", *ACCUMULATE, "rank_numbers", *REPORT),
+    cls=_Creating,
     files="TARGET ORIGIN...",
 )
 def accumulate(*, files: tuple[str, ...], windows: tuple[str, ...], op: str, index: str | None, **options: Any) -> None:
@@ -69,10 +105,10 @@ def accumulate(*, files: tuple[str, ...], windows: tuple[str, ...], op: str, ind
     if did := _carry_out("MPI_Accumulate", plan, targets, list(paths(origins))):
         row, done = did
         _tell(Updated.of("MPI_Accumulate", row, targets, done.origins, done), done)
-        params.end_without(done.bad)
+        end_without(done.bad)
 
 
-@params.command("op@fetch", FETCHED, "windows", FETCH, REPORT, cls=params.Creating, files="TARGET [ORIGIN]")
+@params.command("op@fetch", *FETCHED, "windows", *FETCH, *REPORT, cls=_Creating, files="TARGET [ORIGIN]")
 def get_accumulate(
     *,
     files: tuple[str, ...],
@@ -112,7 +148,7 @@ def get_accumulate(
 
 
 @params.command(
-    *("op@fetch", "windows", FETCH_ELEMENT, _REPORT), cls=params.Creating, settings=_VALUES, words="TARGET [VALUE]"
+    *("op@fetch", "windows", *FETCH_ELEMENT, *_REPORT), cls=_Creating, settings=_VALUES, words="TARGET [VALUE]"
 )
 def fetch_and_op(*, words: tuple[str, ...], windows: tuple[str, ...], op: str, as_json: bool, **options: Any) -> None:
     """Combine VALUE into one element of TARGET, and print its old value (MPI_Fetch_and_op).
@@ -127,14 +163,14 @@ def fetch_and_op(*, words: tuple[str, ...], windows: tuple[str, ...], op: str, a
     no_op needs none and only reads. Several commands at once each see another old value: a counter, a place in a queue.
     """
     options = checked(FETCH_ELEMENT, options)
-    targets, values = _split(windows, params.values(words))
+    targets, values = _split(windows, _without_options(words))
     if len(values) > 1:
         raise UsageError(values[1], "is one word too many; there is one VALUE")
     plan = partial(plan_fetch_and_op, targets, values[0] if values else None, op, options)
     _fetch_element("MPI_Fetch_and_op", plan, targets, values, as_json=as_json)
 
 
-@params.command("windows", SWAP, _REPORT, settings=_VALUES, words="TARGET COMPARE VALUE")
+@params.command("windows", *SWAP, *_REPORT, settings=_VALUES, words="TARGET COMPARE VALUE")
 def compare_and_swap(*, words: tuple[str, ...], windows: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Set one element of TARGET to VALUE if it is COMPARE, and print its old value (MPI_Compare_and_swap).
 
@@ -148,11 +184,19 @@ def compare_and_swap(*, words: tuple[str, ...], windows: tuple[str, ...], as_jso
     compared bit by bit. COMPARE and VALUE are numbers, or files with one element.
     """
     options = checked(SWAP, options)
-    targets, operands = _split(windows, params.values(words))
+    targets, operands = _split(windows, _without_options(words))
     if len(operands) != _OPERANDS:
         raise UsageError("COMPARE and VALUE", f"are two words after the target, and there are {len(operands)}")
     plan = partial(plan_compare_and_swap, targets, operands[0], operands[1], options)
     _fetch_element("MPI_Compare_and_swap", plan, targets, operands, as_json=as_json)
+
+
+def _without_options(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return words that may be negative numbers; what else begins with a hyphen is an option that there is not."""
+    for word in words:
+        if re.fullmatch(r"--.*|-[a-z]+", word, re.IGNORECASE) and word.lower() not in {"-inf", "-infinity", "-nan"}:
+            raise click.NoSuchOption(word, ctx=click.get_current_context())
+    return words
 
 
 def _split(windows: tuple[str, ...], files: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -199,17 +243,15 @@ def _carry_out(
         return attempts.repeated(plan, work, lambda: words, params.context())
     with hearing() as heard:
         found = attempts.repeated(plan, look, lambda: words, params.context())
-    params.tell_plan(found, words, heard, "origin")
+    tell_plan(found, words, heard, "origin")
     return None
 
 
 def _tell(updated: Updated, done: Done) -> None:
     """Say what was done, and what the user should know of it."""
-    report = params.report()
-    quiet, verbose, as_json = report["quiet"], report["verbose"], report["as_json"]
-    if as_json:
+    quiet, verbose = report()["quiet"], report()["verbose"]
+    if report()["as_json"]:
         tell_json(updated._asdict(), done.cautions)
-        params.tell(None)
         return
     doubtful = InputWarning | SkippedWarning | SameContentWarning
     tell_cautions(each for each in done.notes if not quiet or isinstance(each, doubtful))
@@ -218,7 +260,7 @@ def _tell(updated: Updated, done: Done) -> None:
     if len(updated.skipped) > _SHOWN:
         say(f"{len(updated.skipped) - _SHOWN} more origins: already applied, left out")
     tell_cautions([*done.overflow, *done.masked])
-    params.tell(None if quiet else updated.line())
+    tell(None if quiet else updated.line())
     for name, protocol, nbytes in zip(updated.windows, done.protocols, done.nbytes, strict=True) if verbose else ():
         say(f"{name}: {nbytes} bytes of elements, {protocol or 'not changed'}")
 
@@ -233,9 +275,8 @@ def _fetch_element(
     if as_json:
         tell_json(Updated.of(name, op, targets, words, done, output="-")._asdict() | _old(done), done.cautions)
     else:
-        tell_cautions(() if params.report()["quiet"] else done.notes)
+        tell_cautions(() if report()["quiet"] else done.notes)
         tell_cautions([*done.overflow, *done.masked])
-    params.tell(None)
 
 
 def _old(done: Done) -> dict[str, object]:

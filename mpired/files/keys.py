@@ -23,10 +23,9 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from mpired.errors import BufferFileError, UsageError
+from mpired.errors import BufferFileError, UsageError, number
 from mpired.files import calls, metadata
 from mpired.files.names import keys_name
-from mpired.values import number
 
 ATTRIBUTE = metadata.OWN_ATTRIBUTES + "once"
 KEY_NBYTES = 16

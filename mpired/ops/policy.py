@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from mpired.datatypes import Datatype, Group
-from mpired.errors import OpError, UsageError
+from mpired.errors import OpError, UsageError, number
 from mpired.ops.op import Op, ruled
-from mpired.values import number
 
 
 def options_of(op: Op) -> list[str]:

@@ -18,6 +18,7 @@ from mpired.errors import (
     UsageError,
     exit_status,
     merged,
+    number,
     parts,
 )
 from mpired.formats import Array, Declared, RankFile, format_named, open_rank
@@ -30,7 +31,6 @@ from mpired.ranks.order import RankWord
 from mpired.sources.local import check_names
 from mpired.sources.open import inspected_together, open_source
 from mpired.sources.source import of_file
-from mpired.values import number
 
 if TYPE_CHECKING:
     from mpired.options import Options

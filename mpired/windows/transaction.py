@@ -17,7 +17,7 @@ import numpy as np
 
 from mpired import cautions, interrupts, ops
 from mpired.context import BASE_NBYTES, STREAMED_BASE_NBYTES, Context
-from mpired.errors import CountError, DatatypeError, UnconfirmedError, UsageError
+from mpired.errors import CountError, DatatypeError, UnconfirmedError, UsageError, number
 from mpired.files import calls
 from mpired.files.keys import Keys
 from mpired.files.lock import Target, Waiting, inode, lock_all, open_for_reading, open_replaced, open_target
@@ -31,7 +31,6 @@ from mpired.ops import overflow
 from mpired.progress import Progress
 from mpired.ranks import check_formats
 from mpired.sources.directory import check_one_file
-from mpired.values import number
 from mpired.windows.apply import Share, fold
 from mpired.windows.origin import Origin
 from mpired.windows.request import Done, Keep, Request
