@@ -20,7 +20,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar, cast
 import numpy as np
 
 from mpired.buffers import streamed
-from mpired.buffers.arrow_arrays import DTYPES, column_of, integers_of, is_time, nullable_values
+from mpired.buffers.arrow_arrays import DTYPES, column_of, has_arrays, integers_of, is_time, nullable_values
 from mpired.buffers.declared import Declared
 from mpired.buffers.decoding import look_apart
 from mpired.buffers.flat import UNKNOWN_COUNT, FlatBuffer
@@ -227,6 +227,7 @@ def _others(contents: Contents, declared: Declared) -> tuple[Other, ...]:
         is_one = there[field.name] == 1
         reason = _no_buffer(field) if is_one else _not_one(names, field.name)
         other = Other(field.name, str(field.type), reason, contents.rows, label=_in_words(field.type), nulls=nulls)
+        other = other._replace(keeps=has_arrays(field.type))
         if is_one:
             other = other._replace(way_out=_way_out(field.type, declared.taken), group=_group(field.type))
         others.append(other)
