@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command import in_child, reduce, refused, run, succeeded, unchanged
-from pyarrow.parquet import encryption
 from tables import SMALLEST, SUFFIXES, THREE, bytes_of
 
 import mpired
@@ -98,19 +97,18 @@ def test_parquet_that_is_refused(what, tmp_path):
     assert str(path) in str(caught.value)
 
 
-class Keys(encryption.KmsClient):
-    """Keys that are kept nowhere."""
-
-    def __init__(self, _settings):
-        super().__init__()
-
-    def wrap_key(self, key, _name):
-        return base64.b64encode(key)
-
-
 @pytest.mark.parametrize("nullable", [True, False])
 def test_an_encrypted_column_ends_its_worker_without_a_word(nullable, tmp_path):
     """The footer is readable, and so are the other columns; pyarrow ends the process that asks for this one."""
+    encryption = pytest.importorskip("pyarrow.parquet.encryption")
+
+    class Keys(encryption.KmsClient):
+        def __init__(self, _settings):
+            super().__init__()
+
+        def wrap_key(self, key, _name):
+            return base64.b64encode(key)
+
     keys = encryption.EncryptionConfiguration("a", column_keys={"b": ["x"]}, plaintext_footer=True)
     settings = encryption.CryptoFactory(Keys).file_encryption_properties(encryption.KmsConnectionConfig(), keys)
     schema = pa.schema([pa.field("x", pa.float64(), nullable), pa.field("y", pa.float64(), nullable=False)])
