@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import io
 import os
 from collections.abc import Callable
@@ -11,6 +12,9 @@ from collections.abc import Callable
 os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")  # else the import itself starts one
 import pyarrow as pa
+
+# Python's names of types do not have all that pyarrow reads, such as intervals of months; Arrow's messages do.
+copyreg.pickle(pa.Schema, lambda schema: (pa.ipc.read_schema, (schema.serialize(),)))
 
 __all__ = ["Framing", "Unframing", "pa"]
 

@@ -14,7 +14,8 @@ from mpired.collectives.fold import Fold, Part, Receiver, Region, Target
 from mpired.collectives.plan import Plan, Segment
 from mpired.collectives.share import Share
 from mpired.datatypes.pairs import VALID, column_of, field_type
-from mpired.engines import pool
+from mpired.engines import LOCAL, pool
+from mpired.engines.worker import be_quiet
 from mpired.errors import WorkerError
 from mpired.files import calls
 from mpired.files.output import Output, StreamOutput
@@ -359,7 +360,9 @@ def worked(plan: Plan, work: Callable[[Segment], Iterator[_P]], progress: Progre
     if plan.lines:
         begun = cast("ChainRunner", runner).chain(cast("Any", work), plan.tasks, plan.lines)
     else:
-        begun = runner.run(work, plan.segments, plan.jobs, isolated=plan.isolated)
+        is_quiet = plan.engine is LOCAL and plan.isolated and not plan.op.user  # else it is not only a library's word
+        done_there = partial(_quietly, work) if is_quiet else work
+        begun = runner.run(done_there, plan.segments, plan.jobs, isolated=plan.isolated)
     with log.step("combining the ranks"), _deaths_explained(plan), closing(begun) as working:
 
         def done() -> Iterator[int]:
@@ -373,6 +376,12 @@ def worked(plan: Plan, work: Callable[[Segment], Iterator[_P]], progress: Progre
     yield from parts
     sources = (buffer.source for ranks in plan.buffers for buffer in ranks)
     check_unchanged([*{id(source): source for source in sources}.values()])
+
+
+def _quietly(work: Callable[[Segment], Iterator[_P]], segment: Segment) -> Iterator[_P]:
+    """Work on a segment in a worker of its own, which a library that decodes may end with some words."""
+    be_quiet()
+    yield from work(segment)
 
 
 @contextmanager

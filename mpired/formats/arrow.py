@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from typing import Any, TypeAlias
 
+from mpired.errors import BufferFileError
 from mpired.files import calls
 from mpired.formats import columns, ipc
 from mpired.formats.array import UNKNOWN_COUNT, Array
-from mpired.formats.arrow_arrays import DTYPES
+from mpired.formats.arrow_arrays import DTYPES, has_arrays
 from mpired.formats.columns import Contents, Leaf, Table, explaining
 from mpired.formats.format import Encoder
 from mpired.formats.local import DamageError, SourceFile
@@ -103,9 +104,18 @@ class ArrowFile(Table):
             batch.validate(full=True)
             yield batch, metadata
 
-    def columns(self, _names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def columns(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield all rows, with all columns."""
-        return (batch for batch, _ in self.batches())
+        self.check_copied(names)
+        for batch, _ in self.batches():
+            yield batch
+
+    def check_copied(self, names: Sequence[str]) -> None:
+        """Raise `BufferFileError` if a column cannot be read as it is."""
+        for field in self.schema:
+            if field.name in names and not has_arrays(field.type):
+                reason = f"column {field.name!r} is {field.type}, which pyarrow cannot copy"
+                raise BufferFileError(self._source.name, reason)
 
     def compression(self) -> str | None:
         """Return the compression of the first record batch, None if there is none."""
@@ -162,6 +172,7 @@ def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
         os.fdopen(os.dup(fd), "wb") as new,
         ExitStack() as stack,
     ):
+        old.check_copied(old.schema.names)
         options = pa.ipc.IpcWriteOptions(compression=old.compression(), use_threads=False)
         footer = {"metadata": metadata} if (metadata := old.metadata) else {}
         writer = stack.enter_context(pa.ipc.new_file(new, schema, options=options, **footer))

@@ -27,7 +27,7 @@ from mpired.datatypes.times import as_times, time_type
 from mpired.errors import BufferFileError, DatatypeError, UsageError, shortened
 from mpired.formats import streamed
 from mpired.formats.array import UNKNOWN_COUNT, Array, FlatReader
-from mpired.formats.arrow_arrays import DTYPES, column_of, integers_of, is_time, nullable_values
+from mpired.formats.arrow_arrays import DTYPES, column_of, has_arrays, integers_of, is_time, nullable_values
 from mpired.formats.declared import Declared
 from mpired.formats.decoding import look_apart
 from mpired.formats.local import OpenBytes
@@ -236,7 +236,7 @@ def _others(contents: Contents, declared: Declared) -> tuple[SkippedArray, ...]:
         is_one = there[field.name] == 1
         reason = _no_buffer(field) if is_one else _not_one(names, field.name)
         other = SkippedArray(field.name, str(field.type), reason, contents.rows, nulls=nulls)
-        other = other._replace(label=_in_words(field.type))
+        other = other._replace(label=_in_words(field.type), keeps=has_arrays(field.type))
         if is_one:
             other = other._replace(way_out=_way_out(field.type, declared.taken), group=_group(field.type))
         others.append(other)

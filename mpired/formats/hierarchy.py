@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
-from h5py import h5, h5a, h5d, h5ds, h5f, h5fd, h5g, h5i, h5o, h5p, h5s, h5t
+from h5py import h5, h5a, h5d, h5ds, h5f, h5fd, h5g, h5i, h5o, h5p, h5s, h5t, h5z
 
 from mpired.datatypes import from_dtype
 from mpired.errors import BufferFileError, DatatypeError, MpiredError
@@ -136,10 +136,24 @@ def blocks(dataset: h5py.Dataset, start: int, memory: int, name: str) -> Iterato
     if nbytes > memory:
         raise too_large(name, what, nbytes, memory)
     for skipped, selection in selections(dataset.shape, dataset.chunks, itemsize, start, memory):
-        with limited_memory(4 * memory + _SPARE_NBYTES, too_large(name, what, None, memory)):
+        error = too_large(name, what, None, memory)
+        with _filters_named(dataset), limited_memory(4 * memory + _SPARE_NBYTES, error):
             values: np.ndarray = np.asarray(dataset[selection]).reshape(-1)
         if skipped < len(values):
             yield values[skipped:]
+
+
+@contextlib.contextmanager
+def _filters_named(dataset: h5py.Dataset) -> Iterator[None]:
+    """Name the filters that are missing if an array cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        gone = [text for code, text, _ in _filters(dataset) if not h5z.filter_avail(code)]
+        if error.errno is not None or not gone:
+            raise
+        what = f"array {dataset.name.lstrip('/')!r} is encoded by {' and '.join(gone)}"
+        raise OSError(f"{what}, for which HDF5 needs a plugin, and HDF5_PLUGIN_PATH has none") from error
 
 
 class Found(NamedTuple):
@@ -295,9 +309,13 @@ class _Looking(NamedTuple):
             return self._placed(found, dataset, attributes, is_carried=is_carried)
         except MpiredError:
             raise
-        except ERRORS as error:  # the library does not know it; others may be read
+        except (OSError, *ERRORS) as error:  # the library does not know it; others may be read
+            if isinstance(error, OSError) and (is_carried or error.errno is not None):
+                raise  # a coordinate could not be compared
             reason = f"{found.name!r} cannot be read ({' '.join(str(error).split())[:200]})"
-            return ArrayHeader(found.name, None, (), label="elements of an unknown type", reason=reason, unseen=True)
+            is_known = isinstance(error, OSError)
+            label = "elements that cannot be read" if is_known else "elements of an unknown type"
+            return ArrayHeader(found.name, None, (), label=label, reason=reason, unseen=True)
 
     def _placed(
         self, found: Found, dataset: h5py.Dataset | None, attributes: Attributes, *, is_carried: bool
@@ -522,7 +540,7 @@ def _dtype(identifier: h5d.DatasetID) -> np.dtype:
     """Return NumPy's form of the elements of an array; that of so many bytes if it has none."""
     try:
         found: np.dtype = identifier.dtype
-    except TypeError:
+    except (TypeError, ValueError):  # a number that is larger than those of NumPy is a wrong value for h5py
         return np.dtype(f"V{identifier.get_type().get_size()}")
     return found
 
@@ -542,10 +560,10 @@ def _narrow(dataset: h5py.Dataset) -> str:
     """Say that the elements of an array have fewer bits than those of its form; "" if they have not."""
     tid = dataset.id.get_type()
     bits = tid.get_precision() if isinstance(tid, h5t.TypeIntegerID) else 0
-    scaled = dataset.id.get_create_plist().get_filter_by_id(h5py.h5z.FILTER_SCALEOFFSET)
+    scaled = dataset.id.get_create_plist().get_filter_by_id(h5z.FILTER_SCALEOFFSET)
     if scaled is not None:
         kind, fixed, *_ = scaled[1]
-        bits = fixed if kind == h5py.h5z.SO_INT and fixed else bits
+        bits = fixed if kind == h5z.SO_INT and fixed else bits
     return f"elements of {bits} bits" if 0 < bits < 8 * dataset.dtype.itemsize else ""
 
 
@@ -563,11 +581,17 @@ def _storage(dataset: h5py.Dataset) -> str:
     plist = dataset.id.get_create_plist()
     said = [f"chunks of {dataset.chunks}"] if dataset.chunks else []
     said += ["compact"] if plist.get_layout() == h5d.COMPACT else []
+    for code, text, values in _filters(dataset):
+        said.append(f"{text} {values[0]}" if code == h5z.FILTER_DEFLATE and values else text)
+    return ", ".join(said)
+
+
+def _filters(dataset: h5py.Dataset) -> Iterator[tuple[int, str, tuple[int, ...]]]:
+    """Yield the numbers, names and settings of the filters of an array."""
+    plist = dataset.id.get_create_plist()
     for number in range(plist.get_nfilters() if dataset.chunks else 0):
         code, _, values, name = plist.get_filter(number)
-        text = _FILTERS.get(code) or text_of(name)[:40] or f"filter {code}"
-        said.append(f"{text} {values[0]}" if code == h5py.h5z.FILTER_DEFLATE and values else text)
-    return ", ".join(said)
+        yield code, _FILTERS.get(code) or text_of(name)[:40] or f"filter {code}", values
 
 
 def read(source: Source, names: Sequence[str]) -> dict[str, np.ndarray]:

@@ -8,6 +8,8 @@ from typing import Any
 
 from mpired.sources.source import OpenSource, Source
 
+_PIECE_NBYTES = 16 << 20
+
 
 class DamageError(ValueError):
     """Raised where the bytes of a file cannot be what they should be."""
@@ -61,9 +63,16 @@ class SourceFile(io.RawIOBase):
 
     def read(self, nbytes: int = -1) -> bytes:
         """Return the next bytes, fewer at the end."""
-        data = self.opened.read(self._nbytes - self._at if nbytes < 0 else nbytes, self._at)
-        self._at += len(data)
-        return data
+        left, parts = self._nbytes - self._at, []
+        if nbytes >= 0:
+            left = min(nbytes, left) if self._nbytes else nbytes
+        while left > 0:  # memory is taken for what is there, not for what a damaged header says
+            wanted = left if self._nbytes else min(left, _PIECE_NBYTES)  # the length of a stream is not known
+            part = self.opened.read(wanted, self._at)
+            parts.append(part)
+            self._at += len(part)
+            left = left - wanted if len(part) == wanted else 0
+        return b"".join(parts)
 
     def readinto(self, room: Any, /) -> int:
         """Fill the room, except at the end."""

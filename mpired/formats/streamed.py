@@ -75,9 +75,9 @@ def limited(name: str, memory: int, items: Iterator[_T]) -> Iterator[_T]:
 
 def too_large(name: str, what: str, nbytes: int | None, limit: int) -> BufferFileError:
     """Return the error for what cannot be decoded within the memory; None if the size is not known."""
-    size = f"unfolds to {nbytes} bytes, and" if nbytes is not None else "unfolds to more than"
-    reason = f"{what} {size} {limit}{'' if nbytes is None else ' are'}"
-    return BufferFileError(name, f"{reason}; write it in smaller parts, or let `reduce` use more with `max_memory`")
+    size = f"more than {limit} bytes" if nbytes is None else f"{nbytes} bytes, more than {limit}"
+    reason = f"{what} unfolds to {size}; write it in smaller parts, or let `reduce` use more with `max_memory`"
+    return BufferFileError(name, reason)
 
 
 class ColumnFile(Protocol):

@@ -7,7 +7,7 @@ import struct
 import numpy as np
 import pyarrow as pa
 import pytest
-from command import refused, run
+from command import refused, run, succeeded, unchanged
 from tables import THREE
 
 import mpired
@@ -86,11 +86,12 @@ def message(content, body=b""):
 
 
 def stream(version=4, metadata=None, *, more=(), more_of_batch=(), compression=None, schema=(0, ())):
-    """Return a stream with a column `x` of three doubles, made by hand."""
+    """Return a stream with a column `x` of three doubles, made by hand; perhaps with another field after that."""
     field = table(string("x"), ("<B", 1), ("<B", 3), table(("<h", 2)), None, tables())
-    order, features = schema
-    schema = table(("<h", order), tables(field), None, vector("<q", *((each,) for each in features)))
-    vectors = vector("<qq", (3, 0)), vector("<qq", (0, 0), (0, 24))
+    order, features, *beside = schema
+    others, node, buffers = beside or ((), (), ())
+    schema = table(("<h", order), tables(field, *others), None, vector("<q", *((each,) for each in features)))
+    vectors = vector("<qq", (3, 0), *node), vector("<qq", (0, 0), (0, 24), *buffers)
     batch = table(("<q", 3), *vectors, compression, None, *more_of_batch)
     keys = metadata and tables(*(table(string(key), string(value)) for key, value in metadata.items()))
     return b"".join([
@@ -143,6 +144,40 @@ def test_streams_as_the_library_reads_them(end, settings, tmp_path):
             refused(outcome, 3, "t.arrows" if outcome is outcomes[0] else "standard input")
         else:
             assert (outcome.status, outcome.out) == (0, expected.astype("f8").tobytes())
+
+
+MONTHS = [table(string("y"), ("<B", 1), ("<B", 11), table(("<h", 0)), None, tables())], [(3, 0)], [(0, 0), (0, 12)]
+NOTHING = [table(string("y"), ("<B", 0), ("<B", 1), table(), None, tables())], [(3, 3)], []  # nulls, and no nulls
+
+
+@pytest.mark.parametrize(("beside", "kind"), [(MONTHS, "month_interval"), (NOTHING, "null")])
+def test_types_that_python_cannot_name(beside, kind, tmp_path):
+    """The library reads them; it cannot make such a type, nor arrays of months."""
+    path, kept = tmp_path / "t.arrows", tmp_path / "kept.arrows"
+    path.write_bytes(stream(schema=(0, (), *beside)))
+    assert pa.ipc.open_stream(path.read_bytes()).read_all()["x"].to_pylist() == THREE.tolist()
+    info = run("info", path.name, cwd=tmp_path)
+    assert (info.status, info.err) == (0, "")
+    assert f"  y: 3 x {kind}" in info.out.decode()
+    assert (b"--keep y" in info.out) == (kind == "null")
+    assert mpired.reduce([path] * 2, "sum", columns=["x"]).tolist() == (2 * THREE).tolist()
+    words = "reduce", "-q", "--op", "sum", "--columns", "x", "--keep", "y", path.name, "-o", kept.name
+    if kind == "null":
+        succeeded(run(*words, cwd=tmp_path))
+        assert pa.ipc.open_stream(kept.read_bytes()).read_all()["y"].null_count == len(THREE)
+    else:
+        refused(run(*words, cwd=tmp_path), 3, "column 'y' is month_interval, which pyarrow cannot copy")
+
+
+def test_a_target_with_a_column_that_cannot_be_copied(tmp_path):
+    content = stream(schema=(0, (), *MONTHS))
+    with pa.ipc.open_stream(content) as old, pa.ipc.new_file(tmp_path / "t.arrow", old.schema) as new:
+        for batch in old:
+            new.write_batch(batch)
+    np.save(tmp_path / "o.npy", THREE)
+    with unchanged(tmp_path):
+        words = "accumulate", "--op", "sum", "--columns", "x", "t.arrow", "o.npy"
+        refused(run(*words, cwd=tmp_path), 3, "column 'y' is month_interval, which pyarrow cannot copy")
 
 
 def compressed_as_once(values):

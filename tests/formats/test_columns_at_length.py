@@ -70,6 +70,16 @@ def test_a_string_beside_that_unfolds_to_more_than_memory(name, bombs, tmp_path)
             assert peak < 110 << 20
 
 
+@pytest.mark.parametrize("words", [("info", "t.arrows"), ("reduce", "--op", "sum", "--from", "arrows", "-")])
+def test_a_header_that_says_it_is_longer_than_memory(words, tmp_path):
+    path = tmp_path / "t.arrows"
+    path.write_bytes(b"\xff" * 4 + (1 << 30).to_bytes(4, "little") + bytes(1000))
+    with path.open("rb") as content, unchanged(tmp_path):
+        status, peak, err = measured(*words, cwd=tmp_path, stdin=content)
+    assert (status, err.count("\n")) == (3, 1)
+    assert peak < 110 << 20
+
+
 @pytest.mark.parametrize("target", ["npy", "npz", "parquet"])
 @pytest.mark.parametrize("origin", ["npy", "npz", "parquet", "arrow"])
 def test_long_origins_are_accumulated_in_pieces(target, origin, tmp_path):

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from command import measured, refused, run, unchanged
 
+import mpired
+
 
 def _header(header, data=b"", length=None):
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
@@ -115,3 +117,41 @@ def test_a_chunk_of_hdf5_that_unfolds_to_more_than_its_elements(tmp_path):
     assert (status, err.count("\n")) == (3, 1)
     assert "bomb.h5: cannot be read" in err
     assert peak < 450 << 20
+
+
+def test_a_number_of_hdf5_that_is_larger_than_those_of_numpy(tmp_path):
+    large = h5py.h5t.IEEE_F64LE.copy()
+    large.set_size(16)
+    large.set_precision(128)
+    large.set_fields(127, 112, 15, 0, 112)
+    large.set_ebias(16383)
+    with h5py.File(tmp_path / "t.h5", "w") as file:
+        file["x"] = np.arange(3.0)
+        h5py.h5d.create(file.id, b"y", large, h5py.h5s.create_simple((3,)))
+    info = run("info", "t.h5", cwd=tmp_path)
+    assert (info.status, info.err) == (0, "")
+    assert "y: 3 x elements of 128 bits of a type that NumPy has not" in info.out.decode()
+    assert mpired.reduce([tmp_path / "t.h5"] * 2, "sum", columns=["x"]).tolist() == [0, 2, 4]
+
+
+@pytest.mark.parametrize("kind", ["numbers", "text", "coordinate"])
+def test_an_array_of_hdf5_whose_filter_is_missing(kind, tmp_path):
+    """A text hides nothing else; a coordinate that cannot be compared does."""
+    settings = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    settings.set_chunk((3,))
+    settings.set_filter(32099, h5py.h5z.FLAG_OPTIONAL, ())
+    tid = h5py.h5t.py_create(np.dtype("S8" if kind == "text" else "f8"))
+    with h5py.File(tmp_path / "t.h5", "w") as file:
+        file["x"] = np.arange(3.0)
+        array = h5py.Dataset(h5py.h5d.create(file.id, b"y", tid, h5py.h5s.create_simple((3,)), settings))
+        array.id.write_direct_chunk((0,), bytes(24))
+        if kind == "coordinate":
+            array.make_scale("y")
+            file["x"].dims[0].attach_scale(array)
+    reason = "array 'y' is encoded by filter 32099, for which HDF5 needs a plugin, and HDF5_PLUGIN_PATH has none"
+    refused(run("reduce", "--op", "max", "t.h5", "-o", "o.h5", cwd=tmp_path), 3, "t.h5: ", reason)
+    info = run("info", "t.h5", cwd=tmp_path)
+    assert info.status == (3 if kind == "coordinate" else 0)
+    if kind != "coordinate":
+        assert ("elements that cannot be read" in info.out.decode()) == (kind == "text")
+        assert mpired.reduce([tmp_path / "t.h5"] * 2, "sum", columns=["x"]).tolist() == [0, 2, 4]

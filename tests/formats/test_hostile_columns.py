@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import io
 import os
@@ -64,6 +65,29 @@ def test_parquet_that_is_refused(what, tmp_path):
         mpired.reduce([path], "sum")
     assert caught.value.exit_status == 3
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("nullable", [True, False])
+def test_an_encrypted_column_ends_its_worker_without_a_word(nullable, tmp_path):
+    """The footer is readable, and so are the other columns; pyarrow ends the process that asks for this one."""
+    encryption = pytest.importorskip("pyarrow.parquet.encryption")
+
+    class Keys(encryption.KmsClient):
+        def __init__(self, _settings):
+            super().__init__()
+
+        def wrap_key(self, key, _name):
+            return base64.b64encode(key)
+
+    keys = encryption.EncryptionConfiguration("a", column_keys={"b": ["x"]}, plaintext_footer=True)
+    settings = encryption.CryptoFactory(Keys).file_encryption_properties(encryption.KmsConnectionConfig(), keys)
+    schema = pa.schema([pa.field("x", pa.float64(), nullable), pa.field("y", pa.float64(), nullable=False)])
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"x": THREE, "y": THREE}, schema), path, encryption_properties=settings)
+    for words in (("reduce", "--op", "sum", "--to", "raw"), ("show",)):
+        refused(run(*words, "--columns", "x", path.name, cwd=tmp_path), 3, "t.parquet: cannot be decoded")
+    if not nullable:
+        assert mpired.reduce([path] * 2, "sum", columns=["y"]).tolist() == (2 * THREE).tolist()
 
 
 def test_arrow_that_declares_more_than_there_is(tmp_path):
