@@ -20,7 +20,6 @@ from mpired.errors import OverflowWarning, UsageError
 from mpired.formats.memory import all_at_hand, at_hand, path_at_hand
 from mpired.ops import OpLike
 from mpired.options import CALL, PathLike, Rank, Several, rows
-from mpired.progress import Progress
 from mpired.report import Summary, summarise
 
 Ranks: TypeAlias = Several[Rank]
@@ -112,14 +111,14 @@ def _call(
 
 def _results(request: Request, context: Context) -> list[list[Arrays | None]]:
     """Return the arrays of each group that gets results, by rank."""
-    return [_arrays(deal, request, context.progress) for deal in deals(request)]
+    return [_arrays(deal, request, context) for deal in deals(request)]
 
 
-def _arrays(deal: Deal, request: Request, progress: Progress) -> list[Arrays | None]:
+def _arrays(deal: Deal, request: Request, context: Context) -> list[Arrays | None]:
     """Return what each rank of a group gets, None for a rank that gets nothing."""
     arrays: list[Arrays | None] = [None] * deal.nranks
     plan = make_course(deal, (), request).plan
-    with folded(plan, deal.shares, None, progress) as results:
+    with folded(plan, deal.shares, None, context) as results:
         for receiver, share, buffers in zip(deal.receivers, deal.shares, results, strict=True):
             arrays[share.rank] = as_arrays(buffers, model_of(deal, receiver, share, request))
     return arrays

@@ -103,7 +103,7 @@ class Call(NamedTuple):
             named = named or any(plan.engine.fills_drafts for plan in self.plans)  # on other machines, by these names
             outputs = Transaction(paths, overwrite=overwrite, context=context, held=held, named=named, level=level)
         with outputs:
-            run(self.courses, outputs, context.progress, link=self.link, note=self.note)
+            run(self.courses, outputs, context, link=self.link, note=self.note)
 
     def _said(self) -> dict[str, object]:
         """Return what the call is, for the record of where its results come from."""

@@ -159,6 +159,11 @@ class Plan(NamedTuple):
         return op.isolated or (not op.user and any(rank.isolated for ranks in self.buffers for rank in ranks))
 
     @property
+    def decodes_apart(self) -> bool:
+        """Whether all runs in workers of this machine, and only because a library decodes."""
+        return self.engine is LOCAL and self.isolated and not self.op.user
+
+    @property
     def text(self) -> str:
         """What it is, on a line."""
         blocks = ", ".join(map(str, self.block_counts))
@@ -339,8 +344,8 @@ def make_plan(  # noqa: PLR0913 - all that segments depend on
     jobs = sum(map(len, lines)) or max(1, min(jobs, len(segments)))
     resident = _RESIDENT_BYTES + max(format_named(file.format).decoding for file in files) + work.unpacking
     plan = Plan(op, buffers, segments, block_counts, jobs, max_open, engine, ended=[])
-    # The parent waits beside its workers.
-    waiting = resident if jobs > 1 or plan.isolated else 0
+    # The parent waits beside its workers, and decodes nothing.
+    waiting = _RESIDENT_BYTES if jobs > 1 or plan.isolated else 0
     return plan._replace(
         memory=max(waiting + jobs * (resident + nblocks * block_bytes), _RESIDENT_BYTES + encoding),
         open_files=reserved + _piped(jobs, pipes) + nopen,

@@ -13,8 +13,9 @@ from mpired import cautions, log
 from mpired.collectives.fold import Fold, Part, Receiver, Region, Target
 from mpired.collectives.plan import Plan, Segment
 from mpired.collectives.share import Share
+from mpired.context import Context
 from mpired.datatypes.pairs import VALID, column_of, field_type
-from mpired.engines import LOCAL, pool
+from mpired.engines import pool
 from mpired.engines.worker import be_quiet
 from mpired.errors import WorkerError
 from mpired.files import calls
@@ -23,7 +24,6 @@ from mpired.files.scratch import Scratch
 from mpired.formats import ArrayLayout, FlatLayout, Layout, MarkingLayout, decoding, format_named
 from mpired.formats.array import Array, stored_array
 from mpired.ops import overflow, stands_for_null
-from mpired.progress import Progress
 from mpired.sources.local import LocalSource
 from mpired.sources.open import check_unchanged
 from mpired.sources.source import local_fd
@@ -70,7 +70,7 @@ class Course(NamedTuple):
 def run(
     courses: Sequence[Course],
     outputs: Output | ChangedFile | Transaction,
-    progress: Progress,
+    context: Context,
     *,
     link: bool = False,  # whether results that are the same file become one file with several names
     note: Note | None = None,  # what all outputs say after these
@@ -78,7 +78,7 @@ def run(
     """Fold all courses into the outputs, which are those of the results in order, and commit them."""
     drafts = cast("Iterator[Output | Draft]", iter(outputs.drafts))
     for course in courses:
-        _fill(course, [next(drafts) for _ in course.results], progress, link=link)
+        _fill(course, [next(drafts) for _ in course.results], context, link=link)
     if note is not None:
         for draft in drafts:
             with draft.created() as fd:
@@ -86,9 +86,9 @@ def run(
     outputs.commit()
 
 
-def _fill(course: Course, drafts: Sequence[Output | Draft], progress: Progress, *, link: bool) -> None:
+def _fill(course: Course, drafts: Sequence[Output | Draft], context: Context, *, link: bool) -> None:
     """Fold one course into drafts: where a worker can write a result it does, the others are encoded afterwards."""
-    if len(drafts) == 1 and _flow(course, drafts[0], progress):
+    if len(drafts) == 1 and _flow(course, drafts[0], context):
         return
     flat: list[Target] = []
     encoded: list[tuple[Result, Output | Draft]] = []
@@ -117,7 +117,7 @@ def _fill(course: Course, drafts: Sequence[Output | Draft], progress: Progress, 
     shares = [result.share for result, _ in encoded]
     marking = ((result.share.part, result.layout) for result, _ in encoded)
     missing = {part: layout.missing for part, layout in marking if isinstance(layout, MarkingLayout)}
-    with folded(course.plan, shares, place, progress, also=flat, missing=missing) as results:
+    with folded(course.plan, shares, place, context, also=flat, missing=missing) as results:
         for (result, draft), buffers in zip(encoded, results, strict=True):
             assert not isinstance(result.layout, FlatLayout)  # noqa: S101 - sorted so above
             with draft.created() as fd, log.step("encoding results"):
@@ -130,7 +130,7 @@ def _fill(course: Course, drafts: Sequence[Output | Draft], progress: Progress, 
         cast("Draft", draft).repeat(cast("Draft", original), link=link)
 
 
-def _flow(course: Course, output: Output | Draft, progress: Progress) -> bool:
+def _flow(course: Course, output: Output | Draft, context: Context) -> bool:
     """Send the result to a stream as it is made, if it can be; tell whether it could."""
     plan, result = course.plan, course.results[0]
     if not plan.flows or not isinstance(output, StreamOutput):
@@ -147,9 +147,9 @@ def _flow(course: Course, output: Output | Draft, progress: Progress) -> bool:
         if isinstance(layout, FlatLayout):
             calls.write_all(stream, layout.head)
             region, write = Region(layout.offset, layout.stored), partial(calls.write_all, stream)
-            _fold(plan, [Target(output.shared, output.stream_name, result.share, (region,), flow=write)], progress)
+            _fold(plan, [Target(output.shared, output.stream_name, result.share, (region,), flow=write)], context)
         else:
-            with _Flowing(plan, result.share, output, progress) as flowing:
+            with _Flowing(plan, result.share, output, context) as flowing:
                 layout([flowing.elements], stream)
     return True
 
@@ -157,14 +157,14 @@ def _flow(course: Course, output: Output | Draft, progress: Progress) -> bool:
 class _Flowing(AbstractContextManager["_Flowing"]):
     """A fold that goes on when its result is read; `elements` is that."""
 
-    def __init__(self, plan: Plan, share: Share, output: StreamOutput, progress: Progress) -> None:
+    def __init__(self, plan: Plan, share: Share, output: StreamOutput, context: Context) -> None:
         ranks = plan.buffers[0]
         datatype = field_type(plan.op.result(ranks[0].datatype), share.field)
         target = Target(output.shared, output.name, share, (Region(0, datatype.form),), flow=self._take)
         self._plan, self._parts, self._stack = plan, list[Part](), ExitStack()
         self._made: deque[memoryview] = deque()
         fold = Fold(self._stack.enter_context(_decoded(plan)), (target,))
-        self._working = self._stack.enter_context(closing(worked(plan, fold, progress)))
+        self._working = self._stack.enter_context(closing(worked(plan, fold, context)))
         name = column_of(ranks[0].name, ranks[0].columns, share.field)
         from mpired.sources.stream import StreamSource  # noqa: PLC0415 - few results are streams
 
@@ -249,14 +249,14 @@ def folded(
     plan: Plan,
     shares: Sequence[Share],
     beside: Output | Draft | None,
-    progress: Progress,
+    context: Context,
     *,
     also: Sequence[Target] = (),  # files that take results as well
     missing: Mapping[_Part, Sequence[Missing | None]] = _NOTHING_MISSING,
 ) -> Generator[list[list[Array]], None, None]:
     """Fold all segments into a scratch file beside an output, and give each share of the result as native elements."""
     if not shares:
-        _fold(plan, also, progress)
+        _fold(plan, also, context)
         yield []
         return
     regions, end = _regions(plan, shares, missing)
@@ -265,7 +265,7 @@ def folded(
         if not plan.is_open:
             scratch.allocate(end)
         targets = [Target(scratch.shared, scratch.name, share, each) for share, each in regions.values()]
-        _fold(plan, [*also, *targets], progress)
+        _fold(plan, [*also, *targets], context)
         source = LocalSource.of(scratch.name, scratch.shared_path)
 
         def buffer(share: Share, first: Array, region: Region) -> Array:
@@ -297,13 +297,13 @@ def _regions(
     return regions, end
 
 
-def _fold(plan: Plan, targets: Sequence[Target], progress: Progress) -> None:
+def _fold(plan: Plan, targets: Sequence[Target], context: Context) -> None:
     with _decoded(plan) as decoded, closing(Receiver(plan, targets)) as receiver:
         fold = Fold(decoded, tuple(targets))
         if plan.returns and not _are_filled(plan, targets):
             fold = fold.sending()
         with closing(fold):
-            parts = [receiver.written(part) for part in worked(plan, fold, progress)]
+            parts = [receiver.written(part) for part in worked(plan, fold, context)]
     _tell(plan, parts)
     for number, ranks in enumerate(plan.buffers):
         count = sum(part.hidden[1] for part in parts if part.hidden[0] == number)
@@ -352,16 +352,17 @@ class _Piece(Protocol):
 _P = TypeVar("_P", bound=_Piece)
 
 
-def worked(plan: Plan, work: Callable[[Segment], Iterator[_P]], progress: Progress) -> Generator[_P, None, None]:
+def worked(plan: Plan, work: Callable[[Segment], Iterator[_P]], context: Context) -> Generator[_P, None, None]:
     """Let the engine work on all segments of a plan; yield what comes of their pieces, in any order."""
     log.plan(plan.text)
     parts: list[_P] = []
     runner = plan.engine.runner
     if plan.lines:
         begun = cast("ChainRunner", runner).chain(cast("Any", work), plan.tasks, plan.lines)
+    elif plan.decodes_apart and plan.jobs == 1 and context.worker is not None and context.worker.is_there:
+        begun = context.worker.each(work, plan.segments)  # the one that has inspected the ranks
     else:
-        is_quiet = plan.engine is LOCAL and plan.isolated and not plan.op.user  # else it is not only a library's word
-        done_there = partial(_quietly, work) if is_quiet else work
+        done_there = partial(_quietly, work) if plan.decodes_apart else work
         begun = runner.run(done_there, plan.segments, plan.jobs, isolated=plan.isolated)
     with log.step("combining the ranks"), _deaths_explained(plan), closing(begun) as working:
 
@@ -370,7 +371,7 @@ def worked(plan: Plan, work: Callable[[Segment], Iterator[_P]], progress: Progre
                 parts.append(part)
                 yield part.nbytes
 
-        for _ in progress(done(), plan.nbytes):
+        for _ in context.progress(done(), plan.nbytes):
             yield from parts
             parts.clear()
     yield from parts

@@ -12,7 +12,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from mpired.engines import pool
-from mpired.engines.worker import be_quiet, ended_after, portable
+from mpired.engines.worker import be_quiet, ended_after, portable, results
 from mpired.errors import BufferFileError, WorkerError
 from mpired.files import calls
 from mpired.formats.array import Array, blocks, with_stored
@@ -74,6 +74,21 @@ class DecodeWorker:
         self._tasks.append((function, args))
         return self._next(name)
 
+    def each(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Generator[Any, None, None]:
+        """Apply a function to items, one after another, and yield the results, or those that it yields, of each."""
+        self._leave_looks()
+        self._tasks.append((_all_of, (function, items)))
+        is_done = False
+        try:
+            for is_result, result in cast("Generator[Any, None, None]", self._results):
+                if not is_result:
+                    is_done = True
+                    return
+                yield result
+        finally:
+            if not is_done:  # it failed, or has more to do
+                self.close()
+
     def look(self, function: Callable[..., Any], source: Source, prefetch: Prefetch | None, *args: Any) -> Any:
         """Return what a function gives of a file, as of `do`; the files behind it are inspected meanwhile."""
         asked = function, source, args
@@ -128,6 +143,13 @@ def _done(task: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
     function, args = task
     be_quiet()
     return function(*args)
+
+
+def _all_of(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[tuple[bool, Any]]:
+    for item in items:
+        for result in results(function, item):
+            yield True, result
+    yield False, None
 
 
 def _each(

@@ -24,7 +24,7 @@ from mpired.formats import AtHand, Declared, RankFile, open_rank
 from mpired.formats.memory import paths
 from mpired.ops.table import NO_OP
 from mpired.options import DIFF, Options, checked
-from mpired.progress import Pace, Progress
+from mpired.progress import Pace
 from mpired.queries.elements import index_of
 from mpired.queries.measures import Part, Tolerance, differing, distance, parts, ulps
 from mpired.queries.places import place_text
@@ -249,11 +249,11 @@ def _plain(number: Any) -> Any:
     return number if isinstance(number, np.longdouble) else number.item()
 
 
-def _compare_all(files: tuple[RankFile, RankFile], comparison: _Comparison, progress: Progress) -> Difference:
+def _compare_all(files: tuple[RankFile, RankFile], comparison: _Comparison, context: Context) -> Difference:
     """Compare all elements."""
     plan = comparison.plan
     found = [_Found(buffer) for buffer in range(len(plan.buffers))]
-    for part in worked(plan, comparison, progress):
+    for part in worked(plan, comparison, context):
         found[part.buffer] = comparison.merged(found[part.buffer], part)
     buffers: list[Compared] = []
     examples: list[Example] = []
@@ -272,7 +272,7 @@ def _compare_all(files: tuple[RankFile, RankFile], comparison: _Comparison, prog
     return Difference(equal, a, b, "", tuple(buffers), tuple(examples[: comparison.examples]), files[0].noun)
 
 
-def plan_diff(words: Sequence[str | AtHand], options: Options, context: Context) -> Callable[[Progress], Difference]:
+def plan_diff(words: Sequence[str | AtHand], options: Options, context: Context) -> Callable[[Context], Difference]:
     """Look at two files, and return what compares them, whose headers are compared here."""
     tolerance = Tolerance(options["ulp"], options["rtol"], options["atol"], options["nan_equal"])
     if tolerance.ulp is not None and (tolerance.rtol is not None or tolerance.atol is not None):
@@ -301,5 +301,5 @@ def diff(words: Sequence[str | AtHand], given: Mapping[str, object], context: Co
     """Compare two files, which `words` mean, by the options that are given."""
     options = checked(DIFF, given)
     plan = partial(plan_diff, words, options)
-    found: Difference = repeated(plan, lambda run, context: run(context.progress), partial(paths, words), context)
+    found: Difference = repeated(plan, lambda run, context: run(context), partial(paths, words), context)
     return found

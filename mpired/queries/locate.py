@@ -27,7 +27,7 @@ from mpired.log import step
 from mpired.ops import Op
 from mpired.ops.table import MAX, MIN
 from mpired.options import EXTREMES, LOCATE, Options, checked
-from mpired.progress import Pace, Progress
+from mpired.progress import Pace
 from mpired.queries.elements import are_nan, index_of, with_nat
 from mpired.ranks import check_use, gathered, left_out, unnatural
 from mpired.ranks.opening import open_each
@@ -133,13 +133,13 @@ def nothing(form: np.dtype) -> _Best:
     return _Best(0, np.empty(0, form), np.empty(0, _PLACE))
 
 
-def _locations(files: Sequence[RankFile], search: _Search, progress: Progress) -> list[Location]:
+def _locations(files: Sequence[RankFile], search: _Search, context: Context) -> list[Location]:
     """Look at all elements."""
     buffers = [buffer for (buffer,) in search.plan.buffers]
     datatype = buffers[0].datatype
     is_time = datatype.group in TIMES
     best = nothing(with_nat(datatype))
-    for part in worked(search.plan, search, progress):
+    for part in worked(search.plan, search, context):
         best = search.best_of((best, part))
     places = best.places.tolist()
     if not places:
@@ -167,7 +167,7 @@ def _op(op: ops.OpLike) -> Op:
 
 def _plan(
     op: Op, words: Sequence[str | AtHand], options: Options, context: Context
-) -> Callable[[Progress], list[Location]]:
+) -> Callable[[Context], list[Location]]:
     """Look at the ranks' headers, and return what looks at their elements."""
     if not words:
         raise UsageError("ranks", "there are none; name at least one file")
@@ -222,4 +222,4 @@ def locate(
     with engines.connected(options) as engine:
         context = context._replace(engine=engine)
         plan = partial(_plan, chosen, ranks, options)
-        return repeated(plan, lambda run, context: run(context.progress), partial(paths, ranks), context)
+        return repeated(plan, lambda run, context: run(context), partial(paths, ranks), context)
