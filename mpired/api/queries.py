@@ -11,7 +11,7 @@ import numpy as np
 from mpired import attempts
 from mpired.api.signatures import with_options
 from mpired.context import Context
-from mpired.formats import AtHand, Declared, RankFile
+from mpired.formats import AtHand, InputOptions, RankFile
 from mpired.formats import look as describe
 from mpired.formats.memory import ArrayRank, all_at_hand, at_hand, path_at_hand, paths
 from mpired.ops import OpLike
@@ -50,7 +50,7 @@ def info(path: Rank, *, context: Context, **options: Any) -> RankFile:
     return attempts.repeated(partial(look, rank, options), lambda file, _: file, lambda: list(paths([rank])), context)
 
 
-def look(rank: str | AtHand, inputs: Options, context: Context) -> RankFile:
+def look(rank: str | AtHand, options: Options, context: Context) -> RankFile:
     """Describe a file as `info` does, in whose directory nothing is left to finish.
 
     Raises
@@ -58,10 +58,10 @@ def look(rank: str | AtHand, inputs: Options, context: Context) -> RankFile:
     MpiredError, OSError
         As `info`.
     """
-    said = Declared.of(checked(INPUTS, inputs), context)
-    file = describe(rank, said)
+    inputs = InputOptions.of(checked(INPUTS, options), context)
+    file = describe(rank, inputs)
     if not file.obstacle:
-        check_use(said, [file])
+        check_use(inputs, [file])
     return file
 
 

@@ -81,12 +81,12 @@ def _columns(words: Sequence[str], begun: str) -> Iterator[str]:
 def _file_of(word: str) -> RankFile | None:
     """Return the header of the first file that a word means, if it has columns."""
     from mpired.errors import MpiredError  # noqa: PLC0415
-    from mpired.formats import Declared, recognise  # noqa: PLC0415
+    from mpired.formats import InputOptions, recognise  # noqa: PLC0415
     from mpired.sources.local import LocalSource  # noqa: PLC0415
 
     with contextlib.suppress(MpiredError, OSError, StopIteration):
         path = next(filter(os.path.isfile, glob.iglob(os.path.expanduser(word))))
         source = LocalSource.of(path, path)  # not by the door of all commands, which finishes interrupted updates
-        format_of = recognise(source, Declared())
-        return format_of.inspect(source, Declared()) if format_of.has_columns else None
+        format_of = recognise(source, InputOptions())
+        return format_of.inspect(source, InputOptions()) if format_of.has_columns else None
     return None

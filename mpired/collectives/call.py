@@ -252,7 +252,7 @@ def make_course(deal: Deal, results: tuple[Result, ...], request: Request, *, nl
         request.op,
         deal.senders,
         options["jobs"],
-        context=request.said.context,
+        context=request.inputs.context,
         noutputs=len(deal.shares),
         nlocked=nlocked,
         encoding=encoding,

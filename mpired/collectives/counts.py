@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mpired.formats import Array, Declared, RankFile, format_named
+from mpired.formats import Array, InputOptions, RankFile, format_named
 from mpired.formats.array import UNKNOWN_COUNT, with_stored
 from mpired.ranks import compare
 
@@ -19,7 +19,7 @@ def labelled(groups: Sequence[Sequence[RankFile]]) -> list[tuple[str, RankFile]]
     ]
 
 
-def counted(groups: _Groups, declared: Declared, *, may_stay_open: bool) -> _Groups:
+def counted(groups: _Groups, inputs: InputOptions, *, may_stay_open: bool) -> _Groups:
     """Give ranks whose end is not known the count of the others."""
     # If there is none, they stay as they are if they may: the call then goes on to their end. Else they are read to
     # their end first.
@@ -28,8 +28,8 @@ def counted(groups: _Groups, declared: Declared, *, may_stay_open: bool) -> _Gro
     if not any(_is_open(file) for _, file in ranks) or (known is None and may_stay_open):
         return groups
     if known is None:
-        given = iter([format_named(file.format).inspect(file.source.kept(), declared) for _, file in ranks])
-        return counted(tuple(tuple(next(given) for _ in files) for files in groups), declared, may_stay_open=False)
+        given = iter([format_named(file.format).inspect(file.source.kept(), inputs) for _, file in ranks])
+        return counted(tuple(tuple(next(given) for _ in files) for files in groups), inputs, may_stay_open=False)
     for what, file in ranks:
         compare(what, file, known)
     given = iter([_like(what, file, known) if _is_open(file) else file for what, file in ranks])

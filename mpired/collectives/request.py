@@ -13,7 +13,7 @@ from mpired.collectives.table import Collective
 from mpired.context import Context
 from mpired.datatypes.pairs import VALUES
 from mpired.errors import MpiredError, OrderWarning, UsageError, with_others
-from mpired.formats import Declared, Format, Layout, Model, RankFile, decoding, format_named
+from mpired.formats import Format, InputOptions, Layout, Model, RankFile, decoding, format_named
 from mpired.formats.memory import paths
 from mpired.formats.rank import Kept
 from mpired.formats.recognise import by_suffix
@@ -37,7 +37,7 @@ class Request(NamedTuple):
     op: ops.Op  # what combines
     groups: tuple[tuple[RankFile, ...], ...]  # the ranks of each group
     words: Sequence[Sequence[RankWord]]  # the words for them
-    said: Declared  # what the user declares of them
+    inputs: InputOptions  # what the user says of them
     options: Options  # all options
     op_file: str | None = None  # the file that has the op, if there is one
     note: Note | None = None  # what results say of where they come from; None for nothing
@@ -63,9 +63,9 @@ class Request(NamedTuple):
 
     def lay_out(self, form: Format, model: Model) -> Layout:
         """Lay out a result like `model` in a format, raw as its bytes are said to lie."""
-        declared = form.needs_type and self.said.describes_bytes
-        model = self.said.of_result(model) if declared else model
-        return form.prepare(model._replace(note=self.note, context=self.said.context))
+        declared = form.needs_type and self.inputs.describes_bytes
+        model = self.inputs.of_result(model) if declared else model
+        return form.prepare(model._replace(note=self.note, context=self.inputs.context))
 
 
 def ranks_of(ranks: Sequence[RankWord], options: Options) -> tuple[list[RankWord], Options]:
@@ -90,7 +90,7 @@ def read_request(
     words: Sequence[Sequence[RankWord]] = [ranks, cast("Sequence[RankWord]", group_b)] if group_b else [ranks]
     indexed = options["index"] is not None
     taken = VALUES if indexed else chosen.groups
-    said = Declared.of(options, context)._replace(
+    inputs = InputOptions.of(options, context)._replace(
         nullable=chosen.rules.nulls != "error",
         named=chosen.user,
         taken=taken,
@@ -100,18 +100,18 @@ def read_request(
         # And of what is left out nothing may be combined before it is known.
         forward=not (options["in_place"] or options["keep"] or options["header"] != "none" or options["skip_bad"]),
     )
-    _check_keep(said)
+    _check_keep(inputs)
     if indexed or options["index_type"] is not None:
         from mpired.collectives import indices  # noqa: PLC0415 - few calls make pairs
 
         indices.check_words(chosen, options, in_place=options["in_place"])
     pairing = "`index='rank'` makes pairs of plain values" if "index" in collective.options else ""
-    if said.datatype is not None and not indexed:
-        ops.check(chosen, said.datatype, ops.Use.REDUCE, pairing=pairing)  # whatever the files hold
-        _ = said.datatype.form
+    if inputs.datatype is not None and not indexed:
+        ops.check(chosen, inputs.datatype, ops.Use.REDUCE, pairing=pairing)  # whatever the files hold
+        _ = inputs.datatype.form
     try:
         with step("opening and checking the ranks"):
-            opened = open_groups(words, said, options, raw_result=any(_is_raw(each, options) for each in outputs))
+            opened = open_groups(words, inputs, options, raw_result=any(_is_raw(each, options) for each in outputs))
     except (MpiredError, OSError) as error:
         has_result = bool({*outputs} - {"-"}) or len(ranks) == 1
         if isinstance(error, FileNotFoundError) and not has_result and error.filename == words[0][-1]:
@@ -124,7 +124,7 @@ def read_request(
     files = tuple(group.files for group in opened)
     # A result may grow with streams until they end: one, whose elements do not depend on their number.
     is_one = collective.to_root and len(outputs) == 1 and options["split"] is None and not indexed
-    groups = counted(files, said, may_stay_open=is_one and chosen.rules.nulls == "error")
+    groups = counted(files, inputs, may_stay_open=is_one and chosen.rules.nulls == "error")
     groups = in_one_order(groups, options["root"])
     if indexed:
         groups = indices.as_pairs(groups, words, options)
@@ -132,7 +132,7 @@ def read_request(
     ops.check_buffers(chosen, buffers, ops.Use.REDUCE, pairing=pairing)
     ops.check_rules(chosen, [each for _, each in buffers], max(map(len, collective.combined(groups))))
     op_file = ops.file_of(op) if isinstance(op, str) else None
-    request = Request(collective, chosen, groups, words, said, options, op_file, _note(options, context), skipped)
+    request = Request(collective, chosen, groups, words, inputs, options, op_file, _note(options, context), skipped)
     if options["keep"]:
         _check_kept(request)
     cautions.tell(*left_out(skipped, sum(map(len, words)) + len(skipped)), *request.doubtful_order)
@@ -207,10 +207,10 @@ def _check_kept(request: Request) -> None:
     decoding.check_kept(kept, "rank 0 of group A" if len(request.groups) > 1 else "rank 0")
 
 
-def _check_keep(said: Declared) -> None:
+def _check_keep(inputs: InputOptions) -> None:
     """Raise `UsageError` if a column is to be combined and kept, or named twice."""
-    named = [*said.keep, *said.columns, *(said.pair or ())]
-    if said.keep and (twice := next((name for name in named if named.count(name) > 1), None)):
+    named = [*inputs.keep, *inputs.columns, *(inputs.pair or ())]
+    if inputs.keep and (twice := next((name for name in named if named.count(name) > 1), None)):
         raise UsageError("`keep`", f"names the column {twice!r}, which is named already; it is kept or combined")
 
 

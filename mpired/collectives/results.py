@@ -235,7 +235,7 @@ def _in_place(path: str, deal: Deal, receiver: Named, share: Share, request: Req
         there = changed_there(file)
         if any(each.count for each in there):
             return Result(share, path, form.name, ArrayLayout.in_place_of(there))
-    layout = form.prepare(model._replace(context=request.said.context))
+    layout = form.prepare(model._replace(context=request.inputs.context))
     kept = keep_around(file, layout, request.options)
     # Another number of elements needs another header, where that has the number.
     keeps = request.collective.whole or form.needs_type

@@ -1,8 +1,8 @@
 """Formats of files, and the arrays in them: a rank's buffers."""
 
 from mpired.formats.array import Array
-from mpired.formats.declared import Declared
 from mpired.formats.format import Encoder, Format, Layout
+from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, FlatLayout, MarkingLayout
 from mpired.formats.memory import AtHand
 from mpired.formats.rank import Model, RankFile, SkippedArray
@@ -23,7 +23,29 @@ from mpired.formats.recognise import (
 from mpired.sources.source import Source
 
 __all__ = [
-    "ARRAY", "FORMATS", "LINES", "RAW", "Array", "ArrayLayout", "AtHand", "Declared", "Encoder", "FlatLayout", "Format",
-    "Layout", "MarkingLayout", "Model", "RankFile", "SkippedArray", "Source", "changed_there", "format_named",
-    "format_names", "format_to_create", "look", "open_rank", "output_format", "recognise",
+    "ARRAY",
+    "FORMATS",
+    "LINES",
+    "RAW",
+    "Array",
+    "ArrayLayout",
+    "AtHand",
+    "Encoder",
+    "FlatLayout",
+    "Format",
+    "InputOptions",
+    "Layout",
+    "MarkingLayout",
+    "Model",
+    "RankFile",
+    "SkippedArray",
+    "Source",
+    "changed_there",
+    "format_named",
+    "format_names",
+    "format_to_create",
+    "look",
+    "open_rank",
+    "output_format",
+    "recognise",
 ]  # fmt: skip

@@ -23,7 +23,7 @@ from mpired.formats import rank
 from mpired.formats.array import Array
 from mpired.formats.conventions import Packed
 from mpired.formats.convert import byte_order
-from mpired.formats.declared import Declared
+from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import write_elements
 from mpired.formats.local import OpenBytes
 from mpired.formats.missing import Missing
@@ -104,28 +104,28 @@ class Field(NamedTuple):
 
 
 def inspect(
-    source: Source, declared: Declared, arrays: Sequence[ArrayHeader], library: Library | None = None
+    source: Source, inputs: InputOptions, arrays: Sequence[ArrayHeader], library: Library | None = None
 ) -> RankFile:
     """Describe a file by its arrays."""
     by_name = {array.name: array for array in arrays}
-    kept = picked(source, by_name, declared.keep, declared.noun)
+    kept = picked(source, by_name, inputs.keep, inputs.noun)
     carried = [each for each in arrays if each.name in kept or each.carried]
     for each in carried:
         if not each.digest:
             what = _other(each).reason if each.dtype is None else f"{each.name!r} holds {_other(each).label}"
             raise DatatypeError(source.name, f"{what}, which `keep` does not carry in this format; leave it out")
-    if declared.pair:
-        parts = [picked(source, by_name, [name], declared.noun)[0] for name in declared.pair]
-        buffers = [_pair(source, declared, [by_name[name] for name in parts])]
+    if inputs.pair:
+        parts = [picked(source, by_name, [name], inputs.noun)[0] for name in inputs.pair]
+        buffers = [_pair(source, inputs, [by_name[name] for name in parts])]
     else:
-        names = picked(source, by_name, declared.columns, declared.noun)
-        if not declared.columns:
+        names = picked(source, by_name, inputs.columns, inputs.noun)
+        if not inputs.columns:
             names = [each.name for each in arrays if each.dtype is not None and each not in carried]
-        buffers = [_buffer(source, declared, by_name[name], library, arrays) for name in names]
+        buffers = [_buffer(source, inputs, by_name[name], library, arrays) for name in names]
     combined = {name for buffer in buffers for name in buffer.columns}
     carried = [each for each in carried if each.name not in combined]
     others = [each for each in arrays if each.name not in combined and each not in carried]
-    others_of = () if declared.columns or declared.pair else tuple(map(_other, others))
+    others_of = () if inputs.columns or inputs.pair else tuple(map(_other, others))
     along = KeptArrays(source, tuple(carried), library, wanted=bool(kept)) if carried else None
     dims = {each.name: each.dims for each in arrays if any(each.dims)}
     return RankFile(source, buffers, others_of, len(arrays), kept=along, dims=dims)
@@ -143,14 +143,14 @@ def _other(array: ArrayHeader) -> SkippedArray:
 
 
 def _buffer(
-    source: Source, declared: Declared, array: ArrayHeader, library: Library | None, arrays: Sequence[ArrayHeader]
+    source: Source, inputs: InputOptions, array: ArrayHeader, library: Library | None, arrays: Sequence[ArrayHeader]
 ) -> Array:
     """Return an array of numbers as a buffer."""
     if array.dtype is None:
         numbers = [(each.name, from_dtype(each.dtype).group) for each in arrays if each.dtype is not None]
-        ways = rank.ways_out(array.way_out, rank.choice(numbers, declared.taken))
+        ways = rank.ways_out(array.way_out, rank.choice(numbers, inputs.taken))
         raise DatatypeError(source.name, f"{_other(array).reason}{ways}")
-    datatype = _datatype(source, declared, array.name, array.dtype)
+    datatype = _datatype(source, inputs, array.name, array.dtype)
     stored = as_numbers(array.stored or array.dtype)
     found = Array(
         source,
@@ -161,7 +161,7 @@ def _buffer(
         fortran_order=array.fortran_order and len(array.shape) > 1,
         name=array.name,
         nulls=0 if array.missing is None else None,
-        nullable=declared.nullable,
+        nullable=inputs.nullable,
         missing=array.missing,
         unset=array.unset,
         unit=array.unit,
@@ -185,12 +185,12 @@ def _buffer(
     )
 
 
-def _datatype(source: Source, declared: Declared, name: str, dtype: np.dtype) -> Datatype:
+def _datatype(source: Source, inputs: InputOptions, name: str, dtype: np.dtype) -> Datatype:
     """Return the datatype of an array: the one that is declared, or that of its dtype."""
-    plain = declared.datatype or rank.datatype_of(dtype, source, f"{name!r} holds elements of {rank.dtype_text(dtype)}")
-    names = dtype.names if declared.named and declared.datatype is None else None
+    plain = inputs.datatype or rank.datatype_of(dtype, source, f"{name!r} holds elements of {rank.dtype_text(dtype)}")
+    names = dtype.names if inputs.named and inputs.datatype is None else None
     found = with_fields(plain, names)
-    rank.check_declared(source, declared, found, dtype, f"{name!r} holds")
+    rank.check_declared(source, inputs, found, dtype, f"{name!r} holds")
     return found
 
 
@@ -242,7 +242,7 @@ class PiecesFile(OpenBytes):
             yield (block, None) if place.packed is None else place.packed.unpacked(block, nullable=nullable)
 
 
-def _pair(source: Source, declared: Declared, parts: Sequence[ArrayHeader]) -> Array:
+def _pair(source: Source, inputs: InputOptions, parts: Sequence[ArrayHeader]) -> Array:
     """Return two arrays as a buffer of pairs."""
     forms, leaves = [], []
     for part in parts:
@@ -259,7 +259,7 @@ def _pair(source: Source, declared: Declared, parts: Sequence[ArrayHeader]) -> A
     names = (first.name, second.name)
     dtype = np.dtype(list(zip(FIELDS, forms, strict=True)))
     check_pair(source, names, dtype, "arrays")
-    datatype = _datatype(source, declared, ",".join(names), dtype)
+    datatype = _datatype(source, inputs, ",".join(names), dtype)
     pairs = Array(source, datatype, first.count, form_of(datatype, FIELDS), name=",".join(names), parts=names)
     pairs = pairs._replace(shape=first.shape, fixed_order=True, isolated=True, memory=DECODED_NBYTES)
     return pairs._replace(reader=Decoded(PiecesFile, tuple(leaves)))
@@ -331,9 +331,9 @@ def copy_whole(source: Source, fd: int) -> None:
             calls.pwrite_all(fd, file.read(_BLOCK_NBYTES, at), at)
 
 
-def is_kept(name: str, declared: Declared) -> bool:
+def is_kept(name: str, inputs: InputOptions) -> bool:
     """Tell whether an array is carried because the user says so, so that it needs a digest."""
-    return any(fnmatch.fnmatchcase(name, pattern) or name == pattern for pattern in declared.keep)
+    return any(fnmatch.fnmatchcase(name, pattern) or name == pattern for pattern in inputs.keep)
 
 
 def digest(*parts: object) -> bytes:

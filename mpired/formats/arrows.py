@@ -13,22 +13,22 @@ from mpired.formats import arrow, columns
 from mpired.formats.array import Array
 from mpired.formats.arrow import ArrowFile
 from mpired.formats.columns import Leaf, explaining
-from mpired.formats.declared import Declared
+from mpired.formats.input_options import InputOptions
 from mpired.formats.missing import NullsError, null_error
 from mpired.formats.rank import RankFile
 from mpired.formats.streamed import Decoded
 from mpired.sources.source import Source
 
 
-def inspect(source: Source, declared: Declared) -> RankFile:
+def inspect(source: Source, inputs: InputOptions) -> RankFile:
     """Describe an Arrow IPC stream from its schema and the lengths of its batches."""
-    if source.is_forward and not declared.nullable:  # one column of plain values is read as it arrives
-        file = columns.inspect(source, declared, ArrowFile)
+    if source.is_forward and not inputs.nullable:  # one column of plain values is read as it arrives
+        file = columns.inspect(source, inputs, ArrowFile)
         leaves = [leaf for array in file.buffers for leaf in cast("Decoded", array.reader).leaves]
         if len(leaves) == 1:
             reader = functools.partial(ArrivingReader, leaf=leaves[0])
             return file._replace(buffers=(file.buffers[0]._replace(reader=reader, isolated=False),))
-    return columns.inspect(source.kept(), declared, ArrowFile)
+    return columns.inspect(source.kept(), inputs, ArrowFile)
 
 
 class ArrivingReader:

@@ -28,8 +28,8 @@ from mpired.errors import BufferFileError, DatatypeError, UsageError, shortened
 from mpired.formats import streamed
 from mpired.formats.array import UNKNOWN_COUNT, Array, FlatReader
 from mpired.formats.arrow_arrays import DTYPES, column_of, has_arrays, integers_of, is_time, nullable_values
-from mpired.formats.declared import Declared
 from mpired.formats.decoding import look_apart
+from mpired.formats.input_options import InputOptions
 from mpired.formats.local import OpenBytes
 from mpired.formats.missing import NullsError
 from mpired.formats.names import check_pair, listed, missing, picked
@@ -176,33 +176,33 @@ def explaining(name: str) -> contextlib.AbstractContextManager[None]:
     return streamed.explaining(name, pa.ArrowException)
 
 
-def inspect(source: Source, declared: Declared, opener: type[Table]) -> RankFile:
+def inspect(source: Source, inputs: InputOptions, opener: type[Table]) -> RankFile:
     """Describe a file from its schema."""
     if source.nbytes == 0 and not source.is_forward:
         raise BufferFileError(source.name, f"the file is empty; not a valid {opener.format} file")
-    contents = asked(declared.context, source, opener, operator.methodcaller("contents"))
+    contents = asked(inputs.context, source, opener, operator.methodcaller("contents"))
     schema, leaves, rows, nulls, nbytes = contents
-    buffers, others = [], _others(contents, declared)
+    buffers, others = [], _others(contents, inputs)
     places = {name: number for number, name in enumerate(schema.names)}
-    for columns in _chosen(source, schema, declared, {other.name for other in others}):
+    for columns in _chosen(source, schema, inputs, {other.name for other in others}):
         kinds = [schema.field(places[name]).type for name in columns]
         if len(columns) == 1 and is_time(kinds[0]):
             dtype, datatype = np.dtype("i8"), time_type(str(kinds[0]))
-            if declared.datatype is not None:
-                raise declared.refused(source, declared.datatype, f"column {columns[0]!r} holds {datatype}")
+            if inputs.datatype is not None:
+                raise inputs.refused(source, inputs.datatype, f"column {columns[0]!r} holds {datatype}")
         else:
             for name, kind in zip(columns, kinds, strict=True):
                 if not _are_numbers(_scalars(kind) if len(columns) == 1 else [kind]):
-                    raise _not_taken(source, contents, schema.field(places[name]), declared)
+                    raise _not_taken(source, contents, schema.field(places[name]), inputs)
             dtype = _column_dtype(columns, kinds)
-            if declared.pair and not declared.named:
-                check_pair(source, declared.pair, dtype, "columns")
+            if inputs.pair and not inputs.named:
+                check_pair(source, inputs.pair, dtype, "columns")
             what = f"column {','.join(columns)!r} holds"
-            plain = declared.datatype or datatype_of(dtype, source, f"{what} elements of {dtype}")
-            is_named = declared.named and declared.datatype is None
+            plain = inputs.datatype or datatype_of(dtype, source, f"{what} elements of {dtype}")
+            is_named = inputs.named and inputs.datatype is None
             datatype = with_fields(plain, dtype.names if is_named else None)
             if not agrees(datatype, dtype):
-                raise declared.refused(source, datatype, f"{what} {element_text(dtype)}")
+                raise inputs.refused(source, datatype, f"{what} {element_text(dtype)}")
         mine = tuple(leaf for name in columns for leaf in leaves[places[name]])
         said = schema.field(places[columns[0]]).metadata or {}  # as files of other programs name a unit
         missing = [nulls[places[name]] for name in columns]
@@ -212,23 +212,23 @@ def inspect(source: Source, declared: Declared, opener: type[Table]) -> RankFile
         form = form_of(datatype, dtype.names or ())
         array = Array(source, datatype, rows, form, name=",".join(columns), parts=columns, fixed_order=True)
         array = array._replace(reader=reader, isolated=True, memory=_DECODED_NBYTES)
-        buffers.append(array._replace(nulls=known, nullable=declared.nullable, unit=unit))
+        buffers.append(array._replace(nulls=known, nullable=inputs.nullable, unit=unit))
     kept = None
-    if declared.keep:
-        _check_one_each(source, schema, declared.keep)
-        fields = pa.schema([field for field in schema if field.name in declared.keep])
+    if inputs.keep:
+        _check_one_each(source, schema, inputs.keep)
+        fields = pa.schema([field for field in schema if field.name in inputs.keep])
         kept = KeptColumns(source, fields, tuple(schema.names), opener, max(1, nbytes // max(1, rows)))
     return RankFile(source, tuple(buffers), others, len(schema.names), kept=kept)
 
 
-def _others(contents: Contents, declared: Declared) -> tuple[SkippedArray, ...]:
+def _others(contents: Contents, inputs: InputOptions) -> tuple[SkippedArray, ...]:
     """Return the columns that hold no numbers or share a name, unless the columns were chosen."""
-    if declared.columns or declared.pair:
+    if inputs.columns or inputs.pair:
         return ()
     schema, names = contents.schema, contents.schema.names
     there = Counter(names)
     numbers = {field.name for field in schema if there[field.name] == 1 and _are_numbers(_scalars(field.type))}
-    left = numbers.union(declared.keep)
+    left = numbers.union(inputs.keep)
     others = []
     for field, nulls in zip(schema, contents.nulls, strict=True):
         if field.name in left:
@@ -238,7 +238,7 @@ def _others(contents: Contents, declared: Declared) -> tuple[SkippedArray, ...]:
         other = SkippedArray(field.name, str(field.type), reason, contents.rows, nulls=nulls)
         other = other._replace(label=_in_words(field.type), keeps=has_arrays(field.type))
         if is_one:
-            other = other._replace(way_out=_way_out(field.type, declared.taken), group=_group(field.type))
+            other = other._replace(way_out=_way_out(field.type, inputs.taken), group=_group(field.type))
         others.append(other)
     return tuple(others)
 
@@ -291,13 +291,13 @@ def _not_one(names: Sequence[str], name: str) -> str:
     return f"has {number} columns named {name!r}; its columns are {listed(names)}"
 
 
-def _chosen(source: Source, schema: pa.Schema, declared: Declared, others: set[str]) -> list[tuple[str, ...]]:
+def _chosen(source: Source, schema: pa.Schema, inputs: InputOptions, others: set[str]) -> list[tuple[str, ...]]:
     """Return the columns of each buffer."""
-    left = others.union(declared.keep)
-    names = picked(source, schema.names, declared.columns, "column")
-    if not declared.columns:
+    left = others.union(inputs.keep)
+    names = picked(source, schema.names, inputs.columns, "column")
+    if not inputs.columns:
         names = [name for name in schema.names if name not in left]
-    chosen: list[tuple[str, ...]] = [declared.pair] if declared.pair else [(name,) for name in names]
+    chosen: list[tuple[str, ...]] = [inputs.pair] if inputs.pair else [(name,) for name in names]
     _check_one_each(source, schema, (name for columns in chosen for name in columns))
     return chosen
 
@@ -310,15 +310,15 @@ def _check_one_each(source: Source, schema: pa.Schema, names: Iterable[str]) -> 
             raise BufferFileError(source.name, _not_one(schema.names, name))
 
 
-def _not_taken(source: Source, contents: Contents, wrong: pa.Field, declared: Declared) -> DatatypeError:
+def _not_taken(source: Source, contents: Contents, wrong: pa.Field, inputs: InputOptions) -> DatatypeError:
     """Return the error for a column that is chosen and holds no numbers."""
-    if declared.pair:
+    if inputs.pair:
         return DatatypeError(source.name, f"{_no_buffer(wrong)}; a pair is of two columns of numbers")
     schema, there = contents.schema, Counter(contents.schema.names)
     whole = (field for field, missing in zip(schema, contents.nulls, strict=True) if not missing)
     groups = [(field.name, _group(field.type)) for field in whole if there[field.name] == 1]
-    others = choice([(name, group) for name, group in groups if group is not None], declared.taken)
-    return DatatypeError(source.name, f"{_no_buffer(wrong)}{ways_out(_way_out(wrong.type, declared.taken), others)}")
+    others = choice([(name, group) for name, group in groups if group is not None], inputs.taken)
+    return DatatypeError(source.name, f"{_no_buffer(wrong)}{ways_out(_way_out(wrong.type, inputs.taken), others)}")
 
 
 def _column_dtype(columns: tuple[str, ...], kinds: Sequence[pa.DataType]) -> np.dtype:

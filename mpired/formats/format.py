@@ -14,7 +14,7 @@ from mpired.datatypes.times import is_of_numpy
 from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageError
 from mpired.files import calls, interruptions
 from mpired.formats.array import Array
-from mpired.formats.declared import Declared
+from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, FlatLayout, MarkingLayout
 from mpired.formats.rank import Model, RankFile
 from mpired.sources.source import Source
@@ -80,12 +80,12 @@ class Format(NamedTuple):
         own = self.name if self.readable else "textual"
         return _imported(self.place or f"mpired.formats.{own}", self.address_space)
 
-    def inspect(self, source: Source, declared: Declared) -> RankFile:
+    def inspect(self, source: Source, inputs: InputOptions) -> RankFile:
         """Describe a file of this format, from its header."""
         with self._blamed(source.name):
-            if declared.noun != self.noun:  # with thousands of ranks a copy for each takes time
-                declared = declared._replace(noun=self.noun)
-            file: RankFile = self.module.inspect(source, declared)
+            if inputs.noun != self.noun:  # with thousands of ranks a copy for each takes time
+                inputs = inputs._replace(noun=self.noun)
+            file: RankFile = self.module.inspect(source, inputs)
             return file._replace(format=self.name, noun=self.noun)
 
     def prepare(self, model: Model) -> Layout:

@@ -19,8 +19,8 @@ from mpired.errors import DatatypeError, UsageError, installation
 from mpired.formats import arrays
 from mpired.formats.array import Array
 from mpired.formats.arrays import KeptArrays, Library
-from mpired.formats.declared import Declared
 from mpired.formats.decoding import apart, look_apart
+from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, MarkingLayout
 from mpired.formats.rank import Model, RankFile
 from mpired.formats.streamed import explaining
@@ -69,13 +69,13 @@ def _read(context: Context, source: Source, names: Sequence[str]) -> Any:
     return apart(context, source.name, _do, source.name, _LIBRARY, "read", source, tuple(names))
 
 
-def inspect(source: Source, declared: Declared, extra: str = "hdf5") -> RankFile:
+def inspect(source: Source, inputs: InputOptions, extra: str = "hdf5") -> RankFile:
     """Describe an HDF5 file by its datasets, each a buffer or carried along."""
-    context = declared.context
+    context = inputs.context
     check_installed(source.name, extra, context)
-    found = look_apart(context, _look, source, declared.follow_links, declared.unpack, declared.window)
-    opener = functools.partial(_open, outside=declared.follow_links)
-    file = arrays.inspect(source, declared, found, Library(opener, ERRORS, functools.partial(_read, context)))
+    found = look_apart(context, _look, source, inputs.follow_links, inputs.unpack, inputs.window)
+    opener = functools.partial(_open, outside=inputs.follow_links)
+    file = arrays.inspect(source, inputs, found, Library(opener, ERRORS, functools.partial(_read, context)))
     is_decoded = any(buffer.isolated for buffer in file.buffers)
     if is_decoded and context.worker is not None and context.worker.is_looking_ahead:
         load()  # for the workers that will decode these

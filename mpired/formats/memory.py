@@ -24,7 +24,7 @@ from mpired.sources.open import open_source
 from mpired.sources.source import STANDARD_INPUT, OpenSource, Source
 
 if TYPE_CHECKING:
-    from mpired.formats.declared import Declared
+    from mpired.formats.input_options import InputOptions
 
 
 class MemorySource:
@@ -91,13 +91,13 @@ class AtHand:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def source(self, declared: Declared) -> Source:
-        """Return its bytes; of a stream no more than `declared.stream_limit`."""
+    def source(self, inputs: InputOptions) -> Source:
+        """Return its bytes; of a stream no more than `inputs.stream_limit`."""
         raise NotImplementedError
 
-    def declared(self, said: Declared) -> Declared:
-        """Return what is declared of it, where `said` is declared of all ranks."""
-        return said
+    def inputs(self, inputs: InputOptions) -> InputOptions:
+        """Return what the user says of it, where `inputs` is said of all ranks."""
+        return inputs
 
 
 class ArrayRank(AtHand):
@@ -107,7 +107,7 @@ class ArrayRank(AtHand):
         super().__init__(name)
         self._array = array
 
-    def source(self, declared: Declared) -> Source:  # noqa: ARG002 - it is not a stream
+    def source(self, inputs: InputOptions) -> Source:  # noqa: ARG002 - it is not a stream
         """Return the array as an npy file."""
         from mpired.formats.npy import header_of  # noqa: PLC0415 - formats are imported when they are used
 
@@ -134,19 +134,19 @@ class RankInFile(AtHand):
         super().__init__(f"{path}:{start}")
         self.path, self.start, self._count = path, start, count
 
-    def source(self, declared: Declared) -> Source:
+    def source(self, inputs: InputOptions) -> Source:
         """Return the bytes of the file."""
         check_holds_several(self.path)
-        return open_source(self.path, declared.context, declared.stream_limit)
+        return open_source(self.path, inputs.context, inputs.stream_limit)
 
     def named(self, source: Source) -> Source:
         """Return the bytes of the file with a name for messages that says where the rank lies."""
         return cast("LocalSource", source)._replace(name=self.name)  # or an object of a store, which has one, too
 
-    def declared(self, said: Declared) -> Declared:
-        """Return what is declared of it, where `said` is declared of all ranks."""
-        count = said.count if self._count is None else self._count
-        return said._replace(offset=said.offset + self.start, count=count)
+    def inputs(self, inputs: InputOptions) -> InputOptions:
+        """Return what the user says of it, where `inputs` is said of all ranks."""
+        count = inputs.count if self._count is None else self._count
+        return inputs._replace(offset=inputs.offset + self.start, count=count)
 
 
 def check_holds_several(path: str) -> None:
@@ -163,7 +163,7 @@ class UnusableRank(AtHand):
         super().__init__(name)
         self._error = error
 
-    def source(self, declared: Declared) -> Source:  # noqa: ARG002 - there is none
+    def source(self, inputs: InputOptions) -> Source:  # noqa: ARG002 - there is none
         """Raise the error."""
         raise self._error
 
@@ -180,7 +180,7 @@ class OpenFile(AtHand):
             if isinstance(path, str | bytes) and os.path.samestat(os.stat(path), os.fstat(file.fileno())):
                 self.path = self.name = os.fsdecode(path)
 
-    def source(self, declared: Declared) -> Source:
+    def source(self, inputs: InputOptions) -> Source:
         """Return the bytes of the file; those of a stream can be read once."""
         if getattr(self._file, "closed", False):
             raise UsageError(self.name, "is closed")
@@ -198,12 +198,12 @@ class OpenFile(AtHand):
             status = os.fstat(fd)
             if stat.S_ISREG(status.st_mode):
                 path = f"/proc/{os.getpid()}/fd/{fd}"
-                return LocalSource.of_status(self.name, path, recovered_status(self.path, path, declared.context))
+                return LocalSource.of_status(self.name, path, recovered_status(self.path, path, inputs.context))
             from mpired.sources.stream import StreamSource, check_has_end  # noqa: PLC0415 - most ranks are files
 
-            check_has_end(self.name, status, declared.stream_limit)
+            check_has_end(self.name, status, inputs.stream_limit)
             self._stream = self._stream or StreamSource.of_descriptor(
-                self.name, os.dup(fd), declared.stream_limit, digested=bool(declared.context.record)
+                self.name, os.dup(fd), inputs.stream_limit, digested=bool(inputs.context.record)
             )
             return self._stream
 

@@ -22,7 +22,7 @@ from mpired.formats import arrays, conventions, hdf5
 from mpired.formats.array import Array
 from mpired.formats.arrays import ArrayHeader, KeptArrays, Library, Pieces, PiecesFile, digest
 from mpired.formats.conventions import Attribute, Attributes, Variable
-from mpired.formats.declared import Declared
+from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, MarkingLayout, encoded
 from mpired.formats.rank import Model, RankFile
 from mpired.sources.source import OpenSource, Source
@@ -251,10 +251,10 @@ def _is_hdf5(source: Source) -> bool:
         return file.read(3, 0) != b"CDF" and source.nbytes > 0
 
 
-def inspect(source: Source, declared: Declared) -> RankFile:
+def inspect(source: Source, inputs: InputOptions) -> RankFile:
     """Describe a netCDF file by its variables."""
     if _is_hdf5(source):
-        return hdf5.inspect(source, declared, "netcdf")
+        return hdf5.inspect(source, inputs, "netcdf")
     header = _read_header(source)
     variables = [
         Variable(each.name, tuple(header.dimensions[dim].name for dim in each.dims), each.form, each.values)
@@ -262,18 +262,18 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     ]
     group = Variable("", (), None, {each.name: each.value for each in header.attributes})
     carried = conventions.carried([*variables, group])
-    found = [_array(source, header, each, each.name in carried, declared) for each in header.variables]
-    return arrays.inspect(source, declared, found, Library(PiecesFile, (), _read))
+    found = [_array(source, header, each, each.name in carried, inputs) for each in header.variables]
+    return arrays.inspect(source, inputs, found, Library(PiecesFile, (), _read))
 
 
-def _array(source: Source, header: _Header, var: _Var, is_carried: bool, declared: Declared) -> ArrayHeader:  # noqa: FBT001
+def _array(source: Source, header: _Header, var: _Var, is_carried: bool, inputs: InputOptions) -> ArrayHeader:  # noqa: FBT001
     shape, attributes, leaf = header.shape(var), var.values, header.leaf(var.name)
     is_record, name = header.is_record(var), f"variable {var.name!r}"
     record = f"record dimension {header.dimensions[var.dims[0]].name!r}" if is_record else ""
     if var.code == _CHAR:
         found = ArrayHeader(var.name, None, shape, label="strings", reason=f"{name} holds strings", carried=True)
         return found._replace(digest=_digest(source, leaf, shape, attributes))
-    meaning = conventions.meaning(name, var.name, attributes, var.form, unpack=declared.unpack, window=declared.window)
+    meaning = conventions.meaning(name, var.name, attributes, var.form, unpack=inputs.unpack, window=inputs.window)
     is_flat = leaf.is_one and meaning.leaf is None
     return ArrayHeader(
         var.name,

@@ -21,7 +21,7 @@ from mpired.datatypes.times import is_of_numpy, numpy_form
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.files import calls
 from mpired.formats.array import UNKNOWN_COUNT, Array
-from mpired.formats.declared import Declared
+from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import FlatLayout
 from mpired.formats.rank import NO_DATATYPE, Model, RankFile, SkippedArray, check_declared, dtype_text
 from mpired.sources.local import LocalSource, peek
@@ -54,18 +54,18 @@ class _Known(NamedTuple):
     dtype: np.dtype
     head: bytes
     nbytes: int  # of the source: the meaning depends on it, and on what is declared
-    declared: Declared
+    inputs: InputOptions
     buffer_of: Callable[[Source], Array]
 
 
 _last: _Known | None = None
 
 
-def inspect(source: Source, declared: Declared) -> RankFile:
+def inspect(source: Source, inputs: InputOptions) -> RankFile:
     """Describe an npy file from its header."""
     global _last  # noqa: PLW0603 - read and set at once: threads that meet understand a header again
     known = _last
-    if known is not None and known.declared == declared and not source.is_forward and known.nbytes == source.nbytes:
+    if known is not None and known.inputs == inputs and not source.is_forward and known.nbytes == source.nbytes:
         with closing(peek(source)) as file, calls.blaming(source.name):
             head = file.read(len(known.head), 0)
         if head == known.head:
@@ -79,9 +79,9 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     except DatatypeError as error:
         other = SkippedArray("", dtype_text(dtype), error.reason, math.prod(shape), shape, label_of(dtype))
         return RankFile(source, (), (other,))
-    named = dtype.names if declared.named and declared.datatype is None else None
-    datatype = with_fields(declared.datatype or made, named)
-    check_declared(source, declared, datatype, dtype, "holds")
+    named = dtype.names if inputs.named and inputs.datatype is None else None
+    datatype = with_fields(inputs.datatype or made, named)
+    check_declared(source, inputs, datatype, dtype, "holds")
     order = header.fortran_order and len(shape) > 1  # with one dimension both orders are the same
     array: dict[str, Any] = {"stored": as_numbers(dtype), "shape": shape, "fortran_order": order, "to_end": True}
     buffer_of: Callable[[Source], Array] = functools.partial(
@@ -89,7 +89,7 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     )
     if not source.is_forward:
         kept = source if isinstance(source, LocalSource) and source.keep is None else None
-        _last = _Known(kept, dtype, header.head, source.nbytes, declared, buffer_of)
+        _last = _Known(kept, dtype, header.head, source.nbytes, inputs, buffer_of)
     return RankFile(source, (buffer_of(source),))
 
 

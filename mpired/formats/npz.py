@@ -25,8 +25,8 @@ from mpired.files import calls
 from mpired.formats import arrays, npy
 from mpired.formats.array import Array
 from mpired.formats.arrays import ArrayHeader, Field, KeptArrays, Library, digest, is_kept
-from mpired.formats.declared import Declared
 from mpired.formats.format import Encoder
+from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, encoded
 from mpired.formats.local import SourceFile
 from mpired.formats.rank import Model, RankFile, dtype_text
@@ -95,7 +95,7 @@ class _Archive:
         start = info.header_offset + _LOCAL_NBYTES + sum(struct.unpack_from("<HH", local, _LENGTHS))
         return _Member(info, header, start)
 
-    def array(self, member: _Member, declared: Declared) -> ArrayHeader:
+    def array(self, member: _Member, inputs: InputOptions) -> ArrayHeader:
         """Describe the array of a member."""
         reason, header, dtype = "", member.header, member.header.dtype
         try:
@@ -112,7 +112,7 @@ class _Archive:
             label=npy.label_of(dtype) if reason else "",
             reason=reason,
             carried=carried,
-            digest=self._digest(member) if carried or is_kept(member.name, declared) else b"",
+            digest=self._digest(member) if carried or is_kept(member.name, inputs) else b"",
             storage="" if member.is_stored else "deflated",
         )
 
@@ -161,11 +161,11 @@ def _read(source: Source, names: Sequence[str]) -> Mapping[str, np.ndarray]:
 _LIBRARY = Library(_Archive, _ERRORS, _read)
 
 
-def inspect(source: Source, declared: Declared) -> RankFile:
+def inspect(source: Source, inputs: InputOptions) -> RankFile:
     """Describe an npz file from its directory and the headers of its members."""
     with explaining(source.name, *_ERRORS), closing(_Archive(source)) as archive:
-        found = [archive.array(member, declared) for member in archive.members()]
-    return arrays.inspect(source, declared, found, _LIBRARY)
+        found = [archive.array(member, inputs) for member in archive.members()]
+    return arrays.inspect(source, inputs, found, _LIBRARY)
 
 
 class _New(NamedTuple):

@@ -12,7 +12,7 @@ from mpired.context import NO_LIMITS, Context
 from mpired.datatypes import Datatype, Group, agrees, from_dtype
 from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageError, escaped, merged
 from mpired.formats.array import Array
-from mpired.formats.declared import ORDERS, Declared
+from mpired.formats.input_options import ORDERS, InputOptions
 from mpired.formats.missing import null_error
 from mpired.formats.names import also
 from mpired.sources.source import Source
@@ -199,13 +199,13 @@ def datatype_of(dtype: np.dtype, source: Source, what: str) -> Datatype:
         raise DatatypeError(source.name, f"{what}{NO_DATATYPE}") from None
 
 
-def check_declared(source: Source, declared: Declared, datatype: Datatype, dtype: np.dtype, what: str) -> None:
+def check_declared(source: Source, inputs: InputOptions, datatype: Datatype, dtype: np.dtype, what: str) -> None:
     """Raise `DatatypeError` if elements of a dtype are not of the datatype, or not in the byte order of its type."""
     if not agrees(datatype, dtype):
-        raise declared.refused(source, datatype, f"{what} {element_text(dtype)}")
-    if declared.type_order and dtype.newbyteorder(ORDERS[declared.type_order]) != dtype:
+        raise inputs.refused(source, datatype, f"{what} {element_text(dtype)}")
+    if inputs.type_order and dtype.newbyteorder(ORDERS[inputs.type_order]) != dtype:
         what = f"{what} {element_text(dtype)} as {dtype_text(dtype)}"
-        raise DatatypeError(source.name, f"{what}, which is not {declared.type_order}-endian")
+        raise DatatypeError(source.name, f"{what}, which is not {inputs.type_order}-endian")
 
 
 def turned(dims: Sequence[str], others: Sequence[str]) -> str | None:

@@ -7,61 +7,61 @@ import numpy as np
 from mpired.datatypes import Datatype
 from mpired.errors import CountError, UsageError
 from mpired.formats.array import UNKNOWN_COUNT, Array
-from mpired.formats.declared import Declared
+from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import FlatLayout
 from mpired.formats.rank import Model, RankFile
 from mpired.formats.spread import Records, SpreadLayout, SpreadReader
 from mpired.sources.source import Source
 
 
-def inspect(source: Source, declared: Declared) -> RankFile:
+def inspect(source: Source, inputs: InputOptions) -> RankFile:
     """Describe a raw file."""
-    if declared.datatype is None:
+    if inputs.datatype is None:
         raise UsageError(source.name, "is raw binary, which does not store the type of its elements; give `type`")
-    if declared.window and declared.is_external:
+    if inputs.window and inputs.is_external:
         raise UsageError("`datarep='external32'`", "describes origins; a window is in the native form")
-    stored = declared.stored(declared.datatype)
-    if declared.spreads(declared.datatype):
+    stored = inputs.stored(inputs.datatype)
+    if inputs.spreads(inputs.datatype):
         source = source.kept()
-        records = Records.of(source, declared.datatype, declared.offset, declared.count)
-        spread = Array(source, declared.datatype, records.count, stored, declared.offset, datarep="native")
+        records = Records.of(source, inputs.datatype, inputs.offset, inputs.count)
+        spread = Array(source, inputs.datatype, records.count, stored, inputs.offset, datarep="native")
         return RankFile(source, (spread._replace(reader=SpreadReader),))
-    count = _count(source, declared, declared.datatype, stored)
+    count = _count(source, inputs, inputs.datatype, stored)
     buffer = Array(
         source,
-        declared.datatype,
+        inputs.datatype,
         count,
         stored,
-        declared.start(declared.datatype),
-        datarep=declared.datarep or "native",
-        to_end=declared.count is None,
+        inputs.start(inputs.datatype),
+        datarep=inputs.datarep or "native",
+        to_end=inputs.count is None,
     )
     return RankFile(source, (buffer,))
 
 
-def _count(source: Source, declared: Declared, datatype: Datatype, stored: np.dtype) -> int:
-    if declared.count == 0:
+def _count(source: Source, inputs: InputOptions, datatype: Datatype, stored: np.dtype) -> int:
+    if inputs.count == 0:
         return 0
-    start = declared.start(datatype)
+    start = inputs.start(datatype)
     if start < 0:
         reason = f"the first element of {datatype.label} starts {-start} bytes before the file; give an `offset`"
         raise CountError(source.name, reason)
     if source.is_forward:  # its end shows when it is read
-        return UNKNOWN_COUNT if declared.count is None else declared.count
+        return UNKNOWN_COUNT if inputs.count is None else inputs.count
     nbytes = source.nbytes - start
     if nbytes < 0:
-        raise CountError(source.name, f"has {source.nbytes} bytes, fewer than `offset={declared.offset}` skips")
+        raise CountError(source.name, f"has {source.nbytes} bytes, fewer than `offset={inputs.offset}` skips")
     # The padding of the last element may be missing (MPI-4.1, 5.1.6); external32 has none.
-    tail = 0 if declared.is_external or declared.packed else datatype.tail
+    tail = 0 if inputs.is_external or inputs.packed else datatype.tail
     available, rest = divmod(nbytes + tail if nbytes else 0, stored.itemsize)
-    if declared.count is not None:
-        if declared.count > available:
-            reason = f"has {available} elements of {datatype.label}, fewer than `count={declared.count}`"
+    if inputs.count is not None:
+        if inputs.count > available:
+            reason = f"has {available} elements of {datatype.label}, fewer than `count={inputs.count}`"
             raise CountError(source.name, reason)
-        return declared.count
-    if rest > tail and not declared.window:
+        return inputs.count
+    if rest > tail and not inputs.window:
         where = f" after the {start} skipped" if start else ""
-        packed = "in external32" if declared.is_external else "without gaps" if declared.packed else None
+        packed = "in external32" if inputs.is_external else "without gaps" if inputs.packed else None
         what = f"the bytes of {datatype.label} {packed}" if packed else f"the extent of {datatype.label}"
         reason = f"{nbytes} bytes{where} is not a multiple of {stored.itemsize}, {what}"
         raise CountError(source.name, reason)

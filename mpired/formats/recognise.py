@@ -14,8 +14,8 @@ from mpired.errors import BufferFileError, NotReadError, UsageError
 from mpired.files import calls
 from mpired.formats import decoding, foreign, plugins
 from mpired.formats.array import Array
-from mpired.formats.declared import Declared
 from mpired.formats.format import Format
+from mpired.formats.input_options import InputOptions
 from mpired.formats.memory import ArrayRank, AtHand, RankInFile
 from mpired.formats.rank import RankFile
 from mpired.sources.local import HEAD_NBYTES, peek
@@ -130,28 +130,28 @@ def _kind(path: str) -> foreign.Foreign | None:
     return foreign.by_content(head, len(head))
 
 
-def open_rank(word: str | AtHand, declared: Declared) -> RankFile:
+def open_rank(word: str | AtHand, inputs: InputOptions) -> RankFile:
     """Look at one rank's file: the one door from a word of the command line, or what a program has, to buffers."""
-    source, declared = _source_of(word, declared)
+    source, inputs = _source_of(word, inputs)
     if isinstance(word, ArrayRank):  # it says itself what it is, whatever the format of the files beside it
-        return ARRAY.inspect(source, declared)
-    source, form = _recognised_in(word, source, declared)
-    if source.is_forward and not (declared.forward and form.forward):
+        return ARRAY.inspect(source, inputs)
+    source, form = _recognised_in(word, source, inputs)
+    if source.is_forward and not (inputs.forward and form.forward):
         source = source.kept()
-    return form.inspect(source, declared)
+    return form.inspect(source, inputs)
 
 
-def _source_of(word: str | AtHand, declared: Declared) -> tuple[Source, Declared]:
-    """Return where the bytes of a rank are, and what is declared of it."""
+def _source_of(word: str | AtHand, inputs: InputOptions) -> tuple[Source, InputOptions]:
+    """Return where the bytes of a rank are, and what the user says of it."""
     if isinstance(word, str):
-        return open_source(word, declared.context, declared.stream_limit), declared
-    declared = word.declared(declared)
-    return word.source(declared), declared
+        return open_source(word, inputs.context, inputs.stream_limit), inputs
+    inputs = word.inputs(inputs)
+    return word.source(inputs), inputs
 
 
-def _recognised_in(word: str | AtHand, source: Source, declared: Declared) -> tuple[Source, Format]:
+def _recognised_in(word: str | AtHand, source: Source, inputs: InputOptions) -> tuple[Source, Format]:
     """Return the bytes and the format of a rank's file, which is raw if several ranks are in it."""
-    source, form = recognised(source, declared)
+    source, form = recognised(source, inputs)
     if not isinstance(word, RankInFile):
         return source, form
     if not form.needs_type or source.is_forward:
@@ -160,24 +160,24 @@ def _recognised_in(word: str | AtHand, source: Source, declared: Declared) -> tu
     return word.named(source), form
 
 
-def look(word: str | AtHand, declared: Declared) -> RankFile:
+def look(word: str | AtHand, inputs: InputOptions) -> RankFile:
     """Describe one file as far as that is possible, also if it is of a kind that is not read, or says nothing."""
     if isinstance(word, ArrayRank):
-        return open_rank(word, declared)
-    source, declared = _source_of(word, declared)
+        return open_rank(word, inputs)
+    source, inputs = _source_of(word, inputs)
     try:
-        source, row = _recognised_in(word, source, declared)
+        source, row = _recognised_in(word, source, inputs)
     except NotReadError as error:
         return RankFile.not_read(source.kept(), error.kind, error.reason)
     source = source.kept()
-    if row.needs_type and declared.datatype is None:
+    if row.needs_type and inputs.datatype is None:
         return RankFile.not_read(source, row.name, "does not store the type of its elements; give it with `type`")
-    return row.inspect(source, declared)
+    return row.inspect(source, inputs)
 
 
-def recognised(source: Source, declared: Declared) -> tuple[Source, Format]:
+def recognised(source: Source, inputs: InputOptions) -> tuple[Source, Format]:
     """Return the bytes that are a rank's, decompressed if they are compressed, and their format."""
-    form = format_named(declared.format, readable=True) if declared.format else None
+    form = format_named(inputs.format, readable=True) if inputs.format else None
     named = codecs.by_suffix(source.name)
     start = _start(source)
     codec = codecs.by_content(start)
@@ -187,26 +187,22 @@ def recognised(source: Source, declared: Declared) -> tuple[Source, Format]:
         what = f"holds {codec.name} by its first bytes" if codec else f"does not begin as {named.name}"
         raise BufferFileError(source.name, f"{what}, but its suffix means {named.name}; rename it")
     if codec is None:
-        return source, form or recognise(source, declared, start)
+        return source, form or recognise(source, inputs, start)
     if named is None and form is None and (plain := by_suffix(source.name)):
         reason = f"holds {codec.name} by its first bytes, but its suffix means {plain.name}"
         raise BufferFileError(source.name, f"{reason}; rename it, for example to {source.name}{codec.suffix}")
     from mpired.sources.compressed import CompressedSource  # noqa: PLC0415 - most ranks lie in files as they are
 
     source = CompressedSource(
-        source,
-        codec.name,
-        codec.unpacking_of(start),
-        declared.stream_limit,
-        max_open_files=declared.context.max_open_files,
+        source, codec.name, codec.unpacking_of(start), inputs.stream_limit, max_open_files=inputs.context.max_open_files
     )
-    return source, form or recognise(source, declared)
+    return source, form or recognise(source, inputs)
 
 
-def unpacked(source: Source, declared: Declared) -> Source:
+def unpacked(source: Source, inputs: InputOptions) -> Source:
     """Return the bytes of one file to be read in any order, decompressed if they are compressed."""
     if codecs.by_suffix(source.name) or codecs.by_content(_start(source)):
-        source, _ = recognised(source, declared._replace(count=None))
+        source, _ = recognised(source, inputs._replace(count=None))
     return source.kept()
 
 
@@ -215,14 +211,14 @@ def _start(source: Source) -> bytes:
         return file.read(HEAD_NBYTES, 0)
 
 
-def recognise(source: Source, declared: Declared, start: bytes | None = None) -> Format:
+def recognise(source: Source, inputs: InputOptions, start: bytes | None = None) -> Format:
     """Return the format of a file: the declared one, or that of its content, which must agree with its suffix."""
-    if declared.format:
-        return format_named(declared.format, readable=True)
+    if inputs.format:
+        return format_named(inputs.format, readable=True)
     named = by_suffix(source.name)
     start, by_content, kind = _by_content(source, start, named)
     # Raw bytes of a declared datatype have any name: only if they seem to be a file, packages are asked for it.
-    if by_content is None and named is None and (kind or declared.datatype is None or _is_word(_suffix(source.name))):
+    if by_content is None and named is None and (kind or inputs.datatype is None or _is_word(_suffix(source.name))):
         by_content = plugins.by_content(source.name, start)
     if by_content is None and kind and (named is None or not named.place):
         raise NotReadError(source.name, f"is {kind.name}; {kind.way_out}", kind.name)
@@ -230,11 +226,11 @@ def recognise(source: Source, declared: Declared, start: bytes | None = None) ->
     if by_content is None and named is None and (kind := foreign.by_suffix(path)):
         raise NotReadError(source.name, f"is {kind.name} by its suffix; {kind.way_out}", kind.name)
     if named is not None and not named.readable:
-        way_out = "" if declared.window else ", or read its bytes with `format='raw'`"
+        way_out = "" if inputs.window else ", or read its bytes with `format='raw'`"
         reason = f"is {named.name} by its suffix, which mpired does not read; convert it to npy{way_out}"
         raise NotReadError(source.name, reason, named.name)
     if named is not None and by_content is not None and named is not by_content:
-        way_out = "rename it" if declared.window else "say which with `format`"
+        way_out = "rename it" if inputs.window else "say which with `format`"
         reason = f"holds {by_content.name} by its first bytes, but its suffix means {named.name}; {way_out}"
         raise BufferFileError(source.name, reason)
     return by_content or named or RAW

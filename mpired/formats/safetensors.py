@@ -22,7 +22,7 @@ from mpired.files import calls
 from mpired.formats import arrays
 from mpired.formats.array import Array
 from mpired.formats.arrays import ArrayHeader
-from mpired.formats.declared import Declared
+from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout
 from mpired.formats.rank import Model, RankFile
 from mpired.sources.source import Source
@@ -43,9 +43,9 @@ _SHORT = {
 _NAMES = {np.dtype(code): name for name, code in _DTYPES.items()}
 
 
-def inspect(source: Source, declared: Declared) -> RankFile:
+def inspect(source: Source, inputs: InputOptions) -> RankFile:
     """Describe a safetensors file from its header."""
-    return arrays.inspect(source, declared, _arrays(source))
+    return arrays.inspect(source, inputs, _arrays(source))
 
 
 def _arrays(source: Source) -> list[ArrayHeader]:

@@ -28,8 +28,8 @@ from mpired.formats import arrays, conventions
 from mpired.formats.array import Array
 from mpired.formats.arrays import ArrayHeader, Field, KeptArrays, Library, digest
 from mpired.formats.conventions import Attributes, Packed, Variable
-from mpired.formats.declared import Declared
 from mpired.formats.decoding import apart, look_apart
+from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import MarkingLayout, encoded
 from mpired.formats.missing import Missing
 from mpired.formats.rank import Model, RankFile, dtype_text
@@ -225,12 +225,12 @@ def _read(context: Context, source: Source, names: Sequence[str]) -> Mapping[str
     return apart(context, source.name, _in_worker, source, _Reader.read, list(names))
 
 
-def inspect(source: Source, declared: Declared) -> RankFile:
+def inspect(source: Source, inputs: InputOptions) -> RankFile:
     """Describe a store by its documents."""
     _check_there(source)
-    found = look_apart(declared.context, _in_worker, source, _Reader.described, declared.unpack, declared.window)
-    decoder = Library(_Reader, _FAILURES, functools.partial(_read, declared.context))
-    return arrays.inspect(source, declared, found, decoder)
+    found = look_apart(inputs.context, _in_worker, source, _Reader.described, inputs.unpack, inputs.window)
+    decoder = Library(_Reader, _FAILURES, functools.partial(_read, inputs.context))
+    return arrays.inspect(source, inputs, found, decoder)
 
 
 class _New(NamedTuple):

@@ -9,7 +9,7 @@ import numpy as np
 from mpired.context import Context
 from mpired.datatypes import Datatype, parse, unit_of
 from mpired.errors import DatatypeError, UsageError
-from mpired.formats import Declared
+from mpired.formats import InputOptions
 from mpired.options import INPUTS, RECORDS, Options, part
 
 _BYTE = parse("byte")[0]
@@ -24,7 +24,7 @@ class Packed:
     stored: np.dtype  # the NumPy form of a unit as it comes out of the records: without gaps, in their byte order
 
     @classmethod
-    def of(cls, said: Declared, datatype: Datatype, *, as_bytes: bool) -> Packed:
+    def of(cls, said: InputOptions, datatype: Datatype, *, as_bytes: bool) -> Packed:
         """Return the packed form of a type; `as_bytes` allows bytes where the entries are no type for NumPy."""
         try:
             unit = unit_of(datatype)
@@ -40,9 +40,9 @@ def octets(block: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(block).view(np.uint8)
 
 
-def said_of(options: Options, context: Context) -> tuple[Declared, Datatype]:
+def said_of(options: Options, context: Context) -> tuple[InputOptions, Datatype]:
     """Return what is declared of the records, and their datatype."""
-    said = Declared.of(part(INPUTS, part(RECORDS, options)), context)
+    said = InputOptions.of(part(INPUTS, part(RECORDS, options)), context)
     if said.datatype is None:
         raise UsageError("`type`", "is missing; give the type of the elements of the records")
     return said, said.datatype

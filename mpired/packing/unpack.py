@@ -21,7 +21,7 @@ from mpired.files.names import check_are_data
 from mpired.files.output import Output, open_output
 from mpired.files.places import is_stream
 from mpired.files.urls import check_are_files
-from mpired.formats import RAW, Array, Declared, recognise, spread
+from mpired.formats import RAW, Array, InputOptions, recognise, spread
 from mpired.formats.array import within_budget
 from mpired.formats.convert import convert, lies_as
 from mpired.formats.decoding import Decoder
@@ -139,7 +139,7 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: O
     said, datatype = said_of(options, context)
     check_are_data([output, into])
     check_no_other_input([output if into is None else os.fspath(into)], [(options["types"], "the named datatypes")])
-    inputs = Declared.of(part(INPUTS, part(PACKED, options)), context)
+    inputs = InputOptions.of(part(INPUTS, part(PACKED, options)), context)
     buffer, form = _opened(os.fspath(packed), said, datatype, inputs)
     buffer = within_budget(buffer, context)
     context.check_memory(BASE_NBYTES)
@@ -168,7 +168,7 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: O
     return Unpacking(buffer, records, form, path, target)
 
 
-def _opened(path: str, said: Declared, datatype: Datatype, inputs: Declared) -> tuple[Array, Packed]:
+def _opened(path: str, said: InputOptions, datatype: Datatype, inputs: InputOptions) -> tuple[Array, Packed]:
     """Open a file of units, or of whole elements as reductions write them, and say which it is."""
     # Once: a stream gives its bytes only once.
     source = unpacked(open_source(path, inputs.context), inputs._replace(datatype=datatype))
@@ -184,7 +184,7 @@ def _opened(path: str, said: Declared, datatype: Datatype, inputs: Declared) -> 
         raise
 
 
-def _buffer(source: Source, packed: Declared, count: int | None) -> Array:
+def _buffer(source: Source, packed: InputOptions, count: int | None) -> Array:
     row = recognise(source, packed)
     if row.needs_type and count == 0:
         packed = packed._replace(count=0)  # of which any number of bytes has enough
@@ -194,7 +194,7 @@ def _buffer(source: Source, packed: Declared, count: int | None) -> Array:
     return file.only_buffer()
 
 
-def _elements(buffer: Array, packed: Packed, said: Declared) -> int:
+def _elements(buffer: Array, packed: Packed, said: InputOptions) -> int:
     """Return how many whole elements a buffer of units holds, or those that are declared."""
     name = buffer.source.name
     if not packed.per_element:

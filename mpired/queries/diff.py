@@ -20,7 +20,7 @@ from mpired.context import Context
 from mpired.datatypes import Datatype, beside
 from mpired.datatypes.times import dtype_name
 from mpired.errors import CountError, DatatypeError, UsageError, escaped
-from mpired.formats import AtHand, Declared, RankFile, open_rank
+from mpired.formats import AtHand, InputOptions, RankFile, open_rank
 from mpired.formats.memory import paths
 from mpired.ops.table import NO_OP
 from mpired.options import DIFF, Options, checked
@@ -279,11 +279,11 @@ def plan_diff(words: Sequence[str | AtHand], options: Options, context: Context)
         raise UsageError("`ulp`", "is another measure than `rtol` and `atol`; give one or the other")
     if list(words).count("-") > 1:
         raise UsageError("-", "standard input can be one of the files only; write the other to a file")
-    said = Declared.of(options, context)
-    a, b = files = open_rank(words[0], said), open_rank(words[1], said)
+    inputs = InputOptions.of(options, context)
+    a, b = files = open_rank(words[0], inputs), open_rank(words[1], inputs)
     for file in files:
         file.check_complete()
-    check_use(said, files)
+    check_use(inputs, files)
     try:
         compare("B", b, ("A", a))
     except (CountError, DatatypeError) as error:

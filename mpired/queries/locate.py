@@ -19,7 +19,7 @@ from mpired.context import Context
 from mpired.datatypes import TIMES, Group
 from mpired.datatypes.times import as_times
 from mpired.errors import CountError, DatatypeError, OpError, UsageError
-from mpired.formats import AtHand, Declared, RankFile
+from mpired.formats import AtHand, InputOptions, RankFile
 from mpired.formats.array import in_order
 from mpired.formats.memory import paths
 from mpired.formats.rank import choice, ways_out
@@ -173,11 +173,11 @@ def _plan(
         raise UsageError("ranks", "there are none; name at least one file")
     if list(words).count("-") > 1:
         raise UsageError("-", "standard input can be one rank only; write the others to files")
-    said = Declared.of(options, context)
+    inputs = InputOptions.of(options, context)
     with step("opening and checking the ranks"):
-        files, used, skipped = open_each(words, said, partial(_check, op), options)
+        files, used, skipped = open_each(words, inputs, partial(_check, op), options)
     cautions.tell(*left_out(skipped, len(used) + len(skipped)))
-    check_use(said, files)
+    check_use(inputs, files)
     chosen = options["sort"] != "given" or options["rank_regex"] is not None
     if not chosen and (doubtful := unnatural([file.source.name for file in files])):
         cautions.tell(cautions.order(*doubtful, "numbers of the ranks"))

@@ -20,7 +20,7 @@ from mpired.errors import BufferFileError, DatatypeError, UsageError, escaped, i
 from mpired.files import calls
 from mpired.files.names import check_are_data
 from mpired.files.output import open_output
-from mpired.formats import Array, Declared, RankFile, Source, open_rank
+from mpired.formats import Array, InputOptions, RankFile, Source, open_rank
 from mpired.formats.decoding import Decoder
 from mpired.formats.textual import column_names, component_names
 from mpired.options import Options
@@ -376,9 +376,9 @@ def plan_show(path: str, options: Options, tell: Tell, context: Context, *, text
         if os.path.splitext(png)[1].lower() != ".png":
             raise UsageError("`png`", f"{png} is not the name of a PNG picture; write NAME.png")
         _drawing()
-    declared = Declared.of(options, context)._replace(nullable=True)
-    file = open_rank(path, declared)
-    check_use(declared, [file])
+    inputs = InputOptions.of(options, context)._replace(nullable=True)
+    file = open_rank(path, inputs)
+    check_use(inputs, [file])
     if not file.buffers:
         if not file.others:
             raise BufferFileError(file.source.name, "holds no array or column")

@@ -21,7 +21,7 @@ from mpired.errors import (
     number,
     parts,
 )
-from mpired.formats import Array, Declared, RankFile, format_named, open_rank
+from mpired.formats import Array, InputOptions, RankFile, format_named, open_rank
 from mpired.formats.array import UNKNOWN_COUNT, in_order
 from mpired.formats.memory import RankInFile, UnusableRank, check_holds_several
 from mpired.formats.names import lacking
@@ -61,7 +61,7 @@ class Opened(NamedTuple):
 
 
 def open_groups(
-    groups: Sequence[Sequence[RankWord]], declared: Declared, options: Options, *, raw_result: bool = False
+    groups: Sequence[Sequence[RankWord]], inputs: InputOptions, options: Options, *, raw_result: bool = False
 ) -> tuple[Opened, ...]:
     """Inspect every rank's header, and compare it with the first good one: datatypes and counts agree in all groups."""
     words = [word for group in groups for word in group]
@@ -75,15 +75,15 @@ def open_groups(
     def check(file: RankFile, rank: int, first: tuple[int, RankFile]) -> None:
         if not seen:
             seen.append((rank, file))
-        if errors := _wrong(file, rank, first, seen[0], declared):
+        if errors := _wrong(file, rank, first, seen[0], inputs):
             raise ExceptionGroup("obstacles", errors)
 
-    opened = [open_each(group, declared, check, options) for group in groups]
+    opened = [open_each(group, inputs, check, options) for group in groups]
     for group in opened[1:]:
         compare("rank 0 of group B", group.files[0], ("rank 0 of group A", opened[0].files[0]))
     files = [file for group in opened for file in group.files]
-    check_use(declared, files, raw_result=raw_result)
-    if declared.context.keep_open:
+    check_use(inputs, files, raw_result=raw_result)
+    if inputs.context.keep_open:
         check_names(file.source for file in files)
     _check_pipes(files)
     _compare_units(opened)
@@ -91,10 +91,10 @@ def open_groups(
 
 
 def _wrong(
-    file: RankFile, rank: int, good: tuple[int, RankFile], seen: tuple[int, RankFile], declared: Declared
+    file: RankFile, rank: int, good: tuple[int, RankFile], seen: tuple[int, RankFile], inputs: InputOptions
 ) -> list[MpiredError]:
     """Return all that is wrong with a rank; it is compared with the first good one, or the first seen if it is bad."""
-    errors, differing = file.obstacles(declared.taken, keeps=True), []
+    errors, differing = file.obstacles(inputs.taken, keeps=True), []
     try:
         if not errors:
             compare(f"rank {rank}", file, (f"rank {good[0]}", good[1]))
@@ -102,7 +102,7 @@ def _wrong(
         differing.append(error)
     try:
         like, reference = seen if errors or differing else good
-        if declared.check_carried and file is not reference and file.kept is not None:
+        if inputs.check_carried and file is not reference and file.kept is not None:
             kept = reference.kept  # of a format that has no arrays beside those of a result it says nothing
             if kept is not None and kept.kind == "arrays":
                 kept.check_same(file.kept, f"rank {like}")
@@ -138,15 +138,15 @@ def _check_pipes(files: Sequence[RankFile]) -> None:
 
 def open_each(
     words: Sequence[RankWord],
-    declared: Declared,
+    inputs: InputOptions,
     check: Callable[[RankFile, int, tuple[int, RankFile]], None],
     options: Options,
 ) -> Opened:
     """Return the files of ranks; `check` gets each, its rank, and the first rank that was good so far with its file."""
     first: list[tuple[int, RankFile]] = []
 
-    def opened(word: RankWord, rank: int, declared: Declared) -> RankFile:
-        file = open_rank(word, declared)
+    def opened(word: RankWord, rank: int, inputs: InputOptions) -> RankFile:
+        file = open_rank(word, inputs)
         if first and format_named(file.format).has_arrays:
             file = file.ordered_as(first[0][1])
         check(file, rank, first[0] if first else (rank, file))
@@ -154,14 +154,14 @@ def open_each(
             first.append((rank, file))
         return file
 
-    files, used, skipped = each_good(pieces(words, declared, options), opened, declared, options)
+    files, used, skipped = each_good(pieces(words, inputs, options), opened, inputs, options)
     return Opened(tuple(files), tuple(used), skipped)
 
 
 def each_good(
     words: Sequence[_W],
-    opened: Callable[[_W, int, Declared], _T],
-    declared: Declared,
+    opened: Callable[[_W, int, InputOptions], _T],
+    inputs: InputOptions,
     options: Options,
     what: str = "ranks",
 ) -> tuple[list[_T], list[_W], tuple[Skipped, ...]]:
@@ -171,11 +171,11 @@ def each_good(
     used: list[_W] = []
     errors: list[MpiredError | OSError] = []  # a rank may have several
     skipped: list[Skipped] = []
-    with inspected_together(words, declared.context) as context:
-        declared = declared._replace(context=context)  # one for all: what a header meant is known by it
+    with inspected_together(words, inputs.context) as context:
+        inputs = inputs._replace(context=context)  # one for all: what a header meant is known by it
         for rank, word in enumerate(counted(words, f"checking {what}")):
             try:
-                good.append(opened(word, rank, declared))
+                good.append(opened(word, rank, inputs))
                 used.append(word)
             except (MpiredError, OSError, ExceptionGroup) as error:
                 found = getattr(error, "exceptions", [error])
@@ -214,44 +214,44 @@ def left_out(skipped: Sequence[Skipped], nranks: int, what: str = "ranks") -> li
     return [SkippedWarning(f"{len(skipped)} of {nranks} {what} left out: {reasons}", skipped)]
 
 
-def pieces(words: Sequence[_W], declared: Declared, options: Options) -> Sequence[_W | RankWord]:
+def pieces(words: Sequence[_W], inputs: InputOptions, options: Options) -> Sequence[_W | RankWord]:
     """Return ranks, those of each raw file one after another if there are several in one."""
     stride, nranks = options["stride"], options["ranks_in_file"]
     if stride is None and nranks is None:
         return words
-    return [rank for word in words for rank in _in_file(word, declared, stride, nranks)]
+    return [rank for word in words for rank in _in_file(word, inputs, stride, nranks)]
 
 
-def _in_file(word: _W, declared: Declared, stride: int | None, nranks: int | None) -> Iterator[_W | RankWord]:
+def _in_file(word: _W, inputs: InputOptions, stride: int | None, nranks: int | None) -> Iterator[_W | RankWord]:
     """Yield the ranks that are in a raw file."""
     if not isinstance(word, str):
         yield word
         return
     try:
-        yield from _cut(word, declared, stride, nranks)
+        yield from _cut(word, inputs, stride, nranks)
     except (MpiredError, OSError) as error:
         yield UnusableRank(word, error)
 
 
-def _cut(path: str, declared: Declared, stride: int | None, nranks: int | None) -> list[RankInFile]:
+def _cut(path: str, inputs: InputOptions, stride: int | None, nranks: int | None) -> list[RankInFile]:
     """Return the ranks in a raw file, which lie `stride` bytes apart, or are `nranks` of the same length."""
     option = "`ranks_in_file`" if stride is None else "`stride`"
-    datatype = declared.datatype
+    datatype = inputs.datatype
     if datatype is None:
         raise UsageError(option, "is for raw files, which do not store the type of their elements; give `type`")
     check_holds_several(path)
     if codecs.by_suffix(path):
         raise BufferFileError(path, "is compressed, and only raw files hold several ranks; decompress it first")
-    nbytes = open_source(path, declared.context).nbytes - declared.offset
+    nbytes = open_source(path, inputs.context).nbytes - inputs.offset
     if nbytes < 0:
-        raise CountError(path, f"has fewer bytes than `offset={declared.offset}` skips")
+        raise CountError(path, f"has fewer bytes than `offset={inputs.offset}` skips")
     if stride is None:
         assert nranks is not None  # noqa: S101 - one of both is given
         stride, rest = divmod(nbytes, nranks)
         if rest or not stride:
             raise CountError(path, f"{nbytes} bytes do not make {nranks} ranks of the same length")
-    itemsize = datatype.extent if declared.spreads(datatype) else declared.stored(datatype).itemsize
-    count, rest = (stride // itemsize, stride % itemsize) if declared.count is None else (declared.count, 0)
+    itemsize = datatype.extent if inputs.spreads(datatype) else inputs.stored(datatype).itemsize
+    count, rest = (stride // itemsize, stride % itemsize) if inputs.count is None else (inputs.count, 0)
     if rest:
         reason = f"a rank of {stride} bytes has no whole number of elements of {datatype.label}, of {itemsize} bytes"
         reason = f"{reason}; say with `count` how many it has"
@@ -292,25 +292,25 @@ def _ordered(file: RankFile, orders: Sequence[bool]) -> RankFile:
     return file if same else file._replace(buffers=tuple(buffers))
 
 
-def check_use(declared: Declared, files: Sequence[RankFile], *, raw_result: bool = False) -> None:
+def check_use(inputs: InputOptions, files: Sequence[RankFile], *, raw_result: bool = False) -> None:
     """Raise `UsageError` if something is declared that says nothing about any of the files."""
-    check_formats(declared, {file.format for file in files}, raw_result=raw_result)
+    check_formats(inputs, {file.format for file in files}, raw_result=raw_result)
 
 
-def check_formats(declared: Declared, formats: Collection[str], *, raw_result: bool = False) -> None:
+def check_formats(inputs: InputOptions, formats: Collection[str], *, raw_result: bool = False) -> None:
     """Raise `UsageError` if something is declared that says nothing about files of any of the formats."""
     rows = [format_named(name) for name in formats]
     if not any(row.needs_type for row in rows):
-        said = {"offset": bool(declared.offset), "count": declared.count is not None}
+        said = {"offset": bool(inputs.offset), "count": inputs.count is not None}
         if not raw_result:
-            said |= {"byte_order": declared.byte_order is not None, "datarep": declared.datarep is not None}
+            said |= {"byte_order": inputs.byte_order is not None, "datarep": inputs.datarep is not None}
         _refuse(said, "raw files")
     if not any(row.has_columns for row in rows):
-        said = {"columns": bool(declared.columns), "pair": declared.pair is not None}
+        said = {"columns": bool(inputs.columns), "pair": inputs.pair is not None}
         _refuse(said, "files with columns or arrays")
     if not any(row.has_arrays for row in rows):
-        said = {"unpack": declared.unpack, "follow_links": declared.follow_links}
-        _refuse(said | {"check_coordinates": not declared.check_carried}, "files of arrays")
+        said = {"unpack": inputs.unpack, "follow_links": inputs.follow_links}
+        _refuse(said | {"check_coordinates": not inputs.check_carried}, "files of arrays")
 
 
 def _refuse(said: Mapping[str, bool], files: str) -> None:

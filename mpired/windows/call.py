@@ -15,7 +15,7 @@ from mpired.datatypes import Datatype
 from mpired.errors import MpiredWarning, UsageError
 from mpired.files.names import check_are_data
 from mpired.files.urls import check_are_files
-from mpired.formats import Array, AtHand, Declared, Model
+from mpired.formats import Array, AtHand, InputOptions, Model
 from mpired.formats.convert import Order
 from mpired.formats.decoding import Decoder
 from mpired.log import step
@@ -130,7 +130,7 @@ def _on_one_element(
     read = values if op.origin else ()
     check_are_data([*windows, *read, compare])
     check_are_files(windows)
-    said = Declared.of(part(INPUTS, options), context)._replace(taken=op.groups)
+    inputs = InputOptions.of(part(INPUTS, options), context)._replace(taken=op.groups)
     where = checked(PLACES, part(TARGET, options) | {"at": options["at"]})
     if where["at"] is None:
         where |= {"target_disp": where["target_disp"] or 0, "target_count": 1}
@@ -139,8 +139,8 @@ def _on_one_element(
 
     def complete(request: Request, datatype: Datatype) -> Request:
         ops.check(op, datatype, ops.Use.FETCH)
-        expected = element_of(compare, datatype, "COMPARE", said) if op is ops.COMPARE_AND_SWAP else None
-        origins = [[ArrayOrigin("VALUE", datatype, element_of(value, datatype, "VALUE", said))] for value in read]
+        expected = element_of(compare, datatype, "COMPARE", inputs) if op is ops.COMPARE_AND_SWAP else None
+        origins = [[ArrayOrigin("VALUE", datatype, element_of(value, datatype, "VALUE", inputs))] for value in read]
         doubts: list[MpiredWarning] = [*cautions.unread(op, values[len(read) :])]
         for operand in (compare, *read):
             if not (isinstance(operand, str) and is_value(operand, datatype)):
@@ -150,17 +150,17 @@ def _on_one_element(
     # Without --type the file says what an element is, and it says that under the lock.
     request = Request(
         windows=[os.fspath(window) for window in windows],
-        declared=_of_windows(said),
+        target_options=_of_windows(inputs),
         op=op,
         use=ops.Use.FETCH,
         origins=[],
         place=lambda _buffer, buffers: placement.shares(buffers, given),
         fetch=True,
-        said=said,
+        inputs=inputs,
         complete=complete,
     )
-    if said.datatype is not None:
-        request = complete(request, said.datatype)
+    if inputs.datatype is not None:
+        request = complete(request, inputs.datatype)
     return Call(_with_create(request, options), policy(options))
 
 
@@ -178,20 +178,20 @@ def _request(
     """Open the origins, and say where they go; also return the words for them, and those that are left out."""
     check_are_data([*windows, *origins, options["map"]])
     check_are_files(windows)
-    said = Declared.of(options, context)
-    component, target, derived = sides(options, said)
-    said = said._replace(datatype=component, taken=op.groups)
+    inputs = InputOptions.of(options, context)
+    component, target, derived = sides(options, inputs)
+    inputs = inputs._replace(datatype=component, taken=op.groups)
     decoder = Decoder()
     first: list[Origin] = []
 
-    def open_next(origin: OriginLike | RankWord, _: int, declared: Declared) -> list[Origin]:
-        buffers = open_origin(origin, declared, options, derived, decoder)
+    def open_next(origin: OriginLike | RankWord, _: int, inputs: InputOptions) -> list[Origin]:
+        buffers = open_origin(origin, inputs, options, derived, decoder)
         check_like(buffers, first or buffers, datatypes=ranking["skip_bad"])
         first.extend(() if first else buffers)
         return buffers
 
     with step("opening and checking the origins"):
-        opened, words, skipped = each_good(pieces(origins, said, ranking), open_next, said, ranking, "origins")
+        opened, words, skipped = each_good(pieces(origins, inputs, ranking), open_next, inputs, ranking, "origins")
     placement = place(options, len(windows), context, target)
     own = opened[0] if opened else []  # what all origins have in common
     given = [Given(each.name, each.count, each.shape, is_whole(options)) for each in own]
@@ -199,14 +199,14 @@ def _request(
     if not given:  # as many elements as the target has, or as `target_count` says
         given = [Given("target", None, whole=False)]
     formats = frozenset(origin.format for buffers in opened for origin in buffers if origin.format)
-    check_formats(Declared(offset=said.offset, count=said.count), formats)  # which describe origins alone
+    check_formats(InputOptions(offset=inputs.offset, count=inputs.count), formats)  # which describe origins alone
     request = Request(
         windows=[os.fspath(window) for window in windows],
-        declared=_of_windows(said),
+        target_options=_of_windows(inputs),
         op=op,
         use=ops.Use.FETCH,
         origins=opened,
-        said=said,
+        inputs=inputs,
         formats=formats,
         decoder=decoder,
         by_shape=placement.by_shape and given[0].whole,
@@ -215,9 +215,9 @@ def _request(
     return request, words, skipped
 
 
-def _of_windows(said: Declared) -> Declared:
-    """Return what is declared of the windows: the datatype, the columns, and of a raw one the byte order."""
-    return said._replace(format=None, offset=0, count=None, pair=None, window=True)
+def _of_windows(inputs: InputOptions) -> InputOptions:
+    """Return what the user says of the windows: the datatype, the columns, and of a raw one the byte order."""
+    return inputs._replace(format=None, offset=0, count=None, pair=None, window=True)
 
 
 def _with_create(request: Request, options: Options) -> Request:
@@ -225,7 +225,7 @@ def _with_create(request: Request, options: Options) -> Request:
     create: Any = options["create"]
     if create is None:
         return request
-    datatype = request.declared.datatype
+    datatype = request.target_options.datatype
     if datatype is None and not request.origins:
         if request.complete is not None and all(map(os.path.exists, request.windows)):
             return request  # which says itself what its elements are
@@ -233,7 +233,7 @@ def _with_create(request: Request, options: Options) -> Request:
     if create is True and not request.origins:
         raise UsageError("`create`", "makes a target like an origin, and there is none; give a count or a shape")
     orders: dict[str | None, Order] = {"little": "<", "big": ">"}
-    order = orders.get(request.declared.byte_order or request.declared.type_order, "=")
+    order = orders.get(request.target_options.byte_order or request.target_options.type_order, "=")
     if create is True:
         models = [origin.model(whole=is_whole(options)) for origin in request.origins[0]]
         model = models[0]._replace(buffers=tuple(buffer for each in models for buffer in each.buffers))
@@ -243,5 +243,5 @@ def _with_create(request: Request, options: Options) -> Request:
     elements = [ops.neutral(request.op, buffer.datatype).reshape(1) for buffer in model.buffers]
     whole = model.source is not None and is_whole(options)
     marked = [origin.marked for origin in request.origins[0]] if create is True else [None]
-    filling = Filling(elements, model, order, request.declared.datatype is not None, whole, marked)
+    filling = Filling(elements, model, order, request.target_options.datatype is not None, whole, marked)
     return replace(request, create=filling)

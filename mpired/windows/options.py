@@ -12,7 +12,7 @@ from mpired.context import BASE_NBYTES, Context
 from mpired.datatypes import DATATYPES, Datatype, Group, value_index
 from mpired.datatypes.typemap.typemap import TypeMap
 from mpired.errors import DatatypeError, OpError, UsageError
-from mpired.formats import Declared, open_rank
+from mpired.formats import InputOptions, open_rank
 from mpired.formats.rank import element_text
 from mpired.options import Indices, Options, integer
 from mpired.windows.origin import whole
@@ -50,11 +50,11 @@ class Sides(NamedTuple):
     origin: Datatype | None
 
 
-def sides(options: Options, said: Declared) -> Sides:
+def sides(options: Options, inputs: InputOptions) -> Sides:
     """Return the datatypes of both sides, which must be made of one predefined type (MPI-4.1, 12.3.4)."""
     types = options["types"]
     defined = None if types is None else datatypes.definitions(os.fspath(types))
-    components = {} if said.datatype is None else {"`type`": said.datatype}
+    components = {} if inputs.datatype is None else {"`type`": inputs.datatype}
     texts: dict[str, Any] = {"`target_type`": options["target_type"], "`origin_type`": options["origin_type"]}
     made: dict[str, Datatype | None] = dict.fromkeys(texts)
     for option, text in texts.items():
@@ -140,7 +140,7 @@ def read_map(path: Indices, context: Context) -> np.ndarray:
     else:
         name = os.fspath(path)
         try:
-            buffer = open_rank(name, Declared(context=context)).only_buffer()
+            buffer = open_rank(name, InputOptions(context=context)).only_buffer()
         except UsageError as error:
             reason = f"{name} {error.reason.partition(';')[0]}; a map is npy, or parquet or arrow with one column"
             raise UsageError("`map`", reason) from None

@@ -26,7 +26,7 @@ from mpired.errors import (
     UsageError,
 )
 from mpired.files.urls import is_url
-from mpired.formats import Array, AtHand, Declared, Model, open_rank
+from mpired.formats import Array, AtHand, InputOptions, Model, open_rank
 from mpired.formats.array import within_budget
 from mpired.formats.decoding import Decoder
 from mpired.formats.memory import RankInFile
@@ -52,7 +52,7 @@ class Request:
     """What is to be combined into which elements."""
 
     windows: Sequence[str]  # the files, one a rank of the window
-    declared: Declared  # what the user says of them
+    target_options: InputOptions  # what the user says of them
     op: ops.Op
     use: ops.Use  # the call that it is for
     origins: Sequence[Sequence[Origin]]  # of each its buffers, of which a file with columns has several
@@ -62,7 +62,7 @@ class Request:
     fetch: bool = False  # whether the old elements are wanted
     create: Filling | None = None  # what a target that is missing is made of
     expected: np.ndarray | None = None  # the element that there has to be, or nothing is changed (MPI_Compare_and_swap)
-    said: Declared = field(default_factory=Declared)  # what the user declares of all files
+    inputs: InputOptions = field(default_factory=InputOptions)  # what the user says of all files
     formats: frozenset[str] = frozenset()  # those of the origins: an option must concern one of them
     decoder: Decoder = field(default_factory=Decoder)
     # whether elements are combined that have the same index, so that arrays are read in the order of the window
@@ -114,7 +114,7 @@ OriginLike: TypeAlias = PathLike | np.ndarray | AtHand
 
 
 def open_origin(
-    origin: OriginLike, said: Declared, options: Options, derived: Datatype | None, decoder: Decoder
+    origin: OriginLike, inputs: InputOptions, options: Options, derived: Datatype | None, decoder: Decoder
 ) -> list[Origin]:
     """Open an origin: a buffer, or of a file with columns one for each."""
     first, count = options["origin_disp"], options["origin_count"]
@@ -124,19 +124,20 @@ def open_origin(
     if derived is not None and isinstance(origin, np.ndarray):
         raise UsageError("`origin_type`", "is for files; choose the elements of an array with NumPy")
     if isinstance(origin, np.ndarray):
-        return [ArrayOrigin.of(origin, said.datatype, first, count)]
+        return [ArrayOrigin.of(origin, inputs.datatype, first, count)]
     # Of a raw file with too few bytes for an element none can be asked for (MPI-4.1, 12.3.4).
     word = origin if isinstance(origin, AtHand) else os.fspath(origin)
-    said = said._replace(count=0) if count == 0 and not first else said
+    inputs = inputs._replace(count=0) if count == 0 and not first else inputs
     # What a derived type means need not be whole elements of the basic one.
-    file = open_rank(word, said if derived is None or said.is_external else said._replace(window=True))
-    file.check_some(said.taken)
+    file = open_rank(word, inputs if derived is None or inputs.is_external else inputs._replace(window=True))
+    file.check_some(inputs.taken)
     if derived is not None:
-        return [_scattered(file.only_buffer(), derived, first, count, said.context)]
+        return [_scattered(file.only_buffer(), derived, first, count, inputs.context)]
     origins: list[Origin] = []
     for buffer in file.buffers:
         wanted = max(buffer.count - first, 0) if count is None else count
-        origins.append(FileOrigin(decoder.decoding(within_budget(buffer, said.context)), first, wanted, said.context))
+        decoded = decoder.decoding(within_budget(buffer, inputs.context))
+        origins.append(FileOrigin(decoded, first, wanted, inputs.context))
         origins[-1].format = file.format
     return origins
 
@@ -184,7 +185,7 @@ def check_like(origin: Sequence[Origin], other: Sequence[Origin], *, datatypes: 
             raise CountError(mine.name, f"has shape {mine.shape}, but {theirs.name!r} has {theirs.shape}")
 
 
-def element_of(value: object, datatype: Datatype, what: str, said: Declared) -> np.ndarray:
+def element_of(value: object, datatype: Datatype, what: str, inputs: InputOptions) -> np.ndarray:
     """Return an array of one element, from text, from a file with the chosen column, or from a Python number."""
     if isinstance(value, str):
         try:
@@ -193,11 +194,11 @@ def element_of(value: object, datatype: Datatype, what: str, said: Declared) -> 
             if not os.path.exists(value):
                 raise
     if isinstance(value, str | os.PathLike):
-        declared = Declared(datatype, columns=said.columns, context=said.context)
-        buffer = open_rank(os.fspath(value), declared).only_buffer()
+        own = InputOptions(datatype, columns=inputs.columns, context=inputs.context)
+        buffer = open_rank(os.fspath(value), own).only_buffer()
         if buffer.count != 1:
             raise CountError(str(value), f"has {buffer.count} elements, and {what} is one")
-        return whole(buffer, said.context)
+        return whole(buffer, inputs.context)
     return element_of_number(value, datatype, what)
 
 
@@ -212,14 +213,14 @@ def keys_of(request: Request, words: Sequence[object], options: Options) -> dict
     where = {name: str(value) for name, value in part(PLACES, options).items() if value is not None}
     if (indices := options["map"]) is not None:
         where["map"] = hashlib.blake2b(np.asarray(indices).tobytes()).hexdigest()
-    if request.declared.columns:
-        where["columns"] = ",".join(request.declared.columns)
+    if request.target_options.columns:
+        where["columns"] = ",".join(request.target_options.columns)
     said = f"{request.op} {sorted(where.items())}"
     keys: dict[Key, Sequence[int]] = {}
     met: Counter[bytes] = Counter()  # those of a content that have no place of their own
     for number, (buffers, word) in enumerate(zip(request.origins, words, strict=True)):
         content = once.content_of([origin.blocks() for origin in buffers], said)
-        place = _place(word, request.said.offset)
+        place = _place(word, request.inputs.offset)
         if not place:
             place = str(met[content])
             met[content] += 1

@@ -22,9 +22,9 @@ from mpired.files.transaction import Draft
 from mpired.files.update import Update, choose, closing_on_error
 from mpired.formats import (
     Array,
-    Declared,
     FlatLayout,
     Format,
+    InputOptions,
     Model,
     RankFile,
     changed_there,
@@ -87,19 +87,19 @@ class FlatTarget(Opened):
         return choose(self._target, changed_nbytes, policy.commit, durable=policy.durable)
 
 
-def look_at(target: Target, declared: Declared, decoder: Decoder, stack: ExitStack) -> Opened:
+def look_at(target: Target, inputs: InputOptions, decoder: Decoder, stack: ExitStack) -> Opened:
     """Look at a locked file."""
-    file = looked_at(LocalSource.of_status(target.name, target.path, target.status), declared)
+    file = looked_at(LocalSource.of_status(target.name, target.path, target.status), inputs)
     if flat := changed_there(file):
         return FlatTarget(target, flat, file.format)
-    return ColumnTarget(target, file, declared.context, decoder, stack)
+    return ColumnTarget(target, file, inputs.context, decoder, stack)
 
 
-def looked_at(source: Source, declared: Declared) -> RankFile:
+def looked_at(source: Source, inputs: InputOptions) -> RankFile:
     """Look at a file that is to be a target; errors as of `look_at`."""
-    row = recognise(source, declared)
-    file = row.inspect(source, declared)
-    file.check_some(declared.taken)
+    row = recognise(source, inputs)
+    file = row.inspect(source, inputs)
+    file.check_some(inputs.taken)
     if not row.updatable:
         raise UsageError(source.name, f"is {row.name}, of which no file is updated; write its elements to another")
     return file
@@ -123,17 +123,17 @@ class PlannedTarget(Opened):
 
 
 def plan_target(
-    name: str, declared: Declared, filling: Filling | None, policy: Policy, *, writable: bool
+    name: str, inputs: InputOptions, filling: Filling | None, policy: Policy, *, writable: bool
 ) -> PlannedTarget:
     """Inspect a target without a lock, or the one that would be made; errors as of `look_at`, `make_target`."""
     if filling is not None and not os.path.exists(name):
-        check_new([name], declared.context, overwrite=False)
+        check_new([name], inputs.context, overwrite=False)
         check_reaches(name)
         return _plan_new_target(name, filling)
-    status = recovered_status(name, name, declared.context)
+    status = recovered_status(name, name, inputs.context)
     calls.let_go(calls.open_existing(os.path.realpath(name), name, writable=writable))
     check_reaches(name)
-    file = looked_at(LocalSource.of_status(name, name, status), declared)
+    file = looked_at(LocalSource.of_status(name, name, status), inputs)
     if flat := changed_there(file):
         return PlannedTarget(name, file.format, flat, status.st_size)
     check_rewritten(name, file.format, policy)

@@ -78,8 +78,8 @@ def dry_run(request: Request, policy: Policy) -> DryRun:
     """Check a request as `transact` does; errors as of that, except those of locks."""
     _check_different(request.windows)
     with ExitStack() as stack:
-        declared, writes = request.declared, request.op.origin
-        windows = [plan_target(name, declared, request.create, policy, writable=writes) for name in request.windows]
+        inputs, writes = request.target_options, request.op.origin
+        windows = [plan_target(name, inputs, request.create, policy, writable=writes) for name in request.windows]
         whole = completed(request, windows)
         tell_doubts(whole, policy)
         work = Work(whole, policy, windows, stack)
@@ -119,15 +119,15 @@ def _open(
         return _open_or_make(request, request.create, policy, replaced, stack)
     if not request.op.origin and not all(os.access(name, os.W_OK) for name in request.windows):
         # Beside other readers, when nothing in them is half done.
-        targets, _ = stack.enter_context(locked(request.windows, request.said.context, shared=True))
-        return [look_at(target, request.declared, request.decoder, stack) for target in targets], ()
+        targets, _ = stack.enter_context(locked(request.windows, request.inputs.context, shared=True))
+        return [look_at(target, request.target_options, request.decoder, stack) for target in targets], ()
     try:
-        targets, recovered = stack.enter_context(locked(request.windows, request.said.context, replaced=replaced))
+        targets, recovered = stack.enter_context(locked(request.windows, request.inputs.context, replaced=replaced))
     except FileNotFoundError as error:
         if request.op.identity is not None and request.create is None:
             error.add_note("`create` makes a target that is missing")
         raise
-    return [look_at(target, request.declared, request.decoder, stack) for target in targets], recovered
+    return [look_at(target, request.target_options, request.decoder, stack) for target in targets], recovered
 
 
 def _open_or_make(
@@ -137,7 +137,7 @@ def _open_or_make(
     _check_different(request.windows)
     there = [name for name in request.windows if os.path.exists(name)]
     opened, recovered = _open(replace(request, windows=there), policy, replaced, stack) if there else ((), ())
-    others, context, keyed = dict(zip(there, opened, strict=True)), request.said.context, bool(request.keys)
+    others, context, keyed = dict(zip(there, opened, strict=True)), request.inputs.context, bool(request.keys)
     for name in request.windows:
         if name not in others:
             others[name] = make_target(name, filling, context, stack, durable=policy.durable, keyed=keyed)
@@ -218,12 +218,12 @@ class Work:
             target, share = found[0]
             window, shape = share.window, share.fetched_shape
         buffer = window.result._replace(count=count, shape=shape, name="", parts=(), modelled_on=())
-        return Model(target.format, (buffer,), window.source, context=self._request.said.context)
+        return Model(target.format, (buffer,), window.source, context=self._request.inputs.context)
 
     def _check(self) -> None:
         """Let a legal request pass, before anything is written."""
         request = self._request
-        check_formats(request.said, request.formats | {target.format for target in self._targets})
+        check_formats(request.inputs, request.formats | {target.format for target in self._targets})
         for target in self._targets:
             ops.check_buffers(request.op, [(each.name, each.datatype) for each in target.windows], request.use)
             if len(target.windows) != len(self._targets[0].windows):
@@ -249,7 +249,7 @@ class Work:
         again = sum(target.rewriting() for target in self._targets)
         base = STREAMED_BASE_NBYTES if streamed else BASE_NBYTES
         one = max((each.takes for each in origins), default=0)  # the others are opened again and again
-        self._request.said.context.check_memory(base + one + again + held * (2 if again else 1))
+        self._request.inputs.context.check_memory(base + one + again + held * (2 if again else 1))
 
     @staticmethod
     def _compare(target: Opened, buffers: Sequence[Origin]) -> None:

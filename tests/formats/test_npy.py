@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from values import folder_in_memory
 
 from mpired.errors import BufferFileError, MpiredError
-from mpired.formats import Declared, open_rank
+from mpired.formats import InputOptions, open_rank
 
 DTYPES = ("<f8", ">i4", "|u1", "|b1", "<c16", "<f2", [("value", "<f8"), ("index", "<i4")], [("a", ">i2", (2, 3))])
 # What stands in headers, and what is near it.
@@ -58,7 +58,7 @@ def _whole(octets: bytes) -> bytes:
 def read(path: Path) -> np.ndarray | None:
     """Return the elements as they lie in the file, None if it is refused."""
     try:
-        (buffer,) = open_rank(str(path), Declared()).buffers
+        (buffer,) = open_rank(str(path), InputOptions()).buffers
     except MpiredError:
         return None
     block = np.empty(buffer.count, buffer.datatype.form)
@@ -117,7 +117,7 @@ HEADERS = [np.dtype("<f8"), np.dtype(">f8"), np.dtype("<i8"), np.dtype("<u8")]
 @pytest.mark.parametrize("order", [(0, 1, 0, 1), (1, 1, 0, 0), (2, 2, 3, 2), (0, 0, 2, 1)])
 def test_a_header_of_the_same_length_is_read_for_what_it_says(tmp_path, order):
     """Most headers are those of the rank before, and are not read again; one byte makes another one of them."""
-    declared = Declared()
+    declared = InputOptions()
     for rank, which in enumerate(order):
         path = tmp_path / f"{rank}.npy"
         np.save(path, np.arange(6).reshape(2, 3).astype(HEADERS[which], order="CF"[rank % 2]))
@@ -131,7 +131,7 @@ def test_a_header_of_the_same_length_is_read_for_what_it_says(tmp_path, order):
 
 @pytest.mark.parametrize("damage", [(0, b"?"), (20, b"?"), (-1, b"")])
 def test_damage_after_a_good_rank_with_the_same_header_is_found(tmp_path, damage):
-    good, bad, declared = tmp_path / "0.npy", tmp_path / "1.npy", Declared()
+    good, bad, declared = tmp_path / "0.npy", tmp_path / "1.npy", InputOptions()
     np.save(good, np.arange(6.0))
     octets, (at, byte) = good.read_bytes(), damage
     bad.write_bytes(octets[:at] if at < 0 else octets[:at] + byte + octets[at + 1 :])

@@ -13,7 +13,7 @@ from command import in_child
 
 import mpired
 from mpired.errors import BufferFileError, DatatypeError
-from mpired.formats import Declared, open_rank
+from mpired.formats import InputOptions, open_rank
 
 COUNT = 30_000
 TYPES = ["bool", "int8", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64"]
@@ -33,7 +33,7 @@ def column(form, seed=0):
 
 def read(path, start=0):
     """Return the bytes of all elements from one on."""
-    (buffer,) = open_rank(str(path), Declared()).buffers
+    (buffer,) = open_rank(str(path), InputOptions()).buffers
     block = np.empty(COUNT - start, buffer.datatype.form)
     with contextlib.closing(buffer.open()) as reader:
         reader.read(start, block)

@@ -16,7 +16,7 @@ from tables import bytes_of
 
 from mpired.datatypes import parse
 from mpired.errors import BufferFileError, ChangedError, MpiredError
-from mpired.formats import FORMATS, Declared, recognise
+from mpired.formats import FORMATS, InputOptions, recognise
 from mpired.sources.source import OpenSource
 
 VALUES = np.arange(100_000, dtype="f8")
@@ -77,7 +77,7 @@ CONTENT = {
 def opened(form, content):
     """Look at bytes as at a file of that name."""
     source = Memory(f"memory.{form}", content)
-    declared = Declared(datatype=parse("double")[0]) if form == "raw" else Declared()
+    declared = InputOptions(datatype=parse("double")[0]) if form == "raw" else InputOptions()
     return recognise(source, declared).inspect(source, declared)
 
 

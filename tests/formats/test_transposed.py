@@ -16,7 +16,7 @@ import mpired
 from mpired import ranks
 from mpired.datatypes import from_dtype
 from mpired.errors import CountError
-from mpired.formats import Array, Declared, RankFile, open_rank
+from mpired.formats import Array, InputOptions, RankFile, open_rank
 from mpired.formats.array import in_order
 from mpired.formats.transposed import TransposedReader
 
@@ -191,7 +191,7 @@ def test_bounded_memory(tmp_path):
 
 
 def test_a_format_that_cannot_be_turned_is_refused(tmp_path):
-    file = open_rank(saved(tmp_path / "c.npy", array_of((2, 3)), "C"), Declared())
+    file = open_rank(saved(tmp_path / "c.npy", array_of((2, 3)), "C"), InputOptions())
     decoded = file.buffers[0]._replace(fortran_order=True, reader=TransposedReader)
     other = RankFile(file.source, (decoded,))
     with pytest.raises(CountError, match="cannot be read in C order"):

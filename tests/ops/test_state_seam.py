@@ -254,6 +254,6 @@ def test_blocks_are_as_many_as_states_fit(tmp_path):
 
 
 def mpired_files(folder):
-    from mpired.formats import Declared, open_rank
+    from mpired.formats import InputOptions, open_rank
 
-    return [open_rank(path, Declared()) for path in saved(folder, ranks_of(count=1 << 16))]
+    return [open_rank(path, InputOptions()) for path in saved(folder, ranks_of(count=1 << 16))]

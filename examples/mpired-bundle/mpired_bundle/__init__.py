@@ -8,7 +8,7 @@ import numpy as np
 
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.files import calls
-from mpired.formats import ArrayLayout, Declared, Format, Model, RankFile, Source
+from mpired.formats import ArrayLayout, Format, InputOptions, Model, RankFile, Source
 from mpired.formats.arrays import ArrayHeader
 from mpired.formats.arrays import inspect as described
 
@@ -17,7 +17,7 @@ FORMAT = Format("bundle", (".bundle",), b"BUNDLE\0\0", has_columns=True, has_arr
 _HEAD_NBYTES, _MAX_LIST = 16, 1 << 20
 
 
-def inspect(source: Source, declared: Declared) -> RankFile:
+def inspect(source: Source, inputs: InputOptions) -> RankFile:
     """Describe a file by its list, of which nothing is believed before it is checked; mpired reads the elements."""
     with closing(source.open()) as file:
         head = file.read(_HEAD_NBYTES, 0)
@@ -36,7 +36,7 @@ def inspect(source: Source, declared: Declared) -> RankFile:
         raise BufferFileError(source.name, "its list has a negative dimension or no numbers; not a valid bundle")
     if end != source.nbytes or len({each.name for each in found}) < len(found):
         raise BufferFileError(source.name, "has another size than its list says, or a name twice; not a valid bundle")
-    return described(source, declared, found)
+    return described(source, inputs, found)
 
 
 def prepare(model: Model) -> ArrayLayout:

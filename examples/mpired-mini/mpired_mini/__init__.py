@@ -6,13 +6,13 @@ import numpy as np
 
 from mpired.datatypes import agrees, from_dtype
 from mpired.errors import BufferFileError, DatatypeError
-from mpired.formats import Array, Declared, FlatLayout, Format, Model, RankFile, Source
+from mpired.formats import Array, FlatLayout, Format, InputOptions, Model, RankFile, Source
 
 FORMAT = Format("mini", (".mini",), b"MINI", updatable=True, doc="a code, a count, the elements", place="mpired_mini")
 _MAGIC_NBYTES, _CODE_NBYTES, _HEAD_NBYTES = 4, 4, 16
 
 
-def inspect(source: Source, declared: Declared) -> RankFile:
+def inspect(source: Source, inputs: InputOptions) -> RankFile:
     """Describe a file from its header; a file that is cut is refused here, before anything is written."""
     with closing(source.open()) as file:
         head = file.read(_HEAD_NBYTES, 0)
@@ -25,9 +25,9 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     count = int.from_bytes(head[_MAGIC_NBYTES + _CODE_NBYTES :], "little")
     if stored.kind not in "iuf" or source.nbytes != _HEAD_NBYTES + count * stored.itemsize:
         raise BufferFileError(source.name, "has another size than its header says; not a valid mini file")
-    datatype = declared.datatype or from_dtype(stored)
+    datatype = inputs.datatype or from_dtype(stored)
     if not agrees(datatype, stored):
-        raise declared.refused(source, datatype, f"holds {stored.str}")
+        raise inputs.refused(source, datatype, f"holds {stored.str}")
     return RankFile(source, [Array(source, datatype, count, stored, _HEAD_NBYTES, (count,))])
 
 

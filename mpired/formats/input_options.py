@@ -1,4 +1,4 @@
-"""What the user declares of the inputs, beyond what the files say themselves."""
+"""Options that describe the inputs, beyond what the files say themselves."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 ORDERS: dict[str | None, Order] = {"little": "<", "big": ">", "native": "=", None: "="}
 
 
-class Declared(NamedTuple):
-    """What the user says of the inputs, beyond what the files say themselves."""
+class InputOptions(NamedTuple):
+    """Options that describe the inputs, beyond what the files say themselves."""
 
     datatype: Datatype | None = None  # the MPI datatype of an element; needed for raw, elsewhere it must agree
     byte_order: str | None = None  # "little", "big" or "native", of raw files
@@ -51,8 +51,8 @@ class Declared(NamedTuple):
     context: Context = NO_LIMITS  # the settings of the call
 
     @classmethod
-    def of(cls, options: Options, context: Context) -> Declared:
-        """Return what checked options say of the inputs."""
+    def of(cls, options: Options, context: Context) -> InputOptions:
+        """Return those of a call, which are checked."""
         text, types = cast("str | None", options.get("type")), options.get("types")
         defined = None if types is None else datatypes.definitions(os.fspath(types))
         datatype, order = (None, None) if text is None else datatypes.parse(text, defined)
@@ -118,7 +118,7 @@ class Declared(NamedTuple):
         buffers = [each._replace(stored=form, datarep=self.datarep, fixed_order=False) for each, form in ordered]
         return model._replace(buffers=tuple(buffers))
 
-    def of_units(self, unit: Datatype, packed: Declared) -> Declared:
+    def of_units(self, unit: Datatype, packed: InputOptions) -> InputOptions:
         """Return `packed`, a declaration of packed elements, with the bytes as they are declared here."""
         return packed._replace(
             datatype=unit, byte_order=self.byte_order or self.type_order, datarep=self.datarep, packed=True
