@@ -16,7 +16,7 @@ from mpired.formats.columns import Leaf, explaining
 from mpired.formats.input_options import InputOptions
 from mpired.formats.missing import NullsError, null_error
 from mpired.formats.rank import RankFile
-from mpired.formats.streamed import Decoded
+from mpired.formats.streamed import Decoded, Stream
 from mpired.sources.source import Source
 
 
@@ -35,40 +35,25 @@ class ArrivingReader:
     """Reads a column of a stream as it arrives; the last block can be read again. The caller closes it."""
 
     def __init__(self, array: Array, leaf: Leaf) -> None:
-        self._array = array
+        self._array, self._start, self._block = array, 0, np.empty(0, array.datatype.form)
         with explaining(array.source.name):
-            self._arrays = ArrowFile(array.source).arrays(leaf, 0)
-        self._rest = self._block = np.empty(0, array.datatype.form)
-        self._start = 0
+            self._stream = Stream(ArrowFile(array.source), leaf)
 
     def there(self, start: int, count: int) -> int:
         """Return how many of some elements there are before the end."""
-        if start != self._start:
-            self._next(start, count)
-        elif not len(self._block):
-            self._next(0, count)
-        return min(count, len(self._block))
-
-    def _next(self, start: int, count: int) -> None:
-        """Read the next elements, which must begin at `start`."""
+        array = self._array
+        if start == self._start and len(self._block):
+            return min(count, len(self._block))
         if start != self._start + len(self._block):
-            raise BufferFileError(self._array.source.name, f"is read forward, and element {start} is not the next")
-        self._start, self._block, done = start, np.empty(count, self._array.datatype.form), 0
-        with explaining(self._array.source.name):
+            raise BufferFileError(array.source.name, f"is read forward, and element {start} is not the next")
+        block = np.empty(count, array.datatype.form)
+        with explaining(array.source.name):
             try:
-                while done < count:
-                    if not len(self._rest):
-                        found = next(self._arrays, None)
-                        if found is None:
-                            break
-                        self._rest = found[0]
-                        continue
-                    part = self._rest[: count - done]
-                    self._block[done : done + len(part)] = part
-                    self._rest, done = self._rest[len(part) :], done + len(part)
+                done, _ = self._stream.fill(start, block)
             except NullsError as found:
-                raise null_error(self._array.source, self._array.columns, found.args[0]) from None
-        self._block = self._block[:done]
+                raise null_error(array.source, array.columns, found.args[0]) from None
+        self._start, self._block = start, block[:done]
+        return done
 
     def read(self, start: int, block: np.ndarray) -> None:
         """Fill `block` with the elements from `start` on."""

@@ -126,7 +126,7 @@ class ColumnReader:
             self._file = decoded.opener(array.source, array.memory)
         may_lack = array.nullable and array.nulls != 0
         leaves = map(Nullable, decoded.leaves) if may_lack else decoded.leaves
-        self._streams = [_Stream(self._file, leaf, array.source) for leaf in leaves]
+        self._streams = [Stream(self._file, leaf) for leaf in leaves]
         names = array.datatype.form.names
         # The leaves are in the order of the file.
         self._names = [name for _, name in counterparts(array.fields, names)] if names else []
@@ -140,7 +140,9 @@ class ColumnReader:
         with explaining(array.source.name, *self._errors):
             try:
                 for stream, part in zip(self._streams, parts, strict=True):
-                    mine = stream.read(start, part)
+                    done, mine = stream.fill(start, part)
+                    if done < len(part):
+                        raise array.source.changed()
                     if mine is not None:
                         valid = mine if valid is None else valid & mine
             except NullsError as found:
@@ -157,43 +159,42 @@ class ColumnReader:
         self._file.close()
 
 
-class _Stream:
+class Stream:
     """The values of a leaf, one after another."""
 
-    def __init__(self, file: ColumnFile, leaf: Any, source: Source) -> None:
+    def __init__(self, file: ColumnFile, leaf: Any) -> None:
         self._file = file
         self._leaf = leaf
-        self._source = source
         self._at = -1
         self._arrays: Iterator[Values] = iter(())
         self._rest: Values = np.empty(0, np.uint8), None
 
-    def read(self, start: int, part: np.ndarray) -> np.ndarray | None:
-        """Fill an array with the values from `start` on, and return which of them are there; None for all."""
+    def fill(self, start: int, part: np.ndarray) -> tuple[int, np.ndarray | None]:
+        """Fill an array from `start` on; return how many values there were before the end, and which are valid."""
         if start != self._at:
             self.close()
             self._arrays = self._file.arrays(self._leaf, start)
-        done, there = 0, None
+        done, all_valid = 0, None
         while done < len(part):
-            values, valid = self._rest
-            if not len(values):
+            if not len(self._rest[0]):
                 found = next(self._arrays, None)
                 if found is None:
-                    raise self._source.changed()
+                    break
                 self._rest = found
-                continue
+            values, valid = self._rest
             count = min(len(part) - done, len(values))
             part[done : done + count] = values[:count]
             if valid is not None:
-                there = np.ones(len(part), np.bool_) if there is None else there
-                there[done : done + count] = valid[:count]
+                all_valid = np.ones(len(part), np.bool_) if all_valid is None else all_valid
+                all_valid[done : done + count] = valid[:count]
                 valid = valid[count:]
             self._rest = values[count:], valid
             done += count
         self._at = start + done
-        return there
+        return done, all_valid
 
     def close(self) -> None:
+        """Forget what was decoded."""
         self._rest = self._rest[0][:0], None
         if isinstance(self._arrays, Generator):
             self._arrays.close()
