@@ -10,13 +10,12 @@ from contextlib import ExitStack, closing
 from typing import Any, TypeAlias
 
 from mpired.errors import BufferFileError
-from mpired.files import calls
 from mpired.formats import columns, ipc
 from mpired.formats.array import UNKNOWN_COUNT, Array
 from mpired.formats.arrow_arrays import DTYPES, has_arrays
 from mpired.formats.columns import Contents, Leaf, Table, explaining
 from mpired.formats.format import Encoder
-from mpired.formats.local import DamageError, SourceFile
+from mpired.formats.local import DamageError, TableFile
 from mpired.formats.rank import Model
 from mpired.sources.source import Source
 
@@ -34,19 +33,14 @@ class ArrowFile(Table):
 
     def begin(self) -> None:
         """Read the schema."""
-        self._map: calls.Mapped | None = None
         self._is_stream = self._bytes.read(len(ipc.MAGIC), 0) != ipc.MAGIC
         self._reader = self._opened()
         self.schema: pa.Schema = self._reader.schema
 
     def _opened(self, fields: Sequence[int] = ()) -> Any:
-        """Open a reader of some columns, which are mapped into memory if they lie in a file, or of all."""
-        if fields and self._bytes.fd is not None and not self._source.is_forward:
-            self._map = calls.Mapped(self._bytes.fd)
-            file = pa.BufferReader(self._map.content)
-        else:
-            self._file = SourceFile(self._bytes, self._source.nbytes)
-            file = pa.PythonFile(self._file, mode="r")
+        """Open a reader of some columns, or of all."""
+        self._file = TableFile(self._bytes, self._source.nbytes)
+        file = pa.PythonFile(self._file, mode="r")
         options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=list(fields))
         return (pa.ipc.open_stream if self._is_stream else pa.ipc.open_file)(file, options=options)
 
@@ -82,8 +76,7 @@ class ArrowFile(Table):
         for column in columns.behind(start, _counted(batches, leaf.rows[skipped:]) if leaf.rows else batches, leaf):
             for at in range(0, len(column), _PIECE_ROWS):
                 yield column[at : at + _PIECE_ROWS]
-                if self._map is not None:  # it is read once; the system keeps it, but not as memory of this process
-                    self._map.forget()
+                self._file.forget()
 
     def _decoded(self, reader: Any, start: int = 0) -> Iterator[_Decoded]:
         """Yield record batches, whose buffers have the lengths that their columns need, and their metadata."""

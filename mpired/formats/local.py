@@ -6,9 +6,11 @@ import io
 import os
 from typing import Any
 
+from mpired.files import calls
 from mpired.sources.source import OpenSource, Source
 
 _PIECE_NBYTES = 16 << 20
+_MAPPED_NBYTES = 1 << 20  # what is shorter is read
 
 
 class DamageError(ValueError):
@@ -36,7 +38,7 @@ def read_all(file: OpenSource, nbytes: int, start: int) -> bytes:
 
 
 class SourceFile(io.RawIOBase):
-    """The bytes of an open source, which may be exchanged for the same that were opened again."""
+    """The bytes of an open source."""
 
     def __init__(self, opened: OpenSource, nbytes: int) -> None:
         super().__init__()
@@ -79,3 +81,35 @@ class SourceFile(io.RawIOBase):
         done = self.opened.read_into(memoryview(room).cast("B"), self._at)
         self._at += done
         return done
+
+
+class TableFile(SourceFile):
+    """The bytes of an open source for pyarrow, which takes those of a local file from where they are mapped."""
+
+    def __init__(self, opened: OpenSource, nbytes: int) -> None:
+        super().__init__(opened, nbytes)
+        self._map: calls.Mapped | None = None
+        self.open_again(opened)
+
+    def open_again(self, opened: OpenSource) -> None:
+        """Exchange the open source for the same that was opened again."""
+        self.opened, is_long = opened, self._nbytes >= _MAPPED_NBYTES
+        self._map = calls.Mapped(opened.fd) if is_long and opened.fd is not None else None
+
+    @property
+    def is_far(self) -> bool:
+        """Whether each read is a request, and the whole is too long for one."""
+        return self._map is None and self._nbytes >= _MAPPED_NBYTES
+
+    def read(self, nbytes: int = -1) -> bytes | memoryview:  # type: ignore[override]  # pyarrow takes both
+        """Return the next bytes, fewer at the end."""
+        if self._map is None:
+            return super().read(nbytes)
+        start = self._at
+        self._at = self._nbytes if nbytes < 0 else min(start + nbytes, self._nbytes)
+        return memoryview(self._map.content)[start : self._at]
+
+    def forget(self) -> None:
+        """Let the system keep what was read, but not as memory of this process."""
+        if self._map is not None:
+            self._map.forget()

@@ -14,7 +14,7 @@ from mpired.formats import columns
 from mpired.formats.array import Array
 from mpired.formats.columns import Contents, Leaf, Table, explaining
 from mpired.formats.format import Encoder
-from mpired.formats.local import DamageError, SourceFile
+from mpired.formats.local import DamageError, TableFile
 from mpired.formats.rank import Model
 from mpired.sources.local import LocalSource
 from mpired.sources.source import OpenSource, Source
@@ -36,7 +36,7 @@ _MOST_PARSED = 32
 class _Parsed(NamedTuple):
     """What is known of a file by its footer."""
 
-    bytes: SourceFile
+    bytes: TableFile
     file: pq.ParquetFile
     schema: pa.Schema
     group_rows: list[int]  # of each row group
@@ -57,17 +57,18 @@ class ParquetFile(Table):
         # Another opening of it may be at work with what is taken.
         known = _parsed.pop(self._source, None) if _stays(self._source) else None
         self._known = known or self._parse()
-        self._known.bytes.opened = self._bytes
+        if known is not None:
+            known.bytes.open_again(self._bytes)
         self._file, self.schema, self.group_rows = self._known.file, self._known.schema, self._known.group_rows
         self.metadata: pq.FileMetaData = self._file.metadata
 
     def _parse(self) -> _Parsed:
-        file = SourceFile(self._bytes, self._source.nbytes)
+        file = TableFile(self._bytes, self._source.nbytes)
         parsed = pq.ParquetFile(
             pa.PythonFile(file, mode="r"),
             page_checksum_verification=True,
             pre_buffer=False,
-            buffer_size=_BUFFER_NBYTES,
+            buffer_size=_BUFFER_NBYTES if file.is_far else 0,
             thrift_string_size_limit=_THRIFT_STRINGS,
             thrift_container_size_limit=_THRIFT_ITEMS,
         )
@@ -118,6 +119,7 @@ class ParquetFile(Table):
         for batch in self.limited(self._file.iter_batches(**wanted)) if there else ():
             done += batch.num_rows
             yield batch
+            self._known.bytes.forget()
         if done != there:  # for a damaged page header the library gives none, and no error
             raise DamageError(f"row group {number} has {done} rows, and its header says {there}")
 
@@ -151,7 +153,7 @@ class ParquetFile(Table):
         super().close()
         if not _stays(self._source):
             return
-        self._known.bytes.opened = OpenSource()
+        self._known.bytes.open_again(OpenSource())
         _parsed[self._source] = self._known
         while len(_parsed) > _MOST_PARSED:
             del _parsed[next(iter(_parsed))]
