@@ -43,13 +43,13 @@ measured effect of each change.
 A worker takes a block of {block} KiB of each rank, one rank after another. This block and the two blocks of the state
 stay in the second-level cache. Each byte of a rank is
 
-- copied once, from the page cache of the system into the block; nothing is mapped, because page faults cost more
-  than copies;
+- copied once, from the page cache of the system into the block; elements that are stored plainly are not mapped,
+  because page faults cost more than copies;
 - read there once by the kernel of the op.
 
 The result moves through memory once when it is written. `scan` and the other collectives with results for several ranks
-write each result once. Parquet pages of plain numbers are decompressed, and copied once more; pyarrow decodes other
-columns, with two more copies. A byte order other than the machine's costs one more pass.
+write each result once. pyarrow takes columns of parquet and arrow files of this machine from where they are mapped,
+and decodes them, which is one more copy. A byte order other than the machine's costs one more pass.
 
 ## Growth
 
