@@ -319,7 +319,7 @@ def _are_filled(plan: Plan, targets: Sequence[Target]) -> bool:
         return False
     from mpired.engines import probe  # noqa: PLC0415 - for other machines only
 
-    drafts = [target.file for target in targets if isinstance(target.file, calls.NamedFile)]
+    drafts = [target.file for target in targets if target.file.inode[1]]
     one_in_each = {calls.folder_of(draft.path): draft for draft in drafts}
     if len(drafts) < max(2, len(targets)):
         return False

@@ -14,8 +14,8 @@ import os
 import resource
 import stat
 import struct
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Protocol, Self
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, Self
 
 from mpired.files import mounts
 from mpired.log import step
@@ -47,6 +47,22 @@ class blaming:  # noqa: N801 - used as a function; a generator would cost more t
             error.filename = self._name
 
 
+class undoing:  # noqa: N801 - as above
+    """Call a function if the block fails."""
+
+    __slots__ = ("_undo",)
+
+    def __init__(self, undo: Callable[[], object]) -> None:
+        self._undo = undo
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._undo()
+
+
 class Closing:
     """What is closed at the end of a `with` block."""
 
@@ -64,42 +80,28 @@ ANY_DEVICE = -1
 """The device of a file in a task that another machine may do: it has another number there."""
 
 
-class SharedFile(Protocol):
+class SharedFile(NamedTuple):
     """A file that every process of this user can open to write ranges of it: what a task of the pool has of it."""
 
-    def open(self) -> int: ...
-
-
-class SharedPath(NamedTuple):
-    """One that has a path."""
-
     path: str
-
-    def open(self) -> int:
-        """Open it, and return the descriptor."""
-        return os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-
-
-class NamedFile(NamedTuple):
-    """One that has a name, by which a process that is no child of this one opens it."""
-
-    path: str
-    inode: tuple[int, int]
+    inode: tuple[int, int] = (0, 0)  # of a file with a name; without it the path is one of a living process
 
     @classmethod
-    def of(cls, path: str, fd: int) -> NamedFile:
+    def of(cls, path: str, fd: int) -> SharedFile:
         """Return the file that is open here under its absolute path."""
         status = os.fstat(fd)
         return cls(path, (status.st_dev, status.st_ino))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return NamedFile, (self.path, (ANY_DEVICE, self.inode[1]))
+        return SharedFile, (self.path, (ANY_DEVICE, self.inode[1]))
 
     def open(self) -> int:
         """Open it, and return the descriptor."""
+        if not self.inode[1]:
+            return os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         fd = open_regular(self.path, os.O_RDWR)
-        device, number = NamedFile.of(self.path, fd).inode
-        if number != self.inode[1] or self.inode[0] not in {device, ANY_DEVICE}:
+        status = os.fstat(fd)
+        if status.st_ino != self.inode[1] or self.inode[0] not in {status.st_dev, ANY_DEVICE}:
             os.close(fd)
             raise OSError(errno.ESTALE, "is not the file that this command made: something took its name")
         return fd
@@ -416,6 +418,13 @@ def unlink(name: bytes | str, dirfd: int | None = None) -> None:
     """Remove a name; that it is gone already is no error."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(name, dir_fd=dirfd)
+
+
+def unlink_inode(name: bytes, dirfd: int, inode: int) -> None:
+    """Remove a name of the file that has an inode; another file that has come to it stays."""
+    found = status_at(name, dirfd)
+    if found is not None and found.st_ino == inode:
+        unlink(name, dirfd)
 
 
 def fsync(fd: int) -> None:

@@ -267,7 +267,7 @@ def recover(target: Target, waiting: Waiting) -> bool:
     from mpired.files import recovery  # noqa: PLC0415 - most targets have no log
 
     how = recovery.How(waiting, writing=True)
-    return recovery.recover(target.name, target.path, how) == "finished"
+    return recovery.recover(target.name, target.path, how) == recovery.FINISHED
 
 
 def acquire(fd: int, name: str, waiting: Waiting, *, shared: bool = False) -> None:

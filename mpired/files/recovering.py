@@ -11,7 +11,7 @@ from mpired.context import Context
 from mpired.errors import MpiredError, UsageError, raise_all
 from mpired.files import calls, names, recovery
 from mpired.files.lock import Waiting
-from mpired.files.recovery import Discard, How
+from mpired.files.recovery import FINISHED, How
 from mpired.files.scratch import remove_dead
 from mpired.options import Options
 
@@ -19,17 +19,6 @@ _Heard = tuple[Sequence[str], str]
 """The files that were finished, and the message."""
 _SCRATCH_FILES = 100
 """So many of one result may have been left; more commands are not at work on it at a time."""
-_DONE = {
-    "forgotten": "removed the log of a change that was never committed",
-    "discarded": "gave up an unfinished change",
-}
-_FOUND = {
-    "": [],
-    "pending": ["a committed change to finish"],
-    "incomplete": ["the log of a change that was never committed"],
-    "busy": ["a change at work"],
-    "foreign": ["a log that is not its own"],
-}
 
 
 class Recovered(NamedTuple):
@@ -43,8 +32,8 @@ class Recovered(NamedTuple):
 def recover_files(files: Sequence[str], options: Options, context: Context, tell: Callable[[Recovered], None]) -> None:
     """Finish the interrupted update of each file, and remove its leftovers."""
     check(options)
-    discard = Discard(options["discard"] + options["force"])
-    how = How(Waiting(context.lock_timeout), alone=True, adopt=options["adopt"], discard=discard)
+    wanted = {name: options[name] for name in ("adopt", "discard", "force")}
+    how = How(Waiting(context.lock_timeout), alone=True, **wanted)
     errors: list[MpiredError | OSError] = []
     heard: list[_Heard] = []
     done: list[str] = []
@@ -52,7 +41,8 @@ def recover_files(files: Sequence[str], options: Options, context: Context, tell
         for name in files:
             try:
                 path = names.check_is_data(name)
-                found = _listed(name) if options["only_list"] else _recovered(name, path, heard, how)
+                only_listed = options["only_list"] and Recovered(name, tuple(recovery.look(name)))
+                found = only_listed or _recovered(name, path, heard, how)
             except (MpiredError, OSError) as error:
                 errors.append(error)
             else:
@@ -86,7 +76,7 @@ def _recovered(name: str, path: str, heard: Sequence[_Heard], how: How) -> Recov
     if not found and not removed:
         calls.let_go(calls.open_existing(path, name, writable=False))  # what is missing, or not a file, is an error
     done = [words for paths, words in heard if _concerns(paths, name)]
-    done += [_DONE[found]] if found in _DONE else []
+    done += [found] if found not in {"", FINISHED} else []
     done += [f"removed {draft}" for draft in removed]
     return Recovered(name, tuple(done), bool(done))
 
@@ -101,8 +91,3 @@ def _remove_drafts(name: str, path: str) -> list[str]:
             return [os.fsdecode(each) for each in own if remove_dead(each, dirfd, alone=True)]
         finally:
             calls.let_go(dirfd)
-
-
-def _listed(name: str) -> Recovered:
-    state, drafts = recovery.look(name)
-    return Recovered(name, tuple(_FOUND[state] + [f"draft {draft}" for draft in drafts]))

@@ -19,7 +19,7 @@ from mpired.files.lock import Target, check_reach, check_reaches
 from mpired.files.places import check_new
 from mpired.files.scratch import Scratch
 from mpired.files.transaction import Draft
-from mpired.files.update import Update, choose, closing_on_error
+from mpired.files.update import Update, choose
 from mpired.formats import (
     Array,
     Declared,
@@ -220,7 +220,7 @@ class ColumnTarget(_Columns):
 
     def _finished(self, policy: Policy) -> Draft:
         output = Draft(self.name, overwrite=True, durable=policy.durable, target=self._target)
-        with closing_on_error(output):
+        with calls.undoing(output.close):
             self._encode(output)
         return output
 
@@ -239,12 +239,12 @@ def rewriting(form: str, like: Source) -> int:
     return format_named(form).rewriting(like)
 
 
-class _Written(calls.Closing):
+class _Written(Update):
     """An update by a whole new file: new bytes go to a file without a name, of which the new one is made at the end."""
 
     def __init__(self, name: str, fd: int, finished: Callable[[], Draft], target: Target | None = None) -> None:
+        super().__init__(fd)
         self.protocol = "new file" if target is None else "rename"
-        self.source = fd
         self._name, self._finished, self._target = name, finished, target
         self._output: Draft | None = None
 

@@ -22,7 +22,7 @@ from mpired.files import calls
 from mpired.files.keys import Keys
 from mpired.files.lock import Target, Waiting, inode, lock_all, open_for_reading, open_replaced, open_target
 from mpired.files.places import parted
-from mpired.files.update import Reading, Update
+from mpired.files.update import Update
 from mpired.formats import Model, format_named
 from mpired.formats.names import lacking
 from mpired.formats.rank import reordered
@@ -334,7 +334,7 @@ class Work:
         if not made and not part.shares:
             return None
         if not self._request.op.origin or not self._is_as_expected(target, part):
-            return self._stack.enter_context(Reading(target.source))
+            return self._stack.enter_context(Update(target.source))
         if not made and not part.origins:
             return None
         nbytes = sum(share.access.nbytes for share in part.shares)
@@ -346,7 +346,7 @@ class Work:
         if expected is None:
             return True
         found = np.zeros_like(expected)
-        for _ in fold(part.shares[0], self._request.op, [], Reading(target.source), found):
+        for _ in fold(part.shares[0], self._request.op, [], Update(target.source), found):
             pass
         return found.tobytes() == expected.tobytes()
 
