@@ -120,11 +120,6 @@ def followed(path: str) -> str:
     return os.path.realpath(path) if os.path.islink(path) else path
 
 
-def folder_of(path: str) -> str:
-    """Return the directory of a path, with its slash; "" for a name alone."""
-    return path[: path.rfind(os.sep) + 1]
-
-
 def real_paths(paths: Iterable[str]) -> list[str]:
     """Return many paths as `os.path.realpath` does, each directory being looked at once."""
     directories: dict[str, str] = {}
@@ -307,11 +302,6 @@ def has_several_names(status: os.stat_result) -> bool:
     return status.st_nlink > 1
 
 
-def may_have_mark(status: os.stat_result) -> bool:
-    """Tell whether a file has hard links, or perhaps had: to remove a name changes the time of its status alone."""
-    return has_several_names(status) or status.st_ctime_ns != status.st_mtime_ns
-
-
 def status_at(name: bytes | str, dirfd: int) -> os.stat_result | None:
     """Return what is of a name in a directory, None if there is nothing; a link is not followed."""
     try:
@@ -326,9 +316,19 @@ def open_directory(path: str | bytes, dirfd: int | None = None) -> int:
     return os.open(path or b".", flags if dirfd is None else flags | os.O_NOFOLLOW, dir_fd=dirfd)
 
 
+@contextlib.contextmanager
+def directory(path: str) -> Iterator[int]:
+    """Open a directory for a block."""
+    dirfd = open_directory(path)
+    try:
+        yield dirfd
+    finally:
+        let_go(dirfd)
+
+
 def reserve(fd: int, start: int, stop: int) -> bool:
     """Reserve the space of a range of a file; tell whether the file system could promise it."""
-    if start >= stop or not mounts.preallocates(fd):
+    if start >= stop or not mounts.has_extents(fd):
         return False
     try:
         os.posix_fallocate(fd, start, stop - start)
@@ -352,18 +352,15 @@ def open_unnamed(dirfd: int) -> int | None:
         raise
 
 
-def open_scratch(directory: str) -> int:
+def open_scratch(path: str) -> int:
     """Open a file without a name in a directory, on any file system."""
-    dirfd = open_directory(directory)
-    try:
+    with directory(path) as dirfd:
         fd = open_unnamed(dirfd)
         if fd is None:
             name = b".%b.mpired-tmp" % os.urandom(8).hex().encode()
             fd = open_new(name, dirfd)
             unlink(name, dirfd)
         return fd
-    finally:
-        let_go(dirfd)
 
 
 def open_new(name: bytes | str, dirfd: int | None = None) -> int:
@@ -427,16 +424,13 @@ def unlink_inode(name: bytes, dirfd: int, inode: int) -> None:
         unlink(name, dirfd)
 
 
-def fsync(fd: int) -> None:
-    """Bring a file to the disk. A failure is final: a repetition may report success for lost data."""
-    with step(_TO_DISK):
-        os.fsync(fd)
+def fsync(fd: int, *, content_only: bool = False) -> None:
+    """Bring a file to the disk, or its content without times and attributes.
 
-
-def fdatasync(fd: int) -> None:
-    """Bring the content of a file to the disk, without times and attributes. A failure is final, as of `fsync`."""
+    A failure is final: a repetition may report success for lost data.
+    """
     with step(_TO_DISK):
-        os.fdatasync(fd)
+        (os.fdatasync if content_only else os.fsync)(fd)
 
 
 def fsync_directory(dirfd: int) -> None:

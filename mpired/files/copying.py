@@ -41,7 +41,7 @@ def copy_sparse(source: int, target: int, start: int, stop: int, to: int) -> Non
     if status.st_blocks * _BLOCKS_UNIT >= status.st_size:
         _copy_in_kernel(source, target, start, stop, to)
         return
-    ranges = _between_holes(source, status) if mounts.tells_holes(source) else None
+    ranges = _between_holes(source, status) if mounts.has_extents(source) else None
     if ranges is None:
         calls.copy_range(source, target, start, stop, to, zeros=False)
         return

@@ -25,6 +25,7 @@ import numpy as np
 
 from mpired.errors import BufferFileError, UsageError, number
 from mpired.files import calls, metadata
+from mpired.files.lock import opened
 from mpired.files.names import keys_name
 
 ATTRIBUTE = metadata.OWN_ATTRIBUTES + "once"
@@ -97,19 +98,16 @@ def reserve(fd: int, value: bytes) -> None:
     remember(fd, stored(fd).ljust(len(value), b"\0"))
 
 
-def forget(fd: int) -> None:
-    """Remove the attribute of a file."""
-    os.removexattr(fd, ATTRIBUTE)
-
-
-def kept(fd: int) -> bytes:
-    """Return the attribute that a new file takes over from the old one."""
-    try:
-        return stored(fd)
-    except OSError as error:
-        if error.errno != errno.EOPNOTSUPP:
-            raise
-        return b""
+def hand_over(new: bytes, old: int | None, fd: int) -> None:
+    """Give a new file the attribute of new keys; without any it takes over the one of the old file."""
+    if not new and old is not None:
+        try:
+            new = stored(old)
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+    if new:
+        remember(fd, new)
 
 
 class Keys:
@@ -241,12 +239,8 @@ def of_file(path: str) -> Iterator[Keys]:
     """Give the keys of a file without a lock, to look at them; none of what can have none, or cannot be read."""
     with contextlib.ExitStack() as stack:
         try:
-            real = os.path.realpath(path)
-            fd = calls.open_existing(real, path, writable=False)
-            stack.callback(os.close, fd)
-            dirfd = calls.open_directory(os.path.dirname(real))
-            stack.callback(os.close, dirfd)
-            found = Keys(path, os.path.basename(os.fsencode(real)), dirfd, fd)
+            target = stack.enter_context(opened(path, shared=True))
+            found = Keys(path, target.base, target.dirfd, target.fd)
         except (OSError, UsageError):
             found = Keys(path, b"", -1, None)
         yield found

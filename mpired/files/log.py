@@ -20,7 +20,7 @@ import errno
 import os
 import stat
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -261,19 +261,13 @@ def body_of(fd: int, header: Header) -> dict[str, Any]:
     return body
 
 
-def pieces(fd: int, header: Header) -> Iterator[tuple[int, int, int]]:
-    """Yield from where to where each range lies in the log, and where it goes; the table is read in blocks."""
-    at = HEADER_NBYTES
-    for block in calls.blocks(fd, header.ranges, header.body):
-        for offset, nbytes in _RANGE.iter_unpack(block[: len(block) // _RANGE.size * _RANGE.size]):
-            yield at, at + nbytes, offset
-            at += nbytes
-
-
 def apply(fd: int, header: Header, target: int, attributes: Mapping[str, str]) -> None:
     """Give a file the bytes and the attributes of a patch; what brings them to the disk comes later."""
-    for start, stop, position in pieces(fd, header):
-        calls.copy_range(fd, target, start, stop, position)
+    at = HEADER_NBYTES
+    for block in calls.blocks(fd, header.ranges, header.body):  # the table is read in blocks
+        for offset, nbytes in _RANGE.iter_unpack(block[: len(block) // _RANGE.size * _RANGE.size]):
+            calls.copy_range(fd, target, at, at + nbytes, offset)
+            at += nbytes
     for name, value in attributes.items():
         os.setxattr(target, name, bytes.fromhex(value))
 

@@ -20,17 +20,12 @@ def copy_metadata(source: os.stat_result, path: str, fd: int, *, within: Sequenc
 
     The files `within` are those whose content it has, as of `copy_access`.
     """
-    for name in _copied_attributes(path):
-        with contextlib.suppress(OSError):
-            os.setxattr(fd, name, os.getxattr(path, name))
-    copy_access(source, path, fd, within=within)
-
-
-def _copied_attributes(path: str) -> list[str]:
     with contextlib.suppress(OSError):
-        kept = "user.", "security.selinux"
-        return [name for name in os.listxattr(path) if name.startswith(kept) and not name.startswith(OWN_ATTRIBUTES)]
-    return []
+        for name in os.listxattr(path):
+            if name.startswith(("user.", "security.selinux")) and not name.startswith(OWN_ATTRIBUTES):
+                with contextlib.suppress(OSError):
+                    os.setxattr(fd, name, os.getxattr(path, name))
+    copy_access(source, path, fd, within=within)
 
 
 def copy_access(

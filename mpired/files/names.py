@@ -85,9 +85,17 @@ def pointer_path(path: str) -> str:
     return directory + slash + os.fsdecode(pointer_name(os.fsencode(base)))
 
 
-def has_log(path: str, *, may_have_mark: bool = False) -> bool:
-    """Tell whether a change of a file may be unfinished; its path is no link, a mark is of one with hard links."""
-    return exists(pointer_path(path)) or (may_have_mark and mark_of(path) is not None)
+def has_log(path: str, status: os.stat_result | None = None) -> bool:
+    """Tell whether a change of a file may be unfinished; its path is no link.
+
+    By its status, if that is given, it is looked for by its other names too, which it has or perhaps had: to remove a
+    name changes the time of its status alone.
+    """
+    if exists(pointer_path(path)):
+        return True
+    if status is None or not (calls.has_several_names(status) or status.st_ctime_ns != status.st_mtime_ns):
+        return False
+    return mark_of(path) is not None
 
 
 def exists(path: str | bytes) -> bool:
@@ -112,7 +120,7 @@ def mark_of(file: str | int) -> bytes | None:
 def recover_for_reading(name: str, context: Context) -> None:
     """Make sure that no change of a file is half done, before it is read or a new file takes its name."""
     path = check_is_data(name)
-    if has_log(path, may_have_mark=True):
+    if has_log(path) or mark_of(path) is not None:
         from mpired.files import recovery  # noqa: PLC0415 - most files have no log
 
         recovery.recover_for_reading(name, path, context)
@@ -133,15 +141,11 @@ def check_is_data(path: str, *, is_link: bool = True) -> str:
     Return where it leads, as `calls.followed` does.
     """
     followed = calls.followed(path) if is_link else path
-    _check_names(path, followed)
-    return followed
-
-
-def _check_names(path: str, followed: str) -> None:
     for each in (path, followed):
         for form, reason in _OWN_FILES if ".mpired" in each else ():
             if match := re.fullmatch(form, os.path.basename(each.rstrip(os.sep)), re.DOTALL):
                 raise BufferFileError(path, reason.format(of=match.groupdict().get("of") or "a file"))
+    return followed
 
 
 def check_are_data(words: Iterable[object]) -> list[str]:
@@ -150,11 +154,7 @@ def check_are_data(words: Iterable[object]) -> list[str]:
     Else a file of such a name, which may be anything, could go with the recovery of the file that it is beside. Return
     where the paths lead.
     """
-    paths = [os.fspath(word) for word in words if isinstance(word, str | os.PathLike)]
-    followed = list(map(calls.followed, paths))
-    for each in zip(paths, followed, strict=True):
-        _check_names(*each)
-    return followed
+    return [check_is_data(os.fspath(word)) for word in words if isinstance(word, str | os.PathLike)]
 
 
 def check_fifos(paths: Iterable[str], followed: Iterable[str]) -> None:

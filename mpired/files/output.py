@@ -5,13 +5,12 @@ Both are first a file without a name, filled by ranges from several processes, a
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import select
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, Self
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
 from mpired import interrupts
 from mpired.context import NO_LIMITS, Context
@@ -22,26 +21,12 @@ from mpired.files.scratch import Packing, Scratch, temporary_directory
 from mpired.files.transaction import Draft
 from mpired.files.urls import is_url
 
+if TYPE_CHECKING:
+    from mpired.files.upload import RemoteOutput
 
-class Output(Protocol):
-    """Where a result goes: fill `fd` by ranges, then `commit`. Leaving the block without it changes nothing."""
 
-    name: str
-    fd: int
-
-    @property
-    def shared(self) -> calls.SharedFile: ...
-    @property
-    def shared_path(self) -> str: ...
-    @property
-    def directory(self) -> str | None: ...
-    def allocate(self, nbytes: int) -> None: ...
-    @property
-    def drafts(self) -> Sequence[Output]: ...
-    def created(self, nbytes: int | None = None) -> contextlib.AbstractContextManager[int]: ...
-    def commit(self) -> None: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *_: object) -> None: ...
+Output: TypeAlias = "Draft | StreamOutput | RemoteOutput"
+"""Where a result goes: fill `fd` by ranges, then `commit`. Leaving the block without it changes nothing."""
 
 
 class StreamOutput(Scratch):
@@ -94,14 +79,10 @@ class StreamOutput(Scratch):
             if self._stream is None:
                 self._stream = self._opener()
             if not self._flowing:
-                for block in self._blocks():
+                size, packing = os.fstat(self.fd).st_size, self._packing
+                for block in packing.blocks(self.fd) if packing else calls.blocks(self.fd, 0, size):
                     calls.write_all(self._stream, block)
         self._on_commit()
-
-    def _blocks(self) -> Iterator[bytes | memoryview]:
-        if self._packing is not None:
-            return self._packing.blocks(self.fd)
-        return calls.blocks(self.fd, 0, os.fstat(self.fd).st_size)
 
     def close(self) -> None:
         """Close the stream too, so that its reader gets to the end."""

@@ -8,10 +8,10 @@ import re
 import stat
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from mpired.context import Context
-from mpired.errors import MpiredError, OutputExistsError, UsageError, raise_all
+from mpired.errors import MpiredError, OutputExistsError, raise_all
 from mpired.files import calls
 from mpired.files.names import recover_for_reading
 from mpired.files.urls import check_scheme, is_url
@@ -131,10 +131,3 @@ def is_terminal(path: str) -> bool:
         return os.isatty(fd)
     finally:
         os.close(fd)
-
-
-def check_outputs(paths: Sequence[str], context: Context, *, overwrite: bool) -> None:
-    """Raise an error unless files can be written under all of these names; it lists each that is in the way."""
-    reason = "is a stream, and results that appear together are files"
-    raise_all([UsageError(path, reason) for path in filter(is_stream, paths)], len(paths), "outputs")
-    check_new(paths, context, overwrite=overwrite)

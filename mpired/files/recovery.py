@@ -1,7 +1,7 @@
 """What an interrupted command has left of a file: a committed change to finish, or a log and a draft to remove.
 
 Whoever opens NAME looks for `.NAME.mpired`. If a living command holds it, its end is awaited. If that command has ended
-and was committed, what it had to do is done here; if it was not committed, nothing has happened, and its log goes.
+and was committed, its change is finished here; if it was not committed, nothing has happened, and its log goes.
 """
 
 from __future__ import annotations
@@ -11,28 +11,43 @@ import errno
 import fcntl
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from mpired.context import Context
-from mpired.errors import BufferFileError, LockError, UnconfirmedError
+from mpired.errors import BufferFileError, LockError, MpiredError, UnconfirmedError, UsageError, raise_all
 from mpired.files import calls, interruptions, log, mounts
 from mpired.files.lock import NoLocksError, Waiting, acquire
 from mpired.files.log import Header, Kind
-from mpired.files.names import MARK, draft_name, has_log, mark_of, pointer_name
+from mpired.files.names import (
+    MARK,
+    check_is_data,
+    check_no_old_journal,
+    draft_name,
+    has_log,
+    mark_of,
+    pointer_name,
+    pointer_path,
+    scratch_name,
+)
 from mpired.files.scratch import remove_dead
-from mpired.log import notice
+from mpired.log import heard_by, notice
+from mpired.options import Options
+
+_Heard = tuple[Sequence[str], str]
+"""The files that were finished, and the message."""
+_SCRATCH_FILES = 100
+"""So many of one result may have been left; more commands are not at work on it at a time."""
 
 FINISHED, DISCARDED = "finished", "gave up an unfinished change"
-FORGOTTEN = "removed the log of a change that was never committed"
 _NO_FILE = "is not a regular file, so it is not the log of a change; remove it"
 _GIVE_UP = "`mpired recover --discard --force` gives the change up, and leaves the file as it is"
-_SYSTEM_FAILS = frozenset(
-    {errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE}
-)  # tells nothing of a file
+# These tell nothing of a file.
+_SYSTEM_FAILS = frozenset({errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE})
 _PENDING, _FOREIGN = "a committed change to finish", "a log that is not its own"
 _INCOMPLETE = "the log of a change that was never committed"
+FORGOTTEN = f"removed {_INCOMPLETE}"
 _MARK = re.compile(rb"([0-9a-f]{16}) ([0-9]{1,20}) ([0-9]{1,20}) (/[^\0]*)", re.DOTALL)
 
 
@@ -56,19 +71,21 @@ class Place(NamedTuple):
     base: bytes
 
     @property
+    def path(self) -> str:
+        """The path of the file."""
+        return os.path.join(self.directory, os.fsdecode(self.base))
+
+    @property
     def pointer(self) -> str:
         """The path of its log, or of the note that leads to that."""
-        return os.path.join(self.directory, os.fsdecode(pointer_name(self.base)))
+        return pointer_path(self.path)
 
 
 @contextlib.contextmanager
 def _opened(name: str, path: str) -> Iterator[Place]:
-    directory, base = os.path.split(os.fsencode(path))
-    dirfd = calls.open_directory(directory)
-    try:
-        yield Place(name, os.fsdecode(directory) or os.curdir, dirfd, base)
-    finally:
-        calls.let_go(dirfd)
+    directory, base = os.path.split(path)
+    with calls.directory(directory) as dirfd:
+        yield Place(name, directory or os.curdir, dirfd, os.fsencode(base))
 
 
 def recover_for_reading(name: str, path: str, context: Context) -> None:
@@ -82,10 +99,7 @@ def recover_for_reading(name: str, path: str, context: Context) -> None:
 def recover(name: str, path: str, how: How) -> str:
     """Finish or forget what an interrupted command has begun with the file `path`, which messages call `name`.
 
-    Returns
-    -------
-    str
-        What became of it: `FINISHED`, `FORGOTTEN`, `DISCARDED`, or "" if there was nothing.
+    Return what became of it: `FINISHED`, `FORGOTTEN`, `DISCARDED`, or "" if there was nothing.
     """
     how = how._replace(waiting=how.waiting.begun())
     with calls.blaming(name):
@@ -189,7 +203,7 @@ def _of_another(place: Place, status: os.stat_result) -> BufferFileError:
 
 def _shown_user(user: int) -> tuple[str, str]:
     """Return a user as messages name it, and by the name alone."""
-    import pwd  # noqa: PLC0415 - as above
+    import pwd  # noqa: PLC0415 - most commands meet no log of another user
 
     try:
         name = pwd.getpwuid(user).pw_name
@@ -254,9 +268,7 @@ def _forgotten(place: Place, fd: int, *, alone: bool = False) -> str:
 def _recover_noted(place: Place, fd: int, header: Header, how: How) -> str:
     """Recover a file whose log lies in another folder."""
     body = log.body_of(fd, header)
-    base = os.fsencode(_name(body["first"]))
-    with _folder(place, body["home"], body["inode"], how) as folder:
-        home = folder._replace(base=base)
+    with _folder(place, body["home"], body["inode"], how, _name(body["first"])) as home:
         with _locked(home, how) as found:
             whole = None if found is None else _judged(home, found, how)
             if found is not None and whole is not None and whole.identity == header.identity:
@@ -265,22 +277,20 @@ def _recover_noted(place: Place, fd: int, header: Header, how: How) -> str:
 
 
 @contextlib.contextmanager
-def _folder(place: Place, path: str, inode: int, how: How) -> Iterator[Place]:
+def _folder(place: Place, path: str, inode: int, how: How, base: str = "") -> Iterator[Place]:
     """Open another folder of a set of files, which must be the one that it was."""
     directory = os.path.normpath(os.path.join(place.directory, path))
     reason = f"has an unfinished change that belongs to files in {directory}, which is not the directory that it was"
-    try:
-        dirfd = calls.open_directory(directory)
-    except OSError as error:
-        why = f"{reason} ({error.strerror}); bring it back, or {_GIVE_UP}"
-        raise BufferFileError(place.name, why) from error
-    try:
-        status, here = os.fstat(dirfd), os.fstat(place.dirfd)
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(_opened(place.name, os.path.join(directory, base)))
+        except OSError as error:
+            why = f"{reason} ({error.strerror}); bring it back, or {_GIVE_UP}"
+            raise BufferFileError(place.name, why) from error
+        status, here = os.fstat(folder.dirfd), os.fstat(place.dirfd)
         if (status.st_dev, status.st_ino) != (here.st_dev, inode) and not how.adopt:
             raise BufferFileError(place.name, f"{reason}; bring it back, or {_GIVE_UP}")
-        yield Place(place.name, directory, dirfd, b"")
-    finally:
-        calls.let_go(dirfd)
+        yield folder
 
 
 def _name(name: str) -> str:
@@ -306,10 +316,10 @@ def _finish(home: Place, fd: int, header: Header, how: How, asked: Place) -> str
 
 
 def _finish_patch(home: Place, fd: int, header: Header, body: dict[str, Any], how: How) -> None:
-    base = os.fsencode(_name(body["name"]))
+    place = home._replace(base=os.fsencode(_name(body["name"])))
     calls.fsync_directory(home.dirfd)
     if not how.force:
-        target = _patched(home, base, body, how)
+        target = _patched(place, home.pointer, body, how)
         try:
             log.apply(fd, header, target, body["attributes"])
             calls.fsync(target)
@@ -320,31 +330,29 @@ def _finish_patch(home: Place, fd: int, header: Header, body: dict[str, Any], ho
             raise OSError(error.errno, reason, home.name) from error
         finally:
             calls.let_go(target)
-    _end(home, fd, [base])
+    _end(home, fd, [place])
     if not how.force:
         text = f"finished an update of {header.payload_nbytes} bytes that an interrupted command had committed"
         notice([home.name], text)
 
 
-def _patched(home: Place, base: bytes, body: dict[str, Any], how: How) -> int:
+def _patched(place: Place, pointer: str, body: dict[str, Any], how: How) -> int:
     """Open the file that a patch is of, and make sure that it is that very file."""
-    path = os.path.join(home.directory, os.fsdecode(base))
     try:
-        fd = calls.open_regular(base, os.O_RDWR, home.dirfd)
+        fd = calls.open_regular(place.base, os.O_RDWR, place.dirfd)
     except OSError as error:
         if error.errno in _SYSTEM_FAILS:
             raise
         reason = f"has an unfinished update, and cannot be opened for it ({error.strerror})"
-        raise BufferFileError(path, f"{reason}; bring it back, or {_GIVE_UP}") from error
-    status, generation = os.fstat(fd), calls.generation(fd)
+        raise BufferFileError(place.path, f"{reason}; bring it back, or {_GIVE_UP}") from error
+    status, generations = os.fstat(fd), {calls.generation(fd), body["generation"]}
     # A generation of 0 is not known, as where a file system is met by another way than before.
-    is_same = status.st_ino == body["inode"] and (
-        generation == body["generation"] or 0 in {generation, body["generation"]}
-    )
+    is_same = status.st_ino == body["inode"] and (len(generations) == 1 or 0 in generations)
     if status.st_size != body["size"] or not (is_same or how.adopt):
         calls.let_go(fd)
-        reason = f"is not the file any more that the unfinished update in {home.pointer} is of"
-        raise BufferFileError(path, f"{reason}; give that file its name again and run `mpired recover`, or {_GIVE_UP}")
+        reason = f"is not the file any more that the unfinished update in {pointer} is of"
+        way_out = f"give that file its name again and run `mpired recover`, or {_GIVE_UP}"
+        raise BufferFileError(place.path, f"{reason}; {way_out}")
     return fd
 
 
@@ -365,17 +373,16 @@ def _finish_puts(home: Place, fd: int, header: Header, body: dict[str, Any], how
         steps = _steps(folders, header, body)
         _sync(folders)
         for step in steps:
-            place = step.place
-            if how.force and (place.directory, place.base) == (asked.directory, asked.base):
-                remove_dead(draft_name(place.base), place.dirfd, alone=True)
+            if how.force and step.place.path == asked.path:
+                remove_dead(draft_name(asked.base), asked.dirfd, alone=True)
             elif _put(step, how):
-                done.append(os.path.join(place.directory, os.fsdecode(place.base)))
+                done.append(step.place.path)
         _sync(folders)
         for step in steps:
             if step.place.dirfd != home.dirfd:
                 log.unlink([pointer_name(step.place.base)], step.place.dirfd, step.pointer, durable=False)
         _sync(others)
-        _end(home, fd, [step.place.base for step in steps if step.place.dirfd == home.dirfd])
+        _end(home, fd, [step.place for step in steps if step.place.dirfd == home.dirfd])
     if done:
         files = f" ({len(done)} file{'s' if len(done) > 1 else ''})"
         notice(done, f"finished what an interrupted command had committed{files}")
@@ -411,7 +418,7 @@ def _pointer_to(place: Place, identity: bytes) -> int | None:
 def _put(step: _Step, how: How) -> bool:
     """Let a draft take its place, if it has not yet; tell whether it did."""
     place, _, inode, old = step
-    name, path = draft_name(place.base), os.path.join(place.directory, os.fsdecode(place.base))
+    name, path = draft_name(place.base), place.path
     draft, now = calls.status_at(name, place.dirfd), calls.status_at(place.base, place.dirfd)
     if draft is None or (draft.st_ino != inode and not how.adopt):
         if now is None or now.st_ino != inode:
@@ -420,25 +427,24 @@ def _put(step: _Step, how: How) -> bool:
     if log.stamp(now) == old or (how.adopt and now is not None):
         calls.rename(name, place.base, place.dirfd)
         return True
-    kept = place.base[:200] + b".mpired-kept"
-    calls.rename(name, kept, place.dirfd)
+    kept = place._replace(base=place.base[:200] + b".mpired-kept")
+    calls.rename(name, kept.base, place.dirfd)
     reason = "was changed since a command had committed a new content of it"
-    notice([path], f"{reason}, which is kept as {os.path.join(place.directory, os.fsdecode(kept))}")
+    notice([path], f"{reason}, which is kept as {kept.path}")
     return False
 
 
-def _end(home: Place, fd: int, bases: list[bytes]) -> None:
+def _end(home: Place, fd: int, places: Iterable[Place]) -> None:
     """Remove a log that is finished."""
     try:
-        log.finish(fd, list(map(pointer_name, bases)), home.dirfd)
+        log.finish(fd, [pointer_name(place.base) for place in places], home.dirfd)
     except OSError as error:
         reason = f"an earlier change is finished, but its log {home.pointer} cannot be removed ({error.strerror})"
         raise UnconfirmedError(home.name, f"{reason}; allow that and run `mpired recover`") from error
 
 
-def look(name: str) -> list[str]:
+def _look(name: str, path: str) -> list[str]:
     """Say what there is beside a file, changing nothing."""
-    path = os.path.realpath(name)
     with calls.blaming(name), _opened(name, path) as place:
         draft = draft_name(place.base)
         drafts = [f"draft {os.fsdecode(draft)}"] if calls.status_at(draft, place.dirfd) else []
@@ -453,3 +459,66 @@ def look(name: str) -> list[str]:
             return ["a change at work", *drafts]
         except BufferFileError:
             return [_FOREIGN, *drafts]
+
+
+class Recovered(NamedTuple):
+    """Leftovers beside a file, and what became of them."""
+
+    file: str  # as it was named
+    words: tuple[str, ...] = ()  # the actions, or with `only_list` the leftovers
+    changed: bool = False
+
+
+def recover_files(files: Sequence[str], options: Options, context: Context, tell: Callable[[Recovered], None]) -> None:
+    """Finish the interrupted update of each file, and remove its leftovers."""
+    check(options)
+    wanted = {name: options[name] for name in ("adopt", "discard", "force")}
+    how = How(Waiting(context.lock_timeout), alone=True, **wanted)
+    errors: list[MpiredError | OSError] = []
+    heard: list[_Heard] = []
+    done: list[str] = []
+    with heard_by(lambda *notice: heard.append(notice)):
+        for name in files:
+            try:
+                path = os.path.realpath(check_is_data(name))
+                if options["only_list"]:
+                    found = Recovered(name, tuple(_look(name, path)))
+                else:
+                    found = _recovered(name, path, heard, how)
+            except (MpiredError, OSError) as error:
+                errors.append(error)
+            else:
+                tell(found)
+                done.append(name)
+    for paths, words in heard:
+        if not any(_concerns(paths, name) for name in done):
+            notice(paths, words)
+    raise_all(errors, len(files), "files")
+
+
+def check(options: Options) -> None:
+    """Raise `UsageError` if the options contradict each other."""
+    if options["only_list"] and options["discard"]:
+        raise UsageError("`only_list`", "changes nothing, and `discard` removes logs; give one of the two")
+    if options["force"] and not options["discard"]:
+        reason = "lets `discard` remove a log that is needed; give `discard` too, or neither"
+        raise UsageError("`force`", reason)
+
+
+def _concerns(paths: Sequence[str], name: str) -> bool:
+    return os.path.realpath(name) in map(os.path.realpath, paths)
+
+
+def _recovered(name: str, path: str, heard: Sequence[_Heard], how: How) -> Recovered:
+    """Recover a file, and remove its drafts and scratch files; the user says that no other command is at work."""
+    check_no_old_journal(path)
+    found = recover(name, path, how)
+    with calls.blaming(name), _opened(name, path) as place:
+        own = [draft_name(place.base), *(scratch_name(place.base, number) for number in range(_SCRATCH_FILES))]
+        removed = [os.fsdecode(each) for each in own if remove_dead(each, place.dirfd, alone=True)]
+    if not found and not removed:
+        calls.let_go(calls.open_existing(path, name, writable=False))  # what is missing, or not a file, is an error
+    done = [words for paths, words in heard if _concerns(paths, name)]
+    done += [found] if found not in {"", FINISHED} else []
+    done += [f"removed {draft}" for draft in removed]
+    return Recovered(name, tuple(done), bool(done))

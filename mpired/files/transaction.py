@@ -18,12 +18,12 @@ from typing import TypeVar
 
 from mpired import codecs, interrupts
 from mpired.context import NO_LIMITS, RESERVED, Context, spare_open_files
-from mpired.errors import ChangedError, LockError, OutputExistsError, UnconfirmedError, UsageError
+from mpired.errors import ChangedError, LockError, OutputExistsError, UnconfirmedError, UsageError, raise_all
 from mpired.files import calls, copying, interruptions, metadata
 from mpired.files.lock import Target, Waiting, descriptors_of
 from mpired.files.log import Kind, LogWriter, stamp
 from mpired.files.names import check_no_old_journal, draft_name, pointer_name, recover_for_reading
-from mpired.files.places import check_outputs, existing_file, exists
+from mpired.files.places import check_new, existing_file, exists, is_stream
 from mpired.files.scratch import Packing, Scratch, Single, claimed, lock_own, remove_dead
 
 _PAUSE = 0.005  # seconds
@@ -85,21 +85,21 @@ class Draft(Single):
             if fd is not None:
                 break
             self._wait(waiting)
-        self._named = calls.SharedFile.of(os.path.join(self.directory, os.fsdecode(self.draft_name)), fd)
+        self._named = calls.SharedFile.of(self._draft_path, fd)
         return fd
+
+    @property
+    def _draft_path(self) -> str:
+        return os.path.join(self.directory, os.fsdecode(self.draft_name))
 
     def _wait(self, waiting: Waiting) -> None:
         there = calls.status_at(self.draft_name, self.dirfd)
         if there is not None and not stat.S_ISREG(there.st_mode):
-            reason = (
-                f"needs the name {os.fsdecode(self.draft_name)} for its draft, which something else has; remove that"
-            )
-            raise OSError(errno.EEXIST, reason, self.name)
+            reason = f"needs the name {os.fsdecode(self.draft_name)} for its draft, which something else has"
+            raise OSError(errno.EEXIST, f"{reason}; remove that", self.name)
         if time.monotonic() >= waiting.deadline:
-            reason = f"another command writes to it ({os.fsdecode(self.draft_name)} is there)"
-            raise LockError(
-                self.name, f"{reason}; wait for it, or `mpired recover` removes the draft of one that was killed"
-            )
+            reason = f"another command writes to it ({os.fsdecode(self.draft_name)} is there); wait for it, or"
+            raise LockError(self.name, f"{reason} `mpired recover` removes the draft of one that was killed")
         interrupts.waited(time.sleep, _PAUSE)
 
     @contextlib.contextmanager
@@ -123,19 +123,14 @@ class Draft(Single):
 
     def _joins(self, original: Draft, source: int) -> bool:
         """Become another name of a file; tell whether the file system can."""
+        self._drop()
         if not original.has_name:
-            calls.let_go(self.fd)
-            self.fd = os.dup(original.fd)
+            self.fd = os.dup(source)
             return True
+        self.has_name = calls.linked(original.draft_name, self.draft_name, original.dirfd, self.dirfd)
         if self.has_name:
-            calls.let_go(self.fd)
-            calls.unlink(self.draft_name, self.dirfd)
-            self.fd, self.has_name = -1, False
-        if not calls.linked(original.draft_name, self.draft_name, original.dirfd, self.dirfd):
-            return False
-        self.has_name = True
-        self._named = calls.SharedFile.of(os.path.join(self.directory, os.fsdecode(self.draft_name)), source)
-        return True
+            self._named = calls.SharedFile.of(self._draft_path, source)
+        return self.has_name
 
     def seal(self) -> None:
         """Make the file ready: all that can fail for want of space or rights fails here, with `OSError`."""
@@ -157,11 +152,7 @@ class Draft(Single):
     def commit(self) -> None:
         """Make the file durable and put it in its place."""
         self.seal()
-        self.publish()
-
-    def publish(self, on_commit: Callable[[], None] | None = None) -> None:
-        """Put the sealed file in its place: the commit point; errors as of `commit`."""
-        publish([self], on_commit or self._on_commit)
+        publish([self], self._on_commit)
 
     def take_free_name(self) -> None:
         """Take the name of a file that is not there; one that has come meanwhile is replaced if that is allowed."""
@@ -221,6 +212,12 @@ class Draft(Single):
 
     def close(self) -> None:
         """Let go of the file; what has not got its name is gone."""
+        self._drop()
+        if self._owns_dirfd:
+            calls.let_go(self.dirfd)
+            self._owns_dirfd = False
+
+    def _drop(self) -> None:
         if self.has_name:
             with contextlib.suppress(OSError):
                 calls.unlink(self.draft_name, self.dirfd)
@@ -229,9 +226,6 @@ class Draft(Single):
             calls.unlock(self.fd)
             calls.let_go(self.fd)
             self.fd = -1
-        if self._owns_dirfd:
-            calls.let_go(self.dirfd)
-            self._owns_dirfd = False
 
 
 class Transaction(calls.Closing):
@@ -248,11 +242,13 @@ class Transaction(calls.Closing):
         level: int | None = None,  # of compression, where a suffix asks for a codec
     ) -> None:
         packings = [Packing.of(path, level if codecs.by_suffix(path) else None) for path in paths]
-        check_outputs(paths, context, overwrite=overwrite)
+        reason = "is a stream, and results that appear together are files"
+        raise_all([UsageError(path, reason) for path in filter(is_stream, paths)], len(paths), "outputs")
+        check_new(paths, context, overwrite=overwrite)
         self._on_commit = context.on_commit
         self.drafts: list[Draft] = []
         self._folders: dict[str, int] = {}
-        wanted = len(paths) + len(set(map(calls.folder_of, paths))) + descriptors_of(len(held)) + RESERVED
+        wanted = len(paths) + len(set(map(os.path.dirname, paths))) + descriptors_of(len(held)) + RESERVED
         many = spare_open_files(wanted, context.max_open_files) < wanted or calls.allow_descriptors(wanted) < wanted
         with calls.undoing(self.close):
             for path, real, packing in zip(paths, calls.real_paths(paths), packings, strict=True):

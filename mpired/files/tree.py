@@ -19,40 +19,30 @@ def copy_into(directory: str, sources: Sequence[Path], *, on_commit: Callable[[]
     is_new = not os.path.lexists(directory)
     if not is_new and (not os.path.isdir(directory) or os.listdir(directory)):
         raise OutputExistsError(directory, "already exists, and is not an empty directory; name a new one")
+    folders = []
     with calls.blaming(directory), ExitStack() as undo:
+
+        def make(folder: str) -> None:
+            os.mkdir(folder)
+            undo.callback(os.rmdir, folder)
+
         if is_new:
-            _make(directory, undo)
+            make(directory)
         for source in sources:
-            _copy(source, os.path.join(directory, source.name), undo)
-        _sync(directory)
+            for each in (source, *sorted(source.rglob("*"))):
+                target = os.path.join(directory, each.relative_to(source.parent))
+                if each.is_dir() and "__pycache__" not in each.parts:
+                    make(target)
+                    folders.append(target)
+                elif each.is_file() and "__pycache__" not in each.parts:
+                    with os.fdopen(calls.open_new(target), "wb") as file:
+                        undo.callback(calls.unlink, target)
+                        file.write(each.read_bytes())
+                        file.flush()
+                        os.fchmod(file.fileno(), metadata.default_mode())
+                        calls.fsync(file.fileno())
+        for folder in (*folders, directory):
+            with calls.directory(folder) as dirfd:
+                calls.fsync_directory(dirfd)
         on_commit()
         undo.pop_all()
-
-
-def _make(directory: str, undo: ExitStack) -> None:
-    os.mkdir(directory)
-    undo.callback(os.rmdir, directory)
-
-
-def _copy(source: Path, target: str, undo: ExitStack) -> None:
-    _make(target, undo)
-    for each in sorted(source.iterdir()):
-        to = os.path.join(target, each.name)
-        if each.is_file():
-            with os.fdopen(calls.open_new(to), "wb") as file:
-                undo.callback(calls.unlink, to)
-                file.write(each.read_bytes())
-                file.flush()
-                os.fchmod(file.fileno(), metadata.default_mode())
-                calls.fsync(file.fileno())
-        elif each.name != "__pycache__":
-            _copy(each, to, undo)
-    _sync(target)
-
-
-def _sync(directory: str) -> None:
-    dirfd = calls.open_directory(directory)
-    try:
-        calls.fsync_directory(dirfd)
-    finally:
-        calls.let_go(dirfd)

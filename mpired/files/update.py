@@ -22,7 +22,7 @@ from mpired.files import calls, copying, interruptions, keys, log
 from mpired.files.lock import Target, opened
 from mpired.files.names import MARK, draft_name
 from mpired.files.scratch import Scratch, Single, remove_dead
-from mpired.files.transaction import Draft, link_log, new_log, unconfirmed
+from mpired.files.transaction import Draft, link_log, new_log, publish, unconfirmed
 
 # A file up to this size is copied without asking; of a larger one so much has to change.
 _SMALL_NBYTES = 64 << 20
@@ -83,13 +83,12 @@ class Replacement(Update):
         """Copy the rest, and bring the new file to the disk."""
         with calls.blaming(self._target.name):
             self._copy(self._size)
-            if remembered := new_keys or keys.kept(self._target.fd):
-                keys.remember(self._output.fd, remembered)
+            keys.hand_over(new_keys, self._target.fd, self._output.fd)
         self._output.seal()
 
     def publish(self, on_commit: Callable[[], None]) -> None:
         """Let the new file take the place of the old one."""
-        self._output.publish(on_commit)
+        publish([self._output], on_commit)
 
     def _copy(self, stop: int) -> None:
         if self._copied < stop:
@@ -182,7 +181,7 @@ class Patch(Update):
                 log.apply(writer.fd, writer.header, target.fd, self._attributes)
                 if self._durable:
                     # Attributes are brought to the disk by a full sync only.
-                    (calls.fsync if self._attributes else calls.fdatasync)(target.fd)
+                    calls.fsync(target.fd, content_only=not self._attributes)
                 if self._marked:
                     os.removexattr(target.fd, MARK)
                 writer.finish()
@@ -202,7 +201,7 @@ class Patch(Update):
         if not self._log.is_committed:
             with contextlib.suppress(OSError):
                 if self._forgets:
-                    keys.forget(self.source)
+                    os.removexattr(self.source, keys.ATTRIBUTE)
             with contextlib.suppress(OSError):
                 if self._marked:
                     os.removexattr(self.source, MARK)

@@ -13,12 +13,12 @@ import numpy as np
 from mpired.context import Context
 from mpired.errors import OutputExistsError, UsageError
 from mpired.files import calls
-from mpired.files.keys import Keys, kept, remember
+from mpired.files.keys import Keys, hand_over
 from mpired.files.keys import of_file as keys_of_file
 from mpired.files.lock import Target, check_reach, check_reaches
 from mpired.files.places import check_new
 from mpired.files.scratch import Scratch
-from mpired.files.transaction import Draft
+from mpired.files.transaction import Draft, publish
 from mpired.files.update import Update, choose
 from mpired.formats import (
     Array,
@@ -256,18 +256,15 @@ class _Written(Update):
     def seal(self, new_keys: bytes) -> None:
         """Write the new file, and bring it to the disk."""
         with calls.blaming(self._name):
-            if not new_keys and self._target is not None:
-                new_keys = kept(self._target.fd)
             self._output = self._finished()
-            if new_keys:
-                remember(self._output.fd, new_keys)
+            hand_over(new_keys, self._target and self._target.fd, self._output.fd)
         self._output.seal()
 
     def publish(self, on_commit: Callable[[], None]) -> None:
         """Let the new file take its place."""
         assert self._output is not None  # noqa: S101 - opened by then
         try:
-            self._output.publish(on_commit)
+            publish([self._output], on_commit)
         except OutputExistsError as error:  # of a target that was not there
             raise Appeared from error
 
