@@ -282,6 +282,16 @@ def generation(fd: int) -> int:
         raise
 
 
+def attribute(file: str | int, name: str, absent: frozenset[int] = UNSUPPORTED | {errno.ENODATA}) -> bytes:
+    """Return an extended attribute of a file, b"" if it has none, or an error of those that mean the same."""
+    try:
+        return os.getxattr(file, name)
+    except OSError as error:
+        if error.errno not in absent:
+            raise
+        return b""
+
+
 def open_existing(path: str, name: str, *, writable: bool = True) -> int:
     """Open a regular file to look at it and, if `writable`, to change it; never through a link, never waiting."""
     with blaming(name):
@@ -310,10 +320,9 @@ def status_at(name: bytes | str, dirfd: int) -> os.stat_result | None:
         return None
 
 
-def open_directory(path: str | bytes, dirfd: int | None = None) -> int:
-    """Open a directory, to name files in it and to sync their names; one within `dirfd` never through a link."""
-    flags = os.O_DIRECTORY | os.O_RDONLY | os.O_CLOEXEC
-    return os.open(path or b".", flags if dirfd is None else flags | os.O_NOFOLLOW, dir_fd=dirfd)
+def open_directory(path: str) -> int:
+    """Open a directory, to name files in it and to sync their names."""
+    return os.open(path or ".", os.O_DIRECTORY | os.O_RDONLY | os.O_CLOEXEC)
 
 
 @contextlib.contextmanager

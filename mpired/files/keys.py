@@ -74,12 +74,7 @@ class Counted(NamedTuple):
 
 def stored(fd: int) -> bytes:
     """Return the attribute of a file, b"" if it has none."""
-    try:
-        return os.getxattr(fd, ATTRIBUTE)
-    except OSError as error:
-        if error.errno == errno.ENODATA:
-            return b""
-        raise
+    return calls.attribute(fd, ATTRIBUTE, frozenset({errno.ENODATA}))
 
 
 def remember(fd: int, value: bytes) -> None:
@@ -93,21 +88,10 @@ def remember(fd: int, value: bytes) -> None:
         raise
 
 
-def reserve(fd: int, value: bytes) -> None:
-    """Make room for the attribute before the commit: after it there must be nothing left that can be refused."""
-    remember(fd, stored(fd).ljust(len(value), b"\0"))
-
-
 def hand_over(new: bytes, old: int | None, fd: int) -> None:
     """Give a new file the attribute of new keys; without any it takes over the one of the old file."""
-    if not new and old is not None:
-        try:
-            new = stored(old)
-        except OSError as error:
-            if error.errno != errno.EOPNOTSUPP:
-                raise
-    if new:
-        remember(fd, new)
+    if value := new or (b"" if old is None else calls.attribute(old, ATTRIBUTE)):
+        remember(fd, value)
 
 
 class Keys:

@@ -11,7 +11,7 @@ import errno
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Self
 
 from mpired import interrupts
@@ -79,7 +79,7 @@ class Target(NamedTuple):
     shared: bool = False  # whether other readers may have it locked as well
     optional: bool = False  # whether it may stay without a lock where there are none
     waiting: Waiting = Waiting()  # how long its command waits for others
-    was_finished: bool = False  # whether a change of it that was interrupted was finished when it was locked
+    is_recovered: bool = False  # whether a change of it that was interrupted was finished when it was locked
 
     @property
     def base(self) -> bytes:
@@ -94,8 +94,7 @@ class Target(NamedTuple):
     @property
     def is_current(self) -> bool:
         """Whether the file has its name still."""
-        found = calls.status_at(self.base, self.dirfd)
-        return found is not None and os.path.samestat(found, self.status)
+        return calls.leads_to(self.base, self.dirfd, self.fd)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -106,6 +105,11 @@ class Target(NamedTuple):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+Held = Mapping[str, Target]
+"""Files that this process has locked, by their paths as given."""
+NOTHING_HELD: Held = {}
 
 
 def opened(name: str, *, shared: bool = False) -> Target:
@@ -200,7 +204,7 @@ def lock_all(
             targets = _locked(names, waiting, opened, stack)
             finished.update(name for name, target in targets.items() if recover(target, waiting))
             if all(target.is_current for target in targets.values()):
-                yield {name: target._replace(was_finished=name in finished) for name, target in targets.items()}
+                yield {name: target._replace(is_recovered=name in finished) for name, target in targets.items()}
                 return
 
 

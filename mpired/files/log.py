@@ -107,7 +107,7 @@ class LogWriter(calls.Closing):
         unnamed = calls.open_unnamed(dirfd)
         self.fd = calls.open_new(name, dirfd) if unnamed is None else unnamed
         self.names = [name] if unnamed is None else []
-        self._inode = os.fstat(self.fd).st_ino
+        self._status = os.fstat(self.fd)
         with calls.undoing(self.close):
             lock_own(self.fd)
             if self.names and not calls.leads_to(name, dirfd, self.fd):  # another command came before the lock
@@ -143,7 +143,7 @@ class LogWriter(calls.Closing):
         os.ftruncate(self.fd, self._end)  # what was reserved too much
         folder = os.fstat(self.dirfd).st_ino
         self.header = Header(
-            _MAGIC, kind, self.identity, self._inode, folder, payload, len(self.ranges), len(text),
+            _MAGIC, kind, self.identity, self._status.st_ino, folder, payload, len(self.ranges), len(text),
             self._content.digest(),
         )  # fmt: skip
 
@@ -153,11 +153,12 @@ class LogWriter(calls.Closing):
             calls.link(self.fd, name, self.dirfd)
             self.names.append(name)
 
-    def check(self, shown: str) -> None:
+    def check(self, directory: str) -> None:
         """Raise an error if who recovers would not believe the log: not all mounts keep owners and modes."""
-        if os.fstat(self.fd).st_uid != os.geteuid() or not has_mark(self.fd, self.dirfd, self.identity):
+        if self._status.st_uid != os.geteuid() or not has_mark(self.fd, self.dirfd, self.identity):
             reason = "is not kept as a file of yours with its attributes, so after a crash it could not be believed"
-            raise OSError(errno.EOPNOTSUPP, f"{reason}; use a file system of this machine, or `commit='rename'`", shown)
+            reason = f"{reason}; use a file system of this machine, or `commit='rename'`"
+            raise OSError(errno.EOPNOTSUPP, reason, os.path.join(directory, os.fsdecode(self.names[0])))
 
     def complete(self) -> None:
         """Write the header, and bring all to the disk."""
@@ -193,7 +194,7 @@ class LogWriter(calls.Closing):
 
     def unlink(self) -> None:
         """Remove the names of a note that is done with."""
-        unlink(self.names, self.dirfd, self._inode, durable=self._durable)
+        unlink(self.names, self.dirfd, self._status.st_ino, durable=self._durable)
 
     def finish(self) -> None:
         """Remove a log that is done."""
@@ -205,7 +206,7 @@ class LogWriter(calls.Closing):
             return
         if not self.is_committed:
             with contextlib.suppress(OSError):
-                unlink(self.names, self.dirfd, self._inode, durable=False)
+                unlink(self.names, self.dirfd, self._status.st_ino, durable=False)
         calls.unlock(self.fd)
         calls.let_go(self.fd)
         self.fd = -1

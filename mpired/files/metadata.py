@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import stat
 from collections.abc import Sequence
@@ -89,12 +88,7 @@ def mode_within(source: os.stat_result, path: str | int, fd: int) -> int:
 
 def access_list(file: str | int) -> bytes:
     """Return the access control list of a file, b"" if it has none beyond its mode."""
-    try:
-        return os.getxattr(file, _ACCESS_LIST)
-    except OSError as error:
-        if error.errno in calls.UNSUPPORTED | {errno.ENODATA}:
-            return b""
-        raise
+    return calls.attribute(file, _ACCESS_LIST)
 
 
 def default_mode() -> int:

@@ -89,29 +89,21 @@ def preferred_nbytes(path: str) -> int:
         return 0
 
 
-class _Short(NamedTuple):
-    """Mounts on which locks end at the machine: file systems, the options that make it so, "" for any, a way out."""
-
-    types: frozenset[str]
-    options: frozenset[str]
-    way_out: str
-
-
 # A lock on an open file description is one of POSIX to these. So `local_lock=flock` is not among them.
+# File systems; options of their mounts by which locks end at the machine, "" for any; a way out.
 _SHORT = (
-    _Short(frozenset({"lustre"}), frozenset({"localflock", "noflock"}), "mount it with `-o flock`"),
-    _Short(frozenset({"nfs", "nfs4"}), frozenset({"nolock", "local_lock=all", "local_lock=posix"}), "mount without it"),
-    _Short(frozenset({"cifs", "smb3", "9p", "fuse.sshfs"}), frozenset({""}), ""),
+    ({"lustre"}, {"localflock", "noflock"}, "mount it with `-o flock`, or "),
+    ({"nfs", "nfs4"}, {"nolock", "local_lock=all", "local_lock=posix"}, "mount without it, or "),
+    ({"cifs", "smb3", "9p", "fuse.sshfs"}, {""}, ""),
 )
 
 
 def obstacle(fd: int) -> str | None:
     """Return why locks of other machines are not seen on the file system of `fd`, and a way out; None if they are."""
-    kind, options = filesystem_type(fd), mount_of_device(os.fstat(fd).st_dev).options
-    for row in _SHORT:
-        if kind in row.types and (found := min(row.options & (options | {""}), default=None)) is not None:
-            mount = f"{kind} with `{found}`" if found else kind
-            way_out = f"{row.way_out}, or copy the file elsewhere" if row.way_out else "copy the file elsewhere"
+    kind = filesystem_type(fd)
+    for types, short, way_out in _SHORT:
+        if kind in types and (found := short & (mount_of_device(os.fstat(fd).st_dev).options | {""})):
+            mount = f"{kind} with `{min(found)}`" if min(found) else kind
             reason = f"its file system ({mount}) does not show the locks of other machines, so no update is safe"
-            return f"{reason}; {way_out}"
+            return f"{reason}; {way_out}copy the file elsewhere"
     return None

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from mpired.context import Context
 from mpired.errors import BufferFileError, UsageError
 from mpired.files import calls, metadata
+from mpired.log import notice
 
 # Names of our own, and why they are not files of the user.
 _OWN_FILES = (
@@ -79,10 +80,14 @@ def scratch_name(base: bytes, number: int) -> bytes:
     return _beside(base, b"-scratch-%d" % number)
 
 
+def _path_beside(path: str, ending: bytes) -> str:
+    directory, slash, base = path.rpartition(os.sep)
+    return directory + slash + os.fsdecode(_beside(os.fsencode(base), ending))
+
+
 def pointer_path(path: str) -> str:
     """Return where the log of a file is, whose path is no link."""
-    directory, slash, base = path.rpartition(os.sep)
-    return directory + slash + os.fsdecode(pointer_name(os.fsencode(base)))
+    return _path_beside(path, b"")
 
 
 def has_log(path: str, status: os.stat_result | None = None) -> bool:
@@ -98,7 +103,7 @@ def has_log(path: str, status: os.stat_result | None = None) -> bool:
     return mark_of(path) is not None
 
 
-def exists(path: str | bytes) -> bool:
+def exists(path: str) -> bool:
     """Tell whether something has a name, not following links; that it cannot be seen is an error."""
     try:
         os.lstat(path)
@@ -109,29 +114,27 @@ def exists(path: str | bytes) -> bool:
 
 def mark_of(file: str | int) -> bytes | None:
     """Return the mark of a file, given by its path or a descriptor; None if it has none, or is not there."""
-    try:
-        return os.getxattr(file, MARK)
-    except OSError as error:
-        if error.errno in _NO_MARK:
-            return None
-        raise
+    return calls.attribute(file, MARK, _NO_MARK) or None
 
 
 def recover_for_reading(name: str, context: Context) -> None:
     """Make sure that no change of a file is half done, before it is read or a new file takes its name."""
     path = check_is_data(name)
-    if has_log(path) or mark_of(path) is not None:
-        from mpired.files import recovery  # noqa: PLC0415 - most files have no log
+    if not has_log(path) and mark_of(path) is None:
+        return
+    if context.dry_run:
+        notice([name], "has an unfinished change of an interrupted command, which the call itself finishes first")
+        return
+    from mpired.files import lock, recovery  # noqa: PLC0415 - most files have no log
 
-        recovery.recover_for_reading(name, path, context)
+    recovery.recover(name, path, recovery.How(lock.Waiting(context.lock_timeout)))
 
 
 def check_no_old_journal(path: str) -> None:
     """Raise `BufferFileError` if mpired 0.1 has left an update of a file unfinished, whose path is no link."""
-    directory, base = os.path.split(os.fsencode(path))
-    journal = os.path.join(directory, _beside(base, b"-journal"))
+    journal = _path_beside(path, b"-journal")
     if exists(journal):
-        reason = f"has an update that mpired 0.1 did not finish ({os.fsdecode(journal)})"
+        reason = f"has an update that mpired 0.1 did not finish ({journal})"
         raise BufferFileError(path, f"{reason}; finish it with that version: `mpired recover {path}`")
 
 

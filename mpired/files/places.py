@@ -17,7 +17,7 @@ from mpired.files.names import recover_for_reading
 from mpired.files.urls import check_scheme, is_url
 
 # Paths that mean a descriptor of this process: to be written to, never to be replaced.
-_NAMED_DESCRIPTORS = {"/dev/stdout": 1, "/dev/stderr": 2}
+_NAMED_DESCRIPTORS = {"-": 1, "/dev/stdout": 1, "/dev/stderr": 2}
 _NUMBERED_DESCRIPTOR = r"(?:/dev/fd|/proc/self/fd)/([0-9]{1,9})"
 
 
@@ -102,7 +102,7 @@ def descriptor_of(path: str) -> int | None:
 
 def is_stream(path: str) -> bool:
     """Tell whether `path` is to be written to as it is: `-`, a descriptor, a FIFO, a device, a socket."""
-    if path == "-" or descriptor_of(path) is not None:
+    if descriptor_of(path) is not None:
         return True
     try:
         mode = os.stat(path).st_mode
@@ -113,13 +113,12 @@ def is_stream(path: str) -> bool:
 
 def is_fifo(path: str) -> bool:
     """Tell whether `path` is a FIFO, whose opening waits for its reader."""
-    return path != "-" and descriptor_of(path) is None and stat.S_ISFIFO(os.stat(path).st_mode)
+    return descriptor_of(path) is None and stat.S_ISFIFO(os.stat(path).st_mode)
 
 
 def is_terminal(path: str) -> bool:
     """Tell whether what is written to `path` shows on a terminal."""
-    number = 1 if path == "-" else descriptor_of(path)
-    if number is not None:
+    if (number := descriptor_of(path)) is not None:
         return os.isatty(number)
     try:
         if not stat.S_ISCHR(os.stat(path).st_mode):

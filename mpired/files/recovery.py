@@ -35,8 +35,6 @@ from mpired.files.scratch import remove_dead
 from mpired.log import heard_by, notice
 from mpired.options import Options
 
-_Heard = tuple[Sequence[str], str]
-"""The files that were finished, and the message."""
 _SCRATCH_FILES = 100
 """So many of one result may have been left; more commands are not at work on it at a time."""
 
@@ -86,14 +84,6 @@ def _opened(name: str, path: str) -> Iterator[Place]:
     directory, base = os.path.split(path)
     with calls.directory(directory) as dirfd:
         yield Place(name, directory or os.curdir, dirfd, os.fsencode(base))
-
-
-def recover_for_reading(name: str, path: str, context: Context) -> None:
-    """Finish or forget the change of a file that has a log."""
-    if context.dry_run:
-        notice([name], "has an unfinished change of an interrupted command, which the call itself finishes first")
-        return
-    recover(name, path, How(Waiting(context.lock_timeout)))
 
 
 def recover(name: str, path: str, how: How) -> str:
@@ -475,7 +465,7 @@ def recover_files(files: Sequence[str], options: Options, context: Context, tell
     wanted = {name: options[name] for name in ("adopt", "discard", "force")}
     how = How(Waiting(context.lock_timeout), alone=True, **wanted)
     errors: list[MpiredError | OSError] = []
-    heard: list[_Heard] = []
+    heard: list[tuple[Sequence[str], str]] = []  # the files that were finished, and the message
     done: list[str] = []
     with heard_by(lambda *notice: heard.append(notice)):
         for name in files:
@@ -509,7 +499,7 @@ def _concerns(paths: Sequence[str], name: str) -> bool:
     return os.path.realpath(name) in map(os.path.realpath, paths)
 
 
-def _recovered(name: str, path: str, heard: Sequence[_Heard], how: How) -> Recovered:
+def _recovered(name: str, path: str, heard: Sequence[tuple[Sequence[str], str]], how: How) -> Recovered:
     """Recover a file, and remove its drafts and scratch files; the user says that no other command is at work."""
     check_no_old_journal(path)
     found = recover(name, path, how)

@@ -108,7 +108,9 @@ class Scratch(Single):
             base = os.fsencode(os.path.basename(self.name) if directory else "scratch")
             self._dirfd = calls.open_directory(place)
             with calls.undoing(lambda: calls.let_go(self._dirfd)):
-                self.fd, self._own_name = _numbered(base, self._dirfd)
+                numbered = (names.scratch_name(base, number) for number in itertools.count())
+                found = ((claimed(own_name, self._dirfd), own_name) for own_name in numbered)
+                self.fd, self._own_name = next((fd, own_name) for fd, own_name in found if fd is not None)
             path = os.path.join(os.path.realpath(place), os.fsdecode(self._own_name))
             self._named = calls.SharedFile.of(path, self.fd)
 
@@ -131,15 +133,6 @@ def temporary_directory() -> str:
     """Return the first of the usual places for temporary files that can be written to."""
     usual = [os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp"]  # noqa: S108 - the file has no name there
     return next((place for place in usual if place and os.access(place, os.W_OK | os.X_OK)), os.curdir)
-
-
-def _numbered(base: bytes, dirfd: int) -> tuple[int, bytes]:
-    """Create a scratch file for a result under the first name that no living command has."""
-    for number in itertools.count():
-        name = names.scratch_name(base, number)
-        if (fd := claimed(name, dirfd)) is not None:
-            return fd, name
-    raise AssertionError
 
 
 def claimed(name: bytes, dirfd: int) -> int | None:

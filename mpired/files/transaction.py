@@ -13,21 +13,20 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from mpired import codecs, interrupts
 from mpired.context import NO_LIMITS, RESERVED, Context, spare_open_files
 from mpired.errors import ChangedError, LockError, OutputExistsError, UnconfirmedError, UsageError, raise_all
 from mpired.files import calls, copying, interruptions, metadata
-from mpired.files.lock import Target, Waiting, descriptors_of
+from mpired.files.lock import NOTHING_HELD, Held, Target, Waiting, descriptors_of
 from mpired.files.log import Kind, LogWriter, stamp
 from mpired.files.names import check_no_old_journal, draft_name, pointer_name, recover_for_reading
 from mpired.files.places import check_new, existing_file, exists, is_stream
 from mpired.files.scratch import Packing, Scratch, Single, claimed, lock_own, remove_dead
 
 _PAUSE = 0.005  # seconds
-_NOTHING: Mapping[str, Target] = {}
 _T = TypeVar("_T")
 
 
@@ -237,7 +236,7 @@ class Transaction(calls.Closing):
         *,
         overwrite: bool = False,  # whether existing files may be replaced
         context: Context = NO_LIMITS,  # as of `Draft`
-        held: Mapping[str, Target] = _NOTHING,  # the files that are replaced and locked, by their names
+        held: Held = NOTHING_HELD,  # the files that are replaced and locked, by their names
         named: bool = False,  # as of `Draft`
         level: int | None = None,  # of compression, where a suffix asks for a codec
     ) -> None:
@@ -342,91 +341,67 @@ def _publish_set(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None
     """Let several drafts replace their files by a log, so that after a crash they do it all the same."""
     for draft in drafts:
         draft.take_draft_name()
-    with _Logs(drafts) as logs:
-        logs.link()
+    with contextlib.ExitStack() as stack:
+        logs = _logs_of(drafts, stack)
+        for draft in drafts:
+            link_log(logs[draft.directory], draft)
+        for directory, each in logs.items():
+            each.check(directory)
         for draft in drafts:
             draft.check_in_place()
         _sync(drafts)
-        logs.commit()
+        log, *notes = logs.values()
+        try:
+            log.commit(drafts[0].name)
+        finally:  # whatever becomes of the commit, the drafts are not ours to remove if the log stays
+            for draft in drafts if log.is_committed else ():
+                draft.has_name = False
+            for note in notes:
+                note.is_committed = log.is_committed
         on_commit()
         with unconfirmed(drafts[0].name, "the results are committed, but not all in place or confirmed"):
             for draft in drafts:
                 draft.rename()
             _sync(drafts)
-            logs.finish()
+            for note in notes:
+                note.unlink()
+            log.finish()
 
 
-class _Logs(calls.Closing):
-    """The log of a set of files, in the directory of the first, and a note in each other directory."""
-
-    def __init__(self, drafts: Sequence[Draft]) -> None:
-        self._drafts = drafts
-        self._notes: dict[str, LogWriter] = {}  # by their directories, the log first
-        with calls.undoing(self.close):
-            home = drafts[0]
-            self._log = self._notes[home.directory] = new_log(home, [draft.path for draft in drafts])
-            for directory, draft in {draft.directory: draft for draft in reversed(drafts)}.items():
-                if directory != home.directory:
-                    self._notes[directory] = new_log(draft, [draft.path], identity=self._log.identity)
-            self._seal()
-
-    def _seal(self) -> None:
-        """Write what the log and its notes say, but for the header of the log."""
-        (home, _), *others = self._notes.items()
-        inodes = [os.fstat(note.dirfd).st_ino for note in self._notes.values()]
-        folders = [[each, os.path.relpath(path, home)] for path, each in zip(self._notes, inodes, strict=True)]
-        numbers = {directory: number for number, directory in enumerate(self._notes)}
-        steps = [
-            [numbers[draft.directory], os.fsdecode(draft.base), draft.inode, stamp(draft.existing)]
-            for draft in self._drafts
-        ]
-        self._log.seal(Kind.PUTS, {"folders": folders, "steps": steps})
-        first = os.fsdecode(self._drafts[0].base)
-        for directory, note in others:
-            note.seal(Kind.NOTE, {"home": os.path.relpath(home, directory), "inode": inodes[0], "first": first})
-            note.complete()
-
-    def link(self) -> None:
-        """Let each file lead to the log, and make sure that the log would be believed."""
-        for draft in self._drafts:
-            link_log(self._notes[draft.directory], draft)
-        for directory, note in self._notes.items():
-            note.check(os.path.join(directory, os.fsdecode(note.names[0])))
-
-    def commit(self) -> None:
-        """Write the header of the log; whatever becomes of that, the drafts are not ours to remove if it stays."""
-        try:
-            self._log.commit(self._drafts[0].name)
-        finally:
-            for draft in self._drafts if self._log.is_committed else ():
-                draft.has_name = False
-            for note in self._notes.values():
-                note.is_committed = self._log.is_committed
-
-    def finish(self) -> None:
-        """Remove the notes, and then the log, all of which is done."""
-        for note in list(self._notes.values())[1:]:
-            note.unlink()
-        self._log.finish()
-
-    def close(self) -> None:
-        """Let go of what was not committed."""
-        for note in self._notes.values():
-            note.close()
+def _logs_of(drafts: Sequence[Draft], stack: contextlib.ExitStack) -> dict[str, LogWriter]:
+    """Write the log of a set, but for its header, in the directory of the first file, and a note in each other one."""
+    first = {draft.directory: draft for draft in reversed(drafts)}
+    home, *others = dict.fromkeys(draft.directory for draft in drafts)
+    log = stack.enter_context(new_log(drafts[0], [draft.path for draft in drafts]))
+    folders = {directory: os.fstat(first[directory].dirfd).st_ino for directory in (home, *others)}
+    numbers = {directory: number for number, directory in enumerate(folders)}
+    steps = [
+        [numbers[draft.directory], os.fsdecode(draft.base), draft.inode, stamp(draft.existing)] for draft in drafts
+    ]
+    paths = [[inode, os.path.relpath(directory, home)] for directory, inode in folders.items()]
+    log.seal(Kind.PUTS, {"folders": paths, "steps": steps})
+    logs, name = {home: log}, os.fsdecode(drafts[0].base)
+    for directory in others:
+        note = stack.enter_context(new_log(first[directory], [first[directory].path], identity=log.identity))
+        note.seal(Kind.NOTE, {"home": os.path.relpath(home, directory), "inode": folders[home], "first": name})
+        note.complete()
+        logs[directory] = note
+    return logs
 
 
 def new_log(first: Draft | Target, readers: Sequence[str], *, identity: bytes = b"", durable: bool = True) -> LogWriter:
     """Make the log of a change, or a note of it, in the directory of a file; all as of `LogWriter`."""
     # A name from the start is only where no file is without one.
-    return _cleared(first, lambda: LogWriter(pointer_name(first.base), first.dirfd, readers, identity, durable=durable))
+    name, dirfd = pointer_name(first.base), first.dirfd
+    return _take_name(first, lambda: LogWriter(name, dirfd, readers, identity, durable=durable))
 
 
 def link_log(writer: LogWriter, file: Draft | Target) -> None:
     """Let a file lead to a log."""
-    _cleared(file, lambda: writer.link(pointer_name(file.base)))
+    _take_name(file, lambda: writer.link(pointer_name(file.base)))
 
 
-def _cleared(file: Draft | Target, take: Callable[[], _T]) -> _T:
+def _take_name(file: Draft | Target, take: Callable[[], _T]) -> _T:
     """Take the name of a log, after the recovery of what has come there since the file was locked.
 
     `LockError` if that stays, or has changed the file.

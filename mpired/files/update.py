@@ -16,7 +16,6 @@ import errno
 import os
 from collections.abc import Callable, Sequence
 
-from mpired import interrupts
 from mpired.errors import ChangedError, MpiredError, UsageError
 from mpired.files import calls, copying, interruptions, keys, log
 from mpired.files.lock import Target, opened
@@ -108,10 +107,12 @@ class Patch(Update):
     def __init__(self, target: Target, nbytes: int, *, durable: bool) -> None:
         super().__init__(target.fd)
         self._target, self._durable = target, durable
-        self._has_names, self._forgets, self._marked = calls.has_several_names(target.status), False, False
+        status = target.status
+        self._has_names = calls.has_several_names(status)
+        self._new: list[str] = []  # attributes that it did not have, which go again if nothing is committed
         self._attributes: dict[str, str] = {}  # that the file is to have, in hexadecimal
         with calls.blaming(target.name):
-            self._check_possible()
+            self._check_possible(status)
             remove_dead(draft_name(target.base), target.dirfd)  # of a command that was killed
             try:
                 self._log: log.LogWriter = new_log(target, [target.path], durable=durable)
@@ -123,9 +124,8 @@ class Patch(Update):
             with calls.undoing(self.close):
                 self._log.reserve(nbytes)
 
-    def _check_possible(self) -> None:
+    def _check_possible(self, status: os.stat_result) -> None:
         """Raise an error if an interrupted patch of the file could not be found, or not be finished."""
-        status = self._target.status
         if status.st_dev != os.fstat(self._target.dirfd).st_dev:
             reason = "is mounted by itself, so its directory can have no log of it"
             raise UsageError(self._target.name, f"{reason}; `commit='rename'` replaces it")
@@ -153,8 +153,10 @@ class Patch(Update):
                 for offset, nbytes in writer.ranges:
                     calls.reserve(target.fd, offset, offset + nbytes)
             if new_keys:
-                self._forgets = not keys.stored(target.fd)
-                keys.reserve(target.fd, new_keys)
+                if not (old_keys := keys.stored(target.fd)):
+                    self._new.append(keys.ATTRIBUTE)
+                # Room for the attribute: after the commit there must be nothing left that can be refused.
+                keys.remember(target.fd, old_keys.ljust(len(new_keys), b"\0"))
                 self._attributes = {keys.ATTRIBUTE: new_keys.hex()}
             body = {
                 "name": os.fsdecode(target.base), "inode": status.st_ino, "generation": calls.generation(target.fd),
@@ -168,7 +170,7 @@ class Patch(Update):
         with interruptions.blocked():
             with calls.blaming(target.name):
                 link_log(writer, target)
-                writer.check(os.path.join(os.path.dirname(target.path), os.fsdecode(writer.names[0])))
+                writer.check(os.path.dirname(target.path))
                 if not target.is_current:
                     raise ChangedError(target.name, "was replaced by another program meanwhile; run again")
                 if self._has_names:
@@ -182,7 +184,7 @@ class Patch(Update):
                 if self._durable:
                     # Attributes are brought to the disk by a full sync only.
                     calls.fsync(target.fd, content_only=not self._attributes)
-                if self._marked:
+                if self._has_names:
                     os.removexattr(target.fd, MARK)
                 writer.finish()
 
@@ -192,32 +194,22 @@ class Patch(Update):
         inodes = target.status.st_ino, os.fstat(target.dirfd).st_ino
         pointer = "{} {} {} ".format(self._log.identity.hex(), *inodes).encode() + os.fsencode(target.path)
         os.setxattr(target.fd, MARK, pointer)
-        self._marked = True
+        self._new.append(MARK)
         if self._durable:
             calls.fsync(target.fd)
 
     def close(self) -> None:
         """Let go of the log; if nothing of it was committed, nothing has happened."""
-        if not self._log.is_committed:
+        for name in [] if self._log.is_committed else self._new:
             with contextlib.suppress(OSError):
-                if self._forgets:
-                    os.removexattr(self.source, keys.ATTRIBUTE)
-            with contextlib.suppress(OSError):
-                if self._marked:
-                    os.removexattr(self.source, MARK)
+                os.removexattr(self.source, name)
         self._log.close()
-
-
-def choose(target: Target, changed_nbytes: int, commit: str, *, durable: bool) -> Update:
-    """Begin an update of a locked target."""
-    replaced = replacement(target, changed_nbytes, commit, durable=durable)
-    return replaced or Patch(target, changed_nbytes, durable=durable)
 
 
 def replacement(
     target: Target, changed_nbytes: int, commit: str, *, durable: bool, named: bool = False
 ) -> Replacement | None:
-    """Begin to replace a locked target, if `choose` would; None where it takes a patch.
+    """Begin to replace a locked target; None where it takes a patch.
 
     One that may only be read is always replaced. `named` is as of `Draft`.
     """
@@ -256,7 +248,7 @@ class ChangedFile(calls.Closing):
         target: Target | None,  # locked; None if it cannot be, so that the file can only be replaced
         ranges: Sequence[tuple[int, int]],  # offset and number of the bytes that are put there, ascending and apart
         *,
-        on_commit: Callable[[], None] = interrupts.committed,
+        on_commit: Callable[[], None],
         named: bool = False,  # as of `Draft` and `Scratch`
     ) -> None:
         self._on_commit = on_commit

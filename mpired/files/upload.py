@@ -7,9 +7,9 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 
-from mpired import interrupts
 from mpired.errors import OutputExistsError, UnconfirmedError, UsageError
 from mpired.files import calls, stores, urls
+from mpired.files.places import exists
 from mpired.files.scratch import Packing, Scratch
 from mpired.files.stores import Version
 from mpired.log import step
@@ -33,7 +33,7 @@ class RemoteOutput(Scratch):
         url: str,
         *,
         overwrite: bool = False,  # whether an existing object may be replaced
-        on_commit: Callable[[], None] = interrupts.committed,
+        on_commit: Callable[[], None],
         named: bool = False,  # as of `Scratch`
         packing: Packing | None = None,  # how it is compressed
     ) -> None:
@@ -146,5 +146,5 @@ def check_new(url: str, *, overwrite: bool) -> Version | None:
         raise UsageError(url, reason)
     there = stores.look(url)
     if there is not None and not overwrite:
-        raise OutputExistsError(url, "already exists; `overwrite=True` replaces it")
+        raise exists(url)
     return there

@@ -19,7 +19,7 @@ from mpired.files.lock import Target, check_reach, check_reaches
 from mpired.files.places import check_new
 from mpired.files.scratch import Scratch
 from mpired.files.transaction import Draft, publish
-from mpired.files.update import Update, choose
+from mpired.files.update import Patch, Update, replacement
 from mpired.formats import (
     Array,
     Declared,
@@ -84,7 +84,8 @@ class FlatTarget(Opened):
 
     def begin(self, changed_nbytes: int, policy: Policy, /) -> Update:
         """Begin to change it by the protocol of the policy."""
-        return choose(self._target, changed_nbytes, policy.commit, durable=policy.durable)
+        replaced = replacement(self._target, changed_nbytes, policy.commit, durable=policy.durable)
+        return replaced or Patch(self._target, changed_nbytes, durable=policy.durable)
 
 
 def look_at(target: Target, declared: Declared, decoder: Decoder, stack: ExitStack) -> Opened:

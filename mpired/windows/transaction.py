@@ -162,7 +162,7 @@ def locked(
         targets = [held[name] for name in names]
         if len({inode(target.status) for target in targets}) < len(targets):
             raise UsageError("`windows`", "names one file twice; each window is a file of its own")
-        yield targets, tuple(target.name for target in targets if target.was_finished)
+        yield targets, tuple(target.name for target in targets if target.is_recovered)
 
 
 class _Part(NamedTuple):
