@@ -28,7 +28,7 @@ _HOMES = {
         "mpired.ops.user": "op",
         "mpired.queries.show": "Shown",
         "mpired.report": "PackSummary Summary",
-        "mpired.files.recovering": "Recovered",
+        "mpired.files.recovery": "Recovered",
     }.items()
     for name in names.split()
 }

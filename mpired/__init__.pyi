@@ -12,7 +12,7 @@ from mpired.api.mpi import mpi as mpi
 from mpired.datatypes import DATATYPES as DATATYPES
 from mpired.errors import Abort as Abort
 from mpired.errors import MpiredError as MpiredError
-from mpired.files.recovering import Recovered as Recovered
+from mpired.files.recovery import Recovered as Recovered
 from mpired.ops import OPS as OPS
 from mpired.ops.table import BAND as BAND
 from mpired.ops.table import BOR as BOR

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Protocol, TypeVar, cast
 
 from mpired import cautions
@@ -19,7 +19,7 @@ from mpired.context import Context
 from mpired.engines import LOCAL
 from mpired.errors import ChangedError, UsageError
 from mpired.files import calls, lock
-from mpired.files.lock import Target, lock_all, open_replaced
+from mpired.files.lock import Held, Target, lock_all, open_replaced
 from mpired.files.names import check_are_data, check_fifos
 from mpired.files.places import check_new, is_stream, parted
 from mpired.files.urls import is_url
@@ -29,11 +29,6 @@ from mpired.sources.source import STANDARD_INPUT, Source
 
 _ATTEMPTS = 5
 _LIGHT_ATTEMPTS = 2  # then the files stay open: their writer replaces them faster than they are read
-
-Held = Mapping[str, Target]
-"""The files that are replaced and could be locked, by their paths as given."""
-NOTHING_HELD: Held = {}
-
 
 Words = Callable[[], Iterable[str | os.PathLike[str]]]
 

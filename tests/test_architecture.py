@@ -282,7 +282,7 @@ LATE = {
     "engines": {"userops"},
     "ops": {"contract", "located", "plugins", "user"},
     "sources": {"compressed", "directory", "stream"},
-    "files": {"recovering", "recovery"},
+    "files": {"recovery"},
 }
 LATE_MODULES = {f"mpired.{room}.{name}" for room, names in LATE.items() for name in names}
 

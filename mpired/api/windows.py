@@ -14,7 +14,7 @@ from mpired.api.signatures import with_options
 from mpired.attempts import repeated
 from mpired.context import Context
 from mpired.errors import MpiredError, UsageError
-from mpired.files.recovering import Recovered, recover_files
+from mpired.files.recovery import Recovered, recover_files
 from mpired.formats import Array, AtHand, Model
 from mpired.formats.memory import at_hand, path_at_hand
 from mpired.log import notice

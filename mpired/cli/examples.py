@@ -7,7 +7,7 @@ from pathlib import Path
 import mpired
 from mpired.cli import params, signals
 from mpired.cli.messages import report, tell, tell_json
-from mpired.files.tree import copy_into
+from mpired.files.copying import copy_into
 from mpired.options import SUMMARY
 
 _NAMES = ("sample_data", "examples")

@@ -7,7 +7,7 @@ from typing import Any
 from mpired.cli import params, signals
 from mpired.cli.messages import json_line, say, show, tell
 from mpired.errors import escaped
-from mpired.files.recovering import Recovered, check, recover_files
+from mpired.files.recovery import Recovered, check, recover_files
 from mpired.options import RECOVER, checked
 
 

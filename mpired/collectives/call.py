@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from mpired import __version__, codecs, ops
-from mpired.attempts import NOTHING_HELD, Held
 from mpired.collectives.counts import labelled
 from mpired.collectives.plan import Plan, make_plan
 from mpired.collectives.request import Request, read_request
@@ -17,6 +16,7 @@ from mpired.collectives.table import COLLECTIVES, Collective
 from mpired.context import Context
 from mpired.engines import LOCAL, Engine
 from mpired.errors import MpiredError, UsageError, with_others
+from mpired.files.lock import NOTHING_HELD, Held
 from mpired.files.names import check_are_data
 from mpired.files.output import Output, open_output
 from mpired.files.places import in_the_way, is_stream
@@ -95,10 +95,7 @@ class Call(NamedTuple):
         if ranges := self._ranges:
             outputs = ChangedFile(paths[0], held.get(paths[0]), ranges, on_commit=context.on_commit, named=named)
         elif self.collective.to_root and len(paths) == 1:
-            target = held.get(paths[0])
-            outputs = open_output(
-                paths[0], overwrite=overwrite, context=context, target=target, named=named, level=level
-            )
+            outputs = open_output(paths[0], overwrite=overwrite, context=context, held=held, named=named, level=level)
         else:
             named = named or any(plan.engine.fills_drafts for plan in self.plans)  # on other machines, by these names
             outputs = Transaction(paths, overwrite=overwrite, context=context, held=held, named=named, level=level)

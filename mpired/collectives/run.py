@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
@@ -76,7 +77,7 @@ def run(
     note: Note | None = None,  # what all outputs say after these
 ) -> None:
     """Fold all courses into the outputs, which are those of the results in order, and commit them."""
-    drafts = cast("Iterator[Output | Draft]", iter(outputs.drafts))
+    drafts = cast("Iterator[Output]", iter(outputs.drafts))
     for course in courses:
         _fill(course, [next(drafts) for _ in course.results], context, link=link)
     if note is not None:
@@ -86,15 +87,15 @@ def run(
     outputs.commit()
 
 
-def _fill(course: Course, drafts: Sequence[Output | Draft], context: Context, *, link: bool) -> None:
+def _fill(course: Course, drafts: Sequence[Output], context: Context, *, link: bool) -> None:
     """Fold one course into drafts: where a worker can write a result it does, the others are encoded afterwards."""
     if len(drafts) == 1 and _flow(course, drafts[0], context):
         return
     flat: list[Target] = []
-    encoded: list[tuple[Result, Output | Draft]] = []
+    encoded: list[tuple[Result, Output]] = []
     counted: set[object] = set()  # what several files have alike is counted once
-    copied: list[tuple[Output | Draft, Output | Draft]] = []
-    first: dict[object, Output | Draft] = {}
+    copied: list[tuple[Output, Output]] = []
+    first: dict[object, Output] = {}
     for result, draft in zip(course.results, drafts, strict=True):
         layout = result.layout
         same = result.share.part, id(layout)
@@ -130,7 +131,7 @@ def _fill(course: Course, drafts: Sequence[Output | Draft], context: Context, *,
         cast("Draft", draft).repeat(cast("Draft", original), link=link)
 
 
-def _flow(course: Course, output: Output | Draft, context: Context) -> bool:
+def _flow(course: Course, output: Output, context: Context) -> bool:
     """Send the result to a stream as it is made, if it can be; tell whether it could."""
     plan, result = course.plan, course.results[0]
     if not plan.flows or not isinstance(output, StreamOutput):
@@ -202,7 +203,7 @@ def _end(layout: FlatLayout, count: int) -> int:
     return min(end, replaced.source.nbytes) if replaced is not None and end == replaced.end else end
 
 
-def _laid(result: Result, layout: ArrayLayout, draft: Output | Draft, *, is_counted: bool) -> Target:
+def _laid(result: Result, layout: ArrayLayout, draft: Output, *, is_counted: bool) -> Target:
     """Write what a file of arrays has besides the elements, and return where these go."""
     with draft.created() as fd:
         places = layout.lay(fd)
@@ -213,7 +214,7 @@ def _laid(result: Result, layout: ArrayLayout, draft: Output | Draft, *, is_coun
     return Target(draft.shared, draft.name, result.share, regions, soon=True)
 
 
-def _complete(layout: Layout, draft: Output | Draft, plan: Plan) -> None:
+def _complete(layout: Layout, draft: Output, plan: Plan) -> None:
     """Write what of a file shows only when the elements are there."""
     if isinstance(layout, FlatLayout) and layout.head_of and plan.is_open:
         with draft.created() as fd:
@@ -248,7 +249,7 @@ def _write_around(layout: FlatLayout, fd: int, name: str, end: int) -> None:
 def folded(
     plan: Plan,
     shares: Sequence[Share],
-    beside: Output | Draft | None,
+    beside: Output | None,
     context: Context,
     *,
     also: Sequence[Target] = (),  # files that take results as well
@@ -320,8 +321,8 @@ def _are_filled(plan: Plan, targets: Sequence[Target]) -> bool:
         return False
     from mpired.engines import probe  # noqa: PLC0415 - for other machines only
 
-    drafts = [target.file for target in targets if isinstance(target.file, calls.NamedFile)]
-    one_in_each = {calls.folder_of(draft.path): draft for draft in drafts}
+    drafts = [target.file for target in targets if target.file.inode[1]]
+    one_in_each = {os.path.dirname(draft.path): draft for draft in drafts}
     if len(drafts) < max(2, len(targets)):
         return False
     return probe.all_write(cast("FarRunner", plan.engine.runner), list(one_in_each.values()))

@@ -14,8 +14,8 @@ import os
 import resource
 import stat
 import struct
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Protocol, Self
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, Self
 
 from mpired.files import mounts
 from mpired.log import step
@@ -47,6 +47,22 @@ class blaming:  # noqa: N801 - used as a function; a generator would cost more t
             error.filename = self._name
 
 
+class undoing:  # noqa: N801 - as above
+    """Call a function if the block fails."""
+
+    __slots__ = ("_undo",)
+
+    def __init__(self, undo: Callable[[], object]) -> None:
+        self._undo = undo
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._undo()
+
+
 class Closing:
     """What is closed at the end of a `with` block."""
 
@@ -64,42 +80,28 @@ ANY_DEVICE = -1
 """The device of a file in a task that another machine may do: it has another number there."""
 
 
-class SharedFile(Protocol):
+class SharedFile(NamedTuple):
     """A file that every process of this user can open to write ranges of it: what a task of the pool has of it."""
 
-    def open(self) -> int: ...
-
-
-class SharedPath(NamedTuple):
-    """One that has a path."""
-
     path: str
-
-    def open(self) -> int:
-        """Open it, and return the descriptor."""
-        return os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-
-
-class NamedFile(NamedTuple):
-    """One that has a name, by which a process that is no child of this one opens it."""
-
-    path: str
-    inode: tuple[int, int]
+    inode: tuple[int, int] = (0, 0)  # of a file with a name; without it the path is one of a living process
 
     @classmethod
-    def of(cls, path: str, fd: int) -> NamedFile:
+    def of(cls, path: str, fd: int) -> SharedFile:
         """Return the file that is open here under its absolute path."""
         status = os.fstat(fd)
         return cls(path, (status.st_dev, status.st_ino))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return NamedFile, (self.path, (ANY_DEVICE, self.inode[1]))
+        return SharedFile, (self.path, (ANY_DEVICE, self.inode[1]))
 
     def open(self) -> int:
         """Open it, and return the descriptor."""
+        if not self.inode[1]:
+            return os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         fd = open_regular(self.path, os.O_RDWR)
-        device, number = NamedFile.of(self.path, fd).inode
-        if number != self.inode[1] or self.inode[0] not in {device, ANY_DEVICE}:
+        status = os.fstat(fd)
+        if status.st_ino != self.inode[1] or self.inode[0] not in {status.st_dev, ANY_DEVICE}:
             os.close(fd)
             raise OSError(errno.ESTALE, "is not the file that this command made: something took its name")
         return fd
@@ -116,11 +118,6 @@ def absolute(path: str) -> str:
 def followed(path: str) -> str:
     """Return the path that a link leads to; one that is no link as it is, without a look at its directories."""
     return os.path.realpath(path) if os.path.islink(path) else path
-
-
-def folder_of(path: str) -> str:
-    """Return the directory of a path, with its slash; "" for a name alone."""
-    return path[: path.rfind(os.sep) + 1]
 
 
 def real_paths(paths: Iterable[str]) -> list[str]:
@@ -285,6 +282,16 @@ def generation(fd: int) -> int:
         raise
 
 
+def attribute(file: str | int, name: str, absent: frozenset[int] = UNSUPPORTED | {errno.ENODATA}) -> bytes:
+    """Return an extended attribute of a file, b"" if it has none, or an error of those that mean the same."""
+    try:
+        return os.getxattr(file, name)
+    except OSError as error:
+        if error.errno not in absent:
+            raise
+        return b""
+
+
 def open_existing(path: str, name: str, *, writable: bool = True) -> int:
     """Open a regular file to look at it and, if `writable`, to change it; never through a link, never waiting."""
     with blaming(name):
@@ -305,11 +312,6 @@ def has_several_names(status: os.stat_result) -> bool:
     return status.st_nlink > 1
 
 
-def may_have_mark(status: os.stat_result) -> bool:
-    """Tell whether a file has hard links, or perhaps had: to remove a name changes the time of its status alone."""
-    return has_several_names(status) or status.st_ctime_ns != status.st_mtime_ns
-
-
 def status_at(name: bytes | str, dirfd: int) -> os.stat_result | None:
     """Return what is of a name in a directory, None if there is nothing; a link is not followed."""
     try:
@@ -318,15 +320,24 @@ def status_at(name: bytes | str, dirfd: int) -> os.stat_result | None:
         return None
 
 
-def open_directory(path: str | bytes, dirfd: int | None = None) -> int:
-    """Open a directory, to name files in it and to sync their names; one within `dirfd` never through a link."""
-    flags = os.O_DIRECTORY | os.O_RDONLY | os.O_CLOEXEC
-    return os.open(path or b".", flags if dirfd is None else flags | os.O_NOFOLLOW, dir_fd=dirfd)
+def open_directory(path: str) -> int:
+    """Open a directory, to name files in it and to sync their names."""
+    return os.open(path or ".", os.O_DIRECTORY | os.O_RDONLY | os.O_CLOEXEC)
+
+
+@contextlib.contextmanager
+def directory(path: str) -> Iterator[int]:
+    """Open a directory for a block."""
+    dirfd = open_directory(path)
+    try:
+        yield dirfd
+    finally:
+        let_go(dirfd)
 
 
 def reserve(fd: int, start: int, stop: int) -> bool:
     """Reserve the space of a range of a file; tell whether the file system could promise it."""
-    if start >= stop or not mounts.preallocates(fd):
+    if start >= stop or not mounts.has_extents(fd):
         return False
     try:
         os.posix_fallocate(fd, start, stop - start)
@@ -350,18 +361,15 @@ def open_unnamed(dirfd: int) -> int | None:
         raise
 
 
-def open_scratch(directory: str) -> int:
+def open_scratch(path: str) -> int:
     """Open a file without a name in a directory, on any file system."""
-    dirfd = open_directory(directory)
-    try:
+    with directory(path) as dirfd:
         fd = open_unnamed(dirfd)
         if fd is None:
             name = b".%b.mpired-tmp" % os.urandom(8).hex().encode()
             fd = open_new(name, dirfd)
             unlink(name, dirfd)
         return fd
-    finally:
-        let_go(dirfd)
 
 
 def open_new(name: bytes | str, dirfd: int | None = None) -> int:
@@ -418,16 +426,20 @@ def unlink(name: bytes | str, dirfd: int | None = None) -> None:
         os.unlink(name, dir_fd=dirfd)
 
 
-def fsync(fd: int) -> None:
-    """Bring a file to the disk. A failure is final: a repetition may report success for lost data."""
-    with step(_TO_DISK):
-        os.fsync(fd)
+def unlink_inode(name: bytes, dirfd: int, inode: int) -> None:
+    """Remove a name of the file that has an inode; another file that has come to it stays."""
+    found = status_at(name, dirfd)
+    if found is not None and found.st_ino == inode:
+        unlink(name, dirfd)
 
 
-def fdatasync(fd: int) -> None:
-    """Bring the content of a file to the disk, without times and attributes. A failure is final, as of `fsync`."""
+def fsync(fd: int, *, content_only: bool = False) -> None:
+    """Bring a file to the disk, or its content without times and attributes.
+
+    A failure is final: a repetition may report success for lost data.
+    """
     with step(_TO_DISK):
-        os.fdatasync(fd)
+        (os.fdatasync if content_only else os.fsync)(fd)
 
 
 def fsync_directory(dirfd: int) -> None:

@@ -1,12 +1,19 @@
-"""Copies of whole files: shared blocks where the file system has them, holes as holes."""
+"""Copies of whole files and directories: shared blocks where the file system has them, holes as holes."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import os
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
-from mpired.files import calls, mounts
+from mpired.errors import OutputExistsError
+from mpired.files import calls, metadata, mounts
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _BLOCKS_UNIT = 512  # bytes, whatever the blocks of the file system are (inode(7))
 # A file of few ranges has them in its inode; else blocks that list them are among its blocks, about so many in each.
@@ -41,7 +48,7 @@ def copy_sparse(source: int, target: int, start: int, stop: int, to: int) -> Non
     if status.st_blocks * _BLOCKS_UNIT >= status.st_size:
         _copy_in_kernel(source, target, start, stop, to)
         return
-    ranges = _between_holes(source, status) if mounts.tells_holes(source) else None
+    ranges = _between_holes(source, status) if mounts.has_extents(source) else None
     if ranges is None:
         calls.copy_range(source, target, start, stop, to, zeros=False)
         return
@@ -98,3 +105,40 @@ def _copy_in_kernel(source: int, target: int, start: int, stop: int, to: int) ->
             return
         start += done
         to += done
+
+
+def copy_into(directory: str, sources: Sequence[Path], *, on_commit: Callable[[], None]) -> None:
+    """Copy directories into one that is new or empty, bring them to the disk, and call `on_commit` then.
+
+    What Python has compiled in them is left out.
+    """
+    is_new = not os.path.lexists(directory)
+    if not is_new and (not os.path.isdir(directory) or os.listdir(directory)):
+        raise OutputExistsError(directory, "already exists, and is not an empty directory; name a new one")
+    folders = []
+    with calls.blaming(directory), ExitStack() as undo:
+
+        def make(folder: str) -> None:
+            os.mkdir(folder)
+            undo.callback(os.rmdir, folder)
+
+        if is_new:
+            make(directory)
+        for source in sources:
+            for each in (source, *sorted(source.rglob("*"))):
+                target = os.path.join(directory, each.relative_to(source.parent))
+                if each.is_dir() and "__pycache__" not in each.parts:
+                    make(target)
+                    folders.append(target)
+                elif each.is_file() and "__pycache__" not in each.parts:
+                    with os.fdopen(calls.open_new(target), "wb") as file:
+                        undo.callback(calls.unlink, target)
+                        file.write(each.read_bytes())
+                        file.flush()
+                        os.fchmod(file.fileno(), metadata.default_mode())
+                        calls.fsync(file.fileno())
+        for folder in (*folders, directory):
+            with calls.directory(folder) as dirfd:
+                calls.fsync_directory(dirfd)
+        on_commit()
+        undo.pop_all()

@@ -25,6 +25,7 @@ import numpy as np
 
 from mpired.errors import BufferFileError, UsageError, number
 from mpired.files import calls, metadata
+from mpired.files.lock import opened
 from mpired.files.names import keys_name
 
 ATTRIBUTE = metadata.OWN_ATTRIBUTES + "once"
@@ -73,12 +74,7 @@ class Counted(NamedTuple):
 
 def stored(fd: int) -> bytes:
     """Return the attribute of a file, b"" if it has none."""
-    try:
-        return os.getxattr(fd, ATTRIBUTE)
-    except OSError as error:
-        if error.errno == errno.ENODATA:
-            return b""
-        raise
+    return calls.attribute(fd, ATTRIBUTE, frozenset({errno.ENODATA}))
 
 
 def remember(fd: int, value: bytes) -> None:
@@ -92,24 +88,10 @@ def remember(fd: int, value: bytes) -> None:
         raise
 
 
-def reserve(fd: int, value: bytes) -> None:
-    """Make room for the attribute before the commit: after it there must be nothing left that can be refused."""
-    remember(fd, stored(fd).ljust(len(value), b"\0"))
-
-
-def forget(fd: int) -> None:
-    """Remove the attribute of a file."""
-    os.removexattr(fd, ATTRIBUTE)
-
-
-def kept(fd: int) -> bytes:
-    """Return the attribute that a new file takes over from the old one."""
-    try:
-        return stored(fd)
-    except OSError as error:
-        if error.errno != errno.EOPNOTSUPP:
-            raise
-        return b""
+def hand_over(new: bytes, old: int | None, fd: int) -> None:
+    """Give a new file the attribute of new keys; without any it takes over the one of the old file."""
+    if value := new or (b"" if old is None else calls.attribute(old, ATTRIBUTE)):
+        remember(fd, value)
 
 
 class Keys:
@@ -241,12 +223,8 @@ def of_file(path: str) -> Iterator[Keys]:
     """Give the keys of a file without a lock, to look at them; none of what can have none, or cannot be read."""
     with contextlib.ExitStack() as stack:
         try:
-            real = os.path.realpath(path)
-            fd = calls.open_existing(real, path, writable=False)
-            stack.callback(os.close, fd)
-            dirfd = calls.open_directory(os.path.dirname(real))
-            stack.callback(os.close, dirfd)
-            found = Keys(path, os.path.basename(os.fsencode(real)), dirfd, fd)
+            target = stack.enter_context(opened(path, shared=True))
+            found = Keys(path, target.base, target.dirfd, target.fd)
         except (OSError, UsageError):
             found = Keys(path, b"", -1, None)
         yield found

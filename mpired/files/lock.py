@@ -11,7 +11,7 @@ import errno
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Self
 
 from mpired import interrupts
@@ -42,11 +42,7 @@ class Waiting(NamedTuple):
 
 
 class NoLocksError(LockError):
-    """Raised when a file system has no locks."""
-
-
-class ShortLocksError(NoLocksError):
-    """Raised when it has some, but does not show those of other machines."""
+    """Raised when a file system has no locks, or does not show those of other machines."""
 
 
 Inode = tuple[int, int]
@@ -83,6 +79,7 @@ class Target(NamedTuple):
     shared: bool = False  # whether other readers may have it locked as well
     optional: bool = False  # whether it may stay without a lock where there are none
     waiting: Waiting = Waiting()  # how long its command waits for others
+    is_recovered: bool = False  # whether a change of it that was interrupted was finished when it was locked
 
     @property
     def base(self) -> bytes:
@@ -97,46 +94,39 @@ class Target(NamedTuple):
     @property
     def is_current(self) -> bool:
         """Whether the file has its name still."""
-        found = calls.status_at(self.base, self.dirfd)
-        return found is not None and os.path.samestat(found, self.status)
+        return calls.leads_to(self.base, self.dirfd, self.fd)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        _close(self.fd, self.dirfd)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        _close(self.fd, self.dirfd)
+        self.close()
+
+
+Held = Mapping[str, Target]
+"""Files that this process has locked, by their paths as given."""
+NOTHING_HELD: Held = {}
 
 
 def opened(name: str, *, shared: bool = False) -> Target:
     """Open the file that `name` leads to, and its directory, without a lock; one that is `shared` for reading alone."""
     path = os.path.realpath(name)
     fd = calls.open_existing(path, name, writable=not shared)
-    try:
-        with calls.blaming(name):
-            dirfd = calls.open_directory(os.path.dirname(path))
-    except BaseException:
-        calls.let_go(fd)
-        raise
+    with calls.blaming(name), calls.undoing(lambda: calls.let_go(fd)):
+        dirfd = calls.open_directory(os.path.dirname(path))
     _open.update((fd, dirfd))
     return Target(name, path, fd, dirfd, shared)
 
 
-def open_target(name: str) -> Target:
-    """Open a file that is to be changed where it is, which no other machine may change at the same time."""
-    return _seen_by_others(opened(name))
-
-
-def open_for_reading(name: str) -> Target:
-    """Open a file that is locked beside other readers."""
-    return _seen_by_others(opened(name, shared=True))
-
-
-def _seen_by_others(target: Target) -> Target:
-    try:
-        check_reach(target.fd, target.name)
-    except BaseException:
-        _close(target.fd, target.dirfd)
-        raise
+def open_target(name: str, *, shared: bool = False) -> Target:
+    """Open a file as `opened` does, whose lock has to keep other machines from changing it at the same time."""
+    target = opened(name, shared=shared)
+    with calls.undoing(target.close):
+        check_reach(target.fd, name)
     return target
 
 
@@ -149,31 +139,28 @@ def open_replaced(name: str, *, updated: bool = False) -> Target | None:
     """
     for shared in (False, True):
         try:
-            target = opened(name, shared=shared)
+            target = (open_target if updated else opened)(name, shared=shared)._replace(optional=True)
         except FileNotFoundError:
             return None
         except OSError as error:
             if error.errno not in _NOT_WRITABLE:
                 raise
             continue
-        target = target._replace(optional=True)
-        if updated:
-            return _seen_by_others(target)
-        if mounts.obstacle(target.fd) is None:
+        if updated or mounts.obstacle(target.fd) is None:
             return target
-        _close(target.fd, target.dirfd)
+        target.close()
         return None
     return None
 
 
 def check_reach(fd: int, name: str) -> None:
-    """Raise `ShortLocksError` if the lock on an open file would not keep other machines from it."""
-    if found := mounts.obstacle(fd):
-        raise ShortLocksError(name, f"{found.reason}, so no update is safe; {found.way_out}")
+    """Raise `NoLocksError` if the lock on an open file would not keep other machines from it."""
+    if reason := mounts.obstacle(fd):
+        raise NoLocksError(name, reason)
 
 
 def check_reaches(name: str) -> None:
-    """Raise `ShortLocksError` if a lock on a file, or on its replacement, would not be seen by other machines."""
+    """Raise `NoLocksError` if a lock on a file, or on its replacement, would not be seen by other machines."""
     path = os.path.realpath(name)
     with calls.blaming(name):
         there = path if os.path.exists(path) else os.path.dirname(path)
@@ -204,7 +191,6 @@ def lock_all(
     waiting: Waiting,  # how long to wait for all of them
     *,
     opened: Callable[[str], Target | None] = open_target,  # how to open one; what gives None is left out
-    after: Callable[[Target], object] = lambda _target: None,  # called with each whose change was unfinished
 ) -> Iterator[dict[str, Target]]:
     """Lock some files, in the order of their inodes so that two commands never wait for each other.
 
@@ -212,14 +198,13 @@ def lock_all(
     replaced while we waited, and all begins again.
     """
     waiting = waiting.begun()
+    finished: set[str] = set()
     while True:
         with contextlib.ExitStack() as stack:
             targets = _locked(names, waiting, opened, stack)
-            for target in targets.values():
-                if recover(target, waiting):
-                    after(target)
+            finished.update(name for name, target in targets.items() if recover(target, waiting))
             if all(target.is_current for target in targets.values()):
-                yield targets
+                yield {name: target._replace(is_recovered=name in finished) for name, target in targets.items()}
                 return
 
 
@@ -231,8 +216,12 @@ def _locked(
     folders: dict[str, int] = {}
     for name in names:
         if (target := opened(name)) is not None:
-            stack.callback(_close, target.fd, target.dirfd)
-            targets[name] = _in_one_directory(target, folders)._replace(waiting=waiting)
+            stack.callback(target.close)
+            # Targets in one directory share its descriptor: many are locked at a time.
+            dirfd = folders.setdefault(os.path.dirname(target.path), target.dirfd)
+            if dirfd != target.dirfd:
+                _close(target.dirfd)
+            targets[name] = target._replace(dirfd=dirfd, waiting=waiting)
     held: set[Inode] = set()
     for name, target in sorted(targets.items(), key=lambda each: inode(each[1].status)):
         if inode(target.status) in held:
@@ -247,52 +236,35 @@ def _locked(
     return {name: targets[name] for name in names if name in targets}
 
 
-def _in_one_directory(target: Target, folders: dict[str, int]) -> Target:
-    """Share the descriptor of the directory with other targets that lie there: many are locked at a time."""
-    folder = os.path.dirname(target.path)
-    if (dirfd := folders.setdefault(folder, target.dirfd)) == target.dirfd or not os.path.sameopenfile(
-        dirfd, target.dirfd
-    ):
-        return target
-    _close(target.dirfd)
-    return target._replace(dirfd=dirfd)
-
-
 def recover(target: Target, waiting: Waiting) -> bool:
     """Finish or forget what an interrupted command has begun with a locked file; tell whether it was finished."""
     check_is_data(target.path)
     check_no_old_journal(target.path)
-    if not has_log(target.path, may_have_mark=calls.may_have_mark(target.status)):
+    if not has_log(target.path, target.status):
         return False
     from mpired.files import recovery  # noqa: PLC0415 - most targets have no log
 
     how = recovery.How(waiting, writing=True)
-    return recovery.recover(target.name, target.path, how) == "finished"
+    return recovery.recover(target.name, target.path, how) == recovery.FINISHED
 
 
 def acquire(fd: int, name: str, waiting: Waiting, *, shared: bool = False) -> None:
     """Wait for the lock on an open file."""
-    with step("waiting for locks"):
-        _wait(fd, name, waiting, shared=shared)
-
-
-def _wait(fd: int, name: str, waiting: Waiting, *, shared: bool) -> None:
     waiting = waiting.begun()
     started, pause, next_told = time.monotonic(), _FIRST_PAUSE, _PATIENCE
-    while not _taken(fd, name, shared=shared):
-        left = waiting.deadline - time.monotonic()
-        if left <= 0:
-            time_text = f"{round(waiting.timeout, 2):g} s"
-            raise LockError(
-                name, f"others kept it locked for {time_text}; wait longer with `lock_timeout`, or run again"
-            )
-        if time.monotonic() - started > next_told:
-            way_out = "ctrl-C ends the wait and changes nothing, `lock_timeout` limits it"
-            notice([name], f"waiting for {holder(fd)}, which has it locked; {way_out}", "INFO")
-            next_told += _REMINDER
-        spread = 0.5 + os.urandom(1)[0] / 255  # so that those who wait do not go on in step
-        interrupts.waited(time.sleep, min(pause * spread, left))
-        pause = min(2 * pause, _LONGEST_PAUSE)
+    with step("waiting for locks"):
+        while not _taken(fd, name, shared=shared):
+            left = waiting.deadline - time.monotonic()
+            if left <= 0:
+                reason = f"others kept it locked for {round(waiting.timeout, 2):g} s"
+                raise LockError(name, f"{reason}; wait longer with `lock_timeout`, or run again")
+            if time.monotonic() - started > next_told:
+                way_out = "ctrl-C ends the wait and changes nothing, `lock_timeout` limits it"
+                notice([name], f"waiting for {holder(fd)}, which has it locked; {way_out}", "INFO")
+                next_told += _REMINDER
+            spread = 0.5 + os.urandom(1)[0] / 255  # so that those who wait do not go on in step
+            interrupts.waited(time.sleep, min(pause * spread, left))
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 def _taken(fd: int, name: str, *, shared: bool) -> bool:

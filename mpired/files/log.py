@@ -20,10 +20,11 @@ import errno
 import os
 import stat
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from mpired.errors import UnconfirmedError
 from mpired.files import calls, metadata
 from mpired.files.names import MARK
 from mpired.files.scratch import lock_own
@@ -86,7 +87,7 @@ def _sector(fixed: bytes) -> bytes:
     return (fixed + digest).ljust(HEADER_NBYTES, b"\0")
 
 
-class LogWriter:
+class LogWriter(calls.Closing):
     """A log, or a note, while its change is prepared. It has no name until `link`, where files without one exist."""
 
     def __init__(
@@ -95,31 +96,25 @@ class LogWriter:
         dirfd: int,
         readers: Sequence[str],  # the files that it is about: it can be read by no more users than each of them
         identity: bytes = b"",  # that of its log, if it is a note
+        *,
+        durable: bool = True,  # whether it, and the names beside it, are synced
     ) -> None:
-        self.dirfd = dirfd
+        self.dirfd, self._durable = dirfd, durable
         self.identity = identity or os.urandom(8)
-        self.names: list[bytes] = []
         self.is_committed = False  # or perhaps, so that it is not removed
         self.ranges: list[tuple[int, int]] = []
         self._end, self._content = HEADER_NBYTES, _digest()
         unnamed = calls.open_unnamed(dirfd)
         self.fd = calls.open_new(name, dirfd) if unnamed is None else unnamed
-        if unnamed is None:
-            self.names.append(name)
-        try:
+        self.names = [name] if unnamed is None else []
+        self._status = os.fstat(self.fd)
+        with calls.undoing(self.close):
             lock_own(self.fd)
-            self._check_kept(name if unnamed is None else None)
+            if self.names and not calls.leads_to(name, dirfd, self.fd):  # another command came before the lock
+                raise FileExistsError(errno.EEXIST, "was taken for a leftover")
             with contextlib.suppress(OSError):  # without attributes the rights on the directory have to do
                 os.setxattr(self.fd, MARK, self.identity.hex().encode())
             metadata.limit_readers(self.fd, readers)
-        except BaseException:
-            self.close()
-            raise
-
-    def _check_kept(self, name: bytes | None) -> None:
-        """Raise `FileExistsError` if another command has taken the log for a leftover before it was locked."""
-        if name is not None and not calls.leads_to(name, self.dirfd, self.fd):
-            raise FileExistsError(errno.EEXIST, "was taken for a leftover")
 
     def reserve(self, nbytes: int) -> None:
         """Reserve space for a payload of so many bytes."""
@@ -146,10 +141,11 @@ class LogWriter:
         self._append(b"".join(_RANGE.pack(*each) for each in self.ranges))
         self._append(text)
         os.ftruncate(self.fd, self._end)  # what was reserved too much
-        own, folder = os.fstat(self.fd).st_ino, os.fstat(self.dirfd).st_ino
-        self._header = Header(
-            _MAGIC, kind, self.identity, own, folder, payload, len(self.ranges), len(text), self._content.digest()
-        )
+        folder = os.fstat(self.dirfd).st_ino
+        self.header = Header(
+            _MAGIC, kind, self.identity, self._status.st_ino, folder, payload, len(self.ranges), len(text),
+            self._content.digest(),
+        )  # fmt: skip
 
     def link(self, name: bytes) -> None:
         """Give the log a name; `FileExistsError` if another log has it."""
@@ -157,55 +153,60 @@ class LogWriter:
             calls.link(self.fd, name, self.dirfd)
             self.names.append(name)
 
-    def check(self, shown: str) -> None:
+    def check(self, directory: str) -> None:
         """Raise an error if who recovers would not believe the log: not all mounts keep owners and modes."""
-        if os.fstat(self.fd).st_uid != os.geteuid() or not has_mark(self.fd, self.dirfd, self.identity):
+        if self._status.st_uid != os.geteuid() or not has_mark(self.fd, self.dirfd, self.identity):
             reason = "is not kept as a file of yours with its attributes, so after a crash it could not be believed"
-            raise OSError(errno.EOPNOTSUPP, f"{reason}; use a file system of this machine, or `commit='rename'`", shown)
+            reason = f"{reason}; use a file system of this machine, or `commit='rename'`"
+            raise OSError(errno.EOPNOTSUPP, reason, os.path.join(directory, os.fsdecode(self.names[0])))
 
-    def commit(self, *, durable: bool) -> None:
-        """Write the header, and bring the log to the disk."""
-        calls.pwrite_all(self.fd, _sector(_HEADER.pack(*self._header)), 0)
-        if durable:
+    def complete(self) -> None:
+        """Write the header, and bring all to the disk."""
+        calls.pwrite_all(self.fd, _sector(_HEADER.pack(*self.header)), 0)
+        if self._durable:
             calls.fsync(self.fd)
 
-    def apply(self, target: int, attributes: Mapping[str, str]) -> None:
-        """Give the file its new bytes and attributes."""
-        apply(self.fd, self._header, target, attributes)
+    def commit(self, shown: str) -> None:
+        """Complete a log: the commit point, from which on it is finished by us or by the next command."""
+        try:
+            with calls.blaming(shown):
+                self.complete()
+        except OSError as error:
+            if self._take_back():
+                raise
+            self.is_committed = True
+            reason = f"its log could neither be synced nor taken back ({error.strerror}); do not repeat it"
+            raise UnconfirmedError(shown, f"{reason}, the next mpired command finishes it") from error
+        self.is_committed = True
 
-    def unlink(self) -> None:
-        """Remove the names of a log that is finished, its own last."""
-        for name in reversed(self.names):
-            calls.unlink(name, self.dirfd)
-
-    def finish(self, *, durable: bool) -> None:
-        """Remove a log that is done: first its content, so that no name that a neighbour has kept means anything."""
-        os.ftruncate(self.fd, 0)
-        self.unlink()
-        if durable:
-            calls.fsync_directory(self.dirfd)
-
-    def take_back(self, *, durable: bool) -> bool:
+    def _take_back(self) -> bool:
         """Make a log that was perhaps committed worthless; tell whether that is certain."""
         with contextlib.suppress(OSError):
             if read_header(self.fd) is None:  # not even in memory
                 return True
         try:
             os.ftruncate(self.fd, 0)
-            if durable:
+            if self._durable:
                 calls.fsync(self.fd)
         except OSError:
             return False
         return True
 
+    def unlink(self) -> None:
+        """Remove the names of a note that is done with."""
+        unlink(self.names, self.dirfd, self._status.st_ino, durable=self._durable)
+
+    def finish(self) -> None:
+        """Remove a log that is done."""
+        finish(self.fd, self.names, self.dirfd, durable=self._durable)
+
     def close(self) -> None:
         """Let go of the log; one that is not committed goes. A child that has the descriptor does not keep its lock."""
         if self.fd < 0:
             return
-        for name in [] if self.is_committed else reversed(self.names):
+        if not self.is_committed:
             with contextlib.suppress(OSError):
-                if calls.leads_to(name, self.dirfd, self.fd):
-                    calls.unlink(name, self.dirfd)
+                unlink(self.names, self.dirfd, self._status.st_ino, durable=False)
         calls.unlock(self.fd)
         calls.let_go(self.fd)
         self.fd = -1
@@ -261,21 +262,29 @@ def body_of(fd: int, header: Header) -> dict[str, Any]:
     return body
 
 
-def pieces(fd: int, header: Header) -> Iterator[tuple[int, int, int]]:
-    """Yield from where to where each range lies in the log, and where it goes; the table is read in blocks."""
-    at = HEADER_NBYTES
-    for block in calls.blocks(fd, header.ranges, header.body):
-        for offset, nbytes in _RANGE.iter_unpack(block[: len(block) // _RANGE.size * _RANGE.size]):
-            yield at, at + nbytes, offset
-            at += nbytes
-
-
 def apply(fd: int, header: Header, target: int, attributes: Mapping[str, str]) -> None:
     """Give a file the bytes and the attributes of a patch; what brings them to the disk comes later."""
-    for start, stop, position in pieces(fd, header):
-        calls.copy_range(fd, target, start, stop, position)
+    at = HEADER_NBYTES
+    for block in calls.blocks(fd, header.ranges, header.body):  # the table is read in blocks
+        for offset, nbytes in _RANGE.iter_unpack(block[: len(block) // _RANGE.size * _RANGE.size]):
+            calls.copy_range(fd, target, at, at + nbytes, offset)
+            at += nbytes
     for name, value in attributes.items():
         os.setxattr(target, name, bytes.fromhex(value))
+
+
+def unlink(names: Sequence[bytes], dirfd: int, inode: int, *, durable: bool = True) -> None:
+    """Remove the names of a log, or of a note, the first last; another file that has come to one stays."""
+    for name in reversed(names):
+        calls.unlink_inode(name, dirfd, inode)
+    if durable:
+        calls.fsync_directory(dirfd)
+
+
+def finish(fd: int, names: Sequence[bytes], dirfd: int, *, durable: bool = True) -> None:
+    """Remove a log that is done: first its content, so that no name that a neighbour has kept means anything."""
+    os.ftruncate(fd, 0)
+    unlink(names, dirfd, os.fstat(fd).st_ino, durable=durable)
 
 
 def stamp(status: os.stat_result | None) -> list[int] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import stat
 from collections.abc import Sequence
@@ -20,17 +19,12 @@ def copy_metadata(source: os.stat_result, path: str, fd: int, *, within: Sequenc
 
     The files `within` are those whose content it has, as of `copy_access`.
     """
-    for name in _copied_attributes(path):
-        with contextlib.suppress(OSError):
-            os.setxattr(fd, name, os.getxattr(path, name))
-    copy_access(source, path, fd, within=within)
-
-
-def _copied_attributes(path: str) -> list[str]:
     with contextlib.suppress(OSError):
-        kept = "user.", "security.selinux"
-        return [name for name in os.listxattr(path) if name.startswith(kept) and not name.startswith(OWN_ATTRIBUTES)]
-    return []
+        for name in os.listxattr(path):
+            if name.startswith(("user.", "security.selinux")) and not name.startswith(OWN_ATTRIBUTES):
+                with contextlib.suppress(OSError):
+                    os.setxattr(fd, name, os.getxattr(path, name))
+    copy_access(source, path, fd, within=within)
 
 
 def copy_access(
@@ -94,12 +88,7 @@ def mode_within(source: os.stat_result, path: str | int, fd: int) -> int:
 
 def access_list(file: str | int) -> bytes:
     """Return the access control list of a file, b"" if it has none beyond its mode."""
-    try:
-        return os.getxattr(file, _ACCESS_LIST)
-    except OSError as error:
-        if error.errno in calls.UNSUPPORTED | {errno.ENODATA}:
-            return b""
-        raise
+    return calls.attribute(file, _ACCESS_LIST)
 
 
 def default_mode() -> int:

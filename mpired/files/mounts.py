@@ -10,10 +10,9 @@ import functools
 import os
 from typing import NamedTuple
 
-# posix_fallocate is a promise of space on these; elsewhere the C library may emulate it by writing.
-_PREALLOCATING = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"})
-# A file on these says where its holes are; elsewhere that was found to be wrong, and what it left out would be lost.
-_TELLING_HOLES = _PREALLOCATING
+# posix_fallocate is a promise of space on these; elsewhere the C library may emulate it by writing. A file says where
+# its holes are; elsewhere that was found to be wrong, and what it left out would be lost.
+_WITH_EXTENTS = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"})
 _MAGICS = {0xEF53: "ext4", 0x58465342: "xfs", 0x9123683E: "btrfs", 0xF2F52010: "f2fs", 0x01021994: "tmpfs"}
 # The kernel takes fine times from a clock that moves once a tick; and file systems that know even seconds only.
 _TICK = 10_000_000
@@ -56,25 +55,15 @@ def filesystem_type(fd: int) -> str:
     return mount_of_device(os.fstat(fd).st_dev).type or _type_by_magic(fd)
 
 
-def mount_options(fd: int) -> frozenset[str]:
-    """Return the options with which the file system of `fd` is mounted, none if the system does not tell."""
-    return mount_of_device(os.fstat(fd).st_dev).options
-
-
 def _type_by_magic(fd: int) -> str:
     """Return the same by the number that statfs(2) gives; in a chroot(2) the mounts around it are not listed."""
     status = (ctypes.c_long * 32)()
     return "" if ctypes.CDLL(None).fstatfs(fd, status) else _MAGICS.get(status[0], "")
 
 
-def preallocates(fd: int) -> bool:
-    """Tell whether the file system of `fd` can promise space."""
-    return filesystem_type(fd) in _PREALLOCATING
-
-
-def tells_holes(fd: int) -> bool:
-    """Tell whether the file system is known to say where the holes of a file are."""
-    return filesystem_type(fd) in _TELLING_HOLES
+def has_extents(fd: int) -> bool:
+    """Tell whether the file system of `fd` can promise space, and is known to say where the holes of a file are."""
+    return filesystem_type(fd) in _WITH_EXTENTS
 
 
 def time_granule(status: os.stat_result) -> int:
@@ -100,35 +89,21 @@ def preferred_nbytes(path: str) -> int:
         return 0
 
 
-class _Short(NamedTuple):
-    """Mounts on which locks end at the machine: file systems, the options that make it so, "" for any, a way out."""
-
-    types: frozenset[str]
-    options: frozenset[str]
-    way_out: str
-
-
 # A lock on an open file description is one of POSIX to these. So `local_lock=flock` is not among them.
+# File systems; options of their mounts by which locks end at the machine, "" for any; a way out.
 _SHORT = (
-    _Short(frozenset({"lustre"}), frozenset({"localflock", "noflock"}), "mount it with `-o flock`"),
-    _Short(frozenset({"nfs", "nfs4"}), frozenset({"nolock", "local_lock=all", "local_lock=posix"}), "mount without it"),
-    _Short(frozenset({"cifs", "smb3", "9p", "fuse.sshfs"}), frozenset({""}), ""),
+    ({"lustre"}, {"localflock", "noflock"}, "mount it with `-o flock`, or "),
+    ({"nfs", "nfs4"}, {"nolock", "local_lock=all", "local_lock=posix"}, "mount without it, or "),
+    ({"cifs", "smb3", "9p", "fuse.sshfs"}, {""}, ""),
 )
 
 
-class Obstacle(NamedTuple):
-    """Why locks of other machines are not seen, and the way out."""
-
-    reason: str
-    way_out: str
-
-
-def obstacle(fd: int) -> Obstacle | None:
-    """Return what keeps the locks of other machines from being seen on the file system of `fd`; None for nothing."""
+def obstacle(fd: int) -> str | None:
+    """Return why locks of other machines are not seen on the file system of `fd`, and a way out; None if they are."""
     kind = filesystem_type(fd)
-    for row in _SHORT:
-        if kind in row.types and (found := min(row.options & (mount_options(fd) | {""}), default=None)) is not None:
-            mount = f"{kind} with `{found}`" if found else kind
-            way_out = f"{row.way_out}, or copy the file elsewhere" if row.way_out else "copy the file elsewhere"
-            return Obstacle(f"its file system ({mount}) does not show the locks of other machines", way_out)
+    for types, short, way_out in _SHORT:
+        if kind in types and (found := short & (mount_of_device(os.fstat(fd).st_dev).options | {""})):
+            mount = f"{kind} with `{min(found)}`" if min(found) else kind
+            reason = f"its file system ({mount}) does not show the locks of other machines, so no update is safe"
+            return f"{reason}; {way_out}copy the file elsewhere"
     return None

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from mpired.context import Context
 from mpired.errors import BufferFileError, UsageError
 from mpired.files import calls, metadata
+from mpired.log import notice
 
 # Names of our own, and why they are not files of the user.
 _OWN_FILES = (
@@ -79,18 +80,30 @@ def scratch_name(base: bytes, number: int) -> bytes:
     return _beside(base, b"-scratch-%d" % number)
 
 
+def _path_beside(path: str, ending: bytes) -> str:
+    directory, slash, base = path.rpartition(os.sep)
+    return directory + slash + os.fsdecode(_beside(os.fsencode(base), ending))
+
+
 def pointer_path(path: str) -> str:
     """Return where the log of a file is, whose path is no link."""
-    directory, slash, base = path.rpartition(os.sep)
-    return directory + slash + os.fsdecode(pointer_name(os.fsencode(base)))
+    return _path_beside(path, b"")
 
 
-def has_log(path: str, *, may_have_mark: bool = False) -> bool:
-    """Tell whether a change of a file may be unfinished; its path is no link, a mark is of one with hard links."""
-    return exists(pointer_path(path)) or (may_have_mark and mark_of(path) is not None)
+def has_log(path: str, status: os.stat_result | None = None) -> bool:
+    """Tell whether a change of a file may be unfinished; its path is no link.
+
+    By its status, if that is given, it is looked for by its other names too, which it has or perhaps had: to remove a
+    name changes the time of its status alone.
+    """
+    if exists(pointer_path(path)):
+        return True
+    if status is None or not (calls.has_several_names(status) or status.st_ctime_ns != status.st_mtime_ns):
+        return False
+    return mark_of(path) is not None
 
 
-def exists(path: str | bytes) -> bool:
+def exists(path: str) -> bool:
     """Tell whether something has a name, not following links; that it cannot be seen is an error."""
     try:
         os.lstat(path)
@@ -101,29 +114,27 @@ def exists(path: str | bytes) -> bool:
 
 def mark_of(file: str | int) -> bytes | None:
     """Return the mark of a file, given by its path or a descriptor; None if it has none, or is not there."""
-    try:
-        return os.getxattr(file, MARK)
-    except OSError as error:
-        if error.errno in _NO_MARK:
-            return None
-        raise
+    return calls.attribute(file, MARK, _NO_MARK) or None
 
 
 def recover_for_reading(name: str, context: Context) -> None:
     """Make sure that no change of a file is half done, before it is read or a new file takes its name."""
     path = check_is_data(name)
-    if has_log(path, may_have_mark=True):
-        from mpired.files import recovery  # noqa: PLC0415 - most files have no log
+    if not has_log(path) and mark_of(path) is None:
+        return
+    if context.dry_run:
+        notice([name], "has an unfinished change of an interrupted command, which the call itself finishes first")
+        return
+    from mpired.files import lock, recovery  # noqa: PLC0415 - most files have no log
 
-        recovery.recover_for_reading(name, path, context)
+    recovery.recover(name, path, recovery.How(lock.Waiting(context.lock_timeout)))
 
 
 def check_no_old_journal(path: str) -> None:
     """Raise `BufferFileError` if mpired 0.1 has left an update of a file unfinished, whose path is no link."""
-    directory, base = os.path.split(os.fsencode(path))
-    journal = os.path.join(directory, _beside(base, b"-journal"))
+    journal = _path_beside(path, b"-journal")
     if exists(journal):
-        reason = f"has an update that mpired 0.1 did not finish ({os.fsdecode(journal)})"
+        reason = f"has an update that mpired 0.1 did not finish ({journal})"
         raise BufferFileError(path, f"{reason}; finish it with that version: `mpired recover {path}`")
 
 
@@ -133,15 +144,11 @@ def check_is_data(path: str, *, is_link: bool = True) -> str:
     Return where it leads, as `calls.followed` does.
     """
     followed = calls.followed(path) if is_link else path
-    _check_names(path, followed)
-    return followed
-
-
-def _check_names(path: str, followed: str) -> None:
     for each in (path, followed):
         for form, reason in _OWN_FILES if ".mpired" in each else ():
             if match := re.fullmatch(form, os.path.basename(each.rstrip(os.sep)), re.DOTALL):
                 raise BufferFileError(path, reason.format(of=match.groupdict().get("of") or "a file"))
+    return followed
 
 
 def check_are_data(words: Iterable[object]) -> list[str]:
@@ -150,11 +157,7 @@ def check_are_data(words: Iterable[object]) -> list[str]:
     Else a file of such a name, which may be anything, could go with the recovery of the file that it is beside. Return
     where the paths lead.
     """
-    paths = [os.fspath(word) for word in words if isinstance(word, str | os.PathLike)]
-    followed = list(map(calls.followed, paths))
-    for each in zip(paths, followed, strict=True):
-        _check_names(*each)
-    return followed
+    return [check_is_data(os.fspath(word)) for word in words if isinstance(word, str | os.PathLike)]
 
 
 def check_fifos(paths: Iterable[str], followed: Iterable[str]) -> None:

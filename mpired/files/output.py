@@ -5,43 +5,27 @@ Both are first a file without a name, filled by ranges from several processes, a
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import select
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, Self
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
-from mpired import interrupts
 from mpired.context import NO_LIMITS, Context
 from mpired.files import calls
-from mpired.files.lock import Target
+from mpired.files.lock import NOTHING_HELD, Held
 from mpired.files.places import closed_stdout, descriptor_of, is_stream
 from mpired.files.scratch import Packing, Scratch, temporary_directory
 from mpired.files.transaction import Draft
 from mpired.files.urls import is_url
 
+if TYPE_CHECKING:
+    from mpired.files.upload import RemoteOutput
 
-class Output(Protocol):
-    """Where a result goes: fill `fd` by ranges, then `commit`. Leaving the block without it changes nothing."""
 
-    name: str
-    fd: int
-
-    @property
-    def shared(self) -> calls.SharedFile: ...
-    @property
-    def shared_path(self) -> str: ...
-    @property
-    def directory(self) -> str | None: ...
-    def allocate(self, nbytes: int) -> None: ...
-    @property
-    def drafts(self) -> Sequence[Output]: ...
-    def created(self, nbytes: int | None = None) -> contextlib.AbstractContextManager[int]: ...
-    def commit(self) -> None: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *_: object) -> None: ...
+Output: TypeAlias = "Draft | StreamOutput | RemoteOutput"
+"""Where a result goes: fill `fd` by ranges, then `commit`. Leaving the block without it changes nothing."""
 
 
 class StreamOutput(Scratch):
@@ -53,7 +37,7 @@ class StreamOutput(Scratch):
         self,
         name: str,  # what messages call the stream
         opener: Callable[[], int],  # gives a descriptor to write to; called at the commit, where a FIFO waits
-        on_commit: Callable[[], None] = interrupts.committed,
+        on_commit: Callable[[], None],
         *,
         named: bool = False,  # as of `Scratch`
         packing: Packing | None = None,  # how it is compressed
@@ -94,14 +78,10 @@ class StreamOutput(Scratch):
             if self._stream is None:
                 self._stream = self._opener()
             if not self._flowing:
-                for block in self._blocks():
+                size, packing = os.fstat(self.fd).st_size, self._packing
+                for block in packing.blocks(self.fd) if packing else calls.blocks(self.fd, 0, size):
                     calls.write_all(self._stream, block)
         self._on_commit()
-
-    def _blocks(self) -> Iterator[bytes | memoryview]:
-        if self._packing is not None:
-            return self._packing.blocks(self.fd)
-        return calls.blocks(self.fd, 0, os.fstat(self.fd).st_size)
 
     def close(self) -> None:
         """Close the stream too, so that its reader gets to the end."""
@@ -115,13 +95,13 @@ def open_output(
     *,
     overwrite: bool = False,
     context: Context = NO_LIMITS,
-    target: Target | None = None,
+    held: Held = NOTHING_HELD,
     named: bool = False,
     level: int | None = None,
 ) -> Output:
     """Open the output that `path` asks for: `-` is standard output, a URL an object, anything but a file a stream.
 
-    `target` is the file that is replaced, if this process has it locked; `named` is as of `Draft` and `Scratch`.
+    `held` has the files that this process has locked, by their names; `named` is as of `Draft` and `Scratch`.
     The suffix of the path may ask for a codec, and `level` is that of the compression, None for the usual one.
     """
     packing = Packing.of(path, level)
@@ -129,15 +109,14 @@ def open_output(
         from mpired.files.upload import RemoteOutput  # noqa: PLC0415 - most results are files
 
         return RemoteOutput(path, overwrite=overwrite, on_commit=context.on_commit, named=named, packing=packing)
-    if path == "-":
-        if sys.__stdout__ is None:  # closed by the caller; descriptor 1 may be any file by now
-            raise closed_stdout()
-        return StreamOutput("standard output", lambda: os.dup(1), context.on_commit, named=named)
+    if path == "-" and sys.__stdout__ is None:  # closed by the caller; descriptor 1 may be any file by now
+        raise closed_stdout()
     if (number := descriptor_of(path)) is not None:
         # A second opening would start at offset 0 of a redirected file and write over what is there.
-        return StreamOutput(path, lambda: os.dup(number), context.on_commit, named=named)
+        shown = "standard output" if path == "-" else path
+        return StreamOutput(shown, lambda: os.dup(number), context.on_commit, named=named)
     if is_stream(path):
         return StreamOutput(
             path, lambda: os.open(path, os.O_WRONLY | os.O_CLOEXEC), context.on_commit, named=named, packing=packing
         )
-    return Draft(path, overwrite=overwrite, context=context, target=target, named=named, packing=packing)
+    return Draft(path, overwrite=overwrite, context=context, target=held.get(path), named=named, packing=packing)

@@ -8,16 +8,16 @@ import re
 import stat
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from mpired.context import Context
-from mpired.errors import MpiredError, OutputExistsError, UsageError, raise_all
+from mpired.errors import MpiredError, OutputExistsError, raise_all
 from mpired.files import calls
 from mpired.files.names import recover_for_reading
 from mpired.files.urls import check_scheme, is_url
 
 # Paths that mean a descriptor of this process: to be written to, never to be replaced.
-_NAMED_DESCRIPTORS = {"/dev/stdout": 1, "/dev/stderr": 2}
+_NAMED_DESCRIPTORS = {"-": 1, "/dev/stdout": 1, "/dev/stderr": 2}
 _NUMBERED_DESCRIPTOR = r"(?:/dev/fd|/proc/self/fd)/([0-9]{1,9})"
 
 
@@ -102,7 +102,7 @@ def descriptor_of(path: str) -> int | None:
 
 def is_stream(path: str) -> bool:
     """Tell whether `path` is to be written to as it is: `-`, a descriptor, a FIFO, a device, a socket."""
-    if path == "-" or descriptor_of(path) is not None:
+    if descriptor_of(path) is not None:
         return True
     try:
         mode = os.stat(path).st_mode
@@ -113,13 +113,12 @@ def is_stream(path: str) -> bool:
 
 def is_fifo(path: str) -> bool:
     """Tell whether `path` is a FIFO, whose opening waits for its reader."""
-    return path != "-" and descriptor_of(path) is None and stat.S_ISFIFO(os.stat(path).st_mode)
+    return descriptor_of(path) is None and stat.S_ISFIFO(os.stat(path).st_mode)
 
 
 def is_terminal(path: str) -> bool:
     """Tell whether what is written to `path` shows on a terminal."""
-    number = 1 if path == "-" else descriptor_of(path)
-    if number is not None:
+    if (number := descriptor_of(path)) is not None:
         return os.isatty(number)
     try:
         if not stat.S_ISCHR(os.stat(path).st_mode):
@@ -131,10 +130,3 @@ def is_terminal(path: str) -> bool:
         return os.isatty(fd)
     finally:
         os.close(fd)
-
-
-def check_outputs(paths: Sequence[str], context: Context, *, overwrite: bool) -> None:
-    """Raise an error unless files can be written under all of these names; it lists each that is in the way."""
-    reason = "is a stream, and results that appear together are files"
-    raise_all([UsageError(path, reason) for path in filter(is_stream, paths)], len(paths), "outputs")
-    check_new(paths, context, overwrite=overwrite)

@@ -54,7 +54,7 @@ class Single(calls.Closing):
 
     name: str
     fd: int
-    _real_path = ""
+    _named = calls.SharedFile("")  # if it has a name
 
     @property
     def drafts(self) -> Sequence[Self]:
@@ -69,7 +69,7 @@ class Single(calls.Closing):
     @property
     def shared(self) -> calls.SharedFile:
         """The file as a task of an engine has it."""
-        return calls.NamedFile.of(self._real_path, self.fd) if self._real_path else calls.SharedPath(self.shared_path)
+        return self._named if self._named.path else calls.SharedFile(self.shared_path)
 
     def allocate(self, nbytes: int) -> None:
         """Reserve `nbytes`, or raise `OSError` (ENOSPC, EDQUOT, EFBIG) with the name of what has no room."""
@@ -79,10 +79,13 @@ class Single(calls.Closing):
     @contextlib.contextmanager
     def created(self, nbytes: int | None = None) -> Generator[int, None, None]:
         """Give the descriptor for the block, with `nbytes` reserved."""
-        if nbytes is not None:
-            self.allocate(nbytes)
-        with calls.blaming(self.name):
-            yield self.fd
+        with calls.blaming(self.name), self._opened() as fd:
+            if nbytes is not None:
+                calls.allocate(fd, nbytes)
+            yield fd
+
+    def _opened(self) -> contextlib.AbstractContextManager[int]:
+        return contextlib.nullcontext(self.fd)
 
 
 class Scratch(Single):
@@ -104,12 +107,12 @@ class Scratch(Single):
                 return
             base = os.fsencode(os.path.basename(self.name) if directory else "scratch")
             self._dirfd = calls.open_directory(place)
-            try:
-                self.fd, self._own_name = _numbered(base, self._dirfd)
-            except BaseException:
-                os.close(self._dirfd)
-                raise
-            self._real_path = os.path.join(os.path.realpath(place), os.fsdecode(self._own_name))
+            with calls.undoing(lambda: calls.let_go(self._dirfd)):
+                numbered = (names.scratch_name(base, number) for number in itertools.count())
+                found = ((claimed(own_name, self._dirfd), own_name) for own_name in numbered)
+                self.fd, self._own_name = next((fd, own_name) for fd, own_name in found if fd is not None)
+            path = os.path.join(os.path.realpath(place), os.fsdecode(self._own_name))
+            self._named = calls.SharedFile.of(path, self.fd)
 
     def close(self) -> None:
         """Let go of the file, which is gone then."""
@@ -130,15 +133,6 @@ def temporary_directory() -> str:
     """Return the first of the usual places for temporary files that can be written to."""
     usual = [os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp"]  # noqa: S108 - the file has no name there
     return next((place for place in usual if place and os.access(place, os.W_OK | os.X_OK)), os.curdir)
-
-
-def _numbered(base: bytes, dirfd: int) -> tuple[int, bytes]:
-    """Create a scratch file for a result under the first name that no living command has."""
-    for number in itertools.count():
-        name = names.scratch_name(base, number)
-        if (fd := claimed(name, dirfd)) is not None:
-            return fd, name
-    raise AssertionError
 
 
 def claimed(name: bytes, dirfd: int) -> int | None:

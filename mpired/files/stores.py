@@ -99,13 +99,12 @@ _DENIED = {"PermissionDeniedError": "access is denied", "UnauthenticatedError": 
 
 def get(url: str, start: int, stop: int, version: Version | None = None) -> tuple[memoryview, Version]:
     """Return the bytes of an object from `start` to `stop`, or those that there are, and what it is."""
-    place = place_of(url)
     options: dict[str, Any] = {"range": (start, stop)}
     if version is not None and version.etag is not None and not version.etag.startswith("W/"):
         options["if_match"] = version.etag
 
-    def answered() -> tuple[memoryview, Version]:
-        answer = _obstore().get(_store(place.root), place.key, options=options)
+    def answered(store: Any, key: str) -> tuple[memoryview, Version]:
+        answer = _obstore().get(store, key, options=options)
         found = Version.of(answer.meta)
         if version is not None and not version.is_like(found):
             raise ReplacedError
@@ -116,12 +115,10 @@ def get(url: str, start: int, stop: int, version: Version | None = None) -> tupl
 
 def look(url: str) -> Version | None:
     """Return what an object is, None if there is none; errors as of `get`."""
-    place = place_of(url)
 
-    def answered() -> Version:
-        store = _store(place.root)
+    def answered(store: Any, key: str) -> Version:
         # What is signed for GET is refused for HEAD.
-        return Version.of(_obstore().get(store, "").meta if query_of(url) else _obstore().head(store, place.key))
+        return Version.of(_obstore().get(store, key).meta if query_of(url) else _obstore().head(store, key))
 
     try:
         return _called(url, answered)
@@ -131,10 +128,9 @@ def look(url: str) -> Version | None:
 
 def names_in(url: str, folder: str) -> list[str]:
     """Return the names of the objects in a folder of the store of a URL, and of the folders there, with a slash."""
-    root = place_of(url).root
 
-    def listed() -> list[str]:
-        found = _obstore().list_with_delimiter(_store(root), folder or None)
+    def listed(store: Any, _key: str) -> list[str]:
+        found = _obstore().list_with_delimiter(store, folder or None)
         return [*(each["path"] for each in found["objects"]), *(f"{each}/" for each in found["common_prefixes"])]
 
     return _called(url, listed)
@@ -142,11 +138,10 @@ def names_in(url: str, folder: str) -> list[str]:
 
 def versions_under(url: str, folder: str, most: int | None = None) -> dict[str, Version]:
     """Return the names of all objects in a folder, those further down too, and what they are."""
-    root = place_of(url).root
 
-    def listed() -> dict[str, Version]:
+    def listed(store: Any, _key: str) -> dict[str, Version]:
         found: dict[str, Version] = {}
-        for page in _obstore().list(_store(root), folder or None, chunk_size=_PAGE_OF_LIST):
+        for page in _obstore().list(store, folder or None, chunk_size=_PAGE_OF_LIST):
             found |= {each["path"]: Version.of(each) for each in page}
             if most is not None and len(found) > most:
                 raise BufferFileError(url, f"has more than {most} objects under it; put them into fewer")
@@ -157,8 +152,7 @@ def versions_under(url: str, folder: str, most: int | None = None) -> dict[str, 
 
 def put(url: str, content: Any, **options: Any) -> None:
     """Write an object; options as of `obstore.put`."""
-    place = place_of(url)
-    _called(url, lambda: _obstore().put(_store(place.root), place.key, content, **options))
+    _called(url, lambda store, key: _obstore().put(store, key, content, **options))
 
 
 def begun(function: Callable[..., _T], *values: Any) -> Future[_T]:
@@ -171,13 +165,18 @@ def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(THREADS)
 
 
-def _called(url: str, request: Callable[[], _T]) -> _T:
-    """Return what a request gives. The main thread waits for another one: only so a signal ends its waiting."""
+def _called(url: str, request: Callable[[Any, str], _T]) -> _T:
+    """Return what a request of a store and a name in it gives. A signal ends only the waiting of the main thread."""
+    place = place_of(url)
     _obstore(url)
+
+    def answered() -> _T:
+        return request(_store(place.root), place.key)
+
     try:
         if threading.current_thread() is threading.main_thread():
-            return interrupts.waited(begun(request).result)
-        return request()
+            return interrupts.waited(begun(answered).result)
+        return answered()
     except BaseException as error:  # noqa: BLE001 - what is not of the library is raised again
         _raise_again(url, error)
 

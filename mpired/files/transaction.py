@@ -13,20 +13,21 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from mpired import codecs, interrupts
 from mpired.context import NO_LIMITS, RESERVED, Context, spare_open_files
-from mpired.errors import ChangedError, LockError, OutputExistsError, UnconfirmedError, UsageError
+from mpired.errors import ChangedError, LockError, OutputExistsError, UnconfirmedError, UsageError, raise_all
 from mpired.files import calls, copying, interruptions, metadata
-from mpired.files.lock import Target, Waiting, descriptors_of
+from mpired.files.lock import NOTHING_HELD, Held, Target, Waiting, descriptors_of
 from mpired.files.log import Kind, LogWriter, stamp
 from mpired.files.names import check_no_old_journal, draft_name, pointer_name, recover_for_reading
-from mpired.files.places import check_outputs, existing_file, exists
+from mpired.files.places import check_new, existing_file, exists, is_stream
 from mpired.files.scratch import Packing, Scratch, Single, claimed, lock_own, remove_dead
 
 _PAUSE = 0.005  # seconds
-_NOTHING: Mapping[str, Target] = {}
+_T = TypeVar("_T")
 
 
 class Draft(Single):
@@ -48,42 +49,30 @@ class Draft(Single):
         place: tuple[str, int] | None = None,  # its path without links and the open directory, if they are known
         kept_open: bool = True,  # else, of many, it is opened when it is filled, and has a name
     ) -> None:
-        self.name, self.fd = path, -1
-        self._packing, self._overwrite, self._durable = packing, overwrite, durable
+        self.name, self.fd, self.dirfd = path, -1, -1
+        self._packing, self._overwrite, self.durable = packing, overwrite, durable
         self._on_commit = context.on_commit
         self._waiting = Waiting(context.lock_timeout) if target is None else target.waiting
-        self._within: list[str] = []
+        self.within: list[str] = []  # files whose content it has: it is open to no more users than each of them
+        self._owns_dirfd, self.has_name = place is None, False
         self.existing = existing_file(path) if target is None else target.status
         if self.existing is not None and not overwrite:
             raise exists(path)
         if target is None and place is None:  # else it was done before, or together with those of other files
             recover_for_reading(path, context)  # else what is unfinished would meet a new file
-        with calls.blaming(path):  # there may be no current directory
+        with calls.blaming(path), calls.undoing(self.close):  # there may be no current directory
             self.path = place[0] if place else os.path.realpath(path) if target is None else target.path
             self.directory, base = os.path.split(self.path)
             self.base = os.fsencode(base)
+            self.draft_name = draft_name(self.base)
             check_no_old_journal(self.path)
-            self.draft_name, self.has_name, self._inode = draft_name(self.base), False, (0, 0)
-            self._own_dirfd: int | None = None
-            if place:
-                self.dirfd = place[1]
-            else:
-                self.dirfd = self._own_dirfd = calls.open_directory(self.directory)
-            try:
-                if kept_open:
-                    self._open(named=named)
-            except BaseException:
-                self.close()
-                raise
-
-    def _open(self, *, named: bool) -> None:
-        fd = None if named else calls.open_unnamed(self.dirfd)
-        if fd is None:
-            self.fd = self._claimed()
-        else:
-            self.fd = fd
-            lock_own(fd)
-            remove_dead(self.draft_name, self.dirfd)  # of a command that was killed
+            self.dirfd = place[1] if place else calls.open_directory(self.directory)
+            if kept_open:
+                fd = None if named else calls.open_unnamed(self.dirfd)
+                self.fd = self._claimed() if fd is None else fd
+                if not self.has_name:
+                    lock_own(self.fd)
+                    remove_dead(self.draft_name, self.dirfd)  # of a command that was killed
 
     def _claimed(self) -> int:
         """Create the file under its own name, when no other command writes to the same place."""
@@ -95,32 +84,22 @@ class Draft(Single):
             if fd is not None:
                 break
             self._wait(waiting)
-        self._real_path = os.path.join(self.directory, os.fsdecode(self.draft_name))
-        status = os.fstat(fd)
-        self._inode = status.st_dev, status.st_ino
+        self._named = calls.SharedFile.of(self._draft_path, fd)
         return fd
+
+    @property
+    def _draft_path(self) -> str:
+        return os.path.join(self.directory, os.fsdecode(self.draft_name))
 
     def _wait(self, waiting: Waiting) -> None:
         there = calls.status_at(self.draft_name, self.dirfd)
         if there is not None and not stat.S_ISREG(there.st_mode):
-            reason = (
-                f"needs the name {os.fsdecode(self.draft_name)} for its draft, which something else has; remove that"
-            )
-            raise OSError(errno.EEXIST, reason, self.name)
+            reason = f"needs the name {os.fsdecode(self.draft_name)} for its draft, which something else has"
+            raise OSError(errno.EEXIST, f"{reason}; remove that", self.name)
         if time.monotonic() >= waiting.deadline:
-            reason = f"another command writes to it ({os.fsdecode(self.draft_name)} is there)"
-            raise LockError(
-                self.name, f"{reason}; wait for it, or `mpired recover` removes the draft of one that was killed"
-            )
+            reason = f"another command writes to it ({os.fsdecode(self.draft_name)} is there); wait for it, or"
+            raise LockError(self.name, f"{reason} `mpired recover` removes the draft of one that was killed")
         interrupts.waited(time.sleep, _PAUSE)
-
-    @contextlib.contextmanager
-    def created(self, nbytes: int | None = None) -> Generator[int, None, None]:
-        """Give the descriptor for the block, with `nbytes` reserved."""
-        with calls.blaming(self.name), self._opened() as fd:
-            if nbytes is not None:
-                calls.allocate(fd, nbytes)
-            yield fd
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[int]:
@@ -133,42 +112,24 @@ class Draft(Single):
         finally:
             calls.let_go(fd)
 
-    @property
-    def shared(self) -> calls.SharedFile:
-        """The file as a task of an engine has it."""
-        return calls.NamedFile(self._real_path, self._inode) if self.has_name else calls.SharedPath(self.shared_path)
-
     def repeat(self, original: Draft, *, link: bool) -> None:
         """Make this file what another one is: its second name, if it may be linked, or a copy, by sharing blocks."""
         with calls.blaming(self.name), original._opened() as source:
-            if link and os.fstat(source).st_dev == os.fstat(self.dirfd).st_dev and self._joins(original):
+            if link and os.fstat(source).st_dev == os.fstat(self.dirfd).st_dev and self._joins(original, source):
                 return
             with self.created() as fd:
                 copying.copy_file(source, fd)
 
-    def _joins(self, original: Draft) -> bool:
+    def _joins(self, original: Draft, source: int) -> bool:
         """Become another name of a file; tell whether the file system can."""
+        self._drop()
         if not original.has_name:
-            calls.let_go(self.fd)
-            self.fd = os.dup(original.fd)
+            self.fd = os.dup(source)
             return True
+        self.has_name = calls.linked(original.draft_name, self.draft_name, original.dirfd, self.dirfd)
         if self.has_name:
-            calls.let_go(self.fd)
-            calls.unlink(self.draft_name, self.dirfd)
-            self.fd, self.has_name = -1, False
-        if not calls.linked(original.draft_name, self.draft_name, original.dirfd, self.dirfd):
-            return False
-        self.has_name, self._inode = True, original._inode
-        self._real_path = os.path.join(self.directory, os.fsdecode(self.draft_name))
-        return True
-
-    def replaces(self, inode: tuple[int, int] | None) -> bool:
-        """Tell whether the file that it replaces is the one of that device and inode."""
-        return self.existing is not None and (self.existing.st_dev, self.existing.st_ino) == inode
-
-    def limit_readers(self, path: str) -> None:
-        """Let only its owner open the file, and those who can open the existing file `path`, whose content it has."""
-        self._within.append(path)
+            self._named = calls.SharedFile.of(self._draft_path, source)
+        return self.has_name
 
     def seal(self) -> None:
         """Make the file ready: all that can fail for want of space or rights fails here, with `OSError`."""
@@ -181,20 +142,16 @@ class Draft(Single):
                     copying.copy_file(packed.fd, fd)
                 os.utime(fd, ns=(made, made))
             if self.existing is not None:
-                metadata.copy_metadata(self.existing, self.path, fd, within=self._within)
+                metadata.copy_metadata(self.existing, self.path, fd, within=self.within)
             else:
-                os.fchmod(fd, metadata.default_mode() & metadata.widest(self._within, fd))
-            if self._durable:
+                os.fchmod(fd, metadata.default_mode() & metadata.widest(self.within, fd))
+            if self.durable:
                 calls.fsync(fd)
 
     def commit(self) -> None:
         """Make the file durable and put it in its place."""
         self.seal()
-        self.publish()
-
-    def publish(self, on_commit: Callable[[], None] | None = None) -> None:
-        """Put the sealed file in its place: the commit point; errors as of `commit`."""
-        publish([self], on_commit or self._on_commit, durable=self._durable)
+        publish([self], self._on_commit)
 
     def take_free_name(self) -> None:
         """Take the name of a file that is not there; one that has come meanwhile is replaced if that is allowed."""
@@ -234,7 +191,7 @@ class Draft(Single):
     @property
     def inode(self) -> int:
         """Its inode number."""
-        return os.fstat(self.fd).st_ino if self.fd >= 0 else self._inode[1]
+        return os.fstat(self.fd).st_ino if self.fd >= 0 else self._named.inode[1]
 
     def rename(self) -> None:
         """Replace the old file."""
@@ -246,15 +203,20 @@ class Draft(Single):
         """Remove the file again that has just got its name, if there was none before; tell whether that worked."""
         if self.existing is not None:
             return False
-        with contextlib.suppress(OSError):
-            now = calls.status_at(self.base, self.dirfd)
-            if now is not None and now.st_ino == self.inode:
-                calls.unlink(self.base, self.dirfd)
-            return True
-        return False
+        try:
+            calls.unlink_inode(self.base, self.dirfd, self.inode)
+        except OSError:
+            return False
+        return True
 
     def close(self) -> None:
         """Let go of the file; what has not got its name is gone."""
+        self._drop()
+        if self._owns_dirfd:
+            calls.let_go(self.dirfd)
+            self._owns_dirfd = False
+
+    def _drop(self) -> None:
         if self.has_name:
             with contextlib.suppress(OSError):
                 calls.unlink(self.draft_name, self.dirfd)
@@ -263,9 +225,6 @@ class Draft(Single):
             calls.unlock(self.fd)
             calls.let_go(self.fd)
             self.fd = -1
-        if self._own_dirfd is not None:
-            calls.let_go(self._own_dirfd)
-            self._own_dirfd = None
 
 
 class Transaction(calls.Closing):
@@ -277,41 +236,36 @@ class Transaction(calls.Closing):
         *,
         overwrite: bool = False,  # whether existing files may be replaced
         context: Context = NO_LIMITS,  # as of `Draft`
-        held: Mapping[str, Target] = _NOTHING,  # the files that are replaced and locked, by their names
+        held: Held = NOTHING_HELD,  # the files that are replaced and locked, by their names
         named: bool = False,  # as of `Draft`
         level: int | None = None,  # of compression, where a suffix asks for a codec
     ) -> None:
         packings = [Packing.of(path, level if codecs.by_suffix(path) else None) for path in paths]
-        check_outputs(paths, context, overwrite=overwrite)
+        reason = "is a stream, and results that appear together are files"
+        raise_all([UsageError(path, reason) for path in filter(is_stream, paths)], len(paths), "outputs")
+        check_new(paths, context, overwrite=overwrite)
         self._on_commit = context.on_commit
         self.drafts: list[Draft] = []
         self._folders: dict[str, int] = {}
-        wanted = len(paths) + len(set(map(calls.folder_of, paths))) + descriptors_of(len(held)) + RESERVED
+        wanted = len(paths) + len(set(map(os.path.dirname, paths))) + descriptors_of(len(held)) + RESERVED
         many = spare_open_files(wanted, context.max_open_files) < wanted or calls.allow_descriptors(wanted) < wanted
-        try:
+        with calls.undoing(self.close):
             for path, real, packing in zip(paths, calls.real_paths(paths), packings, strict=True):
-                with calls.blaming(path):
-                    dirfd = self._folder(os.path.dirname(real))
+                if (directory := os.path.dirname(real)) not in self._folders:
+                    with calls.blaming(path):
+                        self._folders[directory] = calls.open_directory(directory)
                 draft = Draft(
                     path, overwrite=overwrite, context=context, target=held.get(path), named=named or many,
-                    packing=packing, place=(real, dirfd), kept_open=not many,
+                    packing=packing, place=(real, self._folders[directory]), kept_open=not many,
                 )  # fmt: skip
                 self.drafts.append(draft)
             _check_one_device([draft for draft in self.drafts if draft.existing is not None])
-        except BaseException:
-            self.close()
-            raise
-
-    def _folder(self, directory: str) -> int:
-        if directory not in self._folders:
-            self._folders[directory] = calls.open_directory(directory)
-        return self._folders[directory]
 
     def commit(self) -> None:
         """Make all files durable and put them in their places."""
         for draft in self.drafts:
             draft.seal()
-        publish(self.drafts, self._on_commit, durable=True)
+        publish(self.drafts, self._on_commit)
 
     def close(self) -> None:
         """Let go of what was not committed."""
@@ -332,7 +286,7 @@ def _check_one_device(drafts: Sequence[Draft]) -> None:
             raise UsageError(draft.name, f"{reason}; replace the files of each file system by a command of their own")
 
 
-def publish(drafts: Sequence[Draft], on_commit: Callable[[], None], *, durable: bool) -> None:
+def publish(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None:
     """Let sealed drafts take their places, all of them or none: the new ones first, then those that replace."""
     new = [draft for draft in drafts if draft.existing is None]
     replaced = [draft for draft in drafts if draft.existing is not None]
@@ -342,10 +296,10 @@ def publish(drafts: Sequence[Draft], on_commit: Callable[[], None], *, durable: 
             for draft in new:
                 draft.take_free_name()
                 linked.append(draft)
-            if replaced and new and durable:
+            if replaced:
                 _sync(new)
             if len(replaced) > 1:
-                _publish_set(replaced, on_commit, durable=durable)
+                _publish_set(replaced, on_commit)
                 return
             for draft in replaced:
                 draft.take_draft_name()
@@ -353,24 +307,22 @@ def publish(drafts: Sequence[Draft], on_commit: Callable[[], None], *, durable: 
                 draft.rename()
         except Exception as error:
             if not isinstance(error, UnconfirmedError):
-                _take_back(linked, error, durable=durable)
+                _take_back(linked, error)
             raise
         on_commit()
         try:
-            if durable:
-                _sync(replaced or new)
+            _sync(replaced or new)
         except Exception as error:
             what = "result is in place, but its" if len(drafts) == 1 else "results are in place, but their"
             reason = f"the {what} directory could not be synced ({_why(error)})"
             raise UnconfirmedError(drafts[0].name, reason) from error
 
 
-def _take_back(linked: Sequence[Draft], error: Exception, *, durable: bool) -> None:
+def _take_back(linked: Sequence[Draft], error: Exception) -> None:
     """Remove new files that have got their names before an error; one that stays, or may come back, is said."""
     stay = [draft.name for draft in linked if not draft.take_back()]
     try:
-        if durable:
-            _sync(linked)
+        _sync(linked)
     except OSError:
         stay += [draft.name for draft in linked]
     if stay:
@@ -380,134 +332,89 @@ def _take_back(linked: Sequence[Draft], error: Exception, *, durable: bool) -> N
 
 def _sync(drafts: Sequence[Draft]) -> None:
     """Bring the names of files to the disk, each directory once."""
-    for directory, draft in {draft.directory: draft for draft in drafts}.items():
+    for directory, draft in {draft.directory: draft for draft in drafts if draft.durable}.items():
         with calls.blaming(directory):
             calls.fsync_directory(draft.dirfd)
 
 
-def _publish_set(drafts: Sequence[Draft], on_commit: Callable[[], None], *, durable: bool) -> None:
+def _publish_set(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None:
     """Let several drafts replace their files by a log, so that after a crash they do it all the same."""
     for draft in drafts:
         draft.take_draft_name()
-    with _Logs(drafts, durable=durable) as logs:
-        logs.link()
+    with contextlib.ExitStack() as stack:
+        logs = _logs_of(drafts, stack)
+        for draft in drafts:
+            link_log(logs[draft.directory], draft)
+        for directory, each in logs.items():
+            each.check(directory)
         for draft in drafts:
             draft.check_in_place()
-        if durable:
-            _sync(drafts)
-        logs.commit()
+        _sync(drafts)
+        log, *notes = logs.values()
+        try:
+            log.commit(drafts[0].name)
+        finally:  # whatever becomes of the commit, the drafts are not ours to remove if the log stays
+            for draft in drafts if log.is_committed else ():
+                draft.has_name = False
+            for note in notes:
+                note.is_committed = log.is_committed
         on_commit()
         with unconfirmed(drafts[0].name, "the results are committed, but not all in place or confirmed"):
             for draft in drafts:
                 draft.rename()
-            if durable:
-                _sync(drafts)
-            logs.finish()
+            _sync(drafts)
+            for note in notes:
+                note.unlink()
+            log.finish()
 
 
-class _Logs(calls.Closing):
-    """The log of a set of files, in the directory of the first, and a note in each other directory."""
-
-    def __init__(self, drafts: Sequence[Draft], *, durable: bool) -> None:
-        self._drafts, self._durable = drafts, durable
-        self._notes: dict[str, LogWriter] = {}
-        try:
-            home = drafts[0]
-            self._log = self._notes[home.directory] = new_log(home, [draft.path for draft in drafts])
-            for directory, draft in {draft.directory: draft for draft in reversed(drafts)}.items():
-                if directory != home.directory:
-                    self._notes[directory] = new_log(draft, [draft.path], self._log.identity)
-            self._seal()
-        except BaseException:
-            self.close()
-            raise
-
-    def _seal(self) -> None:
-        """Write what the log and its notes say, but for the header of the log."""
-        (home, _), *others = self._notes.items()
-        inodes = [os.fstat(note.dirfd).st_ino for note in self._notes.values()]
-        folders = [[each, os.path.relpath(path, home)] for path, each in zip(self._notes, inodes, strict=True)]
-        numbers = {directory: number for number, directory in enumerate(self._notes)}
-        steps = [
-            [numbers[draft.directory], os.fsdecode(draft.base), draft.inode, stamp(draft.existing)]
-            for draft in self._drafts
-        ]
-        self._log.seal(Kind.PUTS, {"folders": folders, "steps": steps})
-        first = os.fsdecode(self._drafts[0].base)
-        for directory, note in others:
-            note.seal(Kind.NOTE, {"home": os.path.relpath(home, directory), "inode": inodes[0], "first": first})
-            note.commit(durable=self._durable)
-
-    def link(self) -> None:
-        """Let each file lead to the log, and make sure that the log would be believed."""
-        for draft in self._drafts:
-            link_log(self._notes[draft.directory], draft)
-        for directory, note in self._notes.items():
-            note.check(os.path.join(directory, os.fsdecode(note.names[0])))
-
-    def commit(self) -> None:
-        """Write the header of the log; whatever becomes of that, the drafts are not ours to remove if it stays."""
-        try:
-            commit_log(self._log, self._drafts[0].name, durable=self._durable)
-        finally:
-            for draft in self._drafts if self._log.is_committed else ():
-                draft.has_name = False
-            for note in self._notes.values():
-                note.is_committed = self._log.is_committed
-
-    def finish(self) -> None:
-        """Remove the notes, and then the log, all of which is done."""
-        for note in list(self._notes.values())[1:]:
-            note.unlink()
-            if self._durable:
-                calls.fsync_directory(note.dirfd)
-        self._log.finish(durable=self._durable)
-
-    def close(self) -> None:
-        """Let go of what was not committed."""
-        for note in self._notes.values():
-            note.close()
+def _logs_of(drafts: Sequence[Draft], stack: contextlib.ExitStack) -> dict[str, LogWriter]:
+    """Write the log of a set, but for its header, in the directory of the first file, and a note in each other one."""
+    first = {draft.directory: draft for draft in reversed(drafts)}
+    home, *others = dict.fromkeys(draft.directory for draft in drafts)
+    log = stack.enter_context(new_log(drafts[0], [draft.path for draft in drafts]))
+    folders = {directory: os.fstat(first[directory].dirfd).st_ino for directory in (home, *others)}
+    numbers = {directory: number for number, directory in enumerate(folders)}
+    steps = [
+        [numbers[draft.directory], os.fsdecode(draft.base), draft.inode, stamp(draft.existing)] for draft in drafts
+    ]
+    paths = [[inode, os.path.relpath(directory, home)] for directory, inode in folders.items()]
+    log.seal(Kind.PUTS, {"folders": paths, "steps": steps})
+    logs, name = {home: log}, os.fsdecode(drafts[0].base)
+    for directory in others:
+        note = stack.enter_context(new_log(first[directory], [first[directory].path], identity=log.identity))
+        note.seal(Kind.NOTE, {"home": os.path.relpath(home, directory), "inode": folders[home], "first": name})
+        note.complete()
+        logs[directory] = note
+    return logs
 
 
-def new_log(first: Draft | Target, readers: Sequence[str], identity: bytes = b"") -> LogWriter:
-    """Make the log of a change, or a note of it, in the directory of a file."""
-    while True:
-        try:
-            return LogWriter(pointer_name(first.base), first.dirfd, readers, identity)
-        except FileExistsError:  # where files have names from the start
-            _clear(first)
+def new_log(first: Draft | Target, readers: Sequence[str], *, identity: bytes = b"", durable: bool = True) -> LogWriter:
+    """Make the log of a change, or a note of it, in the directory of a file; all as of `LogWriter`."""
+    # A name from the start is only where no file is without one.
+    name, dirfd = pointer_name(first.base), first.dirfd
+    return _take_name(first, lambda: LogWriter(name, dirfd, readers, identity, durable=durable))
 
 
 def link_log(writer: LogWriter, file: Draft | Target) -> None:
     """Let a file lead to a log."""
-    try:
-        writer.link(pointer_name(file.base))
-    except FileExistsError:
-        _clear(file)
-        writer.link(pointer_name(file.base))
+    _take_name(file, lambda: writer.link(pointer_name(file.base)))
 
 
-def _clear(file: Draft | Target) -> None:
-    """Recover what has come beside a file since it was locked; `LockError` if that stays, or has changed the file."""
-    from mpired.files import recovery  # noqa: PLC0415 - a rare case
+def _take_name(file: Draft | Target, take: Callable[[], _T]) -> _T:
+    """Take the name of a log, after the recovery of what has come there since the file was locked.
 
-    done = recovery.recover(file.name, file.path, recovery.How(writing=True))
-    if done == "finished" or calls.status_at(pointer_name(file.base), file.dirfd) is not None:
-        raise LockError(file.name, "had a change of another command at work; run again")
+    `LockError` if that stays, or has changed the file.
+    """
+    while True:
+        try:
+            return take()
+        except FileExistsError:
+            from mpired.files import recovery  # noqa: PLC0415 - a rare case
 
-
-def commit_log(writer: LogWriter, name: str, *, durable: bool) -> None:
-    """Write the header of a log: the commit point, from which on it is finished by us or by the next command."""
-    try:
-        with calls.blaming(name):
-            writer.commit(durable=durable)
-    except OSError as error:
-        if writer.take_back(durable=durable):
-            raise
-        writer.is_committed = True
-        reason = f"its log could neither be synced nor taken back ({error.strerror}); do not repeat it"
-        raise UnconfirmedError(name, f"{reason}, the next mpired command finishes it") from error
-    writer.is_committed = True
+            done = recovery.recover(file.name, file.path, recovery.How(writing=True))
+            if done == recovery.FINISHED or calls.status_at(pointer_name(file.base), file.dirfd) is not None:
+                raise LockError(file.name, "had a change of another command at work; run again") from None
 
 
 @contextlib.contextmanager

@@ -14,48 +14,49 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, Self
+from collections.abc import Callable, Sequence
 
-from mpired import interrupts
 from mpired.errors import ChangedError, MpiredError, UsageError
-from mpired.files import calls, copying, interruptions, keys
+from mpired.files import calls, copying, interruptions, keys, log
 from mpired.files.lock import Target, opened
-from mpired.files.log import Kind, LogWriter
 from mpired.files.names import MARK, draft_name
 from mpired.files.scratch import Scratch, Single, remove_dead
-from mpired.files.transaction import Draft, commit_log, link_log, new_log, unconfirmed
+from mpired.files.transaction import Draft, link_log, new_log, publish, unconfirmed
 
 # A file up to this size is copied without asking; of a larger one so much has to change.
 _SMALL_NBYTES = 64 << 20
 _LARGE_PART = 4
 
 
-class Update(Protocol):
-    """A change of a locked file that is being prepared. Leaving the block before `publish` changes nothing."""
+class Update(calls.Closing):
+    """A change of a locked file that is being prepared; this one changes nothing, for a request that only fetches."""
 
-    protocol: str
-    source: int
-    """The descriptor that has the old bytes."""
+    protocol = ""
 
-    def write(self, data: memoryview | bytes, offset: int) -> None: ...
-    def seal(self, new_keys: bytes) -> None: ...
-    def publish(self, on_commit: Callable[[], None]) -> None: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *_: object) -> None: ...
+    def __init__(self, source: int) -> None:
+        self.source = source  # the descriptor that has the old bytes
+
+    def write(self, data: memoryview | bytes, offset: int, /) -> None:
+        """Note that the file is to have `data` at `offset`; offsets ascend."""
+
+    def seal(self, new_keys: bytes, /) -> None:
+        """Make all ready that can fail; the file is to have an attribute of new keys, if there are any."""
+
+    def publish(self, on_commit: Callable[[], None], /) -> None:
+        """Change the file."""
 
 
-class Replacement(calls.Closing):
+class Replacement(Update):
     """An update by a new file that takes the name of the old one."""
 
     protocol = "rename"
 
     def __init__(self, target: Target, *, durable: bool, named: bool = False) -> None:
-        self.source = target.fd
+        super().__init__(target.fd)
         self._target = target
         self._size = target.status.st_size
         self._output = Draft(target.name, overwrite=True, durable=durable, target=target, named=named)
-        with calls.blaming(target.name), closing_on_error(self._output):
+        with calls.blaming(target.name), calls.undoing(self._output.close):
             self.is_clone = copying.clone(target.fd, self._output.fd)  # which shares the blocks of the target
             if not self.is_clone:
                 os.ftruncate(self._output.fd, self._size)
@@ -81,13 +82,12 @@ class Replacement(calls.Closing):
         """Copy the rest, and bring the new file to the disk."""
         with calls.blaming(self._target.name):
             self._copy(self._size)
-            if remembered := new_keys or keys.kept(self._target.fd):
-                keys.remember(self._output.fd, remembered)
+            keys.hand_over(new_keys, self._target.fd, self._output.fd)
         self._output.seal()
 
     def publish(self, on_commit: Callable[[], None]) -> None:
         """Let the new file take the place of the old one."""
-        self._output.publish(on_commit)
+        publish([self._output], on_commit)
 
     def _copy(self, stop: int) -> None:
         if self._copied < stop:
@@ -99,35 +99,33 @@ class Replacement(calls.Closing):
         self._output.close()
 
 
-class Patch(calls.Closing):
+class Patch(Update):
     """New bytes of a file, which are first in a log and then written where they belong."""
 
     protocol = "journal"
 
     def __init__(self, target: Target, nbytes: int, *, durable: bool) -> None:
-        self.source = target.fd
+        super().__init__(target.fd)
         self._target, self._durable = target, durable
-        self._has_names, self._forgets, self._marked = calls.has_several_names(target.status), False, False
+        status = target.status
+        self._has_names = calls.has_several_names(status)
+        self._new: list[str] = []  # attributes that it did not have, which go again if nothing is committed
         self._attributes: dict[str, str] = {}  # that the file is to have, in hexadecimal
         with calls.blaming(target.name):
-            self._check_possible()
+            self._check_possible(status)
             remove_dead(draft_name(target.base), target.dirfd)  # of a command that was killed
             try:
-                self._log: LogWriter = new_log(target, [target.path])
+                self._log: log.LogWriter = new_log(target, [target.path], durable=durable)
             except MpiredError:  # some are errors of the system, too
                 raise
             except OSError as error:
                 where = os.path.dirname(target.path)
                 raise OSError(error.errno, f"cannot make a log in {where}: {error.strerror}") from error
-            try:
+            with calls.undoing(self.close):
                 self._log.reserve(nbytes)
-            except BaseException:
-                self.close()
-                raise
 
-    def _check_possible(self) -> None:
+    def _check_possible(self, status: os.stat_result) -> None:
         """Raise an error if an interrupted patch of the file could not be found, or not be finished."""
-        status = self._target.status
         if status.st_dev != os.fstat(self._target.dirfd).st_dev:
             reason = "is mounted by itself, so its directory can have no log of it"
             raise UsageError(self._target.name, f"{reason}; `commit='rename'` replaces it")
@@ -155,14 +153,16 @@ class Patch(calls.Closing):
                 for offset, nbytes in writer.ranges:
                     calls.reserve(target.fd, offset, offset + nbytes)
             if new_keys:
-                self._forgets = not keys.stored(target.fd)
-                keys.reserve(target.fd, new_keys)
+                if not (old_keys := keys.stored(target.fd)):
+                    self._new.append(keys.ATTRIBUTE)
+                # Room for the attribute: after the commit there must be nothing left that can be refused.
+                keys.remember(target.fd, old_keys.ljust(len(new_keys), b"\0"))
                 self._attributes = {keys.ATTRIBUTE: new_keys.hex()}
             body = {
                 "name": os.fsdecode(target.base), "inode": status.st_ino, "generation": calls.generation(target.fd),
                 "size": status.st_size, "attributes": self._attributes,
             }  # fmt: skip
-            writer.seal(Kind.PATCH, body)
+            writer.seal(log.Kind.PATCH, body)
 
     def publish(self, on_commit: Callable[[], None]) -> None:
         """Commit the log, write its bytes into the file, and remove it."""
@@ -170,23 +170,23 @@ class Patch(calls.Closing):
         with interruptions.blocked():
             with calls.blaming(target.name):
                 link_log(writer, target)
-                writer.check(os.path.join(os.path.dirname(target.path), os.fsdecode(writer.names[0])))
+                writer.check(os.path.dirname(target.path))
                 if not target.is_current:
                     raise ChangedError(target.name, "was replaced by another program meanwhile; run again")
                 if self._has_names:
                     self._mark()
                 if self._durable:
                     calls.fsync_directory(target.dirfd)
-            commit_log(writer, target.name, durable=self._durable)
+            writer.commit(target.name)
             on_commit()
             with unconfirmed(target.name, "the update is committed, but not finished"):
-                writer.apply(target.fd, self._attributes)
+                log.apply(writer.fd, writer.header, target.fd, self._attributes)
                 if self._durable:
                     # Attributes are brought to the disk by a full sync only.
-                    (calls.fsync if self._attributes else calls.fdatasync)(target.fd)
-                if self._marked:
+                    calls.fsync(target.fd, content_only=not self._attributes)
+                if self._has_names:
                     os.removexattr(target.fd, MARK)
-                writer.finish(durable=self._durable)
+                writer.finish()
 
     def _mark(self) -> None:
         """Let all names of the file lead to the log before it can be committed."""
@@ -194,61 +194,22 @@ class Patch(calls.Closing):
         inodes = target.status.st_ino, os.fstat(target.dirfd).st_ino
         pointer = "{} {} {} ".format(self._log.identity.hex(), *inodes).encode() + os.fsencode(target.path)
         os.setxattr(target.fd, MARK, pointer)
-        self._marked = True
+        self._new.append(MARK)
         if self._durable:
             calls.fsync(target.fd)
 
     def close(self) -> None:
         """Let go of the log; if nothing of it was committed, nothing has happened."""
-        if not self._log.is_committed:
+        for name in [] if self._log.is_committed else self._new:
             with contextlib.suppress(OSError):
-                if self._forgets:
-                    keys.forget(self.source)
-            with contextlib.suppress(OSError):
-                if self._marked:
-                    os.removexattr(self.source, MARK)
+                os.removexattr(self.source, name)
         self._log.close()
-
-
-class Reading(calls.Closing):
-    """An update that changes nothing, for a request that only fetches."""
-
-    protocol = ""
-
-    def __init__(self, source: int) -> None:
-        self.source = source
-
-    def write(self, data: memoryview | bytes, offset: int) -> None:
-        """Write nothing: the bytes are the old ones."""
-
-    def seal(self, new_keys: bytes) -> None:
-        """Have nothing to make ready."""
-
-    def publish(self, on_commit: Callable[[], None]) -> None:
-        """Change nothing."""
-
-
-@contextlib.contextmanager
-def closing_on_error(output: Draft) -> Iterator[None]:
-    """Let go of an output if the block fails."""
-    try:
-        yield
-    except BaseException:
-        output.close()
-        raise
-
-
-def choose(target: Target, changed_nbytes: int, commit: str, *, durable: bool) -> Update:
-    """Begin an update of a locked target."""
-    return replacement(target, changed_nbytes, commit, durable=durable) or Patch(
-        target, changed_nbytes, durable=durable
-    )
 
 
 def replacement(
     target: Target, changed_nbytes: int, commit: str, *, durable: bool, named: bool = False
 ) -> Replacement | None:
-    """Begin to replace a locked target, if `choose` would; None where it takes a patch.
+    """Begin to replace a locked target; None where it takes a patch.
 
     One that may only be read is always replaced. `named` is as of `Draft`.
     """
@@ -287,7 +248,7 @@ class ChangedFile(calls.Closing):
         target: Target | None,  # locked; None if it cannot be, so that the file can only be replaced
         ranges: Sequence[tuple[int, int]],  # offset and number of the bytes that are put there, ascending and apart
         *,
-        on_commit: Callable[[], None] = interrupts.committed,
+        on_commit: Callable[[], None],
         named: bool = False,  # as of `Draft` and `Scratch`
     ) -> None:
         self._on_commit = on_commit

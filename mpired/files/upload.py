@@ -7,9 +7,9 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 
-from mpired import interrupts
 from mpired.errors import OutputExistsError, UnconfirmedError, UsageError
 from mpired.files import calls, stores, urls
+from mpired.files.places import exists
 from mpired.files.scratch import Packing, Scratch
 from mpired.files.stores import Version
 from mpired.log import step
@@ -33,7 +33,7 @@ class RemoteOutput(Scratch):
         url: str,
         *,
         overwrite: bool = False,  # whether an existing object may be replaced
-        on_commit: Callable[[], None] = interrupts.committed,
+        on_commit: Callable[[], None],
         named: bool = False,  # as of `Scratch`
         packing: Packing | None = None,  # how it is compressed
     ) -> None:
@@ -43,6 +43,7 @@ class RemoteOutput(Scratch):
         self.name = f"{url}, kept in {self.name} first"
         self._on_commit = on_commit
         self._packing = packing
+        self._stopped = False  # whether no more is to be sent
 
     def commit(self) -> None:
         """Put the object: the end of the last request is the commit point."""
@@ -56,22 +57,38 @@ class RemoteOutput(Scratch):
 
     def _put(self, fd: int) -> None:
         nbytes = os.fstat(fd).st_size
-        content = _Content(fd, nbytes)
         if not self._overwrite and nbytes > _SINGLE_NBYTES and stores.look(self._url) is not None:
             raise self._appeared()
-        sent = stores.begun(content.put, self._url, self._overwrite)
+        sent = stores.begun(self._send, fd, nbytes)
         try:
             with step("sending results"):
                 sent.result()
             self._on_commit()
         except (Exception, stores.ThereError) as error:  # noqa: BLE001 - raised again
-            self._check_failure(error, content)
+            self._check_failure(error, _etag(fd, nbytes))
             self._on_commit()
         except BaseException:
-            content.stop()
+            self._stopped = True
             if not self._came_too_late(sent):
                 raise
             self._on_commit()
+
+    def _send(self, fd: int, nbytes: int) -> None:
+        """Put the bytes of a file, in a thread."""
+        if nbytes <= _SINGLE_NBYTES:
+            whole = bytearray(nbytes)
+            calls.pread_into(fd, memoryview(whole), 0)
+            mode = "overwrite" if self._overwrite else "create"
+            stores.put(self._url, whole, mode=mode, use_multipart=False)
+            return
+        part = max(_PART_NBYTES, -(-nbytes // _MOST_PARTS))
+        stores.put(self._url, self._blocks(fd, nbytes), chunk_size=part, max_concurrency=_PARTS_AT_A_TIME)
+
+    def _blocks(self, fd: int, nbytes: int) -> Iterator[bytes]:
+        for block in calls.blocks(fd, 0, nbytes):
+            if self._stopped:
+                raise InterruptedError(errno.EINTR, os.strerror(errno.EINTR))  # then the parts are given up
+            yield bytes(block)
 
     def _came_too_late(self, sent: Future[None]) -> bool:
         """Tell whether the object is there after an interruption."""
@@ -79,11 +96,11 @@ class RemoteOutput(Scratch):
             raise UnconfirmedError(self._url, "was interrupted while it was sent; look whether it is there")
         return sent.exception() is None
 
-    def _check_failure(self, error: Exception, content: _Content) -> None:
+    def _check_failure(self, error: Exception, etag: str | None) -> None:
         """Raise the error of a failure, unless the object is there all the same, with this very content."""
         if isinstance(error, stores.ThereError):
             found = stores.look(self._url)  # the first of two requests that are the same may have made it
-            if found is None or found == self._before or found.etag != content.etag:
+            if found is None or found == self._before or found.etag != etag:
                 raise self._appeared() from None
             return
         if not isinstance(error, OSError) or error.errno != errno.EIO:
@@ -95,7 +112,7 @@ class RemoteOutput(Scratch):
             raise UnconfirmedError(self._url, reason) from None
         if found == self._before:
             raise error
-        if found is None or found.etag != content.etag:
+        if found is None or found.etag != etag:
             reason = f"{error.strerror}, and then it was another object; look whether it is the result"
             raise UnconfirmedError(self._url, reason) from None
 
@@ -103,44 +120,16 @@ class RemoteOutput(Scratch):
         return OutputExistsError(self._url, "was created by another process; `overwrite=True` replaces it")
 
 
-class _Content:
-    """What is put, from a file."""
+def _etag(fd: int, nbytes: int) -> str | None:
+    """Return what a store calls an object with the content of a file that was put by one request; None for parts."""
+    if nbytes > _SINGLE_NBYTES:
+        return None
+    import hashlib  # noqa: PLC0415 - with it comes OpenSSL
 
-    def __init__(self, fd: int, nbytes: int) -> None:
-        self._fd, self._nbytes = fd, nbytes
-        self._stopped = False
-
-    def put(self, url: str, overwrite: bool) -> None:  # noqa: FBT001 - called by position in a thread
-        """Put all of it."""
-        if self._nbytes <= _SINGLE_NBYTES:
-            whole = bytearray(self._nbytes)
-            calls.pread_into(self._fd, memoryview(whole), 0)
-            stores.put(url, whole, mode="overwrite" if overwrite else "create", use_multipart=False)
-            return
-        part = max(_PART_NBYTES, -(-self._nbytes // _MOST_PARTS))
-        stores.put(url, self._blocks(), chunk_size=part, max_concurrency=_PARTS_AT_A_TIME)
-
-    def _blocks(self) -> Iterator[bytes]:
-        for block in calls.blocks(self._fd, 0, self._nbytes):
-            if self._stopped:
-                raise InterruptedError(errno.EINTR, os.strerror(errno.EINTR))  # then the parts are given up
-            yield bytes(block)
-
-    def stop(self) -> None:
-        """Send no more of it."""
-        self._stopped = True
-
-    @property
-    def etag(self) -> str | None:
-        """What a store calls an object with this content that was put by one request; None for one of parts."""
-        if self._nbytes > _SINGLE_NBYTES:
-            return None
-        import hashlib  # noqa: PLC0415 - with it comes OpenSSL
-
-        digest = hashlib.md5(usedforsecurity=False)
-        for block in calls.blocks(self._fd, 0, self._nbytes):
-            digest.update(block)
-        return f'"{digest.hexdigest()}"'
+    digest = hashlib.md5(usedforsecurity=False)
+    for block in calls.blocks(fd, 0, nbytes):
+        digest.update(block)
+    return f'"{digest.hexdigest()}"'
 
 
 def sending_nbytes(nbytes: int) -> int:
@@ -157,5 +146,5 @@ def check_new(url: str, *, overwrite: bool) -> Version | None:
         raise UsageError(url, reason)
     there = stores.look(url)
     if there is not None and not overwrite:
-        raise OutputExistsError(url, "already exists; `overwrite=True` replaces it")
+        raise exists(url)
     return there

@@ -20,17 +20,10 @@ class Signed(str):
     """A URL with a query, which may be a signature: who has that has the object.
 
     As a text it is the URL without the query, so that no message, record or file name has it.
-
-    Parameters
-    ----------
-    path
-        The URL up to the query.
-    query
-        What is behind `?`.
     """
 
     __slots__ = ("query",)
-    query: str
+    query: str  # what is behind `?`
 
     def __new__(cls, path: str, query: str = "") -> Self:
         """Make one; without the query, which follows, where it is unpickled."""

@@ -368,7 +368,7 @@ def _created(plan: Plan, path: str, *, early: bool) -> Iterator[list[h5py.Datase
     """Make the file of results with all but their elements: a copy if nothing else changes, or object by object."""
     with ExitStack() as stack:
         old, results = _old(plan, stack)
-        target = stack.enter_context(os.fdopen(calls.SharedPath(path).open(), "r+b", buffering=0))
+        target = stack.enter_context(os.fdopen(calls.SharedFile(path).open(), "r+b", buffering=0))
         left_out = set() if old is None else _left_out(plan, results, old)
         if early and old is not None and not left_out and _copy_around(plan, old, results, target.fileno()):
             file = stack.enter_context(_opened(target))

@@ -325,10 +325,10 @@ def _converted(fill: Any, dtype: np.dtype) -> Any:
 def _encode(plan: _Plan, context: Context, results: Sequence[Array], fd: int) -> None:
     """Write a store, in a worker."""
     name = results[0].source.name
-    apart(context, name, _write, plan, list(results), calls.SharedPath(f"/proc/{os.getpid()}/fd/{fd}"))
+    apart(context, name, _write, plan, list(results), calls.SharedFile(f"/proc/{os.getpid()}/fd/{fd}"))
 
 
-def _write(plan: _Plan, results: Sequence[Array], file: calls.SharedPath) -> None:
+def _write(plan: _Plan, results: Sequence[Array], file: calls.SharedFile) -> None:
     """Write a store."""
     with (
         os.fdopen(file.open(), "w+b") as to,

@@ -11,11 +11,11 @@ from typing import ClassVar
 import numpy as np
 
 from mpired import codecs
-from mpired.attempts import NOTHING_HELD, Held
 from mpired.context import BASE_NBYTES, Context
 from mpired.datatypes.typemap import transfer
 from mpired.errors import UsageError
 from mpired.files import calls
+from mpired.files.lock import NOTHING_HELD, Held
 from mpired.files.names import check_are_data
 from mpired.files.output import Output, open_output
 from mpired.files.scratch import Scratch
@@ -62,8 +62,7 @@ class Packing:
 
     def run(self, context: Context, *, overwrite: bool = False, held: Held = NOTHING_HELD) -> None:
         """Do it, and commit the result; `held` has the file that it replaces."""
-        target = held.get(self.path)
-        with open_output(self.path, overwrite=overwrite, context=context, target=target) as output:
+        with open_output(self.path, overwrite=overwrite, context=context, held=held) as output:
             if isinstance(self.layout, FlatLayout):
                 output.allocate(self.layout.offset + self.count * self.layout.stored.itemsize)
                 with calls.blaming(output.name):

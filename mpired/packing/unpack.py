@@ -11,12 +11,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from mpired.attempts import NOTHING_HELD, Held
 from mpired.context import BASE_NBYTES, Context
 from mpired.datatypes import Datatype
 from mpired.datatypes.typemap import transfer
 from mpired.errors import BufferFileError, CountError, DatatypeError, UsageError
 from mpired.files import calls, copying
+from mpired.files.lock import NOTHING_HELD, Held
 from mpired.files.names import check_are_data
 from mpired.files.output import Output, open_output
 from mpired.files.places import is_stream
@@ -66,8 +66,7 @@ class Unpacking:
 
     def run(self, context: Context, *, overwrite: bool = False, held: Held = NOTHING_HELD) -> None:
         """Do it, and commit the result; `held` has the file that it replaces."""
-        target = held.get(self.path)
-        with open_output(self.path, overwrite=overwrite, context=context, target=target) as output:
+        with open_output(self.path, overwrite=overwrite, context=context, held=held) as output:
             with calls.blaming(output.name):
                 self._prepare(output.fd)
             for _ in context.progress(self._write(output), self.records.nbytes):

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from mpired.attempts import NOTHING_HELD, Held
 from mpired.context import Context
 from mpired.datatypes import TIMES, Datatype, Group, beside
 from mpired.datatypes.times import as_times, dtype_name
 from mpired.errors import BufferFileError, DatatypeError, UsageError, escaped, installation
 from mpired.files import calls
+from mpired.files.lock import NOTHING_HELD, Held
 from mpired.files.names import check_are_data
 from mpired.files.output import open_output
 from mpired.formats import Array, InputOptions, RankFile, Source, open_rank
@@ -360,7 +360,7 @@ class Showing:
             self.tell(shown, tables)
         self.file.source.check_unchanged()
         if self.png is not None:
-            with open_output(self.png, overwrite=overwrite, context=context, target=held.get(self.png)) as output:
+            with open_output(self.png, overwrite=overwrite, context=context, held=held) as output:
                 with calls.blaming(output.name):
                     calls.pwrite_all(output.fd, picture, 0)
                 output.commit()

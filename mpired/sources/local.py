@@ -184,7 +184,7 @@ def recovered_status(
     status = status or os.stat(path)
     if name is not None:
         own = calls.followed(name) if is_link else name
-        if has_log(own, may_have_mark=calls.may_have_mark(status)):
+        if has_log(own, status):
             recover_for_reading(name, context)
             status = os.stat(path)
     return _watchable(status, path)
@@ -234,7 +234,7 @@ def held_source(name: str, context: Context) -> LocalSource:
         keep = _Descriptor(name)
         path = f"/proc/{os.getpid()}/fd/{keep.fd}"
         status = os.fstat(keep.fd)
-        if has_log(calls.followed(name), may_have_mark=calls.may_have_mark(status)):
+        if has_log(calls.followed(name), status):
             recover_for_reading(name, context)
         # Between opening and this look nothing waits, or a writer that replaces the file without end would win.
         elif os.path.samestat(status, os.stat(name)) and _stamp(_watchable(status, path)) == _stamp(status):

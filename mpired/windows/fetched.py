@@ -14,6 +14,7 @@ from mpired import interrupts
 from mpired.context import BASE_NBYTES, Context
 from mpired.errors import MpiredError, UnconfirmedError, UsageError
 from mpired.files import calls
+from mpired.files.lock import inode
 from mpired.files.output import Output, StreamOutput, open_output
 from mpired.files.places import is_fifo, is_terminal
 from mpired.files.scratch import Scratch
@@ -77,7 +78,8 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
     def keep(self, elements: np.ndarray, model: Model) -> None:
         """Take elements that are like those of a window, of one buffer; a file is in place then."""
         output = self._output
-        if isinstance(output, Draft) and model.source and output.replaces(model.source.inode):
+        replaced = output.existing if isinstance(output, Draft) else None
+        if replaced and model.source and inode(replaced) == model.source.inode:
             raise UsageError("`fetch`", f"{self._path} is the target; choose another file")
         like = model.buffers[0]
         _, layout = laid_out(self._path, self._to, model, terminal=self._terminal)
@@ -93,8 +95,8 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
                 else:
                     layout([Array(source, like.datatype, like.count, elements.dtype)], output.fd)
         if isinstance(output, Draft):
-            for name in filter(os.path.exists, self._windows):  # one that is being made has the rights of any new file
-                output.limit_readers(name)
+            # One that is being made has the rights of any new file.
+            output.within.extend(filter(os.path.exists, self._windows))
             self._commit(output)
             self._in_place = True
         elif isinstance(output, StreamOutput) and not is_fifo(self._path):

@@ -13,13 +13,13 @@ import numpy as np
 from mpired.context import Context
 from mpired.errors import OutputExistsError, UsageError
 from mpired.files import calls
-from mpired.files.keys import Keys, kept, remember
+from mpired.files.keys import Keys, hand_over
 from mpired.files.keys import of_file as keys_of_file
 from mpired.files.lock import Target, check_reach, check_reaches
 from mpired.files.places import check_new
 from mpired.files.scratch import Scratch
-from mpired.files.transaction import Draft
-from mpired.files.update import Update, choose, closing_on_error
+from mpired.files.transaction import Draft, publish
+from mpired.files.update import Patch, Update, replacement
 from mpired.formats import (
     Array,
     FlatLayout,
@@ -84,7 +84,8 @@ class FlatTarget(Opened):
 
     def begin(self, changed_nbytes: int, policy: Policy, /) -> Update:
         """Begin to change it by the protocol of the policy."""
-        return choose(self._target, changed_nbytes, policy.commit, durable=policy.durable)
+        replaced = replacement(self._target, changed_nbytes, policy.commit, durable=policy.durable)
+        return replaced or Patch(self._target, changed_nbytes, durable=policy.durable)
 
 
 def look_at(target: Target, inputs: InputOptions, decoder: Decoder, stack: ExitStack) -> Opened:
@@ -220,7 +221,7 @@ class ColumnTarget(_Columns):
 
     def _finished(self, policy: Policy) -> Draft:
         output = Draft(self.name, overwrite=True, durable=policy.durable, target=self._target)
-        with closing_on_error(output):
+        with calls.undoing(output.close):
             self._encode(output)
         return output
 
@@ -239,12 +240,12 @@ def rewriting(form: str, like: Source) -> int:
     return format_named(form).rewriting(like)
 
 
-class _Written(calls.Closing):
+class _Written(Update):
     """An update by a whole new file: new bytes go to a file without a name, of which the new one is made at the end."""
 
     def __init__(self, name: str, fd: int, finished: Callable[[], Draft], target: Target | None = None) -> None:
+        super().__init__(fd)
         self.protocol = "new file" if target is None else "rename"
-        self.source = fd
         self._name, self._finished, self._target = name, finished, target
         self._output: Draft | None = None
 
@@ -256,18 +257,15 @@ class _Written(calls.Closing):
     def seal(self, new_keys: bytes) -> None:
         """Write the new file, and bring it to the disk."""
         with calls.blaming(self._name):
-            if not new_keys and self._target is not None:
-                new_keys = kept(self._target.fd)
             self._output = self._finished()
-            if new_keys:
-                remember(self._output.fd, new_keys)
+            hand_over(new_keys, self._target and self._target.fd, self._output.fd)
         self._output.seal()
 
     def publish(self, on_commit: Callable[[], None]) -> None:
         """Let the new file take its place."""
         assert self._output is not None  # noqa: S101 - opened by then
         try:
-            self._output.publish(on_commit)
+            publish([self._output], on_commit)
         except OutputExistsError as error:  # of a target that was not there
             raise Appeared from error
 

@@ -20,9 +20,9 @@ from mpired.context import BASE_NBYTES, STREAMED_BASE_NBYTES, Context
 from mpired.errors import CountError, DatatypeError, UnconfirmedError, UsageError, number
 from mpired.files import calls
 from mpired.files.keys import Keys
-from mpired.files.lock import Target, Waiting, inode, lock_all, open_for_reading, open_replaced, open_target
+from mpired.files.lock import Target, Waiting, inode, lock_all, open_replaced, open_target
 from mpired.files.places import parted
-from mpired.files.update import Reading, Update
+from mpired.files.update import Update
 from mpired.formats import Model, format_named
 from mpired.formats.names import lacking
 from mpired.formats.rank import reordered
@@ -152,20 +152,17 @@ def locked(
 
     def opened(name: str) -> Target | None:
         if name in names:
-            return open_for_reading(name) if shared else open_target(name)
+            return open_target(name, shared=shared)
         return open_replaced(name)
 
     for name in names:
         check_one_file(name)
-    recovered: dict[str, None] = {}
     waiting = Waiting(context.lock_timeout)
-    with lock_all(
-        [*names, *replaced], waiting, opened=opened, after=lambda each: recovered.update({each.name: None})
-    ) as held:
+    with lock_all([*names, *replaced], waiting, opened=opened) as held:
         targets = [held[name] for name in names]
         if len({inode(target.status) for target in targets}) < len(targets):
             raise UsageError("`windows`", "names one file twice; each window is a file of its own")
-        yield targets, tuple(name for name in names if name in recovered)
+        yield targets, tuple(target.name for target in targets if target.is_recovered)
 
 
 class _Part(NamedTuple):
@@ -334,7 +331,7 @@ class Work:
         if not made and not part.shares:
             return None
         if not self._request.op.origin or not self._is_as_expected(target, part):
-            return self._stack.enter_context(Reading(target.source))
+            return self._stack.enter_context(Update(target.source))
         if not made and not part.origins:
             return None
         nbytes = sum(share.access.nbytes for share in part.shares)
@@ -346,7 +343,7 @@ class Work:
         if expected is None:
             return True
         found = np.zeros_like(expected)
-        for _ in fold(part.shares[0], self._request.op, [], Reading(target.source), found):
+        for _ in fold(part.shares[0], self._request.op, [], Update(target.source), found):
             pass
         return found.tobytes() == expected.tobytes()
 

@@ -339,7 +339,7 @@ def deep(path: Path) -> None:
     body = log.Kind.PUTS, {"folders": [[[[]]] * 3] * 1000, "steps": ["../" * 9]}
     writer.seal(*body)
     writer.link(os.fsencode(path.name))
-    writer.commit(durable=False)
+    writer.complete()
     os.removexattr(path, log.MARK)
     writer.is_committed = True
     writer.close()

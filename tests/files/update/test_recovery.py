@@ -166,7 +166,7 @@ def test_a_log_that_names_files_elsewhere_is_refused(name, folder):
         writer.write(b"forged", 0)
         writer.seal(log.Kind.PATCH, {"name": name})
         writer.link(LOG.encode())
-        writer.commit(durable=False)
+        writer.complete()
         writer.is_committed = True
         writer.close()
     with unchanged(folder):
