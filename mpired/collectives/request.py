@@ -124,7 +124,8 @@ def read_request(
     files = tuple(group.files for group in opened)
     # A result may grow with streams until they end: one, whose elements do not depend on their number.
     is_one = collective.to_root and len(outputs) == 1 and options["split"] is None and not indexed
-    groups = counted(files, inputs, may_stay_open=is_one and chosen.rules.nulls == "error")
+    grows = is_one and chosen.rules.nulls == "error" and all(_grows(each, options) for each in outputs)
+    groups = counted(files, inputs, may_stay_open=grows)
     groups = in_one_order(groups, options["root"])
     if indexed:
         groups = indices.as_pairs(groups, words, options)
@@ -253,11 +254,22 @@ def _values(options: Options) -> Options:
         raise UsageError(os.fspath(path), f"{error}; a file of weights has numbers alone") from None
 
 
-def _is_raw(output: str, options: Options) -> bool:
-    """Tell whether the words ask for a raw result, so that they may also say how its bytes lie."""
+def _form_of(output: str, options: Options) -> Format | None:
+    """Return the format that the words ask for; None for that of the inputs."""
     to = options["to"]
-    row = by_suffix(output) if to is None else format_named(to, "to")
-    return row is not None and row.needs_type
+    return by_suffix(output) if to is None else format_named(to, "to")
+
+
+def _is_raw(output: str, options: Options) -> bool:
+    """Return whether a result is raw, so that the words may also say how its bytes lie."""
+    form = _form_of(output, options)
+    return form is not None and form.needs_type
+
+
+def _grows(output: str, options: Options) -> bool:
+    """Return whether a result may be begun before the number of its elements is known."""
+    form = _form_of(output, options)
+    return form is None or form.grows
 
 
 def paths_of(ranks: Sequence[RankWord], options: Mapping[str, Any]) -> Iterator[str]:

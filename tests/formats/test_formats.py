@@ -47,6 +47,14 @@ def test_result(bench, to, datatype):
         same(bench.read(to, f"sum{suffix}", a.dtype), (a + b) + c)
 
 
+@pytest.mark.parametrize("to", ROWS)
+def test_result_of_a_stream(bench, to):
+    """Its count shows only at its end."""
+    outcome = bench.run("reduce", "-q", "--op", "sum", "--type", "double", "--to", to, "-", stdin=RANKS[0].tobytes())
+    succeeded(outcome)
+    same(READERS[to](outcome.out, np.dtype("f8")), RANKS[0])
+
+
 @every_readable
 def test_scan(bench, form):
     a, b, c = RANKS
@@ -150,10 +158,10 @@ def test_a_result_of_another_type(bench, form):
 def test_missing_values_and_how_many_are_valid(bench, form):
     arrays = [np.array([-9.0, 2.0, -9.0, 4.0]), np.array([1.0, -9.0, -9.0, 8.0])]
     suffix, names = ROWS[form].suffixes[0], bench.write(form, arrays)
-    words = ("--missing", "-9", "--count-valid", f"n{suffix}", "-o", f"sum{suffix}")
+    words = ("--missing", "-9", "--count-valid", "n.npy", "-o", f"sum{suffix}")
     bench.reduce(*typed(form, "double"), *words, *names)
     same(bench.read(form, f"sum{suffix}", np.dtype("f8")), np.array([1.0, 2.0, -9.0, 12.0]))
-    same(bench.read(form, f"n{suffix}", np.dtype("i8")), np.array([1, 1, 0, 2]))
+    same(bench.read("npy", "n.npy", np.dtype("i8")), np.array([1, 1, 0, 2]))
 
 
 @every_readable

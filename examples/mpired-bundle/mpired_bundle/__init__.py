@@ -43,7 +43,7 @@ def prepare(model: Model) -> ArrayLayout:
     """Lay out results: `_lay` writes all but the elements, and mpired's workers write these in parallel."""
     for buffer in model.buffers:
         if buffer.datatype.form.kind not in "iuf" or buffer.fortran_order:
-            raise DatatypeError(str(buffer.datatype), "has no form in bundles; use another format, as `to='npz'`")
+            raise DatatypeError(str(buffer.datatype), "has no form in bundles; use another format, such as `to='npz'`")
     return ArrayLayout(functools.partial(_lay, model), tuple(buffer.datatype.form for buffer in model.buffers))
 
 

@@ -4,9 +4,9 @@ from contextlib import closing
 
 import numpy as np
 
-from mpired.datatypes import agrees, from_dtype
+from mpired.datatypes import from_dtype
 from mpired.errors import BufferFileError, DatatypeError
-from mpired.formats import Array, FlatLayout, Format, InputOptions, Model, RankFile, Source
+from mpired.formats import Array, FlatLayout, Format, InputOptions, Model, RankFile, Source, check_declared
 
 FORMAT = Format("mini", (".mini",), b"MINI", updatable=True, doc="a code, a count, the elements", place="mpired_mini")
 _MAGIC_NBYTES, _CODE_NBYTES, _HEAD_NBYTES = 4, 4, 16
@@ -26,8 +26,7 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
     if stored.kind not in "iuf" or source.nbytes != _HEAD_NBYTES + count * stored.itemsize:
         raise BufferFileError(source.name, "has another size than its header says; not a valid mini file")
     datatype = inputs.datatype or from_dtype(stored)
-    if not agrees(datatype, stored):
-        raise inputs.refused(source, datatype, f"holds {stored.str}")
+    check_declared(source, inputs, datatype, stored, "holds")
     return RankFile(source, [Array(source, datatype, count, stored, _HEAD_NBYTES, (count,))])
 
 
@@ -35,7 +34,7 @@ def prepare(model: Model) -> FlatLayout:
     """Lay out a result: mpired writes the header, and its workers write the elements behind it."""
     buffer = model.buffers[0]
     stored = buffer.datatype.form
-    if stored.kind not in "iuf" or len(stored.str) > _CODE_NBYTES:
-        raise DatatypeError(str(buffer.datatype), "has no form in mini files; use another format, as `to='npy'`")
+    if stored.kind not in "iuf" or len(stored.str) > _CODE_NBYTES or buffer.fortran_order:
+        raise DatatypeError(str(buffer.datatype), "has no form in mini files; use another format, such as `to='npy'`")
     head = FORMAT.magic + stored.str.encode().ljust(_CODE_NBYTES) + buffer.count.to_bytes(8, "little")
     return FlatLayout(stored, head)
