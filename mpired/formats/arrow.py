@@ -10,6 +10,7 @@ from contextlib import ExitStack, closing
 from typing import Any, TypeAlias
 
 from mpired.errors import BufferFileError
+from mpired.files import calls
 from mpired.formats import columns, ipc
 from mpired.formats.array import UNKNOWN_COUNT, Array
 from mpired.formats.arrow_arrays import DTYPES, has_arrays
@@ -34,12 +35,14 @@ class ArrowFile(Table):
     def begin(self) -> None:
         """Read the schema."""
         self._is_stream = self._bytes.read(len(ipc.MAGIC), 0) != ipc.MAGIC
+        self._mapped: calls.Mapped | None = None
         self._reader = self._opened()
         self.schema: pa.Schema = self._reader.schema
 
     def _opened(self, fields: Sequence[int] = ()) -> Any:
         """Open a reader of some columns, or of all."""
-        self._file = TableFile(self._bytes, self._source.nbytes)
+        self._file = TableFile(self._bytes, self._source.nbytes, self._mapped)
+        self._mapped = self._file.mapped  # once for all readers
         file = pa.PythonFile(self._file, mode="r")
         options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=list(fields))
         return (pa.ipc.open_stream if self._is_stream else pa.ipc.open_file)(file, options=options)
@@ -87,6 +90,7 @@ class ArrowFile(Table):
         for batch, metadata in self.limited(batches):
             batch.validate()
             yield batch, metadata
+            self._file.forget()
         if self._source.is_forward and self._file.read(1):
             raise DamageError("it goes on behind the end of the stream")
 

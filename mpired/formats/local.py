@@ -86,30 +86,31 @@ class SourceFile(io.RawIOBase):
 class TableFile(SourceFile):
     """The bytes of an open source for pyarrow, which takes those of a local file from where they are mapped."""
 
-    def __init__(self, opened: OpenSource, nbytes: int) -> None:
+    def __init__(self, opened: OpenSource, nbytes: int, mapped: calls.Mapped | None = None) -> None:
         super().__init__(opened, nbytes)
-        self._map: calls.Mapped | None = None
-        self.open_again(opened)
+        self.mapped = mapped
+        if mapped is None:
+            self.open_again(opened)
 
     def open_again(self, opened: OpenSource) -> None:
         """Exchange the open source for the same that was opened again."""
         self.opened, is_long = opened, self._nbytes >= _MAPPED_NBYTES
-        self._map = calls.Mapped(opened.fd) if is_long and opened.fd is not None else None
+        self.mapped = calls.Mapped(opened.fd) if is_long and opened.fd is not None else None
 
     @property
     def is_far(self) -> bool:
         """Whether each read is a request, and the whole is too long for one."""
-        return self._map is None and self._nbytes >= _MAPPED_NBYTES
+        return self.mapped is None and self._nbytes >= _MAPPED_NBYTES
 
     def read(self, nbytes: int = -1) -> bytes | memoryview:  # type: ignore[override]  # pyarrow takes both
         """Return the next bytes, fewer at the end."""
-        if self._map is None:
+        if self.mapped is None:
             return super().read(nbytes)
         start = self._at
         self._at = self._nbytes if nbytes < 0 else min(start + nbytes, self._nbytes)
-        return memoryview(self._map.content)[start : self._at]
+        return memoryview(self.mapped.content)[start : self._at]
 
     def forget(self) -> None:
         """Let the system keep what was read, but not as memory of this process."""
-        if self._map is not None:
-            self._map.forget()
+        if self.mapped is not None:
+            self.mapped.forget()
