@@ -24,6 +24,7 @@ import pyarrow as pa  # isort: skip - after columns, which sets it up
 
 _BATCH_ROWS = 64 << 10
 _PIECE_ROWS = 512 << 10
+_FEW_COLUMNS = 16
 _Decoded: TypeAlias = tuple[pa.RecordBatch, Mapping[bytes, bytes] | None]  # with its metadata
 
 
@@ -43,7 +44,7 @@ class ArrowFile(Table):
         """Open a reader of some columns, or of all."""
         self._file = TableFile(self._bytes, self._source.nbytes, self._mapped)
         self._mapped = self._file.mapped  # once for all readers
-        file = pa.PythonFile(self._file, mode="r")
+        file = pa.PythonFile(self._file, mode="r") if self._mapped is None else pa.BufferReader(self._mapped.content)
         options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=list(fields))
         return (pa.ipc.open_stream if self._is_stream else pa.ipc.open_file)(file, options=options)
 
@@ -74,7 +75,9 @@ class ArrowFile(Table):
             starts = list(itertools.accumulate(leaf.rows, initial=0))
             skipped = next((number for number, end in enumerate(starts[1:]) if start < end), len(leaf.rows))
             start -= starts[skipped]
-        reader = self._opened([self.schema.get_field_index(leaf.column)])
+        # Of chosen columns pyarrow copies the bytes; of all it takes them where they are mapped, if none is compressed.
+        is_plain = len(self.schema) <= _FEW_COLUMNS and self._mapped is not None and self.compression() is None
+        reader = self._opened([] if is_plain else [self.schema.get_field_index(leaf.column)])
         batches = (batch for batch, _ in self._decoded(reader, skipped))
         for column in columns.behind(start, _counted(batches, leaf.rows[skipped:]) if leaf.rows else batches, leaf):
             for at in range(0, len(column), _PIECE_ROWS):
