@@ -10,7 +10,6 @@ from contextlib import ExitStack, closing
 from typing import Any, TypeAlias
 
 from mpired.errors import BufferFileError
-from mpired.files import calls
 from mpired.formats import columns, ipc
 from mpired.formats.array import UNKNOWN_COUNT, Array
 from mpired.formats.arrow_arrays import DTYPES, has_arrays
@@ -36,15 +35,17 @@ class ArrowFile(Table):
     def begin(self) -> None:
         """Read the schema."""
         self._is_stream = self._bytes.read(len(ipc.MAGIC), 0) != ipc.MAGIC
-        self._mapped: calls.Mapped | None = None
+        self._file = TableFile(self._bytes, self._source.nbytes)
         self._reader = self._opened()
         self.schema: pa.Schema = self._reader.schema
 
     def _opened(self, fields: Sequence[int] = ()) -> Any:
         """Open a reader of some columns, or of all."""
-        self._file = TableFile(self._bytes, self._source.nbytes, self._mapped)
-        self._mapped = self._file.mapped  # once for all readers
-        file = pa.PythonFile(self._file, mode="r") if self._mapped is None else pa.BufferReader(self._mapped.content)
+        if self._file.mapped is not None:
+            file = pa.BufferReader(self._file.mapped.content)
+        else:
+            self._file = TableFile(self._bytes, self._source.nbytes)  # each reader has its place
+            file = pa.PythonFile(self._file, mode="r")
         options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=list(fields))
         return (pa.ipc.open_stream if self._is_stream else pa.ipc.open_file)(file, options=options)
 
@@ -76,7 +77,7 @@ class ArrowFile(Table):
             skipped = next((number for number, end in enumerate(starts[1:]) if start < end), len(leaf.rows))
             start -= starts[skipped]
         # Of chosen columns pyarrow copies the bytes; of all it takes them where they are mapped, if none is compressed.
-        is_plain = len(self.schema) <= _FEW_COLUMNS and self._mapped is not None and self.compression() is None
+        is_plain = len(self.schema) <= _FEW_COLUMNS and self._file.mapped is not None and self.compression() is None
         reader = self._opened([] if is_plain else [self.schema.get_field_index(leaf.column)])
         batches = (batch for batch, _ in self._decoded(reader, skipped))
         for column in columns.behind(start, _counted(batches, leaf.rows[skipped:]) if leaf.rows else batches, leaf):

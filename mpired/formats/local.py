@@ -86,11 +86,10 @@ class SourceFile(io.RawIOBase):
 class TableFile(SourceFile):
     """The bytes of an open source for pyarrow, which takes those of a local file from where they are mapped."""
 
-    def __init__(self, opened: OpenSource, nbytes: int, mapped: calls.Mapped | None = None) -> None:
+    def __init__(self, opened: OpenSource, nbytes: int) -> None:
         super().__init__(opened, nbytes)
-        self.mapped = mapped
-        if mapped is None:
-            self.open_again(opened)
+        self.mapped: calls.Mapped | None
+        self.open_again(opened)
 
     def open_again(self, opened: OpenSource) -> None:
         """Exchange the open source for the same that was opened again."""

@@ -174,7 +174,7 @@ class Stream:
         if start != self._at:
             self.close()
             self._arrays = self._file.arrays(self._leaf, start)
-        done, all_valid = 0, None
+        done, mask = 0, None
         while done < len(part):
             if not len(self._rest[0]):
                 found = next(self._arrays, None)
@@ -185,13 +185,13 @@ class Stream:
             count = min(len(part) - done, len(values))
             part[done : done + count] = values[:count]
             if valid is not None:
-                all_valid = np.ones(len(part), np.bool_) if all_valid is None else all_valid
-                all_valid[done : done + count] = valid[:count]
+                mask = np.ones(len(part), np.bool_) if mask is None else mask
+                mask[done : done + count] = valid[:count]
                 valid = valid[count:]
             self._rest = values[count:], valid
             done += count
         self._at = start + done
-        return done, all_valid
+        return done, mask
 
     def close(self) -> None:
         """Forget what was decoded."""
