@@ -214,7 +214,8 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
             yield from results(function, item)
 
     monkeypatch.setattr("mpired.engines.pool.run", run)
-    monkeypatch.setattr("mpired.formats.decoding.be_quiet", lambda: None)
+    for module in ("mpired.formats.decoding", "mpired.collectives.run"):
+        monkeypatch.setattr(f"{module}.be_quiet", lambda: None)
     return seen
 
 

@@ -111,7 +111,9 @@ class _Commands(click.Group):
         if name not in _COMMANDS:
             return None
         calls.check_address_space(_NUMPY)
-        import_module("numpy")  # deep in other imports Python maps and unmaps a piece of its stack for each call
+        # Here, because deep in other imports Python maps and unmaps a piece of its stack for each call.
+        import numpy  # noqa: F401, ICN001, PLC0415
+
         path = None if ctx.resilient_parsing else next(filter(os.path.isfile, (ctx.obj or ())[1:]), None)
         if path is not None:  # a worker loads the library for it while this process loads what commands need
             from mpired.cli import params  # noqa: PLC0415
