@@ -11,7 +11,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from mpired import cautions, log
-from mpired.collectives.fold import Fold, Part, Receiver, Region, Target
+from mpired.collectives.fold import Fold, Part, Region, Target
 from mpired.collectives.plan import Plan, Segment
 from mpired.collectives.share import Share
 from mpired.context import Context
@@ -299,20 +299,29 @@ def _regions(
 
 
 def _fold(plan: Plan, targets: Sequence[Target], context: Context) -> None:
-    with _decoded(plan) as decoded, closing(Receiver(plan, targets)) as receiver:
-        fold = Fold(decoded, tuple(targets))
+    with _decoded(plan) as decoded:
         if plan.returns and not _are_filled(plan, targets):
-            fold = fold.sending()
-        with closing(fold):
-            parts = [receiver.written(part) for part in worked(plan, fold, context)]
+            parts = _received(decoded, targets, context)
+        else:
+            with closing(Fold(decoded, tuple(targets))) as fold:
+                parts = list(worked(plan, fold, context))
     _tell(plan, parts)
     for number, ranks in enumerate(plan.buffers):
-        count = sum(part.hidden[1] for part in parts if part.hidden[0] == number)
+        count = sum(part.hidden for part in parts if part.buffer == number)
         missing = next((each for target in targets if (each := target.regions[number].missing)), None)
         if count and missing is not None:
             lacks = plan.op.rules.nulls != "error" and not stands_for_null(plan.op, ranks[0].datatype)
             way_out = f"use `to='parquet'` with `columns={ranks[0].name!r}`" if lacks else "use `to='npz'`"
             cautions.tell(cautions.masked(count, ranks[0].name, missing.text, way_out))
+
+
+def _received(plan: Plan, targets: Sequence[Target], context: Context) -> list[Part]:
+    """Fold on other machines, and write here what they send."""
+    from mpired.collectives.sent import Receiver, SendingFold  # noqa: PLC0415 - for other machines only
+
+    shares = tuple(target._replace(regions=()) for target in targets)
+    with closing(Receiver(plan, targets)) as receiver, closing(SendingFold(plan, shares)) as fold:
+        return [receiver.written(part) for part in worked(plan, fold, context)]
 
 
 def _are_filled(plan: Plan, targets: Sequence[Target]) -> bool:
@@ -337,7 +346,7 @@ def _tell(plan: Plan, parts: Sequence[Part]) -> None:
         name = ranks[0].name if len(plan.buffers) > 1 else ""
         overflow.tell(plan.op, ranks[0].datatype, found, [rank.source.name for rank in ranks], name)
     for number, ranks in enumerate(plan.buffers if plan.op.rules.missing is None else ()):
-        if count := sum(part.unset for part in parts if part.hidden[0] == number):
+        if count := sum(part.unset for part in parts if part.buffer == number):
             value = next(unset for rank in ranks if (unset := stored_array(rank).unset) is not None)
             name = stored_array(ranks[0]).name
             cautions.tell(cautions.unset(count, name, f"leave them out with `missing={value}`"))

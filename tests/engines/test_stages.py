@@ -104,10 +104,10 @@ PROGRAM = f"""\
 import json, os, sys, warnings
 sys.path[:0] = {[str(TESTS)]!r}
 import eager_command
-from mpired.collectives import fold, plan
+from mpired.collectives import plan, sent
 for name, nbytes in eager_command.SIZES.items():
     setattr(plan, name, nbytes)
-fold._MADE_BYTES = 1 << 16
+sent._SENT_BYTES = 1 << 16
 import mpired
 def all_of_it(folder, **engine):
     os.mkdir(folder)
