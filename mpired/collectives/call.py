@@ -195,8 +195,6 @@ def _check_outputs(collective: Collective, outputs: Sequence[str], engine: Engin
 
 def _check_packing(paths: Sequence[str], options: Options) -> None:
     """Raise `UsageError` for a level that a result has not, or for compressed results that are to be one file."""
-    if options["in_place"] and options["level"] is not None:
-        raise UsageError("`level`", "is for compressed results, and no file is compressed in place; leave it out")
     for path in () if options["in_place"] else paths:
         if Packing.of(path, options["level"]) and options["link"]:
             raise UsageError("`link`", f"makes one file of all results, and {path} is compressed by itself")
@@ -211,18 +209,11 @@ _WAY_OUT = {
 def _outputs(collective: Collective, output: str | None, options: Options) -> tuple[str, ...]:
     """Return where the results go, none if they replace the ranks' files."""
     in_place, split, count_valid = options["in_place"], options["split"], options["count_valid"]
-    if in_place and options["link"]:
-        raise UsageError("`link`", "would make all ranks' files one; in place each rank keeps its own")
-    if in_place and options["header"] != "none":
-        raise UsageError("`header`", "is for new results; in place all bytes before the elements stay, so leave it out")
     if in_place and output is not None:
         whose = "the root's file" if collective.to_root else "the ranks' files"
         raise UsageError("`in_place`", f"writes over {whose}; leave `output` out")
-    if split is not None and (in_place or output is not None):
-        reason = "names the two files of the results; leave it out, or " + ("`in_place`" if in_place else "`output`")
-        raise UsageError("`split`", reason)
-    if count_valid is not None and split is not None:
-        raise UsageError("`count_valid`", "is written beside one result, and `split` makes two; leave one of them out")
+    if split is not None and output is not None:
+        raise UsageError("`split`", "names the two files of the results; leave it out, or `output`")
     if count_valid is not None and output in {None, "-"}:
         raise UsageError("`count_valid`", "is written beside the result; name a file for that by `output`")
     if not in_place and split is None and output is None:
