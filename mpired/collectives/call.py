@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mpired import __version__, codecs, ops
 from mpired.collectives.counts import labelled
-from mpired.collectives.plan import Plan, make_plan
+from mpired.collectives.plan import Outputs, Plan, make_plan
 from mpired.collectives.request import Request, read_request
 from mpired.collectives.results import Deal, check_different, deals, paths_of, results_of
 from mpired.collectives.run import Course, Result, run
@@ -236,14 +236,5 @@ def make_course(deal: Deal, results: tuple[Result, ...], request: Request, *, nl
 
         buffers = deal.senders[0].buffers
         encoding = max(encoding, sending_nbytes(sum(each.count * each.datatype.itemsize for each in buffers)))
-    plan = make_plan(
-        request.op,
-        deal.senders,
-        options["jobs"],
-        context=request.inputs.context,
-        noutputs=len(deal.shares),
-        nlocked=nlocked,
-        encoding=encoding,
-        spread=options["spread"],
-    )
-    return Course(plan, results)
+    outputs = Outputs(len(deal.shares), nlocked, encoding)
+    return Course(make_plan(request.op, deal.senders, request.inputs.context, outputs), results)
