@@ -1,4 +1,4 @@
-"""Plan, map, commit: a call from checked ranks to results that are in place."""
+"""The work of a plan, and the drafts of results that it fills."""
 
 from __future__ import annotations
 
@@ -31,10 +31,8 @@ from mpired.sources.source import local_fd
 
 if TYPE_CHECKING:
     from mpired.engines.table import ChainRunner, FarRunner
-    from mpired.files.transaction import Draft, Transaction
-    from mpired.files.update import ChangedFile
+    from mpired.files.transaction import Draft
     from mpired.formats.missing import Missing
-    from mpired.provenance import Note
 
 _ALIGNMENT = 64
 _Part: TypeAlias = tuple[int, int, int | None, str]
@@ -68,27 +66,8 @@ class Course(NamedTuple):
     results: tuple[Result, ...]
 
 
-def run(
-    courses: Sequence[Course],
-    outputs: Output | ChangedFile | Transaction,
-    context: Context,
-    *,
-    link: bool = False,  # whether results that are the same file become one file with several names
-    note: Note | None = None,  # what all outputs say after these
-) -> None:
-    """Fold all courses into the outputs, which are those of the results in order, and commit them."""
-    drafts = cast("Iterator[Output]", iter(outputs.drafts))
-    for course in courses:
-        _fill(course, [next(drafts) for _ in course.results], context, link=link)
-    if note is not None:
-        for draft in drafts:
-            with draft.created() as fd:
-                calls.pwrite_all(fd, note.text.encode(errors="surrogateescape"), 0)
-    outputs.commit()
-
-
-def _fill(course: Course, drafts: Sequence[Output], context: Context, *, link: bool) -> None:
-    """Fold one course into drafts: where a worker can write a result it does, the others are encoded afterwards."""
+def fill(course: Course, drafts: Sequence[Output], context: Context, *, link: bool) -> None:
+    """Fold one course into the drafts of its results: workers write what they can, the rest is encoded afterwards."""
     if len(drafts) == 1 and _flow(course, drafts[0], context):
         return
     flat: list[Target] = []
