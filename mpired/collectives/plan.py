@@ -25,6 +25,7 @@ from mpired.files.lock import descriptors_of
 from mpired.formats import Array, RankFile, format_named
 from mpired.formats.array import is_open, stored_array, with_stored, within_memory
 from mpired.ops import Op
+from mpired.ops.state import state_of
 from mpired.sources.local import LocalSource
 from mpired.sources.source import distance_of, of_file
 
@@ -207,7 +208,7 @@ class _Work:
         # The bytes of what takes most: an element, what the op keeps of it, or a result.
         datatypes = [rank.datatype for rank in firsts]
         self.widths = [
-            max(each.itemsize, op.state(op, each, self.nranks).itemsize, op.result(each).itemsize) for each in datatypes
+            max(each.itemsize, state_of(op, each, self.nranks).itemsize, op.result(each).itemsize) for each in datatypes
         ]
         self.kept = any(width > rank.datatype.itemsize for width, rank in zip(self.widths, firsts, strict=True))
         self.small = self.nranks * sum(self.sizes) < SMALL_NBYTES
