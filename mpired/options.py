@@ -446,7 +446,8 @@ def checked(group: Group, options: Options) -> dict[str, Any]:
     given = {name: value for name, value in options.items() if value is not None}
     defaults = {name: row.default for name, row in table.items()}
     values = defaults | {name: _check(f"`{name}`", table[name].kind, value) for name, value in given.items()}
-    chosen = {name for name in given if values[name] != defaults[name]}
+    # Without a default a value may be an array, which cannot be compared.
+    chosen = {name for name in given if defaults[name] is None or values[name] != defaults[name]}
     for (name, other), reason in _EXCLUDED.items():
         if name in chosen and other in chosen:
             raise UsageError(f"`{name}`", reason)
