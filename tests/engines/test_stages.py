@@ -177,6 +177,7 @@ def here(folder, tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("nprocesses", [5, 1, 2, 3])
 def test_every_collective_op_and_form_gives_the_same_bits(nprocesses, folder):
     """One call after another in the same processes, with what is warned of."""
