@@ -44,17 +44,17 @@ class Call(NamedTuple):
 
     @property
     def plans(self) -> list[Plan]:
-        """What is to be done."""
+        """The plan of each group that gets results."""
         return [course.plan for course in self.courses]
 
     @property
     def results(self) -> list[Result]:
-        """What comes of it."""
+        """The results of all groups."""
         return [result for course in self.courses for result in course.results]
 
     @property
     def sources(self) -> list[Source]:
-        """What is read."""
+        """The sources of all ranks."""
         return [file.source for group in self.request.groups for file in group]
 
     @property
@@ -79,7 +79,7 @@ class Call(NamedTuple):
 
     @property
     def _ranges(self) -> list[tuple[int, int]]:
-        """Where results lie in the file that they change; empty if they are files of their own."""
+        """The ranges of the file that results change; empty if they are new files."""
         layouts = (result.layout for result in self.results)
         return [each for layout in layouts if isinstance(layout, ArrayLayout) for each in layout.ranges]
 
@@ -211,7 +211,7 @@ def _check_outputs(collective: Collective, outputs: Sequence[str], engine: Engin
 
 
 def _check_packing(paths: Sequence[str], options: Options) -> None:
-    """Raise `UsageError` for a level that a result has not, or for compressed results that are to be one file."""
+    """Raise `UsageError` for a level that a result has not, or for a link of compressed results."""
     for path in () if options["in_place"] else paths:
         if Packing.of(path, options["level"]) and options["link"]:
             raise UsageError("`link`", f"makes one file of all results, and {path} is compressed by itself")
@@ -244,7 +244,7 @@ def _outputs(collective: Collective, output: str | None, options: Options) -> tu
 
 
 def make_course(deal: Deal, results: tuple[Result, ...], request: Request, *, nlocked: int = 0) -> Course:
-    """Plan the fold over those that give, with what is taken of it."""
+    """Plan the fold of a group, for its results."""
     options = request.options
     rows = ((format_named(result.format), result.path) for result in results)
     encoding = max((row.encoding + codecs.packing_nbytes(path, options["level"]) for row, path in rows), default=0)

@@ -93,7 +93,7 @@ def _number(source: Source, path: str | None, regex: str | None) -> int:
 def _last_indices(
     groups: Sequence[Sequence[RankFile]], firsts: Sequence[Sequence[int]], *, counting: bool
 ) -> Iterator[tuple[int, int, str]]:
-    """Yield the greatest index of each rank, its rank, and its name."""
+    """Yield the largest index of each rank, its rank, and its name."""
     for files, numbers in zip(groups, firsts, strict=True):
         for rank, (file, first) in enumerate(zip(files, numbers, strict=True)):
             most = max((buffer.count for buffer in file.buffers), default=0)
@@ -106,7 +106,7 @@ def _index_type(text: Any, needed: Sequence[tuple[int, int, str]]) -> Datatype:
     if text is None:
         types = [row for each in _DEFAULTS for row in DATATYPES if row.name == each]
     else:
-        from mpired.datatypes import parse  # noqa: PLC0415 - what reads texts is not for every run
+        from mpired.datatypes import parse  # noqa: PLC0415 - few calls name a type
 
         datatype, order = parse(text)
         if datatype.group not in INDICES or order is not None:

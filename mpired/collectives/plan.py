@@ -1,4 +1,4 @@
-"""What is to be done: the ranks' buffers, cut into segments, within the memory and the open files allowed."""
+"""The plan of a reduction: the ranks' buffers, cut into segments, within the limits of memory and open files."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from mpired.sources.source import distance_of, of_file
 # Blocks that stay in the second-level cache were measured fastest; at 1 MiB a third is lost.
 _BLOCK_BYTES = 256 << 10
 # Decoding starts at a row group or a page, so that formats with columns are read in larger blocks. So are elements that
-# interleave: the more of them at a time, the longer what lies together in the file.
+# interleave: the more of them at a time, the longer the pieces of the file.
 _STREAMED_BLOCK_BYTES = 4 << 20
-# What a stage hands on costs a message, whatever its size, and from 2 MiB on the C library maps it afresh. But all
+# A state between stages costs a message, whatever its size, and from 2 MiB on the C library maps it afresh. But all
 # stages are at work only while there are blocks for each of them.
 _HANDED_BLOCK_BYTES = 1 << 20
 _BLOCKS_PER_STAGE = 10
@@ -48,23 +48,23 @@ _PIPES, _FEW_WORKERS = 2, 4
 # An open column keeps a page and a read buffer.
 _MAX_OPEN_STREAMED = 16
 _SEGMENTS_PER_WORKER = 8
-# Blocks that are read ahead from other machines: so many, or fewer that have so many bytes.
+# Blocks that are read ahead from other machines: their number, or fewer with these bytes.
 _DEPTH = 32
 _DEPTH_BYTES = 64 << 20
 # The longest blocks that a file system may wish for.
 _MOST_PREFERRED_BYTES = 16 << 20
 # What a worker on another machine sends back of a segment, at most.
 _RETURNED_BYTES = 64 << 20
-# Where workers may be on other machines the ranks are cut at multiples of so many bytes of their files: parallel file
-# systems deal files out in stripes of 1 to 4 MiB, and read whole pages ahead.
+# Where workers may be on other machines the ranks are cut at multiples of these bytes of their files: parallel file
+# systems distribute files in stripes of 1 to 4 MiB, and read whole pages ahead.
 _STRIPE_BYTES = 4 << 20
 _STRIPES = 8  # in a segment at least
 # A segment opens all files again: with many results it takes at least so much of each.
 _SEGMENT_BYTES = 1 << 20
 # What a process was measured to hold before its blocks.
 _RESIDENT_BYTES = 34 << 20
-# What an op keeps of a block may be larger, so that a block has as many elements as usual; where that grows with the
-# ranks, at least so many, within a limit.
+# The state of a block may be larger, so that a block has as many elements as usual; where it grows with the ranks, at
+# least these elements, within a limit.
 _STATE_BLOCK_BYTES = 1 << 20
 _STATE_COUNT = 1024
 _STATE_MOST_BYTES = 32 << 20
@@ -74,13 +74,13 @@ _STATES_IN_MEMORY = 2
 _BLOCKS_IN_MEMORY = 6
 # What an array in the other order reads ahead, and the same as it is turned; at most, for each and for all together.
 _BLOCKS_AHEAD = 2
-_BLOCKS_FORWARD = 2  # what is kept of a stream, and what is decompressed meanwhile
+_BLOCKS_FORWARD = 2  # one kept of a stream, and one that is decompressed meanwhile
 _AHEAD_BYTES = 32 << 20
 _AHEAD_BYTES_IN_ALL = 256 << 20
 # The opens of all workers from which on each rank is opened in one place: at 50,000 a second, as many metadata servers
 # do, they take seconds.
 _MANY_OPENS = 100_000
-# Of what a stage hands on: what waits for the next one, and what comes from the one before.
+# Of the states between stages: those that wait for the next stage, and those of the one before.
 _BLOCKS_HANDED = IN_FLIGHT + 2
 
 
@@ -114,7 +114,7 @@ class Plan(NamedTuple):
 
     @property
     def spread(self) -> str:
-        """What is spread over the workers."""
+        """The ranks or the elements, whichever are divided among the workers."""
         return "ranks" if self.lines else "elements"
 
     @property
@@ -144,7 +144,7 @@ class Plan(NamedTuple):
 
     @property
     def flows(self) -> bool:
-        """Whether its results come in order, in this process, as what is read comes."""
+        """Whether its results are made in order, in this process, as its streams arrive."""
         forward = any(rank.source.is_forward for ranks in self.buffers for rank in ranks)
         return forward and len(self.segments) == 1 and not self.isolated
 
@@ -166,7 +166,7 @@ class Plan(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What it is, on a line."""
+        """The plan on a line."""
         blocks = ", ".join(map(str, self.block_counts))
         return f"segments {len(self.segments)}, elements in a block {blocks}, ranks open at once {self.max_open}"
 
@@ -192,7 +192,7 @@ _Buffers: TypeAlias = tuple[tuple[Array, ...], ...]
 
 
 class _Work:
-    """What is to be read and kept, as far as limits, blocks and cuts depend on it."""
+    """The figures of ranks, op and results that limits, blocks and cuts depend on."""
 
     def __init__(self, op: Op, files: Sequence[RankFile], *, noutputs: int, apart: bool) -> None:
         each = [file.buffers for file in files]
@@ -216,13 +216,13 @@ class _Work:
         self.nturned = max(sum(map(_is_turned, ranks)) for ranks in self.buffers)
         self.unpacking = 0
         if self.nforward:
-            from mpired.sources.compressed import unpacking_nbytes  # noqa: PLC0415 - most ranks lie as they are
+            from mpired.sources.compressed import unpacking_nbytes  # noqa: PLC0415 - few ranks are compressed
 
             self.unpacking = unpacking_nbytes(file.source for file in files)
         self.base = (STREAMED_BASE_NBYTES if self.streamed else BASE_NBYTES) + self.unpacking
 
     def jobs(self, wanted: int, engine: Engine, limits: Limits) -> int:
-        """Return how many workers are of use; what comes forward comes once, or from its start for each worker."""
+        """Return how many workers are of use; a stream has one reader."""
         if self.small or self.op.is_function or self.nforward:
             return 1
         return min(wanted or limits.workers, limits.workers if not engine.same_host else sys.maxsize)
@@ -262,7 +262,7 @@ class _Work:
     def pieces(self, engine: Engine, jobs: int) -> int:
         """Return into how many segments a buffer is cut."""
         # What can only be decoded in sequence is cut as little as possible: every cut decodes a row group twice.
-        # Where a worker is far each opens a rank once, as far as what it sends back at a time is not too much.
+        # A worker on another machine opens a rank once, unless the results of its segment are too long to send.
         whole = self.small or self.streamed or self.nturned or self.nforward or not engine.same_host
         pieces = jobs * (1 if whole else _SEGMENTS_PER_WORKER)
         if self.noutputs > 1 or self.apart:  # nor are many files opened for little of each
@@ -293,7 +293,7 @@ class _Work:
     def reading_within(
         self, left: int | None, buffers: _Buffers, jobs: int, max_open: int, block_bytes: int
     ) -> _Buffers:
-        """Return the buffers, each with the memory for what it reads; a process has so much left, None for any."""
+        """Return the buffers, each with its share of the memory that a process has left; None for any amount."""
         if left is not None and self.streamed:
             share = max(0, left - STREAMED_LEAST_NBYTES) // min(self.nranks, max_open)
             buffers = tuple(tuple(within_memory(rank, share) for rank in ranks) for ranks in buffers)
@@ -302,7 +302,7 @@ class _Work:
             ahead = min(_AHEAD_BYTES, _AHEAD_BYTES_IN_ALL // (jobs * nturned))
             ahead = max(block_bytes, ahead if spare is None else min(ahead, block_bytes + spare))
 
-            def turned(number: int, rank: Array) -> Array:  # what is opened for each block reads no more
+            def turned(number: int, rank: Array) -> Array:  # a rank that is opened for each block reads no more
                 return within_memory(rank, ahead if number < max_open else block_bytes) if _is_turned(rank) else rank
 
             buffers = tuple(tuple(turned(*each) for each in enumerate(ranks)) for ranks in buffers)
@@ -323,7 +323,7 @@ def make_plan(
     engine = _engine(op, files, context.engine or LOCAL, alone=work.small or work.nforward > 0)
     limits = engine.runner.limits()
     buffers = work.read_by(context.jobs, limits)
-    # What is private has a descriptor of this process; what is decompressed has none between two reads.
+    # A private source has a descriptor of this process; a compressed one has none between two reads.
     reserved = RESERVED + descriptors_of(outputs.nlocked) + sum(file.source.is_private for file in files)
     if outputs.nlocked:  # what the locks take shall not be missing for the ranks
         calls.allow_descriptors(reserved + _LEAST_OPEN)
@@ -333,7 +333,7 @@ def make_plan(
     jobs = work.jobs(context.jobs, engine, limits)
     jobs, max_open = _max_open(most, reserved, jobs, pipes, streamed=work.streamed, noutputs=noutputs)
     preferred = _preferred_nbytes(buffers[0][0], engine)
-    max_open -= (ahead := _depth(buffers, max_open, preferred))  # what is read ahead is open too
+    max_open -= (ahead := _depth(buffers, max_open, preferred))  # the ranks that are read ahead are open too
     lines = lines_for(context.spread, engine, limits, jobs, work.nranks)
     nblocks = work.nblocks(max_open, ahead) + (_BLOCKS_HANDED if lines else 0)
     context.check_memory(BASE_NBYTES + outputs.encoding)
@@ -380,8 +380,8 @@ def _preferred_nbytes(rank: Array, engine: Engine) -> int:
 
 
 def _depth(buffers: Sequence[Sequence[Array]], max_open: int, preferred: int) -> int:
-    """Return how many blocks are read ahead: some of ranks of other machines, if they lie flat in their files."""
-    # What is decoded in sequence reads ahead by itself.
+    """Return how many blocks are read ahead: some of flat ranks of other machines."""
+    # Formats that decode in sequence read ahead by themselves.
     source = buffers[0][0].source
     far = distance_of(source)
     is_far = far is not None or (isinstance(source, LocalSource) and mounts.is_remote(source.path))
@@ -394,7 +394,7 @@ def _depth(buffers: Sequence[Sequence[Array]], max_open: int, preferred: int) ->
 
 def _decompressed_ahead(buffer: Array, threads: int) -> Array:
     """Return the buffer with threads that decompress it, if it is compressed."""
-    from mpired.sources.compressed import CompressedSource  # noqa: PLC0415 - most ranks lie in files as they are
+    from mpired.sources.compressed import CompressedSource  # noqa: PLC0415 - few ranks are compressed
 
     def ahead(buffer: Array) -> Array:
         if isinstance(buffer.source, CompressedSource):
@@ -405,7 +405,7 @@ def _decompressed_ahead(buffer: Array, threads: int) -> Array:
 
 
 def _is_turned(rank: Array) -> bool:
-    """Return whether the elements of a rank are read in the other order than they lie in."""
+    """Return whether the elements of a rank are read in the other order than they are stored in."""
     return stored_array(rank).is_turned
 
 
@@ -466,7 +466,7 @@ def _piped(jobs: int, pipes: int) -> int:
 def cut_segments(
     buffers: _Buffers, block_counts: Sequence[int], pieces: int, *, striped: bool = False
 ) -> tuple[Segment, ...]:
-    """Cut each buffer into about so many segments of whole blocks, of what is decoded together, or of whole stripes."""
+    """Cut each buffer into about `pieces` segments of whole blocks, row groups, chunks or stripes."""
     segments = []
     for i, (ranks, block_count) in enumerate(zip(buffers, block_counts, strict=True)):
         # So many elements are decoded together at most: no cut lets them be decoded twice.
@@ -481,7 +481,7 @@ def cut_segments(
 
 
 def stripes(rank: Array, pieces: int) -> list[int]:
-    """Return the first elements of about so many segments of whole stripes; none if these were too unequal."""
+    """Return the first elements of about `pieces` segments of whole stripes; [] if these would be too unequal."""
     end = rank.offset + rank.count * rank.stored.itemsize
     nstripes = -(-end // _STRIPE_BYTES)
     if nstripes < _STRIPES * pieces:

@@ -1,4 +1,4 @@
-"""The words of a call, understood: the op, the ranks of each group, and what they hold."""
+"""The words of a call, understood: the op, and the ranks of each group with their headers."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Request(NamedTuple):
         check_no_other_input(paths, [(self.options["types"], "the named datatypes"), (self.op_file, "the op")])
 
     def lay_out(self, form: Format, model: Model) -> Layout:
-        """Lay out a result like `model` in a format, raw as its bytes are said to lie."""
+        """Lay out a result like `model` in a format; a raw one has the declared byte order."""
         declared = form.needs_type and self.inputs.describes_bytes
         model = self.inputs.of_result(model) if declared else model
         return form.prepare(model._replace(note=self.note, context=self.inputs.context))
@@ -81,7 +81,7 @@ def read_request(
     op: ops.OpLike,
     options: Options,
     context: Context,  # the settings of the call
-    outputs: Sequence[str] = (),  # where the results go; none if these are no files, or replace the ranks
+    outputs: Sequence[str] = (),  # where the results go; none if they are arrays, or replace the ranks
 ) -> Request:
     """Look at the op, the options and the ranks of a call, and let the op pass or not."""
     _check_options(collective, options)
@@ -96,8 +96,8 @@ def read_request(
         taken=taken,
         keep=tuple(options["keep"]),
         check_carried=options["check_coordinates"] is not False,
-        # What is in the place of a file, or carries a part of it besides, reads it in another order.
-        # And of what is left out nothing may be combined before it is known.
+        # A result in place, or with a part of a rank's file, is made in another order. And a rank that is left out must
+        # be known before its elements are combined.
         forward=not (options["in_place"] or options["keep"] or options["header"] != "none" or options["skip_bad"]),
     )
     _check_keep(inputs)
@@ -198,14 +198,14 @@ def _check_kept(request: Request) -> None:
 
 
 def _check_keep(inputs: InputOptions) -> None:
-    """Raise `UsageError` if a column is to be combined and kept, or named twice."""
+    """Raise `UsageError` if a column is named twice, or both combined and kept."""
     named = [*inputs.keep, *inputs.columns, *(inputs.pair or ())]
     if inputs.keep and (twice := next((name for name in named if named.count(name) > 1), None)):
         raise UsageError("`keep`", f"names the column {twice!r}, which is named already; it is kept or combined")
 
 
 def resolve_op(op: ops.OpLike, options: Options) -> ops.Op:
-    """Return the op that is meant; a user-defined one is loaded in a worker to learn its properties."""
+    """Return the op; a user-defined one is loaded in a worker to learn its properties."""
     commute, timeout = options["commute"], options["op_timeout"]
     known = ops.meant(op)
     if known is None and callable(op):

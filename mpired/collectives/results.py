@@ -1,4 +1,4 @@
-"""Which partial result goes to whom, under which name, and what it is modelled on."""
+"""The results of a call: the partial result of each rank, its name, and its model."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import NamedTuple
 from mpired import codecs, ops
 from mpired.collectives.request import Request
 from mpired.collectives.run import Result
-from mpired.collectives.share import BEFORE, Share
-from mpired.collectives.table import Collective, Task
+from mpired.collectives.table import BEFORE, Collective, Share, Task
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.pairs import FIELDS, VALID, column_of, field_type
 from mpired.errors import CountError, UsageError
@@ -33,13 +32,13 @@ from mpired.formats.array import stored_array
 from mpired.options import Options
 from mpired.sources.source import STANDARD_INPUT, of_file
 
-# What may stand behind the colon of a field: for a number its digits, for texts nothing.
+# The format of a field, behind its colon: digits for a number, nothing for a string.
 _FIELDS = {"rank": r"(0?[1-9][0-9]?d?)?", "stem": "", "group": ""}
 _TELLING = {"rank", "stem"}
 
 
 class Named(NamedTuple):
-    """A rank that gets a result: its group, "a" or "b", its number there, its file, and what that was named by."""
+    """A rank that gets a result: its group, "a" or "b", its number there, its file, and the word for that."""
 
     group: str
     rank: int
@@ -57,7 +56,7 @@ class Named(NamedTuple):
 
     @property
     def replaced(self) -> str:
-        """The path of its file, which is to be replaced."""
+        """The path of its file, which the result replaces."""
         if not isinstance(self.word, str):
             what = self.file.source.name
             raise UsageError("`in_place`", f"would replace rank {self.rank}, {what}; name a file by its path")
@@ -140,7 +139,7 @@ def deals(request: Request) -> Iterator[Deal]:
 
 
 def _split(shares: Sequence[Share], request: Request) -> tuple[Share, ...]:
-    """Return what is got, each twice if it goes to two files: first all values, then all indices or counts."""
+    """Return the shares, each twice if it goes to two files: first all values, then all indices or counts."""
     if request.options["count_valid"] is not None:
         return tuple(share._replace(field=field) for field in ("", VALID) for share in shares)
     if request.options["split"] is None:
@@ -170,7 +169,7 @@ def paths_of(deal: Deal, request: Request, outputs: Sequence[str]) -> list[str]:
 
 
 def results_of(deal: Deal, paths: Sequence[str], request: Request, *, terminal: bool) -> tuple[Result, ...]:
-    """Say of each result of a deal where it goes and how it lies there."""
+    """Return the results of a deal, each with its path and its layout."""
     in_place = request.options["in_place"]
     results: list[Result] = []
     for path, receiver, share in zip(paths, deal.receivers, deal.shares, strict=True):
@@ -188,7 +187,7 @@ def results_of(deal: Deal, paths: Sequence[str], request: Request, *, terminal: 
 
 
 def with_header(layout: Layout, form: Format, request: Request) -> Layout:
-    """Put what stands before the elements of the root's raw file before those of a raw result, if that is wanted."""
+    """Return the layout; with `header` a raw result has the bytes before the elements of the root's raw file."""
     if request.options["header"] == "none":
         return layout
     file = request.groups[0][request.options["root"]]
@@ -257,7 +256,7 @@ def keep_around(file: RankFile, layout: Layout, options: Options) -> Layout:
     check_replaceable(file, options)
     buffer = file.buffers[0]
     if isinstance(layout, FlatLayout):
-        # What is put in the place of an array that is read in the other order has the order of the root.
+        # An array that is read in the other order is replaced by one in the order of the root.
         return FlatLayout(buffer.stored, around=buffer) if buffer.is_flat else layout
     if buffer.datatype.is_spread:
         from mpired.formats.spread import SpreadLayout  # noqa: PLC0415 - few elements are spread
@@ -272,9 +271,9 @@ def keep_around(file: RankFile, layout: Layout, options: Options) -> Layout:
 
 
 def model_of(deal: Deal, receiver: Named, share: Share, request: Request) -> Model:
-    """Return what the result of a rank is like."""
-    # That is its file; with so many elements in one dimension where a rank gets a part of the result; and without the
-    # file's own header or schema where the results are of another datatype, which these do not describe.
+    """Return the model of the result of a rank."""
+    # It is like the rank's file: in one dimension where the rank gets a part of the result, and without the file's own
+    # header or schema where these do not describe the datatype of the results.
     file = receiver.file
     model = file.model if request.collective.whole else file.model.with_count(share.count_of(file.buffers[0].count))
     datatypes = [field_type(request.op.result(buffer.datatype), share.field) for buffer in model.buffers]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar,
 from mpired import cautions, log
 from mpired.collectives.fold import Fold, Part, Region, Target
 from mpired.collectives.plan import Plan, Segment
-from mpired.collectives.share import Share
+from mpired.collectives.table import Share
 from mpired.context import Context
 from mpired.datatypes.pairs import VALID, column_of, field_type
 from mpired.engines import pool
@@ -45,7 +45,7 @@ class Result(NamedTuple):
     share: Share  # which part of which partial result
     path: str  # its file
     format: str  # the name of the format
-    layout: Layout  # how it lies there
+    layout: Layout  # its form in the file
 
     def nbytes(self, plan: Plan) -> tuple[int, bool]:
         """Return how many bytes its file has, and whether that is certain: encoded elements take more or less."""
@@ -67,7 +67,7 @@ class Course(NamedTuple):
 
 
 def fill(course: Course, drafts: Sequence[Output], context: Context, *, link: bool) -> None:
-    """Fold one course into the drafts of its results: workers write what they can, the rest is encoded afterwards."""
+    """Fold one course into the drafts of its results: workers write flat ones, the others are encoded afterwards."""
     if len(drafts) == 1 and _flow(course, drafts[0], context):
         return
     flat: list[Target] = []
@@ -111,7 +111,7 @@ def fill(course: Course, drafts: Sequence[Output], context: Context, *, link: bo
 
 
 def _flow(course: Course, output: Output, context: Context) -> bool:
-    """Send the result to a stream as it is made, if it can be; tell whether it could."""
+    """Send the result to a stream as it is made, if possible; return whether it was."""
     plan, result = course.plan, course.results[0]
     if not plan.flows or not isinstance(output, StreamOutput):
         return False
@@ -176,7 +176,7 @@ class _Flowing(AbstractContextManager["_Flowing"]):
 
 
 def _end(layout: FlatLayout, count: int) -> int:
-    """Return where so many elements end; a file that lacks the padding of its last one does so when it is replaced."""
+    """Return the offset behind the last element; a file that is replaced may still lack the padding of that."""
     end = layout.offset + count * layout.stored.itemsize
     replaced = layout.around
     return min(end, replaced.source.nbytes) if replaced is not None and end == replaced.end else end
@@ -295,7 +295,7 @@ def _fold(plan: Plan, targets: Sequence[Target], context: Context) -> None:
 
 
 def _received(plan: Plan, targets: Sequence[Target], context: Context) -> list[Part]:
-    """Fold on other machines, and write here what they send."""
+    """Fold on other machines, and write their results here."""
     from mpired.collectives.sent import Receiver, SendingFold  # noqa: PLC0415 - for other machines only
 
     shares = tuple(target._replace(regions=()) for target in targets)
@@ -304,7 +304,7 @@ def _received(plan: Plan, targets: Sequence[Target], context: Context) -> list[P
 
 
 def _are_filled(plan: Plan, targets: Sequence[Target]) -> bool:
-    """Tell whether workers on other machines fill the files of results: several, where all that they write arrives."""
+    """Return whether workers on other machines write the results: several files, in folders that all can write to."""
     if not plan.engine.fills_drafts:
         return False
     from mpired.engines import probe  # noqa: PLC0415 - for other machines only
@@ -342,7 +342,7 @@ _P = TypeVar("_P", bound=_Piece)
 
 
 def worked(plan: Plan, work: Callable[[Segment], Iterator[_P]], context: Context) -> Generator[_P, None, None]:
-    """Let the engine work on all segments of a plan; yield what comes of their pieces, in any order."""
+    """Let the engine work on all segments of a plan; yield the outcome of their pieces, in any order."""
     log.plan(plan.text)
     parts: list[_P] = []
     runner = plan.engine.runner

@@ -10,7 +10,7 @@ import numpy as np
 from mpired.collectives.fold import Fold, Part, Target, Writers, is_made
 from mpired.collectives.plan import Plan
 
-# Partial results are sent when there are so many bytes of them; both processes hold twice as many.
+# Bytes of partial results that are sent at once; both processes hold twice as many.
 _SENT_BYTES = 4 << 20
 
 
@@ -42,7 +42,7 @@ class _Sender:
 
     @property
     def are_many(self) -> bool:
-        """Whether so many wait here that they have to go."""
+        """Whether the waiting partial results must be sent."""
         return sum(each.block.nbytes for each in self._waiting) >= _SENT_BYTES
 
     def take(self, last: int, start: int, block: np.ndarray, n: int | np.ndarray, valid: np.ndarray | None) -> None:
@@ -51,7 +51,7 @@ class _Sender:
         self._waiting.append(Partial(last, start, block.copy(), each, valid))
 
     def described(self, part: Part) -> Part:
-        """Return the part with what waits here, and begin anew."""
+        """Return the part with the waiting partial results, and start anew."""
         waiting, self._waiting = self._waiting, []
         return part._replace(sent=waiting)
 

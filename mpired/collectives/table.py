@@ -10,11 +10,32 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from mpired.collectives.share import Share
 from mpired.errors import CountError, RootError
 from mpired.options import ALLREDUCE, CALL, EXSCAN, LOCAL, REDUCE, SCAN, SCATTER, SCATTER_BLOCK, Group, Options, checked
 
 _Group = TypeVar("_Group")
+
+BEFORE = -1
+"""The partial result before any rank: the op's neutral element."""
+
+
+class Share(NamedTuple):
+    """The part of the fold that one rank gets."""
+
+    rank: int
+    last: int  # the last rank in the partial result; `BEFORE` for the neutral element
+    start: int = 0
+    stop: int | None = None  # None for all elements of every buffer
+    field: str = ""  # the field of its pairs, value or index; "" for whole elements
+
+    def count_of(self, whole: int) -> int:
+        """Return the number of its elements, of a buffer with `whole` elements."""
+        return (whole if self.stop is None else self.stop) - self.start
+
+    @property
+    def part(self) -> tuple[int, int, int | None, str]:
+        """The share without its rank."""
+        return self.last, self.start, self.stop, self.field
 
 
 class Task(NamedTuple):
@@ -68,7 +89,7 @@ def _inclusive(task: Task) -> list[Share]:
 
 
 def _exclusive(task: Task) -> list[Share]:
-    # What rank 0 has afterwards is undefined (6.11.2): it gets no file, unless it is to be the neutral element.
+    # The result of rank 0 is undefined (6.11.2): it gets no file, unless the call asks for the neutral element.
     return [Share(rank, rank - 1) for rank in range(0 if task.identity else 1, task.nranks)]
 
 

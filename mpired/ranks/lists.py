@@ -133,7 +133,7 @@ def _of_list(path: str, folder: str | None = None, end: str = "\n") -> Iterator[
 
 
 def _records(source: Source, end: bytes) -> Iterator[bytes]:
-    """Yield what stands before each `end` in a file; the last one need not have any."""
+    """Yield the records of a file, each before an `end`; the last one need not have any."""
     rest, at = b"", 0
     with closing(source.open()) as file, calls.blaming(source.name):
         while block := file.read(_READ_BYTES, at):

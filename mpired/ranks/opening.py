@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _W = TypeVar("_W")
 
-# What is wrong with the system, not with a rank.
+# Errors of the system, not of a rank.
 _OF_THE_SYSTEM = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 _OR_SKIP = ", or skip the others with `skip_bad`"
 _OF_A_RANK = {2, 3, 4}  # exit statuses: a lock, a worker that died and the like are none
@@ -103,7 +103,7 @@ def _wrong(
     try:
         like, reference = seen if errors or differing else good
         if inputs.check_carried and file is not reference and file.kept is not None:
-            kept = reference.kept  # of a format that has no arrays beside those of a result it says nothing
+            kept = reference.kept  # only formats of arrays carry others
             if kept is not None and kept.kind == "arrays":
                 kept.check_same(file.kept, f"rank {like}")
     except MpiredError as error:
@@ -125,7 +125,7 @@ def _compare_units(groups: Sequence[Opened]) -> None:
 
 
 def _check_pipes(files: Sequence[RankFile]) -> None:
-    """Raise `UsageError` if two ranks read one pipe: each would get a part of what is in it."""
+    """Raise `UsageError` if two ranks read one pipe: each would get a part of its bytes."""
     seen: dict[tuple[int, int], str] = {}
     for file in files:
         stream = of_file(file.source)
@@ -165,7 +165,7 @@ def each_good(
     options: Options,
     what: str = "ranks",
 ) -> tuple[list[_T], list[_W], tuple[Skipped, ...]]:
-    """Open ranks; return what that gives, the words of those that can be used, and those that are left out."""
+    """Open ranks; return the opened ones, the words for them, and the ranks that are left out."""
     skips, least = options["skip_bad"], options["min_inputs"] or min(1, len(words))
     good: list[_T] = []
     used: list[_W] = []
@@ -187,7 +187,7 @@ def each_good(
     if errors and (is_usage or not skips):
         distinct = list({str(error): error for error in errors}.values())
         own = [error for error in distinct if isinstance(error, MpiredError)]
-        if len(distinct) == 1:  # what is wrong with an option is told once
+        if len(distinct) == 1:  # an error of an option is raised once
             raise distinct[0]
         if len(own) == len(distinct) and len({error.subject for error in own}) == 1:
             raise merged(own)
@@ -199,14 +199,14 @@ def each_good(
 
 
 def _is_of_rank(error: MpiredError | OSError) -> bool:
-    """Tell whether an error is of a rank, and remains: a file that is being replaced is good when it is there."""
+    """Return whether an error is of a rank, and permanent: a file that is being replaced is good a moment later."""
     if isinstance(error, MpiredError):
         return not isinstance(error, ChangedError) and exit_status(error) in _OF_A_RANK
     return error.errno not in _OF_THE_SYSTEM
 
 
 def left_out(skipped: Sequence[Skipped], nranks: int, what: str = "ranks") -> list[SkippedWarning]:
-    """Return a warning of the ranks that were left out of so many, if there are any."""
+    """Return a warning of the ranks that were left out of `nranks`, if there are any."""
     if not skipped:
         return []
     errors = [MpiredError(each.file, each.reason) for each in skipped]
@@ -255,7 +255,7 @@ def _cut(path: str, inputs: InputOptions, stride: int | None, nranks: int | None
     if rest:
         reason = f"a rank of {stride} bytes has no whole number of elements of {datatype.label}, of {itemsize} bytes"
         reason = f"{reason}; say with `count` how many it has"
-        # Of so many ranks the length is the file's.
+        # With the number of ranks their length follows from the file.
         raise UsageError(option, reason) if nranks is None else CountError(path, reason)
     needed = count * itemsize
     if needed > stride:
@@ -293,12 +293,12 @@ def _ordered(file: RankFile, orders: Sequence[bool]) -> RankFile:
 
 
 def check_use(inputs: InputOptions, files: Sequence[RankFile], *, raw_result: bool = False) -> None:
-    """Raise `UsageError` if something is declared that says nothing about any of the files."""
+    """Raise `UsageError` if an option has no meaning for any of the files."""
     check_formats(inputs, {file.format for file in files}, raw_result=raw_result)
 
 
 def check_formats(inputs: InputOptions, formats: Collection[str], *, raw_result: bool = False) -> None:
-    """Raise `UsageError` if something is declared that says nothing about files of any of the formats."""
+    """Raise `UsageError` if an option has no meaning for files of any of the formats."""
     rows = [format_named(name) for name in formats]
     if not any(row.needs_type for row in rows):
         said = {"offset": bool(inputs.offset), "count": inputs.count is not None}
@@ -314,14 +314,14 @@ def check_formats(inputs: InputOptions, formats: Collection[str], *, raw_result:
 
 
 def _refuse(said: Mapping[str, bool], files: str) -> None:
-    """Raise `UsageError` that names the options that are said, if there are any."""
+    """Raise `UsageError` with the names of the options that were given, if any."""
     if names := [f"`{name}`" for name, is_said in said.items() if is_said]:
         them = "it" if len(names) == 1 else "them"
         raise UsageError(" and ".join(names), f"only for {files}, and there is none; leave {them} out")
 
 
 def compare(this: str, file: RankFile, reference: tuple[str, RankFile]) -> None:
-    """Raise an error if a rank's buffers are not like those of the reference, (what it is, file)."""
+    """Raise an error if a rank's buffers are not like those of the reference, which has its name in words."""
     mine, theirs = file.buffers, reference[1].buffers
     if len(mine) != len(theirs):
         reason = f"{this} has {number(len(mine), file.noun)}, but {_named(reference)} has {len(theirs)}"

@@ -44,7 +44,7 @@ def ordered(words: Sequence[_W], options: Options) -> list[_W]:
 
 
 def path_of(word: object) -> str | None:
-    """Return the path of a rank's file; None for what has none, as standard input."""
+    """Return the path of a rank's file; None for a rank without one, such as standard input."""
     path = word.path if isinstance(word, AtHand) else word
     return os.fspath(path) if isinstance(path, str | os.PathLike) and path != "-" else None
 
@@ -116,7 +116,7 @@ def _check_expected(words: Sequence[object], regex: str | None, expected: Sequen
 
 
 def _ranges(numbers: Iterable[int]) -> list[str]:
-    """Return numbers as texts, those that follow one another as one: 3 and 7-9."""
+    """Return numbers as strings, consecutive ones as a range: 3 and 7-9."""
     runs = itertools.groupby(enumerate(sorted(numbers)), lambda each: each[1] - each[0])
     spans = ([number for _, number in run] for _, run in runs)
     return [f"{span[0]}-{span[-1]}" if len(span) > 1 else f"{span[0]}" for span in spans]
@@ -128,8 +128,8 @@ def _few(names: Sequence[str], most: int = _SHOWN_NAMES) -> str:
 
 
 def unnatural(words: Sequence[str]) -> tuple[str, str] | None:
-    """Return two neighbours that stand in the order of their letters but not of their numbers, as rank10, rank2."""
-    # None if there are none, or if the words are in no order of letters either: then somebody chose the order.
+    """Return two neighbours in the order of their letters but not of their numbers, such as rank10, rank2."""
+    # None if there are none, or if the words are not sorted by letters either: then the user chose the order.
     if list(words) != sorted(words):
         return None
     if len({word.translate(_DIGITS) for word in words}) == 1:  # numbers of one width at one place
