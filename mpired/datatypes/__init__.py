@@ -22,7 +22,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Return a predefined datatype by its MPI name, `mpired.datatypes.DOUBLE`; there is one instance of each."""
     if name in {"definitions", "parse"}:
-        from mpired.datatypes.text import definitions, parse  # noqa: PLC0415 - most files say themselves what they hold
+        from mpired.datatypes.text import definitions, parse  # noqa: PLC0415 - most files store their datatype
 
         return definitions.Definitions if name == "definitions" else parse.parse
     try:

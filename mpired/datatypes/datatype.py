@@ -101,7 +101,7 @@ class Datatype:
 
     @property
     def numpy_name(self) -> str:
-        """What NumPy calls a number like an element, as float64; "" for a type that is no number."""
+        """The NumPy name of the element, such as float64; "" for a type that is not a number."""
         if self.plain is None or self.plain.names is not None or not self.is_named:
             return ""
         return "bool" if self.is_bool else self.plain.name
@@ -150,7 +150,7 @@ class Datatype:
 
     @property
     def is_spread(self) -> bool:
-        """Whether arrays hold the elements packed, because they are no structures one extent apart."""
+        """Whether arrays hold the elements packed, because they are not structures one extent apart."""
         return self.plain is None and self.structure is not None and self.memory.is_spread
 
     @property
@@ -242,7 +242,7 @@ class Datatype:
             offsets.append(end)
             forms.append(form_of(entry))
             end += forms[-1].itemsize
-        # The names stand in the order of the displacements.
+        # The names are in the order of the displacements.
         ascending = sorted(range(len(entries)), key=lambda i: entries[i].disp)
         names, formats = list(self.form.names or ()), [forms[i] for i in ascending]
         positions = [offsets[i] for i in ascending]

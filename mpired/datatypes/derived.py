@@ -195,11 +195,11 @@ def _same_lengths(*lists: Sequence[object], first: int = 0) -> None:
 
 
 class Constructor(NamedTuple):
-    """A row: the word, the sorts of its arguments, and what it makes."""
+    """A row: the word, the sorts of its arguments, and the function that makes the datatype."""
 
     name: str  # the word
-    sorts: tuple[str, ...]  # what each argument is: a sort that the reader of texts knows, in the order of MPI
-    make: Callable[..., Made]  # takes the arguments and returns the datatype, or what is to be finished
+    sorts: tuple[str, ...]  # the sort of each argument, one that the parser knows, in the order of MPI
+    make: Callable[..., Made]  # takes the arguments and returns the datatype, or a draft of it
 
 
 _INDEX = next(row for row in NAMED if row.name == "INT")

@@ -114,7 +114,7 @@ def unit_of(datatype: Datatype) -> Datatype:
 
 
 def with_fields(datatype: Datatype, names: Sequence[str] | None) -> Datatype:
-    """Return the structure like `datatype` whose fields have these names; itself if it has them, or is no structure."""
+    """Return the structure like `datatype` with these names of fields; another datatype as it is."""
     form = datatype.form
     if names is None or form.names is None or set(form.names) == set(names):
         return datatype
@@ -123,7 +123,7 @@ def with_fields(datatype: Datatype, names: Sequence[str] | None) -> Datatype:
 
 
 def agrees(datatype: Datatype, dtype: np.dtype) -> bool:
-    """Tell whether elements of the NumPy `dtype` can be read as `datatype`: the same components."""
+    """Return whether elements of the NumPy `dtype` can be read as `datatype`: the same components."""
     form = datatype.form
     if dtype == form:
         return True

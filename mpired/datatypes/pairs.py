@@ -52,7 +52,7 @@ def value_index(value: Datatype, index: Datatype) -> Datatype | None:
     -------
     Datatype or None
         The type that has a name, or else the one unnamed type of these two; None, MPI_DATATYPE_NULL,
-        for other types, which is no error.
+        for other types, which is not an error.
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """Times, which MPI does not have: timestamps, dates, times of day and durations, in columns and in arrays of NumPy.
 
-An element is an integer, the number of units since some point. It is a datatype of its own, so that no op combines what
-makes no sense, nothing takes it for a number, and ranks with other units or zones are no ranks of one call. The least
-integer of 64 bits is NumPy's NaT, "not a time".
+An element is an integer, the number of units since some point. It is a datatype of its own, so that times are not
+taken for numbers, no op combines them without a meaning, and all ranks of a call have the same unit and zone. The
+least integer of 64 bits is NumPy's NaT, "not a time".
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def of_numpy(dtype: np.dtype) -> Datatype:
 
 def numpy_form(datatype: Datatype) -> np.dtype:
     """Return NumPy's type of such elements: datetime64, or timedelta64 for durations and times of day."""
-    # NumPy knows no zones: what has one is in UTC, as it is in the file.
+    # NumPy knows no zones: times with one are in UTC, as in the file.
     if datatype.name.startswith(_NUMPY_NAMES):
         return np.dtype(datatype.name)
     unit = datatype.name.partition("[")[2].rstrip("]").partition(",")[0]
@@ -56,7 +56,7 @@ def dtype_name(datatype: Datatype) -> str | None:
 
 
 def is_of_numpy(datatype: Datatype) -> bool:
-    """Tell whether NumPy's type says all of such a datatype: no date of 4 bytes, and no zone."""
+    """Return whether NumPy's type says all of such a datatype: no date of 4 bytes, and no zone."""
     return of_numpy(numpy_form(datatype)) is datatype
 
 

@@ -6,7 +6,7 @@ or, with `:count` behind the symbol, the large-count `MPI_User_function_c`, whos
 MPI_Count of 64 bits. `*datatype` is the handle value of the MPI-5.0 ABI: 0x20E for
 MPI_UNSIGNED_LONG and so on as `mpired types --json` lists them, MPI_DATATYPE_NULL for derived types. A
 function that calls MPI has to initialise it, because mpired does without. The function gets copies of the
-operands, so that what it may write beside them can be noticed.
+operands, so that a write beside them is noticed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CANARY = 0xA5
 _ABI = "libmpi_abi"
 _BUILD = f"MPI's ABI build ({_ABI}.so)"
 _MOST = 64 << 20  # bytes of a library that are looked at
-# What a library needs of others stands in it between zeros.
+# The names that a library needs of others are in it between zeros.
 _LIBRARIES = re.compile(rb"\0(libmpi\w*\.so[\w.]*)(?=\0)")
 _OPEN_MPI = re.compile(rb"\0ompi_(mpi|op|predefined)_")
 _COUNTERS: dict[str, Any] = {"": ctypes.c_int, "count": ctypes.c_int64}
@@ -71,7 +71,7 @@ class LibraryKernel(UserKernel):
     def _step(self, count: int, datatype: Datatype) -> int:
         """Return how many elements there may be in one call."""
         if datatype.is_spread and pieces.overlaps(datatype.typemap, count) is not False:
-            return 1  # what it leaves in one element is not to be seen in another
+            return 1  # nothing that it leaves in one element shows in another
         return count if self.variant else _INT_MAX
 
     def _call(self, function: Any, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
@@ -90,7 +90,7 @@ class LibraryKernel(UserKernel):
         content = b""
         with contextlib.suppress(OSError), open(self.file, "rb") as file:
             content = file.read(_MOST)
-        allowed = {_ABI, os.path.basename(self.file).partition(".so")[0]}  # its own name stands in it, too
+        allowed = {_ABI, os.path.basename(self.file).partition(".so")[0]}  # its own name is in it, too
         names = map(os.fsdecode, _LIBRARIES.findall(content))
         linked = (name for name in names if name.partition(".so")[0] not in allowed)
         # One that is not linked finds the variables of an Open MPI that the process has loaded.
@@ -137,7 +137,7 @@ _digests: dict[str, str] = {}
 
 
 class _Operand:
-    """A copy of elements as they lie in the memory of an MPI program, between canaries."""
+    """A copy of elements as in the memory of an MPI program, between canaries."""
 
     def __init__(self, which: int, block: np.ndarray, datatype: Datatype) -> None:
         self._run = Run(datatype.typemap, 0, len(block), datatype.extent) if datatype.is_spread else None

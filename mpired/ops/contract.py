@@ -25,15 +25,15 @@ _WIDEST = 64  # elements: a register of 512 bits has as many bytes
 _FOR_NUMBERS = ("truth value of an array", "can be converted to Python scalars")
 # Seconds that a timer of the kernel can be set to; 0 would be none.
 _SHORTEST, _LONGEST = 1e-6, 1e8
-# Packages whose lines stand between a worker and the op's own code: mpired, and what imports; the last takes the
+# Packages whose frames are between a worker and the op's own code: mpired, and what imports; the last takes the
 # place of the one before as soon as a library loads it, as Dask does.
 _BETWEEN = {"mpired", "importlib", "importlib_metadata"}
 
 
 class Properties(NamedTuple):
-    """What is known of a user-defined op without applying it."""
+    """The properties of a user-defined op that are known without applying it."""
 
-    name: str = ""  # what it is called in messages and lists; "" for its place
+    name: str = ""  # its name in messages and lists; "" for its place
     # Whether operands may change places; None if that was not said. The fold keeps the order of the ranks anyway
     commute: bool | None = None
     datatypes: tuple[str, ...] = ()  # the names of the only datatypes it takes; empty for all
@@ -88,7 +88,7 @@ class Function(NamedTuple):
     def apply(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
         """Leave `invec op inoutvec` in `inoutvec`."""
         lower, upper = _read_only(invec), inoutvec.view()
-        if self.arguments == _MPI4PY_ARGUMENTS:  # which ignores what they return
+        if self.arguments == _MPI4PY_ARGUMENTS:  # which ignores the values that they return
             self.call(*self._buffers(invec, inoutvec, datatype))
             return
         if self.arguments == _MPI_ARGUMENTS:
@@ -125,7 +125,7 @@ def _described(value: Any) -> str:
 
 
 def as_op(found: Any, place: str) -> Function:
-    """Return what was found at a place as an op."""
+    """Return the object that was found at a place as an op."""
     if (op := mpi4py_objects.created(found)) is not None:
         return Function(op.call, place, _MPI4PY_ARGUMENTS, op.commute)
     if not callable(found):
@@ -147,7 +147,7 @@ def named(function: Any) -> str:
 
 
 def _arguments(function: Callable[..., Any]) -> int | None:
-    """Return how many arguments a function is to be called with, None if neither convention fits."""
+    """Return the number of arguments of a function, None if neither convention fits."""
     if isinstance(function, np.ufunc):
         return 2 if (function.nin, function.nout) == (2, 1) else None
     try:
@@ -244,7 +244,7 @@ def _elementwise(kernel: UserKernel) -> Elementwise:
 
 
 def same_bits(block: np.ndarray, other: np.ndarray) -> bool:
-    """Tell whether two arrays of one dtype have the same bits, but for padding and for what a NaN carries."""
+    """Return whether two arrays of one dtype have the same bits, except in padding and in the payload of NaN."""
     if block.dtype.names is not None:
         return all(same_bits(block[name], other[name]) for name in block.dtype.names)
     if block.dtype.kind == "c":

@@ -1,9 +1,9 @@
 """Sums that are rounded once: the exact sum of the ranks, to the nearest number, whatever their order.
 
 Of each element a few numbers are kept whose exact sum is that of the ranks. A number is added to the first of them,
-what that rounds off to the second, and so on: these errors are numbers themselves (Knuth, The Art of Computer
-Programming, volume 2, 4.2.2, theorem B). What four numbers cannot hold, because it spans more than about 200 binary
-digits or comes near overflow, is summed in Python's integers from the ranks' elements, which are read again.
+the error of that to the second, and so on: these errors are numbers themselves (Knuth, The Art of Computer
+Programming, volume 2, 4.2.2, theorem B). A sum that four numbers cannot hold, because it spans more than about 200
+binary digits or comes near overflow, is made in Python's integers from the ranks' elements, which are read again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LARGEST = 2.0**900
 
 
 def two_sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rounded sums and what was rounded off, exactly."""
+    """Return the rounded sums and their errors, exactly."""
     total = a + b
     part = total - a
     error = total - part
@@ -37,7 +37,7 @@ class Sums:
     """The sums of one block: arrays of one shape."""
 
     def __init__(self, planes: list[np.ndarray]) -> None:
-        # The sum of what is not finite; whether the parts do not hold the exact sum; and the parts.
+        # The sum of elements that are not finite; whether the parts do not hold the exact sum; and the parts.
         self.planes = planes
 
     @staticmethod

@@ -30,8 +30,8 @@ def check_buffers(op: Op, buffers: Iterable[tuple[str, Datatype]], use: Use, *, 
 
 def check(op: Op, datatype: Datatype, use: Use, where: str = "", *, pairing: str = "") -> None:
     """Let a legal request pass; the one gate, before anything is opened for writing."""
-    # `where` is put before the datatype in a message; `pairing` says what makes pairs of plain values, if anything
-    # does.
+    # `where` is put before the datatype in a message; `pairing` is the option that makes pairs of plain
+    # values, if any.
     check_use(op, use)
     if op.datatypes and str(datatype) not in op.datatypes:
         raise OpError(str(op), f"is not defined for {where}{datatype.label}; it takes {', '.join(op.datatypes)}")
@@ -74,7 +74,7 @@ def _for_derived(op: Op, datatype: Datatype, use: Use) -> str:
 
 
 def _pair_like(datatype: Datatype) -> Datatype | None:
-    """Return the pair of value and index that lies as one element of a structure does, None if there is none."""
+    """Return the pair of value and index with the layout of a structure, None if there is none."""
     with contextlib.suppress(DatatypeError):
         pair = unit_of(datatype)
         maps = (datatype.typemap, pair.typemap)

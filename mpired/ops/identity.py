@@ -20,14 +20,14 @@ It raises `TypeError`, `ValueError` or `OverflowError` if the datatype cannot ho
 
 
 def lowest(datatype: Datatype) -> np.ndarray:
-    """Return the smallest value; of pairs with the greatest index, which loses every tie."""
+    """Return the lowest value; of pairs with the largest index, which loses every tie."""
     if datatype.group is Group.DURATION:
         return _filled(datatype, lambda form: _lowest(form) + 1)  # the least integer is NaT
     return _filled(datatype, _lowest)
 
 
 def highest(datatype: Datatype) -> np.ndarray:
-    """Return the greatest value; of pairs with the greatest index, which loses every tie."""
+    """Return the highest value; of pairs with the largest index, which loses every tie."""
     return _filled(datatype, _highest)
 
 

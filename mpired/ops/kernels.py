@@ -147,7 +147,7 @@ def locate(better: np.ufunc) -> Kernel:
 
 
 def unordered(better: np.ufunc) -> Kernel:
-    """Return the kernel that MPI's libraries have: a pair wins by its value, and what is no tie leaves inoutvec."""
+    """Return the kernel of MPI libraries: a pair wins by its value; without an order, inoutvec stays."""
     # A NaN compares to nothing, so that it stays in inoutvec, and loses in invec. Of equal values inoutvec's bits stay,
     # with the smaller index.
 

@@ -34,7 +34,7 @@ class Located(State):
         self._pairs = block_of(0, datatype.form)
 
     def begin(self, start: int, count: int) -> None:
-        """Begin with so many other elements."""
+        """Begin a block of `count` other elements."""
         if len(self._values[0]) < count:
             self._values = [block_of(count, each.dtype) for each in self._values]
             self._indices = [block_of(count, each.dtype) for each in self._indices]

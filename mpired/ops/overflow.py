@@ -1,11 +1,11 @@
 """Overflow of SUM and PROD: integers that wrap, and floating-point numbers that finite operands make infinite.
 
-Each step of the left fold is looked at, so what is found is exact, and the same for any number of workers. The bits of
-the result do not depend on it. What it costs is small:
+Each step of the left fold is checked, so the findings are exact, and the same for any number of workers. The bits of
+the result do not depend on it. The cost is small:
 
-- Integers: the bounds of what is folded so far and of the next operand tell whether a step can overflow at all. Only
-  where it can, each element is looked at.
-- Floating-point numbers: the processor notes that something overflowed. Only then each element is looked at.
+- Integers: the bounds of the partial result and of the next operand show whether a step can overflow at all. Only
+  where it can, each element is checked.
+- Floating-point numbers: the processor notes that something overflowed. Only then each element is checked.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Again: TypeAlias = Callable[[], np.ndarray]
 
 
 class Overflow(NamedTuple):
-    """What was found: how many steps overflowed, and where the first one is."""
+    """Overflow: the number of steps, and the place of the first one."""
 
     times: int  # how many steps overflowed: an element combined with that of the next rank is one
     buffer: int  # the first of them: the smallest buffer, then element, then rank
@@ -41,7 +41,7 @@ class Overflow(NamedTuple):
 
 
 def total(found: Iterable[Overflow | None]) -> Overflow | None:
-    """Return what was found in several parts of the work, None if that is nothing."""
+    """Return the overflow of several parts of the work, None if there is none."""
     parts = [each for each in found if each is not None]
     if not parts:
         return None
@@ -64,7 +64,7 @@ class Steps:
         return self.op.kernel(invec, inoutvec, self._datatype), None
 
     def watching(self) -> np.errstate:
-        """Return the context that steps are to be made in: what overflow and NaN give is defined, and no warning."""
+        """Return the context of the steps: overflow and NaN have defined results, and cause no warning."""
         return np.errstate(all="ignore")
 
 
@@ -82,7 +82,7 @@ class _IntegerSteps(Steps):
         self._bounds: tuple[int, int] | None = None
 
     def begin(self) -> None:
-        """Forget the bounds of what is folded."""
+        """Forget the bounds of the partial result."""
         self._bounds = None
 
     def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, again: Again) -> tuple[np.ndarray, np.ndarray | None]:
@@ -164,7 +164,7 @@ def _wider(op: Op, datatype: Datatype) -> str:
 
 
 def tell(op: Op, datatype: Datatype, found: Overflow | None, files: Sequence[str], buffer: str = "") -> None:
-    """Warn of what was found, or refuse it."""
+    """Warn of overflow, or refuse it."""
     if found is None or op.rules.overflow == "wrap":
         return
     file = files[found.rank]

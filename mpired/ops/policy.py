@@ -80,7 +80,7 @@ def _named(name: str | None) -> Datatype | None:
 
 
 def check_rules(op: Op, datatypes: Sequence[Datatype], nranks: int) -> None:
-    """Raise an error if the rules make no sense for elements of these datatypes, and so many ranks."""
+    """Raise an error if the rules make no sense for elements of these datatypes, and `nranks` ranks."""
     check_weights(op, nranks)
     rules = op.rules
     if rules.weights and not math.fsum(rules.weights):

@@ -61,7 +61,7 @@ def of_function(function: Callable[..., Any], *, commute: bool | None = None) ->
 
 
 def with_properties(op: Op, said: contract.Properties, *, commute: bool | None = None) -> Op:
-    """Return a user-defined op with what it says of itself; `commute` goes before its own word."""
+    """Return a user-defined op with its properties; `commute` goes before its own."""
     chosen = said.commute if commute is None else commute
     identity = None if said.identity is None else UserIdentity(said.identity)
     return op._replace(

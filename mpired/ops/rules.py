@@ -20,14 +20,14 @@ class Rules(NamedTuple):
     within: Datatype | None = None  # the datatype that is computed in, if it is not that of the elements
     result: Datatype | None = None  # the datatype of the results, if it is not the usual one
     exact: bool = False  # whether sums are rounded once
-    ddof: int = 0  # what is taken off the number of ranks in the divisor of a variance
+    ddof: int = 0  # subtracted from the number of ranks in the divisor of a variance
     weights: tuple[float, ...] = ()  # what each rank's elements are multiplied with in a mean; empty for 1 each
     quantile: float | None = None  # which quantile is wanted; None for the median
     # whether elements of a window are combined with an origin's, and nothing is kept of earlier ones
     window: bool = False
 
     def told(self) -> tuple[str, ...]:
-        """Return what was chosen, in words for the summary of a call; NaN apart."""
+        """Return the chosen rules in words for the summary of a call, except that for NaN."""
         words = {
             f"at {self.quantile}": self.quantile is not None,
             {"wrap": "overflow expected", "error": "overflow refused"}.get(self.overflow, ""): self.overflow != "warn",

@@ -19,9 +19,9 @@ from mpired.ops.op import Op
 from mpired.ops.overflow import Steps, steps
 
 _PAGE = 4096
-# Bytes of what is computed between, for an element.
+# Bytes of temporaries for an element.
 _TEMPORARIES = 32
-# Elements that are left out are set back where at most one in so many is; else those that are not are chosen.
+# Elements that are left out are set back where at most one in _ONE_IN is; else the others are chosen.
 _ONE_IN = 3
 
 Elements: TypeAlias = tuple[np.ndarray, np.ndarray | None]
@@ -38,7 +38,7 @@ def block_of(count: int, form: np.dtype) -> np.ndarray:
 
 
 class State:
-    """What is kept of a block of elements."""
+    """The state of a block of elements."""
 
     itemsize = 0
     """About the bytes that an element of the block needs, where that is more than one of the datatype."""
@@ -56,11 +56,11 @@ class State:
         self.n: int | np.ndarray = 0  # the ranks added; an array where some are left out
 
     def watching(self) -> np.errstate:
-        """Return the context that elements are to be added in: what overflow and NaN give is defined."""
+        """Return the context of the additions: overflow and NaN have defined results."""
         return np.errstate(all="ignore")
 
     def begin(self, start: int, count: int) -> None:
-        """Begin with so many other elements, from the element `start` on."""
+        """Begin a block of `count` other elements, from the element `start` on."""
         raise NotImplementedError
 
     def room(self) -> np.ndarray:
@@ -69,7 +69,7 @@ class State:
 
     def add(self, again: Again, there: np.ndarray | None = None) -> np.ndarray | None:
         """Add the elements that are in the room, and return which of them overflowed; None for none."""
-        # `there` tells which elements are no nulls; None for all.
+        # `there` marks the valid elements, which are not null; None for all.
         raise NotImplementedError
 
     def result(self) -> tuple[np.ndarray, np.ndarray | None]:
@@ -77,11 +77,11 @@ class State:
         raise NotImplementedError
 
     def there(self) -> np.ndarray | None:
-        """Return which of these results are no nulls; None for all."""
+        """Return which of these results are valid, not null; None for all."""
         return None
 
     def handed(self) -> dict[str, Any]:
-        """Return what it knows of the ranks so far, in arrays of their own, which can be pickled."""
+        """Return the state after the ranks so far, in arrays of its own, which can be pickled."""
         return {name: copy.deepcopy(getattr(self, name)) for name in self.keeps}
 
     def go_on(self, handed: Mapping[str, Any]) -> None:
@@ -108,7 +108,7 @@ class Combined(State):
         return self._steps.watching()
 
     def begin(self, _start: int, count: int) -> None:
-        """Begin with so many other elements."""
+        """Begin a block of `count` other elements."""
         if len(self._blocks[0]) < count:
             self._blocks = [block_of(count, self.datatype.form) for _ in range(2)]
         self._running, self._spare = (block[:count] for block in self._blocks)
@@ -120,7 +120,7 @@ class Combined(State):
         return self._spare if self.n else self._running
 
     def add(self, again: Again, there: np.ndarray | None = None) -> np.ndarray | None:
-        """Combine what is there with the elements in the room."""
+        """Combine the elements so far with those in the room."""
         del there  # where nulls are allowed there is another state
         self.n += 1
         if self.n == 1:
@@ -139,7 +139,7 @@ class Combined(State):
 class Planes(State):
     """The base of states that are some numbers for each element, each kind of them in an array: a plane."""
 
-    # Elements that are to be left out are not added. `n` is the number of the ranks added: one for all elements, as
+    # Elements that are left out are not added. `n` is the number of the ranks added: one for all elements, as
     # long as it is the same for all, or an array.
 
     keeps: tuple[str, ...] = ("n", "rank", "planes", "_told", "_nulls")
@@ -189,7 +189,7 @@ class Planes(State):
         self._flagged = True
 
     def begin(self, _start: int, count: int) -> None:
-        """Begin with so many other elements."""
+        """Begin a block of `count` other elements."""
         if len(self._elements) < count:
             self._elements = block_of(count, self.datatype.form)
         self.count = count
@@ -202,7 +202,7 @@ class Planes(State):
         return self._elements[: self.count]
 
     def add(self, again: Again, there: np.ndarray | None = None) -> np.ndarray | None:
-        """Add the elements in the room, but those that are to be left out."""
+        """Add the elements in the room, except those that are left out."""
         elements, self._again = self.room(), again
         self.rank += 1
         self._flagged = False
@@ -245,7 +245,7 @@ class Planes(State):
 
     def _step_but(self, lacking: np.ndarray, elements: np.ndarray) -> np.ndarray | None:
         """Add all elements but a few, which is quicker than to choose the many: for these the planes are set back."""
-        filled = elements.copy()  # the room may be what is kept
+        filled = elements.copy()  # the room may be the state itself
         filled[lacking] = np.zeros((), elements.dtype)
         before = [plane[lacking] for plane in self.planes]
         self.n = np.full(self.count, self.n + 1, self._form_of_n) if isinstance(self.n, int) else self.n + 1
@@ -271,7 +271,7 @@ class Planes(State):
         return bad if bad.any() else None
 
     def result(self) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return the results, and what is stated for those that are absent."""
+        """Return the results, with a value in the place of absent ones."""
         self._flagged = False
         results, overflowed = self.finished()
         results = self.op.lower(results, self.op.result(self.datatype))
@@ -305,7 +305,7 @@ class Planes(State):
         return none if none is not None and none.any() else None
 
     def there(self) -> np.ndarray | None:
-        """Return which results are no nulls; where nulls are an error, a value stands for what is absent."""
+        """Return which results are valid; where nulls are an error, a value stands for absent ones."""
         none = self.absent() if self.op.rules.nulls != "error" else None
         return None if none is None else ~none
 
@@ -344,7 +344,7 @@ def valid_of(elements: np.ndarray, there: np.ndarray | None, datatype: Datatype,
 
 def absent(result: Datatype, op: Op) -> object:
     """Return what a result is where formats need a value, and there is none: NaN, NaT, or what stands for missing."""
-    # The index of a pair is -1, or else the greatest; the imaginary part of a complex number is 0. None if the datatype
+    # The index of a pair is -1, or else the largest; the imaginary part of a complex number is 0. None if the datatype
     # of the results has no such value.
     form, number = result.form, op.rules.missing
     value = form[0] if result.group in Group.PAIR | Group.COMPLEX and form.names else form
@@ -357,7 +357,7 @@ def absent(result: Datatype, op: Op) -> object:
 
 
 def may_be_null(op: Op, datatype: Datatype, lacking: Sequence[bool]) -> bool:
-    """Tell whether a result may be null; `lacking` tells of each rank whether it may lack elements of the datatype."""
+    """Return whether a result may be null; `lacking` says for each rank whether it may lack elements."""
     rules = op.rules
     if rules.nulls == "error" or not lacking:
         return False
@@ -369,7 +369,7 @@ def may_be_null(op: Op, datatype: Datatype, lacking: Sequence[bool]) -> bool:
 
 
 def stands_for_null(op: Op, datatype: Datatype) -> bool:
-    """Tell whether results of elements of a datatype have a value that stands for null where a format has none."""
+    """Return whether results of elements of a datatype have a value that stands for null where a format has none."""
     return absent(op.result(datatype), op) is not None
 
 
@@ -389,18 +389,18 @@ class Chosen(Planes):
         return self._steps.watching()
 
     def begin(self, start: int, count: int) -> None:
-        """Begin with so many other elements."""
+        """Begin a block of `count` other elements."""
         super().begin(start, count)
         self._steps.begin()
 
     def step(self, elements: np.ndarray) -> np.ndarray | None:
-        """Combine what is there with elements; the first of each is copied."""
+        """Combine the elements so far with others; the first of each is copied."""
         upper, lost = converted(elements, self.within.form)
         if isinstance(self.n, int) and self.n == 1:
             self.planes = [upper]
             return lost
         if not isinstance(self.n, int):
-            self._steps.begin()  # what is known of their bounds is not of these elements
+            self._steps.begin()  # their bounds are those of other elements
         (running,) = self.planes
         result, overflowed = self._steps(running, upper, lambda: elements.astype(self.within.form))
         if not isinstance(self.n, int):
@@ -427,10 +427,10 @@ def converted(numbers: np.ndarray, form: np.dtype, *, copy: bool = True) -> tupl
     elif numbers.dtype.kind in "iu":
         limits = np.iinfo(form)
         lost = (numbers < limits.min) | (numbers > limits.max)
-    else:  # the greatest integer may round to the next one
+    else:  # the largest integer may round to the next one
         limits = np.iinfo(form)
         lost = ~((numbers >= limits.min) & (numbers < float(limits.max + 1)))
-        if lost.any():  # C does not say what these give
+        if lost.any():  # C does not define these
             rest = np.fmod(np.nan_to_num(numbers[lost], posinf=0, neginf=0), 2.0**64)
             whole = np.abs(rest).astype("u8")
             results[lost] = np.where(rest < 0, -whole, whole).astype(form)

@@ -1,7 +1,7 @@
-"""The statistics over ranks: what is kept of their elements, and what comes of it.
+"""The statistics over ranks: their states and results.
 
-They are no ops of MPI: what is kept is not an element, and the result need not be of the same datatype. All of them go
-through the ranks in order and round as said here, so that the bits are the same for any cut into blocks.
+They are not ops of MPI: a state is not an element, and the result need not be of the same datatype. All of them go
+through the ranks in order and round as described here, so that the bits are the same for any cut into blocks.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class First(Planes):
         return [self.datatype.form]
 
     def step(self, elements: np.ndarray) -> None:
-        """Keep what is the first."""
+        """Keep the first element."""
         np.copyto(self.planes[0], elements, where=np.equal(self.n, 1))
 
     def finished(self) -> tuple[np.ndarray, None]:
@@ -252,10 +252,10 @@ class _Extremes(Planes):
 
 
 class Range(_Extremes):
-    """The greatest element less the smallest."""
+    """The maximum minus the minimum."""
 
     def forms(self) -> list[np.dtype]:
-        """Return the smallest and the greatest."""
+        """Return the minimum and the maximum."""
         return [self.within.form] * 2
 
     def step(self, elements: np.ndarray) -> np.ndarray | None:
@@ -275,7 +275,7 @@ class Range(_Extremes):
 
 
 class Magnitude(_Extremes):
-    """The greatest or the smallest magnitude: elements without their sign."""
+    """The maximum or minimum of the magnitudes: elements without their sign."""
 
     def forms(self) -> list[np.dtype]:
         """Return the form that is computed in."""
@@ -299,12 +299,12 @@ class _Gathered(_Numbers):
     keeps: tuple[str, ...] = (*Planes.keeps, "_there")
 
     @property
-    def itemsize(self) -> int:  # type: ignore[override] # as of the base
+    def itemsize(self) -> int:  # type: ignore[override] # as in the base
         """Bytes of an element of each rank, the same wide, and the temporaries of that."""
         return self.nranks * (self.datatype.itemsize + 3 * self.wide.itemsize)
 
     def begin(self, start: int, count: int) -> None:
-        """Begin with so many other elements."""
+        """Begin a block of `count` other elements."""
         super().begin(start, count)
         self._all = np.empty((self.nranks, count), self.datatype.form)
         self._there: list[np.ndarray | None] = []

@@ -58,7 +58,7 @@ def op(
     >>> hypotenuse.mpired_op.datatypes
     ('MPI_DOUBLE',)
     """
-    from mpired.datatypes import parse  # noqa: PLC0415 - what reads texts is not for every run
+    from mpired.datatypes import parse  # noqa: PLC0415 - few ops name datatypes
 
     texts = [datatypes] if isinstance(datatypes, str) else datatypes
     known = tuple(str(parse(str(text))[0]) for text in texts)

@@ -252,7 +252,7 @@ class _Reader:
         return found.start() if found else at
 
     def _argument(self, sort: str) -> Any:
-        """Read an argument that is no type."""
+        """Read an argument that is not a type."""
         if sort.endswith("s"):
             numbers = self._numbers(sort[:-1])
             return tuple(self._argument(sort[:-1]) for _ in self._items()) if numbers is None else numbers
@@ -267,7 +267,7 @@ class _Reader:
         return self._number("count")
 
     def _items(self) -> Iterator[None]:
-        """Read a list, but for its items: whoever goes through it reads one each time."""
+        """Read a list, except its items: the caller reads one at each step."""
         self._take("[", "a list in brackets")
         count = 0
         while self._word != "]":

@@ -1,1 +1,1 @@
-"""Type maps: which bytes an element is made of, and what is done with these (MPI-4.1, 5.1)."""
+"""Type maps: the bytes of an element, and their transfer (MPI-4.1, 5.1)."""

@@ -29,7 +29,7 @@ class InMemory:
 
     @cached_property
     def is_spread(self) -> bool:
-        """Whether elements are no structures one extent apart, and are packed in arrays."""
+        """Whether elements are not structures one extent apart, and are packed in arrays."""
         # They reach into one another, have entries in too many places, or are large and mostly gaps.
         typemap = self.typemap
         many = min(typemap.entries, typemap.stretches) > _MAX_FIELDS
@@ -61,7 +61,7 @@ class InMemory:
         """The NumPy form: fields f0, f1, ... numbered as in the map; None if there is none."""
         if self.obstacle:
             return None
-        # NumPy lends its memory only where fields lie in ascending order; their numbers are those of the map.
+        # NumPy gives its memory only with fields in ascending order; their numbers are those of the map.
         numbered = sorted(enumerate(self.fields), key=lambda item: item[1].disp)
         names, entries = [f"f{i}" for i, _ in numbered], [entry for _, entry in numbered]
         start, itemsize = (0, self.typemap.size) if self.is_spread else (self.origin, self.typemap.extent)
@@ -71,7 +71,7 @@ class InMemory:
     @cached_property
     def fields(self) -> tuple[Entry, ...]:
         """The entries as fields of a structure: each on its own or, where they are many, those that are alike."""
-        # Alike are those that lie one after another, in the element or, if it is spread, when it is packed. There are
+        # Alike are adjacent entries, in the element or, if it is spread, when it is packed. There are
         # none if they would be too many.
         if self.typemap.entries <= _MAX_FIELDS:
             found = self.typemap.walk()
@@ -95,7 +95,7 @@ class InMemory:
 
 
 def _times(entry: Entry, number: int) -> Entry:
-    """Return so many entries one after another as one."""
+    """Return several adjacent entries as one."""
     return entry._replace(form=np.dtype((entry.form.base, (number,))))
 
 

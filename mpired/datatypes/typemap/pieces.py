@@ -69,13 +69,13 @@ def _placed(runs: list[Run], inner: np.ndarray | None) -> np.ndarray:
 
 
 def _wrapped(number: int) -> int:
-    """Return a number modulo 2**64: bytes of entries fit 63 bits, what they are computed from need not."""
+    """Return a number modulo 2**64: bytes of entries fit 63 bits, the terms of their sums need not."""
     return (number + 2**63) % 2**64 - 2**63
 
 
 def overlaps(typemap: TypeMap, count: int, most: int = _MAX_PIECES) -> bool | None:
-    """Tell whether any byte is in two entries of `count` elements, one extent apart; None if that is too much work."""
-    # Too much are more than `most` pieces. No entry of what is written to may overlap another (MPI-4.1, 5.1.11,
+    """Return whether any byte is in two entries of `count` elements, one extent apart; None if it is too much work."""
+    # Too much are more than `most` pieces. No entry of a target may overlap another (MPI-4.1, 5.1.11,
     # 12.3.1).
     if not count or not typemap.size or _plainly_apart(Run(typemap, 0, count, typemap.extent)):
         return False
@@ -88,7 +88,7 @@ def overlaps(typemap: TypeMap, count: int, most: int = _MAX_PIECES) -> bool | No
 
 
 def _combed(typemap: TypeMap, most: int) -> bool:
-    """Tell whether the runs of a map are apart because they go in equal steps, like the teeth of combs."""
+    """Return whether the runs of a map are apart because they go in equal steps, like the teeth of combs."""
     strides = {abs(run.stride) for run in typemap.runs if run.copies > 1}
     if len(strides) != 1:
         return False
@@ -99,7 +99,7 @@ def _combed(typemap: TypeMap, most: int) -> bool:
 
 
 def _meet(found: np.ndarray, count: int, stride: int) -> bool | None:
-    """Tell whether any two pieces meet, of one copy or of two, out of `count` with a distance of `stride`."""
+    """Return whether any two pieces meet, of one copy or of two, out of `count` with a distance of `stride`."""
     found = found[np.argsort(found[:, 0], kind="stable")]
     if (found[1:, 0] < found[:-1, 1]).any():
         return True
@@ -107,7 +107,7 @@ def _meet(found: np.ndarray, count: int, stride: int) -> bool | None:
 
 
 def _plainly_apart(run: Run) -> bool:
-    """Tell whether no two parts of a run come near each other; if they do, they may still be apart."""
+    """Return whether no two parts of a run come near each other; if they do, they may still be apart."""
     waiting, seen = [run], set()
     while waiting:
         # Where a run is makes no difference to its parts, so that those that are the same are looked at once.
@@ -126,7 +126,7 @@ def _plainly_apart(run: Run) -> bool:
 
 
 def _copies_overlap(found: np.ndarray, count: int, stride: int) -> bool | None:
-    """Tell whether pieces that are apart meet those of another copy, out of `count` with a distance of `stride`."""
+    """Return whether pieces that are apart meet those of another copy, out of `count` with a distance of `stride`."""
     # Two pieces can meet only where they have the same remainder by the stride, and do if their quotients differ by
     # less than the number of copies.
     if stride == 0 or (found[:, 1] - found[:, 0] > stride).any():

@@ -112,7 +112,7 @@ def reach(run: Run) -> tuple[int, int]:
 
 
 def is_dense(run: Run) -> bool:
-    """Tell whether the bytes of a run, in the order of the map, lie one after another."""
+    """Return whether the bytes of a run are adjacent in the order of the map."""
     return run.of.dense and (run.copies == 1 or run.stride == run.of.size)
 
 
@@ -140,9 +140,9 @@ def _smaller(run: Run) -> Iterator[Run] | None:
 
 
 def windows(run: Run) -> Iterator[Window]:
-    """Yield what of a file is to be read or written to move a run, which is packed no larger than a block."""
+    """Yield the windows of a file that move a run, each packed no larger than a block."""
     # Copies that follow one another are taken together with the gaps, and copies that are far apart one by one. Where
-    # elements interleave it is the other way round: what lies together belongs to many of them.
+    # elements interleave it is the other way round: adjacent bytes belong to many of them.
     if run.copies > 1 and run.of.true_extent <= BLOCK_BYTES and not _interleaves(run):
         one = run._replace(copies=1)
         part = _Part(*reach(one), run.of.size, functools.partial(_leaves, one))
@@ -189,7 +189,7 @@ class _Part(NamedTuple):
 
 
 def _along(part: _Part, copies: _Copies) -> Iterator[Window]:
-    """Yield windows of copies of a part: near ones with what is between, far ones as stretches of their own."""
+    """Yield windows of copies of a part: near ones with the bytes between, far ones as stretches of their own."""
     apart, nbytes = abs(copies.stride), part.nbytes
     near = apart - nbytes <= _FAR
     step = max(1, (BLOCK_BYTES - nbytes) // apart + 1 if near and apart else BLOCK_BYTES // nbytes)
@@ -217,7 +217,7 @@ def _across(leaf: _Leaf) -> Iterator[Window]:
 
 
 def _narrower(leaf: _Leaf) -> Iterator[_Leaf] | None:
-    """Return the copies that a leaf is, None if it or one of them is no wider than a block."""
+    """Return the copies that a leaf is, None if it or one of them is at most as wide as a block."""
     if _Part.of([leaf]).nbytes <= BLOCK_BYTES or not leaf.dims:
         return None
     inner, widest = leaf.split()

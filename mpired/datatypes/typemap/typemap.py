@@ -68,10 +68,10 @@ class TypeMap:
     true_ub: int  # the end of the last
     lb: int  # the bounds, with the markers and the alignment
     ub: int
-    align: int  # the greatest alignment of an entry
+    align: int  # the largest alignment of an entry
     dense: bool  # whether the bytes, in the order of the map, are those from `true_lb` to `true_ub` without a gap
     external: int  # bytes of all entries in external32, where no element has gaps
-    stretches: int  # how many times equal entries lie one after another, as the runs tell without being looked into
+    stretches: int  # how many equal entries are adjacent, by the counts of the runs alone
     marked: bool = False  # whether the bounds were set; they then bind every type made of this one (MPI-4.1, 5.1.7)
     runs: tuple[Run, ...] = field(default=(), repr=False)  # what the map is made of, empty for a basic type
     basic: Entry | None = None  # the basic type, for a map that is one
@@ -106,7 +106,7 @@ class TypeMap:
 
     def inside(self, is_end: Callable[[TypeMap], bool]) -> list[TypeMap]:
         """Return the maps that the map is made of, each once and after those in it, so that it is the last itself."""
-        # What is in those that are an end is left out.
+        # Maps inside an end are left out.
         found: dict[TypeMap, None] = {}
         waiting = [self]
         while waiting:
@@ -118,8 +118,8 @@ class TypeMap:
         return list(found)
 
     def folded(self, value: Callable[[TypeMap, Mapping[TypeMap, _T]], _T], is_end: Callable[[TypeMap], bool]) -> _T:
-        """Return what a function makes of the map and of what it made of each map in it, which it gets in a mapping."""
-        # Every map is looked at once, and what was made of it forgotten when the last map that it is in is done.
+        """Return the value of a function of the map and of its values for the maps inside, given as a mapping."""
+        # Every map is visited once, and its value forgotten when the last map around it is done.
         inside = self.inside(is_end)
         last_in = {run.of: of for of in inside for run in of.runs}
         known: dict[TypeMap, _T] = {}
@@ -148,7 +148,7 @@ class TypeMap:
         return self._walk(lambda run: run.copies == 1)
 
     def walk_stretches(self) -> Iterator[Entry]:
-        """Yield the entries in the order of the map, those that are equal and lie one after another as one."""
+        """Yield the entries in the order of the map, equal adjacent ones as one."""
         return self._walk(lambda run: run.copies == 1 or run.stride == run.of.size)
 
     def _walk(self, is_one: Callable[[Run], bool]) -> Iterator[Entry]:

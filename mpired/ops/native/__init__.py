@@ -69,7 +69,7 @@ def obstacle() -> str:
 
 
 def forget() -> None:
-    """Forget what was loaded, and read the environment again."""
+    """Forget the loaded library, and read the environment again."""
     twin.cache_clear()
     _loaded.cache_clear()
 
