@@ -32,8 +32,8 @@ def some(count, item):
 
 
 def nested(before, after, inner="byte"):
-    """Return a type in a type in a type, as deep as the length of a text allows, and how deep that is."""
-    depth = (derived.MAX_LENGTH - len(inner)) // len(before + after)
+    """Return a type in a type in a type, as deep as is allowed."""
+    depth = derived.MAX_DEPTH // before.count("(")
     return before * depth + inner + after * depth, depth
 
 

@@ -19,7 +19,9 @@ from mpired.datatypes.typemap.typemap import Run, TypeMap, bounded, bounds_check
 from mpired.errors import DatatypeError
 
 MAX_LENGTH = 32 << 10
-"""Characters of a text that means a datatype."""
+"""Characters of the text of a datatype."""
+MAX_DEPTH = 100
+"""Levels of types inside one another."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -29,18 +31,11 @@ class Draft:
     typemap: TypeMap  # which bytes an element is made of
     parts: tuple[str | Draft, ...]  # what the text consists of, the types in it as drafts too
     length: int  # characters of the text
+    depth: int  # levels of types inside one another
 
     def text(self) -> str:
         """Return the text."""
-        texts: list[str] = []
-        waiting: list[str | Draft] = [self]
-        while waiting:
-            part = waiting.pop()
-            if isinstance(part, str):
-                texts.append(part)
-            else:
-                waiting += reversed(part.parts)
-        return "".join(texts)
+        return "".join(part if isinstance(part, str) else part.text() for part in self.parts)
 
 
 Made: TypeAlias = Datatype | Draft
@@ -240,8 +235,11 @@ def _derived(name: str, build: Callable[..., TypeMap]) -> Callable[..., Draft]:
         length = sum([part.length if isinstance(part, Draft) else len(part) for part in parts])
         if length > MAX_LENGTH:
             raise DatatypeError(name, f"is written with more than {MAX_LENGTH} characters")
+        depth = 1 + max((part.depth for part in parts if isinstance(part, Draft)), default=0)
+        if depth > MAX_DEPTH:
+            raise DatatypeError(name, f"is nested deeper than {MAX_DEPTH} levels")
         try:
-            return Draft(build(*map(_mapped, arguments)), tuple(parts), length)
+            return Draft(build(*map(_mapped, arguments)), tuple(parts), length, depth)
         except ValueError as error:
             raise DatatypeError(name, str(error)) from error
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from mpired.datatypes.datatype import Datatype
-from mpired.datatypes.derived import finished
+from mpired.datatypes.derived import MAX_DEPTH, finished
 from mpired.datatypes.text.parse import Read, is_taken, read, words
 from mpired.errors import DatatypeError, DefinitionError
 
@@ -70,37 +70,25 @@ class Definitions(Mapping[str, tuple[Datatype, str | None]]):
         """Return what a name means, to be part of another text; None if it is not defined."""
         return self._found.get(name.upper())
 
-    def _resolve(self, key: str) -> None:
-        """Read a definition after those that are named in it: those that wait for others are on a stack."""
-        opened = {key: self._named_in(key)}
-        while opened:
-            key, named = next(reversed(opened.items()))
-            inner = next((each for each in named if each not in self._found), None)
-            if inner is None:
-                self._found[key] = self._defined(key)
-                del opened[key]
-            elif inner in opened:
-                raise self._circle([*opened, inner])
-            else:
-                opened[inner] = self._named_in(inner)
-
-    def _named_in(self, key: str) -> Iterator[str]:
-        for word in words(self._texts[key][1]):
-            if word.upper() in self._texts:
-                yield word.upper()
-
-    def _defined(self, key: str) -> Read:
+    def _resolve(self, key: str, outer: tuple[str, ...] = ()) -> None:
+        """Read a definition after those that are named in it; `outer` are the definitions around it."""
+        if key in self._found:
+            return
         written, text = self._texts[key]
+        if key in outer:
+            names = [self._texts[each][0] for each in (*outer[outer.index(key) :], key)]
+            if len(names) > 2 * _SHOWN:
+                names[_SHOWN:-_SHOWN] = ["..."]
+            raise self._error(written, f"is defined by itself: {' -> '.join(names)}")
+        if len(outer) == MAX_DEPTH:
+            raise self._error(written, f"is nested deeper than {MAX_DEPTH} levels, in {self._texts[outer[0]][0]}")
+        for word in words(text):
+            if word.upper() in self._texts:
+                self._resolve(word.upper(), (*outer, key))
         try:
-            return read(text, self)
+            self._found[key] = read(text, self)
         except DatatypeError as error:
             raise self._error(f"{written}: {error.subject}", error.reason) from None
-
-    def _circle(self, keys: list[str]) -> DefinitionError:
-        names = [self._texts[key][0] for key in keys[keys.index(keys[-1]) :]]
-        if len(names) > 2 * _SHOWN:
-            names[_SHOWN:-_SHOWN] = ["..."]
-        return self._error(names[-1], f"is defined by itself: {' -> '.join(names)}")
 
     def _error(self, subject: str, reason: str) -> DefinitionError:
         return DefinitionError(f"{self._path}: {subject}", reason)

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Generator, Iterator
-from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar
+from collections.abc import Iterator
+from typing import Any, NoReturn, Protocol, TypeAlias
 
 import numpy as np
 
 from mpired.datatypes.datatype import Datatype
-from mpired.datatypes.derived import CONSTRUCTORS, MAX_LENGTH, ArgumentError, Constructor, Made, finished
+from mpired.datatypes.derived import CONSTRUCTORS, MAX_DEPTH, MAX_LENGTH, ArgumentError, Constructor, Made, finished
 from mpired.datatypes.dtypes import BY_NAME, BY_NUMPY_NAME, from_dtype
 from mpired.datatypes.named import canonical
 from mpired.errors import DatatypeError, UnknownDatatypeError, shortened
 from mpired.mpi4py_objects import Decoded
-
-_T = TypeVar("_T")
 
 Read: TypeAlias = tuple[Made, str | None]
 """What a text means, and the byte order that it says."""
@@ -33,8 +31,6 @@ class Names(Protocol):
     def read(self, name: str, /) -> Read | None:
         """Return what a name means; None if it is not defined."""
 
-
-_Reading: TypeAlias = Generator[None, Made, _T]
 
 _MAX_ITEMS = 10_000
 _LIMIT = 2**63
@@ -142,7 +138,7 @@ class _Reader:
         self._defined = defined
         self._order: str | None = None
         self._drafts: dict[tuple[str, tuple[Any, ...]], Made] = {}
-        self._at = self._end = 0
+        self._at = self._end = self._depth = 0
         self._word = ""
 
     def whole(self) -> Read:
@@ -150,25 +146,10 @@ class _Reader:
         if len(self._text) > MAX_LENGTH:
             raise UnknownDatatypeError(f"{self._text[:_AROUND]}...", f"is longer than {MAX_LENGTH} characters")
         self._advance()
-        made = self._types()
+        made = self._type()
         if self._word:
             self._fail("expected the end of the text")
         return made, self._order
-
-    def _types(self) -> Made:
-        """Read a type and the types in it, on a stack of those that are not read to their ends."""
-        opened: list[_Reading[Made]] = [self._type()]
-        made: Any = None
-        while opened:
-            try:
-                opened[-1].send(made)
-                opened.append(self._type())
-                made = None
-            except StopIteration as end:
-                opened.pop()
-                made = end.value
-        found: Made = made
-        return found
 
     def _advance(self) -> None:
         match = _TOKEN.match(self._text, self._end)
@@ -190,13 +171,13 @@ class _Reader:
             self._fail(f"expected {what}")
         self._advance()
 
-    def _type(self) -> _Reading[Made]:
+    def _type(self) -> Made:
         word, at = self._word, self._at
         if not _NAME.match(word):
             self._fail("expected a datatype")
         self._advance()
         if self._word == "(":
-            return (yield from self._constructed(word, at))
+            return self._constructed(word, at)
         try:
             found = _named(word, self._defined)
         except DatatypeError as error:
@@ -213,10 +194,13 @@ class _Reader:
         self._order = order or self._order
         return made
 
-    def _constructed(self, word: str, at: int) -> _Reading[Made]:
+    def _constructed(self, word: str, at: int) -> Made:
         row = _constructor(word)
         if row is None:
             self._fail(f"the words that take arguments are {', '.join(CONSTRUCTORS)}; this is none", at)
+        if self._depth == MAX_DEPTH:
+            self._fail(f"types are nested deeper than {MAX_DEPTH} levels", at)
+        self._depth += 1
         self._advance()
         arguments: list[Any] = []
         places: list[int] = []
@@ -225,15 +209,13 @@ class _Reader:
                 self._take(",", f"a comma; {row.name} has {len(row.sorts)} arguments")
             places.append(self._at)
             if sort == "type":
-                arguments.append((yield))
+                arguments.append(self._type())
             elif sort == "types":
-                items: list[Made] = []
-                for _ in self._items():
-                    items += [(yield)]
-                arguments.append(tuple(items))
+                arguments.append(tuple(self._type() for _ in self._items()))
             else:
                 arguments.append(self._argument(sort))
         self._take(")", f"a closing parenthesis; {row.name} has {len(row.sorts)} arguments")
+        self._depth -= 1
         key = row.name, tuple(arguments)
         try:
             return self._drafts.get(key) or self._drafts.setdefault(key, row.make(*arguments))

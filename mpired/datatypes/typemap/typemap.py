@@ -1,8 +1,8 @@
 """Type maps: which bytes an element of a datatype is made of (MPI-4.1, 5.1).
 
 A map is a tree of runs, copies of another map at equal distances, so that a million entries are as
-cheap as one and all figures are computed without looking at the entries. The tree may be thousands of
-maps deep: figures are made of those of the maps inside, and nothing here calls itself.
+cheap as one and all figures are computed without looking at the entries. The tree may be deeper than
+Python's stack, with a level for each dimension of a subarray: nothing here calls itself.
 """
 
 from __future__ import annotations
