@@ -66,7 +66,7 @@ def _fold() -> None:
 
 
 def _is_for_mpi(words: list[str], environment: dict[bytes, bytes]) -> bool:
-    """Tell whether a command is for the engine mpi: all processes that a launcher starts have the same words."""
+    """Return whether a command is for the engine mpi: all processes that a launcher starts have the same words."""
     if "--engine=mpi" in words or "--engine" in words:
         return "--engine=mpi" in words or words[words.index("--engine") + 1 :][:1] == ["mpi"]
     return environment.get(b"MPIRED_ENGINE") == b"mpi"

@@ -22,7 +22,7 @@ def entry_points(group: str) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     seen = set()
     for distribution in metadata.distributions():
-        with contextlib.suppress(Exception):  # whatever is wrong with the metadata of somebody's package
+        with contextlib.suppress(Exception):  # any error in the metadata of another package
             points = list(_points(distribution, group))
             # Python imports the first of two that are installed under one name.
             if points and distribution.name not in seen:

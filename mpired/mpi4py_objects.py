@@ -43,13 +43,13 @@ class Decoded(str):
 
 
 def _is_alive() -> bool:
-    """Tell whether functions of MPI may be called, which end the process otherwise."""
+    """Return whether functions of MPI may be called, which end the process otherwise."""
     mpi = module()
     return bool(mpi.Is_initialized() and not mpi.Is_finalized())
 
 
 def is_datatype(value: object) -> bool:
-    """Tell whether something is a datatype of mpi4py."""
+    """Return whether an object is a datatype of mpi4py."""
     mpi = module()
     return mpi is not None and isinstance(value, mpi.Datatype)
 
@@ -108,7 +108,7 @@ class Created(NamedTuple):
 
 
 def created(op: object) -> Created | None:
-    """Return the function of a user-defined op of mpi4py; None for what is none."""
+    """Return the function of a user-defined op of mpi4py; None for another object."""
     # An op in C, or one that is known by its handle only, is called by MPI_Reduce_local.
     mpi = module()
     if mpi is None or not isinstance(op, mpi.Op):

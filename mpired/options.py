@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 PathLike: TypeAlias = str | os.PathLike[str]
 Rank: TypeAlias = "str | os.PathLike[str] | np.ndarray | SupportsRead[bytes]"
 _T = TypeVar("_T")
-# Not Iterable: one array is iterable, too, and is no list of ranks.
+# Not Iterable: one array is iterable, too, and is not a list of ranks.
 Several: TypeAlias = Sequence[_T] | Iterator[_T] | KeysView[_T] | ValuesView[_T]
 Index: TypeAlias = str | int | slice | tuple[int | slice, ...]
 Indices: TypeAlias = "str | os.PathLike[str] | np.ndarray | Sequence[int] | None"

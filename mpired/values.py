@@ -260,7 +260,7 @@ RANKS = Kind("RANK...", "Several[Rank]", _ranks, offers="file")  # on the comman
 
 
 def texts(metavar: str) -> Kind:
-    """Return the kind of texts."""
+    """Return the kind of strings."""
     return Kind(metavar, check=_text)
 
 
