@@ -32,9 +32,7 @@ class Context(NamedTuple):
     max_open_files: int | None = None  # of each process; None without a limit
     lock_timeout: float = LOCK_TIMEOUT  # seconds
     jobs: int = 0  # the most workers; 0 for as many as the engine has
-    spread: str = (
-        "elements"  # what the workers divide: "elements", "ranks", or "auto" for the one that opens fewer files
-    )
+    spread: str = "elements"  # what the workers divide: "elements", "ranks", or "auto" for fewer open files
     engine: Any = None  # the `Engine` that runs the segments; None for the pool of this process
     dry_run: bool = False  # whether leftovers of interrupted commands are reported and not finished
     progress: Progress = unwatched  # watches the bytes as they are done
