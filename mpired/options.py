@@ -4,6 +4,7 @@ The commands, the signatures of Python's functions, the variables `MPIRED_<FLAG>
 rows. `checked` reads the options of a caller.
 """
 
+import functools
 import os
 from collections.abc import Iterator, KeysView, Mapping, Sequence, ValuesView
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -419,7 +420,8 @@ _NEEDED = {
 }
 
 
-def rows(group: Group) -> dict[str, Option]:
+@functools.cache
+def rows(group: Group) -> Mapping[str, Option]:
     """Return the options of a group by their keywords, in order."""
     return {keyword(key): OPTIONS[key] for key in group}
 
@@ -459,4 +461,4 @@ def checked(group: Group, options: Options) -> dict[str, Any]:
 
 def part(group: Group, options: Options) -> dict[str, Any]:
     """Return those of some options that a group has."""
-    return {name: options[name] for name in map(keyword, group) if name in options}
+    return {name: options[name] for name in rows(group) if name in options}
