@@ -1,1 +1,1 @@
-"""Where bytes come from: files of this machine, streams, and what is compressed in either."""
+"""Sources of bytes: files of this machine, streams, compressed files, directories and objects of stores."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class _Packed:
-    """What is in compressed bytes has of these."""
+    """The fields of a compressed source."""
 
     packed: Source
 
@@ -48,13 +48,13 @@ class _Packed:
 
 @dataclass(eq=False)
 class CompressedSource(_Packed):
-    """What is in compressed bytes. It is read forward, and from its start again when it is opened again."""
+    """The content of compressed bytes, read forward; each opening starts at the beginning."""
 
     packed: Source  # the compressed bytes
     codec: str  # the name of the codec
     takes: int  # bytes of memory that decompressing takes
     limit: int | None = None  # the most bytes that are wanted of a stream; None for all
-    threads: int = 0  # how many of such files are decompressed together, ahead of what is read; 0 for none
+    threads: int = 0  # how many such files are decompressed ahead together; 0 for none
     max_open_files: int | None = None  # the limit of open files; None without a limit
     is_forward: ClassVar[bool] = True
     nbytes: ClassVar[int] = 0
@@ -62,7 +62,7 @@ class CompressedSource(_Packed):
     def __post_init__(self) -> None:
         if isinstance(self.packed, StreamSource):
             self.packed.unlimited()
-        # What was read of a stream has gone, and so has what decompressed it.
+        # The bytes read of a stream are gone, and so is the state of its decompressor.
         self._only = self._opened() if self.packed.is_forward else None
 
     def __reduce_ex__(self, protocol: Any) -> str | tuple[Any, ...]:
@@ -86,7 +86,7 @@ class CompressedSource(_Packed):
         return self if self._only else replace(self, threads=threads)
 
     def kept(self) -> Source:
-        """Return what is decompressed: in a scratch file that stays or, if there are many, in one while it is read."""
+        """Return the content in a scratch file, which stays or, if there are many, is there only while it is open."""
         copy = copied(self.name, self.open())
         self.check_unchanged()
         if self._only is not None:
@@ -99,7 +99,7 @@ _copies: WeakSet[Scratch] = WeakSet()
 
 
 def _stays(copy: LocalSource, max_open_files: int | None) -> bool:
-    """Tell whether a copy may stay, which is an open file; half of those that are allowed are for the others."""
+    """Return whether a copy may stay, which is an open file; half of the allowed ones are for other files."""
     wanted = 2 * _MOST_COPIES
     allowed = calls.allow_descriptors(RESERVED + wanted) - RESERVED
     most = min(allowed, spare_open_files(wanted, max_open_files)) // 2
@@ -111,7 +111,7 @@ def _stays(copy: LocalSource, max_open_files: int | None) -> bool:
 
 @dataclass(frozen=True)
 class UnpackedSource(_Packed, Lasting):
-    """What is in a compressed file, to be read in any order."""
+    """The content of a compressed file, read in any order."""
 
     packed: CompressedSource  # the same, as it is read forward
     nbytes: int  # how many bytes there are
@@ -133,7 +133,7 @@ def unpacking_nbytes(sources: Iterable[Source]) -> int:
     return sum(source.takes for source in used) + max((CODECS[source.codec].library for source in used), default=0)
 
 
-_LEAST_AHEAD = 32 << 10  # what is less is a header
+_LEAST_AHEAD = 32 << 10  # fewer bytes are a header
 
 
 @functools.cache

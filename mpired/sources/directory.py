@@ -16,12 +16,12 @@ from mpired.sources.source import STORE_DOCUMENTS, STORE_MARKS, Lasting, OpenSto
 
 
 def is_store(path: str) -> bool:
-    """Tell whether a directory is a store of arrays, by the documents that every one has."""
+    """Return whether a directory is a store of arrays, by the documents that every store has."""
     return any(os.path.isfile(os.path.join(path, mark)) for mark in STORE_MARKS)
 
 
 def check_one_file(name: str) -> None:
-    """Raise `UsageError` if what is to be changed or replaced is a store in a directory, or an object of a store."""
+    """Raise `UsageError` if the file to change or replace is a store in a directory, or an object of a store."""
     check_are_files([name])
     if is_store(name):
         reason = "is a directory, whose many files cannot be replaced as one"
@@ -64,7 +64,7 @@ class DirectorySource(_Directory, Lasting):
         return OpenDirectory(self)
 
     def check_unchanged(self) -> None:
-        """Raise `ChangedError` if the directory is not what it was when it was checked."""
+        """Raise `ChangedError` if the directory has changed since it was checked."""
         with calls.blaming(self.name):
             if _stamp(self.name, self.path)[0] != self.stamp:
                 raise self.changed()
@@ -82,7 +82,7 @@ class OpenDirectory(OpenStore):
             return sorted(name for name, _ in _files(self._source.name, self._source.path))
 
     def content(self, name: str, most: int) -> bytes:
-        """Return the bytes of a file, as of `OpenStore.content`: a link is not followed."""
+        """Return the bytes of a file, see `OpenStore.content`; a link is not followed."""
         path = os.path.join(self._source.path, name)
         with calls.blaming(path):
             try:
@@ -115,7 +115,7 @@ def _files(name: str, path: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
 
 
 def _stamp(name: str, path: str) -> tuple[tuple[int, int, bytes], os.stat_result]:
-    """Return the stamp of a directory, and the status of what was changed last of that which is in it."""
+    """Return the stamp of a directory, and the status of its file that was changed last."""
     top = newest = os.stat(path)
     found = [("", _times(top))]
     for within, entry in _entries(name, path):

@@ -36,7 +36,7 @@ class LocalFile(OpenSource):
 
 
 class _Looked(OpenSource):
-    """A file whose first bytes have been read; it is opened for what comes behind them, or for its descriptor."""
+    """A file whose first bytes have been read; it is opened for the bytes behind them, or for its descriptor."""
 
     def __init__(self, source: LocalSource, head: bytes) -> None:
         self._source, self._head = source, head
@@ -142,13 +142,13 @@ class LocalSource(_Local, Lasting):
             calls.let_go(fd)
 
     def check_unchanged(self) -> None:
-        """Raise `ChangedError` if the file is not what it was when it was checked."""
+        """Raise `ChangedError` if the file has changed since it was checked."""
         with calls.blaming(self.name):
             if not self._is(os.stat(self.path)):
                 raise self.changed()
 
     def _is(self, status: os.stat_result) -> bool:
-        """Tell whether a status is that of the file when it was checked."""
+        """Return whether a status is that of the file when it was checked."""
         stamp = _stamp(status)
         return stamp == self.stamp or (self.stamp[0] == ANY_DEVICE and stamp[1:] == self.stamp[1:])
 

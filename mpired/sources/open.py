@@ -25,7 +25,7 @@ from mpired.sources.source import STANDARD_INPUT, Source
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-_Look: TypeAlias = Callable[[], Source | None]  # gives what is found, or raises what came of it
+_Look: TypeAlias = Callable[[], Source | None]  # returns the source, or raises its error
 _THREADS = 32
 _KEPT_NBYTES = 32 << 20  # of all small files together
 _MOST_KEPT_NBYTES = 16 << 10  # of one of them
@@ -41,7 +41,7 @@ class _InTurn:
         self._asked: deque[tuple[str, _Look]] = deque()
 
     def taken(self, name: str) -> Source | None:
-        """Return what was found; None if this name was not asked for."""
+        """Return the source; None if this name was not asked for."""
         self._ask(self._window)
         if all(name != other for other, _ in self._asked):
             return None
@@ -172,7 +172,7 @@ def _threads() -> Iterator[ThreadPoolExecutor]:
 
 
 def check_unchanged(sources: Sequence[Source]) -> None:
-    """Raise `ChangedError` for the first source that is not what it was; of those in stores several are asked for."""
+    """Raise `ChangedError` for the first source that has changed; several objects of stores are asked for at once."""
     if sum(is_url(source.name) for source in sources) < 2:  # noqa: PLR2004 - several
         for source in sources:
             source.check_unchanged()
@@ -183,7 +183,7 @@ def check_unchanged(sources: Sequence[Source]) -> None:
 
 
 def _inspect(name: str, context: Context) -> Source | None:
-    """Inspect an object or a file; None for what has to be opened in turn, such as FIFOs, and for what is none."""
+    """Inspect an object or a file; None for others, such as FIFOs, which are opened in turn, and missing files."""
     return _opened(name, context) if is_url(name) or (name != "-" and os.path.isfile(name)) else None
 
 
@@ -191,21 +191,21 @@ def check_no_input(paths: Iterable[str], inputs: Iterable[tuple[Source, str]], w
     """Check that no result replaces what the same command reads: a repetition would combine its own result."""
     known = {source.inode: what for source, what in inputs if source.inode is not None}
     for path in paths:
-        with contextlib.suppress(OSError):  # there is no file yet, or the error is told where it is opened
+        with contextlib.suppress(OSError):  # there is no file yet, or the error is raised where it is opened
             status = None if is_url(path) else os.stat(path)
             if what := known.get((status.st_dev, status.st_ino) if status else identity(path)):
                 raise UsageError(path, f"is the file of {what}, an input of this command; {way_out}")
 
 
 def check_no_other_input(paths: Iterable[str], files: Iterable[tuple[object, str]]) -> None:
-    """Check that no result replaces a file that the same command reads and that has no elements, as of a definition."""
+    """Check that no result replaces a file without elements that the same command reads, such as definitions."""
     there = [(os.fspath(name), what) for name, what in files if isinstance(name, str | os.PathLike)]
     inputs = [(LocalSource.of(name, name), what) for name, what in there if os.path.isfile(name)]
     check_no_input(paths, inputs, "name another output")
 
 
 def _seen(path: str) -> tuple[os.stat_result | None, bool]:
-    """Return what is at a path, and whether that is a link; None for what a link leads to, and for what is not seen."""
+    """Return the status of a path, None for a link or if there is nothing; and whether it may be a link."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -215,7 +215,7 @@ def _seen(path: str) -> tuple[os.stat_result | None, bool]:
 
 
 def _status(path: str, context: Context) -> os.stat_result:
-    """Return what is at a path; if nothing is, what a log has of the file is brought there first."""
+    """Return the status of a path; if there is nothing, the file is first recovered from its log."""
     try:
         return os.stat(path)
     except FileNotFoundError:

@@ -23,7 +23,7 @@ _DOCUMENTS_NBYTES = 1 << 20
 _DEPTH = 16
 _MOST_LOOKED_AT = 1024  # names at a time, of which an array that is hardly there has any number
 _AHEAD_NBYTES = 32 << 20  # of all stores that a process reads
-_PART = 16  # of the memory that is left within a limit, which several workers share with what is decoded
+_PART = 16  # of the memory within a limit, which several workers share with decoded elements
 
 
 def object_or_store(url: str, context: Context) -> Source:
@@ -57,7 +57,7 @@ def object_or_store(url: str, context: Context) -> Source:
 class _Store(NamedTuple):
     """The objects under a prefix that are together a store of arrays."""
 
-    # Each is read as the list tells it, or not at all. What is added meanwhile shows at the end, in another list.
+    # Each is read as listed, or not at all. Objects that are added meanwhile show at the end, in another list.
 
     name: str  # what messages call it
     url: str  # the prefix
@@ -120,7 +120,7 @@ class _OpenRemoteStore(OpenStore):
         return list(self._versions)
 
     def content(self, name: str, most: int) -> bytes:
-        """Return the bytes of an object, as of `OpenStore.content`."""
+        """Return the bytes of an object, see `OpenStore.content`."""
         if name in self._documents:
             return self._documents[name][: most + 1]
         if self._last[0] != name:
@@ -129,14 +129,14 @@ class _OpenRemoteStore(OpenStore):
         return self._last[1]
 
     def expect_names(self, names: Iterable[str], most: int) -> None:
-        """Ask for some of these, and for more when they are taken; what was expected before and not taken is left."""
+        """Ask for some of these, and for more when they are taken; earlier ones that were not taken are dropped."""
         self._leave()
         self._expecting.add(self)
         self._coming, self._most = iter(names), most
         self._ask()
 
     def _ask(self) -> None:
-        """Ask for what comes next: several, but no more bytes than the share of this store, and one at least."""
+        """Ask for the next objects: at least one, others within the bytes of this store's share."""
         share = self._source.ahead // max(1, len(self._expecting))
         waiting = sum(self._versions[name].nbytes for name, _ in self._asked)
         for _ in range(_MOST_LOOKED_AT):
@@ -149,7 +149,7 @@ class _OpenRemoteStore(OpenStore):
                 waiting += version.nbytes
 
     def _taken(self, name: str) -> bytes | None:
-        """Return what was asked for, None if it was not; what was asked for before it is left."""
+        """Return an object that was asked for, None for another; earlier ones are dropped."""
         if all(name != other for other, _ in self._asked):
             return None
         while self._asked:
@@ -185,6 +185,6 @@ def _listed(url: str) -> dict[str, Version]:
 
 
 def _dumped(found: dict[str, Version]) -> bytes:
-    """Return what was found as bytes that are the same as long as the objects have the same bytes."""
+    """Return the list as bytes that stay the same as long as the objects do."""
     versions = ((name, one.nbytes, one.etag, one.modified if one.etag is None else 0) for name, one in found.items())
     return json.dumps(sorted(versions)).encode()

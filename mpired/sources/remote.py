@@ -19,14 +19,14 @@ from mpired.files import stores, urls
 from mpired.files.stores import Version
 from mpired.sources.source import STORE_SUFFIX, Distance, Lasting, OpenSource, Source
 
-# What is read at least: a request costs about as much as so many bytes.
+# Bytes that are read at least: a request costs about as much.
 _PAGE_NBYTES = 64 << 10
-# What follows what was read before is read in longer and longer pages.
+# Consecutive reads are made in longer and longer pages.
 _LONGEST_PAGE_NBYTES = 1 << 20
-# As long as a request takes so many bytes arrive: a gap of them is no reason for another request.
+# These bytes arrive in the time of a request: a shorter gap is not worth another request.
 _GAP_NBYTES = 512 << 10
 _KEPT_NBYTES = 8 << 20
-# What is expected is read in blocks, shorter ones if many objects are open, so that those of all are kept: two of each.
+# Announced bytes are read in blocks, shorter ones if many objects are open, so that two of each are kept.
 _BLOCK_NBYTES, _LEAST_BLOCK_NBYTES = 4 << 20, 256 << 10
 _KEPT_BLOCKS_NBYTES = 32 << 20
 # Objects up to here are read whole, if that can be kept.
@@ -43,7 +43,7 @@ class _Object(NamedTuple):
 
     name: str  # what messages call it
     url: str  # where it is
-    version: Version  # what it was when it was looked at
+    version: Version  # its version when it was inspected
     content: bytes | None = None  # its bytes, if they are so few that they are kept when it is looked at
 
 
@@ -149,7 +149,7 @@ class _OpenRemote(OpenSource):
             length = max(_LEAST_BLOCK_NBYTES, min(_BLOCK_NBYTES, share))
             block, _ = _blocks.holding(key, at, 1)
             if block is None:
-                start = at - (at - first) % length  # what was skipped is often read next
+                start = at - (at - first) % length  # skipped bytes are often read next
                 block = self._got(start, min(start + length, end) - start)
                 _blocks.keep(key, start, block)
                 block = block[at - start :]
@@ -159,13 +159,13 @@ class _OpenRemote(OpenSource):
         return done
 
     def _paged(self, offset: int, count: int) -> memoryview:
-        """Return a few bytes, of a page that is kept for what is asked for next."""
+        """Return a few bytes, of a page that is kept for the next requests."""
         source = self._source
         key = source.url, source.version
         page, wanted = _pages.holding(key, offset, count)
         if page is None:
             start, stop = offset, offset + count
-            if count <= _PAGE_NBYTES:  # what is short is followed by more, and the end by what is before it
+            if count <= _PAGE_NBYTES:  # a short read is followed by more, and one of the end by the bytes before it
                 start, stop = min(offset, max(0, source.nbytes - _PAGE_NBYTES)), max(stop, offset + wanted)
             page = self._got(start, min(stop, source.nbytes) - start)
             _pages.keep(key, start, page)
@@ -188,7 +188,7 @@ def got(source: Source, url: str, version: Version, offset: int, count: int) -> 
 
 
 class _Pages:
-    """Pieces of objects that were read last, of several objects in turn: so many bytes of them."""
+    """The pieces of objects that were read last, up to a number of bytes."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -197,7 +197,7 @@ class _Pages:
         self._nbytes = 0
 
     def holding(self, key: object, offset: int, count: int) -> tuple[memoryview | None, int]:
-        """Return the bytes from `offset` on of a page with so many of them, or None and how long the next should be."""
+        """Return the bytes from `offset` on of a page that has them, or None and the length of the next page."""
         wanted = _PAGE_NBYTES
         with self._lock:
             for place in reversed(self._known):
@@ -226,7 +226,7 @@ _pages, _blocks = _Pages(_KEPT_NBYTES), _Pages(_KEPT_BLOCKS_NBYTES)
 
 
 def _head(url: str) -> tuple[memoryview, Version]:
-    """Return the first bytes of an object, and what it is."""
+    """Return the first bytes of an object, and its version."""
     try:
         return stores.get(url, 0, _PAGE_NBYTES)
     except stores.NothingThereError:  # an empty one has no first byte
@@ -263,7 +263,7 @@ def _stores_around(name: str) -> list[str]:
 
 
 def _fits(parts: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Tell whether the parts of a name are those of a glob; as in one of files, `*` is for no dot at the start."""
+    """Return whether the parts of a name match a glob; as for files, `*` matches no dot at the start."""
     if not pattern or not parts:
         return not pattern and not parts
     first, *rest = pattern

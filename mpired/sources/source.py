@@ -42,10 +42,10 @@ class OpenSource:
         return bytes(content[: self.read_into(memoryview(content), offset)])
 
     def expect(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Take notice of what will be read, each a place and so many bytes: what is far asks for more at once."""
+        """Note ranges (offset, number of bytes) that will be read: a remote source asks for several at once."""
 
     def ahead(self, nbytes: int, offset: int) -> int:
-        """Return how many of `nbytes` bytes from `offset` on are there before the end, of what is read forward."""
+        """Return how many of `nbytes` bytes from `offset` on are before the end of a stream."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -70,9 +70,9 @@ class OpenStore(OpenSource):
         raise NotImplementedError
 
     def expect_names(self, names: Iterable[str], most: int) -> None:
-        """Take notice of what will be read next, in this order, if it has `most` bytes: what is far asks for several.
+        """Note the names of files, which may be missing, that are read next: a remote store asks for several at once.
 
-        Some of the names may not be there.
+        A store takes no more than `most` bytes for them.
         """
 
 
@@ -90,7 +90,7 @@ class Source(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """How many bytes there are. What is read forward does not know it, and has none to tell."""
+        """The number of bytes; of a stream 0, because it is not known."""
 
     @property
     def inode(self) -> tuple[int, int] | None:
@@ -102,7 +102,7 @@ class Source(Protocol):
 
     @property
     def is_forward(self) -> bool:
-        """Whether it is read from its start to its end, and ends where it ends: a stream, or what is compressed."""
+        """Whether it is read from its start to its end, which shows only there: a stream, or a compressed source."""
 
     def open(self) -> OpenSource:
         """Open it for reading."""

@@ -1,4 +1,4 @@
-"""What is read forward, in blocks: pipes, FIFOs, devices, open files that cannot go back, and decompressed bytes."""
+"""Streams, read forward in blocks: pipes, FIFOs, devices, open files that cannot seek, and decompressed bytes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Forward(OpenSource):
         self._fill = fill  # fills a view with the next bytes, and returns how many there were before the end
         self.limit = limit  # the most bytes that are taken
         self._buffer = bytearray()
-        self._start = self._stop = 0  # of what is in the buffer
+        self._start = self._stop = 0  # of the bytes in the buffer
         self._ended = False
 
     @property
@@ -56,8 +56,8 @@ class Forward(OpenSource):
         return count
 
     def _go_on(self, start: int, stop: int) -> None:
-        """Read until the bytes from `start` to `stop` are in the buffer; forget what is before, but for a head."""
-        while start > self._stop + _COPIED_NBYTES and not self._ended:  # what is skipped may be long
+        """Read until the bytes from `start` to `stop` are in the buffer; forget those before, except a head."""
+        while start > self._stop + _COPIED_NBYTES and not self._ended:  # a long range may be skipped
             self._go_on(self._stop, self._stop + _COPIED_NBYTES)
         first = self._start if stop - self._start <= _HEAD_NBYTES else min(start, self._stop)
         kept = memoryview(self._buffer)[first - self._start : self._stop - self._start]
@@ -73,7 +73,7 @@ class Forward(OpenSource):
 
 
 def copied(name: str, file: OpenSource) -> LocalSource:
-    """Return a copy, in a scratch file, of what is read forward."""
+    """Return a copy of the stream in a scratch file."""
     scratch, done = Scratch(), 0
     block = memoryview(bytearray(_COPIED_NBYTES))
     with calls.blaming(name):
@@ -109,11 +109,11 @@ class StreamSource:
         return stream
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A process that is not forked from this one has not what has arrived here.
+        # A process that is not forked from this one does not have the bytes that arrived here.
         return self.kept().__reduce__()  # type: ignore[return-value]
 
     def open(self) -> OpenSource:
-        """Return the one reader: what it has read has gone."""
+        """Return the one reader: bytes that it has read are gone."""
         return self._forward
 
     def kept(self) -> Source:
@@ -129,11 +129,11 @@ class StreamSource:
         return self._passing.nbytes, self._passing.digest.hexdigest()
 
     def unlimited(self) -> None:
-        """Let all of it be read: what is wanted is not counted in its own bytes, because it is compressed."""
+        """Let all of it be read: the limit counts decompressed bytes, not its own."""
         self._forward.limit = None
 
     def check_unchanged(self) -> None:
-        """Do nothing: what has arrived does not change."""
+        """Do nothing: received bytes do not change."""
 
     def changed(self) -> ChangedError:
         """Return the error for bytes that are missing."""
@@ -185,6 +185,6 @@ class _Descriptor:
 
 
 def check_has_end(name: str, status: os.stat_result, limit: int | None) -> None:
-    """Raise `UsageError` if a file is a device, which has no end, and there is no limit to what is wanted of it."""
+    """Raise `UsageError` if a file is a device, which has no end, and there is no limit to the bytes to read."""
     if limit is None and (stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode)):
         raise UsageError(name, "is a device, which has no end; say with `type` and `count` how much to read")
