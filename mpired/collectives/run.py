@@ -68,7 +68,7 @@ class Course(NamedTuple):
 
 def fill(course: Course, drafts: Sequence[Output], context: Context, *, link: bool) -> None:
     """Fold one course into the drafts of its results: workers write flat ones, the others are encoded afterwards."""
-    if len(drafts) == 1 and _flow(course, drafts[0], context):
+    if drafts and isinstance(drafts[0], StreamOutput) and _flow(course, drafts[0], context):  # of a stream there is one
         return
     flat: list[Target] = []
     encoded: list[tuple[Result, Output]] = []
@@ -110,10 +110,10 @@ def fill(course: Course, drafts: Sequence[Output], context: Context, *, link: bo
         cast("Draft", draft).repeat(cast("Draft", original), link=link)
 
 
-def _flow(course: Course, output: Output, context: Context) -> bool:
+def _flow(course: Course, output: StreamOutput, context: Context) -> bool:
     """Send the result to a stream as it is made, if possible; return whether it was."""
     plan, result = course.plan, course.results[0]
-    if not plan.flows or not isinstance(output, StreamOutput):
+    if not plan.flows:
         return False
     layout = result.layout
     if isinstance(layout, FlatLayout):
