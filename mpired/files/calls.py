@@ -64,10 +64,10 @@ class undoing:  # noqa: N801 - as above
 
 
 class Closing:
-    """What is closed at the end of a `with` block."""
+    """The base of objects that are closed at the end of a `with` block."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the object."""
 
     def __enter__(self) -> Self:
         return self
@@ -246,24 +246,25 @@ def set_size(fd: int, nbytes: int) -> None:
 
 
 def lock(fd: int, *, shared: bool = False) -> bool:
-    """Take the write lock, or a read lock, on the open file description, without waiting; tell whether it was free.
-
-    Locks of this kind end with the last descriptor, so a lock that can be taken has no living owner.
-    They belong to the description: closing another descriptor of the file does not lose them, but a
-    forked child has them too.
-    """
-    kind = fcntl.F_RDLCK if shared else fcntl.F_WRLCK
+    """Take the write lock, or a read lock, on an open file without waiting; return whether it was free."""
+    # Locks of this kind end with the last descriptor, so a lock that can be taken has no living owner. They belong to
+    # the open file description: closing another descriptor of the file does not lose them, but a forked child has them
+    # too.
     try:
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0))
+        _set_lock(fd, fcntl.F_RDLCK if shared else fcntl.F_WRLCK)
     except (BlockingIOError, PermissionError):
         return False
     return True
 
 
 def unlock(fd: int) -> None:
-    """Let go of the lock on an open file, which a child that has the descriptor would keep."""
+    """Release the lock on an open file, which a child that has the descriptor would keep."""
     with contextlib.suppress(OSError):
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
+        _set_lock(fd, fcntl.F_UNLCK)
+
+
+def _set_lock(fd: int, kind: int) -> None:
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0))
 
 
 def leads_to(name: bytes | str, dirfd: int, fd: int) -> bool:
@@ -305,11 +306,6 @@ def open_regular(path: bytes | str, flags: int, dirfd: int | None = None) -> int
         os.close(fd)
         raise OSError(errno.EINVAL, "is not a regular file")
     return fd
-
-
-def has_several_names(status: os.stat_result) -> bool:
-    """Tell whether a file has hard links."""
-    return status.st_nlink > 1
 
 
 def status_at(name: bytes | str, dirfd: int) -> os.stat_result | None:

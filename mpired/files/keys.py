@@ -26,7 +26,7 @@ import numpy as np
 from mpired.errors import BufferFileError, UsageError, number
 from mpired.files import calls, metadata
 from mpired.files.lock import opened
-from mpired.files.names import keys_name
+from mpired.files.names import Place
 
 ATTRIBUTE = metadata.OWN_ATTRIBUTES + "once"
 KEY_NBYTES = 16
@@ -97,18 +97,18 @@ def hand_over(new: bytes, old: int | None, fd: int) -> None:
 class Keys:
     """The keys of a target, which its lock guards; `UsageError` where no file can have attributes."""
 
-    def __init__(self, name: str, base: bytes, dirfd: int, target: int | None) -> None:
-        # `base` is its name in the directory, `target` its descriptor; None if it does not exist yet.
-        self._name, self._dirfd, self._target = name, dirfd, target
-        self._own_name = keys_name(base)
+    def __init__(self, place: Place, target: int | None) -> None:
+        # `target` is the descriptor of the file; None if it does not exist yet.
+        self._name, self._dirfd, self._target = place.name, place.dirfd, target
+        self._own_name = place.keys_name
         try:
             value = b"" if target is None else stored(target)
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:
-                error.filename = name
+                error.filename = place.name
                 raise
             reason = f"its file system keeps no extended attributes ({error.strerror}), so `once` has no place for keys"
-            raise UsageError(name, reason) from error
+            raise UsageError(place.name, reason) from error
         self._counted = Counted.of(value)
         pieces = (value[at : at + _OLD_NBYTES] for at in range(0, len(value), _OLD_NBYTES))
         self._old = [] if self._counted else [each.ljust(KEY_NBYTES, b"\0") for each in pieces if any(each)]
@@ -143,7 +143,7 @@ class Keys:
         with contextlib.ExitStack() as stack:
             if self._counted is not None:
                 fd, name = stack.enter_context(self._opened(self._counted, writable=True))
-                has_several_names = self._target is not None and calls.has_several_names(os.fstat(self._target))
+                has_several_names = self._target is not None and os.fstat(self._target).st_nlink > 1
                 if name == self._own_name or has_several_names:
                     return self._extended(fd, self._counted._replace(name=name), entries, durable=durable)
                 old: Iterable[Entry] = _verified(fd, self._counted, self._name)
@@ -224,9 +224,9 @@ def of_file(path: str) -> Iterator[Keys]:
     with contextlib.ExitStack() as stack:
         try:
             target = stack.enter_context(opened(path, shared=True))
-            found = Keys(path, target.base, target.dirfd, target.fd)
+            found = Keys(target, target.fd)
         except (OSError, UsageError):
-            found = Keys(path, b"", -1, None)
+            found = Keys(Place(path, "", -1), None)
         yield found
 
 

@@ -22,7 +22,7 @@ from mpired.errors import ChangedError, LockError, OutputExistsError, Unconfirme
 from mpired.files import calls, copying, interruptions, metadata
 from mpired.files.lock import NOTHING_HELD, Held, Target, Waiting, descriptors_of
 from mpired.files.log import Kind, LogWriter, stamp
-from mpired.files.names import check_no_old_journal, draft_name, pointer_name, recover_for_reading
+from mpired.files.names import Place, check_no_old_journal, recover_for_reading, sync_folders
 from mpired.files.places import check_new, existing_file, exists, is_stream
 from mpired.files.scratch import Packing, Scratch, Single, claimed, lock_own, remove_dead
 
@@ -30,7 +30,7 @@ _PAUSE = 0.005  # seconds
 _T = TypeVar("_T")
 
 
-class Draft(Single):
+class Draft(Place, Single):
     """A new file on its way to its name. Leaving the block before the commit changes nothing.
 
     A symbolic link stays, and what it points to is replaced. An existing file gives its mode, owner and attributes.
@@ -49,7 +49,8 @@ class Draft(Single):
         place: tuple[str, int] | None = None,  # its path without links and the open directory, if they are known
         kept_open: bool = True,  # else, of many, it is opened when it is filled, and has a name
     ) -> None:
-        self.name, self.fd, self.dirfd = path, -1, -1
+        super().__init__(path, "", -1)
+        self.fd = -1
         self._packing, self._overwrite, self.durable = packing, overwrite, durable
         self._on_commit = context.on_commit
         self._waiting = Waiting(context.lock_timeout) if target is None else target.waiting
@@ -62,9 +63,6 @@ class Draft(Single):
             recover_for_reading(path, context)  # else what is unfinished would meet a new file
         with calls.blaming(path), calls.undoing(self.close):  # there may be no current directory
             self.path = place[0] if place else os.path.realpath(path) if target is None else target.path
-            self.directory, base = os.path.split(self.path)
-            self.base = os.fsencode(base)
-            self.draft_name = draft_name(self.base)
             check_no_old_journal(self.path)
             self.dirfd = place[1] if place else calls.open_directory(self.directory)
             if kept_open:
@@ -76,27 +74,25 @@ class Draft(Single):
 
     def _claimed(self) -> int:
         """Create the file under its own name, when no other command writes to the same place."""
-        waiting = self._waiting.begun()
         while True:
             with interruptions.blocked():
                 fd = claimed(self.draft_name, self.dirfd)
                 self.has_name = fd is not None
             if fd is not None:
-                break
-            self._wait(waiting)
-        self._named = calls.SharedFile.of(self._draft_path, fd)
-        return fd
+                self._named = calls.SharedFile.of(self._draft_path, fd)
+                return fd
+            self._wait()
 
     @property
     def _draft_path(self) -> str:
         return os.path.join(self.directory, os.fsdecode(self.draft_name))
 
-    def _wait(self, waiting: Waiting) -> None:
+    def _wait(self) -> None:
         there = calls.status_at(self.draft_name, self.dirfd)
         if there is not None and not stat.S_ISREG(there.st_mode):
             reason = f"needs the name {os.fsdecode(self.draft_name)} for its draft, which something else has"
             raise OSError(errno.EEXIST, f"{reason}; remove that", self.name)
-        if time.monotonic() >= waiting.deadline:
+        if self._waiting.deadline <= time.monotonic():
             reason = f"another command writes to it ({os.fsdecode(self.draft_name)} is there); wait for it, or"
             raise LockError(self.name, f"{reason} `mpired recover` removes the draft of one that was killed")
         interrupts.waited(time.sleep, _PAUSE)
@@ -171,14 +167,13 @@ class Draft(Single):
 
     def take_draft_name(self) -> None:
         """Give the file the name of its draft, from which it can be renamed."""
-        waiting = self._waiting.begun()
         while not self.has_name:
             try:
                 calls.link(self.fd, self.draft_name, self.dirfd)
                 self.has_name = True
             except FileExistsError:
                 if not remove_dead(self.draft_name, self.dirfd):
-                    self._wait(waiting)
+                    self._wait()
 
     def check_in_place(self) -> None:
         """Raise an error unless the draft has its name, and what it replaces is what it was."""
@@ -297,7 +292,7 @@ def publish(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None:
                 draft.take_free_name()
                 linked.append(draft)
             if replaced:
-                _sync(new)
+                sync_folders(new)
             if len(replaced) > 1:
                 _publish_set(replaced, on_commit)
                 return
@@ -311,7 +306,7 @@ def publish(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None:
             raise
         on_commit()
         try:
-            _sync(replaced or new)
+            sync_folders(replaced or new)
         except Exception as error:
             what = "result is in place, but its" if len(drafts) == 1 else "results are in place, but their"
             reason = f"the {what} directory could not be synced ({_why(error)})"
@@ -322,19 +317,12 @@ def _take_back(linked: Sequence[Draft], error: Exception) -> None:
     """Remove new files that have got their names before an error; one that stays, or may come back, is said."""
     stay = [draft.name for draft in linked if not draft.take_back()]
     try:
-        _sync(linked)
+        sync_folders(linked)
     except OSError:
         stay += [draft.name for draft in linked]
     if stay:
         reason = f"is in place and cannot be removed for good, but not all results are ({error}); remove it, or run"
         raise UnconfirmedError(stay[0], f"{reason} again with `overwrite=True`") from error
-
-
-def _sync(drafts: Sequence[Draft]) -> None:
-    """Bring the names of files to the disk, each directory once."""
-    for directory, draft in {draft.directory: draft for draft in drafts if draft.durable}.items():
-        with calls.blaming(directory):
-            calls.fsync_directory(draft.dirfd)
 
 
 def _publish_set(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None:
@@ -349,7 +337,7 @@ def _publish_set(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None
             each.check(directory)
         for draft in drafts:
             draft.check_in_place()
-        _sync(drafts)
+        sync_folders(drafts)
         log, *notes = logs.values()
         try:
             log.commit(drafts[0].name)
@@ -362,7 +350,7 @@ def _publish_set(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None
         with unconfirmed(drafts[0].name, "the results are committed, but not all in place or confirmed"):
             for draft in drafts:
                 draft.rename()
-            _sync(drafts)
+            sync_folders(drafts)
             for note in notes:
                 note.unlink()
             log.finish()
@@ -389,19 +377,18 @@ def _logs_of(drafts: Sequence[Draft], stack: contextlib.ExitStack) -> dict[str, 
     return logs
 
 
-def new_log(first: Draft | Target, readers: Sequence[str], *, identity: bytes = b"", durable: bool = True) -> LogWriter:
+def new_log(first: Place, readers: Sequence[str], *, identity: bytes = b"", durable: bool = True) -> LogWriter:
     """Make the log of a change, or a note of it, in the directory of a file; all as of `LogWriter`."""
     # A name from the start is only where no file is without one.
-    name, dirfd = pointer_name(first.base), first.dirfd
-    return _take_name(first, lambda: LogWriter(name, dirfd, readers, identity, durable=durable))
+    return _take_name(first, lambda: LogWriter(first.pointer, first.dirfd, readers, identity, durable=durable))
 
 
-def link_log(writer: LogWriter, file: Draft | Target) -> None:
+def link_log(writer: LogWriter, file: Place) -> None:
     """Let a file lead to a log."""
-    _take_name(file, lambda: writer.link(pointer_name(file.base)))
+    _take_name(file, lambda: writer.link(file.pointer))
 
 
-def _take_name(file: Draft | Target, take: Callable[[], _T]) -> _T:
+def _take_name(file: Place, take: Callable[[], _T]) -> _T:
     """Take the name of a log, after the recovery of what has come there since the file was locked.
 
     `LockError` if that stays, or has changed the file.
@@ -412,8 +399,8 @@ def _take_name(file: Draft | Target, take: Callable[[], _T]) -> _T:
         except FileExistsError:
             from mpired.files import recovery  # noqa: PLC0415 - a rare case
 
-            done = recovery.recover(file.name, file.path, recovery.How(writing=True))
-            if done == recovery.FINISHED or calls.status_at(pointer_name(file.base), file.dirfd) is not None:
+            done = recovery.recover(file.name, file.path, recovery.How(Waiting(), writing=True))
+            if done == recovery.FINISHED or calls.status_at(file.pointer, file.dirfd) is not None:
                 raise LockError(file.name, "had a change of another command at work; run again") from None
 
 

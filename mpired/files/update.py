@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from mpired.errors import ChangedError, MpiredError, UsageError
 from mpired.files import calls, copying, interruptions, keys, log
 from mpired.files.lock import Target, opened
-from mpired.files.names import MARK, draft_name
+from mpired.files.names import MARK
 from mpired.files.scratch import Scratch, Single, remove_dead
 from mpired.files.transaction import Draft, link_log, new_log, publish, unconfirmed
 
@@ -108,12 +108,12 @@ class Patch(Update):
         super().__init__(target.fd)
         self._target, self._durable = target, durable
         status = target.status
-        self._has_names = calls.has_several_names(status)
+        self._has_names = status.st_nlink > 1
         self._new: list[str] = []  # attributes that it did not have, which go again if nothing is committed
         self._attributes: dict[str, str] = {}  # that the file is to have, in hexadecimal
         with calls.blaming(target.name):
             self._check_possible(status)
-            remove_dead(draft_name(target.base), target.dirfd)  # of a command that was killed
+            remove_dead(target.draft_name, target.dirfd)  # of a command that was killed
             try:
                 self._log: log.LogWriter = new_log(target, [target.path], durable=durable)
             except MpiredError:  # some are errors of the system, too
@@ -232,7 +232,7 @@ def replacement(
 
 def _rename_keeps(status: os.stat_result) -> bool:
     """Tell whether a new file can be all that the old one is: its only name, its owner and its group."""
-    if calls.has_several_names(status):
+    if status.st_nlink > 1:
         return False
     if os.geteuid() == 0:
         return True
