@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mpired import interrupts
 from mpired.context import NO_LIMITS
 from mpired.errors import BufferFileError
 from mpired.files import calls, keys
@@ -46,7 +47,7 @@ def written(*names: str, link: bool = False, patience: float = 1) -> Callable[[P
                     continue
                 with draft.created() as fd:
                     calls.pwrite_all(fd, npy(NEW), 0)
-            outputs.commit()
+            outputs.commit(interrupts.committed)
 
     return run
 

@@ -93,7 +93,7 @@ class Call(NamedTuple):
             self.note.write(self._said(), inputs, max(plan.jobs for plan in self.plans))
         paths, named, level = self.paths, any(plan.named for plan in self.plans), self.level
         if ranges := self._ranges:
-            outputs = ChangedFile(paths[0], held.get(paths[0]), ranges, on_commit=context.on_commit, named=named)
+            outputs = ChangedFile(paths[0], held.get(paths[0]), ranges, named=named)
         elif self.collective.to_root and len(paths) == 1:
             outputs = open_output(paths[0], overwrite=overwrite, context=context, held=held, named=named, level=level)
         else:

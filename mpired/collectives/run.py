@@ -84,7 +84,7 @@ def run(
         for draft in drafts:
             with draft.created() as fd:
                 calls.pwrite_all(fd, note.text.encode(errors="surrogateescape"), 0)
-    outputs.commit()
+    outputs.commit(context.on_commit)
 
 
 def _fill(course: Course, drafts: Sequence[Output], context: Context, *, link: bool) -> None:

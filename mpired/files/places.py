@@ -1,4 +1,4 @@
-"""What the path of a result means, and what is there."""
+"""The paths of results: files, streams, descriptors, objects of stores."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _NUMBERED_DESCRIPTOR = r"(?:/dev/fd|/proc/self/fd)/([0-9]{1,9})"
 
 
 def existing_file(path: str) -> os.stat_result | None:
-    """Return what is at `path`, None if there is nothing; a directory is an error."""
+    """Return the status of an existing file, None if there is none; a directory is an error."""
     if not path:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:
         if path.endswith("/"):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path) from None
         check_scheme(path)
         return None
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    return found
+    return status
 
 
 def check_new(paths: Iterable[str], context: Context, *, overwrite: bool) -> None:
@@ -49,7 +49,7 @@ def check_new(paths: Iterable[str], context: Context, *, overwrite: bool) -> Non
 
 
 def _check_new(path: str, context: Context, folders: set[str], *, overwrite: bool) -> None:
-    """Check one; `folders` gets the directories in which files can be made, each of which is looked at once."""
+    """Check a path; `folders` gets the directories in which files can be made, each of which is checked once."""
     if path == "-" and sys.__stdout__ is None:
         raise closed_stdout()
     if is_stream(path):
@@ -78,7 +78,7 @@ def in_the_way(paths: Iterable[str]) -> list[OutputExistsError]:
 
 
 def exists(path: str) -> OutputExistsError:
-    """Return the error for a result that is there."""
+    """Return the error for a result that already exists."""
     return OutputExistsError(path, "already exists; `overwrite=True` replaces it")
 
 
@@ -88,10 +88,10 @@ def closed_stdout() -> OSError:
 
 
 def parted(paths: Iterable[str]) -> list[str]:
-    """Return those of some files to be replaced whose other names are not replaced, too, so that they would part."""
-    there = {path: os.stat(path) for path in paths if not is_stream(path) and os.path.exists(path)}
-    replaced = Counter((status.st_dev, status.st_ino) for status in there.values())
-    return [path for path, status in there.items() if status.st_nlink > replaced[status.st_dev, status.st_ino]]
+    """Return the replaced files that have other hard links, which keep the old content."""
+    existing = {path: os.stat(path) for path in paths if not is_stream(path) and os.path.exists(path)}
+    replaced = Counter((status.st_dev, status.st_ino) for status in existing.values())
+    return [path for path, status in existing.items() if status.st_nlink > replaced[status.st_dev, status.st_ino]]
 
 
 def descriptor_of(path: str) -> int | None:
@@ -101,7 +101,7 @@ def descriptor_of(path: str) -> int | None:
 
 
 def is_stream(path: str) -> bool:
-    """Tell whether `path` is to be written to as it is: `-`, a descriptor, a FIFO, a device, a socket."""
+    """Return whether `path` is a stream: `-`, a descriptor, a FIFO, a device, a socket."""
     if descriptor_of(path) is not None:
         return True
     try:
@@ -112,12 +112,12 @@ def is_stream(path: str) -> bool:
 
 
 def is_fifo(path: str) -> bool:
-    """Tell whether `path` is a FIFO, whose opening waits for its reader."""
+    """Return whether `path` is a FIFO, whose opening waits for its reader."""
     return descriptor_of(path) is None and stat.S_ISFIFO(os.stat(path).st_mode)
 
 
 def is_terminal(path: str) -> bool:
-    """Tell whether what is written to `path` shows on a terminal."""
+    """Return whether `path` is a terminal."""
     if (number := descriptor_of(path)) is not None:
         return os.isatty(number)
     try:

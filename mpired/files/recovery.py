@@ -419,7 +419,7 @@ class Recovered(NamedTuple):
 
 def recover_files(files: Sequence[str], options: Options, context: Context, tell: Callable[[Recovered], None]) -> None:
     """Finish the interrupted update of each file, and remove its leftovers."""
-    check(options)
+    _check(options)
     wanted = {name: options[name] for name in ("adopt", "discard", "force")}
     how = How(Waiting(context.lock_timeout), alone=True, **wanted)
     errors: list[MpiredError | OSError] = []
@@ -444,7 +444,7 @@ def recover_files(files: Sequence[str], options: Options, context: Context, tell
     raise_all(errors, len(files), "files")
 
 
-def check(options: Options) -> None:
+def _check(options: Options) -> None:
     """Raise `UsageError` if the options contradict each other."""
     if options["only_list"] and options["discard"]:
         raise UsageError("`only_list`", "changes nothing, and `discard` removes logs; give one of the two")

@@ -1,9 +1,9 @@
-"""The one way to commit: new files, and new bytes of existing ones, that are there wholly or not at all.
+"""The one way to commit new files, and new bytes of existing ones: wholly or not at all.
 
 A new file is a file without a name until it is whole and on the disk; then it is linked to its name. Several are linked
 one after another when all are on the disk; an error or a signal takes them back. One replaced file is renamed over the
-old one. Two or more replaced files, and a patch of a file, have a redo log: `log` says what it is, `recovery` what
-becomes of it after a crash.
+old one. Two or more replaced files, and a patch of a file, have a redo log (`log`), which `recovery` finishes after a
+crash.
 """
 
 from __future__ import annotations
@@ -31,30 +31,28 @@ _T = TypeVar("_T")
 
 
 class Draft(Place, Single):
-    """A new file on its way to its name. Leaving the block before the commit changes nothing.
+    """A new file on its way to its name. Leaving the block before the commit changes nothing."""
 
-    A symbolic link stays, and what it points to is replaced. An existing file gives its mode, owner and attributes.
-    """
+    # A symbolic link stays, and its target is replaced. An existing file gives its mode, owner and attributes.
 
     def __init__(  # noqa: PLR0913 - all that a result depends on
         self,
         path: str,
         *,
         overwrite: bool = False,  # whether an existing file may be replaced
-        context: Context = NO_LIMITS,  # whose `on_commit` is called while interruptions are still held back
+        context: Context = NO_LIMITS,
         durable: bool = True,  # whether the file and its name are synced
         target: Target | None = None,  # the file that is replaced, if it is locked; its place is not looked for again
-        named: bool = False,  # whether processes that are no children of this one can open it, by a name
-        packing: Packing | None = None,  # how it is compressed when all of it is there
+        named: bool = False,  # whether it has a name, by which processes that are not children of this one can open it
+        packing: Packing | None = None,  # how it is compressed when it is complete
         place: tuple[str, int] | None = None,  # its path without links and the open directory, if they are known
         kept_open: bool = True,  # else, of many, it is opened when it is filled, and has a name
     ) -> None:
         super().__init__(path, "", -1)
         self.fd = -1
         self._packing, self._overwrite, self.durable = packing, overwrite, durable
-        self._on_commit = context.on_commit
         self._waiting = Waiting(context.lock_timeout) if target is None else target.waiting
-        self.within: list[str] = []  # files whose content it has: it is open to no more users than each of them
+        self.within: list[str] = []  # the files of its content: it is open to no more users than each of them
         self._owns_dirfd, self.has_name = place is None, False
         self.existing = existing_file(path) if target is None else target.status
         if self.existing is not None and not overwrite:
@@ -109,7 +107,7 @@ class Draft(Place, Single):
             calls.let_go(fd)
 
     def repeat(self, original: Draft, *, link: bool) -> None:
-        """Make this file what another one is: its second name, if it may be linked, or a copy, by sharing blocks."""
+        """Make this file a second name of another draft, if it may be linked, or a copy, by sharing blocks."""
         with calls.blaming(self.name), original._opened() as source:
             if link and os.fstat(source).st_dev == os.fstat(self.dirfd).st_dev and self._joins(original, source):
                 return
@@ -117,7 +115,7 @@ class Draft(Place, Single):
                 copying.copy_file(source, fd)
 
     def _joins(self, original: Draft, source: int) -> bool:
-        """Become another name of a file; tell whether the file system can."""
+        """Become another name of a draft; return whether the file system can."""
         self._drop()
         if not original.has_name:
             self.fd = os.dup(source)
@@ -128,7 +126,7 @@ class Draft(Place, Single):
         return self.has_name
 
     def seal(self) -> None:
-        """Make the file ready: all that can fail for want of space or rights fails here, with `OSError`."""
+        """Compress and sync the file: a lack of space or rights shows here, as `OSError`."""
         with calls.blaming(self.name), self._opened() as fd:
             if self._packing is not None:
                 made = os.fstat(fd).st_mtime_ns  # a record beside the result is made after that
@@ -144,13 +142,13 @@ class Draft(Place, Single):
             if self.durable:
                 calls.fsync(fd)
 
-    def commit(self) -> None:
-        """Make the file durable and put it in its place."""
+    def commit(self, on_commit: Callable[[], None]) -> None:
+        """Make the file durable and put it in its place; `on_commit` is called while signals are still held back."""
         self.seal()
-        publish([self], self._on_commit)
+        publish([self], on_commit)
 
     def take_free_name(self) -> None:
-        """Take the name of a file that is not there; one that has come meanwhile is replaced if that is allowed."""
+        """Take a name that was free; a file that has come meanwhile is replaced if that is allowed."""
         with calls.blaming(self.name):
             try:
                 if self.has_name:
@@ -176,7 +174,7 @@ class Draft(Place, Single):
                     self._wait()
 
     def check_in_place(self) -> None:
-        """Raise an error unless the draft has its name, and what it replaces is what it was."""
+        """Raise an error unless the draft has its name, and the file that it replaces is still the same."""
         draft, now = calls.status_at(self.draft_name, self.dirfd), calls.status_at(self.base, self.dirfd)
         if draft is None or draft.st_ino != self.inode:
             raise OSError(errno.ENOENT, "its draft was removed by another process; run again", self.name)
@@ -195,7 +193,7 @@ class Draft(Place, Single):
         self.has_name = False
 
     def take_back(self) -> bool:
-        """Remove the file again that has just got its name, if there was none before; tell whether that worked."""
+        """Remove a file again that was new; return whether that worked."""
         if self.existing is not None:
             return False
         try:
@@ -205,7 +203,7 @@ class Draft(Place, Single):
         return True
 
     def close(self) -> None:
-        """Let go of the file; what has not got its name is gone."""
+        """Close the file, and remove it if it has not got its name."""
         self._drop()
         if self._owns_dirfd:
             calls.let_go(self.dirfd)
@@ -230,7 +228,7 @@ class Transaction(calls.Closing):
         paths: Sequence[str],
         *,
         overwrite: bool = False,  # whether existing files may be replaced
-        context: Context = NO_LIMITS,  # as of `Draft`
+        context: Context = NO_LIMITS,
         held: Held = NOTHING_HELD,  # the files that are replaced and locked, by their names
         named: bool = False,  # as of `Draft`
         level: int | None = None,  # of compression, where a suffix asks for a codec
@@ -239,7 +237,6 @@ class Transaction(calls.Closing):
         reason = "is a stream, and results that appear together are files"
         raise_all([UsageError(path, reason) for path in filter(is_stream, paths)], len(paths), "outputs")
         check_new(paths, context, overwrite=overwrite)
-        self._on_commit = context.on_commit
         self.drafts: list[Draft] = []
         self._folders: dict[str, int] = {}
         wanted = len(paths) + len(set(map(os.path.dirname, paths))) + descriptors_of(len(held)) + RESERVED
@@ -256,14 +253,14 @@ class Transaction(calls.Closing):
                 self.drafts.append(draft)
             _check_one_device([draft for draft in self.drafts if draft.existing is not None])
 
-    def commit(self) -> None:
+    def commit(self, on_commit: Callable[[], None]) -> None:
         """Make all files durable and put them in their places."""
         for draft in self.drafts:
             draft.seal()
-        publish(self.drafts, self._on_commit)
+        publish(self.drafts, on_commit)
 
     def close(self) -> None:
-        """Let go of what was not committed."""
+        """Close everything that was not committed."""
         for draft in self.drafts:
             draft.close()
         calls.let_go(*self._folders.values())
@@ -271,7 +268,7 @@ class Transaction(calls.Closing):
 
 
 def _check_one_device(drafts: Sequence[Draft]) -> None:
-    """Raise `UsageError` unless files that are replaced together lie on one file system: a log is of one."""
+    """Raise `UsageError` unless files that are replaced together are on one file system: a log is of one."""
     if len(drafts) < 2:  # noqa: PLR2004 - one has no log
         return
     first = os.fstat(drafts[0].dirfd).st_dev
@@ -314,7 +311,7 @@ def publish(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None:
 
 
 def _take_back(linked: Sequence[Draft], error: Exception) -> None:
-    """Remove new files that have got their names before an error; one that stays, or may come back, is said."""
+    """Remove new files that have got their names before an error; raise an error if one stays, or may come back."""
     stay = [draft.name for draft in linked if not draft.take_back()]
     try:
         sync_folders(linked)
@@ -326,7 +323,7 @@ def _take_back(linked: Sequence[Draft], error: Exception) -> None:
 
 
 def _publish_set(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None:
-    """Let several drafts replace their files by a log, so that after a crash they do it all the same."""
+    """Let several drafts replace their files by a log, which finishes that after a crash."""
     for draft in drafts:
         draft.take_draft_name()
     with contextlib.ExitStack() as stack:
@@ -378,7 +375,7 @@ def _logs_of(drafts: Sequence[Draft], stack: contextlib.ExitStack) -> dict[str, 
 
 
 def new_log(first: Place, readers: Sequence[str], *, identity: bytes = b"", durable: bool = True) -> LogWriter:
-    """Make the log of a change, or a note of it, in the directory of a file; all as of `LogWriter`."""
+    """Make the log of a change, or a note of it, in the directory of a file; see `LogWriter`."""
     # A name from the start is only where no file is without one.
     return _take_name(first, lambda: LogWriter(first.pointer, first.dirfd, readers, identity, durable=durable))
 
@@ -389,10 +386,7 @@ def link_log(writer: LogWriter, file: Place) -> None:
 
 
 def _take_name(file: Place, take: Callable[[], _T]) -> _T:
-    """Take the name of a log, after the recovery of what has come there since the file was locked.
-
-    `LockError` if that stays, or has changed the file.
-    """
+    """Take the name of a log, after the recovery of a log that has come there since the file was locked."""
     while True:
         try:
             return take()

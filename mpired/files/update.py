@@ -29,7 +29,7 @@ _LARGE_PART = 4
 
 
 class Update(calls.Closing):
-    """A change of a locked file that is being prepared; this one changes nothing, for a request that only fetches."""
+    """A change of a locked file in preparation; this base changes nothing, for a request that only fetches."""
 
     protocol = ""
 
@@ -37,10 +37,10 @@ class Update(calls.Closing):
         self.source = source  # the descriptor that has the old bytes
 
     def write(self, data: memoryview | bytes, offset: int, /) -> None:
-        """Note that the file is to have `data` at `offset`; offsets ascend."""
+        """Take new bytes of the file; offsets ascend."""
 
     def seal(self, new_keys: bytes, /) -> None:
-        """Make all ready that can fail; the file is to have an attribute of new keys, if there are any."""
+        """Do all that can fail; the file gets an attribute of new keys, if there are any."""
 
     def publish(self, on_commit: Callable[[], None], /) -> None:
         """Change the file."""
@@ -63,7 +63,7 @@ class Replacement(Update):
         self._copied = self._size if self.is_clone else 0
 
     def write(self, data: memoryview | bytes, offset: int) -> None:
-        """Give the new file `data` at `offset`; offsets ascend, and what lies between is the old."""
+        """Give the new file `data` at `offset`, and the old bytes before it; offsets ascend."""
         with calls.blaming(self._target.name):
             self._copy(offset)
             calls.pwrite_all(self._output.fd, data, offset)
@@ -95,7 +95,7 @@ class Replacement(Update):
             self._copied = stop
 
     def close(self) -> None:
-        """Let go of the new file, if it was not published."""
+        """Remove the new file, if it was not published."""
         self._output.close()
 
 
@@ -122,7 +122,7 @@ class Patch(Update):
                 where = os.path.dirname(target.path)
                 raise OSError(error.errno, f"cannot make a log in {where}: {error.strerror}") from error
             with calls.undoing(self.close):
-                self._log.reserve(nbytes)
+                calls.reserve(self._log.fd, 0, log.HEADER_NBYTES + nbytes)
 
     def _check_possible(self, status: os.stat_result) -> None:
         """Raise an error if an interrupted patch of the file could not be found, or not be finished."""
@@ -141,7 +141,7 @@ class Patch(Update):
             raise OSError(error.errno, f"{why}; `commit='rename'` changes the file of this name alone") from error
 
     def write(self, data: memoryview | bytes, offset: int) -> None:
-        """Note that the file is to have `data` at `offset`; offsets ascend."""
+        """Put new bytes into the log; offsets ascend."""
         with calls.blaming(self._target.name):
             self._log.write(data, offset)
 
@@ -155,7 +155,7 @@ class Patch(Update):
             if new_keys:
                 if not (old_keys := keys.stored(target.fd)):
                     self._new.append(keys.ATTRIBUTE)
-                # Room for the attribute: after the commit there must be nothing left that can be refused.
+                # Room for the attribute: after the commit nothing may be refused.
                 keys.remember(target.fd, old_keys.ljust(len(new_keys), b"\0"))
                 self._attributes = {keys.ATTRIBUTE: new_keys.hex()}
             body = {
@@ -199,7 +199,7 @@ class Patch(Update):
             calls.fsync(target.fd)
 
     def close(self) -> None:
-        """Let go of the log; if nothing of it was committed, nothing has happened."""
+        """Close the log; if it was not committed, nothing has happened."""
         for name in [] if self._log.is_committed else self._new:
             with contextlib.suppress(OSError):
                 os.removexattr(self.source, name)
@@ -209,11 +209,8 @@ class Patch(Update):
 def replacement(
     target: Target, changed_nbytes: int, commit: str, *, durable: bool, named: bool = False
 ) -> Replacement | None:
-    """Begin to replace a locked target; None where it takes a patch.
-
-    One that may only be read is always replaced. `named` is as of `Draft`.
-    """
-    if target.shared:
+    """Begin to replace a locked target; None where it takes a patch."""
+    if target.shared:  # which may only be read
         commit = "rename"
     if commit == "journal" or (commit == "auto" and not _rename_keeps(target.status)):
         return None
@@ -240,18 +237,16 @@ def _rename_keeps(status: os.stat_result) -> bool:
 
 
 class ChangedFile(calls.Closing):
-    """What is to be put into a file: its one draft is filled where the bytes lie in the file, and then committed."""
+    """Ranges of a file that change: the one draft has them at the offsets of the file until the commit."""
 
     def __init__(
         self,
         path: str,
         target: Target | None,  # locked; None if it cannot be, so that the file can only be replaced
-        ranges: Sequence[tuple[int, int]],  # offset and number of the bytes that are put there, ascending and apart
+        ranges: Sequence[tuple[int, int]],  # offset and number of bytes, ascending, without overlap
         *,
-        on_commit: Callable[[], None],
-        named: bool = False,  # as of `Draft` and `Scratch`
+        named: bool = False,  # see `Draft` and `Scratch`
     ) -> None:
-        self._on_commit = on_commit
         self._ranges = ranges
         self._changed = sum(nbytes for _, nbytes in ranges)
         with contextlib.ExitStack() as stack:
@@ -259,35 +254,30 @@ class ChangedFile(calls.Closing):
             self._update = replacement(self._target, self._changed, "auto", durable=True, named=named)
             if self._update is not None:
                 stack.enter_context(self._update)
-                self._draft: Single = self._update.all_but(ranges)
+                self.drafts: Sequence[Single] = (self._update.all_but(ranges),)
             else:
                 scratch = stack.enter_context(Scratch(os.path.dirname(self._target.path), path, named=named))
                 with calls.blaming(path):
                     for offset, nbytes in ranges:
                         calls.reserve(scratch.fd, offset, offset + nbytes)
-                self._draft = scratch
+                self.drafts = (scratch,)
             self._stack = stack.pop_all()
 
-    @property
-    def drafts(self) -> Sequence[Single]:
-        """What is to be filled."""
-        return (self._draft,)
-
-    def commit(self) -> None:
+    def commit(self, on_commit: Callable[[], None]) -> None:
         """Let the file have the new bytes."""
         if self._update is not None:
             self._update.seal(b"")
-            self._update.publish(self._on_commit)
+            self._update.publish(on_commit)
             return
         with Patch(self._target, self._changed, durable=True) as update:
             for offset, nbytes in self._ranges:
                 at = offset
-                for block in calls.blocks(self._draft.fd, offset, offset + nbytes):
+                for block in calls.blocks(self.drafts[0].fd, offset, offset + nbytes):
                     update.write(block, at)
                     at += len(block)
             update.seal(b"")
-            update.publish(self._on_commit)
+            update.publish(on_commit)
 
     def close(self) -> None:
-        """Let go of what was not committed."""
+        """Close everything that was not committed."""
         self._stack.close()

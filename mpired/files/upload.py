@@ -33,29 +33,27 @@ class RemoteOutput(Scratch):
         url: str,
         *,
         overwrite: bool = False,  # whether an existing object may be replaced
-        on_commit: Callable[[], None],
-        named: bool = False,  # as of `Scratch`
+        named: bool = False,  # see `Scratch`
         packing: Packing | None = None,  # how it is compressed
     ) -> None:
         self._url, self._overwrite = url, overwrite
         self._before = check_new(url, overwrite=overwrite)
         super().__init__(named=named)
         self.name = f"{url}, kept in {self.name} first"
-        self._on_commit = on_commit
         self._packing = packing
         self._stopped = False  # whether no more is to be sent
 
-    def commit(self) -> None:
+    def commit(self, on_commit: Callable[[], None]) -> None:
         """Put the object: the end of the last request is the commit point."""
         if self._packing is None:
-            self._put(self.fd)
+            self._put(self.fd, on_commit)
             return
         with Scratch(name=self.name) as packed:
             with calls.blaming(self.name):
                 self._packing.pack(self.fd, packed.fd)
-            self._put(packed.fd)
+            self._put(packed.fd, on_commit)
 
-    def _put(self, fd: int) -> None:
+    def _put(self, fd: int, on_commit: Callable[[], None]) -> None:
         nbytes = os.fstat(fd).st_size
         if not self._overwrite and nbytes > _SINGLE_NBYTES and stores.look(self._url) is not None:
             raise self._appeared()
@@ -63,15 +61,15 @@ class RemoteOutput(Scratch):
         try:
             with step("sending results"):
                 sent.result()
-            self._on_commit()
+            on_commit()
         except (Exception, stores.ThereError) as error:  # noqa: BLE001 - raised again
             self._check_failure(error, _etag(fd, nbytes))
-            self._on_commit()
+            on_commit()
         except BaseException:
             self._stopped = True
             if not self._came_too_late(sent):
                 raise
-            self._on_commit()
+            on_commit()
 
     def _send(self, fd: int, nbytes: int) -> None:
         """Put the bytes of a file, in a thread."""
