@@ -13,6 +13,7 @@ from mpired import interrupts
 from mpired.context import NO_LIMITS
 from mpired.errors import BufferFileError
 from mpired.files import calls, keys
+from mpired.files.names import Place
 from mpired.files.transaction import Transaction
 from mpired.options import ACCUMULATE, checked
 from mpired.windows.call import plan_accumulate
@@ -100,7 +101,7 @@ def make(tree: Path, scenario: Scenario) -> None:
     for key in scenario.keys[:-1]:
         with open(tree / "a/x", "rb+") as file:
             dirfd = calls.open_directory(str(tree / "a"))
-            known = keys.Keys("x", b"x", dirfd, file.fileno())
+            known = keys.Keys(Place("x", str(tree / "a/x"), dirfd), file.fileno())
             keys.remember(file.fileno(), known.append([(key.encode() * keys.KEY_NBYTES, key)], durable=False))
             calls.let_go(dirfd)
 

@@ -102,6 +102,11 @@ class Place:
         return hidden_name(self.base, "-new")
 
     @property
+    def draft_path(self) -> str:
+        """The path of its draft."""
+        return os.path.join(self.directory, os.fsdecode(self.draft_name))
+
+    @property
     def keys_name(self) -> bytes:
         """The name of its keys."""
         return _fitting(self.base) + b".mpired-keys"

@@ -77,13 +77,9 @@ class Draft(Place, Single):
                 fd = claimed(self.draft_name, self.dirfd)
                 self.has_name = fd is not None
             if fd is not None:
-                self._named = calls.SharedFile.of(self._draft_path, fd)
+                self._named = calls.SharedFile.of(self.draft_path, fd)
                 return fd
             self._wait()
-
-    @property
-    def _draft_path(self) -> str:
-        return os.path.join(self.directory, os.fsdecode(self.draft_name))
 
     def _wait(self) -> None:
         there = calls.status_at(self.draft_name, self.dirfd)
@@ -122,7 +118,7 @@ class Draft(Place, Single):
             return True
         self.has_name = calls.linked(original.draft_name, self.draft_name, original.dirfd, self.dirfd)
         if self.has_name:
-            self._named = calls.SharedFile.of(self._draft_path, source)
+            self._named = calls.SharedFile.of(self.draft_path, source)
         return self.has_name
 
     def seal(self) -> None:
@@ -355,14 +351,14 @@ def _publish_set(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None
 
 def _logs_of(drafts: Sequence[Draft], stack: contextlib.ExitStack) -> dict[str, LogWriter]:
     """Write the log of a set, but for its header, in the directory of the first file, and a note in each other one."""
-    first = {draft.directory: draft for draft in reversed(drafts)}
-    home, *others = dict.fromkeys(draft.directory for draft in drafts)
+    first: dict[str, Draft] = {}  # of each directory
+    for draft in drafts:
+        first.setdefault(draft.directory, draft)
+    home, *others = first
     log = stack.enter_context(new_log(drafts[0], [draft.path for draft in drafts]))
-    folders = {directory: os.fstat(first[directory].dirfd).st_ino for directory in (home, *others)}
+    folders = {directory: os.fstat(draft.dirfd).st_ino for directory, draft in first.items()}
     numbers = {directory: number for number, directory in enumerate(folders)}
-    steps = [
-        [numbers[draft.directory], os.fsdecode(draft.base), draft.inode, stamp(draft.existing)] for draft in drafts
-    ]
+    steps = [[numbers[each.directory], os.fsdecode(each.base), each.inode, stamp(each.existing)] for each in drafts]
     paths = [[inode, os.path.relpath(directory, home)] for directory, inode in folders.items()]
     log.seal(Kind.PUTS, {"folders": paths, "steps": steps})
     logs, name = {home: log}, os.fsdecode(drafts[0].base)

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from command import Child, Outcome, refused, run, unchanged
 from faults import Counter, Fault, at, kill, kill_half_way
+from users import STRANGER
 from values import folder_in_memory
 
 from mpired.files import log
@@ -324,6 +325,25 @@ def test_a_file_that_was_changed_after_a_crash_stays(folder):
     outcome = run("info", "b/y.npy", cwd=folder)
     assert (outcome.status, "which is kept as" in outcome.err) == (0, True)
     assert (values(folder), values(folder, "b/y.npy.mpired-kept"), ours(folder)) == ((2, 7), (2,), [])
+
+
+def test_a_log_of_a_stranger_that_a_note_leads_to_is_not_applied(as_root, folder):
+    """The note of y leads to a log of x, in the place of which a stranger has put another one with its identity."""
+    crashed(folder, SET)
+    path, target = folder / "a/.x.npy.mpired", (folder / "a/x.npy").stat()
+    identity = bytes.fromhex(os.getxattr(path, log.MARK).decode())
+    path.unlink()
+    writer = log.LogWriter(os.fsencode(path.name), os.open(path.parent, os.O_RDONLY), [str(path.parent)], identity)
+    writer.write(b"forged", 0)
+    body = {"name": "x.npy", "inode": target.st_ino, "generation": 0, "size": target.st_size, "attributes": {}}
+    writer.seal(log.Kind.PATCH, body)
+    writer.link(os.fsencode(path.name))
+    writer.complete()
+    writer.is_committed = True
+    writer.close()
+    os.chown(path, STRANGER, -1)
+    with unchanged(folder):
+        refused(run("info", "b/y.npy", cwd=folder), 3, f"change of user {STRANGER}")
 
 
 @CHANGES
