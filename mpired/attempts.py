@@ -1,6 +1,4 @@
-"""A call from its plan to its results: the one door of files, where what a crash has left of them is finished first.
-
-The files that a call replaces are locked, and what changed meanwhile is looked at again.
+"""A call from its plan to its results, with the locks of the files that it replaces.
 
 A plan is made without a lock, because it may take long and most calls replace nothing. Then the files that the
 results take the place of are locked, as `accumulate` locks them, until the results are in place. What has changed

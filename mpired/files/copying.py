@@ -22,7 +22,7 @@ _FICLONE = 0x40049409  # ioctl_ficlone(2), which Python does not name
 
 
 def clone(source: int, target: int) -> bool:
-    """Let `target` share all blocks of `source` (a reflink); tell whether the file system can."""
+    """Let `target` share all blocks of `source` (a reflink); return whether the file system can."""
     try:
         fcntl.ioctl(target, _FICLONE, source)
     except OSError:
@@ -31,7 +31,7 @@ def clone(source: int, target: int) -> bool:
 
 
 def copy_file(source: int, target: int) -> None:
-    """Copy a file to an empty one, by sharing its blocks where the file system can, and else with its holes."""
+    """Copy a file to an empty one, by sharing its blocks where the file system can, else with its holes."""
     if not clone(source, target):
         nbytes = os.fstat(source).st_size
         calls.set_size(target, nbytes)
@@ -39,11 +39,9 @@ def copy_file(source: int, target: int) -> None:
 
 
 def copy_sparse(source: int, target: int, start: int, stop: int, to: int) -> None:
-    """Copy the bytes from `start` to `stop` of one file to the offset `to` of another, where that has a hole.
-
-    Holes stay holes. Where they are the file system is asked only if it is known to tell the truth, and believed only
-    if that agrees with the blocks that the file has; else all is read, and blocks of zeros become holes.
-    """
+    """Copy the bytes from `start` to `stop` of one file to the offset `to` of another, where that has a hole."""
+    # Holes stay holes. The file system is asked for them only if it is known to tell the truth, and believed only if
+    # that agrees with the blocks of the file; else all is read, and blocks of zeros become holes.
     status = os.fstat(source)
     if status.st_blocks * _BLOCKS_UNIT >= status.st_size:
         _copy_in_kernel(source, target, start, stop, to)
@@ -61,10 +59,8 @@ def copy_sparse(source: int, target: int, start: int, stop: int, to: int) -> Non
 
 
 def _between_holes(source: int, status: os.stat_result) -> list[tuple[int, int]] | None:
-    """Return the ranges of a file that are not holes, from and to; None if what the system says does not agree.
-
-    It has been seen to find no data behind a place where there is some.
-    """
+    """Return the ranges of a file that are not holes, from and to; None if the answers of the system do not agree."""
+    # It has been seen to find no data behind a place where there is some.
     found: list[tuple[int, int]] = []
     at = 0
     while at < status.st_size and (data := _next(source, at, os.SEEK_DATA)) is not None:
@@ -108,10 +104,7 @@ def _copy_in_kernel(source: int, target: int, start: int, stop: int, to: int) ->
 
 
 def copy_into(directory: str, sources: Sequence[Path], *, on_commit: Callable[[], None]) -> None:
-    """Copy directories into one that is new or empty, bring them to the disk, and call `on_commit` then.
-
-    What Python has compiled in them is left out.
-    """
+    """Copy directories, without Python's bytecode, into a new or empty one, sync them, and call `on_commit`."""
     is_new = not os.path.lexists(directory)
     if not is_new and (not os.path.isdir(directory) or os.listdir(directory)):
         raise OutputExistsError(directory, "already exists, and is not an empty directory; name a new one")

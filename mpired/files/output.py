@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import os
 import select
-import sys
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from mpired.context import NO_LIMITS, Context
 from mpired.files import calls
 from mpired.files.lock import NOTHING_HELD, Held
-from mpired.files.places import closed_stdout, descriptor_of, is_stream
+from mpired.files.places import check_stdout, descriptor_of, is_stream
 from mpired.files.scratch import Packing, Scratch, temporary_directory
 from mpired.files.transaction import Draft
 from mpired.files.urls import is_url
@@ -101,8 +100,7 @@ def open_output(
         from mpired.files.upload import RemoteOutput  # noqa: PLC0415 - most results are files
 
         return RemoteOutput(path, overwrite=overwrite, named=named, packing=packing)
-    if path == "-" and sys.__stdout__ is None:  # closed by the caller; descriptor 1 may be any file by now
-        raise closed_stdout()
+    check_stdout(path)
     if (number := descriptor_of(path)) is not None:
         # A second opening would start at offset 0 of a redirected file and write over what is there.
         shown = "standard output" if path == "-" else path

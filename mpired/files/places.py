@@ -16,7 +16,7 @@ from mpired.files import calls
 from mpired.files.names import recover_for_reading
 from mpired.files.urls import check_scheme, is_url
 
-# Paths that mean a descriptor of this process: to be written to, never to be replaced.
+# Paths of descriptors of this process, which are never replaced.
 _NAMED_DESCRIPTORS = {"-": 1, "/dev/stdout": 1, "/dev/stderr": 2}
 _NUMBERED_DESCRIPTOR = r"(?:/dev/fd|/proc/self/fd)/([0-9]{1,9})"
 
@@ -50,8 +50,7 @@ def check_new(paths: Iterable[str], context: Context, *, overwrite: bool) -> Non
 
 def _check_new(path: str, context: Context, folders: set[str], *, overwrite: bool) -> None:
     """Check a path; `folders` gets the directories in which files can be made, each of which is checked once."""
-    if path == "-" and sys.__stdout__ is None:
-        raise closed_stdout()
+    check_stdout(path)
     if is_stream(path):
         return
     if is_url(path):
@@ -82,9 +81,10 @@ def exists(path: str) -> OutputExistsError:
     return OutputExistsError(path, "already exists; `overwrite=True` replaces it")
 
 
-def closed_stdout() -> OSError:
-    """Return the error for a standard output that the caller has closed."""
-    return OSError(errno.EBADF, os.strerror(errno.EBADF), "standard output")
+def check_stdout(path: str) -> None:
+    """Raise `OSError` if a path is standard output, and the caller has closed that."""
+    if path == "-" and sys.__stdout__ is None:  # descriptor 1 may be any file by now
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF), "standard output")
 
 
 def parted(paths: Iterable[str]) -> list[str]:
