@@ -302,6 +302,11 @@ def open_regular(path: bytes | str, flags: int, dirfd: int | None = None) -> int
     return fd
 
 
+def has_several_names(status: os.stat_result) -> bool:
+    """Return whether a file has hard links."""
+    return status.st_nlink > 1
+
+
 def status_at(name: bytes | str, dirfd: int) -> os.stat_result | None:
     """Return the status of a name in a directory, None if it is free; a link is not followed."""
     try:

@@ -224,7 +224,7 @@ def _locked(
 
 
 def recover(target: Target) -> bool:
-    """Finish or forget what an interrupted command has begun with a locked file; return whether it was finished."""
+    """Finish or forget the interrupted change of a locked file; return whether it was finished."""
     check_is_data(target.path)
     check_no_old_journal(target.path)
     if not has_log(target.path, target.status):

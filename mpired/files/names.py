@@ -1,8 +1,8 @@
-"""The names of what mpired puts beside a file for a time, and the one look that finds it.
+"""The names of mpired's own files beside a file, and the one look that finds them.
 
 `.NAME.mpired` is there while a change of NAME is committed and perhaps not finished: the redo log, or a note that leads
-to it. `.NAME.mpired-new` is a draft of NAME. What belongs to an interrupted command is found by these names alone, so
-that no directory is listed.
+to it. `.NAME.mpired-new` is a draft of NAME. The leftovers of an interrupted command are found by these names alone, so
+no directory is listed.
 """
 
 from __future__ import annotations
@@ -129,13 +129,13 @@ def has_log(path: str, status: os.stat_result | None = None) -> bool:
     # name changes the time of its status alone.
     if exists(hidden_path(path)):
         return True
-    if status is None or not (status.st_nlink > 1 or status.st_ctime_ns != status.st_mtime_ns):
+    if status is None or not (calls.has_several_names(status) or status.st_ctime_ns != status.st_mtime_ns):
         return False
     return mark_of(path) is not None
 
 
 def exists(path: str) -> bool:
-    """Tell whether something has a name, not following links; that it cannot be seen is an error."""
+    """Return whether a path exists, not following links; other errors than that are raised."""
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):

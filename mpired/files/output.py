@@ -107,4 +107,4 @@ def open_output(
         return StreamOutput(shown, lambda: os.dup(number), named=named)
     if is_stream(path):
         return StreamOutput(path, lambda: os.open(path, os.O_WRONLY | os.O_CLOEXEC), named=named, packing=packing)
-    return Draft(path, overwrite=overwrite, context=context, target=held.get(path), named=named, packing=packing)
+    return Draft(path, overwrite=overwrite, context=context, place=held.get(path), named=named, packing=packing)

@@ -1,7 +1,7 @@
-"""What an interrupted command has left of a file: a committed change to finish, or a log and a draft to remove.
+"""The leftovers of interrupted commands: a committed change to finish, or a log and a draft to remove.
 
-Whoever opens NAME looks for `.NAME.mpired`. If a living command holds it, its end is awaited. If that command has ended
-and was committed, its change is finished here; if it was not committed, nothing has happened, and its log goes.
+Every command that opens NAME looks for `.NAME.mpired`. If a living command holds it, its end is awaited. If that
+command has ended and was committed, its change is finished here; else nothing has happened, and its log is removed.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from mpired.log import heard_by, notice
 from mpired.options import Options
 
 _SCRATCH_FILES = 100
-"""So many of one result may have been left; more commands are not at work on it at a time."""
+"""The most scratch files that commands may have left beside one result."""
 
 FINISHED, DISCARDED = "finished", "gave up an unfinished change"
 _NO_FILE = "is not a regular file, so it is not the log of a change; remove it"
 _GIVE_UP = "`mpired recover --discard --force` gives the change up, and leaves the file as it is"
-# These tell nothing of a file.
+# These errors are not about the file.
 _SYSTEM_FAILS = frozenset({errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE})
 _PENDING, _FOREIGN = "a committed change to finish", "a log that is not its own"
 _INCOMPLETE = "the log of a change that was never committed"
@@ -68,10 +68,7 @@ def _opened(name: str, path: str) -> Iterator[Place]:
 
 
 def recover(name: str, path: str, how: How) -> str:
-    """Finish or forget what an interrupted command has begun with the file `path`, which messages call `name`.
-
-    Return what became of it: `FINISHED`, `FORGOTTEN`, `DISCARDED`, or "" if there was nothing.
-    """
+    """Finish or forget the interrupted change of a file; return `FINISHED`, `FORGOTTEN`, `DISCARDED`, or ""."""
     with calls.blaming(name):
         if not has_log(path) and (mark := mark_of(path)) is not None:
             return _recover_by_mark(name, path, mark, how)
@@ -80,9 +77,9 @@ def recover(name: str, path: str, how: How) -> str:
 
 
 def _recover_by_mark(name: str, path: str, mark: bytes, how: How) -> str:
-    """Recover a file with several names by that by which its change was begun."""
+    """Recover a file with several names by the name that its change was begun by."""
     match = _MARK.fullmatch(mark)
-    if match is None:  # not written by mpired, so it says nothing
+    if match is None:  # not written by mpired
         return ""
     identity, other = bytes.fromhex(match[1].decode()), os.fsdecode(match[4])
     status = os.stat(path)
@@ -112,7 +109,7 @@ def _recover_by_mark(name: str, path: str, mark: bytes, how: How) -> str:
 
 @contextlib.contextmanager
 def _locked(place: Place, how: How) -> Iterator[int | None]:
-    """Open and lock what has the name of a log, when no living command has it; None if nothing has that name."""
+    """Open and lock the log of a file, when no living command has it; None if there is none."""
     while (fd := _open(place)) is not None:
         try:
             _acquire(place, fd, how)
@@ -126,7 +123,7 @@ def _locked(place: Place, how: How) -> Iterator[int | None]:
 
 
 def _open(place: Place) -> int | None:
-    """Open what has the name of a log, for reading alone where it may not be written to; None if nothing has it."""
+    """Open the log of a file, for reading alone where it may not be written to; None if there is none."""
     try:
         try:
             return calls.open_regular(place.pointer, os.O_RDWR, place.dirfd)
@@ -169,7 +166,7 @@ def _of_another(place: Place, status: os.stat_result) -> BufferFileError:
 
 
 def _shown_user(user: int) -> tuple[str, str]:
-    """Return a user as messages name it, and by the name alone."""
+    """Return a user for messages, and the name alone."""
     import pwd  # noqa: PLC0415 - most commands meet no log of another user
 
     try:
@@ -305,7 +302,7 @@ def _finish_patch(home: Place, fd: int, header: Header, body: dict[str, Any], ho
 
 
 def _patched(place: Place, pointer: str, body: dict[str, Any], how: How) -> int:
-    """Open the file that a patch is of, and make sure that it is that very file."""
+    """Open the file of a patch, and make sure that it is still the same file."""
     try:
         fd = calls.open_regular(place.base, os.O_RDWR, place.dirfd)
     except OSError as error:
@@ -392,7 +389,7 @@ def _end(home: Place, fd: int, places: Iterable[Place]) -> None:
 
 
 def _look(name: str, path: str) -> list[str]:
-    """Say what there is beside a file, changing nothing."""
+    """List the leftovers beside a file."""
     with calls.blaming(name), _opened(name, path) as place:
         draft, how = place.draft_name, How(Waiting(timeout=0), alone=True)
         drafts = [f"draft {os.fsdecode(draft)}"] if calls.status_at(draft, place.dirfd) else []
@@ -410,9 +407,9 @@ def _look(name: str, path: str) -> list[str]:
 
 
 class Recovered(NamedTuple):
-    """Leftovers beside a file, and what became of them."""
+    """Leftovers beside a file, and the actions on them."""
 
-    file: str  # as it was named
+    file: str  # the name as given
     words: tuple[str, ...] = ()  # the actions, or with `only_list` the leftovers
     changed: bool = False
 
@@ -421,7 +418,6 @@ def recover_files(files: Sequence[str], options: Options, context: Context, tell
     """Finish the interrupted update of each file, and remove its leftovers."""
     _check(options)
     wanted = {name: options[name] for name in ("adopt", "discard", "force")}
-    how = How(Waiting(context.lock_timeout), alone=True, **wanted)
     errors: list[MpiredError | OSError] = []
     heard: list[tuple[Sequence[str], str]] = []  # the files that were finished, and the message
     done: list[str] = []
@@ -432,6 +428,7 @@ def recover_files(files: Sequence[str], options: Options, context: Context, tell
                 if options["only_list"]:
                     found = Recovered(name, tuple(_look(name, path)))
                 else:
+                    how = How(Waiting(context.lock_timeout), alone=True, **wanted)
                     found = _recovered(name, path, heard, how)
             except (MpiredError, OSError) as error:
                 errors.append(error)
@@ -458,14 +455,14 @@ def _concerns(paths: Sequence[str], name: str) -> bool:
 
 
 def _recovered(name: str, path: str, heard: Sequence[tuple[Sequence[str], str]], how: How) -> Recovered:
-    """Recover a file, and remove its drafts and scratch files; the user says that no other command is at work."""
+    """Recover a file, and remove its drafts and scratch files; the user asserts that no other command is at work."""
     check_no_old_journal(path)
     found = recover(name, path, how)
     with calls.blaming(name), _opened(name, path) as place:
         own = [place.draft_name, *(scratch_name(place.base, number) for number in range(_SCRATCH_FILES))]
         removed = [os.fsdecode(each) for each in own if remove_dead(each, place.dirfd, alone=True)]
     if not found and not removed:
-        calls.let_go(calls.open_existing(path, name, writable=False))  # what is missing, or not a file, is an error
+        calls.let_go(calls.open_existing(path, name, writable=False))  # raises an error for a path that is not a file
     done = [words for paths, words in heard if _concerns(paths, name)]
     done += [found] if found not in {"", FINISHED} else []
     done += [f"removed {draft}" for draft in removed]

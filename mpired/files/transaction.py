@@ -42,27 +42,27 @@ class Draft(Place, Single):
         overwrite: bool = False,  # whether an existing file may be replaced
         context: Context = NO_LIMITS,
         durable: bool = True,  # whether the file and its name are synced
-        target: Target | None = None,  # the file that is replaced, if it is locked; its place is not looked for again
+        place: Place | None = None,  # a `Target` that is locked, or a place in a checked folder
         named: bool = False,  # whether it has a name, by which processes that are not children of this one can open it
         packing: Packing | None = None,  # how it is compressed when it is complete
-        place: tuple[str, int] | None = None,  # its path without links and the open directory, if they are known
         kept_open: bool = True,  # else, of many, it is opened when it is filled, and has a name
     ) -> None:
-        super().__init__(path, "", -1)
-        self.fd = -1
+        super().__init__(path, place.path if place else "", place.dirfd if place else -1)
+        self.fd, self.has_name, self._owns_dirfd = -1, False, place is None
         self._packing, self._overwrite, self.durable = packing, overwrite, durable
-        self._waiting = Waiting(context.lock_timeout) if target is None else target.waiting
+        target = place if isinstance(place, Target) else None
+        self._waiting = target.waiting if target else Waiting(context.lock_timeout)
         self.within: list[str] = []  # the files of its content: it is open to no more users than each of them
-        self._owns_dirfd, self.has_name = place is None, False
-        self.existing = existing_file(path) if target is None else target.status
+        self.existing = target.status if target else existing_file(path)
         if self.existing is not None and not overwrite:
             raise exists(path)
-        if target is None and place is None:  # else it was done before, or together with those of other files
-            recover_for_reading(path, context)  # else what is unfinished would meet a new file
+        if place is None:
+            recover_for_reading(path, context)  # else an unfinished change would meet a new file
         with calls.blaming(path), calls.undoing(self.close):  # there may be no current directory
-            self.path = place[0] if place else os.path.realpath(path) if target is None else target.path
+            if place is None:
+                self.path = os.path.realpath(path)
+                self.dirfd = calls.open_directory(self.directory)
             check_no_old_journal(self.path)
-            self.dirfd = place[1] if place else calls.open_directory(self.directory)
             if kept_open:
                 fd = None if named else calls.open_unnamed(self.dirfd)
                 self.fd = self._claimed() if fd is None else fd
@@ -239,15 +239,20 @@ class Transaction(calls.Closing):
         many = spare_open_files(wanted, context.max_open_files) < wanted or calls.allow_descriptors(wanted) < wanted
         with calls.undoing(self.close):
             for path, real, packing in zip(paths, calls.real_paths(paths), packings, strict=True):
-                if (directory := os.path.dirname(real)) not in self._folders:
-                    with calls.blaming(path):
-                        self._folders[directory] = calls.open_directory(directory)
                 draft = Draft(
-                    path, overwrite=overwrite, context=context, target=held.get(path), named=named or many,
-                    packing=packing, place=(real, self._folders[directory]), kept_open=not many,
+                    path, overwrite=overwrite, context=context, place=held.get(path) or self._place(path, real),
+                    named=named or many, packing=packing, kept_open=not many,
                 )  # fmt: skip
                 self.drafts.append(draft)
             _check_one_device([draft for draft in self.drafts if draft.existing is not None])
+
+    def _place(self, path: str, real: str) -> Place:
+        """Open the folder of a file, each once."""
+        directory = os.path.dirname(real)
+        if directory not in self._folders:
+            with calls.blaming(path):
+                self._folders[directory] = calls.open_directory(directory)
+        return Place(path, real, self._folders[directory])
 
     def commit(self, on_commit: Callable[[], None]) -> None:
         """Make all files durable and put them in their places."""

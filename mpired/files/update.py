@@ -55,7 +55,7 @@ class Replacement(Update):
         super().__init__(target.fd)
         self._target = target
         self._size = target.status.st_size
-        self._output = Draft(target.name, overwrite=True, durable=durable, target=target, named=named)
+        self._output = Draft(target.name, overwrite=True, durable=durable, place=target, named=named)
         with calls.blaming(target.name), calls.undoing(self._output.close):
             self.is_clone = copying.clone(target.fd, self._output.fd)  # which shares the blocks of the target
             if not self.is_clone:
@@ -108,7 +108,7 @@ class Patch(Update):
         super().__init__(target.fd)
         self._target, self._durable = target, durable
         status = target.status
-        self._has_names = status.st_nlink > 1
+        self._has_names = calls.has_several_names(status)
         self._new: list[str] = []  # attributes that it did not have, which go again if nothing is committed
         self._attributes: dict[str, str] = {}  # that the file is to have, in hexadecimal
         with calls.blaming(target.name):
@@ -229,7 +229,7 @@ def replacement(
 
 def _rename_keeps(status: os.stat_result) -> bool:
     """Tell whether a new file can be all that the old one is: its only name, its owner and its group."""
-    if status.st_nlink > 1:
+    if calls.has_several_names(status):
         return False
     if os.geteuid() == 0:
         return True

@@ -220,7 +220,7 @@ class ColumnTarget(_Columns):
         return _Written(self.name, self._scratch.fd, partial(self._finished, policy), self._target)
 
     def _finished(self, policy: Policy) -> Draft:
-        output = Draft(self.name, overwrite=True, durable=policy.durable, target=self._target)
+        output = Draft(self.name, overwrite=True, durable=policy.durable, place=self._target)
         with calls.undoing(output.close):
             self._encode(output)
         return output
