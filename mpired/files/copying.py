@@ -108,28 +108,25 @@ def copy_into(directory: str, sources: Sequence[Path], *, on_commit: Callable[[]
     is_new = not os.path.lexists(directory)
     if not is_new and (not os.path.isdir(directory) or os.listdir(directory)):
         raise OutputExistsError(directory, "already exists, and is not an empty directory; name a new one")
-    folders = []
+    copied = [
+        (each, os.path.join(directory, each.relative_to(source.parent)))
+        for source in sources
+        for each in (source, *sorted(source.rglob("*")))
+        if "__pycache__" not in each.parts
+    ]
+    folders = [target for each, target in copied if each.is_dir()]
     with calls.blaming(directory), ExitStack() as undo:
-
-        def make(folder: str) -> None:
+        for folder in (directory, *folders) if is_new else folders:
             os.mkdir(folder)
             undo.callback(os.rmdir, folder)
-
-        if is_new:
-            make(directory)
-        for source in sources:
-            for each in (source, *sorted(source.rglob("*"))):
-                target = os.path.join(directory, each.relative_to(source.parent))
-                if each.is_dir() and "__pycache__" not in each.parts:
-                    make(target)
-                    folders.append(target)
-                elif each.is_file() and "__pycache__" not in each.parts:
-                    with os.fdopen(calls.open_new(target), "wb") as file:
-                        undo.callback(calls.unlink, target)
-                        file.write(each.read_bytes())
-                        file.flush()
-                        os.fchmod(file.fileno(), metadata.default_mode())
-                        calls.fsync(file.fileno())
+        for each, target in copied:
+            if each.is_file():
+                with os.fdopen(calls.open_new(target), "wb") as file:
+                    undo.callback(calls.unlink, target)
+                    file.write(each.read_bytes())
+                    file.flush()
+                    os.fchmod(file.fileno(), metadata.default_mode())
+                    calls.fsync(file.fileno())
         for folder in (*folders, directory):
             with calls.directory(folder) as dirfd:
                 calls.fsync_directory(dirfd)

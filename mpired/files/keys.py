@@ -101,6 +101,7 @@ class Keys:
         # `target` is the descriptor of the file; None if it does not exist yet.
         self._name, self._dirfd, self._target = place.name, place.dirfd, target
         self._own_name = place.keys_name
+        self._keys_path = os.path.join(os.path.dirname(place.name), os.fsdecode(place.keys_name))  # in messages
         try:
             value = b"" if target is None else stored(target)
         except OSError as error:
@@ -159,11 +160,6 @@ class Keys:
                 if durable:
                     calls.fsync_directory(self._dirfd)
             return value
-
-    @property
-    def _keys_path(self) -> str:
-        """What messages call the file of the keys."""
-        return os.path.join(os.path.dirname(self._name), os.fsdecode(self._own_name))
 
     def _created(self) -> int:
         """Create the file, which is as open to others as the target, in the place of one of another target."""

@@ -77,39 +77,14 @@ class Place:
     durable = True  # whether its name is synced
 
     def __init__(self, name: str, path: str, dirfd: int) -> None:
+        self.directory, base = os.path.split(path)
         self.name = name  # the file in messages
         self.path = path  # without symbolic links
         self.dirfd = dirfd  # of its directory
-
-    @property
-    def directory(self) -> str:
-        """The path of the directory."""
-        return os.path.dirname(self.path)
-
-    @property
-    def base(self) -> bytes:
-        """The name in the directory."""
-        return os.path.basename(os.fsencode(self.path))
-
-    @property
-    def pointer(self) -> bytes:
-        """The name of its log, or of the note that leads to that."""
-        return hidden_name(self.base)
-
-    @property
-    def draft_name(self) -> bytes:
-        """The name of its draft."""
-        return hidden_name(self.base, "-new")
-
-    @property
-    def draft_path(self) -> str:
-        """The path of its draft."""
-        return os.path.join(self.directory, os.fsdecode(self.draft_name))
-
-    @property
-    def keys_name(self) -> bytes:
-        """The name of its keys."""
-        return _fitting(self.base) + b".mpired-keys"
+        self.base = os.fsencode(base)  # the name in the directory
+        self.pointer = hidden_name(self.base)  # the name of its log, or of the note that leads to that
+        self.draft_name = hidden_name(self.base, "-new")
+        self.keys_name = _fitting(self.base) + b".mpired-keys"
 
     def neighbour(self, base: str | bytes) -> Place:
         """Return another file of the directory."""

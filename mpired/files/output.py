@@ -31,8 +31,6 @@ Output: TypeAlias = "Draft | StreamOutput | RemoteOutput"
 class StreamOutput(Scratch):
     """A result for standard output, a FIFO or a device: nothing is sent before all of it is known."""
 
-    directory = None
-
     def __init__(
         self,
         name: str,  # the stream in messages

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -120,13 +121,9 @@ def is_terminal(path: str) -> bool:
     """Return whether `path` is a terminal."""
     if (number := descriptor_of(path)) is not None:
         return os.isatty(number)
-    try:
-        if not stat.S_ISCHR(os.stat(path).st_mode):
-            return False
-        fd = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
-        return False  # the opening for writing will say why
-    try:
-        return os.isatty(fd)
-    finally:
-        os.close(fd)
+    with contextlib.suppress(OSError):  # raised again by the opening for writing
+        if stat.S_ISCHR(os.stat(path).st_mode):
+            fd = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK)
+            with os.fdopen(fd, "wb", buffering=0) as device:
+                return device.isatty()
+    return False

@@ -91,6 +91,8 @@ class Single(calls.Closing):
 class Scratch(Single):
     """A file without a name for intermediate results; it is gone when closed, and after any crash."""
 
+    directory: str | None = None  # where other scratch files for it are; None for the place of temporary files
+
     def __init__(
         self,
         directory: str | None = None,  # of its bytes; None for the place of temporary files

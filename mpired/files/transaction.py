@@ -22,7 +22,7 @@ from mpired.errors import ChangedError, LockError, OutputExistsError, Unconfirme
 from mpired.files import calls, copying, interruptions, metadata
 from mpired.files.lock import NOTHING_HELD, Held, Target, Waiting, descriptors_of
 from mpired.files.log import Kind, LogWriter, stamp
-from mpired.files.names import Place, check_no_old_journal, recover_for_reading, sync_folders
+from mpired.files.names import Place, check_no_old_journal, hidden_path, recover_for_reading, sync_folders
 from mpired.files.places import check_new, existing_file, exists, is_stream
 from mpired.files.scratch import Packing, Scratch, Single, claimed, lock_own, remove_dead
 
@@ -47,8 +47,7 @@ class Draft(Place, Single):
         packing: Packing | None = None,  # how it is compressed when it is complete
         kept_open: bool = True,  # else, of many, it is opened when it is filled, and has a name
     ) -> None:
-        super().__init__(path, place.path if place else "", place.dirfd if place else -1)
-        self.fd, self.has_name, self._owns_dirfd = -1, False, place is None
+        self.fd, self.has_name, self._owns_dirfd = -1, False, False
         self._packing, self._overwrite, self.durable = packing, overwrite, durable
         target = place if isinstance(place, Target) else None
         self._waiting = target.waiting if target else Waiting(context.lock_timeout)
@@ -59,10 +58,10 @@ class Draft(Place, Single):
         if place is None:
             recover_for_reading(path, context)  # else an unfinished change would meet a new file
         with calls.blaming(path), calls.undoing(self.close):  # there may be no current directory
-            if place is None:
-                self.path = os.path.realpath(path)
-                self.dirfd = calls.open_directory(self.directory)
-            check_no_old_journal(self.path)
+            real = place.path if place else os.path.realpath(path)
+            check_no_old_journal(real)
+            super().__init__(path, real, place.dirfd if place else calls.open_directory(os.path.dirname(real)))
+            self._owns_dirfd = place is None
             if kept_open:
                 fd = None if named else calls.open_unnamed(self.dirfd)
                 self.fd = self._claimed() if fd is None else fd
@@ -77,7 +76,7 @@ class Draft(Place, Single):
                 fd = claimed(self.draft_name, self.dirfd)
                 self.has_name = fd is not None
             if fd is not None:
-                self._named = calls.SharedFile.of(self.draft_path, fd)
+                self._named = calls.SharedFile.of(hidden_path(self.path, "-new"), fd)
                 return fd
             self._wait()
 
@@ -118,7 +117,7 @@ class Draft(Place, Single):
             return True
         self.has_name = calls.linked(original.draft_name, self.draft_name, original.dirfd, self.dirfd)
         if self.has_name:
-            self._named = calls.SharedFile.of(self.draft_path, source)
+            self._named = calls.SharedFile.of(hidden_path(self.path, "-new"), source)
         return self.has_name
 
     def seal(self) -> None:

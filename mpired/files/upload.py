@@ -26,8 +26,6 @@ _PATIENCE = 20
 class RemoteOutput(Scratch):
     """A result that is an object of a store: it appears whole, or not at all."""
 
-    directory = None
-
     def __init__(
         self,
         url: str,
