@@ -215,7 +215,7 @@ class Draft(Place, Single):
             self.fd = -1
 
 
-class Transaction(calls.Closing):
+class Transaction(contextlib.ExitStack):
     """Files that appear under their names together, durable, or not at all."""
 
     def __init__(
@@ -228,6 +228,7 @@ class Transaction(calls.Closing):
         named: bool = False,  # as of `Draft`
         level: int | None = None,  # of compression, where a suffix asks for a codec
     ) -> None:
+        super().__init__()
         packings = [Packing.of(path, level if codecs.by_suffix(path) else None) for path in paths]
         reason = "is a stream, and results that appear together are files"
         raise_all([UsageError(path, reason) for path in filter(is_stream, paths)], len(paths), "outputs")
@@ -242,7 +243,7 @@ class Transaction(calls.Closing):
                     path, overwrite=overwrite, context=context, place=held.get(path) or self._place(path, real),
                     named=named or many, packing=packing, kept_open=not many,
                 )  # fmt: skip
-                self.drafts.append(draft)
+                self.drafts.append(self.enter_context(draft))
             _check_one_device([draft for draft in self.drafts if draft.existing is not None])
 
     def _place(self, path: str, real: str) -> Place:
@@ -251,6 +252,7 @@ class Transaction(calls.Closing):
         if directory not in self._folders:
             with calls.blaming(path):
                 self._folders[directory] = calls.open_directory(directory)
+            self.callback(calls.let_go, self._folders[directory])
         return Place(path, real, self._folders[directory])
 
     def commit(self, on_commit: Callable[[], None]) -> None:
@@ -258,13 +260,6 @@ class Transaction(calls.Closing):
         for draft in self.drafts:
             draft.seal()
         publish(self.drafts, on_commit)
-
-    def close(self) -> None:
-        """Close everything that was not committed."""
-        for draft in self.drafts:
-            draft.close()
-        calls.let_go(*self._folders.values())
-        self._folders.clear()
 
 
 def _check_one_device(drafts: Sequence[Draft]) -> None:

@@ -236,7 +236,7 @@ def _rename_keeps(status: os.stat_result) -> bool:
     return status.st_uid == os.geteuid() and status.st_gid in {os.getegid(), *os.getgroups()}
 
 
-class ChangedFile(calls.Closing):
+class ChangedFile(contextlib.ExitStack):
     """Ranges of a file that change: the one draft has them at the offsets of the file until the commit."""
 
     def __init__(
@@ -247,37 +247,30 @@ class ChangedFile(calls.Closing):
         *,
         named: bool = False,  # see `Draft` and `Scratch`
     ) -> None:
+        super().__init__()
         self._ranges = ranges
         self._changed = sum(nbytes for _, nbytes in ranges)
-        with contextlib.ExitStack() as stack:
-            self._target = target or stack.enter_context(opened(path, shared=True))
+        with calls.undoing(self.close):
+            self._target = target or self.enter_context(opened(path, shared=True))
             self._update = replacement(self._target, self._changed, "auto", durable=True, named=named)
             if self._update is not None:
-                stack.enter_context(self._update)
+                self.enter_context(self._update)
                 self.drafts: Sequence[Single] = (self._update.all_but(ranges),)
-            else:
-                scratch = stack.enter_context(Scratch(os.path.dirname(self._target.path), path, named=named))
-                with calls.blaming(path):
-                    for offset, nbytes in ranges:
-                        calls.reserve(scratch.fd, offset, offset + nbytes)
-                self.drafts = (scratch,)
-            self._stack = stack.pop_all()
+                return
+            scratch = self.enter_context(Scratch(os.path.dirname(self._target.path), path, named=named))
+            with calls.blaming(path):
+                for offset, nbytes in ranges:
+                    calls.reserve(scratch.fd, offset, offset + nbytes)
+            self.drafts = (scratch,)
 
     def commit(self, on_commit: Callable[[], None]) -> None:
         """Let the file have the new bytes."""
-        if self._update is not None:
-            self._update.seal(b"")
-            self._update.publish(on_commit)
-            return
-        with Patch(self._target, self._changed, durable=True) as update:
+        update = self._update or self.enter_context(Patch(self._target, self._changed, durable=True))
+        if self._update is None:
             for offset, nbytes in self._ranges:
                 at = offset
                 for block in calls.blocks(self.drafts[0].fd, offset, offset + nbytes):
                     update.write(block, at)
                     at += len(block)
-            update.seal(b"")
-            update.publish(on_commit)
-
-    def close(self) -> None:
-        """Close everything that was not committed."""
-        self._stack.close()
+        update.seal(b"")
+        update.publish(on_commit)
