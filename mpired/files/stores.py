@@ -117,7 +117,7 @@ def look(url: str) -> Version | None:
     """Return the version of an object, None if there is none. Raises the errors of `get`."""
 
     def answered(store: Any, key: str) -> Version:
-        # What is signed for GET is refused for HEAD.
+        # A URL that is signed for GET is refused for HEAD.
         return Version.of(_obstore().get(store, key).meta if query_of(url) else _obstore().head(store, key))
 
     try:

@@ -225,7 +225,7 @@ class Transaction(contextlib.ExitStack):
         overwrite: bool = False,  # whether existing files may be replaced
         context: Context = NO_LIMITS,
         held: Held = NOTHING_HELD,  # the files that are replaced and locked, by their names
-        named: bool = False,  # as of `Draft`
+        named: bool = False,  # see `Draft`
         level: int | None = None,  # of compression, where a suffix asks for a codec
     ) -> None:
         super().__init__()

@@ -109,8 +109,8 @@ class Patch(Update):
         self._target, self._durable = target, durable
         status = target.status
         self._has_names = calls.has_several_names(status)
-        self._new: list[str] = []  # attributes that it did not have, which go again if nothing is committed
-        self._attributes: dict[str, str] = {}  # that the file is to have, in hexadecimal
+        self._new: list[str] = []  # attributes that the file did not have, which are removed if nothing is committed
+        self._attributes: dict[str, str] = {}  # new attributes of the file, in hexadecimal
         with calls.blaming(target.name):
             self._check_possible(status)
             remove_dead(target.draft_name, target.dirfd)  # of a command that was killed
@@ -119,8 +119,7 @@ class Patch(Update):
             except MpiredError:  # some are errors of the system, too
                 raise
             except OSError as error:
-                where = os.path.dirname(target.path)
-                raise OSError(error.errno, f"cannot make a log in {where}: {error.strerror}") from error
+                raise OSError(error.errno, f"cannot make a log in {target.directory}: {error.strerror}") from error
             with calls.undoing(self.close):
                 calls.reserve(self._log.fd, 0, log.HEADER_NBYTES + nbytes)
 
@@ -129,13 +128,10 @@ class Patch(Update):
         if status.st_dev != os.fstat(self._target.dirfd).st_dev:
             reason = "is mounted by itself, so its directory can have no log of it"
             raise UsageError(self._target.name, f"{reason}; `commit='rename'` replaces it")
-        if not self._has_names:
-            return
         try:
-            os.getxattr(self._target.fd, MARK)
+            if self._has_names:
+                calls.attribute(self._target.fd, MARK, frozenset({errno.ENODATA}))
         except OSError as error:
-            if error.errno == errno.ENODATA:
-                return
             why = f"has {status.st_nlink} names (hard links), and"
             why = f"{why} its file system cannot mark it so that its log is found by each ({error.strerror})"
             raise OSError(error.errno, f"{why}; `commit='rename'` changes the file of this name alone") from error
@@ -170,7 +166,7 @@ class Patch(Update):
         with interruptions.blocked():
             with calls.blaming(target.name):
                 link_log(writer, target)
-                writer.check(os.path.dirname(target.path))
+                writer.check(target.directory)
                 if not target.is_current:
                     raise ChangedError(target.name, "was replaced by another program meanwhile; run again")
                 if self._has_names:
@@ -228,7 +224,7 @@ def replacement(
 
 
 def _rename_keeps(status: os.stat_result) -> bool:
-    """Tell whether a new file can be all that the old one is: its only name, its owner and its group."""
+    """Return whether a new file can keep the only name, the owner and the group of the old one."""
     if calls.has_several_names(status):
         return False
     if os.geteuid() == 0:
@@ -257,7 +253,7 @@ class ChangedFile(contextlib.ExitStack):
                 self.enter_context(self._update)
                 self.drafts: Sequence[Single] = (self._update.all_but(ranges),)
                 return
-            scratch = self.enter_context(Scratch(os.path.dirname(self._target.path), path, named=named))
+            scratch = self.enter_context(Scratch(self._target.directory, path, named=named))
             with calls.blaming(path):
                 for offset, nbytes in ranges:
                     calls.reserve(scratch.fd, offset, offset + nbytes)
