@@ -138,9 +138,9 @@ def open_replaced(name: str, *, updated: bool = False) -> Target | None:
     return None
 
 
-def check_reach(fd: int, name: str) -> None:
-    """Raise `NoLocksError` if the lock on an open file would not keep other machines from it."""
-    if reason := mounts.obstacle(fd):
+def check_reach(file: int | str, name: str) -> None:
+    """Raise `NoLocksError` if the lock on a file would not keep other machines from it."""
+    if reason := mounts.obstacle(file):
         raise NoLocksError(name, reason)
 
 
@@ -148,12 +148,7 @@ def check_reaches(name: str) -> None:
     """Raise `NoLocksError` if a lock on a file, or on its replacement, would not be seen by other machines."""
     path = os.path.realpath(name)
     with calls.blaming(name):
-        there = path if os.path.exists(path) else os.path.dirname(path)
-        fd = os.open(there, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        check_reach(fd, name)
-    finally:
-        calls.let_go(fd)
+        check_reach(path if os.path.exists(path) else os.path.dirname(path), name)
 
 
 def descriptors_of(nfiles: int) -> int:

@@ -50,15 +50,14 @@ def lines(path: str) -> list[str]:
         return file.read().splitlines()
 
 
-def filesystem_type(fd: int) -> str:
-    """Return the type of the file system of `fd`, "" if it is not known."""
-    return mount_of_device(os.fstat(fd).st_dev).type or _type_by_magic(fd)
-
-
-def _type_by_magic(fd: int) -> str:
-    """Return the type by the number of statfs(2); in a chroot(2) the mounts around it are not listed."""
-    status = (ctypes.c_long * 32)()
-    return "" if ctypes.CDLL(None).fstatfs(fd, status) else _MAGICS.get(status[0], "")
+def filesystem_type(file: int | str) -> str:
+    """Return the type of the file system of a descriptor or a path, "" if it is not known."""
+    if kind := mount_of_device(os.stat(file).st_dev).type:
+        return kind
+    # In a chroot(2) the mounts around it are not listed, and only the number of statfs(2) remains.
+    libc, status = ctypes.CDLL(None), (ctypes.c_long * 32)()
+    failed = libc.fstatfs(file, status) if isinstance(file, int) else libc.statfs(os.fsencode(file), status)
+    return "" if failed else _MAGICS.get(status[0], "")
 
 
 def has_extents(fd: int) -> bool:
@@ -98,11 +97,11 @@ _SHORT = (
 )
 
 
-def obstacle(fd: int) -> str | None:
-    """Return why locks of other machines are not seen on the file system of `fd`, and a way out; None if they are."""
-    kind = filesystem_type(fd)
+def obstacle(file: int | str) -> str | None:
+    """Return why locks of other machines are not seen on a file system, and a way out; None if they are."""
+    kind = filesystem_type(file)
     for types, short, way_out in _SHORT:
-        if kind in types and (found := short & (mount_of_device(os.fstat(fd).st_dev).options | {""})):
+        if kind in types and (found := short & (mount_of_device(os.stat(file).st_dev).options | {""})):
             mount = f"{kind} with `{min(found)}`" if min(found) else kind
             reason = f"its file system ({mount}) does not show the locks of other machines, so no update is safe"
             return f"{reason}; {way_out}copy the file elsewhere"
