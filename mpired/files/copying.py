@@ -61,21 +61,21 @@ def copy_sparse(source: int, target: int, start: int, stop: int, to: int) -> Non
 def _between_holes(source: int, status: os.stat_result) -> list[tuple[int, int]] | None:
     """Return the ranges of a file that are not holes, from and to; None if the answers of the system do not agree."""
     # It has been seen to find no data behind a place where there is some.
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     at = 0
     while at < status.st_size and (data := _next(source, at, os.SEEK_DATA)) is not None:
         hole = _next(source, data, os.SEEK_HOLE)
         if hole is None or not at <= data < hole:
             return None
-        found.append((data, min(hole, status.st_size)))
+        ranges.append((data, min(hole, status.st_size)))
         at = hole
     if at < status.st_size and _next(source, at, os.SEEK_HOLE) != at:
         return None
     unit = status.st_blksize
-    nbytes = sum(-(-hole // unit) * unit - data // unit * unit for data, hole in found)
-    if len(found) > _RANGES_IN_INODE:
-        nbytes += unit * (len(found) // _RANGES_A_BLOCK + 1)
-    return found if nbytes >= status.st_blocks * _BLOCKS_UNIT else None
+    nbytes = sum(-(-hole // unit) * unit - data // unit * unit for data, hole in ranges)
+    if len(ranges) > _RANGES_IN_INODE:
+        nbytes += unit * (len(ranges) // _RANGES_A_BLOCK + 1)
+    return ranges if nbytes >= status.st_blocks * _BLOCKS_UNIT else None
 
 
 def _next(source: int, at: int, whence: int) -> int | None:

@@ -220,10 +220,10 @@ def of_file(path: str) -> Iterator[Keys]:
     with contextlib.ExitStack() as stack:
         try:
             target = stack.enter_context(opened(path, shared=True))
-            found = Keys(target, target.fd)
+            keys = Keys(target, target.fd)
         except (OSError, UsageError):
-            found = Keys(Place(path, "", -1), None)
-        yield found
+            keys = Keys(Place(path, "", -1), None)
+        yield keys
 
 
 def _place(index: int, nbytes: int, begin: int = 0) -> int:

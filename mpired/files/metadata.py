@@ -70,12 +70,12 @@ def limit_readers(fd: int, readers: Sequence[str]) -> None:
 
 def mode_within(source: os.stat_result, path: str | int, fd: int) -> int:
     """Return the widest mode for `fd`, with the owner and group that it has, that lets no more users in than `path`."""
-    mode, found = stat.S_IMODE(source.st_mode), os.fstat(fd)
-    if (found.st_uid, found.st_gid) != (source.st_uid, source.st_gid):
+    mode, own = stat.S_IMODE(source.st_mode), os.fstat(fd)
+    if (own.st_uid, own.st_gid) != (source.st_uid, source.st_gid):
         mode &= 0o777  # set-uid for another owner would be a gift
     if access_list(fd) != access_list(path):
         return mode & 0o700  # with a list the bits of the group are a limit for all users in the list
-    if found.st_gid != source.st_gid:
+    if own.st_gid != source.st_gid:
         # Members of the old group are others now, and members of the new one had at least the rights of others.
         common = mode >> 3 & mode & 0o7
         mode = mode & 0o700 | common << 3 | common

@@ -60,7 +60,7 @@ def _check_new(path: str, context: Context, folders: set[str], *, overwrite: boo
         upload.check_new(path, overwrite=overwrite)
         return
     if existing_file(path) is not None and not overwrite:
-        raise exists(path)
+        raise exists_error(path)
     recover_for_reading(path, context)
     if (folder := os.path.dirname(calls.followed(path))) in folders:
         return
@@ -74,10 +74,10 @@ def _check_new(path: str, context: Context, folders: set[str], *, overwrite: boo
 
 def in_the_way(paths: Iterable[str]) -> list[OutputExistsError]:
     """Return an error for each result that already exists; objects of stores are not looked at."""
-    return [exists(path) for path in paths if not (is_stream(path) or is_url(path)) and os.path.isfile(path)]
+    return [exists_error(path) for path in paths if not (is_stream(path) or is_url(path)) and os.path.isfile(path)]
 
 
-def exists(path: str) -> OutputExistsError:
+def exists_error(path: str) -> OutputExistsError:
     """Return the error for a result that already exists."""
     return OutputExistsError(path, "already exists; `overwrite=True` replaces it")
 

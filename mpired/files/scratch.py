@@ -111,8 +111,8 @@ class Scratch(Single):
             self._dirfd = calls.open_directory(place)
             with calls.undoing(lambda: calls.let_go(self._dirfd)):
                 numbered = (names.scratch_name(base, number) for number in itertools.count())
-                found = ((claimed(own_name, self._dirfd), own_name) for own_name in numbered)
-                self.fd, self._own_name = next((fd, own_name) for fd, own_name in found if fd is not None)
+                claims = ((claimed(own_name, self._dirfd), own_name) for own_name in numbered)
+                self.fd, self._own_name = next((fd, own_name) for fd, own_name in claims if fd is not None)
             path = os.path.join(os.path.realpath(place), os.fsdecode(self._own_name))
             self._named = calls.SharedFile.of(path, self.fd)
 

@@ -23,7 +23,7 @@ from mpired.files import calls, copying, interruptions, metadata
 from mpired.files.lock import NOTHING_HELD, Held, Target, Waiting, descriptors_of
 from mpired.files.log import Kind, LogWriter, stamp
 from mpired.files.names import Place, check_no_old_journal, hidden_path, recover_for_reading, sync_folders
-from mpired.files.places import check_new, existing_file, exists, is_stream
+from mpired.files.places import check_new, existing_file, exists_error, is_stream
 from mpired.files.scratch import Packing, Scratch, Single, claimed, lock_own, remove_dead
 
 _PAUSE = 0.005  # seconds
@@ -54,7 +54,7 @@ class Draft(Place, Single):
         self.within: list[str] = []  # the files of its content: it is open to no more users than each of them
         self.existing = target.status if target else existing_file(path)
         if self.existing is not None and not overwrite:
-            raise exists(path)
+            raise exists_error(path)
         if place is None:
             recover_for_reading(path, context)  # else an unfinished change would meet a new file
         with calls.blaming(path), calls.undoing(self.close):  # there may be no current directory

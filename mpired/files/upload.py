@@ -9,7 +9,7 @@ from concurrent.futures import Future, wait
 
 from mpired.errors import OutputExistsError, UnconfirmedError, UsageError
 from mpired.files import calls, stores, urls
-from mpired.files.places import exists
+from mpired.files.places import exists_error
 from mpired.files.scratch import Packing, Scratch
 from mpired.files.stores import Version
 from mpired.log import step
@@ -143,5 +143,5 @@ def check_new(url: str, *, overwrite: bool) -> Version | None:
         raise UsageError(url, reason)
     there = stores.look(url)
     if there is not None and not overwrite:
-        raise exists(url)
+        raise exists_error(url)
     return there
