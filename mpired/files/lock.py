@@ -28,7 +28,7 @@ _FEW = 8  # files whose locks are among the reserved descriptors
 
 
 class Waiting:
-    """How long a command waits for locks."""
+    """The time that a command waits for locks."""
 
     def __init__(self, timeout: float = LOCK_TIMEOUT) -> None:
         self.timeout = timeout  # seconds; 0 tries once

@@ -47,7 +47,7 @@ _NO_MARK = calls.UNSUPPORTED | {errno.ENODATA, errno.ENOENT, errno.ENOTDIR}
 
 
 def _fitting(base: bytes) -> bytes:
-    """Return a name, or a shorter one in its place."""
+    """Return a name, or a shorter one with its digest in the place of a long one."""
     if len(base) > _LONGEST_BASE:
         import hashlib  # noqa: PLC0415 - with it comes OpenSSL
 
@@ -56,12 +56,12 @@ def _fitting(base: bytes) -> bytes:
 
 
 def hidden_name(base: bytes, ending: str = "") -> bytes:
-    """Return a hidden name of our own beside the file `base`, without an ending that of its log."""
+    """Return the hidden name of a file of our own beside the file `base`: of its log, if there is no ending."""
     return b".%b.mpired%b" % (_fitting(base), ending.encode())
 
 
 def hidden_path(path: str, ending: str = "") -> str:
-    """Return the path of such a name beside a file."""
+    """Return the path of a hidden file of our own beside a file; see `hidden_name`."""
     directory, slash, base = path.rpartition(os.sep)
     return directory + slash + os.fsdecode(hidden_name(os.fsencode(base), ending))
 
@@ -110,7 +110,7 @@ def has_log(path: str, status: os.stat_result | None = None) -> bool:
 
 
 def exists(path: str) -> bool:
-    """Return whether a path exists, not following links; other errors than that are raised."""
+    """Return whether a path exists, not following links; raise the error if that cannot be known."""
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):

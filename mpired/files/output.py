@@ -1,4 +1,4 @@
-"""New results: a file that appears whole or not at all, or a stream that starts when all is computed.
+"""New results: a file that appears whole or not at all, or a stream that starts when everything is computed.
 
 Both are first a file without a name, filled by ranges from several processes, and then committed.
 """

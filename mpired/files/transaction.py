@@ -81,8 +81,8 @@ class Draft(Place, Single):
             self._wait()
 
     def _wait(self) -> None:
-        there = calls.status_at(self.draft_name, self.dirfd)
-        if there is not None and not stat.S_ISREG(there.st_mode):
+        status = calls.status_at(self.draft_name, self.dirfd)
+        if status is not None and not stat.S_ISREG(status.st_mode):
             reason = f"needs the name {os.fsdecode(self.draft_name)} for its draft, which something else has"
             raise OSError(errno.EEXIST, f"{reason}; remove that", self.name)
         if self._waiting.deadline <= time.monotonic():
