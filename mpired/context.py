@@ -13,7 +13,7 @@ from mpired.options import Options, checked, integer, part
 from mpired.progress import Progress, unwatched
 
 LOCK_TIMEOUT = 60.0  # seconds
-_LIMITS = ("max_memory", "lock_timeout")
+_SETTINGS = ("max_memory", "lock_timeout", "jobs", "spread")
 
 BASE_NBYTES = 60 << 20
 """Memory of a process before its blocks: Python and NumPy."""
@@ -31,6 +31,8 @@ class Context(NamedTuple):
     max_memory: int | None = None  # bytes of all processes together; None without a limit
     max_open_files: int | None = None  # of each process; None without a limit
     lock_timeout: float = LOCK_TIMEOUT  # seconds
+    jobs: int = 0  # the most workers; 0 for as many as the engine has
+    spread: str = "elements"  # what is spread over the workers, "auto" for what opens fewer files
     engine: Any = None  # the `Engine` that runs the segments; None for the pool of this process
     dry_run: bool = False  # whether leftovers of interrupted commands are reported and not finished
     progress: Progress = unwatched  # watches the bytes as they are done
@@ -44,12 +46,14 @@ class Context(NamedTuple):
 
     @classmethod
     def of(cls, options: Options, **settings: Any) -> Context:
-        """Return the settings of a call, with the limits among its options, of which some may be missing."""
-        limits, most = checked(_LIMITS, part(_LIMITS, options)), options.get("max_open_files")
+        """Return the settings of a call: those among its options, of which some may be missing, and others."""
+        chosen, most = checked(_SETTINGS, part(_SETTINGS, options)), options.get("max_open_files")
         context = cls(
-            limits["max_memory"],
+            chosen["max_memory"],
             None if most is None else integer("`max_open_files`", most),
-            LOCK_TIMEOUT if limits["lock_timeout"] is None else limits["lock_timeout"],
+            LOCK_TIMEOUT if chosen["lock_timeout"] is None else chosen["lock_timeout"],
+            chosen["jobs"],
+            chosen["spread"],
             **settings,
         )
         context.check_open_files(RESERVED + 1)

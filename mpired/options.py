@@ -396,6 +396,28 @@ DIFF: Group = ("ulp", "rtol", "atol", "nan_equal", "examples", *INPUTS, *EFFORT,
 LOCATE: Group = ("top", "nan@locate", *RANKING, *INPUTS, *EFFORT, *ENGINE, "lock_timeout")
 RECOVER: Group = ("only_list", "discard", "adopt", "force@recover", "lock_timeout")
 
+# Options that do not go together, and those that are of no use alone: the first of each pair is refused.
+_EXCLUDED = {
+    ("sort", "rank_regex"): "says one order, and `rank_regex` another; leave one out",
+    ("weights_from", "weights"): "gives the weights, and so does `weights`; leave one out",
+    ("link", "in_place"): "would make all ranks' files one; in place each rank keeps its own",
+    ("header", "in_place"): "is for new results; in place all bytes before the elements stay, so leave it out",
+    ("split", "in_place"): "names the two files of the results; leave it out, or `in_place`",
+    ("count_valid", "split"): "is written beside one result, and `split` makes two; leave one of them out",
+    ("level", "in_place"): "is for compressed results, and no file is compressed in place; leave it out",
+    ("in_place", "group_b"): "is not for two groups (MPI-4.1, 6.9.1); leave `group_b` out, or name an output",
+    ("provenance", "in_place"): "is the record of a new result; in place the inputs are gone that it would name, so "
+    "leave it out",
+    ("skip_bad", "in_place"): "would let bad ranks decide which file is replaced; name an `output`",
+    ("skip_bad", "weights"): "leaves ranks out, and the weights are of all; leave one out",
+    ("skip_bad", "weights_from"): "leaves ranks out, and the weights are of all; leave one out",
+}
+_NEEDED = {
+    ("counts_b", "group_b"): "is for the ranks of `group_b`, and there are none",
+    ("index_type", "index"): "is the type of the indices that `index` makes; give `index` too",
+    ("null", "files_from"): "says how the names in a list end; give the list by `files_from`",
+}
+
 
 def rows(group: Group) -> dict[str, Option]:
     """Return the options of a group by their keywords, in order."""
@@ -416,11 +438,23 @@ def integer(name: str, value: object) -> int:
 
 
 def checked(group: Group, options: Options) -> dict[str, Any]:
-    """Return options with the defaults of those that were not given, or given as None, each checked by its row."""
+    """Return options with the defaults of those that were not given, or given as None, checked one by one and together.
+
+    It raises `UsageError`.
+    """
     table = rows(group)
     given = {name: value for name, value in options.items() if value is not None}
     defaults = {name: row.default for name, row in table.items()}
-    return defaults | {name: _check(f"`{name}`", table[name].kind, value) for name, value in given.items()}
+    values = defaults | {name: _check(f"`{name}`", table[name].kind, value) for name, value in given.items()}
+    # Without a default a value may be an array, which cannot be compared.
+    chosen = {name for name in given if defaults[name] is None or values[name] != defaults[name]}
+    for (name, other), reason in _EXCLUDED.items():
+        if name in chosen and other in chosen:
+            raise UsageError(f"`{name}`", reason)
+    for (name, other), reason in _NEEDED.items():
+        if name in chosen and other not in chosen:
+            raise UsageError(f"`{name}`", reason)
+    return values
 
 
 def part(group: Group, options: Options) -> dict[str, Any]:

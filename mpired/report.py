@@ -158,8 +158,8 @@ def summarise(call: Call, overflow: Sequence[OverflowWarning] = ()) -> Summary:
     """Return the summary of a collective; `overflow` has the warnings of that."""
     from mpired.formats.array import stored_array  # noqa: PLC0415 - as above
 
-    plans, files = call.plans, [file for group in call.collective.combined(call.groups) for file in group]
-    model, op = call.groups[0][call.root], plans[0].op
+    plans, files, model = call.plans, call.combined, call.root
+    op = plans[0].op
     return Summary(
         op=str(op),
         commute=op.commute,
@@ -177,10 +177,10 @@ def summarise(call: Call, overflow: Sequence[OverflowWarning] = ()) -> Summary:
         nbytes=sum(plan.nbytes for plan in plans),
         nan=_nan(op, [each.datatype for each in model.buffers]),
         workers=max(plan.jobs for plan in plans),
-        root=call.root,
-        output=",".join(call.outputs) or (call.paths[0] if call.collective.to_root else "in place"),
+        root=call.request.options["root"],
+        output=",".join(call.outputs) or (call.paths[0] if call.request.collective.to_root else "in place"),
         format=", ".join(sorted({result.format for result in call.results})) or files[0].format,
-        call=call.collective.function,
+        call=call.request.collective.function,
         noutputs=len(call.results),
         overflow=[each.details for each in overflow],
         rules=op.rules.told(),
@@ -461,11 +461,10 @@ def describe_call(call: Call) -> Description:
     """Return what a collective would do."""
     from mpired.provenance import SUFFIX  # noqa: PLC0415 - for a dry run only
 
-    plans, files = call.plans, [file for group in call.collective.combined(call.groups) for file in group]
-    model = call.groups[0][call.root]
+    plans, files, model = call.plans, call.combined, call.root
     blocks = zip(plans[0].block_counts, (ranks[0] for ranks in plans[0].buffers), strict=True)
     return Description(
-        call=call.collective.function,
+        call=call.request.collective.function,
         op=str(plans[0].op),
         buffers=[{"name": each.name, "datatype": str(each.datatype), "count": each.count} for each in model.buffers],
         nranks=len(files),

@@ -4,7 +4,7 @@ import sys
 
 import mpired.__main__
 from mpired import progress
-from mpired.collectives import fold, plan
+from mpired.collectives import plan, sent
 
 SIZES = {
     "_BLOCK_BYTES": 4096,
@@ -17,7 +17,7 @@ SIZES = {
 if __name__ == "__main__":
     for name, nbytes in SIZES.items():
         setattr(plan, name, nbytes)
-    fold.__dict__["_MADE_BYTES"] = 1 << 16  # of workers, too
+    sent.__dict__["_SENT_BYTES"] = 1 << 16  # of workers, too
     progress.__dict__["PERIOD"] = 0
     sys.argv[0] = "mpired"
     mpired.__main__.run()

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from mpired import __version__, codecs, ops
 from mpired.collectives.counts import labelled
-from mpired.collectives.plan import Plan, make_plan
+from mpired.collectives.plan import Outputs, Plan, make_plan
 from mpired.collectives.request import Request, read_request
 from mpired.collectives.results import Deal, check_different, deals, paths_of, results_of
-from mpired.collectives.run import Course, Result, run
+from mpired.collectives.run import Course, Result, fill
 from mpired.collectives.table import COLLECTIVES, Collective
 from mpired.context import Context
 from mpired.engines import LOCAL, Engine
 from mpired.errors import MpiredError, UsageError, with_others
+from mpired.files import calls
 from mpired.files.lock import NOTHING_HELD, Held
 from mpired.files.names import check_are_data
 from mpired.files.output import Output, open_output
@@ -36,16 +37,10 @@ if TYPE_CHECKING:
 class Call(NamedTuple):
     """A collective that has passed all checks."""
 
-    collective: Collective  # which one it is
-    groups: tuple[tuple[RankFile, ...], ...]  # the ranks of each group
+    request: Request
     courses: tuple[Course, ...]  # a fold for each group that gets results, and these
     # where the results go: the paths or the patterns as given; none if they replace the ranks' files
     outputs: tuple[str, ...]
-    link: bool = False  # whether equal results become one file with several names
-    root: int = 0  # the rank that gets the result, where only one does
-    level: int | None = None  # the level of compression, None for the usual one
-    note: Note | None = None  # what results say of where they come from; None for nothing
-    skipped: tuple[Skipped, ...] = ()  # the ranks that were named and are left out, because they cannot be used
 
     @property
     def plans(self) -> list[Plan]:
@@ -60,7 +55,22 @@ class Call(NamedTuple):
     @property
     def sources(self) -> list[Source]:
         """What is read."""
-        return [file.source for group in self.groups for file in group]
+        return [file.source for group in self.request.groups for file in group]
+
+    @property
+    def combined(self) -> list[RankFile]:
+        """The ranks whose elements are combined."""
+        return [file for group in self.request.collective.combined(self.request.groups) for file in group]
+
+    @property
+    def root(self) -> RankFile:
+        """The rank that the result is modelled on, where only one gets it; else the first."""
+        return self.request.groups[0][self.request.options["root"]]
+
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        """The ranks that were named and are left out, because they cannot be used."""
+        return self.request.skipped
 
     @property
     def paths(self) -> list[str]:
@@ -81,39 +91,47 @@ class Call(NamedTuple):
     @property
     def beside(self) -> list[str]:
         """The files that say where results come from which have no place for that."""
-        if self.note is None:
+        if self.request.note is None:
             return []
         return _beside(result.path for result in self.results if not format_named(result.format).has_notes)
 
     def run(self, context: Context, *, overwrite: bool = False, held: Held = NOTHING_HELD) -> None:
         """Do it, and commit all results together; `held` has the files that they replace."""
         outputs: Output | ChangedFile | Transaction
-        if self.note is not None:
-            inputs = [(name, file.source) for name, file in labelled(self.collective.combined(self.groups))]
-            self.note.write(self._said(), inputs, max(plan.jobs for plan in self.plans))
-        paths, named, level = self.paths, any(plan.named for plan in self.plans), self.level
+        collective, note, options = self.request.collective, self.request.note, self.request.options
+        if note is not None:
+            inputs = [(name, file.source) for name, file in labelled(collective.combined(self.request.groups))]
+            note.write(self._record(), inputs, max(plan.jobs for plan in self.plans))
+        paths, named, level = self.paths, any(plan.named for plan in self.plans), options["level"]
         if ranges := self._ranges:
             outputs = ChangedFile(paths[0], held.get(paths[0]), ranges, named=named)
-        elif self.collective.to_root and len(paths) == 1:
+        elif collective.to_root and len(paths) == 1:
             outputs = open_output(paths[0], overwrite=overwrite, context=context, held=held, named=named, level=level)
         else:
             named = named or any(plan.engine.fills_drafts for plan in self.plans)  # on other machines, by these names
             outputs = Transaction(paths, overwrite=overwrite, context=context, held=held, named=named, level=level)
         with outputs:
-            run(self.courses, outputs, context, link=self.link, note=self.note)
+            drafts = cast("Iterator[Output]", iter(outputs.drafts))
+            for course in self.courses:
+                fill(course, [next(drafts) for _ in course.results], context, link=options["link"])
+            if note is not None:
+                for draft in drafts:
+                    with draft.created() as fd:
+                        calls.pwrite_all(fd, note.text.encode(errors="surrogateescape"), 0)
+            outputs.commit(context.on_commit)
 
-    def _said(self) -> dict[str, object]:
+    def _record(self) -> dict[str, object]:
         """Return what the call is, for the record of where its results come from."""
-        plan, files = self.plans[0], self.groups[0]
+        plan = self.plans[0]
         op = plan.op
         return {
             "version": __version__,
-            "function": self.collective.function,
+            "function": self.request.collective.function,
             "op": str(op),
             "buffers": [
                 # The count of an open rank shows only after the fold.
                 {"name": each.name, "datatype": str(each.datatype), "count": None if plan.is_open else each.count}
-                for each in files[self.root].buffers
+                for each in self.root.buffers
             ],
             "policies": {"nan": op.rules.nan, "nulls": op.rules.nulls, "chosen": list(op.rules.told())},
             "outputs": [result.path for result in self.results],
@@ -153,9 +171,8 @@ def plan_call(  # noqa: PLR0913 - all that a call is
     nlocked = sum(map(os.path.isfile, paths)) if in_place or options["overwrite"] else 0
     pairs = zip((deal for deal, _ in dealt), results, strict=True)
     courses = tuple(make_course(deal, each, request, nlocked=nlocked) for deal, each in pairs)
-    link, root, level = options["link"], options["root"], options["level"]
-    call = Call(collective, request.groups, courses, outputs, link, root, level, request.note, request.skipped)
-    _check_beside(call)
+    call = Call(request, courses, outputs)
+    _check_beside(call, request.note)
     return call
 
 
@@ -166,9 +183,9 @@ def _beside(paths: Iterable[str]) -> list[str]:
     return list(map(beside, paths))
 
 
-def _check_beside(call: Call) -> None:
+def _check_beside(call: Call, note: Note | None) -> None:
     """Raise `UsageError` if there is no place for what results say of where they come from."""
-    for path in call.paths if call.note else ():
+    for path in call.paths if note else ():
         if is_stream(path):
             reason = "is recorded in or beside a file, and this result is a stream; name a file"
             raise UsageError("`provenance`", reason)
@@ -195,8 +212,6 @@ def _check_outputs(collective: Collective, outputs: Sequence[str], engine: Engin
 
 def _check_packing(paths: Sequence[str], options: Options) -> None:
     """Raise `UsageError` for a level that a result has not, or for compressed results that are to be one file."""
-    if options["in_place"] and options["level"] is not None:
-        raise UsageError("`level`", "is for compressed results, and no file is compressed in place; leave it out")
     for path in () if options["in_place"] else paths:
         if Packing.of(path, options["level"]) and options["link"]:
             raise UsageError("`link`", f"makes one file of all results, and {path} is compressed by itself")
@@ -211,18 +226,11 @@ _WAY_OUT = {
 def _outputs(collective: Collective, output: str | None, options: Options) -> tuple[str, ...]:
     """Return where the results go, none if they replace the ranks' files."""
     in_place, split, count_valid = options["in_place"], options["split"], options["count_valid"]
-    if in_place and options["link"]:
-        raise UsageError("`link`", "would make all ranks' files one; in place each rank keeps its own")
-    if in_place and options["header"] != "none":
-        raise UsageError("`header`", "is for new results; in place all bytes before the elements stay, so leave it out")
     if in_place and output is not None:
         whose = "the root's file" if collective.to_root else "the ranks' files"
         raise UsageError("`in_place`", f"writes over {whose}; leave `output` out")
-    if split is not None and (in_place or output is not None):
-        reason = "names the two files of the results; leave it out, or " + ("`in_place`" if in_place else "`output`")
-        raise UsageError("`split`", reason)
-    if count_valid is not None and split is not None:
-        raise UsageError("`count_valid`", "is written beside one result, and `split` makes two; leave one of them out")
+    if split is not None and output is not None:
+        raise UsageError("`split`", "names the two files of the results; leave it out, or `output`")
     if count_valid is not None and output in {None, "-"}:
         raise UsageError("`count_valid`", "is written beside the result; name a file for that by `output`")
     if not in_place and split is None and output is None:
@@ -245,14 +253,5 @@ def make_course(deal: Deal, results: tuple[Result, ...], request: Request, *, nl
 
         buffers = deal.senders[0].buffers
         encoding = max(encoding, sending_nbytes(sum(each.count * each.datatype.itemsize for each in buffers)))
-    plan = make_plan(
-        request.op,
-        deal.senders,
-        options["jobs"],
-        context=request.inputs.context,
-        noutputs=len(deal.shares),
-        nlocked=nlocked,
-        encoding=encoding,
-        spread=options["spread"],
-    )
-    return Course(plan, results)
+    outputs = Outputs(len(deal.shares), nlocked, encoding)
+    return Course(make_plan(request.op, deal.senders, request.inputs.context, outputs), results)

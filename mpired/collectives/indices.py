@@ -20,12 +20,8 @@ from mpired.sources.source import Source
 _DEFAULTS = ("INT", "INT64_T")
 
 
-def check_words(op: ops.Op, options: Options, *, in_place: bool) -> None:
-    """Raise `UsageError` if the words for indices make no sense, whatever the ranks hold."""
-    if options["index"] is None:
-        if options["index_type"] is not None:
-            raise UsageError("`index_type`", "is the type of the indices that `index` makes; give `index` too")
-        return
+def check(op: ops.Op, *, in_place: bool) -> None:
+    """Raise `UsageError` if indices make no sense, whatever the ranks hold."""
     if op.groups != Group.PAIR:
         raise UsageError("`index`", f"is for maxloc and minloc, not for {op}; leave it out")
     if in_place:

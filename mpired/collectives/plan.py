@@ -25,6 +25,7 @@ from mpired.files.lock import descriptors_of
 from mpired.formats import Array, RankFile, format_named
 from mpired.formats.array import is_open, stored_array, with_stored, within_memory
 from mpired.ops import Op
+from mpired.ops.state import state_of
 from mpired.sources.local import LocalSource
 from mpired.sources.source import distance_of, of_file
 
@@ -177,6 +178,16 @@ class Plan(NamedTuple):
         return sum(len(ranks) * ranks[0].count * stored_array(ranks[0]).datatype.itemsize for ranks in self.buffers)
 
 
+class Outputs(NamedTuple):
+    """What the results take of the limits."""
+
+    nfiles: int = 1  # how many files take them
+    nlocked: int = 0  # how many files are locked meanwhile, because they are replaced
+    encoding: int = 0  # the memory that this process takes in the end to encode them
+
+
+_ONE_FILE = Outputs()
+
 _Buffers: TypeAlias = tuple[tuple[Array, ...], ...]
 
 
@@ -197,7 +208,7 @@ class _Work:
         # The bytes of what takes most: an element, what the op keeps of it, or a result.
         datatypes = [rank.datatype for rank in firsts]
         self.widths = [
-            max(each.itemsize, op.state(op, each, self.nranks).itemsize, op.result(each).itemsize) for each in datatypes
+            max(each.itemsize, state_of(op, each, self.nranks).itemsize, op.result(each).itemsize) for each in datatypes
         ]
         self.kept = any(width > rank.datatype.itemsize for width, rank in zip(self.widths, firsts, strict=True))
         self.small = self.nranks * sum(self.sizes) < SMALL_NBYTES
@@ -210,13 +221,13 @@ class _Work:
             self.unpacking = unpacking_nbytes(file.source for file in files)
         self.base = (STREAMED_BASE_NBYTES if self.streamed else BASE_NBYTES) + self.unpacking
 
-    def jobs(self, wanted: int | None, engine: Engine, limits: Limits) -> int:
+    def jobs(self, wanted: int, engine: Engine, limits: Limits) -> int:
         """Return how many workers are of use; what comes forward comes once, or from its start for each worker."""
         if self.small or self.op.is_function or self.nforward:
             return 1
         return min(wanted or limits.workers, limits.workers if not engine.same_host else sys.maxsize)
 
-    def read_by(self, jobs: int | None, limits: Limits) -> _Buffers:
+    def read_by(self, jobs: int, limits: Limits) -> _Buffers:
         """Return the buffers, those that several threads decompress with these."""
         if self.nforward <= 1 or jobs == 1 or self.small:
             return self.buffers
@@ -298,38 +309,34 @@ class _Work:
         return buffers
 
 
-def make_plan(  # noqa: PLR0913 - all that segments depend on
+def make_plan(
     op: Op,  # what combines
     files: Sequence[RankFile],  # the ranks, whose buffers agree
-    jobs: int | None = None,  # the most workers; None for as many as the engine has
+    context: Context = NO_LIMITS,  # the engine and its workers, and the limits of memory and of open files
+    outputs: Outputs = _ONE_FILE,  # where the results go
     *,
-    context: Context = NO_LIMITS,  # the engine, and the limits of memory and of open files
-    noutputs: int = 1,  # how many files take the results
-    nlocked: int = 0,  # how many files are locked meanwhile, because the results replace them
-    encoding: int = 0,  # the memory that this process takes in the end to encode results
     apart: bool = False,  # whether every buffer is read by itself, whatever the others hold
-    spread: str = "elements",  # what is spread over the workers, "auto" for what opens fewer files
 ) -> Plan:
     """Cut a reduction into segments."""
-    max_memory = context.max_memory
+    max_memory, noutputs = context.max_memory, outputs.nfiles
     work = _Work(op, files, noutputs=noutputs, apart=apart)
     engine = _engine(op, files, context.engine or LOCAL, alone=work.small or work.nforward > 0)
     limits = engine.runner.limits()
-    buffers = work.read_by(jobs, limits)
+    buffers = work.read_by(context.jobs, limits)
     # What is private has a descriptor of this process; what is decompressed has none between two reads.
-    reserved = RESERVED + descriptors_of(nlocked) + sum(file.source.is_private for file in files)
-    if nlocked:  # what the locks take shall not be missing for the ranks
+    reserved = RESERVED + descriptors_of(outputs.nlocked) + sum(file.source.is_private for file in files)
+    if outputs.nlocked:  # what the locks take shall not be missing for the ranks
         calls.allow_descriptors(reserved + _LEAST_OPEN)
     most = _least_limit(engine, limits, context.max_open_files)
     pipes = _PIPES if engine.same_host else 0
     context.check_open_files(reserved + (2 if noutputs > 1 else 1))
-    jobs = work.jobs(jobs, engine, limits)
+    jobs = work.jobs(context.jobs, engine, limits)
     jobs, max_open = _max_open(most, reserved, jobs, pipes, streamed=work.streamed, noutputs=noutputs)
     preferred = _preferred_nbytes(buffers[0][0], engine)
     max_open -= (ahead := _depth(buffers, max_open, preferred))  # what is read ahead is open too
-    lines = lines_for(spread, engine, limits, jobs, work.nranks)
+    lines = lines_for(context.spread, engine, limits, jobs, work.nranks)
     nblocks = work.nblocks(max_open, ahead) + (_BLOCKS_HANDED if lines else 0)
-    check_memory(BASE_NBYTES + encoding, max_memory)
+    context.check_memory(BASE_NBYTES + outputs.encoding)
     each = not engine.same_host
     block_bytes = work.block_bytes(jobs, max_open, preferred, lines)
     jobs, block_bytes = work.within(max_memory, jobs, block_bytes, nblocks, each=each)
@@ -347,7 +354,7 @@ def make_plan(  # noqa: PLR0913 - all that segments depend on
     # The parent waits beside its workers, and decodes nothing.
     waiting = _RESIDENT_BYTES if jobs > 1 or plan.isolated else 0
     return plan._replace(
-        memory=max(waiting + jobs * (resident + nblocks * block_bytes), _RESIDENT_BYTES + encoding),
+        memory=max(waiting + jobs * (resident + nblocks * block_bytes), _RESIDENT_BYTES + outputs.encoding),
         open_files=reserved + _piped(jobs, pipes) + nopen,
         machines=min(limits.machines, jobs),
         ahead=ahead,

@@ -101,10 +101,10 @@ def read_request(
         forward=not (options["in_place"] or options["keep"] or options["header"] != "none" or options["skip_bad"]),
     )
     _check_keep(inputs)
-    if indexed or options["index_type"] is not None:
+    if indexed:
         from mpired.collectives import indices  # noqa: PLC0415 - few calls make pairs
 
-        indices.check_words(chosen, options, in_place=options["in_place"])
+        indices.check(chosen, in_place=options["in_place"])
     pairing = "`index='rank'` makes pairs of plain values" if "index" in collective.options else ""
     if inputs.datatype is not None and not indexed:
         ops.check(chosen, inputs.datatype, ops.Use.REDUCE, pairing=pairing)  # whatever the files hold
@@ -184,17 +184,6 @@ def _check_options(collective: Collective, options: Options) -> None:
     if group_b and not collective.intercomm:
         reason = f"MPI defines no {collective.name} between two groups (MPI-4.1, {collective.section})"
         raise UsageError("`group_b`", reason)
-    if group_b and options["in_place"]:
-        raise UsageError("`in_place`", "is not for two groups (MPI-4.1, 6.9.1); leave `group_b` out, or name an output")
-    if options["in_place"] and options["provenance"]:
-        reason = "is the record of a new result; in place the inputs are gone that it would name, so leave it out"
-        raise UsageError("`provenance`", reason)
-    if options["skip_bad"] and options["in_place"]:
-        raise UsageError("`skip_bad`", "would let bad ranks decide which file is replaced; name an `output`")
-    if options["skip_bad"] and (options["weights"] or options["weights_from"]):
-        raise UsageError("`skip_bad`", "leaves ranks out, and the weights are of all; leave one out")
-    if options["counts_b"] is not None and not group_b:
-        raise UsageError("`counts_b`", "is for the ranks of `group_b`, and there are none")
 
 
 def _check_kept(request: Request) -> None:
@@ -244,8 +233,6 @@ def _values(options: Options) -> Options:
     path = options["weights_from"]
     if path is None:
         return values
-    if values["weights"]:
-        raise UsageError("`weights_from`", "gives the weights, and so does `weights`; leave one out")
     with open(path, encoding="utf-8", errors="replace") as file:
         words = file.read(_WEIGHTS_NBYTES).replace(",", " ").split()
     try:

@@ -1,4 +1,4 @@
-"""Plan, map, commit: a call from checked ranks to results that are in place."""
+"""The work of a plan, and the drafts of results that it fills."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from mpired import cautions, log
-from mpired.collectives.fold import Fold, Part, Receiver, Region, Target
+from mpired.collectives.fold import Fold, Part, Region, Target
 from mpired.collectives.plan import Plan, Segment
 from mpired.collectives.share import Share
 from mpired.context import Context
@@ -31,10 +31,8 @@ from mpired.sources.source import local_fd
 
 if TYPE_CHECKING:
     from mpired.engines.table import ChainRunner, FarRunner
-    from mpired.files.transaction import Draft, Transaction
-    from mpired.files.update import ChangedFile
+    from mpired.files.transaction import Draft
     from mpired.formats.missing import Missing
-    from mpired.provenance import Note
 
 _ALIGNMENT = 64
 _Part: TypeAlias = tuple[int, int, int | None, str]
@@ -68,27 +66,8 @@ class Course(NamedTuple):
     results: tuple[Result, ...]
 
 
-def run(
-    courses: Sequence[Course],
-    outputs: Output | ChangedFile | Transaction,
-    context: Context,
-    *,
-    link: bool = False,  # whether results that are the same file become one file with several names
-    note: Note | None = None,  # what all outputs say after these
-) -> None:
-    """Fold all courses into the outputs, which are those of the results in order, and commit them."""
-    drafts = cast("Iterator[Output]", iter(outputs.drafts))
-    for course in courses:
-        _fill(course, [next(drafts) for _ in course.results], context, link=link)
-    if note is not None:
-        for draft in drafts:
-            with draft.created() as fd:
-                calls.pwrite_all(fd, note.text.encode(errors="surrogateescape"), 0)
-    outputs.commit(context.on_commit)
-
-
-def _fill(course: Course, drafts: Sequence[Output], context: Context, *, link: bool) -> None:
-    """Fold one course into drafts: where a worker can write a result it does, the others are encoded afterwards."""
+def fill(course: Course, drafts: Sequence[Output], context: Context, *, link: bool) -> None:
+    """Fold one course into the drafts of its results: workers write what they can, the rest is encoded afterwards."""
     if len(drafts) == 1 and _flow(course, drafts[0], context):
         return
     flat: list[Target] = []
@@ -299,20 +278,29 @@ def _regions(
 
 
 def _fold(plan: Plan, targets: Sequence[Target], context: Context) -> None:
-    with _decoded(plan) as decoded, closing(Receiver(plan, targets)) as receiver:
-        fold = Fold(decoded, tuple(targets))
+    with _decoded(plan) as decoded:
         if plan.returns and not _are_filled(plan, targets):
-            fold = fold.sending()
-        with closing(fold):
-            parts = [receiver.written(part) for part in worked(plan, fold, context)]
+            parts = _received(decoded, targets, context)
+        else:
+            with closing(Fold(decoded, tuple(targets))) as fold:
+                parts = list(worked(plan, fold, context))
     _tell(plan, parts)
     for number, ranks in enumerate(plan.buffers):
-        count = sum(part.hidden[1] for part in parts if part.hidden[0] == number)
+        count = sum(part.hidden for part in parts if part.buffer == number)
         missing = next((each for target in targets if (each := target.regions[number].missing)), None)
         if count and missing is not None:
             lacks = plan.op.rules.nulls != "error" and not stands_for_null(plan.op, ranks[0].datatype)
             way_out = f"use `to='parquet'` with `columns={ranks[0].name!r}`" if lacks else "use `to='npz'`"
             cautions.tell(cautions.masked(count, ranks[0].name, missing.text, way_out))
+
+
+def _received(plan: Plan, targets: Sequence[Target], context: Context) -> list[Part]:
+    """Fold on other machines, and write here what they send."""
+    from mpired.collectives.sent import Receiver, SendingFold  # noqa: PLC0415 - for other machines only
+
+    shares = tuple(target._replace(regions=()) for target in targets)
+    with closing(Receiver(plan, targets)) as receiver, closing(SendingFold(plan, shares)) as fold:
+        return [receiver.written(part) for part in worked(plan, fold, context)]
 
 
 def _are_filled(plan: Plan, targets: Sequence[Target]) -> bool:
@@ -337,7 +325,7 @@ def _tell(plan: Plan, parts: Sequence[Part]) -> None:
         name = ranks[0].name if len(plan.buffers) > 1 else ""
         overflow.tell(plan.op, ranks[0].datatype, found, [rank.source.name for rank in ranks], name)
     for number, ranks in enumerate(plan.buffers if plan.op.rules.missing is None else ()):
-        if count := sum(part.unset for part in parts if part.hidden[0] == number):
+        if count := sum(part.unset for part in parts if part.buffer == number):
             value = next(unset for rank in ranks if (unset := stored_array(rank).unset) is not None)
             name = stored_array(ranks[0]).name
             cautions.tell(cautions.unset(count, name, f"leave them out with `missing={value}`"))

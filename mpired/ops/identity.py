@@ -67,7 +67,7 @@ def _filled(datatype: Datatype, number: Callable[[np.dtype], Any]) -> np.ndarray
     return element
 
 
-class InputOptions:
+class UserIdentity:
     """What a user-defined op declares as its identity: a number, or a list with one for each field."""
 
     def __init__(self, value: Any) -> None:

@@ -13,7 +13,6 @@ from mpired.ops import kernels
 from mpired.ops.identity import Identity
 from mpired.ops.kernels import Kernel
 from mpired.ops.rules import Rules
-from mpired.ops.state import State, combined
 
 
 class Use(enum.Flag):
@@ -56,8 +55,8 @@ class Op(NamedTuple):
     # the groups of datatypes on which the op rounds, so that the order of the ranks changes the last bits
     rounds: Group = Group(0)
     exact: Callable[[Any, Any], Any] | None = None  # the op on Python numbers, for ops that can overflow
-    # returns the state of a block, for the op, the datatype and the number of ranks
-    state: Callable[[Op, Datatype, int], State] = combined
+    # makes the `State` of a block, for the op, the datatype and the number of ranks; None for the combined elements
+    state: Callable[[Op, Datatype, int], Any] | None = None
     # returns results of two or more ranks with defined bits, perhaps in place
     lower: Callable[[np.ndarray, Datatype], np.ndarray] = kernels.canonical_nan
     # returns the datatype of the results for a datatype of the elements
@@ -95,10 +94,6 @@ class Op(NamedTuple):
     def __repr__(self) -> str:
         return f"<op {self}>"
 
-    def __reduce__(self) -> tuple[Callable[..., Op], tuple[object, ...]]:
-        # The kernel of a user-defined op knows where its code lies; that of a predefined op is looked up again.
-        return (Op, tuple(self)) if self.user else (_known, (self.name, self.rules))
-
 
 def ruled(op: Op, rules: Rules) -> Op:
     """Return a row of the table with rules, and the kernel that these mean."""
@@ -108,10 +103,3 @@ def ruled(op: Op, rules: Rules) -> Op:
     elif rules.window and rules.nan == "ignore":
         kernel = kernels.ignoring(kernel)
     return op._replace(rules=rules, kernel=kernel)
-
-
-def _known(name: str, rules: Rules) -> Op:
-    """Return the predefined op of that name; where it is unpickled, the table is there."""
-    from mpired.ops.table import get  # noqa: PLC0415 - the table is made of rows
-
-    return ruled(get(name if rules.quantile is None else f"{name}:{rules.quantile}"), rules)

@@ -13,16 +13,14 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from mpired import cautions
 from mpired.datatypes import Datatype, Group
 from mpired.errors import OverflowWarning, ResultOverflowError
-
-if TYPE_CHECKING:
-    from mpired.ops.op import Op
+from mpired.ops.op import Op
 
 Again: TypeAlias = Callable[[], np.ndarray]
 """Reads the upper operand of a step again, which the kernel has written over."""

@@ -13,7 +13,7 @@ from mpired import interrupts, mpi4py_objects
 from mpired.datatypes import Datatype
 from mpired.errors import OpError, UnknownOpError, UserOpError
 from mpired.ops import table
-from mpired.ops.identity import InputOptions
+from mpired.ops.identity import UserIdentity
 from mpired.ops.op import Op, Use
 
 if TYPE_CHECKING:  # few ops are user-defined
@@ -63,7 +63,7 @@ def of_function(function: Callable[..., Any], *, commute: bool | None = None) ->
 def with_properties(op: Op, said: contract.Properties, *, commute: bool | None = None) -> Op:
     """Return a user-defined op with what it says of itself; `commute` goes before its own word."""
     chosen = said.commute if commute is None else commute
-    identity = None if said.identity is None else InputOptions(said.identity)
+    identity = None if said.identity is None else UserIdentity(said.identity)
     return op._replace(
         name=said.name or op.name, commute=bool(chosen), datatypes=said.datatypes, identity=identity, doc=said.doc
     )

@@ -9,16 +9,14 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from mpired.datatypes import TIMES, Datatype, Group
 from mpired.datatypes.times import is_of_numpy
+from mpired.ops.op import Op
 from mpired.ops.overflow import Steps, steps
-
-if TYPE_CHECKING:
-    from mpired.ops.op import Op
 
 _PAGE = 4096
 # Bytes of what is computed between, for an element.
@@ -367,7 +365,7 @@ def may_be_null(op: Op, datatype: Datatype, lacking: Sequence[bool]) -> bool:
         return True
     floating = numbers_of(np.empty(0, datatype.form), datatype).dtype.kind == "f"
     left_out = rules.missing is not None or (rules.nan == "ignore" and floating)
-    return (left_out or all(lacking)) and not op.state(op, datatype, len(lacking)).of_none
+    return (left_out or all(lacking)) and not state_of(op, datatype, len(lacking)).of_none
 
 
 def stands_for_null(op: Op, datatype: Datatype) -> bool:
@@ -443,6 +441,12 @@ def either(one: np.ndarray | None, other: np.ndarray | None) -> np.ndarray | Non
     """Return which elements are in one of two masks; None for none."""
     mask = one if other is None else other if one is None else one | other
     return None if mask is None or not mask.any() else mask
+
+
+def state_of(op: Op, datatype: Datatype, nranks: int) -> State:
+    """Return the state of a block."""
+    state: State = (op.state or combined)(op, datatype, nranks)
+    return state
 
 
 def combined(op: Op, datatype: Datatype, nranks: int) -> State:

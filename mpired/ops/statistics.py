@@ -16,12 +16,11 @@ import numpy as np
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.dtypes import get
 from mpired.ops.exact import Sums
+from mpired.ops.op import Op
 from mpired.ops.state import Again, Planes, State, converted, either, numbers_of, valid_of
 
 if TYPE_CHECKING:
     from fractions import Fraction
-
-    from mpired.ops.op import Op
 
 
 def number(datatype: Datatype) -> Datatype:

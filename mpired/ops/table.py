@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from mpired.ops import identity, kernels, statistics
 from mpired.ops.identity import Identity
 from mpired.ops.kernels import Kernel
 from mpired.ops.native import twinned
-from mpired.ops.op import ANY_USE, Op, Use
+from mpired.ops.op import ANY_USE, Op, Use, ruled
 from mpired.ops.rules import Rules
 from mpired.ops.state import State, combined
 from mpired.values import NUMBER
@@ -121,6 +122,18 @@ COMPARE_AND_SWAP = _op(
 """What combines in a call of its own (MPI-4.1, 12.3.5); whether the element is as expected, the transaction tells."""
 
 _BY_NAME = {row.name: row for row in (*OPS, *STATISTICS)}
+
+
+def _reduced(op: Op) -> tuple[Callable[..., Op], tuple[object, ...]]:
+    """Return what pickle keeps of an op: the kernel of a user-defined one knows where its code lies."""
+    return (Op, tuple(op)) if op.user else (_predefined, (op.name, op.rules))
+
+
+def _predefined(name: str, rules: Rules) -> Op:
+    return ruled(get(name if rules.quantile is None else f"{name}:{rules.quantile}"), rules)
+
+
+copyreg.pickle(Op, _reduced)
 
 
 def user_op(name: str, kernel: Kernel, *, isolated: bool) -> Op:

@@ -184,7 +184,7 @@ def _plan(
     in_c_order = partial(in_order, fortran_order=False)
     turned = [file._replace(buffers=tuple(map(in_c_order, file.buffers))) for file in files]
     ranks = tuple(rank for rank, file in enumerate(files) for _ in file.buffers)
-    plan = make_plan(op, turned, options["jobs"], context=context, apart=True)
+    plan = make_plan(op, turned, context, apart=True)
     return partial(_locations, files, _Search(plan, ranks, options["top"] or 1, options["nan"] == "ignore"))
 
 

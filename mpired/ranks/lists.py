@@ -43,8 +43,6 @@ def gathered(words: Sequence[_W], options: Options) -> list[_W | RankWord]:
         raise UsageError("-", "is a rank, and the list of ranks too; give one of them as a file")
     if path is not None:
         found += _of_list(os.fspath(path), "", "\0" if null else "\n")
-    elif null:
-        raise UsageError("`null`", "says how the names in a list end; give the list by `files_from`")
     return ordered(found, options)
 
 

@@ -26,8 +26,6 @@ _SHOWN_RANGES = 8
 def ordered(words: Sequence[_W], options: Options) -> list[_W]:
     """Return ranks in the order that is wanted, if their numbers are those that are expected."""
     sort, regex, expected = options["sort"], options["rank_regex"], options["expect_ranks"]
-    if regex is not None and sort != "given":
-        raise UsageError("`sort`", "says one order, and `rank_regex` another; leave one out")
     if expected is not None:
         _check_expected(words, regex, cast("Sequence[int]", expected))
     if regex is not None:

@@ -269,6 +269,7 @@ def compare(world, data, op, count):
     assert cleared(whole) == world.mpi(data, op, count, "reduce", world.nranks - 1)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("data", DATA)
 def test_in_place(world, data, tmp_path):
     op, count = DATA[data][2][0], ORDINARY
@@ -295,6 +296,7 @@ def compare_reduce_local(world, data, op, count, tmp_path):
     assert cleared(np.load(inoutvec)) == world.mpi(data, op, count, "reduce_local", 0)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("data", DATA)
 def test_two_groups(world, data):
     for _, op, count in (case for case in CASES if case[0] == data and world.nranks > 1):

@@ -104,10 +104,10 @@ PROGRAM = f"""\
 import json, os, sys, warnings
 sys.path[:0] = {[str(TESTS)]!r}
 import eager_command
-from mpired.collectives import fold, plan
+from mpired.collectives import plan, sent
 for name, nbytes in eager_command.SIZES.items():
     setattr(plan, name, nbytes)
-fold._MADE_BYTES = 1 << 16
+sent._SENT_BYTES = 1 << 16
 import mpired
 def all_of_it(folder, **engine):
     os.mkdir(folder)
@@ -177,6 +177,7 @@ def here(folder, tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("nprocesses", [5, 1, 2, 3])
 def test_every_collective_op_and_form_gives_the_same_bits(nprocesses, folder):
     """One call after another in the same processes, with what is warned of."""

@@ -95,6 +95,7 @@ def test_kills(name, fault, record_property):
     record_property("runs", runs)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("fault", ERRORS, ids=str)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_errors(name, fault, record_property):

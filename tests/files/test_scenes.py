@@ -130,6 +130,7 @@ def test_a_copied_tree_leaves_the_original_alone(words, folder, tmp_path):
     assert (values(tmp_path), values(folder)) == (NEW[words], latest)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("which", range(1, 5))
 @pytest.mark.parametrize(("away", "there"), [("b", "a/x.npy"), ("a", "b/y.npy")])
 @pytest.mark.parametrize("how", ["moved", "unreadable"])
@@ -381,6 +382,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("what", HOSTILE)
 @pytest.mark.parametrize("words", [TOTAL, PATCH, SET, ("recover", "a/x.npy")], ids=lambda words: words[0])
 def test_what_has_the_name_of_a_log(what, words, folder):

@@ -80,6 +80,7 @@ def test_a_header_that_says_it_is_longer_than_memory(words, tmp_path):
     assert peak < 110 << 20
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("target", ["npy", "npz", "parquet"])
 @pytest.mark.parametrize("origin", ["npy", "npz", "parquet", "arrow"])
 def test_long_origins_are_accumulated_in_pieces(target, origin, tmp_path):

@@ -24,6 +24,7 @@ def properties(dataset):
     return dataset.maxshape, dataset.chunks, filters, order, float(dataset.fillvalue), list(dataset.attrs.items())
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("chunks", CHUNKS)

@@ -40,6 +40,7 @@ def read(path, start=0):
     return block.tobytes()
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("compression", ["none", "snappy", "zstd", "gzip", "lz4", "brotli"])
 @pytest.mark.parametrize("nullable", [True, False])
 @pytest.mark.parametrize("form", TYPES)

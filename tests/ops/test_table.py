@@ -45,7 +45,7 @@ def test_the_rows_of_the_table():
 def test_the_state_of_a_predefined_op_is_the_element(row):
     datatype = get("DOUBLE")
     assert row.result(datatype) is datatype
-    assert type(row.state(row, datatype, 2)) is state.Combined
+    assert type(state.state_of(row, datatype, 2)) is state.Combined
     block = np.arange(4.0)
     assert row.lower(block, datatype) is block
 

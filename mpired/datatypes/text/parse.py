@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
+from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -21,13 +21,18 @@ from mpired.datatypes.named import canonical
 from mpired.errors import DatatypeError, UnknownDatatypeError, shortened
 from mpired.mpi4py_objects import Decoded
 
-if TYPE_CHECKING:  # few commands have a file of them
-    from mpired.datatypes.text.definitions import Definitions
-
 _T = TypeVar("_T")
 
 Read: TypeAlias = tuple[Made, str | None]
 """What a text means, and the byte order that it says."""
+
+
+class Names(Protocol):
+    """Names that are defined: of a `Definitions`."""
+
+    def read(self, name: str, /) -> Read | None:
+        """Return what a name means; None if it is not defined."""
+
 
 _Reading: TypeAlias = Generator[None, Made, _T]
 
@@ -54,7 +59,7 @@ _LONGEST_NAME = 40
 _BYTE_ORDERS = {"<": "little", ">": "big", "=": "native"}
 
 
-def parse(text: str, defined: Definitions | None = None) -> tuple[Datatype, str | None]:
+def parse(text: str, defined: Names | None = None) -> tuple[Datatype, str | None]:
     """Read the text of `--type`.
 
     Returns
@@ -88,12 +93,12 @@ def is_taken(name: str) -> bool:
     return meaning or plain == "DATATYPE_NULL" or _NUMPY_CODE.fullmatch(name) is not None
 
 
-def read(text: str, defined: Definitions | None) -> Read:
+def read(text: str, defined: Names | None) -> Read:
     """Return what a text means, which may be part of another."""
     return _named(text, defined) or _Reader(text, defined).whole()
 
 
-def _named(word: str, defined: Definitions | None) -> Read | None:
+def _named(word: str, defined: Names | None) -> Read | None:
     return _plain(word) or (None if defined is None else defined.read(word.strip()))
 
 
@@ -132,7 +137,7 @@ def _constructor(word: str) -> Constructor | None:
 class _Reader:
     """Reads one text, with the definitions of a file."""
 
-    def __init__(self, text: str, defined: Definitions | None) -> None:
+    def __init__(self, text: str, defined: Names | None) -> None:
         self._text = text
         self._defined = defined
         self._order: str | None = None
