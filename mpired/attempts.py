@@ -1,6 +1,4 @@
-"""A call from its plan to its results: the one door of files, where what a crash has left of them is finished first.
-
-The files that a call replaces are locked, and what changed meanwhile is looked at again.
+"""A call from its plan to its results, with the locks of the files that it replaces.
 
 A plan is made without a lock, because it may take long and most calls replace nothing. Then the files that the
 results take the place of are locked, as `accumulate` locks them, until the results are in place. What has changed
@@ -9,9 +7,8 @@ since the plan is planned again under the lock, so that an update that came in b
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from typing import Protocol, TypeVar, cast
 
 from mpired import cautions
@@ -87,7 +84,14 @@ def carry_out(plan: Callable[[Context], _C], words: Words, context: Context, *, 
             check_results(planned.paths, context, overwrite=overwrite, renamed=_renamed(planned))
             return planned
         _enter(planned.paths)
-        with _held(planned.paths if overwrite else (), planned.sources, context) as held:
+        existing = _existing(planned.paths if overwrite else ())
+        lock.check_descriptors(existing, context)
+        updated = set(_updated(existing, planned.sources))
+
+        def opened(name: str) -> Target | None:
+            return open_replaced(name, updated=name in updated)
+
+        with lock_all(existing, lock.Waiting(context.lock_timeout), opened=opened) as held:
             try:
                 if held:
                     check_unchanged([*planned.sources])
@@ -139,20 +143,6 @@ def _existing(paths: Iterable[str]) -> list[str]:
 
 
 def _updated(existing: Collection[str], sources: Iterable[Source]) -> list[str]:
-    """Return those of some existing results that replace what is read."""
+    """Return the existing results that replace a source."""
     read = set(calls.real_paths(source.name for source in sources)) if existing else set()
     return [path for path in existing if os.path.realpath(path) in read]
-
-
-@contextlib.contextmanager
-def _held(paths: Iterable[str], sources: Iterable[Source], context: Context) -> Iterator[Held]:
-    """Lock the files that are to be replaced, and finish what was begun with them."""
-    existing = _existing(paths)
-    lock.check_descriptors(existing, context)
-    updated = set(_updated(existing, sources))
-
-    def opened(name: str) -> Target | None:
-        return open_replaced(name, updated=name in updated)
-
-    with lock_all(existing, lock.Waiting(context.lock_timeout), opened=opened) as held:
-        yield held

@@ -9,9 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mpired import interrupts
 from mpired.context import NO_LIMITS
 from mpired.errors import BufferFileError
 from mpired.files import calls, keys
+from mpired.files.names import Place
 from mpired.files.transaction import Transaction
 from mpired.options import ACCUMULATE, checked
 from mpired.windows.call import plan_accumulate
@@ -46,7 +48,7 @@ def written(*names: str, link: bool = False, patience: float = 1) -> Callable[[P
                     continue
                 with draft.created() as fd:
                     calls.pwrite_all(fd, npy(NEW), 0)
-            outputs.commit()
+            outputs.commit(interrupts.committed)
 
     return run
 
@@ -99,7 +101,7 @@ def make(tree: Path, scenario: Scenario) -> None:
     for key in scenario.keys[:-1]:
         with open(tree / "a/x", "rb+") as file:
             dirfd = calls.open_directory(str(tree / "a"))
-            known = keys.Keys("x", b"x", dirfd, file.fileno())
+            known = keys.Keys(Place("x", str(tree / "a/x"), dirfd), file.fileno())
             keys.remember(file.fileno(), known.append([(key.encode() * keys.KEY_NBYTES, key)], durable=False))
             calls.let_go(dirfd)
 

@@ -7,7 +7,7 @@ from typing import Any
 from mpired.cli import params, signals
 from mpired.cli.messages import json_line, say, show, tell
 from mpired.errors import escaped
-from mpired.files.recovery import Recovered, check, recover_files
+from mpired.files.recovery import Recovered, recover_files
 from mpired.options import RECOVER, checked
 
 
@@ -25,7 +25,6 @@ def recover(*, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
     --discard --force gives a committed change up: the file may stay half changed.
     """
     options = checked(RECOVER, options)
-    check(options)
     signals.leaves("repeat it for the files that have no line yet")
     shown = _Shown("nothing" if options["only_list"] else "nothing to do", as_json=as_json)
     try:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from mpired import attempts
+from mpired import attempts, interrupts
 from mpired.cli import params
 from mpired.cli.info import lines_of
 from mpired.engines import pool
@@ -65,7 +65,7 @@ def show(*, files: tuple[str, ...], **options: Any) -> None:
             except (MpiredError, OSError) as error:
                 errors.append(error)
         page.end()
-        output.commit()
+        output.commit(interrupts.committed)
     raise_all(errors, len(files), "files")
 
 

@@ -104,7 +104,7 @@ class Call(NamedTuple):
             note.write(self._record(), inputs, max(plan.jobs for plan in self.plans))
         paths, named, level = self.paths, any(plan.named for plan in self.plans), options["level"]
         if ranges := self._ranges:
-            outputs = ChangedFile(paths[0], held.get(paths[0]), ranges, on_commit=context.on_commit, named=named)
+            outputs = ChangedFile(paths[0], held.get(paths[0]), ranges, named=named)
         elif collective.to_root and len(paths) == 1:
             outputs = open_output(paths[0], overwrite=overwrite, context=context, held=held, named=named, level=level)
         else:
@@ -118,7 +118,7 @@ class Call(NamedTuple):
                 for draft in drafts:
                     with draft.created() as fd:
                         calls.pwrite_all(fd, note.text.encode(errors="surrogateescape"), 0)
-            outputs.commit()
+            outputs.commit(context.on_commit)
 
     def _record(self) -> dict[str, object]:
         """Return what the call is, for the record of where its results come from."""

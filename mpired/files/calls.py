@@ -1,6 +1,6 @@
 """The system calls, with short reads, short writes and missing features handled once.
 
-Everything that writes goes through here, but for what `metadata` gives to files. Offsets and lengths are bytes.
+Everything that writes goes through here, except attributes and rights (`metadata`). Offsets and lengths are bytes.
 """
 
 from __future__ import annotations
@@ -34,8 +34,6 @@ UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENO
 class blaming:  # noqa: N801 - used as a function; a generator would cost more than the calls that it guards
     """Give an `OSError` of the block the name that the user knows, not a descriptor's or a temporary one."""
 
-    __slots__ = ("_name",)
-
     def __init__(self, name: str) -> None:
         self._name = name
 
@@ -50,8 +48,6 @@ class blaming:  # noqa: N801 - used as a function; a generator would cost more t
 class undoing:  # noqa: N801 - as above
     """Call a function if the block fails."""
 
-    __slots__ = ("_undo",)
-
     def __init__(self, undo: Callable[[], object]) -> None:
         self._undo = undo
 
@@ -64,10 +60,10 @@ class undoing:  # noqa: N801 - as above
 
 
 class Closing:
-    """What is closed at the end of a `with` block."""
+    """The base of objects that are closed at the end of a `with` block."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the object."""
 
     def __enter__(self) -> Self:
         return self
@@ -77,11 +73,11 @@ class Closing:
 
 
 ANY_DEVICE = -1
-"""The device of a file in a task that another machine may do: it has another number there."""
+"""The device of a file in a task that may run on another machine, where it has another number."""
 
 
 class SharedFile(NamedTuple):
-    """A file that every process of this user can open to write ranges of it: what a task of the pool has of it."""
+    """A file in a task of an engine: every process of this user can open it to write ranges of it."""
 
     path: str
     inode: tuple[int, int] = (0, 0)  # of a file with a name; without it the path is one of a living process
@@ -116,28 +112,28 @@ def absolute(path: str) -> str:
 
 
 def followed(path: str) -> str:
-    """Return the path that a link leads to; one that is no link as it is, without a look at its directories."""
+    """Return the path that a link leads to; another path as it is, without a look at its directories."""
     return os.path.realpath(path) if os.path.islink(path) else path
 
 
 def real_paths(paths: Iterable[str]) -> list[str]:
     """Return many paths as `os.path.realpath` does, each directory being looked at once."""
     directories: dict[str, str] = {}
-    found = []
+    real = []
     for path in map(followed, paths):
         directory, base = os.path.split(path)
         if base in {"", ".", ".."}:
-            found.append(os.path.realpath(path))
+            real.append(os.path.realpath(path))
             continue
         if directory not in directories:
             with blaming(path):  # there may be no current directory
                 directories[directory] = os.path.realpath(directory)
-        found.append(os.path.join(directories[directory], base))
-    return found
+        real.append(os.path.join(directories[directory], base))
+    return real
 
 
 def let_go(*fds: int) -> None:
-    """Close descriptors of what needs no more care: all that matters was synced, or was never to stay."""
+    """Close descriptors and ignore errors: everything that matters was synced before, or is temporary."""
     for fd in fds:
         try:  # noqa: SIM105 - of each of many ranks, and `suppress` costs more than the call
             os.close(fd)
@@ -146,7 +142,7 @@ def let_go(*fds: int) -> None:
 
 
 def pread_into(fd: int, buffer: memoryview, offset: int) -> int:
-    """Fill `buffer` from `offset` on, and return how many bytes there were before the end of the file."""
+    """Fill `buffer` from `offset` on, and return the number of bytes before the end of the file."""
     done = 0
     while done < len(buffer):
         got = os.preadv(fd, [buffer[done : done + TRANSFER]], offset + done)
@@ -157,13 +153,13 @@ def pread_into(fd: int, buffer: memoryview, offset: int) -> int:
 
 
 def pread_some(fd: int, nbytes: int, offset: int) -> bytes:
-    """Return `nbytes` from `offset` on, or those that there are before the end of the file."""
+    """Return `nbytes` from `offset` on, or fewer at the end of the file."""
     content = memoryview(bytearray(nbytes))
     return bytes(content[: pread_into(fd, content, offset)])
 
 
 class Mapped:
-    """The bytes of an open file, mapped into memory to be read."""
+    """The bytes of an open file, mapped into memory for reading."""
 
     def __init__(self, fd: int) -> None:
         import mmap  # noqa: PLC0415 - few files are mapped
@@ -172,7 +168,7 @@ class Mapped:
         self._advice = mmap.MADV_DONTNEED
 
     def forget(self) -> None:
-        """Let the pages that were read be memory of the system alone, which still has them."""
+        """Release the pages that were read to the cache of the system."""
         self.content.madvise(self._advice)
 
 
@@ -185,7 +181,7 @@ def pwrite_all(fd: int, data: memoryview | bytes, offset: int) -> None:
 
 
 def start_writing_out(fd: int, offset: int, nbytes: int) -> None:
-    """Let the system begin to bring a range to the disk, so that a later `fsync` has less to wait for."""
+    """Start the write-back of a range, so that a later `fsync` has less to wait for."""
     if nbytes:  # 0 would mean the rest of the file
         _libc().sync_file_range(fd, ctypes.c_int64(offset), ctypes.c_int64(nbytes), _SYNC_FILE_RANGE_WRITE)
 
@@ -196,9 +192,9 @@ def _libc() -> ctypes.CDLL:
 
 
 def write_all(fd: int, data: memoryview | bytes) -> None:
-    """Write all of `data` to a stream; what takes nothing at all, as /dev/full, refuses no bytes too."""
+    """Write all of `data` to a stream."""
     view = memoryview(data)
-    done = os.write(fd, view[:TRANSFER])
+    done = os.write(fd, view[:TRANSFER])  # also of no bytes: /dev/full refuses them
     while done < len(view):
         done += os.write(fd, view[done : done + TRANSFER])
 
@@ -215,10 +211,8 @@ def blocks(fd: int, start: int, stop: int) -> Iterator[memoryview]:
 
 
 def copy_range(source: int, target: int, start: int, stop: int, to: int, *, zeros: bool = True) -> None:
-    """Copy the bytes from `start` to `stop` of one file to the offset `to` of another.
-
-    Without `zeros` a block that is nothing else is left out: the other file reads as zeros there already.
-    """
+    """Copy the bytes from `start` to `stop` of one file to the offset `to` of another."""
+    # Without `zeros` a block of zeros is left out: the other file reads as zeros there already.
     shift = to - start
     for block in blocks(source, start, stop):
         if zeros or bytes(block).strip(b"\0"):
@@ -241,39 +235,40 @@ def allocate(fd: int, nbytes: int, start: int = 0) -> None:
 
 
 def set_size(fd: int, nbytes: int) -> None:
-    """Give a file a size; what is added is a hole, which reads as zeros."""
+    """Set the size of a file; an added range is a hole, which reads as zeros."""
     os.ftruncate(fd, nbytes)
 
 
 def lock(fd: int, *, shared: bool = False) -> bool:
-    """Take the write lock, or a read lock, on the open file description, without waiting; tell whether it was free.
-
-    Locks of this kind end with the last descriptor, so a lock that can be taken has no living owner.
-    They belong to the description: closing another descriptor of the file does not lose them, but a
-    forked child has them too.
-    """
-    kind = fcntl.F_RDLCK if shared else fcntl.F_WRLCK
+    """Take the write lock, or a read lock, on an open file without waiting; return whether it was free."""
+    # Locks of this kind end with the last descriptor, so a lock that can be taken has no living owner. They belong to
+    # the open file description: closing another descriptor of the file does not lose them, but a forked child has them
+    # too.
     try:
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0))
+        _set_lock(fd, fcntl.F_RDLCK if shared else fcntl.F_WRLCK)
     except (BlockingIOError, PermissionError):
         return False
     return True
 
 
 def unlock(fd: int) -> None:
-    """Let go of the lock on an open file, which a child that has the descriptor would keep."""
+    """Release the lock on an open file, which a child that has the descriptor would keep."""
     with contextlib.suppress(OSError):
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
+        _set_lock(fd, fcntl.F_UNLCK)
+
+
+def _set_lock(fd: int, kind: int) -> None:
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0))
 
 
 def leads_to(name: bytes | str, dirfd: int, fd: int) -> bool:
-    """Tell whether a name in a directory is one of an open file."""
-    found = status_at(name, dirfd)
-    return found is not None and os.path.samestat(found, os.fstat(fd))
+    """Return whether a name in a directory is one of an open file."""
+    status = status_at(name, dirfd)
+    return status is not None and os.path.samestat(status, os.fstat(fd))
 
 
 def generation(fd: int) -> int:
-    """Return what tells a file from a later one with its inode number; 0 where that cannot be known."""
+    """Return the number that distinguishes a file from a later one with its inode number; 0 if it is not known."""
     try:
         return int(struct.unpack("q", fcntl.ioctl(fd, _FS_IOC_GETVERSION, bytes(8)))[0]) & 0xFFFFFFFF
     except OSError as error:
@@ -283,7 +278,7 @@ def generation(fd: int) -> int:
 
 
 def attribute(file: str | int, name: str, absent: frozenset[int] = UNSUPPORTED | {errno.ENODATA}) -> bytes:
-    """Return an extended attribute of a file, b"" if it has none, or an error of those that mean the same."""
+    """Return an extended attribute of a file; b"" if it is not there, by one of the errors `absent`."""
     try:
         return os.getxattr(file, name)
     except OSError as error:
@@ -308,12 +303,12 @@ def open_regular(path: bytes | str, flags: int, dirfd: int | None = None) -> int
 
 
 def has_several_names(status: os.stat_result) -> bool:
-    """Tell whether a file has hard links."""
+    """Return whether a file has hard links."""
     return status.st_nlink > 1
 
 
 def status_at(name: bytes | str, dirfd: int) -> os.stat_result | None:
-    """Return what is of a name in a directory, None if there is nothing; a link is not followed."""
+    """Return the status of a name in a directory, None if it is free; a link is not followed."""
     try:
         return os.stat(name, dir_fd=dirfd, follow_symlinks=False)
     except FileNotFoundError:
@@ -336,7 +331,7 @@ def directory(path: str) -> Iterator[int]:
 
 
 def reserve(fd: int, start: int, stop: int) -> bool:
-    """Reserve the space of a range of a file; tell whether the file system could promise it."""
+    """Reserve the space of a range of a file; return whether the file system could promise it."""
     if start >= stop or not mounts.has_extents(fd):
         return False
     try:
@@ -349,10 +344,8 @@ def reserve(fd: int, start: int, stop: int) -> bool:
 
 
 def open_unnamed(dirfd: int) -> int | None:
-    """Open a file without a name in a directory, or return None where the file system has no such thing.
-
-    The file is gone with its last descriptor, so no crash leaves it behind.
-    """
+    """Open a file without a name in a directory, or return None where the file system cannot make one."""
+    # The file ends with its last descriptor, so no crash leaves it behind.
     try:
         return os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600, dir_fd=dirfd)
     except OSError as error:
@@ -373,7 +366,7 @@ def open_scratch(path: str) -> int:
 
 
 def open_new(name: bytes | str, dirfd: int | None = None) -> int:
-    """Create a file under a name that nothing has yet."""
+    """Create a file under a free name."""
     flags = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_RDWR | os.O_CLOEXEC
     return os.open(name, flags, 0o600, dir_fd=dirfd)
 
@@ -386,7 +379,7 @@ def link(fd: int, name: bytes, dirfd: int) -> None:
 
 
 def linked(old: bytes, new: bytes, dirfd: int, to: int) -> bool:
-    """Give a file in one directory a name in another; tell whether the file system can, there and as often."""
+    """Give a file in one directory a name in another; return whether the file system can, there and as often."""
     try:
         os.link(old, new, src_dir_fd=dirfd, dst_dir_fd=to, follow_symlinks=False)
     except OSError as error:
@@ -397,7 +390,7 @@ def linked(old: bytes, new: bytes, dirfd: int, to: int) -> bool:
 
 
 def rename(old: bytes | str, new: bytes | str, dirfd: int) -> None:
-    """Give `old` the name `new`, replacing what has it, in one step."""
+    """Give `old` the name `new`, replacing a file with that name, in one step."""
     inode = os.stat(old, dir_fd=dirfd, follow_symlinks=False).st_ino
     try:
         with step(_INTO_PLACE):
@@ -421,23 +414,21 @@ def move_exclusively(old: bytes, new: bytes, dirfd: int) -> None:
 
 
 def unlink(name: bytes | str, dirfd: int | None = None) -> None:
-    """Remove a name; that it is gone already is no error."""
+    """Remove a name, if it is still there."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(name, dir_fd=dirfd)
 
 
 def unlink_inode(name: bytes, dirfd: int, inode: int) -> None:
     """Remove a name of the file that has an inode; another file that has come to it stays."""
-    found = status_at(name, dirfd)
-    if found is not None and found.st_ino == inode:
+    status = status_at(name, dirfd)
+    if status is not None and status.st_ino == inode:
         unlink(name, dirfd)
 
 
 def fsync(fd: int, *, content_only: bool = False) -> None:
-    """Bring a file to the disk, or its content without times and attributes.
-
-    A failure is final: a repetition may report success for lost data.
-    """
+    """Bring a file to the disk, or its content without times and attributes."""
+    # A failure is final: a repetition may report success for lost data.
     with step(_TO_DISK):
         (os.fdatasync if content_only else os.fsync)(fd)
 
@@ -453,7 +444,7 @@ def fsync_directory(dirfd: int) -> None:
 
 
 def allow_descriptors(wanted: int) -> int:
-    """Let this process have `wanted` open files, as far as its limit can be raised; return how many it may have."""
+    """Raise the limit of open files to `wanted`, as far as that is allowed; return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return wanted

@@ -22,7 +22,7 @@ _FICLONE = 0x40049409  # ioctl_ficlone(2), which Python does not name
 
 
 def clone(source: int, target: int) -> bool:
-    """Let `target` share all blocks of `source` (a reflink); tell whether the file system can."""
+    """Let `target` share all blocks of `source` (a reflink); return whether the file system can."""
     try:
         fcntl.ioctl(target, _FICLONE, source)
     except OSError:
@@ -31,7 +31,7 @@ def clone(source: int, target: int) -> bool:
 
 
 def copy_file(source: int, target: int) -> None:
-    """Copy a file to an empty one, by sharing its blocks where the file system can, and else with its holes."""
+    """Copy a file to an empty one, by sharing its blocks where the file system can, else with its holes."""
     if not clone(source, target):
         nbytes = os.fstat(source).st_size
         calls.set_size(target, nbytes)
@@ -39,11 +39,9 @@ def copy_file(source: int, target: int) -> None:
 
 
 def copy_sparse(source: int, target: int, start: int, stop: int, to: int) -> None:
-    """Copy the bytes from `start` to `stop` of one file to the offset `to` of another, where that has a hole.
-
-    Holes stay holes. Where they are the file system is asked only if it is known to tell the truth, and believed only
-    if that agrees with the blocks that the file has; else all is read, and blocks of zeros become holes.
-    """
+    """Copy the bytes from `start` to `stop` of one file to the offset `to` of another, where that has a hole."""
+    # Holes stay holes. The file system is asked for them only if it is known to tell the truth, and believed only if
+    # that agrees with the blocks of the file; else all is read, and blocks of zeros become holes.
     status = os.fstat(source)
     if status.st_blocks * _BLOCKS_UNIT >= status.st_size:
         _copy_in_kernel(source, target, start, stop, to)
@@ -61,25 +59,23 @@ def copy_sparse(source: int, target: int, start: int, stop: int, to: int) -> Non
 
 
 def _between_holes(source: int, status: os.stat_result) -> list[tuple[int, int]] | None:
-    """Return the ranges of a file that are not holes, from and to; None if what the system says does not agree.
-
-    It has been seen to find no data behind a place where there is some.
-    """
-    found: list[tuple[int, int]] = []
+    """Return the ranges of a file that are not holes, from and to; None if the answers of the system do not agree."""
+    # It has been seen to find no data behind a place where there is some.
+    ranges: list[tuple[int, int]] = []
     at = 0
     while at < status.st_size and (data := _next(source, at, os.SEEK_DATA)) is not None:
         hole = _next(source, data, os.SEEK_HOLE)
         if hole is None or not at <= data < hole:
             return None
-        found.append((data, min(hole, status.st_size)))
+        ranges.append((data, min(hole, status.st_size)))
         at = hole
     if at < status.st_size and _next(source, at, os.SEEK_HOLE) != at:
         return None
     unit = status.st_blksize
-    nbytes = sum(-(-hole // unit) * unit - data // unit * unit for data, hole in found)
-    if len(found) > _RANGES_IN_INODE:
-        nbytes += unit * (len(found) // _RANGES_A_BLOCK + 1)
-    return found if nbytes >= status.st_blocks * _BLOCKS_UNIT else None
+    nbytes = sum(-(-hole // unit) * unit - data // unit * unit for data, hole in ranges)
+    if len(ranges) > _RANGES_IN_INODE:
+        nbytes += unit * (len(ranges) // _RANGES_A_BLOCK + 1)
+    return ranges if nbytes >= status.st_blocks * _BLOCKS_UNIT else None
 
 
 def _next(source: int, at: int, whence: int) -> int | None:
@@ -108,35 +104,29 @@ def _copy_in_kernel(source: int, target: int, start: int, stop: int, to: int) ->
 
 
 def copy_into(directory: str, sources: Sequence[Path], *, on_commit: Callable[[], None]) -> None:
-    """Copy directories into one that is new or empty, bring them to the disk, and call `on_commit` then.
-
-    What Python has compiled in them is left out.
-    """
+    """Copy directories, without Python's bytecode, into a new or empty one, sync them, and call `on_commit`."""
     is_new = not os.path.lexists(directory)
     if not is_new and (not os.path.isdir(directory) or os.listdir(directory)):
         raise OutputExistsError(directory, "already exists, and is not an empty directory; name a new one")
-    folders = []
+    copied = [
+        (each, os.path.join(directory, each.relative_to(source.parent)))
+        for source in sources
+        for each in (source, *sorted(source.rglob("*")))
+        if "__pycache__" not in each.parts
+    ]
+    folders = [target for each, target in copied if each.is_dir()]
     with calls.blaming(directory), ExitStack() as undo:
-
-        def make(folder: str) -> None:
+        for folder in (directory, *folders) if is_new else folders:
             os.mkdir(folder)
             undo.callback(os.rmdir, folder)
-
-        if is_new:
-            make(directory)
-        for source in sources:
-            for each in (source, *sorted(source.rglob("*"))):
-                target = os.path.join(directory, each.relative_to(source.parent))
-                if each.is_dir() and "__pycache__" not in each.parts:
-                    make(target)
-                    folders.append(target)
-                elif each.is_file() and "__pycache__" not in each.parts:
-                    with os.fdopen(calls.open_new(target), "wb") as file:
-                        undo.callback(calls.unlink, target)
-                        file.write(each.read_bytes())
-                        file.flush()
-                        os.fchmod(file.fileno(), metadata.default_mode())
-                        calls.fsync(file.fileno())
+        for each, target in copied:
+            if each.is_file():
+                with os.fdopen(calls.open_new(target), "wb") as file:
+                    undo.callback(calls.unlink, target)
+                    file.write(each.read_bytes())
+                    file.flush()
+                    os.fchmod(file.fileno(), metadata.default_mode())
+                    calls.fsync(file.fileno())
         for folder in (*folders, directory):
             with calls.directory(folder) as dirfd:
                 calls.fsync_directory(dirfd)

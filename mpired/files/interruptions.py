@@ -14,12 +14,10 @@ _INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def blocked() -> Iterator[None]:
-    """Hold SIGINT, SIGTERM and SIGHUP back while the block runs; they come at its end.
-
-    A mask is of one thread. What comes to another, as those of Arrow, ends the process or is told to the main
-    thread all the same, so handlers and default actions are held back too, unless the block says that the
-    signals are to be ignored from then on.
-    """
+    """Hold SIGINT, SIGTERM and SIGHUP back while the block runs; they come at its end."""
+    # A mask is of one thread. A signal to another thread, such as those of Arrow, ends the process or calls the handler
+    # in the main thread all the same, so handlers and default actions are held back too, unless the block itself sets
+    # the signals to be ignored.
     came: list[int] = []
 
     def keep(number: int, _frame: object) -> None:

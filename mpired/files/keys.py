@@ -26,12 +26,12 @@ import numpy as np
 from mpired.errors import BufferFileError, UsageError, number
 from mpired.files import calls, metadata
 from mpired.files.lock import opened
-from mpired.files.names import keys_name
+from mpired.files.names import Place
 
 ATTRIBUTE = metadata.OWN_ATTRIBUTES + "once"
 KEY_NBYTES = 16
 PREFIX_NBYTES = 4
-"""By so many bytes keys are looked for."""
+"""The bytes of a key by which it is searched."""
 _MAGIC = b"MPIREDK1"
 _HEADER_NBYTES = 4096
 _COUNTED = struct.Struct("<8s16sQ16s")
@@ -43,15 +43,15 @@ _OLD_NBYTES = 10
 
 
 class Entry(NamedTuple):
-    """A key as it is recorded."""
+    """A recorded key."""
 
     key: bytes
-    text: str  # what the user gave, or the place of the origin; "" if only the key is known
+    text: str  # the key of the user, or the place of the origin; "" if only the digest is known
     seconds: int  # when, since 1970; 0 if that is not known
 
 
 class Counted(NamedTuple):
-    """What the attribute of a target says of its keys."""
+    """The attribute of a target: which keys count."""
 
     identity: bytes  # of the file
     number: int  # of the keys that count
@@ -60,7 +60,7 @@ class Counted(NamedTuple):
 
     @classmethod
     def of(cls, value: bytes) -> Self | None:
-        """Return what an attribute says; None if it has no keys, or those of version 0.1."""
+        """Decode an attribute; None if it has no keys, or those of version 0.1."""
         if len(value) < _COUNTED.size or not value.startswith(_MAGIC):
             return None
         _, identity, number, chain = _COUNTED.unpack_from(value)
@@ -97,25 +97,26 @@ def hand_over(new: bytes, old: int | None, fd: int) -> None:
 class Keys:
     """The keys of a target, which its lock guards; `UsageError` where no file can have attributes."""
 
-    def __init__(self, name: str, base: bytes, dirfd: int, target: int | None) -> None:
-        # `base` is its name in the directory, `target` its descriptor; None if it does not exist yet.
-        self._name, self._dirfd, self._target = name, dirfd, target
-        self._own_name = keys_name(base)
+    def __init__(self, place: Place, target: int | None) -> None:
+        # `target` is the descriptor of the file; None if it does not exist yet.
+        self._name, self._dirfd, self._target = place.name, place.dirfd, target
+        self._own_name = place.keys_name
+        self._keys_path = os.path.join(os.path.dirname(place.name), os.fsdecode(place.keys_name))  # in messages
         try:
             value = b"" if target is None else stored(target)
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:
-                error.filename = name
+                error.filename = place.name
                 raise
             reason = f"its file system keeps no extended attributes ({error.strerror}), so `once` has no place for keys"
-            raise UsageError(name, reason) from error
+            raise UsageError(place.name, reason) from error
         self._counted = Counted.of(value)
         pieces = (value[at : at + _OLD_NBYTES] for at in range(0, len(value), _OLD_NBYTES))
         self._old = [] if self._counted else [each.ljust(KEY_NBYTES, b"\0") for each in pieces if any(each)]
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of keys."""
         return self._counted.number if self._counted else len(self._old)
 
     def find(self, prefixes: Collection[bytes]) -> set[bytes]:
@@ -130,7 +131,7 @@ class Keys:
         return {each.tobytes() for each in keys[np.isin(keys.view(np.uint32)[:, 0], wanted)]}
 
     def last(self, most: int) -> list[Entry]:
-        """Return the last keys, as many as there are or `most`, the last one first."""
+        """Return at most `most` keys, the last one first."""
         if self._counted is None:
             return [Entry(key[:_OLD_NBYTES], "", 0) for key in self._old[: -most - 1 : -1]]
         with self._opened(self._counted) as (fd, _):
@@ -159,11 +160,6 @@ class Keys:
                 if durable:
                     calls.fsync_directory(self._dirfd)
             return value
-
-    @property
-    def _keys_path(self) -> str:
-        """What messages call the file of the keys."""
-        return os.path.join(os.path.dirname(self._name), os.fsdecode(self._own_name))
 
     def _created(self) -> int:
         """Create the file, which is as open to others as the target, in the place of one of another target."""
@@ -220,18 +216,18 @@ class Keys:
 
 @contextlib.contextmanager
 def of_file(path: str) -> Iterator[Keys]:
-    """Give the keys of a file without a lock, to look at them; none of what can have none, or cannot be read."""
+    """Open the keys of a file without a lock; none if it cannot have keys, or cannot be read."""
     with contextlib.ExitStack() as stack:
         try:
             target = stack.enter_context(opened(path, shared=True))
-            found = Keys(path, target.base, target.dirfd, target.fd)
+            keys = Keys(target, target.fd)
         except (OSError, UsageError):
-            found = Keys(path, b"", -1, None)
-        yield found
+            keys = Keys(Place(path, "", -1), None)
+        yield keys
 
 
 def _place(index: int, nbytes: int, begin: int = 0) -> int:
-    """Return where the field of a key is, of so many bytes, whose column begins at `begin` of its page."""
+    """Return the place of a field of a key, of `nbytes`, whose column begins at `begin` of its page."""
     page, slot = divmod(index, _PAGE)
     return _HEADER_NBYTES + page * _PAGE_NBYTES + begin + slot * nbytes
 
@@ -250,14 +246,14 @@ def _entries(fd: int, start: int, stop: int) -> Iterator[tuple[Entry, bytes]]:
 
 
 def _is_of(fd: int, counted: Counted) -> bool:
-    """Tell whether a file has the keys that an attribute counts."""
+    """Return whether a file has the keys that an attribute counts."""
     header = calls.pread_some(fd, len(_MAGIC) + len(counted.identity), 0)
     _, chain = next(_entries(fd, counted.number - 1, counted.number))
     return header == _MAGIC + counted.identity and chain == counted.chain
 
 
 def _verified(fd: int, counted: Counted, name: str) -> Iterator[Entry]:
-    """Yield the entries that count; `BufferFileError` at the end if they are not what they were."""
+    """Yield the entries that count; `BufferFileError` at the end if they have changed."""
     chain = counted.identity
     for entry, _ in _entries(fd, 0, counted.number):
         chain = _chained(chain, entry)
@@ -275,6 +271,6 @@ def _chained(chain: bytes, entry: Entry) -> bytes:
 
 
 def _shortened(text: str) -> bytes:
-    """Return a text as it is recorded: the end of a long one."""
+    """Encode a text for the record: the end of a long one."""
     encoded = text.encode(errors="surrogateescape")
     return encoded if len(encoded) <= _TEXT_NBYTES else b"..." + encoded[3 - _TEXT_NBYTES :]

@@ -8,37 +8,35 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import math
+import functools
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Self
 
 from mpired import interrupts
 from mpired.context import LOCK_TIMEOUT, RESERVED, Context
 from mpired.errors import LockError
 from mpired.files import calls, mounts
-from mpired.files.names import check_is_data, check_no_old_journal, has_log
+from mpired.files.names import Place, check_is_data, check_no_old_journal, has_log
 from mpired.log import notice, step
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02  # seconds between two attempts
 # A file that may not be opened for writing can still be replaced by whoever may write to its directory.
 _NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ETXTBSY})
-_PATIENCE, _REMINDER = 2.0, 10.0  # seconds before somebody is told, and before that is told again
+_PATIENCE, _REMINDER = 2.0, 10.0  # seconds of a wait before a message, and between two messages
+_FEW = 8  # files whose locks are among the reserved descriptors
 
 
-_FEW = 8  # files whose locks are among those
+class Waiting:
+    """The time that a command waits for locks."""
 
+    def __init__(self, timeout: float = LOCK_TIMEOUT) -> None:
+        self.timeout = timeout  # seconds; 0 tries once
 
-class Waiting(NamedTuple):
-    """How long to wait for a lock."""
-
-    timeout: float = LOCK_TIMEOUT  # seconds; 0 tries once
-    deadline: float = math.inf  # when the wait ends, by the monotonic clock; known when it has begun
-
-    def begun(self) -> Waiting:
-        """Return the same with its deadline; a wait that has begun keeps its own."""
-        return self._replace(deadline=min(self.deadline, time.monotonic() + self.timeout))
+    @functools.cached_property
+    def deadline(self) -> float:
+        """The end of all its waits, by the monotonic clock: the time begins with the first wait."""
+        return time.monotonic() + self.timeout
 
 
 class NoLocksError(LockError):
@@ -46,7 +44,7 @@ class NoLocksError(LockError):
 
 
 Inode = tuple[int, int]
-"""What a file is, whatever its name: its device and its number there."""
+"""The identity of a file, by whatever name: its device and its number there."""
 
 
 def inode(status: os.stat_result) -> Inode:
@@ -69,26 +67,21 @@ def _close(*fds: int) -> None:
 os.register_at_fork(after_in_child=lambda: _close(*_open))
 
 
-class Target(NamedTuple):
+class Target(Place, calls.Closing):
     """An existing file that this process has locked. The lock ends with the block."""
 
-    name: str  # what messages call it
-    path: str  # where it is, without symbolic links
-    fd: int  # open for reading, and for writing unless the lock is shared
-    dirfd: int  # its directory
-    shared: bool = False  # whether other readers may have it locked as well
-    optional: bool = False  # whether it may stay without a lock where there are none
-    waiting: Waiting = Waiting()  # how long its command waits for others
-    is_recovered: bool = False  # whether a change of it that was interrupted was finished when it was locked
+    optional = False  # whether it may stay without a lock where there are none
+    is_recovered = False  # whether a change of it that was interrupted was finished when it was locked
 
-    @property
-    def base(self) -> bytes:
-        """The name in the directory."""
-        return os.path.basename(os.fsencode(self.path))
+    def __init__(self, name: str, path: str, fd: int, dirfd: int, *, shared: bool = False) -> None:
+        super().__init__(name, path, dirfd)
+        self.fd = fd  # open for reading, and for writing unless the lock is shared
+        self.shared = shared  # whether other readers may have it locked as well
+        self.waiting = Waiting()  # how long its command waits for others
 
     @property
     def status(self) -> os.stat_result:
-        """What the file is like now."""
+        """The current status of the file."""
         return os.fstat(self.fd)
 
     @property
@@ -97,14 +90,8 @@ class Target(NamedTuple):
         return calls.leads_to(self.base, self.dirfd, self.fd)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         _close(self.fd, self.dirfd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 Held = Mapping[str, Target]
@@ -119,7 +106,7 @@ def opened(name: str, *, shared: bool = False) -> Target:
     with calls.blaming(name), calls.undoing(lambda: calls.let_go(fd)):
         dirfd = calls.open_directory(os.path.dirname(path))
     _open.update((fd, dirfd))
-    return Target(name, path, fd, dirfd, shared)
+    return Target(name, path, fd, dirfd, shared=shared)
 
 
 def open_target(name: str, *, shared: bool = False) -> Target:
@@ -131,21 +118,19 @@ def open_target(name: str, *, shared: bool = False) -> Target:
 
 
 def open_replaced(name: str, *, updated: bool = False) -> Target | None:
-    """Open a file that is to be replaced; `updated` says that what takes its place is made of it.
-
-    A file that may not be written to is locked as by a reader, which keeps those out that write to it. Where other
-    machines do not see locks nothing can update the file in place, and one that may not be opened is no target either:
-    there None is returned.
-    """
+    """Open a file that a result replaces, `updated` if the result is made of it; None if it cannot be a target."""
+    # A file that may not be written to is locked as by a reader, which keeps those out that write to it. Where other
+    # machines do not see locks nothing can update the file in place, and a file that may not be opened is not a target.
     for shared in (False, True):
         try:
-            target = (open_target if updated else opened)(name, shared=shared)._replace(optional=True)
+            target = (open_target if updated else opened)(name, shared=shared)
         except FileNotFoundError:
             return None
         except OSError as error:
             if error.errno not in _NOT_WRITABLE:
                 raise
             continue
+        target.optional = True
         if updated or mounts.obstacle(target.fd) is None:
             return target
         target.close()
@@ -153,9 +138,9 @@ def open_replaced(name: str, *, updated: bool = False) -> Target | None:
     return None
 
 
-def check_reach(fd: int, name: str) -> None:
-    """Raise `NoLocksError` if the lock on an open file would not keep other machines from it."""
-    if reason := mounts.obstacle(fd):
+def check_reach(file: int | str, name: str) -> None:
+    """Raise `NoLocksError` if the lock on a file would not keep other machines from it."""
+    if reason := mounts.obstacle(file):
         raise NoLocksError(name, reason)
 
 
@@ -163,21 +148,16 @@ def check_reaches(name: str) -> None:
     """Raise `NoLocksError` if a lock on a file, or on its replacement, would not be seen by other machines."""
     path = os.path.realpath(name)
     with calls.blaming(name):
-        there = path if os.path.exists(path) else os.path.dirname(path)
-        fd = os.open(there, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        check_reach(fd, name)
-    finally:
-        calls.let_go(fd)
+        check_reach(path if os.path.exists(path) else os.path.dirname(path), name)
 
 
 def descriptors_of(nfiles: int) -> int:
-    """Return how many open files the locks on so many files take, their directory among them."""
+    """Return how many open files the locks on `nfiles` files take, their directory among them."""
     return nfiles + 1 if nfiles else 0
 
 
 def check_descriptors(names: Sequence[str], context: Context) -> None:
-    """Raise `OSError` (EMFILE) unless so many files can be locked at a time; the limit is raised if it may be."""
+    """Raise `OSError` (EMFILE) unless all files can be locked at a time; the limit is raised if it may be."""
     wanted = descriptors_of(len(names)) + RESERVED
     context.check_open_files(wanted)
     if len(names) > _FEW and (allowed := calls.allow_descriptors(wanted)) < wanted:
@@ -190,21 +170,22 @@ def lock_all(
     names: Sequence[str],  # the files
     waiting: Waiting,  # how long to wait for all of them
     *,
-    opened: Callable[[str], Target | None] = open_target,  # how to open one; what gives None is left out
+    opened: Callable[[str], Target | None] = open_target,  # opens a file, or returns None to leave it out
 ) -> Iterator[dict[str, Target]]:
-    """Lock some files, in the order of their inodes so that two commands never wait for each other.
+    """Lock files in the order of their inodes, so that two commands never wait for each other.
 
     When all are locked, what an interrupted command has left of them is finished. If one has not its name then, it was
     replaced while we waited, and all begins again.
     """
-    waiting = waiting.begun()
     finished: set[str] = set()
     while True:
         with contextlib.ExitStack() as stack:
             targets = _locked(names, waiting, opened, stack)
-            finished.update(name for name, target in targets.items() if recover(target, waiting))
+            finished.update(name for name, target in targets.items() if recover(target))
             if all(target.is_current for target in targets.values()):
-                yield {name: target._replace(is_recovered=name in finished) for name, target in targets.items()}
+                for name in finished & targets.keys():
+                    targets[name].is_recovered = True
+                yield targets
                 return
 
 
@@ -218,10 +199,11 @@ def _locked(
         if (target := opened(name)) is not None:
             stack.callback(target.close)
             # Targets in one directory share its descriptor: many are locked at a time.
-            dirfd = folders.setdefault(os.path.dirname(target.path), target.dirfd)
+            dirfd = folders.setdefault(target.directory, target.dirfd)
             if dirfd != target.dirfd:
                 _close(target.dirfd)
-            targets[name] = target._replace(dirfd=dirfd, waiting=waiting)
+            target.dirfd, target.waiting = dirfd, waiting
+            targets[name] = target
     held: set[Inode] = set()
     for name, target in sorted(targets.items(), key=lambda each: inode(each[1].status)):
         if inode(target.status) in held:
@@ -233,35 +215,34 @@ def _locked(
                 raise
             del targets[name]
         held.add(inode(target.status))
-    return {name: targets[name] for name in names if name in targets}
+    return targets
 
 
-def recover(target: Target, waiting: Waiting) -> bool:
-    """Finish or forget what an interrupted command has begun with a locked file; tell whether it was finished."""
+def recover(target: Target) -> bool:
+    """Finish or forget the interrupted change of a locked file; return whether it was finished."""
     check_is_data(target.path)
     check_no_old_journal(target.path)
     if not has_log(target.path, target.status):
         return False
     from mpired.files import recovery  # noqa: PLC0415 - most targets have no log
 
-    how = recovery.How(waiting, writing=True)
+    how = recovery.How(target.waiting, writing=True)
     return recovery.recover(target.name, target.path, how) == recovery.FINISHED
 
 
 def acquire(fd: int, name: str, waiting: Waiting, *, shared: bool = False) -> None:
     """Wait for the lock on an open file."""
-    waiting = waiting.begun()
-    started, pause, next_told = time.monotonic(), _FIRST_PAUSE, _PATIENCE
+    started, pause, next_message = time.monotonic(), _FIRST_PAUSE, _PATIENCE
     with step("waiting for locks"):
         while not _taken(fd, name, shared=shared):
             left = waiting.deadline - time.monotonic()
             if left <= 0:
                 reason = f"others kept it locked for {round(waiting.timeout, 2):g} s"
                 raise LockError(name, f"{reason}; wait longer with `lock_timeout`, or run again")
-            if time.monotonic() - started > next_told:
+            if time.monotonic() - started > next_message:
                 way_out = "ctrl-C ends the wait and changes nothing, `lock_timeout` limits it"
-                notice([name], f"waiting for {holder(fd)}, which has it locked; {way_out}", "INFO")
-                next_told += _REMINDER
+                notice([name], f"waiting for {_holder(fd)}, which has it locked; {way_out}", "INFO")
+                next_message += _REMINDER
             spread = 0.5 + os.urandom(1)[0] / 255  # so that those who wait do not go on in step
             interrupts.waited(time.sleep, min(pause * spread, left))
             pause = min(2 * pause, _LONGEST_PAUSE)
@@ -279,22 +260,17 @@ def _taken(fd: int, name: str, *, shared: bool) -> bool:
         raise NoLocksError(name, reason) from error
 
 
-def holder(fd: int) -> str:
-    """Say which process has a file locked, as far as this user may know.
+def _holder(fd: int) -> str:
+    """Return the process that has a file locked, as far as this user may know."""
+    # The kernel does not say who has a lock on an open file description, but shows each process its own.
+    import glob  # noqa: PLC0415 - few commands wait for long
 
-    The kernel does not say who has a lock on an open file description, but shows each process its own.
-    """
     status = os.fstat(fd)
     place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
-    for pid in filter(str.isdecimal, os.listdir("/proc")):
-        with contextlib.suppress(OSError):
-            if any(_shows_lock(f"/proc/{pid}/fdinfo/{each}", place) for each in os.listdir(f"/proc/{pid}/fdinfo")):
+    for path in glob.iglob("/proc/[0-9]*/fdinfo/*"):
+        with contextlib.suppress(OSError), open(path, errors="replace") as lines:
+            if any(line.startswith("lock:") and place in line.split() for line in lines):
+                pid = path.split("/")[2]
                 with open(f"/proc/{pid}/comm", errors="replace") as command:
                     return f"process {pid} ({command.read().strip()})"
     return "another process"
-
-
-def _shows_lock(path: str, place: str) -> bool:
-    with contextlib.suppress(FileNotFoundError), open(path, errors="replace") as lines:
-        return any(line.startswith("lock:") and place in line.split() for line in lines)
-    return False

@@ -39,7 +39,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Kind(IntEnum):
-    """What a log is about."""
+    """The kind of a log."""
 
     PATCH = 1  # new bytes of a file
     PUTS = 2  # drafts that take the names of files
@@ -88,20 +88,20 @@ def _sector(fixed: bytes) -> bytes:
 
 
 class LogWriter(calls.Closing):
-    """A log, or a note, while its change is prepared. It has no name until `link`, where files without one exist."""
+    """A log, or a note, while its change is prepared; where nameless files exist it has no name until `link`."""
 
     def __init__(
         self,
-        name: bytes,  # one of those that it is to have
+        name: bytes,  # one of its later names
         dirfd: int,
-        readers: Sequence[str],  # the files that it is about: it can be read by no more users than each of them
-        identity: bytes = b"",  # that of its log, if it is a note
+        readers: Sequence[str],  # its files: it can be read by no more users than each of them
+        identity: bytes = b"",  # the identity of its log, if it is a note
         *,
         durable: bool = True,  # whether it, and the names beside it, are synced
     ) -> None:
         self.dirfd, self._durable = dirfd, durable
         self.identity = identity or os.urandom(8)
-        self.is_committed = False  # or perhaps, so that it is not removed
+        self.is_committed = False  # also set if that is not certain: it is not removed then
         self.ranges: list[tuple[int, int]] = []
         self._end, self._content = HEADER_NBYTES, _digest()
         unnamed = calls.open_unnamed(dirfd)
@@ -116,12 +116,8 @@ class LogWriter(calls.Closing):
                 os.setxattr(self.fd, MARK, self.identity.hex().encode())
             metadata.limit_readers(self.fd, readers)
 
-    def reserve(self, nbytes: int) -> None:
-        """Reserve space for a payload of so many bytes."""
-        calls.reserve(self.fd, 0, HEADER_NBYTES + nbytes)
-
     def write(self, data: memoryview | bytes, offset: int) -> None:
-        """Note that the file is to have `data` at `offset`; offsets ascend."""
+        """Record new bytes of the file; offsets ascend."""
         if not (nbytes := len(data)):
             return
         last = self.ranges[-1] if self.ranges else (0, 0)
@@ -140,7 +136,7 @@ class LogWriter(calls.Closing):
         payload, text = self._end - HEADER_NBYTES, json.dumps(body).encode()
         self._append(b"".join(_RANGE.pack(*each) for each in self.ranges))
         self._append(text)
-        os.ftruncate(self.fd, self._end)  # what was reserved too much
+        os.ftruncate(self.fd, self._end)  # if more was reserved
         folder = os.fstat(self.dirfd).st_ino
         self.header = Header(
             _MAGIC, kind, self.identity, self._status.st_ino, folder, payload, len(self.ranges), len(text),
@@ -154,7 +150,7 @@ class LogWriter(calls.Closing):
             self.names.append(name)
 
     def check(self, directory: str) -> None:
-        """Raise an error if who recovers would not believe the log: not all mounts keep owners and modes."""
+        """Raise an error if a recovery would not believe the log: not all mounts keep owners and modes."""
         if self._status.st_uid != os.geteuid() or not has_mark(self.fd, self.dirfd, self.identity):
             reason = "is not kept as a file of yours with its attributes, so after a crash it could not be believed"
             reason = f"{reason}; use a file system of this machine, or `commit='rename'`"
@@ -167,7 +163,7 @@ class LogWriter(calls.Closing):
             calls.fsync(self.fd)
 
     def commit(self, shown: str) -> None:
-        """Complete a log: the commit point, from which on it is finished by us or by the next command."""
+        """Complete a log: the commit point, after which this or the next command finishes it."""
         try:
             with calls.blaming(shown):
                 self.complete()
@@ -180,7 +176,7 @@ class LogWriter(calls.Closing):
         self.is_committed = True
 
     def _take_back(self) -> bool:
-        """Make a log that was perhaps committed worthless; tell whether that is certain."""
+        """Make a log that was perhaps committed worthless; return whether that is certain."""
         with contextlib.suppress(OSError):
             if read_header(self.fd) is None:  # not even in memory
                 return True
@@ -193,7 +189,7 @@ class LogWriter(calls.Closing):
         return True
 
     def unlink(self) -> None:
-        """Remove the names of a note that is done with."""
+        """Remove the names of a note that is done."""
         unlink(self.names, self.dirfd, self._status.st_ino, durable=self._durable)
 
     def finish(self) -> None:
@@ -201,13 +197,13 @@ class LogWriter(calls.Closing):
         finish(self.fd, self.names, self.dirfd, durable=self._durable)
 
     def close(self) -> None:
-        """Let go of the log; one that is not committed goes. A child that has the descriptor does not keep its lock."""
+        """Close the log, and remove it if it is not committed."""
         if self.fd < 0:
             return
         if not self.is_committed:
             with contextlib.suppress(OSError):
                 unlink(self.names, self.dirfd, self._status.st_ino, durable=False)
-        calls.unlock(self.fd)
+        calls.unlock(self.fd)  # which a child that has the descriptor would keep
         calls.let_go(self.fd)
         self.fd = -1
 
@@ -230,7 +226,7 @@ def read_header(fd: int) -> Header | None:
 
 
 def is_whole(fd: int, header: Header) -> bool:
-    """Tell whether what follows the header of a log is what it says; if not, the change was never committed."""
+    """Return whether a log has the content of its header; if not, the change was never committed."""
     digest = _digest()
     for block in calls.blocks(fd, HEADER_NBYTES, header.nbytes):
         digest.update(block)
@@ -239,10 +235,8 @@ def is_whole(fd: int, header: Header) -> bool:
 
 
 def has_mark(fd: int, dirfd: int, identity: bytes) -> bool | None:
-    """Tell whether a log has its mark, which content cannot give; None if that cannot be known.
-
-    Where there are no attributes, only this user may be able to put files into the directory.
-    """
+    """Return whether a log has its mark, which content cannot give; None if that cannot be known."""
+    # Where there are no attributes, only this user may be able to put files into the directory.
     try:
         return os.getxattr(fd, MARK) == identity.hex().encode()
     except OSError as error:
@@ -263,7 +257,7 @@ def body_of(fd: int, header: Header) -> dict[str, Any]:
 
 
 def apply(fd: int, header: Header, target: int, attributes: Mapping[str, str]) -> None:
-    """Give a file the bytes and the attributes of a patch; what brings them to the disk comes later."""
+    """Give a file the bytes and the attributes of a patch, without a sync."""
     at = HEADER_NBYTES
     for block in calls.blocks(fd, header.ranges, header.body):  # the table is read in blocks
         for offset, nbytes in _RANGE.iter_unpack(block[: len(block) // _RANGE.size * _RANGE.size]):
@@ -274,7 +268,7 @@ def apply(fd: int, header: Header, target: int, attributes: Mapping[str, str]) -
 
 
 def unlink(names: Sequence[bytes], dirfd: int, inode: int, *, durable: bool = True) -> None:
-    """Remove the names of a log, or of a note, the first last; another file that has come to one stays."""
+    """Remove the names of a log, or of a note, the first last; another file with such a name stays."""
     for name in reversed(names):
         calls.unlink_inode(name, dirfd, inode)
     if durable:
@@ -288,5 +282,5 @@ def finish(fd: int, names: Sequence[bytes], dirfd: int, *, durable: bool = True)
 
 
 def stamp(status: os.stat_result | None) -> list[int] | None:
-    """Return by what a log knows the file that a draft is to replace; None if there is none."""
+    """Return the identity of a replaced file in a log; None if no file is replaced."""
     return None if status is None else [status.st_ino, status.st_size, status.st_mtime_ns]

@@ -1,4 +1,4 @@
-"""What files have besides their bytes: owner, mode, access control list and extended attributes."""
+"""Owner, mode, access control list and extended attributes of files."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ _ACCESS_LIST = "system.posix_acl_access"
 
 
 def copy_metadata(source: os.stat_result, path: str, fd: int, *, within: Sequence[str] = ()) -> None:
-    """Give `fd` the extended attributes, the owner and the rights of the existing file `path`, as far as allowed.
-
-    The files `within` are those whose content it has, as of `copy_access`.
-    """
+    """Give `fd` the extended attributes, the owner and the rights of the existing file `path`, as far as allowed."""
     with contextlib.suppress(OSError):
         for name in os.listxattr(path):
             if name.startswith(("user.", "security.selinux")) and not name.startswith(OWN_ATTRIBUTES):
@@ -30,10 +27,9 @@ def copy_metadata(source: os.stat_result, path: str, fd: int, *, within: Sequenc
 def copy_access(
     source: os.stat_result, path: str | int, fd: int, *, bits: int = 0o7777, within: Sequence[str] = ()
 ) -> None:
-    """Give `fd`, so far open to its owner alone, the owner and rights of the existing file `path`, as far as allowed.
-
-    At no moment can a user open it who cannot open `path` in the same way: what cannot be kept is taken away.
-    """
+    """Give `fd`, so far open to its owner alone, the owner and rights of an existing file, as far as allowed."""
+    # At no moment can a user open it who cannot open `path`, and the files `within` of its content, in the same way:
+    # rights that cannot be kept are taken away.
     owner = source.st_uid if all(_may_read(source.st_uid, each) for each in within) else -1
     try:
         os.fchown(fd, owner, source.st_gid)
@@ -50,13 +46,13 @@ def copy_access(
 
 
 def _may_read(user: int, path: str) -> bool:
-    """Tell whether a user may read a file as its owner, or as anybody may."""
+    """Return whether a user may read a file as its owner, or as any other user."""
     status = os.stat(path)
     return user == status.st_uid or bool(status.st_mode & stat.S_IROTH)
 
 
 def widest(within: Sequence[str], fd: int) -> int:
-    """Return the widest mode for `fd` that lets in its owner and the users whom each of some files lets in."""
+    """Return the widest mode for `fd` that lets in its owner, and the users who may open all files `within`."""
     mode = 0o7777
     for path in within:
         mode &= 0o600 | mode_within(os.stat(path), path, fd)
@@ -64,7 +60,7 @@ def widest(within: Sequence[str], fd: int) -> int:
 
 
 def limit_readers(fd: int, readers: Sequence[str]) -> None:
-    """Let a new file be read by its owner, and by users whom each of some files lets in: its group is the first's."""
+    """Let a new file be read by its owner, and by users who may open all of some files: it has the first's group."""
     with contextlib.suppress(OSError):
         os.fchown(fd, -1, os.stat(readers[0]).st_gid)
     with contextlib.suppress(OSError):
@@ -74,12 +70,12 @@ def limit_readers(fd: int, readers: Sequence[str]) -> None:
 
 def mode_within(source: os.stat_result, path: str | int, fd: int) -> int:
     """Return the widest mode for `fd`, with the owner and group that it has, that lets no more users in than `path`."""
-    mode, found = stat.S_IMODE(source.st_mode), os.fstat(fd)
-    if (found.st_uid, found.st_gid) != (source.st_uid, source.st_gid):
+    mode, own = stat.S_IMODE(source.st_mode), os.fstat(fd)
+    if (own.st_uid, own.st_gid) != (source.st_uid, source.st_gid):
         mode &= 0o777  # set-uid for another owner would be a gift
     if access_list(fd) != access_list(path):
         return mode & 0o700  # with a list the bits of the group are a limit for all users in the list
-    if found.st_gid != source.st_gid:
+    if own.st_gid != source.st_gid:
         # Members of the old group are others now, and members of the new one had at least the rights of others.
         common = mode >> 3 & mode & 0o7
         mode = mode & 0o700 | common << 3 | common

@@ -1,6 +1,6 @@
-"""File systems and their mounts: what they can do, and how far locks on them reach.
+"""File systems and their mounts: features, and the reach of locks.
 
-On some mounts no machine sees the locks of the others, and one that is free says nothing there.
+On some mounts no machine sees the locks of the others, so a free lock proves nothing there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Mount(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def mount_of_device(device: int) -> Mount:
-    """Return how a device is mounted, what is empty if the system does not tell."""
+    """Return the mount of a device, an empty one if it is not known."""
     wanted = f"{os.major(device)}:{os.minor(device)}"
     try:
         mounts = lines("/proc/self/mountinfo")
@@ -50,39 +50,38 @@ def lines(path: str) -> list[str]:
         return file.read().splitlines()
 
 
-def filesystem_type(fd: int) -> str:
-    """Return the name of the file system that `fd` lies on, "" if the system does not tell."""
-    return mount_of_device(os.fstat(fd).st_dev).type or _type_by_magic(fd)
-
-
-def _type_by_magic(fd: int) -> str:
-    """Return the same by the number that statfs(2) gives; in a chroot(2) the mounts around it are not listed."""
-    status = (ctypes.c_long * 32)()
-    return "" if ctypes.CDLL(None).fstatfs(fd, status) else _MAGICS.get(status[0], "")
+def filesystem_type(file: int | str) -> str:
+    """Return the type of the file system of a descriptor or a path, "" if it is not known."""
+    if kind := mount_of_device(os.stat(file).st_dev).type:
+        return kind
+    # In a chroot(2) the mounts around it are not listed, and only the number of statfs(2) remains.
+    libc, status = ctypes.CDLL(None), (ctypes.c_long * 32)()
+    failed = libc.fstatfs(file, status) if isinstance(file, int) else libc.statfs(os.fsencode(file), status)
+    return "" if failed else _MAGICS.get(status[0], "")
 
 
 def has_extents(fd: int) -> bool:
-    """Tell whether the file system of `fd` can promise space, and is known to say where the holes of a file are."""
+    """Return whether the file system of `fd` can promise space, and reliably reports the holes of a file."""
     return filesystem_type(fd) in _WITH_EXTENTS
 
 
 def time_granule(status: os.stat_result) -> int:
-    """Return within how many nanoseconds two changes of a file may leave the same time of modification."""
+    """Return the nanoseconds within which two changes of a file may leave the same time of modification."""
     if status.st_mtime_ns % 1_000_000_000:
         return _TICK
     return 2_000_000_000 if mount_of_device(status.st_dev).type in _EVEN_SECONDS else 1_000_000_000
 
 
 def is_remote(path: str) -> bool:
-    """Tell whether a file is on a file system of other machines, or of another process."""
+    """Return whether a file is on a file system of other machines, or of another process."""
     try:
         return mount_of_device(os.stat(path).st_dev).type.partition(".")[0] in _REMOTE
-    except OSError:  # it is told where the file is opened
+    except OSError:  # raised again where the file is opened
         return False
 
 
 def preferred_nbytes(path: str) -> int:
-    """Return by how many bytes a file is best read and written (`st_blksize`)."""
+    """Return the best number of bytes to read and write at a time (`st_blksize`)."""
     try:
         return os.stat(path).st_blksize
     except OSError:  # as above
@@ -98,11 +97,11 @@ _SHORT = (
 )
 
 
-def obstacle(fd: int) -> str | None:
-    """Return why locks of other machines are not seen on the file system of `fd`, and a way out; None if they are."""
-    kind = filesystem_type(fd)
+def obstacle(file: int | str) -> str | None:
+    """Return why locks of other machines are not seen on a file system, and a way out; None if they are."""
+    kind = filesystem_type(file)
     for types, short, way_out in _SHORT:
-        if kind in types and (found := short & (mount_of_device(os.fstat(fd).st_dev).options | {""})):
+        if kind in types and (found := short & (mount_of_device(os.stat(file).st_dev).options | {""})):
             mount = f"{kind} with `{min(found)}`" if min(found) else kind
             reason = f"its file system ({mount}) does not show the locks of other machines, so no update is safe"
             return f"{reason}; {way_out}copy the file elsewhere"

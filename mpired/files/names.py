@@ -1,8 +1,8 @@
-"""The names of what mpired puts beside a file for a time, and the one look that finds it.
+"""The names of mpired's own files beside a file, and the one look that finds them.
 
 `.NAME.mpired` is there while a change of NAME is committed and perhaps not finished: the redo log, or a note that leads
-to it. `.NAME.mpired-new` is a draft of NAME. What belongs to an interrupted command is found by these names alone, so
-that no directory is listed.
+to it. `.NAME.mpired-new` is a draft of NAME. The leftovers of an interrupted command are found by these names alone, so
+no directory is listed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NO_MARK = calls.UNSUPPORTED | {errno.ENODATA, errno.ENOENT, errno.ENOTDIR}
 
 
 def _fitting(base: bytes) -> bytes:
-    """Return what stands for a name in names that are longer."""
+    """Return a name, or a shorter one with its digest in the place of a long one."""
     if len(base) > _LONGEST_BASE:
         import hashlib  # noqa: PLC0415 - with it comes OpenSSL
 
@@ -55,48 +55,54 @@ def _fitting(base: bytes) -> bytes:
     return base
 
 
-def _beside(base: bytes, ending: bytes) -> bytes:
-    """Return a hidden name beside the file `base`."""
-    return b".%b.mpired%b" % (_fitting(base), ending)
+def hidden_name(base: bytes, ending: str = "") -> bytes:
+    """Return the hidden name of a file of our own beside the file `base`: of its log, if there is no ending."""
+    return b".%b.mpired%b" % (_fitting(base), ending.encode())
 
 
-def pointer_name(base: bytes) -> bytes:
-    """Return the name of the log of a file, or of the note that leads to it."""
-    return _beside(base, b"")
-
-
-def draft_name(base: bytes) -> bytes:
-    """Return the name of the draft of a file."""
-    return _beside(base, b"-new")
-
-
-def keys_name(base: bytes) -> bytes:
-    """Return the name of the keys of a file."""
-    return _fitting(base) + b".mpired-keys"
+def hidden_path(path: str, ending: str = "") -> str:
+    """Return the path of a hidden file of our own beside a file; see `hidden_name`."""
+    directory, slash, base = path.rpartition(os.sep)
+    return directory + slash + os.fsdecode(hidden_name(os.fsencode(base), ending))
 
 
 def scratch_name(base: bytes, number: int) -> bytes:
     """Return the name of a scratch file for the result `base`."""
-    return _beside(base, b"-scratch-%d" % number)
+    return hidden_name(base, f"-scratch-{number}")
 
 
-def _path_beside(path: str, ending: bytes) -> str:
-    directory, slash, base = path.rpartition(os.sep)
-    return directory + slash + os.fsdecode(_beside(os.fsencode(base), ending))
+class Place:
+    """A file by its name in an open directory."""
+
+    durable = True  # whether its name is synced
+
+    def __init__(self, name: str, path: str, dirfd: int) -> None:
+        self.directory, base = os.path.split(path)
+        self.name = name  # the file in messages
+        self.path = path  # without symbolic links
+        self.dirfd = dirfd  # of its directory
+        self.base = os.fsencode(base)  # the name in the directory
+        self.pointer = hidden_name(self.base)  # the name of its log, or of the note that leads to that
+        self.draft_name = hidden_name(self.base, "-new")
+        self.keys_name = _fitting(self.base) + b".mpired-keys"
+
+    def neighbour(self, base: str | bytes) -> Place:
+        """Return another file of the directory."""
+        return Place(self.name, os.path.join(self.directory, os.fsdecode(base)), self.dirfd)
 
 
-def pointer_path(path: str) -> str:
-    """Return where the log of a file is, whose path is no link."""
-    return _path_beside(path, b"")
+def sync_folders(places: Iterable[Place]) -> None:
+    """Bring the names in the directories of files to the disk, each directory once."""
+    for directory, place in {place.directory: place for place in places if place.durable}.items():
+        with calls.blaming(directory):
+            calls.fsync_directory(place.dirfd)
 
 
 def has_log(path: str, status: os.stat_result | None = None) -> bool:
-    """Tell whether a change of a file may be unfinished; its path is no link.
-
-    By its status, if that is given, it is looked for by its other names too, which it has or perhaps had: to remove a
-    name changes the time of its status alone.
-    """
-    if exists(pointer_path(path)):
+    """Return whether a change of a file may be unfinished; its path is not a link."""
+    # By its status, if that is given, it is looked for by its other names too, which it has or perhaps had: to remove a
+    # name changes the time of its status alone.
+    if exists(hidden_path(path)):
         return True
     if status is None or not (calls.has_several_names(status) or status.st_ctime_ns != status.st_mtime_ns):
         return False
@@ -104,7 +110,7 @@ def has_log(path: str, status: os.stat_result | None = None) -> bool:
 
 
 def exists(path: str) -> bool:
-    """Tell whether something has a name, not following links; that it cannot be seen is an error."""
+    """Return whether a path exists, not following links; raise the error if that cannot be known."""
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -132,17 +138,14 @@ def recover_for_reading(name: str, context: Context) -> None:
 
 def check_no_old_journal(path: str) -> None:
     """Raise `BufferFileError` if mpired 0.1 has left an update of a file unfinished, whose path is no link."""
-    journal = _path_beside(path, b"-journal")
+    journal = hidden_path(path, "-journal")
     if exists(journal):
         reason = f"has an update that mpired 0.1 did not finish ({journal})"
         raise BufferFileError(path, f"{reason}; finish it with that version: `mpired recover {path}`")
 
 
 def check_is_data(path: str, *, is_link: bool = True) -> str:
-    """Raise `BufferFileError` if a path, perhaps a link, has a name that mpired gives to files of its own.
-
-    Return where it leads, as `calls.followed` does.
-    """
+    """Return where a path, perhaps a link, leads; `BufferFileError` if mpired gives such names to files of its own."""
     followed = calls.followed(path) if is_link else path
     for each in (path, followed):
         for form, reason in _OWN_FILES if ".mpired" in each else ():
@@ -152,11 +155,8 @@ def check_is_data(path: str, *, is_link: bool = True) -> str:
 
 
 def check_are_data(words: Iterable[object]) -> list[str]:
-    """Check all words of a call that may be paths, as `check_is_data`, before one of them is opened or recovered.
-
-    Else a file of such a name, which may be anything, could go with the recovery of the file that it is beside. Return
-    where the paths lead.
-    """
+    """Return where the paths among the arguments of a call lead, all checked before one is opened or recovered."""
+    # Else a file of such a name, which may be anything, could go with the recovery of the file that it is beside.
     return [check_is_data(os.fspath(word)) for word in words if isinstance(word, str | os.PathLike)]
 
 
@@ -175,8 +175,8 @@ def check_fifos(paths: Iterable[str], followed: Iterable[str]) -> None:
 
 
 def _fifo(path: str) -> tuple[int, int] | None:
-    """Return device and inode of a FIFO; None of anything else, and of what cannot be seen."""
-    with contextlib.suppress(OSError):  # which is told where it is opened
+    """Return device and inode of a FIFO; None of another file."""
+    with contextlib.suppress(OSError):  # raised again where the file is opened
         status = os.stat(path)
         return (status.st_dev, status.st_ino) if stat.S_ISFIFO(status.st_mode) else None
     return None

@@ -1,7 +1,8 @@
-"""What the path of a result means, and what is there."""
+"""The paths of results: files, streams, descriptors, objects of stores."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -16,25 +17,25 @@ from mpired.files import calls
 from mpired.files.names import recover_for_reading
 from mpired.files.urls import check_scheme, is_url
 
-# Paths that mean a descriptor of this process: to be written to, never to be replaced.
+# Paths of descriptors of this process, which are never replaced.
 _NAMED_DESCRIPTORS = {"-": 1, "/dev/stdout": 1, "/dev/stderr": 2}
 _NUMBERED_DESCRIPTOR = r"(?:/dev/fd|/proc/self/fd)/([0-9]{1,9})"
 
 
 def existing_file(path: str) -> os.stat_result | None:
-    """Return what is at `path`, None if there is nothing; a directory is an error."""
+    """Return the status of an existing file, None if there is none; a directory is an error."""
     if not path:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:
         if path.endswith("/"):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path) from None
         check_scheme(path)
         return None
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    return found
+    return status
 
 
 def check_new(paths: Iterable[str], context: Context, *, overwrite: bool) -> None:
@@ -49,9 +50,8 @@ def check_new(paths: Iterable[str], context: Context, *, overwrite: bool) -> Non
 
 
 def _check_new(path: str, context: Context, folders: set[str], *, overwrite: bool) -> None:
-    """Check one; `folders` gets the directories in which files can be made, each of which is looked at once."""
-    if path == "-" and sys.__stdout__ is None:
-        raise closed_stdout()
+    """Check a path; `folders` gets the directories in which files can be made, each of which is checked once."""
+    check_stdout(path)
     if is_stream(path):
         return
     if is_url(path):
@@ -60,7 +60,7 @@ def _check_new(path: str, context: Context, folders: set[str], *, overwrite: boo
         upload.check_new(path, overwrite=overwrite)
         return
     if existing_file(path) is not None and not overwrite:
-        raise exists(path)
+        raise exists_error(path)
     recover_for_reading(path, context)
     if (folder := os.path.dirname(calls.followed(path))) in folders:
         return
@@ -74,24 +74,25 @@ def _check_new(path: str, context: Context, folders: set[str], *, overwrite: boo
 
 def in_the_way(paths: Iterable[str]) -> list[OutputExistsError]:
     """Return an error for each result that already exists; objects of stores are not looked at."""
-    return [exists(path) for path in paths if not (is_stream(path) or is_url(path)) and os.path.isfile(path)]
+    return [exists_error(path) for path in paths if not (is_stream(path) or is_url(path)) and os.path.isfile(path)]
 
 
-def exists(path: str) -> OutputExistsError:
-    """Return the error for a result that is there."""
+def exists_error(path: str) -> OutputExistsError:
+    """Return the error for a result that already exists."""
     return OutputExistsError(path, "already exists; `overwrite=True` replaces it")
 
 
-def closed_stdout() -> OSError:
-    """Return the error for a standard output that the caller has closed."""
-    return OSError(errno.EBADF, os.strerror(errno.EBADF), "standard output")
+def check_stdout(path: str) -> None:
+    """Raise `OSError` if a path is standard output, and the caller has closed that."""
+    if path == "-" and sys.__stdout__ is None:  # descriptor 1 may be any file by now
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF), "standard output")
 
 
 def parted(paths: Iterable[str]) -> list[str]:
-    """Return those of some files to be replaced whose other names are not replaced, too, so that they would part."""
-    there = {path: os.stat(path) for path in paths if not is_stream(path) and os.path.exists(path)}
-    replaced = Counter((status.st_dev, status.st_ino) for status in there.values())
-    return [path for path, status in there.items() if status.st_nlink > replaced[status.st_dev, status.st_ino]]
+    """Return the replaced files that have other hard links, which keep the old content."""
+    existing = {path: os.stat(path) for path in paths if not is_stream(path) and os.path.exists(path)}
+    replaced = Counter((status.st_dev, status.st_ino) for status in existing.values())
+    return [path for path, status in existing.items() if status.st_nlink > replaced[status.st_dev, status.st_ino]]
 
 
 def descriptor_of(path: str) -> int | None:
@@ -101,7 +102,7 @@ def descriptor_of(path: str) -> int | None:
 
 
 def is_stream(path: str) -> bool:
-    """Tell whether `path` is to be written to as it is: `-`, a descriptor, a FIFO, a device, a socket."""
+    """Return whether `path` is a stream: `-`, a descriptor, a FIFO, a device, a socket."""
     if descriptor_of(path) is not None:
         return True
     try:
@@ -112,21 +113,17 @@ def is_stream(path: str) -> bool:
 
 
 def is_fifo(path: str) -> bool:
-    """Tell whether `path` is a FIFO, whose opening waits for its reader."""
+    """Return whether `path` is a FIFO, whose opening waits for its reader."""
     return descriptor_of(path) is None and stat.S_ISFIFO(os.stat(path).st_mode)
 
 
 def is_terminal(path: str) -> bool:
-    """Tell whether what is written to `path` shows on a terminal."""
+    """Return whether `path` is a terminal."""
     if (number := descriptor_of(path)) is not None:
         return os.isatty(number)
-    try:
-        if not stat.S_ISCHR(os.stat(path).st_mode):
-            return False
-        fd = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
-        return False  # the opening for writing will say why
-    try:
-        return os.isatty(fd)
-    finally:
-        os.close(fd)
+    with contextlib.suppress(OSError):  # raised again by the opening for writing
+        if stat.S_ISCHR(os.stat(path).st_mode):
+            fd = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK)
+            with os.fdopen(fd, "wb", buffering=0) as device:
+                return device.isatty()
+    return False

@@ -1,7 +1,7 @@
-"""What an interrupted command has left of a file: a committed change to finish, or a log and a draft to remove.
+"""The leftovers of interrupted commands: a committed change to finish, or a log and a draft to remove.
 
-Whoever opens NAME looks for `.NAME.mpired`. If a living command holds it, its end is awaited. If that command has ended
-and was committed, its change is finished here; if it was not committed, nothing has happened, and its log goes.
+Every command that opens NAME looks for `.NAME.mpired`. If a living command holds it, its end is awaited. If that
+command has ended and was committed, its change is finished here; else nothing has happened, and its log is removed.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from mpired.files.lock import NoLocksError, Waiting, acquire
 from mpired.files.log import Header, Kind
 from mpired.files.names import (
     MARK,
+    Place,
     check_is_data,
     check_no_old_journal,
-    draft_name,
     has_log,
+    hidden_path,
     mark_of,
-    pointer_name,
-    pointer_path,
     scratch_name,
+    sync_folders,
 )
 from mpired.files.scratch import remove_dead
 from mpired.log import heard_by, notice
 from mpired.options import Options
 
 _SCRATCH_FILES = 100
-"""So many of one result may have been left; more commands are not at work on it at a time."""
+"""The most scratch files that commands may have left beside one result."""
 
 FINISHED, DISCARDED = "finished", "gave up an unfinished change"
 _NO_FILE = "is not a regular file, so it is not the log of a change; remove it"
 _GIVE_UP = "`mpired recover --discard --force` gives the change up, and leaves the file as it is"
-# These tell nothing of a file.
+# These errors are not about the file.
 _SYSTEM_FAILS = frozenset({errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE})
 _PENDING, _FOREIGN = "a committed change to finish", "a log that is not its own"
 _INCOMPLETE = "the log of a change that was never committed"
@@ -52,46 +52,23 @@ _MARK = re.compile(rb"([0-9a-f]{16}) ([0-9]{1,20}) ([0-9]{1,20}) (/[^\0]*)", re.
 class How(NamedTuple):
     """How a file is recovered."""
 
-    waiting: Waiting = Waiting()
-    writing: bool = False  # whether the file is to be written to, and so must be free
-    alone: bool = False  # whether the user says that no other command is at work, where locks do not show that
+    waiting: Waiting
+    writing: bool = False  # whether the file will be written to, and so must be free
+    alone: bool = False  # whether the user asserts that no other command is at work, where locks do not show that
     adopt: bool = False  # whether a log that was copied, or restored, is believed
     discard: bool = False  # whether a change is given up of which nothing was committed
     force: bool = False  # whether a committed one is given up
 
 
-class Place(NamedTuple):
-    """A file, by the open directory that it is in."""
-
-    name: str  # what messages call it
-    directory: str
-    dirfd: int
-    base: bytes
-
-    @property
-    def path(self) -> str:
-        """The path of the file."""
-        return os.path.join(self.directory, os.fsdecode(self.base))
-
-    @property
-    def pointer(self) -> str:
-        """The path of its log, or of the note that leads to that."""
-        return pointer_path(self.path)
-
-
 @contextlib.contextmanager
 def _opened(name: str, path: str) -> Iterator[Place]:
-    directory, base = os.path.split(path)
-    with calls.directory(directory) as dirfd:
-        yield Place(name, directory or os.curdir, dirfd, os.fsencode(base))
+    path = path if os.path.dirname(path) else os.path.join(os.curdir, path)
+    with calls.directory(os.path.dirname(path)) as dirfd:
+        yield Place(name, path, dirfd)
 
 
 def recover(name: str, path: str, how: How) -> str:
-    """Finish or forget what an interrupted command has begun with the file `path`, which messages call `name`.
-
-    Return what became of it: `FINISHED`, `FORGOTTEN`, `DISCARDED`, or "" if there was nothing.
-    """
-    how = how._replace(waiting=how.waiting.begun())
+    """Finish or forget the interrupted change of a file; return `FINISHED`, `FORGOTTEN`, `DISCARDED`, or ""."""
     with calls.blaming(name):
         if not has_log(path) and (mark := mark_of(path)) is not None:
             return _recover_by_mark(name, path, mark, how)
@@ -100,9 +77,9 @@ def recover(name: str, path: str, how: How) -> str:
 
 
 def _recover_by_mark(name: str, path: str, mark: bytes, how: How) -> str:
-    """Recover a file with several names by that by which its change was begun."""
+    """Recover a file with several names by the name that its change was begun by."""
     match = _MARK.fullmatch(mark)
-    if match is None:  # not written by mpired, so it says nothing
+    if match is None:  # not written by mpired
         return ""
     identity, other = bytes.fromhex(match[1].decode()), os.fsdecode(match[4])
     status = os.stat(path)
@@ -132,39 +109,36 @@ def _recover_by_mark(name: str, path: str, mark: bytes, how: How) -> str:
 
 @contextlib.contextmanager
 def _locked(place: Place, how: How) -> Iterator[int | None]:
-    """Open and lock what has the name of a log, when no living command has it; None if nothing has that name."""
-    name = pointer_name(place.base)
-    while True:
-        fd = _open(place, name)
-        if fd is None:
-            yield None
-            return
+    """Open and lock the log of a file, when no living command has it; None if there is none."""
+    while (fd := _open(place)) is not None:
         try:
             _acquire(place, fd, how)
-            if calls.leads_to(name, place.dirfd, fd):
+            if calls.leads_to(place.pointer, place.dirfd, fd):
                 yield fd
                 return
         finally:
             calls.unlock(fd)
             calls.let_go(fd)
+    yield None
 
 
-def _open(place: Place, name: bytes) -> int | None:
-    """Open what has the name of a log, for reading alone where it may not be written to; None if nothing has it."""
+def _open(place: Place) -> int | None:
+    """Open the log of a file, for reading alone where it may not be written to; None if there is none."""
     try:
         try:
-            return calls.open_regular(name, os.O_RDWR, place.dirfd)
+            return calls.open_regular(place.pointer, os.O_RDWR, place.dirfd)
         except OSError as error:
             if error.errno not in {errno.EACCES, errno.EPERM, errno.EROFS}:
                 raise
-            return calls.open_regular(name, os.O_RDONLY, place.dirfd)
+            return calls.open_regular(place.pointer, os.O_RDONLY, place.dirfd)
     except FileNotFoundError:
         return None
     except OSError as error:
         if error.errno in {errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.EINVAL}:
-            raise BufferFileError(place.pointer, _NO_FILE) from error
+            raise BufferFileError(hidden_path(place.path), _NO_FILE) from error
         if isinstance(error, PermissionError):
-            raise _of_another(place, os.stat(name, dir_fd=place.dirfd, follow_symlinks=False)) from error
+            status = os.stat(place.pointer, dir_fd=place.dirfd, follow_symlinks=False)
+            raise _of_another(place, status) from error
         raise
 
 
@@ -176,7 +150,7 @@ def _acquire(place: Place, fd: int, how: How) -> None:
     """Wait until no living command holds a log."""
     with contextlib.suppress(NoLocksError):
         acquire(fd, place.name, how.waiting, shared=not _is_writable(fd))
-        if how.alone or mounts.obstacle(fd) is None or not calls.leads_to(pointer_name(place.base), place.dirfd, fd):
+        if how.alone or mounts.obstacle(fd) is None or not calls.leads_to(place.pointer, place.dirfd, fd):
             return
     if not how.alone:
         reason = "has an unfinished change, and there are no locks that show whether its command still runs"
@@ -192,7 +166,7 @@ def _of_another(place: Place, status: os.stat_result) -> BufferFileError:
 
 
 def _shown_user(user: int) -> tuple[str, str]:
-    """Return a user as messages name it, and by the name alone."""
+    """Return a user for messages, and the name alone."""
     import pwd  # noqa: PLC0415 - most commands meet no log of another user
 
     try:
@@ -203,16 +177,13 @@ def _shown_user(user: int) -> tuple[str, str]:
 
 
 def _recover_locked(place: Place, fd: int, how: How) -> str:
-    """Recover what a log, or a note, of a command that has ended says."""
-    status = os.fstat(fd)
-    if status.st_uid != os.geteuid():
-        if _judged(place, fd, how, own=False) is not None:
-            raise _of_another(place, status)
+    """Recover a file by a log, or a note, of a command that has ended."""
+    header, status = _judged(place, fd, how), os.fstat(fd)
+    if header is None and status.st_uid != os.geteuid():
         if how.writing:
             reason = f"has a log of {_shown_user(status.st_uid)[0]} beside it, of which nothing was committed"
             raise LockError(place.name, f"{reason}; that user removes it: `mpired recover {place.name}`")
         return ""
-    header = _judged(place, fd, how)
     if header is not None and header.kind == Kind.NOTE:
         return _recover_noted(place, fd, header, how)
     if not _is_writable(fd):
@@ -221,42 +192,46 @@ def _recover_locked(place: Place, fd: int, how: How) -> str:
         reason = "has an unfinished change, and nothing can be written here"
         raise BufferFileError(place.name, f"{reason}; `mpired recover` finishes it where that can be done")
     if header is None:
-        if mark_of(fd) is not None:  # what is not known as a log is not written to
+        if mark_of(fd) is not None:  # a file that is not known as a log is not written to
             os.ftruncate(fd, 0)
             calls.fsync(fd)  # so that no loss of power brings it back to life
         return _forgotten(place, fd)
     return _finish(place, fd, header, how, place)
 
 
-def _judged(place: Place, fd: int, how: How, *, own: bool = True) -> Header | None:
-    """Return the header of a log; None if nothing was committed; an error if it is not what it says."""
-    header = log.read_header(fd)
+def _judged(place: Place, fd: int, how: How) -> Header | None:
+    """Return the header of a log; None if nothing was committed; an error if it is of another user, or a copy."""
+    header, status = log.read_header(fd), os.fstat(fd)
     if header is None:
         return None
-    if own and not how.adopt:
-        if (os.fstat(fd).st_ino, os.fstat(place.dirfd).st_ino) != (header.inode, header.folder):
+    is_own = status.st_uid == os.geteuid()
+    if is_own and not how.adopt:
+        if (status.st_ino, os.fstat(place.dirfd).st_ino) != (header.inode, header.folder):
             reason = "is a copy of a log, of a change that its original finishes"
-            raise BufferFileError(
-                place.pointer, f"{reason}; `mpired recover --adopt {place.name}` takes it for its own"
-            )
+            reason = f"{reason}; `mpired recover --adopt {place.name}` takes it for its own"
+            raise BufferFileError(hidden_path(place.path), reason)
         marked = log.has_mark(fd, place.dirfd, header.identity)
         if marked is None:
             reason = "may be of another user, as others can write to its directory, which has no attributes"
-            raise BufferFileError(place.pointer, f"{reason}; look at it, and remove it")
+            raise BufferFileError(hidden_path(place.path), f"{reason}; look at it, and remove it")
         if not marked:
             return None  # it came to the disk before its mark, and so before the commit
-    return header if log.is_whole(fd, header) else None
+    if not log.is_whole(fd, header):
+        return None
+    if not is_own:
+        raise _of_another(place, status)
+    return header
 
 
 def _forgotten(place: Place, fd: int, *, alone: bool = False) -> str:
     """Remove a log of which nothing was committed, or a note of which nothing is left to do, and the draft."""
-    remove_dead(draft_name(place.base), place.dirfd, alone=alone)
-    calls.unlink_inode(pointer_name(place.base), place.dirfd, os.fstat(fd).st_ino)
+    remove_dead(place.draft_name, place.dirfd, alone=alone)
+    calls.unlink_inode(place.pointer, place.dirfd, os.fstat(fd).st_ino)
     return FORGOTTEN
 
 
 def _recover_noted(place: Place, fd: int, header: Header, how: How) -> str:
-    """Recover a file whose log lies in another folder."""
+    """Recover a file whose log is in another folder."""
     body = log.body_of(fd, header)
     with _folder(place, body["home"], body["inode"], how, _name(body["first"])) as home:
         with _locked(home, how) as found:
@@ -284,20 +259,20 @@ def _folder(place: Place, path: str, inode: int, how: How, base: str = "") -> It
 
 
 def _name(name: str) -> str:
-    """Return a name that a log has; one with a path is none."""
+    """Return a name that a log has; one with a path is refused."""
     if "/" in name or name in {"", ".", ".."}:
         raise BufferFileError(name, "is not a name of a file, so it is not from a log of mpired")
     return name
 
 
 def _finish(home: Place, fd: int, header: Header, how: How, asked: Place) -> str:
-    """Do what a committed log says, and remove it: each step may have been done before."""
+    """Do all steps of a committed log, and remove it: each step may have been done before."""
     if how.discard and not how.force:
-        reason = f"has a committed change, so its log {asked.pointer} stays"
+        reason = f"has a committed change, so its log {hidden_path(asked.path)} stays"
         raise BufferFileError(asked.name, f"{reason}; `mpired recover` finishes it; {_GIVE_UP}")
-    with interruptions.blocked():  # so that who is interrupted leaves no half
+    with interruptions.blocked():  # so that a signal leaves no half
         body = log.body_of(fd, header)
-        calls.fsync(fd)  # what was read may be in memory alone
+        calls.fsync(fd)  # its bytes may have come from memory alone
         if header.kind == Kind.PATCH:
             _finish_patch(home, fd, header, body, how)
         else:
@@ -306,10 +281,10 @@ def _finish(home: Place, fd: int, header: Header, how: How, asked: Place) -> str
 
 
 def _finish_patch(home: Place, fd: int, header: Header, body: dict[str, Any], how: How) -> None:
-    place = home._replace(base=os.fsencode(_name(body["name"])))
+    place = home.neighbour(_name(body["name"]))
     calls.fsync_directory(home.dirfd)
     if not how.force:
-        target = _patched(place, home.pointer, body, how)
+        target = _patched(place, hidden_path(home.path), body, how)
         try:
             log.apply(fd, header, target, body["attributes"])
             calls.fsync(target)
@@ -327,7 +302,7 @@ def _finish_patch(home: Place, fd: int, header: Header, body: dict[str, Any], ho
 
 
 def _patched(place: Place, pointer: str, body: dict[str, Any], how: How) -> int:
-    """Open the file that a patch is of, and make sure that it is that very file."""
+    """Open the file of a patch, and make sure that it is still the same file."""
     try:
         fd = calls.open_regular(place.base, os.O_RDWR, place.dirfd)
     except OSError as error:
@@ -346,57 +321,37 @@ def _patched(place: Place, pointer: str, body: dict[str, Any], how: How) -> int:
     return fd
 
 
-class _Step(NamedTuple):
-    """What is still to be done with one file of a set."""
-
-    place: Place
-    pointer: int  # the inode of what leads to the log: itself, or a note
-    inode: int  # that of the draft
-    old: list[int] | None  # the stamp of what it replaces
-
-
 def _finish_puts(home: Place, fd: int, header: Header, body: dict[str, Any], how: How, asked: Place) -> None:
     done: list[str] = []
     with ExitStack() as stack:
         others = [stack.enter_context(_folder(home, path, inode, how)) for inode, path in body["folders"][1:]]
         folders = [home, *others]
-        steps = _steps(folders, header, body)
-        _sync(folders)
-        for step in steps:
-            if how.force and step.place.path == asked.path:
-                remove_dead(draft_name(asked.base), asked.dirfd, alone=True)
-            elif _put(step, how):
-                done.append(step.place.path)
-        _sync(folders)
-        for step in steps:
-            if step.place.dirfd != home.dirfd:
-                log.unlink([pointer_name(step.place.base)], step.place.dirfd, step.pointer, durable=False)
-        _sync(others)
-        _end(home, fd, [step.place for step in steps if step.place.dirfd == home.dirfd])
+        steps = []  # of each file its place, the inode of its pointer, that of its draft, the stamp of the old file
+        for number, name, inode, old in body["steps"]:
+            place = folders[number].neighbour(_name(name))
+            # The files without a pointer to this log were taken out of the set, or are done.
+            if (pointer := _pointer_to(place, header.identity)) is not None:
+                steps.append((place, pointer, inode, old))
+        sync_folders(folders)
+        for place, _, inode, old in steps:
+            if how.force and place.path == asked.path:
+                remove_dead(asked.draft_name, asked.dirfd, alone=True)
+            elif _put(place, inode, old, how):
+                done.append(place.path)
+        sync_folders(folders)
+        for place, pointer, _, _ in steps:
+            if place.dirfd != home.dirfd:
+                calls.unlink_inode(place.pointer, place.dirfd, pointer)
+        sync_folders(others)
+        _end(home, fd, [place for place, *_ in steps if place.dirfd == home.dirfd])
     if done:
         files = f" ({len(done)} file{'s' if len(done) > 1 else ''})"
         notice(done, f"finished what an interrupted command had committed{files}")
 
 
-def _steps(folders: list[Place], header: Header, body: dict[str, Any]) -> list[_Step]:
-    """Return the steps for those files of a set that still lead to its log: the others were taken out, or are done."""
-    found = []
-    for number, name, inode, old in body["steps"]:
-        place = folders[number]._replace(base=os.fsencode(_name(name)))
-        if (pointer := _pointer_to(place, header.identity)) is not None:
-            found.append(_Step(place, pointer, inode, old))
-    return found
-
-
-def _sync(folders: list[Place]) -> None:
-    for folder in folders:
-        calls.fsync_directory(folder.dirfd)
-
-
 def _pointer_to(place: Place, identity: bytes) -> int | None:
-    """Return the inode of what leads from a file to the log of an identity; None if nothing does."""
-    fd = _open(place, pointer_name(place.base))
-    if fd is None:
+    """Return the inode of the pointer from a file to the log of an identity; None if there is none."""
+    if (fd := _open(place)) is None:
         return None
     try:
         header = log.read_header(fd)
@@ -405,10 +360,9 @@ def _pointer_to(place: Place, identity: bytes) -> int | None:
         calls.let_go(fd)
 
 
-def _put(step: _Step, how: How) -> bool:
-    """Let a draft take its place, if it has not yet; tell whether it did."""
-    place, _, inode, old = step
-    name, path = draft_name(place.base), place.path
+def _put(place: Place, inode: int, old: list[int] | None, how: How) -> bool:
+    """Let the draft of an inode take its place, if it has not yet; return whether it did."""
+    name, path = place.draft_name, place.path
     draft, now = calls.status_at(name, place.dirfd), calls.status_at(place.base, place.dirfd)
     if draft is None or (draft.st_ino != inode and not how.adopt):
         if now is None or now.st_ino != inode:
@@ -417,7 +371,7 @@ def _put(step: _Step, how: How) -> bool:
     if log.stamp(now) == old or (how.adopt and now is not None):
         calls.rename(name, place.base, place.dirfd)
         return True
-    kept = place._replace(base=place.base[:200] + b".mpired-kept")
+    kept = place.neighbour(place.base[:200] + b".mpired-kept")
     calls.rename(name, kept.base, place.dirfd)
     reason = "was changed since a command had committed a new content of it"
     notice([path], f"{reason}, which is kept as {kept.path}")
@@ -427,24 +381,25 @@ def _put(step: _Step, how: How) -> bool:
 def _end(home: Place, fd: int, places: Iterable[Place]) -> None:
     """Remove a log that is finished."""
     try:
-        log.finish(fd, [pointer_name(place.base) for place in places], home.dirfd)
+        log.finish(fd, [place.pointer for place in places], home.dirfd)
     except OSError as error:
-        reason = f"an earlier change is finished, but its log {home.pointer} cannot be removed ({error.strerror})"
-        raise UnconfirmedError(home.name, f"{reason}; allow that and run `mpired recover`") from error
+        reason = f"an earlier change is finished, but its log {hidden_path(home.path)} cannot be removed"
+        way_out = "allow that and run `mpired recover`"
+        raise UnconfirmedError(home.name, f"{reason} ({error.strerror}); {way_out}") from error
 
 
 def _look(name: str, path: str) -> list[str]:
-    """Say what there is beside a file, changing nothing."""
+    """List the leftovers beside a file."""
     with calls.blaming(name), _opened(name, path) as place:
-        draft = draft_name(place.base)
+        draft, how = place.draft_name, How(Waiting(timeout=0), alone=True)
         drafts = [f"draft {os.fsdecode(draft)}"] if calls.status_at(draft, place.dirfd) else []
         try:
-            with _locked(place, How(Waiting(timeout=0), alone=True)) as fd:
+            with _locked(place, how) as fd:
                 if fd is None:
                     return ([_PENDING] if mark_of(path) else []) + drafts
                 if os.fstat(fd).st_uid != os.geteuid():
                     return [_FOREIGN, *drafts]
-                return [_INCOMPLETE if _judged(place, fd, How()) is None else _PENDING, *drafts]
+                return [_INCOMPLETE if _judged(place, fd, how) is None else _PENDING, *drafts]
         except LockError:
             return ["a change at work", *drafts]
         except BufferFileError:
@@ -452,18 +407,17 @@ def _look(name: str, path: str) -> list[str]:
 
 
 class Recovered(NamedTuple):
-    """Leftovers beside a file, and what became of them."""
+    """Leftovers beside a file, and the actions on them."""
 
-    file: str  # as it was named
+    file: str  # the name as given
     words: tuple[str, ...] = ()  # the actions, or with `only_list` the leftovers
     changed: bool = False
 
 
 def recover_files(files: Sequence[str], options: Options, context: Context, tell: Callable[[Recovered], None]) -> None:
     """Finish the interrupted update of each file, and remove its leftovers."""
-    check(options)
+    _check(options)
     wanted = {name: options[name] for name in ("adopt", "discard", "force")}
-    how = How(Waiting(context.lock_timeout), alone=True, **wanted)
     errors: list[MpiredError | OSError] = []
     heard: list[tuple[Sequence[str], str]] = []  # the files that were finished, and the message
     done: list[str] = []
@@ -474,6 +428,7 @@ def recover_files(files: Sequence[str], options: Options, context: Context, tell
                 if options["only_list"]:
                     found = Recovered(name, tuple(_look(name, path)))
                 else:
+                    how = How(Waiting(context.lock_timeout), alone=True, **wanted)
                     found = _recovered(name, path, heard, how)
             except (MpiredError, OSError) as error:
                 errors.append(error)
@@ -486,7 +441,7 @@ def recover_files(files: Sequence[str], options: Options, context: Context, tell
     raise_all(errors, len(files), "files")
 
 
-def check(options: Options) -> None:
+def _check(options: Options) -> None:
     """Raise `UsageError` if the options contradict each other."""
     if options["only_list"] and options["discard"]:
         raise UsageError("`only_list`", "changes nothing, and `discard` removes logs; give one of the two")
@@ -500,14 +455,14 @@ def _concerns(paths: Sequence[str], name: str) -> bool:
 
 
 def _recovered(name: str, path: str, heard: Sequence[tuple[Sequence[str], str]], how: How) -> Recovered:
-    """Recover a file, and remove its drafts and scratch files; the user says that no other command is at work."""
+    """Recover a file, and remove its drafts and scratch files; the user asserts that no other command is at work."""
     check_no_old_journal(path)
     found = recover(name, path, how)
     with calls.blaming(name), _opened(name, path) as place:
-        own = [draft_name(place.base), *(scratch_name(place.base, number) for number in range(_SCRATCH_FILES))]
+        own = [place.draft_name, *(scratch_name(place.base, number) for number in range(_SCRATCH_FILES))]
         removed = [os.fsdecode(each) for each in own if remove_dead(each, place.dirfd, alone=True)]
     if not found and not removed:
-        calls.let_go(calls.open_existing(path, name, writable=False))  # what is missing, or not a file, is an error
+        calls.let_go(calls.open_existing(path, name, writable=False))  # raises an error for a path that is not a file
     done = [words for paths, words in heard if _concerns(paths, name)]
     done += [found] if found not in {"", FINISHED} else []
     done += [f"removed {draft}" for draft in removed]

@@ -16,14 +16,14 @@ from mpired.log import step
 
 
 class Packing(NamedTuple):
-    """How a result is compressed."""
+    """The compression of a result."""
 
     codec: Codec
     level: int
 
     @classmethod
     def of(cls, path: str, level: int | None) -> Packing | None:
-        """Return how a result of that name is compressed, None if it is not."""
+        """Return the compression of a result by its name, None if it is not compressed."""
         codec = codecs.by_suffix(path)
         if codec is not None:
             return cls(codec, codec.checked_level(level))
@@ -50,15 +50,15 @@ class Packing(NamedTuple):
 
 
 class Single(calls.Closing):
-    """A file that is open from the start, which is all that there is to fill."""
+    """A new file with the content of one result."""
 
-    name: str
+    name: str  # in messages
     fd: int
     _named = calls.SharedFile("")  # if it has a name
 
     @property
     def drafts(self) -> Sequence[Self]:
-        """What is to be filled."""
+        """The file itself, as the only draft of a call."""
         return (self,)
 
     @property
@@ -68,17 +68,17 @@ class Single(calls.Closing):
 
     @property
     def shared(self) -> calls.SharedFile:
-        """The file as a task of an engine has it."""
+        """The file for the tasks of an engine."""
         return self._named if self._named.path else calls.SharedFile(self.shared_path)
 
     def allocate(self, nbytes: int) -> None:
-        """Reserve `nbytes`, or raise `OSError` (ENOSPC, EDQUOT, EFBIG) with the name of what has no room."""
+        """Reserve `nbytes`, or raise `OSError` (ENOSPC, EDQUOT, EFBIG) with the name of the file."""
         with calls.blaming(self.name):
             calls.allocate(self.fd, nbytes)
 
     @contextlib.contextmanager
     def created(self, nbytes: int | None = None) -> Generator[int, None, None]:
-        """Give the descriptor for the block, with `nbytes` reserved."""
+        """Open the file for the block, with `nbytes` reserved."""
         with calls.blaming(self.name), self._opened() as fd:
             if nbytes is not None:
                 calls.allocate(fd, nbytes)
@@ -91,12 +91,14 @@ class Single(calls.Closing):
 class Scratch(Single):
     """A file without a name for intermediate results; it is gone when closed, and after any crash."""
 
+    directory: str | None = None  # where other scratch files for it are; None for the place of temporary files
+
     def __init__(
         self,
-        directory: str | None = None,  # where its bytes lie; None for the place of temporary files
-        name: str | None = None,  # what messages call it, such as the result that it is for; None for its place
+        directory: str | None = None,  # of its bytes; None for the place of temporary files
+        name: str | None = None,  # in messages, such as that of the result; None for its place
         *,
-        named: bool = False,  # whether processes that are no children of this one can open it, by a name
+        named: bool = False,  # whether it has a name, by which processes that are not children of this one can open it
     ) -> None:
         place = directory or temporary_directory()
         self.name = name or place
@@ -109,13 +111,13 @@ class Scratch(Single):
             self._dirfd = calls.open_directory(place)
             with calls.undoing(lambda: calls.let_go(self._dirfd)):
                 numbered = (names.scratch_name(base, number) for number in itertools.count())
-                found = ((claimed(own_name, self._dirfd), own_name) for own_name in numbered)
-                self.fd, self._own_name = next((fd, own_name) for fd, own_name in found if fd is not None)
+                claims = ((claimed(own_name, self._dirfd), own_name) for own_name in numbered)
+                self.fd, self._own_name = next((fd, own_name) for fd, own_name in claims if fd is not None)
             path = os.path.join(os.path.realpath(place), os.fsdecode(self._own_name))
             self._named = calls.SharedFile.of(path, self.fd)
 
     def close(self) -> None:
-        """Let go of the file, which is gone then."""
+        """Close the file, which ends with that."""
         calls.let_go(self.fd)
         self.fd = -1
         if self._own_name:
@@ -136,10 +138,8 @@ def temporary_directory() -> str:
 
 
 def claimed(name: bytes, dirfd: int) -> int | None:
-    """Create a locked file under a name that is ours; None if a living command, or somebody else, has it.
-
-    The lock tells others that its owner lives. What a command left that was killed is removed first.
-    """
+    """Create a locked file under a name of our own; None if a living command, or another program, has it."""
+    # The lock shows others that its owner lives. The file of a command that was killed is removed first.
     while True:
         try:
             fd = calls.open_new(name, dirfd)
@@ -171,10 +171,9 @@ def lock_own(fd: int) -> bool:
 
 
 def remove_dead(name: bytes, dirfd: int, *, alone: bool = False) -> bool:
-    """Remove a file with a name of ours that a command of this user has left; tell whether there was one.
-
-    A living command holds a lock on its file. Where locks do not show that, only who works `alone` removes it.
-    """
+    """Remove a file with a name of our own that a command of this user has left; return whether there was one."""
+    # A living command holds a lock on its file. Where locks do not show that, it is removed only if the user asserts
+    # that this command works `alone`.
     try:
         fd = calls.open_regular(name, os.O_RDWR, dirfd)
     except OSError:
@@ -191,7 +190,7 @@ def remove_dead(name: bytes, dirfd: int, *, alone: bool = False) -> bool:
 
 
 def _is_free(fd: int, *, alone: bool) -> bool:
-    """Tell whether no living command has a file; where locks do not show that, as the user says."""
+    """Return whether no living command has a file; where locks do not show that, `alone`."""
     try:
         return calls.lock(fd) and (alone or mounts.obstacle(fd) is None)
     except OSError:  # there are no locks here

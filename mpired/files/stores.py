@@ -1,4 +1,4 @@
-"""Object stores: what is asked of them, through obstore, and their errors in words.
+"""Requests to object stores, through obstore, and their errors in words.
 
 A store is made from the URL in each process that needs it, with the credentials that this process finds.
 """
@@ -21,9 +21,9 @@ from mpired.files.urls import SCHEMES, place_of, query_of
 _T = TypeVar("_T")
 
 THREADS = 32
-"""How many requests of the command itself are under way at most."""
+"""The most requests of the command itself at the same time."""
 RETRYING = {"max_retries": 10}
-"""How often a request is repeated, with pauses that take some seconds together."""
+"""Repetitions of a request, with pauses of some seconds together."""
 _KEYS = (
     "AWS_ACCESS_KEY_ID",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
@@ -60,37 +60,37 @@ _PAGE_OF_LIST = 1000  # what stores send at most
 
 
 class Version(NamedTuple):
-    """What an object was when it was looked at: bytes, and what changes with them, as far as the store says it."""
+    """The size of an object, and values that change with its bytes."""
 
     nbytes: int
-    etag: str | None
+    etag: str | None  # None if the store has none
     modified: float
 
     @classmethod
     def of(cls, meta: Any) -> Version:
-        """Return that of the answer of a store; Azure leaves the quotes of an ETag (RFC 9110, 8.8.3) out in lists."""
+        """Return the version in the answer of a store."""
         etag = meta["e_tag"]
-        if etag and not etag.endswith('"'):
+        if etag and not etag.endswith('"'):  # Azure leaves the quotes (RFC 9110, 8.8.3) out in lists
             etag = f'"{etag}"'
         return cls(meta["size"], etag, meta["last_modified"].timestamp())
 
     def is_like(self, other: Version) -> bool:
-        """Tell whether another answer is about the same bytes."""
+        """Return whether another answer is about the same bytes."""
         if self.etag is None or other.etag is None:
             return self[::2] == other[::2]
         return self[:2] == other[:2]
 
 
 class ReplacedError(Exception):
-    """Raised when an object is not what it was when it was looked at."""
+    """Raised when an object has changed since the first request."""
 
 
 class ThereError(Exception):
-    """Raised when an object is there that should not be."""
+    """Raised when an object exists that must not."""
 
 
 class NothingThereError(Exception):
-    """Raised when no byte of an object is in the range that was asked for."""
+    """Raised when no byte of an object is in the requested range."""
 
 
 _OF_VERSIONS = {"PreconditionError": ReplacedError, "NotModifiedError": ReplacedError, "AlreadyExistsError": ThereError}
@@ -98,7 +98,7 @@ _DENIED = {"PermissionDeniedError": "access is denied", "UnauthenticatedError": 
 
 
 def get(url: str, start: int, stop: int, version: Version | None = None) -> tuple[memoryview, Version]:
-    """Return the bytes of an object from `start` to `stop`, or those that there are, and what it is."""
+    """Return the bytes of an object from `start` to `stop`, or fewer at its end, and its version."""
     options: dict[str, Any] = {"range": (start, stop)}
     if version is not None and version.etag is not None and not version.etag.startswith("W/"):
         options["if_match"] = version.etag
@@ -114,10 +114,10 @@ def get(url: str, start: int, stop: int, version: Version | None = None) -> tupl
 
 
 def look(url: str) -> Version | None:
-    """Return what an object is, None if there is none; errors as of `get`."""
+    """Return the version of an object, None if there is none. Raises the errors of `get`."""
 
     def answered(store: Any, key: str) -> Version:
-        # What is signed for GET is refused for HEAD.
+        # A URL that is signed for GET is refused for HEAD.
         return Version.of(_obstore().get(store, key).meta if query_of(url) else _obstore().head(store, key))
 
     try:
@@ -128,16 +128,12 @@ def look(url: str) -> Version | None:
 
 def names_in(url: str, folder: str) -> list[str]:
     """Return the names of the objects in a folder of the store of a URL, and of the folders there, with a slash."""
-
-    def listed(store: Any, _key: str) -> list[str]:
-        found = _obstore().list_with_delimiter(store, folder or None)
-        return [*(each["path"] for each in found["objects"]), *(f"{each}/" for each in found["common_prefixes"])]
-
-    return _called(url, listed)
+    found = _called(url, lambda store, _key: _obstore().list_with_delimiter(store, folder or None))
+    return [*(each["path"] for each in found["objects"]), *(f"{each}/" for each in found["common_prefixes"])]
 
 
 def versions_under(url: str, folder: str, most: int | None = None) -> dict[str, Version]:
-    """Return the names of all objects in a folder, those further down too, and what they are."""
+    """Return the names and versions of all objects in a folder and the folders in it."""
 
     def listed(store: Any, _key: str) -> dict[str, Version]:
         found: dict[str, Version] = {}
@@ -151,12 +147,12 @@ def versions_under(url: str, folder: str, most: int | None = None) -> dict[str, 
 
 
 def put(url: str, content: Any, **options: Any) -> None:
-    """Write an object; options as of `obstore.put`."""
+    """Write an object, with options of `obstore.put`."""
     _called(url, lambda store, key: _obstore().put(store, key, content, **options))
 
 
 def begun(function: Callable[..., _T], *values: Any) -> Future[_T]:
-    """Let a thread call a function meanwhile."""
+    """Call a function in a thread."""
     return _threads().submit(function, *values)
 
 
@@ -166,7 +162,7 @@ def _threads() -> ThreadPoolExecutor:
 
 
 def _called(url: str, request: Callable[[Any, str], _T]) -> _T:
-    """Return what a request of a store and a name in it gives. A signal ends only the waiting of the main thread."""
+    """Return the answer to a request to a store. A signal ends only the waiting of the main thread."""
     place = place_of(url)
     _obstore(url)
 
@@ -177,7 +173,7 @@ def _called(url: str, request: Callable[[Any, str], _T]) -> _T:
         if threading.current_thread() is threading.main_thread():
             return interrupts.waited(begun(answered).result)
         return answered()
-    except BaseException as error:  # noqa: BLE001 - what is not of the library is raised again
+    except BaseException as error:  # noqa: BLE001 - an error of another kind is raised again
         _raise_again(url, error)
 
 
@@ -208,7 +204,7 @@ def _store(root: str) -> Any:
 
 
 def _login(root: str) -> str | None:
-    """Return what ~/.netrc has for the host of a URL, as a header; None for nothing."""
+    """Return the login of ~/.netrc for the host of a URL, as a header; None if there is none."""
     path = os.path.expanduser("~/.netrc")
     if not os.path.exists(path):
         return None
@@ -227,7 +223,7 @@ def _login(root: str) -> str | None:
 
 
 def _profile() -> Any:
-    """Return what gives the credentials of a profile, which boto3 reads; None if the environment has others."""
+    """Return the provider of the credentials of a profile, from boto3; None if the environment has others."""
     named = os.environ.get("AWS_PROFILE")
     if any(map(os.environ.get, _KEYS)):
         return None
@@ -251,7 +247,7 @@ def _profile() -> Any:
 
 
 def _raise_again(url: str, error: BaseException) -> NoReturn:
-    """Raise an error of the library in words of ours, and any other one as it is."""
+    """Raise an error of the library in our own words, and another error as it is."""
     text, kind = without_secrets(str(error)), type(error).__name__
     if kind in _OF_VERSIONS:
         raise _OF_VERSIONS[kind] from None
@@ -279,7 +275,7 @@ def _raise_again(url: str, error: BaseException) -> NoReturn:
 
 
 def _failure(text: str, status: re.Match[str] | None) -> str:
-    """Return in a few words what the library says of a failure."""
+    """Return a failure of the library in a few words."""
     retries = _RETRIES.search(text)
     times = f", after {retries[1]} repetitions" if retries and retries[1] != "0" else ""
     if status:

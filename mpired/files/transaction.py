@@ -1,9 +1,9 @@
-"""The one way to commit: new files, and new bytes of existing ones, that are there wholly or not at all.
+"""The one way to commit new files, and new bytes of existing ones: wholly or not at all.
 
 A new file is a file without a name until it is whole and on the disk; then it is linked to its name. Several are linked
 one after another when all are on the disk; an error or a signal takes them back. One replaced file is renamed over the
-old one. Two or more replaced files, and a patch of a file, have a redo log: `log` says what it is, `recovery` what
-becomes of it after a crash.
+old one. Two or more replaced files, and a patch of a file, have a redo log (`log`), which `recovery` finishes after a
+crash.
 """
 
 from __future__ import annotations
@@ -22,51 +22,46 @@ from mpired.errors import ChangedError, LockError, OutputExistsError, Unconfirme
 from mpired.files import calls, copying, interruptions, metadata
 from mpired.files.lock import NOTHING_HELD, Held, Target, Waiting, descriptors_of
 from mpired.files.log import Kind, LogWriter, stamp
-from mpired.files.names import check_no_old_journal, draft_name, pointer_name, recover_for_reading
-from mpired.files.places import check_new, existing_file, exists, is_stream
+from mpired.files.names import Place, check_no_old_journal, hidden_path, recover_for_reading, sync_folders
+from mpired.files.places import check_new, existing_file, exists_error, is_stream
 from mpired.files.scratch import Packing, Scratch, Single, claimed, lock_own, remove_dead
 
 _PAUSE = 0.005  # seconds
 _T = TypeVar("_T")
 
 
-class Draft(Single):
-    """A new file on its way to its name. Leaving the block before the commit changes nothing.
+class Draft(Place, Single):
+    """A new file on its way to its name. Leaving the block before the commit changes nothing."""
 
-    A symbolic link stays, and what it points to is replaced. An existing file gives its mode, owner and attributes.
-    """
+    # A symbolic link stays, and its target is replaced. An existing file gives its mode, owner and attributes.
 
     def __init__(  # noqa: PLR0913 - all that a result depends on
         self,
         path: str,
         *,
         overwrite: bool = False,  # whether an existing file may be replaced
-        context: Context = NO_LIMITS,  # whose `on_commit` is called while interruptions are still held back
+        context: Context = NO_LIMITS,
         durable: bool = True,  # whether the file and its name are synced
-        target: Target | None = None,  # the file that is replaced, if it is locked; its place is not looked for again
-        named: bool = False,  # whether processes that are no children of this one can open it, by a name
-        packing: Packing | None = None,  # how it is compressed when all of it is there
-        place: tuple[str, int] | None = None,  # its path without links and the open directory, if they are known
+        place: Place | None = None,  # a `Target` that is locked, or a place in a checked folder
+        named: bool = False,  # whether it has a name, by which processes that are not children of this one can open it
+        packing: Packing | None = None,  # how it is compressed when it is complete
         kept_open: bool = True,  # else, of many, it is opened when it is filled, and has a name
     ) -> None:
-        self.name, self.fd, self.dirfd = path, -1, -1
+        self.fd, self.has_name, self._owns_dirfd = -1, False, False
         self._packing, self._overwrite, self.durable = packing, overwrite, durable
-        self._on_commit = context.on_commit
-        self._waiting = Waiting(context.lock_timeout) if target is None else target.waiting
-        self.within: list[str] = []  # files whose content it has: it is open to no more users than each of them
-        self._owns_dirfd, self.has_name = place is None, False
-        self.existing = existing_file(path) if target is None else target.status
+        target = place if isinstance(place, Target) else None
+        self._waiting = target.waiting if target else Waiting(context.lock_timeout)
+        self.within: list[str] = []  # the files of its content: it is open to no more users than each of them
+        self.existing = target.status if target else existing_file(path)
         if self.existing is not None and not overwrite:
-            raise exists(path)
-        if target is None and place is None:  # else it was done before, or together with those of other files
-            recover_for_reading(path, context)  # else what is unfinished would meet a new file
+            raise exists_error(path)
+        if place is None:
+            recover_for_reading(path, context)  # else an unfinished change would meet a new file
         with calls.blaming(path), calls.undoing(self.close):  # there may be no current directory
-            self.path = place[0] if place else os.path.realpath(path) if target is None else target.path
-            self.directory, base = os.path.split(self.path)
-            self.base = os.fsencode(base)
-            self.draft_name = draft_name(self.base)
-            check_no_old_journal(self.path)
-            self.dirfd = place[1] if place else calls.open_directory(self.directory)
+            real = place.path if place else os.path.realpath(path)
+            check_no_old_journal(real)
+            super().__init__(path, real, place.dirfd if place else calls.open_directory(os.path.dirname(real)))
+            self._owns_dirfd = place is None
             if kept_open:
                 fd = None if named else calls.open_unnamed(self.dirfd)
                 self.fd = self._claimed() if fd is None else fd
@@ -76,27 +71,21 @@ class Draft(Single):
 
     def _claimed(self) -> int:
         """Create the file under its own name, when no other command writes to the same place."""
-        waiting = self._waiting.begun()
         while True:
             with interruptions.blocked():
                 fd = claimed(self.draft_name, self.dirfd)
                 self.has_name = fd is not None
             if fd is not None:
-                break
-            self._wait(waiting)
-        self._named = calls.SharedFile.of(self._draft_path, fd)
-        return fd
+                self._named = calls.SharedFile.of(hidden_path(self.path, "-new"), fd)
+                return fd
+            self._wait()
 
-    @property
-    def _draft_path(self) -> str:
-        return os.path.join(self.directory, os.fsdecode(self.draft_name))
-
-    def _wait(self, waiting: Waiting) -> None:
-        there = calls.status_at(self.draft_name, self.dirfd)
-        if there is not None and not stat.S_ISREG(there.st_mode):
+    def _wait(self) -> None:
+        status = calls.status_at(self.draft_name, self.dirfd)
+        if status is not None and not stat.S_ISREG(status.st_mode):
             reason = f"needs the name {os.fsdecode(self.draft_name)} for its draft, which something else has"
             raise OSError(errno.EEXIST, f"{reason}; remove that", self.name)
-        if time.monotonic() >= waiting.deadline:
+        if self._waiting.deadline <= time.monotonic():
             reason = f"another command writes to it ({os.fsdecode(self.draft_name)} is there); wait for it, or"
             raise LockError(self.name, f"{reason} `mpired recover` removes the draft of one that was killed")
         interrupts.waited(time.sleep, _PAUSE)
@@ -113,7 +102,7 @@ class Draft(Single):
             calls.let_go(fd)
 
     def repeat(self, original: Draft, *, link: bool) -> None:
-        """Make this file what another one is: its second name, if it may be linked, or a copy, by sharing blocks."""
+        """Make this file a second name of another draft, if it may be linked, or a copy, by sharing blocks."""
         with calls.blaming(self.name), original._opened() as source:
             if link and os.fstat(source).st_dev == os.fstat(self.dirfd).st_dev and self._joins(original, source):
                 return
@@ -121,18 +110,18 @@ class Draft(Single):
                 copying.copy_file(source, fd)
 
     def _joins(self, original: Draft, source: int) -> bool:
-        """Become another name of a file; tell whether the file system can."""
+        """Become another name of a draft; return whether the file system can."""
         self._drop()
         if not original.has_name:
             self.fd = os.dup(source)
             return True
         self.has_name = calls.linked(original.draft_name, self.draft_name, original.dirfd, self.dirfd)
         if self.has_name:
-            self._named = calls.SharedFile.of(self._draft_path, source)
+            self._named = calls.SharedFile.of(hidden_path(self.path, "-new"), source)
         return self.has_name
 
     def seal(self) -> None:
-        """Make the file ready: all that can fail for want of space or rights fails here, with `OSError`."""
+        """Compress and sync the file: a lack of space or rights shows here, as `OSError`."""
         with calls.blaming(self.name), self._opened() as fd:
             if self._packing is not None:
                 made = os.fstat(fd).st_mtime_ns  # a record beside the result is made after that
@@ -148,13 +137,13 @@ class Draft(Single):
             if self.durable:
                 calls.fsync(fd)
 
-    def commit(self) -> None:
-        """Make the file durable and put it in its place."""
+    def commit(self, on_commit: Callable[[], None]) -> None:
+        """Make the file durable and put it in its place; `on_commit` is called while signals are still held back."""
         self.seal()
-        publish([self], self._on_commit)
+        publish([self], on_commit)
 
     def take_free_name(self) -> None:
-        """Take the name of a file that is not there; one that has come meanwhile is replaced if that is allowed."""
+        """Take a name that was free; a file that has come meanwhile is replaced if that is allowed."""
         with calls.blaming(self.name):
             try:
                 if self.has_name:
@@ -171,17 +160,16 @@ class Draft(Single):
 
     def take_draft_name(self) -> None:
         """Give the file the name of its draft, from which it can be renamed."""
-        waiting = self._waiting.begun()
         while not self.has_name:
             try:
                 calls.link(self.fd, self.draft_name, self.dirfd)
                 self.has_name = True
             except FileExistsError:
                 if not remove_dead(self.draft_name, self.dirfd):
-                    self._wait(waiting)
+                    self._wait()
 
     def check_in_place(self) -> None:
-        """Raise an error unless the draft has its name, and what it replaces is what it was."""
+        """Raise an error unless the draft has its name, and the file that it replaces is still the same."""
         draft, now = calls.status_at(self.draft_name, self.dirfd), calls.status_at(self.base, self.dirfd)
         if draft is None or draft.st_ino != self.inode:
             raise OSError(errno.ENOENT, "its draft was removed by another process; run again", self.name)
@@ -200,7 +188,7 @@ class Draft(Single):
         self.has_name = False
 
     def take_back(self) -> bool:
-        """Remove the file again that has just got its name, if there was none before; tell whether that worked."""
+        """Remove a file again that was new; return whether that worked."""
         if self.existing is not None:
             return False
         try:
@@ -210,7 +198,7 @@ class Draft(Single):
         return True
 
     def close(self) -> None:
-        """Let go of the file; what has not got its name is gone."""
+        """Close the file, and remove it if it has not got its name."""
         self._drop()
         if self._owns_dirfd:
             calls.let_go(self.dirfd)
@@ -227,7 +215,7 @@ class Draft(Single):
             self.fd = -1
 
 
-class Transaction(calls.Closing):
+class Transaction(contextlib.ExitStack):
     """Files that appear under their names together, durable, or not at all."""
 
     def __init__(
@@ -235,48 +223,47 @@ class Transaction(calls.Closing):
         paths: Sequence[str],
         *,
         overwrite: bool = False,  # whether existing files may be replaced
-        context: Context = NO_LIMITS,  # as of `Draft`
+        context: Context = NO_LIMITS,
         held: Held = NOTHING_HELD,  # the files that are replaced and locked, by their names
-        named: bool = False,  # as of `Draft`
+        named: bool = False,  # see `Draft`
         level: int | None = None,  # of compression, where a suffix asks for a codec
     ) -> None:
+        super().__init__()
         packings = [Packing.of(path, level if codecs.by_suffix(path) else None) for path in paths]
         reason = "is a stream, and results that appear together are files"
         raise_all([UsageError(path, reason) for path in filter(is_stream, paths)], len(paths), "outputs")
         check_new(paths, context, overwrite=overwrite)
-        self._on_commit = context.on_commit
         self.drafts: list[Draft] = []
         self._folders: dict[str, int] = {}
         wanted = len(paths) + len(set(map(os.path.dirname, paths))) + descriptors_of(len(held)) + RESERVED
         many = spare_open_files(wanted, context.max_open_files) < wanted or calls.allow_descriptors(wanted) < wanted
         with calls.undoing(self.close):
             for path, real, packing in zip(paths, calls.real_paths(paths), packings, strict=True):
-                if (directory := os.path.dirname(real)) not in self._folders:
-                    with calls.blaming(path):
-                        self._folders[directory] = calls.open_directory(directory)
                 draft = Draft(
-                    path, overwrite=overwrite, context=context, target=held.get(path), named=named or many,
-                    packing=packing, place=(real, self._folders[directory]), kept_open=not many,
+                    path, overwrite=overwrite, context=context, place=held.get(path) or self._place(path, real),
+                    named=named or many, packing=packing, kept_open=not many,
                 )  # fmt: skip
-                self.drafts.append(draft)
+                self.drafts.append(self.enter_context(draft))
             _check_one_device([draft for draft in self.drafts if draft.existing is not None])
 
-    def commit(self) -> None:
+    def _place(self, path: str, real: str) -> Place:
+        """Open the folder of a file, each once."""
+        directory = os.path.dirname(real)
+        if directory not in self._folders:
+            with calls.blaming(path):
+                self._folders[directory] = calls.open_directory(directory)
+            self.callback(calls.let_go, self._folders[directory])
+        return Place(path, real, self._folders[directory])
+
+    def commit(self, on_commit: Callable[[], None]) -> None:
         """Make all files durable and put them in their places."""
         for draft in self.drafts:
             draft.seal()
-        publish(self.drafts, self._on_commit)
-
-    def close(self) -> None:
-        """Let go of what was not committed."""
-        for draft in self.drafts:
-            draft.close()
-        calls.let_go(*self._folders.values())
-        self._folders.clear()
+        publish(self.drafts, on_commit)
 
 
 def _check_one_device(drafts: Sequence[Draft]) -> None:
-    """Raise `UsageError` unless files that are replaced together lie on one file system: a log is of one."""
+    """Raise `UsageError` unless files that are replaced together are on one file system: a log is of one."""
     if len(drafts) < 2:  # noqa: PLR2004 - one has no log
         return
     first = os.fstat(drafts[0].dirfd).st_dev
@@ -297,7 +284,7 @@ def publish(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None:
                 draft.take_free_name()
                 linked.append(draft)
             if replaced:
-                _sync(new)
+                sync_folders(new)
             if len(replaced) > 1:
                 _publish_set(replaced, on_commit)
                 return
@@ -311,7 +298,7 @@ def publish(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None:
             raise
         on_commit()
         try:
-            _sync(replaced or new)
+            sync_folders(replaced or new)
         except Exception as error:
             what = "result is in place, but its" if len(drafts) == 1 else "results are in place, but their"
             reason = f"the {what} directory could not be synced ({_why(error)})"
@@ -319,10 +306,10 @@ def publish(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None:
 
 
 def _take_back(linked: Sequence[Draft], error: Exception) -> None:
-    """Remove new files that have got their names before an error; one that stays, or may come back, is said."""
+    """Remove new files that have got their names before an error; raise an error if one stays, or may come back."""
     stay = [draft.name for draft in linked if not draft.take_back()]
     try:
-        _sync(linked)
+        sync_folders(linked)
     except OSError:
         stay += [draft.name for draft in linked]
     if stay:
@@ -330,15 +317,8 @@ def _take_back(linked: Sequence[Draft], error: Exception) -> None:
         raise UnconfirmedError(stay[0], f"{reason} again with `overwrite=True`") from error
 
 
-def _sync(drafts: Sequence[Draft]) -> None:
-    """Bring the names of files to the disk, each directory once."""
-    for directory, draft in {draft.directory: draft for draft in drafts if draft.durable}.items():
-        with calls.blaming(directory):
-            calls.fsync_directory(draft.dirfd)
-
-
 def _publish_set(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None:
-    """Let several drafts replace their files by a log, so that after a crash they do it all the same."""
+    """Let several drafts replace their files by a log, which finishes that after a crash."""
     for draft in drafts:
         draft.take_draft_name()
     with contextlib.ExitStack() as stack:
@@ -349,7 +329,7 @@ def _publish_set(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None
             each.check(directory)
         for draft in drafts:
             draft.check_in_place()
-        _sync(drafts)
+        sync_folders(drafts)
         log, *notes = logs.values()
         try:
             log.commit(drafts[0].name)
@@ -362,7 +342,7 @@ def _publish_set(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None
         with unconfirmed(drafts[0].name, "the results are committed, but not all in place or confirmed"):
             for draft in drafts:
                 draft.rename()
-            _sync(drafts)
+            sync_folders(drafts)
             for note in notes:
                 note.unlink()
             log.finish()
@@ -370,14 +350,14 @@ def _publish_set(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None
 
 def _logs_of(drafts: Sequence[Draft], stack: contextlib.ExitStack) -> dict[str, LogWriter]:
     """Write the log of a set, but for its header, in the directory of the first file, and a note in each other one."""
-    first = {draft.directory: draft for draft in reversed(drafts)}
-    home, *others = dict.fromkeys(draft.directory for draft in drafts)
+    first: dict[str, Draft] = {}  # of each directory
+    for draft in drafts:
+        first.setdefault(draft.directory, draft)
+    home, *others = first
     log = stack.enter_context(new_log(drafts[0], [draft.path for draft in drafts]))
-    folders = {directory: os.fstat(first[directory].dirfd).st_ino for directory in (home, *others)}
+    folders = {directory: os.fstat(draft.dirfd).st_ino for directory, draft in first.items()}
     numbers = {directory: number for number, directory in enumerate(folders)}
-    steps = [
-        [numbers[draft.directory], os.fsdecode(draft.base), draft.inode, stamp(draft.existing)] for draft in drafts
-    ]
+    steps = [[numbers[each.directory], os.fsdecode(each.base), each.inode, stamp(each.existing)] for each in drafts]
     paths = [[inode, os.path.relpath(directory, home)] for directory, inode in folders.items()]
     log.seal(Kind.PUTS, {"folders": paths, "steps": steps})
     logs, name = {home: log}, os.fsdecode(drafts[0].base)
@@ -389,31 +369,27 @@ def _logs_of(drafts: Sequence[Draft], stack: contextlib.ExitStack) -> dict[str, 
     return logs
 
 
-def new_log(first: Draft | Target, readers: Sequence[str], *, identity: bytes = b"", durable: bool = True) -> LogWriter:
-    """Make the log of a change, or a note of it, in the directory of a file; all as of `LogWriter`."""
+def new_log(first: Place, readers: Sequence[str], *, identity: bytes = b"", durable: bool = True) -> LogWriter:
+    """Make the log of a change, or a note of it, in the directory of a file; see `LogWriter`."""
     # A name from the start is only where no file is without one.
-    name, dirfd = pointer_name(first.base), first.dirfd
-    return _take_name(first, lambda: LogWriter(name, dirfd, readers, identity, durable=durable))
+    return _take_name(first, lambda: LogWriter(first.pointer, first.dirfd, readers, identity, durable=durable))
 
 
-def link_log(writer: LogWriter, file: Draft | Target) -> None:
+def link_log(writer: LogWriter, file: Place) -> None:
     """Let a file lead to a log."""
-    _take_name(file, lambda: writer.link(pointer_name(file.base)))
+    _take_name(file, lambda: writer.link(file.pointer))
 
 
-def _take_name(file: Draft | Target, take: Callable[[], _T]) -> _T:
-    """Take the name of a log, after the recovery of what has come there since the file was locked.
-
-    `LockError` if that stays, or has changed the file.
-    """
+def _take_name(file: Place, take: Callable[[], _T]) -> _T:
+    """Take the name of a log, after the recovery of a log that has come there since the file was locked."""
     while True:
         try:
             return take()
         except FileExistsError:
             from mpired.files import recovery  # noqa: PLC0415 - a rare case
 
-            done = recovery.recover(file.name, file.path, recovery.How(writing=True))
-            if done == recovery.FINISHED or calls.status_at(pointer_name(file.base), file.dirfd) is not None:
+            done = recovery.recover(file.name, file.path, recovery.How(Waiting(), writing=True))
+            if done == recovery.FINISHED or calls.status_at(file.pointer, file.dirfd) is not None:
                 raise LockError(file.name, "had a change of another command at work; run again") from None
 
 

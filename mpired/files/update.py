@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from mpired.errors import ChangedError, MpiredError, UsageError
 from mpired.files import calls, copying, interruptions, keys, log
 from mpired.files.lock import Target, opened
-from mpired.files.names import MARK, draft_name
+from mpired.files.names import MARK
 from mpired.files.scratch import Scratch, Single, remove_dead
 from mpired.files.transaction import Draft, link_log, new_log, publish, unconfirmed
 
@@ -29,7 +29,7 @@ _LARGE_PART = 4
 
 
 class Update(calls.Closing):
-    """A change of a locked file that is being prepared; this one changes nothing, for a request that only fetches."""
+    """A change of a locked file in preparation; this base changes nothing, for a request that only fetches."""
 
     protocol = ""
 
@@ -37,10 +37,10 @@ class Update(calls.Closing):
         self.source = source  # the descriptor that has the old bytes
 
     def write(self, data: memoryview | bytes, offset: int, /) -> None:
-        """Note that the file is to have `data` at `offset`; offsets ascend."""
+        """Take new bytes of the file; offsets ascend."""
 
     def seal(self, new_keys: bytes, /) -> None:
-        """Make all ready that can fail; the file is to have an attribute of new keys, if there are any."""
+        """Do all that can fail; the file gets an attribute of new keys, if there are any."""
 
     def publish(self, on_commit: Callable[[], None], /) -> None:
         """Change the file."""
@@ -55,7 +55,7 @@ class Replacement(Update):
         super().__init__(target.fd)
         self._target = target
         self._size = target.status.st_size
-        self._output = Draft(target.name, overwrite=True, durable=durable, target=target, named=named)
+        self._output = Draft(target.name, overwrite=True, durable=durable, place=target, named=named)
         with calls.blaming(target.name), calls.undoing(self._output.close):
             self.is_clone = copying.clone(target.fd, self._output.fd)  # which shares the blocks of the target
             if not self.is_clone:
@@ -63,7 +63,7 @@ class Replacement(Update):
         self._copied = self._size if self.is_clone else 0
 
     def write(self, data: memoryview | bytes, offset: int) -> None:
-        """Give the new file `data` at `offset`; offsets ascend, and what lies between is the old."""
+        """Give the new file `data` at `offset`, and the old bytes before it; offsets ascend."""
         with calls.blaming(self._target.name):
             self._copy(offset)
             calls.pwrite_all(self._output.fd, data, offset)
@@ -95,7 +95,7 @@ class Replacement(Update):
             self._copied = stop
 
     def close(self) -> None:
-        """Let go of the new file, if it was not published."""
+        """Remove the new file, if it was not published."""
         self._output.close()
 
 
@@ -109,39 +109,35 @@ class Patch(Update):
         self._target, self._durable = target, durable
         status = target.status
         self._has_names = calls.has_several_names(status)
-        self._new: list[str] = []  # attributes that it did not have, which go again if nothing is committed
-        self._attributes: dict[str, str] = {}  # that the file is to have, in hexadecimal
+        self._new: list[str] = []  # attributes that the file did not have, which are removed if nothing is committed
+        self._attributes: dict[str, str] = {}  # new attributes of the file, in hexadecimal
         with calls.blaming(target.name):
             self._check_possible(status)
-            remove_dead(draft_name(target.base), target.dirfd)  # of a command that was killed
+            remove_dead(target.draft_name, target.dirfd)  # of a command that was killed
             try:
                 self._log: log.LogWriter = new_log(target, [target.path], durable=durable)
             except MpiredError:  # some are errors of the system, too
                 raise
             except OSError as error:
-                where = os.path.dirname(target.path)
-                raise OSError(error.errno, f"cannot make a log in {where}: {error.strerror}") from error
+                raise OSError(error.errno, f"cannot make a log in {target.directory}: {error.strerror}") from error
             with calls.undoing(self.close):
-                self._log.reserve(nbytes)
+                calls.reserve(self._log.fd, 0, log.HEADER_NBYTES + nbytes)
 
     def _check_possible(self, status: os.stat_result) -> None:
         """Raise an error if an interrupted patch of the file could not be found, or not be finished."""
         if status.st_dev != os.fstat(self._target.dirfd).st_dev:
             reason = "is mounted by itself, so its directory can have no log of it"
             raise UsageError(self._target.name, f"{reason}; `commit='rename'` replaces it")
-        if not self._has_names:
-            return
         try:
-            os.getxattr(self._target.fd, MARK)
+            if self._has_names:
+                calls.attribute(self._target.fd, MARK, frozenset({errno.ENODATA}))
         except OSError as error:
-            if error.errno == errno.ENODATA:
-                return
             why = f"has {status.st_nlink} names (hard links), and"
             why = f"{why} its file system cannot mark it so that its log is found by each ({error.strerror})"
             raise OSError(error.errno, f"{why}; `commit='rename'` changes the file of this name alone") from error
 
     def write(self, data: memoryview | bytes, offset: int) -> None:
-        """Note that the file is to have `data` at `offset`; offsets ascend."""
+        """Put new bytes into the log; offsets ascend."""
         with calls.blaming(self._target.name):
             self._log.write(data, offset)
 
@@ -155,7 +151,7 @@ class Patch(Update):
             if new_keys:
                 if not (old_keys := keys.stored(target.fd)):
                     self._new.append(keys.ATTRIBUTE)
-                # Room for the attribute: after the commit there must be nothing left that can be refused.
+                # Room for the attribute: after the commit nothing may be refused.
                 keys.remember(target.fd, old_keys.ljust(len(new_keys), b"\0"))
                 self._attributes = {keys.ATTRIBUTE: new_keys.hex()}
             body = {
@@ -170,7 +166,7 @@ class Patch(Update):
         with interruptions.blocked():
             with calls.blaming(target.name):
                 link_log(writer, target)
-                writer.check(os.path.dirname(target.path))
+                writer.check(target.directory)
                 if not target.is_current:
                     raise ChangedError(target.name, "was replaced by another program meanwhile; run again")
                 if self._has_names:
@@ -199,7 +195,7 @@ class Patch(Update):
             calls.fsync(target.fd)
 
     def close(self) -> None:
-        """Let go of the log; if nothing of it was committed, nothing has happened."""
+        """Close the log; if it was not committed, nothing has happened."""
         for name in [] if self._log.is_committed else self._new:
             with contextlib.suppress(OSError):
                 os.removexattr(self.source, name)
@@ -209,11 +205,8 @@ class Patch(Update):
 def replacement(
     target: Target, changed_nbytes: int, commit: str, *, durable: bool, named: bool = False
 ) -> Replacement | None:
-    """Begin to replace a locked target; None where it takes a patch.
-
-    One that may only be read is always replaced. `named` is as of `Draft`.
-    """
-    if target.shared:
+    """Begin to replace a locked target; None where it takes a patch."""
+    if target.shared:  # which may only be read
         commit = "rename"
     if commit == "journal" or (commit == "auto" and not _rename_keeps(target.status)):
         return None
@@ -231,7 +224,7 @@ def replacement(
 
 
 def _rename_keeps(status: os.stat_result) -> bool:
-    """Tell whether a new file can be all that the old one is: its only name, its owner and its group."""
+    """Return whether a new file can keep the only name, the owner and the group of the old one."""
     if calls.has_several_names(status):
         return False
     if os.geteuid() == 0:
@@ -239,55 +232,41 @@ def _rename_keeps(status: os.stat_result) -> bool:
     return status.st_uid == os.geteuid() and status.st_gid in {os.getegid(), *os.getgroups()}
 
 
-class ChangedFile(calls.Closing):
-    """What is to be put into a file: its one draft is filled where the bytes lie in the file, and then committed."""
+class ChangedFile(contextlib.ExitStack):
+    """Ranges of a file that change: the one draft has them at the offsets of the file until the commit."""
 
     def __init__(
         self,
         path: str,
         target: Target | None,  # locked; None if it cannot be, so that the file can only be replaced
-        ranges: Sequence[tuple[int, int]],  # offset and number of the bytes that are put there, ascending and apart
+        ranges: Sequence[tuple[int, int]],  # offset and number of bytes, ascending, without overlap
         *,
-        on_commit: Callable[[], None],
-        named: bool = False,  # as of `Draft` and `Scratch`
+        named: bool = False,  # see `Draft` and `Scratch`
     ) -> None:
-        self._on_commit = on_commit
+        super().__init__()
         self._ranges = ranges
         self._changed = sum(nbytes for _, nbytes in ranges)
-        with contextlib.ExitStack() as stack:
-            self._target = target or stack.enter_context(opened(path, shared=True))
+        with calls.undoing(self.close):
+            self._target = target or self.enter_context(opened(path, shared=True))
             self._update = replacement(self._target, self._changed, "auto", durable=True, named=named)
             if self._update is not None:
-                stack.enter_context(self._update)
-                self._draft: Single = self._update.all_but(ranges)
-            else:
-                scratch = stack.enter_context(Scratch(os.path.dirname(self._target.path), path, named=named))
-                with calls.blaming(path):
-                    for offset, nbytes in ranges:
-                        calls.reserve(scratch.fd, offset, offset + nbytes)
-                self._draft = scratch
-            self._stack = stack.pop_all()
+                self.enter_context(self._update)
+                self.drafts: Sequence[Single] = (self._update.all_but(ranges),)
+                return
+            scratch = self.enter_context(Scratch(self._target.directory, path, named=named))
+            with calls.blaming(path):
+                for offset, nbytes in ranges:
+                    calls.reserve(scratch.fd, offset, offset + nbytes)
+            self.drafts = (scratch,)
 
-    @property
-    def drafts(self) -> Sequence[Single]:
-        """What is to be filled."""
-        return (self._draft,)
-
-    def commit(self) -> None:
+    def commit(self, on_commit: Callable[[], None]) -> None:
         """Let the file have the new bytes."""
-        if self._update is not None:
-            self._update.seal(b"")
-            self._update.publish(self._on_commit)
-            return
-        with Patch(self._target, self._changed, durable=True) as update:
+        update = self._update or self.enter_context(Patch(self._target, self._changed, durable=True))
+        if self._update is None:
             for offset, nbytes in self._ranges:
                 at = offset
-                for block in calls.blocks(self._draft.fd, offset, offset + nbytes):
+                for block in calls.blocks(self.drafts[0].fd, offset, offset + nbytes):
                     update.write(block, at)
                     at += len(block)
-            update.seal(b"")
-            update.publish(self._on_commit)
-
-    def close(self) -> None:
-        """Let go of what was not committed."""
-        self._stack.close()
+        update.seal(b"")
+        update.publish(on_commit)

@@ -9,7 +9,7 @@ from concurrent.futures import Future, wait
 
 from mpired.errors import OutputExistsError, UnconfirmedError, UsageError
 from mpired.files import calls, stores, urls
-from mpired.files.places import exists
+from mpired.files.places import exists_error
 from mpired.files.scratch import Packing, Scratch
 from mpired.files.stores import Version
 from mpired.log import step
@@ -24,38 +24,34 @@ _PATIENCE = 20
 
 
 class RemoteOutput(Scratch):
-    """An object that appears under its name whole, or not at all."""
-
-    directory = None
+    """A result that is an object of a store: it appears whole, or not at all."""
 
     def __init__(
         self,
         url: str,
         *,
         overwrite: bool = False,  # whether an existing object may be replaced
-        on_commit: Callable[[], None],
-        named: bool = False,  # as of `Scratch`
-        packing: Packing | None = None,  # how it is compressed
+        named: bool = False,  # see `Scratch`
+        packing: Packing | None = None,
     ) -> None:
         self._url, self._overwrite = url, overwrite
         self._before = check_new(url, overwrite=overwrite)
         super().__init__(named=named)
         self.name = f"{url}, kept in {self.name} first"
-        self._on_commit = on_commit
         self._packing = packing
-        self._stopped = False  # whether no more is to be sent
+        self._stopped = False  # whether sending has to end
 
-    def commit(self) -> None:
+    def commit(self, on_commit: Callable[[], None]) -> None:
         """Put the object: the end of the last request is the commit point."""
         if self._packing is None:
-            self._put(self.fd)
+            self._put(self.fd, on_commit)
             return
         with Scratch(name=self.name) as packed:
             with calls.blaming(self.name):
                 self._packing.pack(self.fd, packed.fd)
-            self._put(packed.fd)
+            self._put(packed.fd, on_commit)
 
-    def _put(self, fd: int) -> None:
+    def _put(self, fd: int, on_commit: Callable[[], None]) -> None:
         nbytes = os.fstat(fd).st_size
         if not self._overwrite and nbytes > _SINGLE_NBYTES and stores.look(self._url) is not None:
             raise self._appeared()
@@ -63,15 +59,15 @@ class RemoteOutput(Scratch):
         try:
             with step("sending results"):
                 sent.result()
-            self._on_commit()
+            on_commit()
         except (Exception, stores.ThereError) as error:  # noqa: BLE001 - raised again
             self._check_failure(error, _etag(fd, nbytes))
-            self._on_commit()
+            on_commit()
         except BaseException:
             self._stopped = True
             if not self._came_too_late(sent):
                 raise
-            self._on_commit()
+            on_commit()
 
     def _send(self, fd: int, nbytes: int) -> None:
         """Put the bytes of a file, in a thread."""
@@ -91,13 +87,13 @@ class RemoteOutput(Scratch):
             yield bytes(block)
 
     def _came_too_late(self, sent: Future[None]) -> bool:
-        """Tell whether the object is there after an interruption."""
+        """Return whether the object exists after an interruption."""
         if wait([sent], _PATIENCE).not_done:
             raise UnconfirmedError(self._url, "was interrupted while it was sent; look whether it is there")
         return sent.exception() is None
 
     def _check_failure(self, error: Exception, etag: str | None) -> None:
-        """Raise the error of a failure, unless the object is there all the same, with this very content."""
+        """Raise the error of a failure, unless the object exists all the same, with exactly this content."""
         if isinstance(error, stores.ThereError):
             found = stores.look(self._url)  # the first of two requests that are the same may have made it
             if found is None or found == self._before or found.etag != etag:
@@ -121,7 +117,7 @@ class RemoteOutput(Scratch):
 
 
 def _etag(fd: int, nbytes: int) -> str | None:
-    """Return what a store calls an object with the content of a file that was put by one request; None for parts."""
+    """Return the ETag of an object that one request made of a file; None if it was sent in parts."""
     if nbytes > _SINGLE_NBYTES:
         return None
     import hashlib  # noqa: PLC0415 - with it comes OpenSSL
@@ -133,12 +129,13 @@ def _etag(fd: int, nbytes: int) -> str | None:
 
 
 def sending_nbytes(nbytes: int) -> int:
-    """Return the memory that sending a result takes whose elements have so many bytes: it is as long, or as text."""
+    """Return the memory needed to send a result with elements of `nbytes`."""
+    # A result as text may have twice the bytes.
     return min(2 * nbytes + _PART_NBYTES, max(_SINGLE_NBYTES, (_PARTS_AT_A_TIME + 1) * _PART_NBYTES))
 
 
 def check_new(url: str, *, overwrite: bool) -> Version | None:
-    """Return what is at a URL, if a result may be put there."""
+    """Return the version of an object at a URL, if a result may be put there."""
     scheme = urls.place_of(url).scheme
     if not scheme.takes:
         takers = ", ".join(f"{row.name}://" for row in urls.SCHEMES.values() if row.takes)
@@ -146,5 +143,5 @@ def check_new(url: str, *, overwrite: bool) -> Version | None:
         raise UsageError(url, reason)
     there = stores.look(url)
     if there is not None and not overwrite:
-        raise exists(url)
+        raise exists_error(url)
     return there

@@ -1,4 +1,4 @@
-"""URLs of objects: what is one, and what it is made of. Nothing here opens one."""
+"""URLs of objects, and their parts."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.~$-]+)(:[0-9]{1,5})?")
 
 
 class Signed(str):
-    """A URL with a query, which may be a signature: who has that has the object.
+    """A URL with a query, which may be a signature: anyone who has that can read the object."""
 
-    As a text it is the URL without the query, so that no message, record or file name has it.
-    """
+    # As a string it is the URL without the query, so that no message, record or file name has it.
 
     __slots__ = ("query",)
-    query: str  # what is behind `?`
+    query: str  # the part behind `?`
 
     def __new__(cls, path: str, query: str = "") -> Self:
-        """Make one; without the query, which follows, where it is unpickled."""
+        """Make a URL; without the query, which follows, where it is unpickled."""
         self = super().__new__(cls, path)
         self.query = query
         return self
@@ -44,7 +43,7 @@ class Signed(str):
 
 
 def signed(word: str) -> str:
-    """Return a word, which is `Signed` if it is a URL with a query, or names a list by one."""
+    """Return a word, as `Signed` if it is a URL with a query, or names a list by such a URL."""
     if not is_url(word.removeprefix("@")):
         return word
     name = _name(word)
@@ -60,7 +59,7 @@ def signed(word: str) -> str:
 
 
 def with_query_of(word: str, text: str) -> str:
-    """Return a text with the query that a word has."""
+    """Return a string with the query of a word."""
     query = query_of(word)
     return Signed(text, query) if query else text
 
@@ -103,18 +102,17 @@ def listing() -> str:
 
 
 class Place(NamedTuple):
-    """Where an object is: its scheme, what its store is called, and its name there.
+    """The place of an object."""
 
-    With a query the store is the one object of that URL, whose name in it is empty.
-    """
+    # With a query the store is the one object of that URL, whose name in it is empty.
 
     scheme: Scheme
-    root: str
-    key: str
+    root: str  # the URL of the store
+    key: str  # the name in the store
 
 
 def is_url(path: str) -> bool:
-    """Tell whether a path is the URL of an object that can be read."""
+    """Return whether a path is the URL of an object that can be read."""
     return "://" in path and path.partition("://")[0] in SCHEMES
 
 
@@ -146,25 +144,23 @@ def place_of(url: str) -> Place:
 
 
 def _shown(url: str) -> str:
-    """Return a URL for a message without its query, which may be a signature: who has that has the object."""
+    """Return a URL for a message, without its query, which may be a signature."""
     encoded = SCHEMES[url.partition("://")[0]].encoded
     path, *query = re.split("[?#]", url, maxsplit=1) if encoded else [url]
     return f"{path}?..." if query else path
 
 
 def identity(url: str) -> tuple[int, int]:
-    """Return what stands for the device and inode of an object: of its URL, so that two that are the same show.
-
-    The query is of the URL: it may choose a version, or be all that names the object.
-    """
+    """Return a digest of a URL in the place of device and inode, so that two equal URLs show."""
     import hashlib  # noqa: PLC0415 - with it comes OpenSSL
 
+    # With the query, which may choose a version, or be all that names the object.
     whole = f"{url}?{query_of(url)}".encode(errors="surrogateescape")
     return _DEVICE, int.from_bytes(hashlib.blake2b(whole, digest_size=8).digest())
 
 
 def check_are_files(paths: Iterable[object]) -> None:
-    """Raise `UsageError` if one of the paths of what is to be changed is a URL."""
+    """Raise `UsageError` if a file that is changed is a URL."""
     for path in paths:
         if isinstance(path, str) and is_url(path):
             reason = "is an object of a store, of which no part can be changed, and which cannot be locked"
@@ -172,7 +168,7 @@ def check_are_files(paths: Iterable[object]) -> None:
 
 
 def check_scheme(path: str) -> None:
-    """Raise `UsageError` if a path that is not there is a URL of another scheme."""
+    """Raise `UsageError` if a missing path is a URL of another scheme."""
     match = _SCHEME.match(path)
     if match and match[1] not in SCHEMES and not os.path.lexists(path):
         *most, last = SCHEMES

@@ -74,7 +74,7 @@ class Packing:
                     with step("encoding results"):
                         self.layout([packed], output.fd)
             self.source.check_unchanged()
-            output.commit()
+            output.commit(context.on_commit)
 
     def gathered(self, scratch: Scratch, progress: Progress) -> Array:
         """Pack into a scratch file, and return what is there."""

@@ -74,7 +74,7 @@ class Unpacking:
             self.buffer.source.check_unchanged()
             if self.target is not None:
                 self.target.check_unchanged()
-            output.commit()
+            output.commit(context.on_commit)
 
     def _prepare(self, fd: int) -> None:
         """Write what is between the elements."""

@@ -363,7 +363,7 @@ class Showing:
             with open_output(self.png, overwrite=overwrite, context=context, held=held) as output:
                 with calls.blaming(output.name):
                     calls.pwrite_all(output.fd, picture, 0)
-                output.commit()
+                output.commit(context.on_commit)
 
 
 def plan_show(path: str, options: Options, tell: Tell, context: Context, *, text: str | None = None) -> Showing:

@@ -66,7 +66,6 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
         self._to = to
         self._terminal = terminal
         check_are_files([path])
-        context = context._replace(on_commit=interrupts.committed)
         self._output: Output = open_output(path, overwrite=overwrite, context=context)
         self._in_place = False
 
@@ -105,7 +104,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
     def _commit(self, output: Draft) -> None:
         """Put the file in place; if the disk does not confirm it, the target stays as it is."""
         try:
-            output.commit()
+            output.commit(interrupts.committed)
         except UnconfirmedError as error:
             cause = error.__cause__
             number, why = (cause.errno, cause.strerror) if isinstance(cause, OSError) else (errno.EIO, str(cause))
@@ -119,7 +118,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
         if isinstance(self._output, Draft):
             return
         try:
-            self._output.commit()
+            self._output.commit(interrupts.committed)
         except BrokenPipeError:
             raise
         except OSError as error:

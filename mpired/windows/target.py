@@ -68,7 +68,7 @@ class Opened:
         """Return the keys of what was combined into it before: none of a new one; `_stack` closes what is opened."""
         assert self._kept is not None  # noqa: S101 - else there is a method for this
         fd = self._kept.fd if isinstance(self._kept, Target) else None
-        return Keys(self.name, self._kept.base, self._kept.dirfd, fd)
+        return Keys(self._kept, fd)
 
     def begin(self, changed_nbytes: int, policy: Policy, /) -> Update:
         """Begin to change it."""
@@ -220,7 +220,7 @@ class ColumnTarget(_Columns):
         return _Written(self.name, self._scratch.fd, partial(self._finished, policy), self._target)
 
     def _finished(self, policy: Policy) -> Draft:
-        output = Draft(self.name, overwrite=True, durable=policy.durable, target=self._target)
+        output = Draft(self.name, overwrite=True, durable=policy.durable, place=self._target)
         with calls.undoing(output.close):
             self._encode(output)
         return output
@@ -258,7 +258,7 @@ class _Written(Update):
         """Write the new file, and bring it to the disk."""
         with calls.blaming(self._name):
             self._output = self._finished()
-            hand_over(new_keys, self._target and self._target.fd, self._output.fd)
+            hand_over(new_keys, self._target.fd if self._target else None, self._output.fd)
         self._output.seal()
 
     def publish(self, on_commit: Callable[[], None]) -> None:

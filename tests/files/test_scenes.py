@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from command import Child, Outcome, refused, run, unchanged
 from faults import Counter, Fault, at, kill, kill_half_way
+from users import STRANGER
 from values import folder_in_memory
 
 from mpired.files import log
@@ -334,16 +335,34 @@ def test_a_dry_run_finishes_nothing(words, folder):
         assert "has an unfinished change" in run(*TOTAL, "--dry-run", cwd=folder).err
 
 
-def deep(path: Path) -> None:
-    """A log of this user in form, of which the body has a thousand brackets; it lacks the attribute."""
-    writer = log.LogWriter(os.fsencode(path.name), os.open(path.parent, os.O_RDONLY), [str(path.parent)])
-    body = log.Kind.PUTS, {"folders": [[[[]]] * 3] * 1000, "steps": ["../" * 9]}
-    writer.seal(*body)
+def planted(path: Path, kind: log.Kind, body: dict[str, object], identity: bytes = b"", data: bytes = b"") -> None:
+    """Write a whole log of this user."""
+    writer = log.LogWriter(os.fsencode(path.name), os.open(path.parent, os.O_RDONLY), [str(path.parent)], identity)
+    writer.write(data, 0)
+    writer.seal(kind, body)
     writer.link(os.fsencode(path.name))
     writer.complete()
-    os.removexattr(path, log.MARK)
     writer.is_committed = True
     writer.close()
+
+
+def test_a_log_of_a_stranger_that_a_note_leads_to_is_not_applied(as_root, folder):
+    """The note of y leads to a log of x, in the place of which a stranger has put another one with its identity."""
+    crashed(folder, SET)
+    path, target = folder / "a/.x.npy.mpired", (folder / "a/x.npy").stat()
+    identity = bytes.fromhex(os.getxattr(path, log.MARK).decode())
+    path.unlink()
+    body = {"name": "x.npy", "inode": target.st_ino, "generation": 0, "size": target.st_size, "attributes": {}}
+    planted(path, log.Kind.PATCH, body, identity, b"forged")
+    os.chown(path, STRANGER, -1)
+    with unchanged(folder):
+        refused(run("info", "b/y.npy", cwd=folder), 3, f"change of user {STRANGER}")
+
+
+def deep(path: Path) -> None:
+    """A log in form, of which the body has a thousand brackets; it lacks the attribute."""
+    planted(path, log.Kind.PUTS, {"folders": [[[[]]] * 3] * 1000, "steps": ["../" * 9]})
+    os.removexattr(path, log.MARK)
 
 
 def sparse(path: Path) -> None:

@@ -15,6 +15,7 @@ from command import in_child, run, unchanged
 from values import folder_in_memory
 
 import mpired
+from mpired import interrupts
 from mpired.files.transaction import Transaction
 
 WORDS = ["allreduce", "-q", "--op", "sum", "--in-place", "a/x.npy", "b/y.npy", "--lock-timeout", "0"]
@@ -44,7 +45,7 @@ def test_a_child_that_lives_on_keeps_no_lock(folder):
             with draft.created() as fd:
                 os.write(fd, b"new")
         fork()
-        outputs.commit()
+        outputs.commit(interrupts.committed)
         fork()
     try:
         for name in ("a/x.npy", "b/y.npy"):
@@ -68,7 +69,7 @@ def test_more_results_than_open_files(folder, long):
             for draft in outputs.drafts:
                 with draft.created() as fd:
                     os.write(fd, value)
-            outputs.commit()
+            outputs.commit(interrupts.committed)
 
     for value in (b"new", b"newer"):
         in_child(lambda value=value: write(value))

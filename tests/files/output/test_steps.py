@@ -13,6 +13,7 @@ import pytest
 from command import reduce, refused, succeeded, unchanged
 from one_result import NEW, WORDS, write
 
+from mpired import interrupts
 from mpired.context import NO_LIMITS
 from mpired.errors import ChangedError, OutputExistsError, UnconfirmedError
 from mpired.files import calls
@@ -59,7 +60,7 @@ def test_a_file_that_was_replaced_meanwhile_stays(folder):
         calls.pwrite_all(draft.fd, NEW, 0)
         (folder / "other").replace(path)
         with pytest.raises(ChangedError, match="was replaced by another program"):
-            draft.commit()
+            draft.commit(interrupts.committed)
     assert (path.read_bytes(), os.listdir(folder / "results")) == (b"other", ["out"])
 
 
