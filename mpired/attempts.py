@@ -16,7 +16,8 @@ from mpired.context import Context
 from mpired.engines import LOCAL
 from mpired.errors import ChangedError, UsageError
 from mpired.files import calls, lock
-from mpired.files.lock import Held, Target, lock_all, open_replaced
+from mpired.files.access import lock_all
+from mpired.files.lock import Held, Target, open_replaced
 from mpired.files.names import check_are_data, check_fifos
 from mpired.files.places import check_new, is_stream, parted
 from mpired.files.urls import is_url

@@ -11,13 +11,13 @@ import errno
 import functools
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from mpired import interrupts
 from mpired.context import LOCK_TIMEOUT, RESERVED, Context
 from mpired.errors import LockError
 from mpired.files import calls, mounts
-from mpired.files.names import Place, check_is_data, check_no_old_journal, has_log
+from mpired.files.names import Place
 from mpired.log import notice, step
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02  # seconds between two attempts
@@ -165,31 +165,7 @@ def check_descriptors(names: Sequence[str], context: Context) -> None:
         raise OSError(errno.EMFILE, f"{reason} are allowed; raise `ulimit -n`, or replace fewer at a time", names[0])
 
 
-@contextlib.contextmanager
-def lock_all(
-    names: Sequence[str],  # the files
-    waiting: Waiting,  # how long to wait for all of them
-    *,
-    opened: Callable[[str], Target | None] = open_target,  # opens a file, or returns None to leave it out
-) -> Iterator[dict[str, Target]]:
-    """Lock files in the order of their inodes, so that two commands never wait for each other.
-
-    When all are locked, what an interrupted command has left of them is finished. If one has not its name then, it was
-    replaced while we waited, and all begins again.
-    """
-    finished: set[str] = set()
-    while True:
-        with contextlib.ExitStack() as stack:
-            targets = _locked(names, waiting, opened, stack)
-            finished.update(name for name, target in targets.items() if recover(target))
-            if all(target.is_current for target in targets.values()):
-                for name in finished & targets.keys():
-                    targets[name].is_recovered = True
-                yield targets
-                return
-
-
-def _locked(
+def lock_each(
     names: Sequence[str], waiting: Waiting, opened: Callable[[str], Target | None], stack: contextlib.ExitStack
 ) -> dict[str, Target]:
     """Open files, and lock each inode once."""
@@ -216,18 +192,6 @@ def _locked(
             del targets[name]
         held.add(inode(target.status))
     return targets
-
-
-def recover(target: Target) -> bool:
-    """Finish or forget the interrupted change of a locked file; return whether it was finished."""
-    check_is_data(target.path)
-    check_no_old_journal(target.path)
-    if not has_log(target.path, target.status):
-        return False
-    from mpired.files import recovery  # noqa: PLC0415 - most targets have no log
-
-    how = recovery.How(target.waiting, writing=True)
-    return recovery.recover(target.name, target.path, how) == recovery.FINISHED
 
 
 def acquire(fd: int, name: str, waiting: Waiting, *, shared: bool = False) -> None:

@@ -15,10 +15,8 @@ import stat
 from collections import Counter
 from collections.abc import Iterable
 
-from mpired.context import Context
-from mpired.errors import BufferFileError, UsageError
+from mpired.errors import BufferFileError, OutputExistsError, UsageError
 from mpired.files import calls, metadata
-from mpired.log import notice
 
 # Names of our own, and why they are not files of the user.
 _OWN_FILES = (
@@ -118,22 +116,14 @@ def exists(path: str) -> bool:
     return True
 
 
+def exists_error(path: str) -> OutputExistsError:
+    """Return the error for a result that already exists."""
+    return OutputExistsError(path, "already exists; `overwrite=True` replaces it")
+
+
 def mark_of(file: str | int) -> bytes | None:
     """Return the mark of a file, given by its path or a descriptor; None if it has none, or is not there."""
     return calls.attribute(file, MARK, _NO_MARK) or None
-
-
-def recover_for_reading(name: str, context: Context) -> None:
-    """Make sure that no change of a file is half done, before it is read or a new file takes its name."""
-    path = check_is_data(name)
-    if not has_log(path) and mark_of(path) is None:
-        return
-    if context.dry_run:
-        notice([name], "has an unfinished change of an interrupted command, which the call itself finishes first")
-        return
-    from mpired.files import lock, recovery  # noqa: PLC0415 - most files have no log
-
-    recovery.recover(name, path, recovery.How(lock.Waiting(context.lock_timeout)))
 
 
 def check_no_old_journal(path: str) -> None:

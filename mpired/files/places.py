@@ -14,7 +14,8 @@ from collections.abc import Iterable
 from mpired.context import Context
 from mpired.errors import MpiredError, OutputExistsError, raise_all
 from mpired.files import calls
-from mpired.files.names import recover_for_reading
+from mpired.files.access import recover_for_reading
+from mpired.files.names import exists_error
 from mpired.files.urls import check_scheme, is_url
 
 # Paths of descriptors of this process, which are never replaced.
@@ -75,11 +76,6 @@ def _check_new(path: str, context: Context, folders: set[str], *, overwrite: boo
 def in_the_way(paths: Iterable[str]) -> list[OutputExistsError]:
     """Return an error for each result that already exists; objects of stores are not looked at."""
     return [exists_error(path) for path in paths if not (is_stream(path) or is_url(path)) and os.path.isfile(path)]
-
-
-def exists_error(path: str) -> OutputExistsError:
-    """Return the error for a result that already exists."""
-    return OutputExistsError(path, "already exists; `overwrite=True` replaces it")
 
 
 def check_stdout(path: str) -> None:

@@ -20,10 +20,11 @@ from mpired import codecs, interrupts
 from mpired.context import NO_LIMITS, RESERVED, Context, spare_open_files
 from mpired.errors import ChangedError, LockError, OutputExistsError, UnconfirmedError, UsageError, raise_all
 from mpired.files import calls, copying, interruptions, metadata
+from mpired.files.access import recover_for_reading
 from mpired.files.lock import NOTHING_HELD, Held, Target, Waiting, descriptors_of
 from mpired.files.log import Kind, LogWriter, stamp
-from mpired.files.names import Place, check_no_old_journal, hidden_path, recover_for_reading, sync_folders
-from mpired.files.places import check_new, existing_file, exists_error, is_stream
+from mpired.files.names import Place, check_no_old_journal, exists_error, hidden_path, sync_folders
+from mpired.files.places import check_new, existing_file, is_stream
 from mpired.files.scratch import Packing, Scratch, Single, claimed, lock_own, remove_dead
 
 _PAUSE = 0.005  # seconds

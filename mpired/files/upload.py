@@ -9,7 +9,7 @@ from concurrent.futures import Future, wait
 
 from mpired.errors import OutputExistsError, UnconfirmedError, UsageError
 from mpired.files import calls, stores, urls
-from mpired.files.places import exists_error
+from mpired.files.names import exists_error
 from mpired.files.scratch import Packing, Scratch
 from mpired.files.stores import Version
 from mpired.log import step

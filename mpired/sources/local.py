@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 from mpired.context import Context
 from mpired.files import calls, mounts
+from mpired.files.access import recover_for_reading
 from mpired.files.calls import ANY_DEVICE
-from mpired.files.names import has_log, recover_for_reading
+from mpired.files.names import has_log
 from mpired.files.scratch import Scratch
 from mpired.sources.source import Lasting, OpenSource, Source
 

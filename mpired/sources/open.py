@@ -17,7 +17,8 @@ from mpired import interrupts
 from mpired.context import STREAMED_BASE_NBYTES, Context
 from mpired.errors import BufferFileError, MpiredError, UsageError
 from mpired.files import calls, mounts
-from mpired.files.names import check_is_data, has_log, recover_for_reading
+from mpired.files.access import recover_for_reading
+from mpired.files.names import check_is_data, has_log
 from mpired.files.urls import check_scheme, identity, is_url
 from mpired.sources.local import FEW_BYTES, LocalSource, held_source, may_hold, recovered_status
 from mpired.sources.source import STANDARD_INPUT, Source

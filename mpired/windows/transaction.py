@@ -19,8 +19,9 @@ from mpired import cautions, interrupts, ops
 from mpired.context import BASE_NBYTES, STREAMED_BASE_NBYTES, Context
 from mpired.errors import CountError, DatatypeError, UnconfirmedError, UsageError, number
 from mpired.files import calls
+from mpired.files.access import lock_all
 from mpired.files.keys import Keys
-from mpired.files.lock import Target, Waiting, inode, lock_all, open_replaced, open_target
+from mpired.files.lock import Target, Waiting, inode, open_replaced, open_target
 from mpired.files.places import parted
 from mpired.files.update import Update
 from mpired.formats import Model, format_named

@@ -15,7 +15,8 @@ from tables import bytes_of
 
 import mpired
 from mpired.errors import BufferFileError, LockError, UserOpError
-from mpired.files.lock import Waiting, lock_all
+from mpired.files.access import lock_all
+from mpired.files.lock import Waiting
 from mpired.formats.decoding import Decoder
 
 # Decoding ends the process at a file with "bad" in its name, and copying the other columns at one with "worse".

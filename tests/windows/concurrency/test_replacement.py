@@ -17,7 +17,7 @@ from command import Child, become_nobody, refused, run, snapshot
 from faults import Counter, Fault, at
 from shared_target import ADDING, BASE, COUNT, IN_PLACE, forked, in_place, stopped, stopping_at, value, words
 
-from mpired.files import lock
+from mpired.files import access, lock
 
 
 @pytest.mark.parametrize("command", IN_PLACE)
@@ -154,10 +154,10 @@ def test_more_files_than_descriptors_are_locked(hard, folder):
 def test_workers_do_not_keep_the_lock(folder):
     """A command that is killed has no lock any more, whatever became of its workers."""
     target = folder / "targets" / BASE
-    with lock.lock_all([str(target)], lock.Waiting(timeout=0)):
+    with access.lock_all([str(target)], lock.Waiting(timeout=0)):
         inherited = forked(signal.pause)
     try:
-        with lock.lock_all([str(target)], lock.Waiting(timeout=10)):
+        with access.lock_all([str(target)], lock.Waiting(timeout=10)):
             pass
     finally:
         os.kill(inherited, signal.SIGKILL)

@@ -1,0 +1,60 @@
+"""Access to files: the unfinished change of an interrupted command is finished before a file is read or changed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+
+from mpired.context import Context
+from mpired.files.lock import Target, Waiting, lock_each, open_target
+from mpired.files.names import check_is_data, check_no_old_journal, has_log, mark_of
+from mpired.log import notice
+
+
+def recover_for_reading(name: str, context: Context) -> None:
+    """Make sure that no change of a file is half done, before it is read or a new file takes its name."""
+    path = check_is_data(name)
+    if not has_log(path) and mark_of(path) is None:
+        return
+    if context.dry_run:
+        notice([name], "has an unfinished change of an interrupted command, which the call itself finishes first")
+        return
+    from mpired.files import recovery  # noqa: PLC0415 - few files have a log
+
+    recovery.recover(name, path, recovery.How(Waiting(context.lock_timeout)))
+
+
+@contextlib.contextmanager
+def lock_all(
+    names: Sequence[str],  # the files
+    waiting: Waiting,  # how long to wait for all of them
+    *,
+    opened: Callable[[str], Target | None] = open_target,  # opens a file, or returns None to leave it out
+) -> Iterator[dict[str, Target]]:
+    """Lock files in the order of their inodes, so that two commands never wait for each other.
+
+    When all are locked, what an interrupted command has left of them is finished. If one has not its name then, it was
+    replaced while we waited, and all begins again.
+    """
+    finished: set[str] = set()
+    while True:
+        with contextlib.ExitStack() as stack:
+            targets = lock_each(names, waiting, opened, stack)
+            finished.update(name for name, target in targets.items() if _recover(target))
+            if all(target.is_current for target in targets.values()):
+                for name in finished & targets.keys():
+                    targets[name].is_recovered = True
+                yield targets
+                return
+
+
+def _recover(target: Target) -> bool:
+    """Finish or forget the interrupted change of a locked file; return whether it was finished."""
+    check_is_data(target.path)
+    check_no_old_journal(target.path)
+    if not has_log(target.path, target.status):
+        return False
+    from mpired.files import recovery  # noqa: PLC0415 - few files have a log
+
+    how = recovery.How(target.waiting, writing=True)
+    return recovery.recover(target.name, target.path, how) == recovery.FINISHED
