@@ -12,7 +12,7 @@ from command import Child, run
 from faults import Counter, Fault, at, recover
 from shared_target import BASE, reset, value, words
 
-from mpired.files import calls, lock, transaction
+from mpired.files import access, calls, lock, transaction
 from mpired.sources import local
 
 
@@ -65,7 +65,11 @@ MUTANTS = {
         "rename",
         signal.SIGCONT,
     ),
-    "recovery": ([(module, "has_log", lambda *_, **__: False) for module in (lock, local)], "journal", signal.SIGKILL),
+    "recovery": (
+        [(module, "has_log", lambda *_, **__: False) for module in (access, local)],
+        "journal",
+        signal.SIGKILL,
+    ),
     "lock on the new file": ([(transaction, "lock_own", lambda _fd: True)], "rename", signal.SIGCONT),
 }
 
