@@ -125,9 +125,10 @@ def _lines(shown: Shown, tables: Sequence[Table], *, with_bars: bool) -> Iterato
     yield from lines_of(describe_file(tables[0].file))
     yield ""
     for table in tables:
-        is_matrix = len(table.selection.kept) == 2 and len(table.headings) == 1  # noqa: PLR2004 - rows and columns
+        first, *others = headings(table.buffers)
+        is_matrix = len(table.selection.kept) == 2 and not others  # noqa: PLR2004 - rows and columns
         if is_matrix and len(tables) > 1:
-            yield f"{table.headings[0]}:"
+            yield f"{first}:"
         yield from _aligned(_matrix(table, width) if is_matrix and table.selection.count else _list(table))
         yield ""
     yield from _aligned(_summary(shown, columns))
@@ -155,10 +156,11 @@ def _aligned(rows: Iterable[Sequence[str]]) -> Iterator[str]:
 
 def _list(table: Table) -> Iterator[list[str]]:
     """Yield elements one below the other: the index, and the numbers."""
-    yield ["element", *table.headings]
+    columns = headings(table.buffers)
+    yield ["element", *columns]
     for number, wanted in enumerate(_wanted(table)):
         if number:
-            yield [_GAP, *[""] * len(table.headings)]
+            yield [_GAP, *[""] * len(columns)]
         for index, texts in table.rows([wanted]):
             yield [",".join(map(str, index)), *map(_or_null, texts)]
 
@@ -289,7 +291,7 @@ def _json_lines(shown: Shown, tables: Sequence[Table]) -> Iterator[str]:
     yield json.dumps(head)[:-1] + ', "elements": ['
     previous = ""
     for table in tables:
-        columns = f', "columns": {json.dumps(table.headings)}' if len(tables) > 1 else ""
+        columns = f', "columns": {json.dumps(headings(table.buffers))}' if len(tables) > 1 else ""
         for index, texts in table.rows(_wanted(table)):
             if previous:
                 yield f"{previous},"

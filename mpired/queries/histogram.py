@@ -26,7 +26,8 @@ class Counter:
 
     def __init__(self, low: Any, high: Any, most: int) -> None:
         self._step, self._scale = 0, 1.0
-        if isinstance(low, int):
+        if low.dtype.kind != "f":
+            low, high = int(low), int(high)
             self._step = -(-(high - low + 1) // most)
             bins = -(-(high - low + 1) // self._step)
             self.edges: tuple[Any, ...] = tuple(low + i * self._step for i in range(bins + 1))

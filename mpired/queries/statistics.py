@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -70,14 +71,20 @@ def _float_sum(values: np.ndarray) -> tuple[int, int]:
     return sum(terms), least - 64
 
 
+class Extreme(NamedTuple):
+    """The least or the greatest number, and its first place in C order."""
+
+    value: Any
+    place: int
+
+
 class Statistics:
     """What is known of the numbers of a component so far. NaN and NaT count for nothing else; nulls never come here."""
 
     def __init__(self) -> None:
         self.count = self.nan = 0
-        self.low: Any = None
-        self.high: Any = None
-        self.low_at = self.high_at = -1
+        self.low: Extreme | None = None
+        self.high: Extreme | None = None
         self.beyond = 0
         """How many finite long doubles are too large for a double."""
         self.drawn: tuple[Any, Any] | None = None
@@ -99,8 +106,8 @@ class Statistics:
             return
         values = as_integers(values)
         self.count += len(values)
-        self.low, self.low_at = _better(values, places, (self.low, self.low_at), least=True)
-        self.high, self.high_at = _better(values, places, (self.high, self.high_at), least=False)
+        self.low = _better(values, places, self.low, values.min(), operator.lt)
+        self.high = _better(values, places, self.high, values.max(), operator.gt)
         if values.dtype.kind == "f":
             above, below = values == np.inf, values == -np.inf
             self._above, self._below = self._above + int(above.sum()), self._below + int(below.sum())
@@ -130,14 +137,14 @@ class Statistics:
         return self._sum.over(self.count)
 
 
-def _better(values: np.ndarray, places: Places, found: tuple[Any, int], *, least: bool) -> tuple[Any, int]:
+def _better(
+    values: np.ndarray, places: Places, found: Extreme | None, value: Any, beats: Callable[[Any, Any], bool]
+) -> Extreme:
     """Return an extreme and the first place of it, which in Fortran order may be in a later block."""
-    extreme = values.min() if least else values.max()
-    old, at = found
-    if old is not None and (old < extreme if least else old > extreme):
+    if found is not None and beats(found.value, value):
         return found
-    first = int(places(np.flatnonzero(values == extreme)).min())
-    return (old, min(at, first)) if old is not None and old == extreme else (extreme, first)
+    place = int(places(np.flatnonzero(values == value)).min())
+    return found._replace(place=min(found.place, place)) if found and found.value == value else Extreme(value, place)
 
 
 class Winners:
