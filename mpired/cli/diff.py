@@ -65,15 +65,6 @@ def diff(ctx: click.Context, /, *, a: str, b: str, as_json: bool, **options: Any
 
 def _described(found: Difference) -> dict[str, Any]:
     """Return what was found as JSON can hold it."""
-    described = dataclasses.asdict(found)
-    described["reason"] = found.reason or None
+    described: dict[str, Any] = in_json(dataclasses.asdict(found) | {"reason": found.reason or None})
     del described["noun"]
-    for each in described["buffers"]:
-        for name in ("difference", "ulp"):
-            each[name] = each[name] and _plain(each[name])
-    described["examples"] = [_plain(each) for each in described["examples"]]
     return described
-
-
-def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: in_json(value) for name, value in values.items()}

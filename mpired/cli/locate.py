@@ -37,7 +37,7 @@ def locate(*, ranks: tuple[str, ...], op: str, as_json: bool, **options: Any) ->
     if as_json:
         left_out = [each._asdict() for warning in skipped for each in warning.skipped]
         more = {"skipped": left_out} if left_out else {}
-        rows = [{**dataclasses.asdict(each), "value": in_json(each.value), **more} for each in found]
+        rows = [in_json(dataclasses.asdict(each)) | more for each in found]
         show(json.dumps(rows, indent=1))
     else:
         for each in found:

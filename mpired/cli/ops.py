@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +17,7 @@ from mpired.engines import pool, userops
 from mpired.errors import UsageError, escaped
 from mpired.ops import OPS, PURPOSES, STATISTICS, Op, Use, native, options_of
 from mpired.options import FLAGS
+from mpired.queries.places import in_json
 
 
 @params.command("matrix", "as_json@print", file="[FILE.py]")
@@ -42,7 +42,7 @@ def ops(*, file: str | None, matrix: bool, as_json: bool) -> None:
         rows = [] if file else [*map(_row, (*OPS, *STATISTICS))]
         unknown = {"nan": None, "uses": ["reduce"], "groups": [], "options": [], "compiled": []}
         for op in user_ops:
-            known = op | unknown | {"identity": _in_json(op["identity"])}
+            known = op | unknown | {"identity": in_json(op["identity"])}
             rows.append({name: known[name] for name in _row(OPS[0])})
         show(json.dumps(rows, indent=1))
         return
@@ -64,15 +64,6 @@ def _user_line(op: dict[str, Any]) -> str:
     takes = ", ".join(op["datatypes"]) or "any datatype"
     doc = f"; {op['doc']}" if op["doc"] else ""
     return f"{op['name']} ({op['place']}): {commute}{identity}, {takes}{doc}"
-
-
-def _in_json(number: Any) -> Any:
-    """Return a number, or several, as JSON can hold them: what it has no form for as text, as "inf"."""
-    if isinstance(number, list):
-        return [_in_json(each) for each in number]
-    if isinstance(number, float) and not math.isfinite(number):
-        return str(number)
-    return str(number) if isinstance(number, complex) else number
 
 
 def _list() -> None:

@@ -26,6 +26,7 @@ from mpired.files.names import check_are_data
 from mpired.files.output import Output, open_output
 from mpired.formats.textual import encoder
 from mpired.options import SHOW, Options, checked, part
+from mpired.queries.places import in_json
 from mpired.queries.show import BINS, Figures, Part, Shown, Table, headings, plan_show
 from mpired.report import describe_file
 
@@ -306,22 +307,8 @@ def _token(text: str | None) -> str:
     return text if _NUMBER.fullmatch(text) and math.isfinite(float(text)) else json.dumps(text)
 
 
-def _json_buffer(figures: Figures) -> dict[str, Any]:
-    parts = [
-        {name: _in_json(value) for name, value in each._asdict().items() if name != "histogram"}
-        | {"histogram": each.histogram and {"edges": _in_json(each.histogram.edges), "counts": each.histogram.counts}}
-        for each in figures.parts
-    ]
-    indices = figures.indices and {name: _in_json(value) for name, value in figures.indices._asdict().items()}
-    return vars(figures) | {"parts": parts, "indices": indices}
-
-
-def _in_json(value: Any) -> Any:
-    """Return a value as JSON can hold it: NaN and infinities, numbers that a double cannot hold and times as texts."""
-    if isinstance(value, tuple):
-        return [_in_json(each) for each in value]
-    if isinstance(value, np.floating):
-        return _in_json(float(str(value))) if math.isfinite(float(value)) else str(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value if value is None or isinstance(value, int | float | str) else str(value)
+def _json_buffer(figures: Figures) -> Any:
+    parts = [each._asdict() for each in figures.parts]
+    for each in parts:
+        each["histogram"] = each.pop("histogram")  # the longest comes last
+    return in_json(vars(figures) | {"parts": parts}, short=True)
