@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mpired import codecs
+from mpired import cautions, codecs
 from mpired.datatypes import DATATYPES, TIMES, Datatype, Group, beside
 from mpired.datatypes.times import dtype_name
-from mpired.errors import OverflowWarning, number
+from mpired.errors import MpiredWarning, OverflowWarning, number
 from mpired.formats import FlatLayout
 from mpired.ops import OPS, Op, Use
 
@@ -154,8 +154,8 @@ class Updated(NamedTuple):
         return f"{_plain(self.op)} of {origins}, {what}{_policy(self.nan, self.rules)} -> {where}"
 
 
-def summarise(call: Call, overflow: Sequence[OverflowWarning] = ()) -> Summary:
-    """Return the summary of a collective; `overflow` has the warnings of that."""
+def summarise(call: Call, warned: Sequence[MpiredWarning] = ()) -> Summary:
+    """Return the summary of a collective that is done, and has warned of this."""
     from mpired.formats.array import stored_array  # noqa: PLC0415 - as above
 
     plans, files = call.plans, [file for group in call.collective.combined(call.groups) for file in group]
@@ -182,7 +182,7 @@ def summarise(call: Call, overflow: Sequence[OverflowWarning] = ()) -> Summary:
         format=", ".join(sorted({result.format for result in call.results})) or files[0].format,
         call=call.collective.function,
         noutputs=len(call.results),
-        overflow=[each.details for each in overflow],
+        overflow=[each.details for each in cautions.of_kind(warned, OverflowWarning)],
         rules=op.rules.told(),
         skipped=[each._asdict() for each in call.skipped],
         inputs=[source.name for source in call.sources],
@@ -202,34 +202,18 @@ def _nan(op: Op, datatypes: Sequence[Datatype]) -> str | None:
 
 
 class PackSummary(NamedTuple):
-    """A packing or an unpacking in figures.
+    """A packing or an unpacking in figures."""
 
-    Parameters
-    ----------
-    call
-        MPI_Pack or MPI_Unpack.
-    elements, datatype, dtype
-        The elements in the file of records; the name in NumPy is None if there is none.
-    units, unit, unit_dtype
-        The packed elements.
-    output, format
-        The file that was written.
-    kept
-        Whether the bytes between the elements are those that the file had before.
-    inputs
-        The file that was read.
-    """
-
-    call: str
-    elements: int
+    call: str  # MPI_Pack or MPI_Unpack
+    elements: int  # in the file of records
     datatype: str
-    dtype: str | None
-    units: int
+    dtype: str | None  # the name in NumPy, if there is one
+    units: int  # the packed elements
     unit: str
     unit_dtype: str | None
     output: str
     format: str
-    kept: bool = False
+    kept: bool = False  # whether the bytes between the elements are those that the file had before
     inputs: tuple[str, ...] = ()
 
     def line(self) -> str:
@@ -348,38 +332,33 @@ def describe_file(file: RankFile) -> dict[str, Any]:
         "format": file.format,
         "nbytes": file.source.nbytes,
         "buffers": [
-            {
-                "name": buffer.name,
-                **_names(buffer.datatype),
-                "count": buffer.count,
-                "shape": None if buffer.shape is None else list(buffer.shape),
-                "order": None if buffer.shape is None else "Fortran" if buffer.fortran_order else "C",
-                "datarep": buffer.datarep,
-                "byte_order": {"<": "little", ">": "big", "=": None}[buffer.byte_order],
-                "nulls": buffer.nulls,
-                "unit": buffer.unit or None,
-                "storage": buffer.storage or None,
-                "label": _label(buffer),
-                "use": _use_of(buffer),
-            }
+            _described(
+                buffer,
+                _names(buffer.datatype),
+                {
+                    "order": None if buffer.shape is None else "Fortran" if buffer.fortran_order else "C",
+                    "datarep": buffer.datarep,
+                    "byte_order": {"<": "little", ">": "big", "=": None}[buffer.byte_order],
+                },
+                {"label": _label(buffer), "use": _use_of(buffer)},
+            )
             for buffer in file.buffers
         ],
         "other_columns": [
-            {
-                "name": other.name,
-                "type": other.type,
-                "count": other.count,
-                "shape": None if other.shape is None else list(other.shape),
-                "nulls": other.nulls,
-                "unit": other.unit or None,
-                "storage": other.storage or None,
-                "label": other.label or other.type,
-                "use": use,
-            }
+            _described(other, {"type": other.type}, {}, {"label": other.label or other.type, "use": use})
             for other, use in others
         ],
         "obstacle": file.obstacle or None,
     }
+
+
+def _described(
+    each: Array | SkippedArray, datatype: Mapping[str, Any], stored: Mapping[str, Any], words: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what is known of an array, in the order of the JSON."""
+    shape = None if each.shape is None else list(each.shape)
+    meta = {"nulls": each.nulls, "unit": each.unit or None, "storage": each.storage or None}
+    return {"name": each.name, **datatype, "count": each.count, "shape": shape, **stored, **meta, **words}
 
 
 class Written(NamedTuple):
@@ -398,17 +377,6 @@ class Written(NamedTuple):
         return f"{where} ({self.format}){size}"
 
 
-class Work(NamedTuple):
-    """How a collective would be computed."""
-
-    segments: int  # tasks
-    workers: int  # processes that do them
-    blocks: tuple[int, ...]  # elements that are read at a time, of each buffer
-    memory: int  # bytes of all processes together, about
-    open_files: int  # of one process, at most
-    spread: str = "elements"  # or "ranks", which are divided among the workers
-
-
 class Description(NamedTuple):
     """What a call would do: the answer of `--dry-run`."""
 
@@ -418,7 +386,9 @@ class Description(NamedTuple):
     nranks: int  # ranks, or origins
     nbytes: int  # that are read
     written: Sequence[Written]  # files
-    work: Work | None = None  # None if one process does it, a block after another
+    # segments, worker processes, elements in a block of each buffer, about how many bytes of memory all processes take,
+    # at most how many files each has open, and what is divided among them; {} if one process does it
+    work: Mapping[str, Any] = {}
     skipped: Sequence[str] = ()  # origins that were applied before
 
     def lines(self, ranks: str = "rank") -> list[str]:
@@ -426,13 +396,13 @@ class Description(NamedTuple):
         what = ", ".join(f"{each['count']} x {each['datatype']}" for each in self.buffers)
         op = f" with {self.op}" if self.op else ""
         lines = [f"{self.call}{op} of {number(self.nranks, ranks)}: {what}", f"reads {amount(self.nbytes)}"]
-        if self.work is not None:
-            work = self.work
-            blocks = ", ".join(map(str, work.blocks))
-            workers = number(work.workers, "worker") + (", spread over ranks" if work.spread == "ranks" else "")
+        if work := self.work:
+            blocks = ", ".join(map(str, work["blocks"]))
+            workers = number(work["workers"], "worker") + (", spread over ranks" if work["spread"] == "ranks" else "")
+            files = f"at most {work['open_files']} open files in a process"
             lines += [
-                f"{number(work.segments, 'segment')}, {workers}, {blocks} elements in a block",
-                f"about {amount(work.memory)} of memory in all, at most {work.open_files} open files in a process",
+                f"{number(work['segments'], 'segment')}, {workers}, {blocks} elements in a block",
+                f"about {amount(work['memory'])} of memory in all, {files}",
             ]
         lines += [f"already applied, left out: {name}" for name in self.skipped[:_SHOWN]]
         lines += [f"writes {each.text}" for each in self.written[:_SHOWN]]
@@ -443,9 +413,7 @@ class Description(NamedTuple):
 
     def details(self) -> dict[str, Any]:
         """Return the same for JSON."""
-        work = self.work._asdict() if self.work else {}
-        written = [each._asdict() for each in self.written]
-        return {"dry_run": True, **self._asdict(), "work": work, "written": written}
+        return {"dry_run": True, **self._asdict(), "written": [each._asdict() for each in self.written]}
 
 
 def amount(nbytes: int) -> str:
@@ -472,14 +440,14 @@ def describe_call(call: Call) -> Description:
         nbytes=sum(plan.nbytes for plan in plans),
         written=[_written(result, course.plan) for course in call.courses for result in course.results]
         + [Written(path, SUFFIX[1:], None, exact=False) for path in call.beside],
-        work=Work(
-            segments=sum(len(plan.segments) for plan in plans),
-            workers=max(plan.jobs for plan in plans),
-            blocks=tuple(min(block, buffer.count) for block, buffer in blocks),
-            memory=max(plan.memory for plan in plans),
-            open_files=max(plan.open_files for plan in plans),
-            spread=plans[0].spread,
-        ),
+        work={
+            "segments": sum(len(plan.segments) for plan in plans),
+            "workers": max(plan.jobs for plan in plans),
+            "blocks": tuple(min(block, buffer.count) for block, buffer in blocks),
+            "memory": max(plan.memory for plan in plans),
+            "open_files": max(plan.open_files for plan in plans),
+            "spread": plans[0].spread,
+        },
     )
 
 
