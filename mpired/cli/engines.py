@@ -11,7 +11,7 @@ from mpired.cli import params
 from mpired.cli.messages import show
 from mpired.engines import ENGINES, LOCAL, Engine, connected
 from mpired.engines.table import FarRunner
-from mpired.errors import UsageError, escaped, installation
+from mpired.errors import UsageError, escaped, installation, number
 from mpired.options import ENGINE, checked
 
 
@@ -72,7 +72,7 @@ def _looked(engine: Engine, ranks: tuple[str, ...]) -> tuple[list[dict[str, Any]
     sources = [open_source(cast("str", rank), params.context()) for rank in params.meant(ranks)[0]] if ranks else []
     rows, wrong = [], ""
     own = probe.Probe()(0).versions
-    for seen in probe.described(cast("FarRunner", engine.runner), sources):
+    for seen in cast("FarRunner", engine.runner).everywhere(probe.Probe(tuple(sources))):
         bad = {source.name: reason for source, reason in zip(sources, seen.files, strict=True) if reason}
         other = [what for what, here in own.items() if seen.versions.get(what) != here]
         rows.append({"host": seen.host, **seen.versions, "ranks": len(sources), "not_seen": bad})
@@ -90,7 +90,7 @@ def _words(row: dict[str, Any]) -> Iterator[str]:
         return
     yield f"{row['engine']:8}{row['what']}; "
     if row["workers"]:
-        yield f"{row['workers']} worker{'s' if row['workers'] > 1 else ''}"
+        yield number(row["workers"], "worker")
     elif row["usable"]:
         yield f"{row['package']} {row['version']} is installed"
         for name, value in row["started"].items():

@@ -14,7 +14,7 @@ from mpired.attempts import repeated
 from mpired.cli import params
 from mpired.cli.messages import in_flags, show
 from mpired.context import Context
-from mpired.errors import MpiredError, UsageError, escaped, raise_all
+from mpired.errors import MpiredError, UsageError, escaped, number, raise_all
 from mpired.files.keys import of_file
 from mpired.files.names import check_are_data
 from mpired.files.places import is_stream
@@ -136,4 +136,4 @@ def _details(each: dict[str, Any]) -> Iterator[str]:
     if each.get("storage"):
         yield each["storage"]
     if each["nulls"]:
-        yield f"{each['nulls']} null{'' if each['nulls'] == 1 else 's'}"
+        yield number(each["nulls"], "null")

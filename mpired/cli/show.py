@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +21,7 @@ from mpired import attempts
 from mpired.cli import params
 from mpired.cli.info import lines_of
 from mpired.engines import pool
-from mpired.errors import MpiredError, UsageError, escaped, installation, raise_all
+from mpired.errors import MpiredError, UsageError, escaped, installation, number, raise_all
 from mpired.files import calls
 from mpired.files.names import check_are_data
 from mpired.files.output import Output, open_output
@@ -31,7 +32,7 @@ from mpired.queries.show import BINS, Figures, Part, Shown, Table, headings, pla
 from mpired.report import describe_file
 
 _FIRST, _LAST = 10, 5
-_WIDTH = 80
+_WIDTH, _WIDEST = 80, 99_999
 _SHOWN_INDICES = 5
 _OPTIONS = ("slice", "histogram", *SHOW, "as_json@print")
 _TOGETHER = 1000  # lines in which columns have one width
@@ -159,8 +160,8 @@ def _list(table: Table) -> Iterator[list[str]]:
     """Yield elements one below the other: the index, and the numbers."""
     columns = headings(table.buffers)
     yield ["element", *columns]
-    for number, wanted in enumerate(_wanted(table)):
-        if number:
+    for place, wanted in enumerate(_wanted(table)):
+        if place:
             yield [_GAP, *[""] * len(columns)]
         for index, texts in table.rows([wanted]):
             yield [",".join(map(str, index)), *map(_or_null, texts)]
@@ -192,8 +193,8 @@ def _matrix(table: Table, width: int) -> Iterator[list[str]]:
         if sum(max(map(len, column)) + 2 for column in shown) - 2 <= width or len(columns) <= 3:  # noqa: PLR2004
             break
         del columns[half]
-    for number, row in enumerate(zip(*shown, strict=True)):
-        if number == _FIRST + 1 and len(rows) - 1 < whole[0]:
+    for place, row in enumerate(zip(*shown, strict=True)):
+        if place == _FIRST + 1 and len(rows) - 1 < whole[0]:
             yield [_GAP] * len(row)
         yield list(row)
 
@@ -245,7 +246,7 @@ def _winners(figures: Figures) -> str:
     assert indices is not None  # noqa: S101 - they are pairs
     if not indices.exact:
         return f"at least {indices.distinct} different"
-    most = [f"{index} ({count} element{'' if count == 1 else 's'})" for index, count in indices.most[:_SHOWN_INDICES]]
+    most = [f"{index} ({number(count, 'element')})" for index, count in indices.most[:_SHOWN_INDICES]]
     more = ", ..." if indices.distinct > len(most) else ""
     return f"{indices.distinct} different{': ' if most else ''}{', '.join(most)}{more}"
 
@@ -264,13 +265,7 @@ def _bars(heading: str, each: Part, without: str, width: int) -> Iterator[str]:
 
 def _width() -> int:
     """Return the columns of the terminal, or what COLUMNS says; 80 if there is none."""
-    said = os.environ.get("COLUMNS", "")
-    if re.fullmatch(r"[1-9]\d{0,4}", said, re.ASCII):
-        return int(said)
-    try:
-        return os.get_terminal_size(1).columns or _WIDTH
-    except OSError:
-        return _WIDTH
+    return min(shutil.get_terminal_size((_WIDTH, 1)).columns, _WIDEST)
 
 
 def _takes_utf8() -> bool:

@@ -19,7 +19,7 @@ from mpired.collectives.run import worked
 from mpired.context import Context
 from mpired.datatypes import Datatype, beside
 from mpired.datatypes.times import dtype_name
-from mpired.errors import CountError, DatatypeError, UsageError, escaped
+from mpired.errors import CountError, DatatypeError, UsageError, escaped, number
 from mpired.formats import AtHand, InputOptions, RankFile, open_rank
 from mpired.formats.memory import paths
 from mpired.ops.table import NO_OP
@@ -113,7 +113,7 @@ class Difference:
             yield f"  {place}: {example.a} {example.b}{apart}"
         more = sum(each.differing for each in self.buffers) - len({(each.column, each.index) for each in self.examples})
         if self.examples and more:
-            yield f"  and {more} more element{'' if more == 1 else 's'}"
+            yield f"  and {number(more, 'more element')}"
 
 
 def _counts(each: Compared) -> str:

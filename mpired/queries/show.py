@@ -155,8 +155,8 @@ def _blocks(buffer: Array, decoder: Decoder) -> Iterator[tuple[int, int, np.ndar
     most = max(1, min(BLOCK, _BLOCK_NBYTES // buffer.datatype.itemsize))
     with reading(buffer, decoder) as read:
         for start in range(0, buffer.count, most):
-            block, missing = read(start, min(most, buffer.count - start))
-            valid = None if missing is None else np.flatnonzero(~missing)
+            block, mask = read(start, min(most, buffer.count - start))
+            valid = None if mask is None else np.flatnonzero(mask)
             parts = numbers(block, buffer.datatype)
             yield start, block.nbytes, valid, parts if valid is None else [part[valid] for part in parts]
 
@@ -237,12 +237,12 @@ class Table(NamedTuple):
             yield from zip(places, map(list, zip(*columns, strict=True)), strict=True)
 
 
-def _texts(block: np.ndarray, missing: np.ndarray | None, datatype: Datatype) -> Iterator[list[str | None]]:
-    """Yield the numbers of each component as texts."""
+def _texts(block: np.ndarray, valid: np.ndarray | None, datatype: Datatype) -> Iterator[list[str | None]]:
+    """Yield the numbers of each component as strings, None for one that is null."""
     is_time = datatype.group in TIMES
     for part in [as_times(block, datatype)] if is_time else numbers(block, datatype):
         texts: list[str | None] = list(map(str, part))
-        for place in () if missing is None else np.flatnonzero(missing):
+        for place in () if valid is None else np.flatnonzero(~valid):
             texts[place] = None
         yield texts
 
@@ -250,7 +250,7 @@ def _texts(block: np.ndarray, missing: np.ndarray | None, datatype: Datatype) ->
 def _picked(
     buffers: Sequence[Array], selection: Selection, wanted: Sequence[range], decoder: Decoder
 ) -> Iterator[tuple[list[np.ndarray], list[tuple[np.ndarray, np.ndarray | None]]]]:
-    """Yield the indices of a block of elements, and of each buffer the elements, and which of them are null."""
+    """Yield the indices of a block of elements, and of each buffer the elements, and which of them are valid."""
     with ExitStack() as stack:
         readers = [(buffer, stack.enter_context(reading(buffer, decoder))) for buffer in buffers]
         for block in blocks(wanted):
