@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from importlib import metadata
 from typing import Any, cast
 
 from mpired.cli import params
-from mpired.cli.messages import show
+from mpired.cli.messages import show, show_json
 from mpired.engines import ENGINES, LOCAL, Engine, connected
 from mpired.engines.table import FarRunner
 from mpired.errors import UsageError, escaped, installation, number
@@ -37,7 +36,7 @@ def engines(*, ranks: tuple[str, ...], as_json: bool, **options: Any) -> None:
         else:
             rows, wrong = _looked(engine, ranks)
     if as_json and rows:
-        show(json.dumps(rows, indent=1))
+        show_json(rows)
     else:
         for row in rows:
             show(escaped("".join(_words(row))))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import click
 
 from mpired.cli import params
-from mpired.cli.messages import say, show
+from mpired.cli.messages import say, show, show_json
 from mpired.datatypes import DATATYPES, Datatype, Group
 from mpired.datatypes.times import FAMILIES
 from mpired.engines import pool, userops
@@ -44,7 +43,7 @@ def ops(*, file: str | None, matrix: bool, as_json: bool) -> None:
         for op in user_ops:
             known = op | unknown | {"identity": in_json(op["identity"])}
             rows.append({name: known[name] for name in _row(OPS[0])})
-        show(json.dumps(rows, indent=1))
+        show_json(rows)
         return
     if not file:
         (_matrix if matrix else _list)()

@@ -169,7 +169,7 @@ class Command(click.Command):
             say(f"warning: started {count} times by a launcher; each process does the whole command. {way_out}")
         with contextlib.ExitStack() as stack:
             if has_bars:
-                stack.enter_context(counting_by(progress.Counter()))
+                stack.enter_context(counting_by(progress.count))
             steps = stack.enter_context(collect_steps()) if asked.get("verbose") else None
             result = super().invoke(ctx)
         for line in steps.lines() if steps else ():

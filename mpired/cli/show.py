@@ -7,7 +7,6 @@ import json
 import math
 import os
 import re
-import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,7 +31,7 @@ from mpired.queries.show import BINS, Figures, Part, Shown, Table, headings, pla
 from mpired.report import describe_file
 
 _FIRST, _LAST = 10, 5
-_WIDTH, _WIDEST = 80, 99_999
+_WIDTH = 80
 _SHOWN_INDICES = 5
 _OPTIONS = ("slice", "histogram", *SHOW, "as_json@print")
 _TOGETHER = 1000  # lines in which columns have one width
@@ -265,7 +264,13 @@ def _bars(heading: str, each: Part, without: str, width: int) -> Iterator[str]:
 
 def _width() -> int:
     """Return the columns of the terminal, or what COLUMNS says; 80 if there is none."""
-    return min(shutil.get_terminal_size((_WIDTH, 1)).columns, _WIDEST)
+    said = os.environ.get("COLUMNS", "")
+    if re.fullmatch(r"[1-9]\d{0,4}", said, re.ASCII):
+        return int(said)
+    try:
+        return os.get_terminal_size(1).columns or _WIDTH
+    except OSError:
+        return _WIDTH
 
 
 def _takes_utf8() -> bool:

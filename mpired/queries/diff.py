@@ -100,12 +100,12 @@ class Difference:
         verdict = "the same" if self.equal else "different"
         first = self.buffers[0]
         if len(self.buffers) == 1:
-            yield f"{verdict}: {_counts(first)}{_largest(first)}"
+            yield f"{verdict}: {_figures(first)}"
         else:
             wrong = sum(each.differing > 0 for each in self.buffers)
             rows = f", {first.count} rows" if self.noun == "column" else ""
             yield f"{verdict}: {f'{wrong} of ' if wrong else ''}{len(self.buffers)} {self.noun}s{rows}"
-            yield from (f"  {escaped(each.name)}: {_counts(each)}{_largest(each)}" for each in self.buffers)
+            yield from (f"  {escaped(each.name)}: {_figures(each)}" for each in self.buffers)
         for example in self.examples:
             place = escaped(place_text(example.column, example.index, example.field))
             amounts = [(example.difference, "difference {}"), (example.ulp, "{} ulp")]
@@ -116,15 +116,12 @@ class Difference:
             yield f"  and {number(more, 'more element')}"
 
 
-def _counts(each: Compared) -> str:
-    return f"{f'{each.differing} of ' if each.differing else ''}{each.count} x {beside(each.datatype, each.dtype)}"
-
-
-def _largest(each: Compared) -> str:
-    """Return the largest differences in words."""
+def _figures(each: Compared) -> str:
+    """Return the counts of elements and the largest differences in words."""
+    counts = f"{f'{each.differing} of ' if each.differing else ''}{each.count} x {beside(each.datatype, each.dtype)}"
     known = [(found, unit) for found, unit in ((each.difference, ""), (each.ulp, " ulp")) if found is not None]
     texts = [f"{each.amount}{unit} at {escaped(place_text('', each.index, each.field))}" for each, unit in known]
-    return f", largest difference {', '.join(texts)}" if texts else ""
+    return f"{counts}, largest difference {', '.join(texts)}" if texts else counts
 
 
 _Amount: TypeAlias = tuple[Any, Place]

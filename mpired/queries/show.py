@@ -90,19 +90,9 @@ class Figures:
 
 
 class Shown(NamedTuple):
-    """The content of a file, in figures.
+    """The content of a file, in figures."""
 
-    Parameters
-    ----------
-    file
-        Its path.
-    format
-        Its format.
-    buffers
-        Figures of each buffer.
-    """
-
-    file: str
+    file: str  # its path
     format: str
     buffers: tuple[Figures, ...]
 
