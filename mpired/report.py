@@ -107,51 +107,36 @@ def _names(datatype: Datatype) -> dict[str, str | None]:
     return {"datatype": str(datatype), "dtype": dtype_name(datatype)}
 
 
-class Updated(NamedTuple):
-    """What became of windows, in figures."""
+def summarise_request(
+    call: str, op: Op, windows: Sequence[str], origins: Sequence[object], done: Done, output: str | None = None
+) -> dict[str, Any]:
+    """Return the figures of a request by a function of MPI; `output` has the old elements, if they are returned."""
+    elements, names = zip(done.datatypes, done.entries, strict=True), tuple(map(str, windows))
+    return {
+        "op": str(op),
+        "buffers": [{**_names(datatype), "count": count} for datatype, count in elements],  # the count of each origin
+        "origins": len(origins) - len(done.skipped),  # how many were applied
+        "windows": names,
+        "protocols": done.protocols,
+        "skipped": done.skipped,
+        "recovered": done.recovered,
+        "call": call,
+        "output": output or (names[0] if len(names) == 1 else "in place"),
+        "overflow": [each.details for each in done.overflow],
+        "bad": [each._asdict() for each in done.bad],
+        "inputs": list(map(str, origins)),
+        "nan": _nan(op, done.datatypes),
+        "rules": op.rules.told(),
+    }
 
-    op: str
-    buffers: tuple[dict[str, Any], ...]  # the label of the elements of each buffer, and how many each origin gave
-    origins: int  # how many were applied
-    windows: tuple[str, ...]
-    protocols: tuple[str, ...]  # how each window was changed; "" if it was not
-    skipped: tuple[str, ...]  # the origins that had been applied before
-    recovered: tuple[str, ...]  # the windows whose last update was finished first
-    call: str  # the function of MPI
-    output: str  # the old elements if it gives them, else the window
-    # for each window and buffer that overflowed how often, and where first
-    overflow: tuple[dict[str, object], ...] = ()
-    bad: tuple[dict[str, object], ...] = ()  # the origins that cannot be used, each with its number and the reason
-    inputs: tuple[str, ...] = ()  # the names of the origins
-    nan: str | None = None  # how NaN was treated
-    rules: tuple[str, ...] = ()  # the other options of values, in words
 
-    @classmethod
-    def of(
-        cls, call: str, op: Op, windows: Sequence[str], origins: Sequence[object], done: Done, output: str | None = None
-    ) -> Updated:
-        """Return the figures of a request that is done; `output` has the old elements."""
-        elements, names = zip(done.datatypes, done.entries, strict=True), tuple(map(str, windows))
-        return cls(
-            str(op),
-            tuple({**_names(datatype), "count": count} for datatype, count in elements),
-            len(origins) - len(done.skipped),
-            names,
-            *(done.protocols, done.skipped, done.recovered, call),
-            output or (names[0] if len(names) == 1 else "in place"),
-            tuple(each.details for each in done.overflow),
-            tuple(each._asdict() for each in done.bad),
-            tuple(map(str, origins)),
-            *(_nan(op, done.datatypes), op.rules.told()),
-        )
-
-    def line(self) -> str:
-        """Return the summary on one line."""
-        changed = zip(self.windows, self.protocols, strict=True)
-        where = ", ".join(f"{name} ({protocol})" for name, protocol in changed if protocol) or "nothing to change"
-        origins = number(self.origins, "origin") + (f" ({len(self.bad)} left out)" if self.bad else "")
-        what = _elements(self.buffers)
-        return f"{_plain(self.op)} of {origins}, {what}{_policy(self.nan, self.rules)} -> {where}"
+def request_line(figures: Mapping[str, Any]) -> str:
+    """Return the figures of a request on one line."""
+    changed = zip(figures["windows"], figures["protocols"], strict=True)
+    where = ", ".join(f"{name} ({protocol})" for name, protocol in changed if protocol) or "nothing to change"
+    bad = f" ({len(figures['bad'])} left out)" if figures["bad"] else ""
+    what = f"{_elements(figures['buffers'])}{_policy(figures['nan'], figures['rules'])}"
+    return f"{_plain(figures['op'])} of {number(figures['origins'], 'origin')}{bad}, {what} -> {where}"
 
 
 def summarise(call: Call, warned: Sequence[MpiredWarning] = ()) -> Summary:

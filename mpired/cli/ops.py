@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
@@ -65,12 +65,17 @@ def _user_line(op: dict[str, Any]) -> str:
     return f"{op['name']} ({op['place']}): {commute}{identity}, {takes}{doc}"
 
 
-def _list() -> None:
+def _show_ops(width: int, doc: str, takes: Callable[[Op], str]) -> None:
+    """Print what each op takes, in a column of some width, and its result."""
     for title, ops in (("op", OPS), ("statistic", STATISTICS)):
-        show(f"{title:11}{'takes':27}result")
+        show(f"{title:11}{'takes':{width}}{doc}")
         for op in ops:
-            show(f"{op.name.lower():11}{_numbers(op):27}{op.doc}")
+            show(f"{op.name.lower():11}{takes(op):{width}}{op.doc}")
         show("")
+
+
+def _list() -> None:
+    _show_ops(27, "result", _numbers)
     show("maxloc and minloc take numbers too, with --index.")
     show("`mpired ops --matrix` marks the datatypes of each op.")
 
@@ -95,12 +100,7 @@ _NUMBERS = {
 
 def _matrix() -> None:
     groups = [group for group in Group if group in _LETTERS]
-    for title, ops in (("op", OPS), ("statistic", STATISTICS)):
-        show(f"{title:11}{'takes':13}description")
-        for op in ops:
-            marks = "".join(_LETTERS[group] if group in op.groups else "." for group in groups)
-            show(f"{op.name.lower():11}{marks:13}{op.doc}")
-        show("")
+    _show_ops(13, "description", lambda op: "".join(_LETTERS[each] if each in op.groups else "." for each in groups))
     for rule, takers in _rules():
         show(click.wrap_text(f"{rule}: {', '.join(takers)}", 80, subsequent_indent="   "))
     show("")
