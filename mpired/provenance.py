@@ -48,12 +48,8 @@ class Note:
             digests = _digests([source for _, source in files if not source.is_forward], jobs)
         read = []
         for name, source in files:
-            nbytes: int | None
-            digest: str | None
-            if isinstance(source, StreamSource):  # of which nothing is left to be read for a digest
-                nbytes, digest = source.passed
-            else:
-                nbytes, digest = source.nbytes, digests.pop(0)
+            # Of a stream nothing is left to be read for a digest.
+            nbytes, digest = source.passed if isinstance(source, StreamSource) else (source.nbytes, digests.pop(0))
             of = "file" if source.inode is not None else "content"
             read.append({"as": name, "file": source.name, "nbytes": nbytes, "sha256": digest, "of": of})
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -104,14 +104,16 @@ class _Page:
         self._end, self._files = os.lseek(self._output.fd, 0, os.SEEK_END), self._files + 1
 
     def _tell(self, shown: Shown, tables: Sequence[Table]) -> None:
-        as_json = self._options["as_json"]
-        lines = _json_lines(shown, tables) if as_json else _lines(shown, tables, with_bars=self._options["histogram"])
-        self._write(itertools.chain(("," if as_json else "",) if self._files else ("[",) if as_json else (), lines))
+        if self._options["as_json"]:
+            self._write(itertools.chain(["," if self._files else "["], _json_lines(shown, tables)))
+        else:
+            lines = _lines(shown, tables, with_bars=self._options["histogram"])
+            self._write(itertools.chain([""] if self._files else [], lines))
 
     def end(self) -> None:
         """Add what follows the last file."""
-        brackets = ("]",) if self._files else ("[", "]")
-        self._write(brackets if self._options["as_json"] else ())
+        brackets = ["]"] if self._files else ["[", "]"]
+        self._write(brackets if self._options["as_json"] else [])
 
     def _write(self, lines: Iterable[str]) -> None:
         """Write lines behind the last file, in the place of what an attempt that failed has left."""
