@@ -187,12 +187,12 @@ def _new_interpreter(parent: int, connection: Channel) -> int:
 
 def _results(workers: list[_Worker], rest: Iterator[Any]) -> Iterator[Any]:
     """Yield what the workers make of an item that each has, and of the rest, which goes to the next that is free."""
-    busy = {worker.connection.fileno(): worker for worker in workers}
+    busy = {worker.connection.incoming: worker for worker in workers}
     deaths = {worker.ended: worker for worker in workers}
     while busy:
         ready = _ready([*busy, *deaths])
         for ended in deaths.keys() & ready:
-            if deaths[ended].connection.fileno() not in ready:  # else it had results before
+            if deaths[ended].connection.incoming not in ready:  # else it had results before
                 raise deaths[ended].death()
         for connection in busy.keys() & ready:
             worker = busy[connection]
