@@ -26,9 +26,8 @@ from mpired.formats.decoding import Decoder
 from mpired.formats.textual import column_names, component_names
 from mpired.options import Options
 from mpired.queries.elements import numbers, reading
-from mpired.queries.histogram import Counter, Histogram
 from mpired.queries.selection import Selection, blocks, pick
-from mpired.queries.statistics import BLOCK, Extreme, Statistics, Winners
+from mpired.queries.statistics import BLOCK, Counter, Extreme, Histogram, Statistics, Winners
 from mpired.ranks import check_use
 from mpired.sources.open import check_no_input, check_no_other_input
 
