@@ -47,14 +47,13 @@ def tell(*cautions: MpiredWarning) -> None:
 
 
 @contextlib.contextmanager
-def heard(also: Listener | None = None) -> Iterator[list[MpiredWarning]]:
-    """Collect what is warned of while the block runs, of which nobody else hears but `also`."""
+def heard(also: Listener) -> Iterator[list[MpiredWarning]]:
+    """Collect the warnings of the block, which only `also` gets as well."""
     found: list[MpiredWarning] = []
 
     def listen(caution: MpiredWarning) -> None:
         found.append(caution)
-        if also is not None:
-            also(caution)
+        also(caution)
 
     token = _listener.set(listen)
     try:

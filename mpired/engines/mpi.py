@@ -317,7 +317,7 @@ class Mpi:
             reason = f"has sent nothing for {self._timeout:g} s; nothing was written"
             raise WorkerError(f"the worker of rank {silent}{where}", reason) from None
 
-    def _message(self, until: float | None = None) -> tuple[int, tuple[str, Any]]:
+    def _message(self, until: float) -> tuple[int, tuple[str, Any]]:
         """Wait for a message of a worker, and return the worker and what it says."""
         from mpi4py import MPI  # noqa: PLC0415 - it is there
 
