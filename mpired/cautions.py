@@ -1,4 +1,4 @@
-"""What calls warn of, and who hears it: Python's `warnings`, unless somebody listens."""
+"""Warnings: given by calls to Python's `warnings`, or collected by the command line."""
 
 from __future__ import annotations
 

@@ -253,7 +253,7 @@ def _files(command: click.Command, options: Mapping[str, Any]) -> dict[str, obje
 
 
 def leaves_free(output: str | None) -> bool:
-    """Tell whether a result goes neither to standard output nor to what may be that under a name."""
+    """Return whether a result goes neither to standard output nor to what may be that under a name."""
     if output is None or output.startswith("/dev/shm/"):  # noqa: S108 - no name of ours
         return True
     return output != "-" and not output.startswith(("/dev/", "/proc/"))

@@ -237,5 +237,5 @@ def meant(*groups: Sequence[str]) -> list[list[RankWord]]:
 
 
 def is_written(name: str) -> bool:
-    """Tell whether an option stands on the command line, and is not from the environment."""
+    """Return whether an option stands on the command line, and is not from the environment."""
     return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE

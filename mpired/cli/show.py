@@ -276,7 +276,7 @@ def _width() -> int:
 
 
 def _takes_utf8() -> bool:
-    """Tell whether the locale has more than ASCII: Python itself writes UTF-8 in the locale C, too."""
+    """Return whether the locale has more than ASCII: Python itself writes UTF-8 in the locale C, too."""
     names = (os.environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))
     locale = next(filter(None, names), "")
     encoding = getattr(sys.stdout, "encoding", None) or ""

@@ -80,7 +80,7 @@ def main(command: Callable[[], int], ahead: Callable[[], object]) -> int:
 
 
 def _is_little(words: Sequence[str]) -> bool:
-    """Tell whether words seem to name so little that no worker is needed; a wrong guess costs only time."""
+    """Return whether words seem to name so little that no worker is needed; a wrong guess costs only time."""
     if len(words) > _FEW_WORDS:
         return False
     nbytes = 0
@@ -218,7 +218,7 @@ class Mpi:
 
     @contextlib.contextmanager
     def patient(self, timeout: float | None) -> Iterator[None]:
-        """Wait in the block for a worker that sends nothing so many seconds at most; None for ever."""
+        """Wait in the block at most `timeout` seconds for a worker that sends nothing; None: for ever."""
         before, self._timeout = self._timeout, math.inf if timeout is None else timeout
         try:
             yield

@@ -135,7 +135,7 @@ class _Marking:
 
 
 def all_write(runner: FarRunner, files: Sequence[calls.SharedFile]) -> bool:
-    """Tell whether what each worker writes into files of this command arrives there, which are then as before."""
+    """Return whether what each worker writes into files of this command arrives there, which are then as before."""
     # A name does not tell: over a directory that all machines share one may have a layer of its own (overlayfs).
     fds = [file.open() for file in files]
     sizes = [os.fstat(fd).st_size for fd in fds]

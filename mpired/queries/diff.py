@@ -57,7 +57,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Largest:
-    """The largest difference, and where it is first: `index` and `field` as of an example."""
+    """The largest difference, and its first place; `index` and `field` are like those of `Example`."""
 
     amount: Any
     index: tuple[int, ...]
@@ -66,7 +66,7 @@ class Largest:
 
 @dataclass(frozen=True)
 class Compared:
-    """What came of the comparison of a column, or of the only buffer."""
+    """The comparison of a column, or of the only array."""
 
     name: str  # "" of files without columns
     datatype: str
@@ -178,7 +178,7 @@ class _Comparison:
         yield found
 
     def _may_differ(self, blocks: Sequence[np.ndarray], datatype: Datatype) -> bool:
-        """Tell whether blocks of the same bytes may differ: by a NaN, which equals no other by its value."""
+        """Return whether blocks of the same bytes may differ: by a NaN, which equals no other by its value."""
         if self.tolerance.is_bitwise or self.tolerance.nan_equal:
             return False
         numbers = (part for part in parts(blocks[0], blocks[1], datatype) if part.has_nan and not part.is_exact)

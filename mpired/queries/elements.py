@@ -52,7 +52,7 @@ def with_nat(datatype: Datatype) -> np.dtype:
 
 
 def are_nan(values: np.ndarray) -> np.ndarray | None:
-    """Tell of each number whether it is NaN or NaT; None if none is."""
+    """Return which numbers are NaN or NaT; None if none is."""
     found: np.ndarray | None = np.isnan(values) if values.dtype.kind in "fm" else None
     return None if found is None or not found.any() else found
 
