@@ -39,11 +39,8 @@ def ops(*, file: str | None, matrix: bool, as_json: bool) -> None:
     user_ops = list(userops.in_file(file) if file else userops.installed())
     if as_json:
         rows = [] if file else [*map(_row, (*OPS, *STATISTICS))]
-        unknown = {"nan": None, "uses": ["reduce"], "groups": [], "options": [], "compiled": []}
-        for op in user_ops:
-            known = op | unknown | {"identity": in_json(op["identity"])}
-            rows.append({name: known[name] for name in _row(OPS[0])})
-        show_json(rows)
+        unknown = dict.fromkeys(_row(OPS[0])) | {"uses": ["reduce"], "groups": [], "options": [], "compiled": []}
+        show_json(rows + [in_json(unknown | op) for op in user_ops])
         return
     if not file:
         (_matrix if matrix else _list)()
