@@ -31,19 +31,14 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 class Summary(NamedTuple):
-    """A reduction in figures.
-
-    `nbytes` is the bytes of the ranks, `skipped` has those left out, and `inputs` the names of the others. `engine`
-    did the work, on a number of `machines`; `repeated` is the number of segments begun again as a worker was lost,
-    and `spread` is "elements" or "ranks", which were divided among the workers.
-    """
+    """A reduction in figures."""
 
     op: str
     commute: bool
     buffers: list[dict[str, Any]]
     nranks: int
-    nbytes: int
-    nan: str | None
+    nbytes: int  # of all ranks
+    nan: str | None  # how NaN was treated
     workers: int
     root: int
     output: str
@@ -51,25 +46,19 @@ class Summary(NamedTuple):
     call: str
     noutputs: int
     overflow: Sequence[dict[str, object]] = ()
-    rules: Sequence[str] = ()
-    skipped: Sequence[dict[str, object]] = ()
-    inputs: Sequence[str] = ()
+    rules: Sequence[str] = ()  # the other options of values, in words
+    skipped: Sequence[dict[str, object]] = ()  # ranks that were left out
+    inputs: Sequence[str] = ()  # the names of the other ranks
     engine: str = "local"
     machines: int = 1
-    repeated: int = 0
-    spread: str = "elements"
+    repeated: int = 0  # segments that were begun again because a worker was lost
+    spread: str = "elements"  # or "ranks", which were divided among the workers
 
     def __repr__(self) -> str:
         return f"<{self.line()}>"
 
     def line(self) -> str:
         """Return the summary on one line."""
-        what = _elements(self.buffers)
-        names = [buffer["name"] for buffer in self.buffers if buffer["unpacked"]]
-        if len(names) > _SHOWN_NAMES:
-            names[_SHOWN_NAMES:] = [f"{len(names) - _SHOWN_NAMES} more"]
-        unpacked = f", {', '.join(names)} unpacked and not packed again" if names else ""
-        policy = _policy(self.nan, self.rules) + unpacked
         workers = number(self.workers, "worker")
         if self.engine != "local":
             workers += f" on {number(self.machines, 'machine')} ({self.engine})"
@@ -81,20 +70,21 @@ class Summary(NamedTuple):
         call, where = "", "standard output" if self.output == "-" else self.output
         if self.call != "MPI_Reduce":
             call, where = f"{self.call} with ", f"{number(self.noutputs, 'file')}, {where}"
-        return f"{call}{_plain(self.op)} of {ranks}, {what}{policy}, {workers} -> {where} ({self.format})"
+        elements = _elements(self.buffers, self.nan, self.rules)
+        return f"{call}{_plain(self.op)} of {ranks}, {elements}, {workers} -> {where} ({self.format})"
 
 
-def _policy(nan: str | None, rules: Sequence[str]) -> str:
-    """Return how values were treated, in words."""
-    return "".join(f", {rule}" for rule in (*([f"NaN {nan}"] if nan else []), *rules))
-
-
-def _elements(buffers: Sequence[dict[str, Any]]) -> str:
-    """Return what the buffers hold, in words."""
+def _elements(buffers: Sequence[dict[str, Any]], nan: str | None, rules: Sequence[str]) -> str:
+    """Return what the buffers hold, and how values were treated, in words."""
     first, *others = buffers
     more = f" and {len(others)} more" if others else ""
     of = f" of {first['stored']}" if first.get("stored") else ""
-    return f"{first['count']} x {first['dtype'] or first['datatype']}{of}{more}"
+    texts = [f"{first['count']} x {first['dtype'] or first['datatype']}{of}{more}"]
+    texts += [f"NaN {nan}", *rules] if nan else rules
+    names = [buffer["name"] for buffer in buffers if buffer.get("unpacked")]
+    if len(names) > _SHOWN_NAMES:
+        names[_SHOWN_NAMES:] = [f"{len(names) - _SHOWN_NAMES} more"]
+    return ", ".join([*texts, f"{', '.join(names)} unpacked and not packed again"] if names else texts)
 
 
 def _plain(op: str) -> str:
@@ -135,7 +125,7 @@ def request_line(figures: Mapping[str, Any]) -> str:
     changed = zip(figures["windows"], figures["protocols"], strict=True)
     where = ", ".join(f"{name} ({protocol})" for name, protocol in changed if protocol) or "nothing to change"
     bad = f" ({len(figures['bad'])} left out)" if figures["bad"] else ""
-    what = f"{_elements(figures['buffers'])}{_policy(figures['nan'], figures['rules'])}"
+    what = _elements(figures["buffers"], figures["nan"], figures["rules"])
     return f"{_plain(figures['op'])} of {number(figures['origins'], 'origin')}{bad}, {what} -> {where}"
 
 
