@@ -1,4 +1,4 @@
-"""What calls warn of, and who hears it: Python's `warnings`, unless somebody listens."""
+"""Warnings: given by calls to Python's `warnings`, or collected by the command line."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from mpired.errors import (
     SameContentWarning,
     SameFileWarning,
     UnusedWarning,
+    number,
     shortened,
 )
 
@@ -46,14 +47,13 @@ def tell(*cautions: MpiredWarning) -> None:
 
 
 @contextlib.contextmanager
-def heard(also: Listener | None = None) -> Iterator[list[MpiredWarning]]:
-    """Collect what is warned of while the block runs, of which nobody else hears but `also`."""
+def heard(also: Listener) -> Iterator[list[MpiredWarning]]:
+    """Collect the warnings of the block, which only `also` gets as well."""
     found: list[MpiredWarning] = []
 
     def listen(caution: MpiredWarning) -> None:
         found.append(caution)
-        if also is not None:
-            also(caution)
+        also(caution)
 
     token = _listener.set(listen)
     try:
@@ -70,15 +70,14 @@ def of_kind(cautions: Iterable[MpiredWarning], kind: type[_W]) -> list[_W]:
 def masked(count: int, name: str, values: str, way_out: str = "") -> MaskedWarning:
     """Warn of elements of a result with values that mean that elements are missing, in words."""
     # `way_out` says how they can be written to another format, "" if they cannot.
-    elements = "1 element" if count == 1 else f"{count} elements"
-    what = f"{elements} of {name} came out {values}, so that readers of the result take them as missing"
+    what = f"{number(count, 'element')} of {name} came out {values}, so that readers of the result take them as missing"
     ways = f"give its attributes other values{way_out and ', or '}{way_out}"
     return MaskedWarning(f"{what}; {ways}", {"buffer": name, "count": count})
 
 
 def unset(count: int, name: str, way_out: str) -> InputWarning:
     """Warn of inputs with netCDF's value of elements that were never written, which no attribute declares."""
-    what = f"1 element of {name} has" if count == 1 else f"{count} elements of {name} have"
+    what = f"{number(count, 'element')} of {name} {'has' if count == 1 else 'have'}"
     return InputWarning(f"{what} netCDF's default fill value, which no attribute names, and is combined; {way_out}")
 
 

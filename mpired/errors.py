@@ -44,15 +44,7 @@ LONGEST_REASON = 2000
 
 
 class MpiredError(Exception):
-    """The base of all errors that are not bugs: a subject, and the reason with the way out.
-
-    Parameters
-    ----------
-    subject
-        What the error is about: a path, an option, a rank, an op.
-    reason
-        Value, rule and way out, without a line break.
-    """
+    """The base of all errors that are not bugs: a subject, and the reason with the way out."""
 
     exit_status = 3
     mpi_class = "MPI_ERR_OTHER"
@@ -60,8 +52,8 @@ class MpiredError(Exception):
     def __init__(self, subject: str, reason: str) -> None:
         subject, reason = (shortened(without_secrets(text), LONGEST_REASON) for text in (subject, reason))
         super().__init__(subject, reason)
-        self.subject = subject
-        self.reason = reason
+        self.subject = subject  # a path, an option, a rank, an op
+        self.reason = reason  # value, rule and way out, without a line break
 
     def __str__(self) -> str:
         return f"{self.subject}: {self.reason}"
@@ -98,9 +90,6 @@ class OutputExistsError(UsageError, FileExistsError):
 
     mpi_class = "MPI_ERR_FILE_EXISTS"
 
-    # FileExistsError is an OSError, whose __str__ and constructor mean something else.
-    __str__ = MpiredError.__str__
-
 
 class OpError(MpiredError, ValueError):
     """Raised when an op is not defined for a datatype, or not for this use."""
@@ -131,21 +120,13 @@ class DefinitionError(UnknownDatatypeError):
 
 
 class CountError(MpiredError, ValueError):
-    """Raised when counts or shapes differ between ranks or do not fit a file, or too few ranks can be used.
-
-    Parameters
-    ----------
-    subject, reason
-        As for every error.
-    errors
-        The errors of those that cannot be used.
-    """
+    """Raised when counts or shapes differ between ranks or do not fit a file, or too few ranks can be used."""
 
     mpi_class = "MPI_ERR_COUNT"
 
     def __init__(self, subject: str, reason: str, errors: Sequence[MpiredError | OSError] = ()) -> None:
         super().__init__(subject, reason)
-        self.errors = tuple(errors)
+        self.errors = tuple(errors)  # of the ranks that cannot be used
 
 
 class DisplacementError(MpiredError, ValueError):
@@ -172,9 +153,6 @@ class LockError(MpiredError, TimeoutError):
     exit_status = 5
     mpi_class = "MPI_ERR_RMA_SYNC"
 
-    # TimeoutError is an OSError, whose __str__ and constructor mean something else.
-    __str__ = MpiredError.__str__
-
 
 class ConversionError(MpiredError, ValueError):
     """Raised when a value does not fit the form of the file, such as external32."""
@@ -189,8 +167,11 @@ class ResultOverflowError(MpiredError, OverflowError):
 class MpiredWarning(UserWarning):
     """The base of the categories of all warnings."""
 
-    label = "warning: "
-    """What the command line puts before the text."""
+    label = "warning: "  # what the command line puts before the text
+
+    def __init__(self, text: str, details: dict[str, object] | None = None) -> None:
+        super().__init__(text)
+        self.details = details or {}  # figures in the text
 
 
 class OrderWarning(MpiredWarning):
@@ -198,21 +179,13 @@ class OrderWarning(MpiredWarning):
 
 
 class SkippedWarning(MpiredWarning):
-    """The category of the warning that ranks were left out because they cannot be used.
-
-    Parameters
-    ----------
-    text
-        How many, which, and why.
-    skipped
-        For each its number among the ranks that were named, its name and the reason.
-    """
+    """The category of the warning that ranks were left out because they cannot be used."""
 
     label = ""
 
     def __init__(self, text: str, skipped: Sequence[Any] = ()) -> None:
         super().__init__(text)
-        self.skipped = tuple(skipped)
+        self.skipped = tuple(skipped)  # of each the number among the ranks that were named, the name and the reason
 
 
 class SameFileWarning(MpiredWarning):
@@ -247,35 +220,11 @@ class UnusedWarning(MpiredWarning):
 
 
 class OverflowWarning(MpiredWarning, RuntimeWarning):
-    """The category of the warning that a sum or product has overflowed its datatype.
-
-    Parameters
-    ----------
-    text
-        How often, and where first.
-    details
-        The same as count, element, rank, file and buffer.
-    """
-
-    def __init__(self, text: str, details: dict[str, object] | None = None) -> None:
-        super().__init__(text)
-        self.details = details or {}
+    """The category of the warning that a sum or product has overflowed its datatype: how often, and where first."""
 
 
 class MaskedWarning(MpiredWarning):
-    """The category of the warning that readers of a result will take elements as missing that are there.
-
-    Parameters
-    ----------
-    text
-        How many, and the values that mean it.
-    details
-        The number as count, and the array as buffer.
-    """
-
-    def __init__(self, text: str, details: dict[str, object] | None = None) -> None:
-        super().__init__(text)
-        self.details = details or {}
+    """The category of the warning that readers of a result will take elements as missing that are there."""
 
 
 class BufferFileError(MpiredError, ValueError):
@@ -285,19 +234,11 @@ class BufferFileError(MpiredError, ValueError):
 
 
 class NotReadError(BufferFileError):
-    """Raised when a file is of a kind that mpired does not read.
-
-    Parameters
-    ----------
-    subject, reason
-        As of `MpiredError`.
-    kind
-        What the file is.
-    """
+    """Raised when a file is of a kind that mpired does not read."""
 
     def __init__(self, subject: str, reason: str, kind: str = "") -> None:
         super().__init__(subject, reason)
-        self.kind = kind
+        self.kind = kind  # what the file is
 
 
 class ChangedError(BufferFileError):
@@ -311,22 +252,15 @@ class RankNumberError(MpiredError, ValueError):
 
 
 class RanksError(MpiredError, ValueError):
-    """Raised when several ranks cannot be used: one error that lists each of them.
-
-    Parameters
-    ----------
-    nranks
-        How many ranks there are in all.
-    errors
-        The errors of the bad ranks, `MpiredError` or `OSError`, in rank order.
-    what
-        Their kind, if they are not ranks.
-    nbad
-        How many of them are bad, if some have several errors.
-    """
+    """Raised when several ranks cannot be used: one error that lists each of them."""
 
     def __init__(
-        self, nranks: int, errors: Sequence[MpiredError | OSError], what: str = "ranks", *, nbad: int | None = None
+        self,
+        nranks: int,  # all of them
+        errors: Sequence[MpiredError | OSError],  # of the bad ones, in rank order
+        what: str = "ranks",  # or what they are instead
+        *,
+        nbad: int | None = None,  # the number of the bad ones, if some have several errors
     ) -> None:
         reason = "; ".join(_grouped(errors, nranks, what))
         subject = f"{len(errors) if nbad is None else nbad} of {nranks} {what}"
@@ -369,26 +303,16 @@ class UnconfirmedError(MpiredError, OSError):
     exit_status = 6
     mpi_class = "MPI_ERR_IO"
 
-    __str__ = MpiredError.__str__
-
 
 class WorkerError(MpiredError, RuntimeError):
-    """Raised when a worker of the pool died or memory ran out; nothing was written.
-
-    Parameters
-    ----------
-    subject, reason
-        As for every error.
-    exitcode
-        How the worker ended: its exit status, or minus the number of the signal.
-    """
+    """Raised when a worker of the pool died or memory ran out; nothing was written."""
 
     exit_status = 8
     mpi_class = "MPI_ERR_INTERN"
 
     def __init__(self, subject: str, reason: str, exitcode: int | None = None) -> None:
         super().__init__(subject, reason)
-        self.exitcode = exitcode
+        self.exitcode = exitcode  # the exit status of the worker, or minus the number of the signal that ended it
 
 
 class UserOpError(MpiredError, RuntimeError):

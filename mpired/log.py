@@ -1,4 +1,4 @@
-"""Messages of the logger `mpired`: notices, and the steps of a call with their times."""
+"""Messages for the logger `mpired`: notices, and the steps of a call with their times."""
 
 from __future__ import annotations
 
@@ -7,16 +7,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import logging
 
 Listener = Callable[[Sequence[str], str], None]
 """Takes the paths that a notice is about, and its text."""
 
 _listeners: list[Listener] = []
-_STEPS = "mpired.steps"
 
 
 @contextlib.contextmanager
@@ -43,30 +38,27 @@ class Steps:
     """The plans and the steps of a call in their order. A step excludes the time of the steps within it."""
 
     def __init__(self) -> None:
-        self._plans: list[str] = []
+        self.plans: list[str] = []
         self._seconds: dict[str, float] = {}
-        self._thread = threading.get_ident()
         self._started = time.monotonic()
         self._within = [0.0]
 
-    def take(self, record: logging.LogRecord) -> bool:
-        """Note a plan, or the begin or the end of a step, and let no other handler have it."""
-        if record.thread != self._thread:
-            return True
-        name, event, seconds = record.getMessage(), record.__dict__["event"], record.__dict__["seconds"]
-        if event == "plan" and name not in self._plans:
-            self._plans.append(name)
-        elif event == "begin":
-            self._seconds.setdefault(name, 0.0)
-            self._within.append(0.0)
-        elif event == "end":
+    @contextlib.contextmanager
+    def measure(self, name: str) -> Iterator[None]:
+        """Add the time of the block to a step."""
+        self._seconds.setdefault(name, 0.0)
+        self._within.append(0.0)
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            seconds = time.monotonic() - started
             self._seconds[name] += seconds - self._within.pop()
             self._within[-1] += seconds
-        return False
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of `--verbose`."""
-        yield from self._plans
+        yield from self.plans
         for name, seconds in self._seconds.items():
             yield f"{seconds:.3f} s {name}"
         yield f"{time.monotonic() - self._started:.3f} s in all"
@@ -77,47 +69,34 @@ class Steps:
         return not self._seconds
 
 
+_collected: dict[int, Steps] = {}  # by thread
+
+
 @contextlib.contextmanager
 def collect_steps() -> Iterator[Steps]:
-    """Collect the steps of this thread while the block runs."""
-    import logging  # noqa: PLC0415 - few calls collect them
-
-    logger, steps = logging.getLogger(_STEPS), Steps()
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
-    logger.addFilter(steps.take)
-    try:
-        yield steps
-    finally:
-        logger.removeFilter(steps.take)
-
-
-def _log_step(name: str, event: str, seconds: float = 0.0) -> bool:
-    """Log an event of a step, if `logging` is loaded and steps are collected."""
-    logging = sys.modules.get("logging")
-    logger = logging.getLogger(_STEPS) if logging else None
-    if logger is None or not logger.filters:
-        return False
-    logger.info("%s", name, extra={"event": event, "seconds": seconds})
-    return True
-
-
-@contextlib.contextmanager
-def step(name: str) -> Iterator[None]:
-    """Log the time of the block as a step."""
-    if not _log_step(name, "begin"):
-        yield
+    """Collect the steps of this thread while the block runs; a call within another one adds to its steps."""
+    thread = threading.get_ident()
+    if thread in _collected:
+        yield Steps()
         return
-    started = time.monotonic()
+    _collected[thread] = Steps()
     try:
-        yield
+        yield _collected[thread]
     finally:
-        _log_step(name, "end", time.monotonic() - started)
+        del _collected[thread]
+
+
+def step(name: str) -> contextlib.AbstractContextManager[None]:
+    """Measure the time of the block as a step, if steps are collected."""
+    steps = _collected.get(threading.get_ident())
+    return contextlib.nullcontext() if steps is None else steps.measure(name)
 
 
 def plan(text: str) -> None:
-    """Log how the work is cut."""
-    _log_step(text, "plan")
+    """Note how the work is cut."""
+    steps = _collected.get(threading.get_ident())
+    if steps is not None and text not in steps.plans:
+        steps.plans.append(text)
 
 
 @contextlib.contextmanager

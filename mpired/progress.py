@@ -1,4 +1,4 @@
-"""How work tells how far it is."""
+"""Progress reports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mpired import interrupts
 from mpired.errors import UsageError
 
 Progress: TypeAlias = Callable[[Iterable[int], int], Iterable[int]]
-"""Watches the bytes as they are done, out of so many in all."""
+"""Watches the bytes as they are done, out of a total."""
 
 
 PERIOD = 0.1
@@ -25,7 +25,7 @@ class Pace:
         self._next = time.monotonic() + PERIOD
 
     def is_due(self) -> bool:
-        """Tell whether it is time again."""
+        """Return whether it is time for a report."""
         now = time.monotonic()
         due = now >= self._next
         if due:

@@ -10,7 +10,7 @@ from typing import Any
 
 from mpired.context import Context
 from mpired.engines import pool
-from mpired.errors import escaped, without_secrets
+from mpired.errors import escaped, number, without_secrets
 from mpired.log import step
 from mpired.progress import counted
 from mpired.sources.source import OpenStore, Source, of_file
@@ -48,12 +48,8 @@ class Note:
             digests = _digests([source for _, source in files if not source.is_forward], jobs)
         read = []
         for name, source in files:
-            nbytes: int | None
-            digest: str | None
-            if isinstance(source, StreamSource):  # of which nothing is left to be read for a digest
-                nbytes, digest = source.passed
-            else:
-                nbytes, digest = source.nbytes, digests.pop(0)
+            # Of a stream nothing is left to be read for a digest.
+            nbytes, digest = source.passed if isinstance(source, StreamSource) else (source.nbytes, digests.pop(0))
             of = "file" if source.inode is not None else "content"
             read.append({"as": name, "file": source.name, "nbytes": nbytes, "sha256": digest, "of": of})
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -132,9 +128,9 @@ def lines(where: str, record: Mapping[str, Any]) -> Iterable[str]:
     """Yield what a record says, in lines for people."""
     op = f" with {record['op']}" if record.get("op") else ""
     inputs = [each.get("file") for each in record["inputs"] if isinstance(each, dict)]
-    number = f"{len(inputs)} input{'' if len(inputs) == 1 else 's'}"
     stale = "; older than the file, which may have another content" if record.get("stale") else ""
-    yield escaped(f"made by mpired {record.get('version')}: {record['function']}{op} of {number}, {record.get('time')}")
+    made = f"{record['function']}{op} of {number(len(inputs), 'input')}, {record.get('time')}"
+    yield escaped(f"made by mpired {record.get('version')}: {made}")
     if "argv" in record:
         import shlex  # noqa: PLC0415 - for this line only
 

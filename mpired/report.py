@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mpired import codecs
+from mpired import cautions, codecs
 from mpired.datatypes import DATATYPES, TIMES, Datatype, Group, beside
 from mpired.datatypes.times import dtype_name
-from mpired.errors import OverflowWarning, number
+from mpired.errors import MpiredWarning, OverflowWarning, number
 from mpired.formats import FlatLayout
 from mpired.ops import OPS, Op, Use
 
@@ -31,19 +31,14 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 class Summary(NamedTuple):
-    """A reduction in figures.
-
-    `nbytes` is the bytes of the ranks, `skipped` has those left out, and `inputs` the names of the others. `engine`
-    did the work, on a number of `machines`; `repeated` is the number of segments begun again as a worker was lost,
-    and `spread` is "elements" or "ranks", which were divided among the workers.
-    """
+    """A reduction in figures."""
 
     op: str
     commute: bool
     buffers: list[dict[str, Any]]
     nranks: int
-    nbytes: int
-    nan: str | None
+    nbytes: int  # of all ranks
+    nan: str | None  # how NaN was treated
     workers: int
     root: int
     output: str
@@ -51,25 +46,19 @@ class Summary(NamedTuple):
     call: str
     noutputs: int
     overflow: Sequence[dict[str, object]] = ()
-    rules: Sequence[str] = ()
-    skipped: Sequence[dict[str, object]] = ()
-    inputs: Sequence[str] = ()
+    rules: Sequence[str] = ()  # the other options of values, in words
+    skipped: Sequence[dict[str, object]] = ()  # ranks that were left out
+    inputs: Sequence[str] = ()  # the names of the other ranks
     engine: str = "local"
     machines: int = 1
-    repeated: int = 0
-    spread: str = "elements"
+    repeated: int = 0  # segments that were begun again because a worker was lost
+    spread: str = "elements"  # or "ranks", which were divided among the workers
 
     def __repr__(self) -> str:
         return f"<{self.line()}>"
 
     def line(self) -> str:
         """Return the summary on one line."""
-        what = _elements(self.buffers)
-        names = [buffer["name"] for buffer in self.buffers if buffer["unpacked"]]
-        if len(names) > _SHOWN_NAMES:
-            names[_SHOWN_NAMES:] = [f"{len(names) - _SHOWN_NAMES} more"]
-        unpacked = f", {', '.join(names)} unpacked and not packed again" if names else ""
-        policy = _policy(self.nan, self.rules) + unpacked
         workers = number(self.workers, "worker")
         if self.engine != "local":
             workers += f" on {number(self.machines, 'machine')} ({self.engine})"
@@ -81,20 +70,21 @@ class Summary(NamedTuple):
         call, where = "", "standard output" if self.output == "-" else self.output
         if self.call != "MPI_Reduce":
             call, where = f"{self.call} with ", f"{number(self.noutputs, 'file')}, {where}"
-        return f"{call}{_plain(self.op)} of {ranks}, {what}{policy}, {workers} -> {where} ({self.format})"
+        elements = _elements(self.buffers, self.nan, self.rules)
+        return f"{call}{_plain(self.op)} of {ranks}, {elements}, {workers} -> {where} ({self.format})"
 
 
-def _policy(nan: str | None, rules: Sequence[str]) -> str:
-    """Return how values were treated, in words."""
-    return "".join(f", {rule}" for rule in (*([f"NaN {nan}"] if nan else []), *rules))
-
-
-def _elements(buffers: Sequence[dict[str, Any]]) -> str:
-    """Return what the buffers hold, in words."""
+def _elements(buffers: Sequence[dict[str, Any]], nan: str | None, rules: Sequence[str]) -> str:
+    """Return what the buffers hold, and how values were treated, in words."""
     first, *others = buffers
     more = f" and {len(others)} more" if others else ""
     of = f" of {first['stored']}" if first.get("stored") else ""
-    return f"{first['count']} x {first['dtype'] or first['datatype']}{of}{more}"
+    texts = [f"{first['count']} x {first['dtype'] or first['datatype']}{of}{more}"]
+    texts += [f"NaN {nan}", *rules] if nan else rules
+    names = [buffer["name"] for buffer in buffers if buffer.get("unpacked")]
+    if len(names) > _SHOWN_NAMES:
+        names[_SHOWN_NAMES:] = [f"{len(names) - _SHOWN_NAMES} more"]
+    return ", ".join([*texts, f"{', '.join(names)} unpacked and not packed again"] if names else texts)
 
 
 def _plain(op: str) -> str:
@@ -107,55 +97,40 @@ def _names(datatype: Datatype) -> dict[str, str | None]:
     return {"datatype": str(datatype), "dtype": dtype_name(datatype)}
 
 
-class Updated(NamedTuple):
-    """What became of windows, in figures."""
-
-    op: str
-    buffers: tuple[dict[str, Any], ...]  # the label of the elements of each buffer, and how many each origin gave
-    origins: int  # how many were applied
-    windows: tuple[str, ...]
-    protocols: tuple[str, ...]  # how each window was changed; "" if it was not
-    skipped: tuple[str, ...]  # the origins that had been applied before
-    recovered: tuple[str, ...]  # the windows whose last update was finished first
-    call: str  # the function of MPI
-    output: str  # the old elements if it gives them, else the window
-    # for each window and buffer that overflowed how often, and where first
-    overflow: tuple[dict[str, object], ...] = ()
-    bad: tuple[dict[str, object], ...] = ()  # the origins that cannot be used, each with its number and the reason
-    inputs: tuple[str, ...] = ()  # the names of the origins
-    nan: str | None = None  # how NaN was treated
-    rules: tuple[str, ...] = ()  # the other options of values, in words
-
-    @classmethod
-    def of(
-        cls, call: str, op: Op, windows: Sequence[str], origins: Sequence[object], done: Done, output: str | None = None
-    ) -> Updated:
-        """Return the figures of a request that is done; `output` has the old elements."""
-        elements, names = zip(done.datatypes, done.entries, strict=True), tuple(map(str, windows))
-        return cls(
-            str(op),
-            tuple({**_names(datatype), "count": count} for datatype, count in elements),
-            len(origins) - len(done.skipped),
-            names,
-            *(done.protocols, done.skipped, done.recovered, call),
-            output or (names[0] if len(names) == 1 else "in place"),
-            tuple(each.details for each in done.overflow),
-            tuple(each._asdict() for each in done.bad),
-            tuple(map(str, origins)),
-            *(_nan(op, done.datatypes), op.rules.told()),
-        )
-
-    def line(self) -> str:
-        """Return the summary on one line."""
-        changed = zip(self.windows, self.protocols, strict=True)
-        where = ", ".join(f"{name} ({protocol})" for name, protocol in changed if protocol) or "nothing to change"
-        origins = number(self.origins, "origin") + (f" ({len(self.bad)} left out)" if self.bad else "")
-        what = _elements(self.buffers)
-        return f"{_plain(self.op)} of {origins}, {what}{_policy(self.nan, self.rules)} -> {where}"
+def summarise_request(
+    call: str, op: Op, windows: Sequence[str], origins: Sequence[object], done: Done, output: str | None = None
+) -> dict[str, Any]:
+    """Return the figures of a request by a function of MPI; `output` has the old elements, if they are returned."""
+    elements, names = zip(done.datatypes, done.entries, strict=True), tuple(map(str, windows))
+    return {
+        "op": str(op),
+        "buffers": [{**_names(datatype), "count": count} for datatype, count in elements],  # the count of each origin
+        "origins": len(origins) - len(done.skipped),  # how many were applied
+        "windows": names,
+        "protocols": done.protocols,
+        "skipped": done.skipped,
+        "recovered": done.recovered,
+        "call": call,
+        "output": output or (names[0] if len(names) == 1 else "in place"),
+        "overflow": [each.details for each in done.overflow],
+        "bad": [each._asdict() for each in done.bad],
+        "inputs": list(map(str, origins)),
+        "nan": _nan(op, done.datatypes),
+        "rules": op.rules.told(),
+    }
 
 
-def summarise(call: Call, overflow: Sequence[OverflowWarning] = ()) -> Summary:
-    """Return the summary of a collective; `overflow` has the warnings of that."""
+def request_line(figures: Mapping[str, Any]) -> str:
+    """Return the figures of a request on one line."""
+    changed = zip(figures["windows"], figures["protocols"], strict=True)
+    where = ", ".join(f"{name} ({protocol})" for name, protocol in changed if protocol) or "nothing to change"
+    bad = f" ({len(figures['bad'])} left out)" if figures["bad"] else ""
+    what = _elements(figures["buffers"], figures["nan"], figures["rules"])
+    return f"{_plain(figures['op'])} of {number(figures['origins'], 'origin')}{bad}, {what} -> {where}"
+
+
+def summarise(call: Call, warned: Sequence[MpiredWarning] = ()) -> Summary:
+    """Return the summary of a collective that is done, and has warned of this."""
     from mpired.formats.array import stored_array  # noqa: PLC0415 - as above
 
     plans, files, model = call.plans, call.combined, call.root
@@ -182,7 +157,7 @@ def summarise(call: Call, overflow: Sequence[OverflowWarning] = ()) -> Summary:
         format=", ".join(sorted({result.format for result in call.results})) or files[0].format,
         call=call.request.collective.function,
         noutputs=len(call.results),
-        overflow=[each.details for each in overflow],
+        overflow=[each.details for each in cautions.of_kind(warned, OverflowWarning)],
         rules=op.rules.told(),
         skipped=[each._asdict() for each in call.skipped],
         inputs=[source.name for source in call.sources],
@@ -202,34 +177,18 @@ def _nan(op: Op, datatypes: Sequence[Datatype]) -> str | None:
 
 
 class PackSummary(NamedTuple):
-    """A packing or an unpacking in figures.
+    """A packing or an unpacking in figures."""
 
-    Parameters
-    ----------
-    call
-        MPI_Pack or MPI_Unpack.
-    elements, datatype, dtype
-        The elements in the file of records; the name in NumPy is None if there is none.
-    units, unit, unit_dtype
-        The packed elements.
-    output, format
-        The file that was written.
-    kept
-        Whether the bytes between the elements are those that the file had before.
-    inputs
-        The file that was read.
-    """
-
-    call: str
-    elements: int
+    call: str  # MPI_Pack or MPI_Unpack
+    elements: int  # in the file of records
     datatype: str
-    dtype: str | None
-    units: int
+    dtype: str | None  # the name in NumPy, if there is one
+    units: int  # the packed elements
     unit: str
     unit_dtype: str | None
     output: str
     format: str
-    kept: bool = False
+    kept: bool = False  # whether the bytes between the elements are those that the file had before
     inputs: tuple[str, ...] = ()
 
     def line(self) -> str:
@@ -348,38 +307,33 @@ def describe_file(file: RankFile) -> dict[str, Any]:
         "format": file.format,
         "nbytes": file.source.nbytes,
         "buffers": [
-            {
-                "name": buffer.name,
-                **_names(buffer.datatype),
-                "count": buffer.count,
-                "shape": None if buffer.shape is None else list(buffer.shape),
-                "order": None if buffer.shape is None else "Fortran" if buffer.fortran_order else "C",
-                "datarep": buffer.datarep,
-                "byte_order": {"<": "little", ">": "big", "=": None}[buffer.byte_order],
-                "nulls": buffer.nulls,
-                "unit": buffer.unit or None,
-                "storage": buffer.storage or None,
-                "label": _label(buffer),
-                "use": _use_of(buffer),
-            }
+            _described(
+                buffer,
+                _names(buffer.datatype),
+                {
+                    "order": None if buffer.shape is None else "Fortran" if buffer.fortran_order else "C",
+                    "datarep": buffer.datarep,
+                    "byte_order": {"<": "little", ">": "big", "=": None}[buffer.byte_order],
+                },
+                {"label": _label(buffer), "use": _use_of(buffer)},
+            )
             for buffer in file.buffers
         ],
         "other_columns": [
-            {
-                "name": other.name,
-                "type": other.type,
-                "count": other.count,
-                "shape": None if other.shape is None else list(other.shape),
-                "nulls": other.nulls,
-                "unit": other.unit or None,
-                "storage": other.storage or None,
-                "label": other.label or other.type,
-                "use": use,
-            }
+            _described(other, {"type": other.type}, {}, {"label": other.label or other.type, "use": use})
             for other, use in others
         ],
         "obstacle": file.obstacle or None,
     }
+
+
+def _described(
+    each: Array | SkippedArray, datatype: Mapping[str, Any], stored: Mapping[str, Any], words: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what is known of an array, in the order of the JSON."""
+    shape = None if each.shape is None else list(each.shape)
+    meta = {"nulls": each.nulls, "unit": each.unit or None, "storage": each.storage or None}
+    return {"name": each.name, **datatype, "count": each.count, "shape": shape, **stored, **meta, **words}
 
 
 class Written(NamedTuple):
@@ -398,17 +352,6 @@ class Written(NamedTuple):
         return f"{where} ({self.format}){size}"
 
 
-class Work(NamedTuple):
-    """How a collective would be computed."""
-
-    segments: int  # tasks
-    workers: int  # processes that do them
-    blocks: tuple[int, ...]  # elements that are read at a time, of each buffer
-    memory: int  # bytes of all processes together, about
-    open_files: int  # of one process, at most
-    spread: str = "elements"  # or "ranks", which are divided among the workers
-
-
 class Description(NamedTuple):
     """What a call would do: the answer of `--dry-run`."""
 
@@ -418,7 +361,9 @@ class Description(NamedTuple):
     nranks: int  # ranks, or origins
     nbytes: int  # that are read
     written: Sequence[Written]  # files
-    work: Work | None = None  # None if one process does it, a block after another
+    # segments, worker processes, elements in a block of each buffer, about how many bytes of memory all processes take,
+    # at most how many files each has open, and what is divided among them; {} if one process does it
+    work: Mapping[str, Any] = {}
     skipped: Sequence[str] = ()  # origins that were applied before
 
     def lines(self, ranks: str = "rank") -> list[str]:
@@ -426,13 +371,13 @@ class Description(NamedTuple):
         what = ", ".join(f"{each['count']} x {each['datatype']}" for each in self.buffers)
         op = f" with {self.op}" if self.op else ""
         lines = [f"{self.call}{op} of {number(self.nranks, ranks)}: {what}", f"reads {amount(self.nbytes)}"]
-        if self.work is not None:
-            work = self.work
-            blocks = ", ".join(map(str, work.blocks))
-            workers = number(work.workers, "worker") + (", spread over ranks" if work.spread == "ranks" else "")
+        if work := self.work:
+            blocks = ", ".join(map(str, work["blocks"]))
+            workers = number(work["workers"], "worker") + (", spread over ranks" if work["spread"] == "ranks" else "")
+            files = f"at most {work['open_files']} open files in a process"
             lines += [
-                f"{number(work.segments, 'segment')}, {workers}, {blocks} elements in a block",
-                f"about {amount(work.memory)} of memory in all, at most {work.open_files} open files in a process",
+                f"{number(work['segments'], 'segment')}, {workers}, {blocks} elements in a block",
+                f"about {amount(work['memory'])} of memory in all, {files}",
             ]
         lines += [f"already applied, left out: {name}" for name in self.skipped[:_SHOWN]]
         lines += [f"writes {each.text}" for each in self.written[:_SHOWN]]
@@ -443,9 +388,7 @@ class Description(NamedTuple):
 
     def details(self) -> dict[str, Any]:
         """Return the same for JSON."""
-        work = self.work._asdict() if self.work else {}
-        written = [each._asdict() for each in self.written]
-        return {"dry_run": True, **self._asdict(), "work": work, "written": written}
+        return {"dry_run": True, **self._asdict(), "written": [each._asdict() for each in self.written]}
 
 
 def amount(nbytes: int) -> str:
@@ -471,14 +414,14 @@ def describe_call(call: Call) -> Description:
         nbytes=sum(plan.nbytes for plan in plans),
         written=[_written(result, course.plan) for course in call.courses for result in course.results]
         + [Written(path, SUFFIX[1:], None, exact=False) for path in call.beside],
-        work=Work(
-            segments=sum(len(plan.segments) for plan in plans),
-            workers=max(plan.jobs for plan in plans),
-            blocks=tuple(min(block, buffer.count) for block, buffer in blocks),
-            memory=max(plan.memory for plan in plans),
-            open_files=max(plan.open_files for plan in plans),
-            spread=plans[0].spread,
-        ),
+        work={
+            "segments": sum(len(plan.segments) for plan in plans),
+            "workers": max(plan.jobs for plan in plans),
+            "blocks": tuple(min(block, buffer.count) for block, buffer in blocks),
+            "memory": max(plan.memory for plan in plans),
+            "open_files": max(plan.open_files for plan in plans),
+            "spread": plans[0].spread,
+        },
     )
 
 

@@ -174,9 +174,11 @@ def test_results_that_are_linked_part_from_no_other_name(folder):
 def test_calls_that_are_listened_to_warn_nobody_else(folder):
     from mpired import cautions
 
-    with cautions.heard() as heard:
+    also: list[Warning] = []
+    with cautions.heard(also.append) as heard:
         mpired.scan(ORDER, "max")
     assert [type(each) for each in heard] == [errors.OrderWarning]
+    assert also == heard
     with pytest.warns(errors.OrderWarning):
         mpired.scan(ORDER, "max")
 

@@ -16,7 +16,7 @@ from mpired.collectives.run import folded
 from mpired.collectives.table import COLLECTIVES
 from mpired.context import Context
 from mpired.engines import connected
-from mpired.errors import OverflowWarning, UsageError
+from mpired.errors import UsageError
 from mpired.formats.memory import all_at_hand, at_hand, path_at_hand
 from mpired.ops import OpLike
 from mpired.options import CALL, PathLike, Rank, Several, rows
@@ -97,7 +97,7 @@ def _call(
             overwrite = options["overwrite"] or options["in_place"]
             with cautions.heard(also=cautions.warn) as heard:
                 done = attempts.carry_out(plan, paths, context, overwrite=overwrite)
-            return summarise(done, cautions.of_kind(heard, OverflowWarning))
+            return summarise(done, heard)
         defaults = rows(CALL)
         for each in ("to", "overwrite", "link", "header", "level", "provenance"):
             if options[each] != defaults[each].default:

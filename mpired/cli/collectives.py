@@ -10,18 +10,30 @@ from typing import Any, cast
 
 import click
 
-from mpired import attempts, cautions, errors
-from mpired.attempts import Words
+from mpired import attempts, cautions
 from mpired.cli import params
 from mpired.cli.messages import end_without, hearing, report, tell, tell_cautions, tell_json, tell_plan
-from mpired.collectives.call import Call, plan_call
+from mpired.collectives.call import plan_call
 from mpired.collectives.request import paths_of, ranks_of
 from mpired.collectives.table import COLLECTIVES
-from mpired.context import Context
 from mpired.engines import connected, pool, worker
+from mpired.errors import (
+    HardLinkWarning,
+    InputWarning,
+    MaskedWarning,
+    MpiredWarning,
+    OrderWarning,
+    OverflowWarning,
+    ProcessorWarning,
+    SkippedWarning,
+)
 from mpired.files.places import is_terminal
-from mpired.options import LOCAL, REPORT, Options
+from mpired.options import LOCAL, REPORT
 from mpired.ranks import RankWord
+
+_BEFORE: tuple[type[MpiredWarning], ...] = (HardLinkWarning, SkippedWarning, ProcessorWarning)  # the summary
+_AFTER: tuple[type[MpiredWarning], ...] = (OverflowWarning, InputWarning, MaskedWarning, OrderWarning)
+_NOT_IF_QUIET = (HardLinkWarning, OrderWarning)
 
 
 class _Grouped(params.Command):
@@ -178,7 +190,7 @@ def reduce_local(*, invec: str, inoutvec: str, op: str, **options: Any) -> None:
 def _combine(
     name: str, ranks: Sequence[str], op: str, output: str | None, given: Mapping[str, object], *, terminal: bool = False
 ) -> None:
-    """Run a command that combines ranks; `terminal` tells whether its result goes to one."""
+    """Combine ranks, and print on standard error what was done; `terminal`: whether the result goes to one."""
     pool.adopt_orphans()
     options = COLLECTIVES[name].checked(given)
     words: Sequence[RankWord] = ranks
@@ -186,36 +198,26 @@ def _combine(
         group_b: Any = options["group_b"]
         words, *others = params.meant(ranks, *([group_b] if group_b else []))
         words, options = ranks_of(words, {**options, "group_b": cast("Any", others[0] if others else group_b)})
-    plan = partial(plan_call, name, words, op, output, options, terminal=terminal)
-    with connected(options) as engine:
-        _carry_out(plan, params.context()._replace(engine=engine), options, partial(paths_of, words, options))
-
-
-def _carry_out(plan: Callable[[Context], Call], context: Context, options: Options, words: Words) -> None:
-    """Plan a call that combines ranks, do it, and say on standard error what was done."""
-    overwrite = options["overwrite"] or options["in_place"]
     quiet, as_json = report()["quiet"], report()["as_json"]
     if as_json or not quiet:  # before anything is in place
         from mpired.report import summarise  # noqa: PLC0415 - only for who wants to know
     worker.keep_freed_memory()
-    with hearing() as heard:
-        planned = attempts.carry_out(plan, words, context, overwrite=overwrite)
+    plan = partial(plan_call, name, words, op, output, options, terminal=terminal)
+    overwrite = options["overwrite"] or options["in_place"]
+    with connected(options) as engine, hearing() as heard:
+        context = params.context()._replace(engine=engine)
+        planned = attempts.carry_out(plan, partial(paths_of, words, options), context, overwrite=overwrite)
     if context.dry_run:
         from mpired.report import describe_call  # noqa: PLC0415 - for a dry run only
 
         tell_plan(describe_call(planned), [source.name for source in planned.sources], heard)
-        end_without(planned.skipped)
-        return
-    overflow = cautions.of_kind(heard, errors.OverflowWarning)
-    if as_json:
-        tell_json(summarise(planned, overflow)._asdict(), heard)
+    elif as_json:
+        tell_json(summarise(planned, heard)._asdict(), heard)
     else:
-        tell_cautions(() if quiet else cautions.of_kind(heard, errors.HardLinkWarning))
-        tell_cautions(cautions.of_kind(heard, errors.SkippedWarning))
-        tell_cautions(cautions.of_kind(heard, errors.ProcessorWarning))
-        tell(None if quiet else summarise(planned, overflow).line())
-        tell_cautions(overflow)
-        tell_cautions(cautions.of_kind(heard, errors.InputWarning))
-        tell_cautions(cautions.of_kind(heard, errors.MaskedWarning))
-        tell_cautions(() if quiet else cautions.of_kind(heard, errors.OrderWarning))
+        shown = [each for each in heard if not (quiet and isinstance(each, _NOT_IF_QUIET))]
+        for kind in _BEFORE:
+            tell_cautions(cautions.of_kind(shown, kind))
+        tell(None if quiet else summarise(planned, heard).line())
+        for kind in _AFTER:
+            tell_cautions(cautions.of_kind(shown, kind))
     end_without(planned.skipped)

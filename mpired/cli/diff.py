@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import traceback
 from typing import Any
 
 import click
 
 from mpired.cli import params
-from mpired.cli.messages import in_flags, show
+from mpired.cli.messages import in_flags, show, show_json
 from mpired.engines import pool, worker
 from mpired.errors import MpiredError
 from mpired.options import DIFF
 from mpired.queries import diff as queries
-from mpired.queries.diff import Difference
 from mpired.queries.places import in_json
 
 _DIFFERENT = 1
@@ -59,21 +57,10 @@ def diff(ctx: click.Context, /, *, a: str, b: str, as_json: bool, **options: Any
     worker.keep_freed_memory()
     found = queries.diff((a, b), options, params.context())
     found = dataclasses.replace(found, reason=in_flags(found.reason))
-    show(json.dumps(_described(found), indent=1) if as_json else str(found))
+    if as_json:
+        described: dict[str, Any] = in_json(dataclasses.asdict(found) | {"reason": found.reason or None})
+        del described["noun"]
+        show_json(described)
+    else:
+        show(str(found))
     ctx.exit(0 if found.equal else _DIFFERENT)
-
-
-def _described(found: Difference) -> dict[str, Any]:
-    """Return what was found as JSON can hold it."""
-    described = dataclasses.asdict(found)
-    described["reason"] = found.reason or None
-    del described["noun"]
-    for each in described["buffers"]:
-        for name in ("difference", "ulp"):
-            each[name] = each[name] and _plain(each[name])
-    described["examples"] = [_plain(each) for each in described["examples"]]
-    return described
-
-
-def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: in_json(value) for name, value in values.items()}

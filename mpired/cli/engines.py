@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from importlib import metadata
 from typing import Any, cast
 
 from mpired.cli import params
-from mpired.cli.messages import show
+from mpired.cli.messages import show, show_json
 from mpired.engines import ENGINES, LOCAL, Engine, connected
 from mpired.engines.table import FarRunner
-from mpired.errors import UsageError, escaped, installation
+from mpired.errors import UsageError, escaped, installation, number
 from mpired.options import ENGINE, checked
 
 
@@ -37,7 +36,7 @@ def engines(*, ranks: tuple[str, ...], as_json: bool, **options: Any) -> None:
         else:
             rows, wrong = _looked(engine, ranks)
     if as_json and rows:
-        show(json.dumps(rows, indent=1))
+        show_json(rows)
     else:
         for row in rows:
             show(escaped("".join(_words(row))))
@@ -72,7 +71,7 @@ def _looked(engine: Engine, ranks: tuple[str, ...]) -> tuple[list[dict[str, Any]
     sources = [open_source(cast("str", rank), params.context()) for rank in params.meant(ranks)[0]] if ranks else []
     rows, wrong = [], ""
     own = probe.Probe()(0).versions
-    for seen in probe.described(cast("FarRunner", engine.runner), sources):
+    for seen in cast("FarRunner", engine.runner).everywhere(probe.Probe(tuple(sources))):
         bad = {source.name: reason for source, reason in zip(sources, seen.files, strict=True) if reason}
         other = [what for what, here in own.items() if seen.versions.get(what) != here]
         rows.append({"host": seen.host, **seen.versions, "ranks": len(sources), "not_seen": bad})
@@ -90,7 +89,7 @@ def _words(row: dict[str, Any]) -> Iterator[str]:
         return
     yield f"{row['engine']:8}{row['what']}; "
     if row["workers"]:
-        yield f"{row['workers']} worker{'s' if row['workers'] > 1 else ''}"
+        yield number(row["workers"], "worker")
     elif row["usable"]:
         yield f"{row['package']} {row['version']} is installed"
         for name, value in row["started"].items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -12,9 +11,9 @@ from mpired import provenance
 from mpired.api import queries
 from mpired.attempts import repeated
 from mpired.cli import params
-from mpired.cli.messages import in_flags, show
+from mpired.cli.messages import in_flags, show, show_json
 from mpired.context import Context
-from mpired.errors import MpiredError, UsageError, escaped, raise_all
+from mpired.errors import MpiredError, UsageError, escaped, number, raise_all
 from mpired.files.keys import of_file
 from mpired.files.names import check_are_data
 from mpired.files.places import is_stream
@@ -53,7 +52,7 @@ def info(*, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
         except (MpiredError, OSError) as error:
             errors.append(error)
     if as_json and (described or not errors):
-        show(json.dumps(described, indent=1))
+        show_json(described)
     elif not as_json:
         for each in described:
             show("\n".join(_lines(each)))
@@ -136,4 +135,4 @@ def _details(each: dict[str, Any]) -> Iterator[str]:
     if each.get("storage"):
         yield each["storage"]
     if each["nulls"]:
-        yield f"{each['nulls']} null{'' if each['nulls'] == 1 else 's'}"
+        yield number(each["nulls"], "null")

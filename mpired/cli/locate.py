@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from typing import Any
 
 from mpired import cautions
 from mpired.cli import params
-from mpired.cli.messages import end_without, hearing, show, tell_cautions
+from mpired.cli.messages import end_without, hearing, show, show_json, tell_cautions
 from mpired.engines import pool, worker
 from mpired.errors import SkippedWarning, escaped
 from mpired.options import LOCATE
@@ -37,8 +36,8 @@ def locate(*, ranks: tuple[str, ...], op: str, as_json: bool, **options: Any) ->
     if as_json:
         left_out = [each._asdict() for warning in skipped for each in warning.skipped]
         more = {"skipped": left_out} if left_out else {}
-        rows = [{**dataclasses.asdict(each), "value": in_json(each.value), **more} for each in found]
-        show(json.dumps(rows, indent=1))
+        rows = [in_json(dataclasses.asdict(each)) | more for each in found]
+        show_json(rows)
     else:
         for each in found:
             show(f"{each.value} in rank {each.rank}, {escaped(each.file)}, at {place_text(each.column, each.index)}")

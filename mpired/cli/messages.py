@@ -80,6 +80,13 @@ def show(text: str) -> None:
     click.echo(text)
 
 
+def show_json(value: object) -> None:
+    """Write a value as JSON to standard output."""
+    import json  # noqa: PLC0415 - here and below only where it is asked for
+
+    show(json.dumps(value, indent=1))
+
+
 def say(text: str) -> None:
     """Write one message to standard error."""
     write(f"mpired: {escaped(in_flags(without_secrets(text)))}")
@@ -153,7 +160,7 @@ def warning_texts(warned: Iterable[MpiredWarning]) -> list[str]:
 
 def json_line(told: Mapping[str, Any]) -> str:
     """Return a line of JSON, with what every line says."""
-    import json  # noqa: PLC0415 - only where it is asked for
+    import json  # noqa: PLC0415
 
     line = json.dumps({"version": __version__, "seconds": round(time.monotonic() - _started, 3), **told})
     return without_secrets(line)
@@ -246,7 +253,7 @@ def _files(command: click.Command, options: Mapping[str, Any]) -> dict[str, obje
 
 
 def leaves_free(output: str | None) -> bool:
-    """Tell whether a result goes neither to standard output nor to what may be that under a name."""
+    """Return whether a result goes neither to standard output nor to what may be that under a name."""
     if output is None or output.startswith("/dev/shm/"):  # noqa: S108 - no name of ours
         return True
     return output != "-" and not output.startswith(("/dev/", "/proc/"))

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
 
 from mpired.cli import params
-from mpired.cli.messages import say, show
+from mpired.cli.messages import say, show, show_json
 from mpired.datatypes import DATATYPES, Datatype, Group
 from mpired.datatypes.times import FAMILIES
 from mpired.engines import pool, userops
 from mpired.errors import UsageError, escaped
 from mpired.ops import OPS, PURPOSES, STATISTICS, Op, Use, native, options_of
 from mpired.options import FLAGS
+from mpired.queries.places import in_json
 
 
 @params.command("matrix", "as_json@print", file="[FILE.py]")
@@ -40,11 +39,8 @@ def ops(*, file: str | None, matrix: bool, as_json: bool) -> None:
     user_ops = list(userops.in_file(file) if file else userops.installed())
     if as_json:
         rows = [] if file else [*map(_row, (*OPS, *STATISTICS))]
-        unknown = {"nan": None, "uses": ["reduce"], "groups": [], "options": [], "compiled": []}
-        for op in user_ops:
-            known = op | unknown | {"identity": _in_json(op["identity"])}
-            rows.append({name: known[name] for name in _row(OPS[0])})
-        show(json.dumps(rows, indent=1))
+        unknown = dict.fromkeys(_row(OPS[0])) | {"uses": ["reduce"], "groups": [], "options": [], "compiled": []}
+        show_json(rows + [in_json(unknown | op) for op in user_ops])
         return
     if not file:
         (_matrix if matrix else _list)()
@@ -66,21 +62,17 @@ def _user_line(op: dict[str, Any]) -> str:
     return f"{op['name']} ({op['place']}): {commute}{identity}, {takes}{doc}"
 
 
-def _in_json(number: Any) -> Any:
-    """Return a number, or several, as JSON can hold them: what it has no form for as text, as "inf"."""
-    if isinstance(number, list):
-        return [_in_json(each) for each in number]
-    if isinstance(number, float) and not math.isfinite(number):
-        return str(number)
-    return str(number) if isinstance(number, complex) else number
+def _show_ops(width: int, doc: str, takes: Callable[[Op], str]) -> None:
+    """Print what each op takes, in a column of some width, and its result."""
+    for title, ops in (("op", OPS), ("statistic", STATISTICS)):
+        show(f"{title:11}{'takes':{width}}{doc}")
+        for op in ops:
+            show(f"{op.name.lower():11}{takes(op):{width}}{op.doc}")
+        show("")
 
 
 def _list() -> None:
-    for title, ops in (("op", OPS), ("statistic", STATISTICS)):
-        show(f"{title:11}{'takes':27}result")
-        for op in ops:
-            show(f"{op.name.lower():11}{_numbers(op):27}{op.doc}")
-        show("")
+    _show_ops(27, "result", _numbers)
     show("maxloc and minloc take numbers too, with --index.")
     show("`mpired ops --matrix` marks the datatypes of each op.")
 
@@ -105,12 +97,7 @@ _NUMBERS = {
 
 def _matrix() -> None:
     groups = [group for group in Group if group in _LETTERS]
-    for title, ops in (("op", OPS), ("statistic", STATISTICS)):
-        show(f"{title:11}{'takes':13}description")
-        for op in ops:
-            marks = "".join(_LETTERS[group] if group in op.groups else "." for group in groups)
-            show(f"{op.name.lower():11}{marks:13}{op.doc}")
-        show("")
+    _show_ops(13, "description", lambda op: "".join(_LETTERS[each] if each in op.groups else "." for each in groups))
     for rule, takers in _rules():
         show(click.wrap_text(f"{rule}: {', '.join(takers)}", 80, subsequent_indent="   "))
     show("")

@@ -169,7 +169,7 @@ class Command(click.Command):
             say(f"warning: started {count} times by a launcher; each process does the whole command. {way_out}")
         with contextlib.ExitStack() as stack:
             if has_bars:
-                stack.enter_context(counting_by(progress.Counter()))
+                stack.enter_context(counting_by(progress.count))
             steps = stack.enter_context(collect_steps()) if asked.get("verbose") else None
             result = super().invoke(ctx)
         for line in steps.lines() if steps else ():
@@ -237,5 +237,5 @@ def meant(*groups: Sequence[str]) -> list[list[RankWord]]:
 
 
 def is_written(name: str) -> bool:
-    """Tell whether an option stands on the command line, and is not from the environment."""
+    """Return whether an option stands on the command line, and is not from the environment."""
     return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE

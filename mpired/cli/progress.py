@@ -1,4 +1,4 @@
-"""A bar on standard error for work that takes over a second."""
+"""Bars on standard error for work that takes over a second."""
 
 from __future__ import annotations
 
@@ -32,30 +32,26 @@ def bar(done: Iterable[int], total: int) -> Iterator[int]:
             shown.render_finish()  # with which the cursor comes back, after ctrl-C too
 
 
-class Counter:
-    """Shows bars with how many things are done, one at a time."""
+_is_counting = False
 
-    def __init__(self) -> None:
-        self._busy = False
 
-    def __call__(self, things: Sequence[_T], what: str, /) -> Iterator[_T]:
-        """Pass things on, and show a bar after a while unless there is another one."""
-        if self._busy:
-            yield from things
-            return
-        self._busy = True
-        started, told = time.monotonic(), 0
-        steps = max(1, len(things) // _STEPS)  # each is a line that the terminal gets
-        shown = click.progressbar(
-            length=len(things), label=what, show_pos=True, file=sys.stderr, update_min_steps=steps
-        )
-        try:
-            for number, thing in enumerate(things, 1):
-                yield thing
-                if time.monotonic() - started > _PATIENCE:
-                    shown.update(number - told)
-                    told = number
-        finally:
-            self._busy = False
-            if shown.pos:
-                shown.render_finish()
+def count(things: Sequence[_T], what: str, /) -> Iterator[_T]:
+    """Pass things on, and show a bar with how many are done after a while, unless there is another one."""
+    global _is_counting  # noqa: PLW0603 - a property of the terminal
+    if _is_counting:
+        yield from things
+        return
+    _is_counting = True
+    started, told = time.monotonic(), 0
+    steps = max(1, len(things) // _STEPS)  # each is a line that the terminal gets
+    shown = click.progressbar(length=len(things), label=what, show_pos=True, file=sys.stderr, update_min_steps=steps)
+    try:
+        for number, thing in enumerate(things, 1):
+            yield thing
+            if time.monotonic() - started > _PATIENCE:
+                shown.update(number - told)
+                told = number
+    finally:
+        _is_counting = False
+        if shown.pos:
+            shown.render_finish()

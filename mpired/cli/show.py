@@ -20,12 +20,13 @@ from mpired import attempts, interrupts
 from mpired.cli import params
 from mpired.cli.info import lines_of
 from mpired.engines import pool
-from mpired.errors import MpiredError, UsageError, escaped, installation, raise_all
+from mpired.errors import MpiredError, UsageError, escaped, installation, number, raise_all
 from mpired.files import calls
 from mpired.files.names import check_are_data
 from mpired.files.output import Output, open_output
 from mpired.formats.textual import encoder
 from mpired.options import SHOW, Options, checked, part
+from mpired.queries.places import in_json
 from mpired.queries.show import BINS, Figures, Part, Shown, Table, headings, plan_show
 from mpired.report import describe_file
 
@@ -103,14 +104,16 @@ class _Page:
         self._end, self._files = os.lseek(self._output.fd, 0, os.SEEK_END), self._files + 1
 
     def _tell(self, shown: Shown, tables: Sequence[Table]) -> None:
-        as_json = self._options["as_json"]
-        lines = _json_lines(shown, tables) if as_json else _lines(shown, tables, with_bars=self._options["histogram"])
-        self._write(itertools.chain(("," if as_json else "",) if self._files else ("[",) if as_json else (), lines))
+        if self._options["as_json"]:
+            self._write(itertools.chain(["," if self._files else "["], _json_lines(shown, tables)))
+        else:
+            lines = _lines(shown, tables, with_bars=self._options["histogram"])
+            self._write(itertools.chain([""] if self._files else [], lines))
 
     def end(self) -> None:
         """Add what follows the last file."""
-        brackets = ("]",) if self._files else ("[", "]")
-        self._write(brackets if self._options["as_json"] else ())
+        brackets = ["]"] if self._files else ["[", "]"]
+        self._write(brackets if self._options["as_json"] else [])
 
     def _write(self, lines: Iterable[str]) -> None:
         """Write lines behind the last file, in the place of what an attempt that failed has left."""
@@ -125,9 +128,10 @@ def _lines(shown: Shown, tables: Sequence[Table], *, with_bars: bool) -> Iterato
     yield from lines_of(describe_file(tables[0].file))
     yield ""
     for table in tables:
-        is_matrix = len(table.selection.kept) == 2 and len(table.headings) == 1  # noqa: PLR2004 - rows and columns
+        first, *others = headings(table.buffers)
+        is_matrix = len(table.selection.kept) == 2 and not others  # noqa: PLR2004 - rows and columns
         if is_matrix and len(tables) > 1:
-            yield f"{table.headings[0]}:"
+            yield f"{first}:"
         yield from _aligned(_matrix(table, width) if is_matrix and table.selection.count else _list(table))
         yield ""
     yield from _aligned(_summary(shown, columns))
@@ -155,10 +159,11 @@ def _aligned(rows: Iterable[Sequence[str]]) -> Iterator[str]:
 
 def _list(table: Table) -> Iterator[list[str]]:
     """Yield elements one below the other: the index, and the numbers."""
-    yield ["element", *table.headings]
-    for number, wanted in enumerate(_wanted(table)):
-        if number:
-            yield [_GAP, *[""] * len(table.headings)]
+    columns = headings(table.buffers)
+    yield ["element", *columns]
+    for place, wanted in enumerate(_wanted(table)):
+        if place:
+            yield [_GAP, *[""] * len(columns)]
         for index, texts in table.rows([wanted]):
             yield [",".join(map(str, index)), *map(_or_null, texts)]
 
@@ -189,8 +194,8 @@ def _matrix(table: Table, width: int) -> Iterator[list[str]]:
         if sum(max(map(len, column)) + 2 for column in shown) - 2 <= width or len(columns) <= 3:  # noqa: PLR2004
             break
         del columns[half]
-    for number, row in enumerate(zip(*shown, strict=True)):
-        if number == _FIRST + 1 and len(rows) - 1 < whole[0]:
+    for place, row in enumerate(zip(*shown, strict=True)):
+        if place == _FIRST + 1 and len(rows) - 1 < whole[0]:
             yield [_GAP] * len(row)
         yield list(row)
 
@@ -242,7 +247,7 @@ def _winners(figures: Figures) -> str:
     assert indices is not None  # noqa: S101 - they are pairs
     if not indices.exact:
         return f"at least {indices.distinct} different"
-    most = [f"{index} ({count} element{'' if count == 1 else 's'})" for index, count in indices.most[:_SHOWN_INDICES]]
+    most = [f"{index} ({number(count, 'element')})" for index, count in indices.most[:_SHOWN_INDICES]]
     more = ", ..." if indices.distinct > len(most) else ""
     return f"{indices.distinct} different{': ' if most else ''}{', '.join(most)}{more}"
 
@@ -271,7 +276,7 @@ def _width() -> int:
 
 
 def _takes_utf8() -> bool:
-    """Tell whether the locale has more than ASCII: Python itself writes UTF-8 in the locale C, too."""
+    """Return whether the locale has more than ASCII: Python itself writes UTF-8 in the locale C, too."""
     names = (os.environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))
     locale = next(filter(None, names), "")
     encoding = getattr(sys.stdout, "encoding", None) or ""
@@ -289,7 +294,7 @@ def _json_lines(shown: Shown, tables: Sequence[Table]) -> Iterator[str]:
     yield json.dumps(head)[:-1] + ', "elements": ['
     previous = ""
     for table in tables:
-        columns = f', "columns": {json.dumps(table.headings)}' if len(tables) > 1 else ""
+        columns = f', "columns": {json.dumps(headings(table.buffers))}' if len(tables) > 1 else ""
         for index, texts in table.rows(_wanted(table)):
             if previous:
                 yield f"{previous},"
@@ -304,22 +309,8 @@ def _token(text: str | None) -> str:
     return text if _NUMBER.fullmatch(text) and math.isfinite(float(text)) else json.dumps(text)
 
 
-def _json_buffer(figures: Figures) -> dict[str, Any]:
-    parts = [
-        {name: _in_json(value) for name, value in each._asdict().items() if name != "histogram"}
-        | {"histogram": each.histogram and {"edges": _in_json(each.histogram.edges), "counts": each.histogram.counts}}
-        for each in figures.parts
-    ]
-    indices = figures.indices and {name: _in_json(value) for name, value in figures.indices._asdict().items()}
-    return vars(figures) | {"parts": parts, "indices": indices}
-
-
-def _in_json(value: Any) -> Any:
-    """Return a value as JSON can hold it: NaN and infinities, numbers that a double cannot hold and times as texts."""
-    if isinstance(value, tuple):
-        return [_in_json(each) for each in value]
-    if isinstance(value, np.floating):
-        return _in_json(float(str(value))) if math.isfinite(float(value)) else str(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value if value is None or isinstance(value, int | float | str) else str(value)
+def _json_buffer(figures: Figures) -> Any:
+    parts = [each._asdict() for each in figures.parts]
+    for each in parts:
+        each["histogram"] = each.pop("histogram")  # the longest comes last
+    return in_json(vars(figures) | {"parts": parts}, short=True)

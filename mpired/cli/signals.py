@@ -75,7 +75,7 @@ def leaves(words: str) -> None:
 
 
 def message() -> str:
-    """Return what is said after ctrl-C: whoever pressed it sees what has become of the files."""
+    """Return the message after ctrl-C, with what has become of the files."""
     return f"interrupted; {_left}"
 
 
@@ -90,7 +90,7 @@ def commit() -> None:
 
 
 def is_committed() -> bool:
-    """Tell whether the result is in place."""
+    """Return whether the result is in place."""
     return _committed
 
 

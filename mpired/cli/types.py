@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
 
 from mpired import datatypes
 from mpired.cli import params
-from mpired.cli.messages import show
+from mpired.cli.messages import show, show_json
 from mpired.datatypes import DATATYPES, Datatype, parse
 from mpired.datatypes.text.definitions import Definitions as Defined
 from mpired.errors import escaped
@@ -52,15 +51,17 @@ def types(*, text: str | None, types: str | None, value_index: tuple[str, str] |
     if value_index is not None:
         # That there is no such pair is no error (MPI-4.1, 6.9.4).
         pair = datatypes.value_index(*(parse(each, defined)[0] for each in value_index))
-        none = "null" if as_json else "MPI_DATATYPE_NULL"
-        show(none if pair is None else json.dumps(_row(pair), indent=1) if as_json else str(pair))
+        if as_json:
+            show_json(None if pair is None else _row(pair))
+        else:
+            show("MPI_DATATYPE_NULL" if pair is None else str(pair))
         return
     if defined is not None and params.is_written("types"):
         _tell_definitions(defined, as_json=as_json)
         return
     rows = [_row(datatype) for datatype in DATATYPES]
     if as_json:
-        show(json.dumps(rows, indent=1))
+        show_json(rows)
         return
     show(f"{'datatype':28}{'group':17}{'size':>5}{'extent':>7}  NumPy")
     for row, datatype in zip(rows, DATATYPES, strict=True):
@@ -74,7 +75,7 @@ def _tell_type(datatype: Datatype, byte_order: str | None, *, as_json: bool) -> 
     """Print the figures of one datatype, its type map and a picture."""
     told = describe_datatype(datatype, byte_order)
     if as_json:
-        show(json.dumps(told, indent=1))
+        show_json(told)
         return
     shown = [f"({name},{disp})" for name, disp in told["type_map"]]
     left_out = told["entries"] - len(shown)
@@ -117,7 +118,7 @@ def _tell_definitions(defined: Defined, *, as_json: bool) -> None:
         size, extent = defined.figures(name)
         rows.append({"name": name, "type": defined.text(name), "size": size, "extent": extent})
     if as_json:
-        show(json.dumps(rows, indent=1))
+        show_json(rows)
         return
     show(f"{'datatype':28}{'size':>10}{'extent':>10}  type")
     for row in rows:

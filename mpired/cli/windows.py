@@ -26,7 +26,7 @@ from mpired.ops import Op
 from mpired.options import ACCUMULATE, FETCH, FETCH_ELEMENT, FETCHED, REPORT, SWAP, Group, checked
 from mpired.queries.places import in_json
 from mpired.ranks import gathered
-from mpired.report import Updated
+from mpired.report import request_line, summarise_request
 from mpired.sources.local import LocalSource
 from mpired.sources.open import check_no_input, check_no_other_input
 from mpired.values import CREATION, LIKE
@@ -104,7 +104,7 @@ def accumulate(*, files: tuple[str, ...], windows: tuple[str, ...], op: str, ind
     plan = partial(plan_accumulate, targets, origins, op, options)
     if did := _carry_out("MPI_Accumulate", plan, targets, list(paths(origins))):
         row, done = did
-        _tell(Updated.of("MPI_Accumulate", row, targets, done.origins, done), done)
+        _tell(summarise_request("MPI_Accumulate", row, targets, done.origins, done), done)
         end_without(done.bad)
 
 
@@ -144,7 +144,7 @@ def get_accumulate(
     if did := _carry_out("MPI_Get_accumulate", plan, targets, origins, (fetch, to, force)):
         row, done = did
         used = origins if row.origin else ()
-        _tell(Updated.of("MPI_Get_accumulate", row, targets, used, done, output=fetch), done)
+        _tell(summarise_request("MPI_Get_accumulate", row, targets, used, done, fetch), done)
 
 
 @params.command(
@@ -247,21 +247,21 @@ def _carry_out(
     return None
 
 
-def _tell(updated: Updated, done: Done) -> None:
+def _tell(figures: dict[str, Any], done: Done) -> None:
     """Say what was done, and what the user should know of it."""
     quiet, verbose = report()["quiet"], report()["verbose"]
     if report()["as_json"]:
-        tell_json(updated._asdict(), done.cautions)
+        tell_json(figures, done.cautions)
         return
     doubtful = InputWarning | SkippedWarning | SameContentWarning
     tell_cautions(each for each in done.notes if not quiet or isinstance(each, doubtful))
-    for name in updated.skipped[:_SHOWN]:
+    for name in done.skipped[:_SHOWN]:
         say(f"{name}: already applied, left out")
-    if len(updated.skipped) > _SHOWN:
-        say(f"{len(updated.skipped) - _SHOWN} more origins: already applied, left out")
+    if len(done.skipped) > _SHOWN:
+        say(f"{len(done.skipped) - _SHOWN} more origins: already applied, left out")
     tell_cautions([*done.overflow, *done.masked])
-    tell(None if quiet else updated.line())
-    for name, protocol, nbytes in zip(updated.windows, done.protocols, done.nbytes, strict=True) if verbose else ():
+    tell(None if quiet else request_line(figures))
+    for name, protocol, nbytes in zip(figures["windows"], done.protocols, done.nbytes, strict=True) if verbose else ():
         say(f"{name}: {nbytes} bytes of elements, {protocol or 'not changed'}")
 
 
@@ -273,7 +273,7 @@ def _fetch_element(
         return
     op, done = did
     if as_json:
-        tell_json(Updated.of(name, op, targets, words, done, output="-")._asdict() | _old(done), done.cautions)
+        tell_json(summarise_request(name, op, targets, words, done, "-") | _old(done), done.cautions)
     else:
         tell_cautions(() if report()["quiet"] else done.notes)
         tell_cautions([*done.overflow, *done.masked])

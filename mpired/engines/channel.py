@@ -23,10 +23,6 @@ class Channel:
     def __init__(self, incoming: int, outgoing: int) -> None:
         self.incoming, self.outgoing = incoming, outgoing
 
-    def fileno(self) -> int:
-        """Return the descriptor that can be read when something was sent, or the other end is closed."""
-        return self.incoming
-
     def send(self, value: Any) -> None:
         """Send an object, and wait until the other end has taken what the pipe does not hold."""
         octets = pickle.dumps(value, 5)

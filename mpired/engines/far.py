@@ -36,7 +36,7 @@ def place(number: int) -> Place:
 
 
 def limits(places: Collection[Place], workers: int, threads: int = 1) -> Limits:
-    """Return what so many workers may use that are at these places: files as the one that may open fewest."""
+    """Return what workers at these places may use: as many files as the one that may open fewest."""
     # As many of them as `threads` may be one process.
     of_all = (each.descriptors - RESERVED for each in places if each.descriptors != resource.RLIM_INFINITY)
     finite = [RESERVED + each // threads for each in of_all]

@@ -49,7 +49,7 @@ def post(world: Any, message: tuple[str, Any], to: int) -> list[Any]:
 
 
 def are_taken(requests: Iterable[Any]) -> bool:
-    """Tell whether what was posted is received."""
+    """Return whether what was posted is received."""
     return all(request.Test() for request in requests)
 
 
@@ -95,7 +95,7 @@ class Stops:
         self.heard = 0
 
     def asked(self) -> bool:
-        """Tell whether the run that is under way is to end."""
+        """Return whether the run that is under way is to end."""
         while self._world.iprobe(0, STOP):
             self.heard += 1
             if self._world.recv(None, 0, STOP) == self.number:  # not one of a run before
@@ -122,7 +122,7 @@ class Neighbours:
         return value
 
     def hand(self, value: Any) -> None:
-        """Hand a value, which does not change any more, to the next stage; `Stopped` as of `taken`."""
+        """Hand a value, which does not change any more, to the next stage, or raise `Stopped`."""
         self._wait(lambda: self._waiting() < IN_FLIGHT)
         self._post(_VALUE, value)
 

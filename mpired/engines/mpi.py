@@ -34,7 +34,7 @@ _MORE = ("*", "?", "[", "{", "@", "%", "://", "--files-from")
 _FEW_WORDS = 100  # more are not looked at in each process
 
 _running: Mpi | None = None
-_obstacle = ""
+_obstacle: UsageError | None = None
 
 
 def main(command: Callable[[], int], ahead: Callable[[], object]) -> int:
@@ -52,7 +52,7 @@ def main(command: Callable[[], int], ahead: Callable[[], object]) -> int:
     except ModuleNotFoundError:
         return command()  # it says what is missing
     except (ImportError, RuntimeError) as error:
-        _obstacle = f"mpi4py finds no library of MPI ({' '.join(str(error).split())})"
+        _obstacle = _no_library(error)
         return command()
     world = MPI.COMM_WORLD
     if world.rank:
@@ -80,7 +80,7 @@ def main(command: Callable[[], int], ahead: Callable[[], object]) -> int:
 
 
 def _is_little(words: Sequence[str]) -> bool:
-    """Tell whether words seem to name so little that no worker is needed; a wrong guess costs only time."""
+    """Return whether words seem to name so little that no worker is needed; a wrong guess costs only time."""
     if len(words) > _FEW_WORDS:
         return False
     nbytes = 0
@@ -129,8 +129,8 @@ def connect(options: Mapping[str, Any]) -> Iterator[Mpi]:
         return
     if ENGINES["mpi"].started:
         import mpi4py  # noqa: F401, PLC0415 - to say that it is missing
-    if _obstacle:
-        raise UsageError("`engine`", f"{_obstacle}; install one with {installation('mpich')}")
+    if _obstacle is not None:
+        raise _obstacle
     if _running is None:
         reason = "mpi needs a launcher: `mpiexec -n 4 mpired ... --engine mpi`, or srun"
         raise UsageError("`engine`", f"{reason}; in Python use `with mpired.mpi() as engine:`")
@@ -142,6 +142,11 @@ def connect(options: Mapping[str, Any]) -> Iterator[Mpi]:
         _running.ended()
 
 
+def _no_library(error: Exception) -> UsageError:
+    reason = f"mpi4py finds no library of MPI ({' '.join(str(error).split())})"
+    return UsageError("`engine`", f"{reason}; install one with {installation('mpich')}")
+
+
 def joined() -> Mpi:
     """Return the processes that run this program, with messages apart from those of the program."""
     try:
@@ -149,8 +154,7 @@ def joined() -> Mpi:
     except ModuleNotFoundError:
         raise UsageError("`engine`", not_installed(ENGINES["mpi"])) from None
     except (ImportError, RuntimeError) as error:
-        reason = f"mpi4py finds no library of MPI ({' '.join(str(error).split())})"
-        raise UsageError("`engine`", f"{reason}; install one with {installation('mpich')}") from None
+        raise _no_library(error) from None
     Mpi(MPI.COMM_WORLD).check_launcher(f"python {os.path.basename(sys.argv[0]) or 'FILE'}")
     return Mpi(MPI.COMM_WORLD.Dup())
 
@@ -214,7 +218,7 @@ class Mpi:
 
     @contextlib.contextmanager
     def patient(self, timeout: float | None) -> Iterator[None]:
-        """Wait in the block for a worker that sends nothing so many seconds at most; None for ever."""
+        """Wait in the block at most `timeout` seconds for a worker that sends nothing; None: for ever."""
         before, self._timeout = self._timeout, math.inf if timeout is None else timeout
         try:
             yield
@@ -271,35 +275,35 @@ class Mpi:
         self, function: Callable[..., Any], first: Iterable[tuple[int, Any]], rest: Iterator[Any]
     ) -> Generator[Any, None, None]:
         """Give workers their first items, and each that is done one of the rest; yield the results as they come."""
-        octets, busy, given, heard = pickle.dumps(function, 5), set[int](), list[int](), dict[int, float]()
+        octets, given = pickle.dumps(function, 5), list[int]()
+        busy: dict[int, float] = {}  # workers, and the time of the last message of each
         self._runs += 1
         try:
             for worker, item in first:
                 messages.send(self._world, (_FUNCTION, (self._runs, octets)), worker)
                 given.append(worker)
                 messages.send(self._world, (_ITEM, item), worker)
-                busy.add(worker)
-                heard[worker] = time.monotonic()
+                busy[worker] = time.monotonic()
             while busy:
-                worker, (kind, value) = self._answer({each: heard[each] for each in busy})
-                heard[worker] = time.monotonic()
+                worker, (kind, value) = self._answer(busy)
+                busy[worker] = time.monotonic()
                 if kind == messages.WAITING:
                     continue
                 if kind == _RESULT:
                     left = time.monotonic()
                     yield value
                     away = time.monotonic() - left  # in which nothing could be heard
-                    heard = {each: then + away for each, then in heard.items()}
+                    busy = {each: then + away for each, then in busy.items()}
                     continue
-                busy.discard(worker)
+                del busy[worker]
                 if kind == _ERROR:
                     raise value
                 for item in rest:
                     messages.send(self._world, (_ITEM, item), worker)
-                    busy.add(worker)
+                    busy[worker] = time.monotonic()
                     break
         finally:
-            self._stop(busy)
+            self._stop(set(busy))
             for worker in given:  # with the function it closes what it keeps open
                 messages.send(self._world, (_FUNCTION, (self._runs, b"")), worker)
 
@@ -313,7 +317,7 @@ class Mpi:
             reason = f"has sent nothing for {self._timeout:g} s; nothing was written"
             raise WorkerError(f"the worker of rank {silent}{where}", reason) from None
 
-    def _message(self, until: float | None = None) -> tuple[int, tuple[str, Any]]:
+    def _message(self, until: float) -> tuple[int, tuple[str, Any]]:
         """Wait for a message of a worker, and return the worker and what it says."""
         from mpi4py import MPI  # noqa: PLC0415 - it is there
 

@@ -37,7 +37,7 @@ _START = "import sys; sys.path[:] = sys.argv[4:]; del sys.argv[4:]; from mpired.
 
 
 def is_crash(error: WorkerError) -> bool:
-    """Tell whether a worker ended by its own fault: not for want of memory, nor because it could not be started."""
+    """Return whether a worker ended by its own fault: not for want of memory, nor because it could not be started."""
     return error.exitcode not in {None, -signal.SIGKILL}
 
 
@@ -150,7 +150,7 @@ class _Worker:
 
 
 def _ready(descriptors: Iterable[int], timeout: float | None = None) -> set[int]:
-    """Wait until some of the descriptors can be read, so many seconds at most, and return these."""
+    """Wait until some of the descriptors can be read, at most `timeout` seconds, and return these."""
     import select  # noqa: PLC0415 - small jobs wait for nothing
 
     poll = select.poll()
@@ -187,12 +187,12 @@ def _new_interpreter(parent: int, connection: Channel) -> int:
 
 def _results(workers: list[_Worker], rest: Iterator[Any]) -> Iterator[Any]:
     """Yield what the workers make of an item that each has, and of the rest, which goes to the next that is free."""
-    busy = {worker.connection.fileno(): worker for worker in workers}
+    busy = {worker.connection.incoming: worker for worker in workers}
     deaths = {worker.ended: worker for worker in workers}
     while busy:
         ready = _ready([*busy, *deaths])
         for ended in deaths.keys() & ready:
-            if deaths[ended].connection.fileno() not in ready:  # else it had results before
+            if deaths[ended].connection.incoming not in ready:  # else it had results before
                 raise deaths[ended].death()
         for connection in busy.keys() & ready:
             worker = busy[connection]
@@ -243,7 +243,7 @@ def _children() -> list[int]:
 
 
 def can_fork() -> bool:
-    """Tell whether a worker can be a fork of this process."""
+    """Return whether a worker can be a fork of this process."""
     # That is fastest, but only safe while there is a single thread, not only of Python's: what another one holds is
     # held in the child for ever.
     return len(os.listdir("/proc/self/task")) == 1

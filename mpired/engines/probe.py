@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -135,7 +135,7 @@ class _Marking:
 
 
 def all_write(runner: FarRunner, files: Sequence[calls.SharedFile]) -> bool:
-    """Tell whether what each worker writes into files of this command arrives there, which are then as before."""
+    """Return whether what each worker writes into files of this command arrives there, which are then as before."""
     # A name does not tell: over a directory that all machines share one may have a layer of its own (overlayfs).
     fds = [file.open() for file in files]
     sizes = [os.fstat(fd).st_size for fd in fds]
@@ -157,8 +157,3 @@ def _taken(file: calls.SharedFile, start: int, count: int) -> set[bytes]:
     finally:
         calls.set_size(fd, start)
         os.close(fd)
-
-
-def described(runner: FarRunner, sources: Sequence[Source]) -> Iterator[Seen]:
-    """Yield what each worker is and what it sees of files."""
-    yield from runner.everywhere(Probe(tuple(sources)))

@@ -20,7 +20,7 @@ _Item = TypeVar("_Item")
 
 
 SMALL_NBYTES = 48 << 20
-"""Below so many bytes of all ranks workers cost more than they give: the command does the work itself."""
+"""With fewer bytes in all ranks workers cost more than they give: the command does the work itself."""
 
 
 class Limits(NamedTuple):
@@ -51,7 +51,7 @@ class FarRunner(Runner, Protocol):
     """What an engine is whose workers may be on other machines."""
 
     def everywhere(self, function: Callable[[int], Any]) -> list[Any]:
-        """Apply the function once in each worker, to a number, and return the results; errors as of `run`."""
+        """Apply the function once in each worker, to a number, and return the results; raises the errors of `run`."""
 
 
 Lines: TypeAlias = tuple[tuple[int, ...], ...]
@@ -85,7 +85,7 @@ class ChainRunner(FarRunner, Protocol):
     ) -> Generator[Any, None, None]:
         """Apply the function to the items of each stage of each line, in order; yield the results as they come.
 
-        The rest is as of `run`. A stage hands as many values as the next one takes.
+        The rest is like `run`. A stage hands as many values as the next one takes.
         """
 
 

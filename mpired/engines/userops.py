@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import signal
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -15,16 +16,12 @@ from mpired.ops import contract, plugins, user
 
 # Seconds after which an op that is only to be listed has to be loaded.
 _LISTING_TIMEOUT = 10.0
+_PROPERTIES = operator.methodcaller("properties")  # of a kernel, to be called in a worker
 
 
 def load(op: ops.Op, *, commute: bool | None = None) -> ops.Op:
     """Return a user-defined op with what it says of itself; a worker loads it to find out."""
-    return ops.with_properties(op, _in_worker(_properties, op.kernel, op), commute=commute)
-
-
-def _properties(kernel: Any) -> contract.Properties:
-    said: contract.Properties = kernel.properties()
-    return said
+    return ops.with_properties(op, _in_worker(_PROPERTIES, op.kernel, op), commute=commute)
 
 
 def _in_worker(function: Callable[[Any], Any], item: Any, op: ops.Op) -> Any:
@@ -60,7 +57,7 @@ def installed() -> Iterator[dict[str, Any]]:
             continue
         try:
             op = ops.resolve(name, _LISTING_TIMEOUT)
-            said = _in_worker(_properties, op.kernel, op)
+            said = _in_worker(_PROPERTIES, op.kernel, op)
         except MpiredError as error:
             yield _listed(name, place, error=error.reason)
         else:

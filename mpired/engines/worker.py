@@ -107,7 +107,7 @@ def prepare() -> None:
 
 @contextlib.contextmanager
 def ended_after(seconds: int) -> Iterator[None]:
-    """Let SIGXCPU end this process if the block takes so many seconds of the processor: a library may not come back."""
+    """Let SIGXCPU end this process if the block takes more than `seconds` of processor time: a library may hang."""
     soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
     end = math.ceil(time.process_time()) + seconds
     resource.setrlimit(resource.RLIMIT_CPU, (min({soft, hard, end} - {resource.RLIM_INFINITY}), hard))

@@ -19,7 +19,7 @@ from mpired.collectives.run import worked
 from mpired.context import Context
 from mpired.datatypes import Datatype, beside
 from mpired.datatypes.times import dtype_name
-from mpired.errors import CountError, DatatypeError, UsageError, escaped
+from mpired.errors import CountError, DatatypeError, UsageError, escaped, number
 from mpired.formats import AtHand, InputOptions, RankFile, open_rank
 from mpired.formats.memory import paths
 from mpired.ops.table import NO_OP
@@ -57,7 +57,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Largest:
-    """The largest difference, and where it is first: `index` and `field` as of an example."""
+    """The largest difference, and its first place; `index` and `field` are like those of `Example`."""
 
     amount: Any
     index: tuple[int, ...]
@@ -66,7 +66,7 @@ class Largest:
 
 @dataclass(frozen=True)
 class Compared:
-    """What came of the comparison of a column, or of the only buffer."""
+    """The comparison of a column, or of the only array."""
 
     name: str  # "" of files without columns
     datatype: str
@@ -100,12 +100,12 @@ class Difference:
         verdict = "the same" if self.equal else "different"
         first = self.buffers[0]
         if len(self.buffers) == 1:
-            yield f"{verdict}: {_counts(first)}{_largest(first)}"
+            yield f"{verdict}: {_figures(first)}"
         else:
             wrong = sum(each.differing > 0 for each in self.buffers)
             rows = f", {first.count} rows" if self.noun == "column" else ""
             yield f"{verdict}: {f'{wrong} of ' if wrong else ''}{len(self.buffers)} {self.noun}s{rows}"
-            yield from (f"  {escaped(each.name)}: {_counts(each)}{_largest(each)}" for each in self.buffers)
+            yield from (f"  {escaped(each.name)}: {_figures(each)}" for each in self.buffers)
         for example in self.examples:
             place = escaped(place_text(example.column, example.index, example.field))
             amounts = [(example.difference, "difference {}"), (example.ulp, "{} ulp")]
@@ -113,18 +113,15 @@ class Difference:
             yield f"  {place}: {example.a} {example.b}{apart}"
         more = sum(each.differing for each in self.buffers) - len({(each.column, each.index) for each in self.examples})
         if self.examples and more:
-            yield f"  and {more} more element{'' if more == 1 else 's'}"
+            yield f"  and {number(more, 'more element')}"
 
 
-def _counts(each: Compared) -> str:
-    return f"{f'{each.differing} of ' if each.differing else ''}{each.count} x {beside(each.datatype, each.dtype)}"
-
-
-def _largest(each: Compared) -> str:
-    """Return the largest differences in words."""
+def _figures(each: Compared) -> str:
+    """Return the counts of elements and the largest differences in words."""
+    counts = f"{f'{each.differing} of ' if each.differing else ''}{each.count} x {beside(each.datatype, each.dtype)}"
     known = [(found, unit) for found, unit in ((each.difference, ""), (each.ulp, " ulp")) if found is not None]
     texts = [f"{each.amount}{unit} at {escaped(place_text('', each.index, each.field))}" for each, unit in known]
-    return f", largest difference {', '.join(texts)}" if texts else ""
+    return f"{counts}, largest difference {', '.join(texts)}" if texts else counts
 
 
 _Amount: TypeAlias = tuple[Any, Place]
@@ -181,7 +178,7 @@ class _Comparison:
         yield found
 
     def _may_differ(self, blocks: Sequence[np.ndarray], datatype: Datatype) -> bool:
-        """Tell whether blocks of the same bytes may differ: by a NaN, which equals no other by its value."""
+        """Return whether blocks of the same bytes may differ: by a NaN, which equals no other by its value."""
         if self.tolerance.is_bitwise or self.tolerance.nan_equal:
             return False
         numbers = (part for part in parts(blocks[0], blocks[1], datatype) if part.has_nan and not part.is_exact)

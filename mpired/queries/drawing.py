@@ -148,7 +148,7 @@ def _on_axis(edges: Sequence[Any]) -> np.ndarray | None:
 
 
 def _is_scale(low: float, high: float) -> bool:
-    """Tell whether matplotlib finds ticks between two numbers: neither huge nor too close, nor tiny."""
+    """Return whether matplotlib finds ticks between two numbers: neither huge nor too close, nor tiny."""
     size = max(abs(low), abs(high))
     return bool(size < _HUGE and (low == high or high - low > max(_CLOSE * size, 1 / _HUGE)))
 

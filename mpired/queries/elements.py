@@ -14,7 +14,7 @@ from mpired.formats.decoding import Decoder
 from mpired.formats.textual import components
 
 Read: TypeAlias = Callable[[int, int], tuple[np.ndarray, np.ndarray | None]]
-"""Gives the elements from a position on, so many, and which of them are missing; None if none is."""
+"""Gives a number of elements from a position on, and which of them are valid, None for all."""
 
 
 @contextmanager
@@ -24,8 +24,7 @@ def reading(buffer: Array, decoder: Decoder) -> Iterator[Read]:
 
         def read(start: int, count: int) -> tuple[np.ndarray, np.ndarray | None]:
             block = np.empty(count, buffer.datatype.form)
-            there = reader.read(start, block)
-            return block, None if there is None else ~there
+            return block, reader.read(start, block)
 
         yield read
 
@@ -53,7 +52,7 @@ def with_nat(datatype: Datatype) -> np.dtype:
 
 
 def are_nan(values: np.ndarray) -> np.ndarray | None:
-    """Tell of each number whether it is NaN or NaT; None if none is."""
+    """Return which numbers are NaN or NaT; None if none is."""
     found: np.ndarray | None = np.isnan(values) if values.dtype.kind in "fm" else None
     return None if found is None or not found.any() else found
 

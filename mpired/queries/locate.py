@@ -50,16 +50,19 @@ class Location:
 
 
 class _Best(NamedTuple):
-    """The best elements of some: their values and places as arrays, the first one first."""
-
-    # Places are the number of the rank, of the element in its buffer, and of the buffer in all.
+    """The best elements of some, the first one first."""
 
     nbytes: int
-    values: np.ndarray
-    places: np.ndarray
+    found: np.ndarray  # the value, and the numbers of the rank, of the element in its buffer, and of the buffer in all
+
+    @classmethod
+    def none(cls, form: np.dtype) -> _Best:
+        """Return the best of no elements."""
+        places = [(name, np.dtype("i8")) for name in _PLACE]
+        return cls(0, np.empty(0, [("value", form), *places]))
 
 
-_PLACE = np.dtype([("rank", "i8"), ("element", "i8"), ("buffer", "i8")])
+_PLACE = ["rank", "element", "buffer"]
 
 
 @dataclass(frozen=True)
@@ -76,8 +79,8 @@ class _Search:
         (rank,), step = self.plan.buffers[segment.buffer], self.plan.block_counts[segment.buffer]
         block = np.empty(min(step, segment.stop - segment.start), rank.datatype.form)
         form = with_nat(rank.datatype)
-        best = nothing(form)
-        found: list[_Best] = []
+        best = none = _Best.none(form)
+        others: list[_Best] = []
         pace = Pace()
         with closing(rank.open()) as reader:
             for start in range(segment.start, segment.stop, step):
@@ -85,18 +88,18 @@ class _Search:
                 reader.read(start, current)
                 current = current.view(form)
                 at = self._candidates(current, best)
-                places = np.zeros(len(at), _PLACE)
-                places["rank"], places["element"] = self.ranks[segment.buffer], start + at
-                places["buffer"] = segment.buffer
-                found.append(_Best(current.nbytes, current[at], places))
+                found = np.empty(len(at), none.found.dtype)
+                found["value"], found["element"] = current[at], start + at
+                found["rank"], found["buffer"] = self.ranks[segment.buffer], segment.buffer
+                others.append(_Best(current.nbytes, found))
                 due = pace.is_due()
                 # Sorting pays only for many.
-                if due or sum(len(each.values) for each in found) >= max(self.number, _MANY):
-                    best, found = self.best_of((best, *found)), []
+                if due or sum(len(each.found) for each in others) >= max(self.number, _MANY):
+                    best, others = self.best_of((best, *others)), []
                 if due:  # the best so far are compared with the rest first
-                    yield nothing(form)._replace(nbytes=best.nbytes)
+                    yield none._replace(nbytes=best.nbytes)
                     best = best._replace(nbytes=0)
-        yield self.best_of((best, *found))
+        yield self.best_of((best, *others))
 
     @np.errstate(all="ignore")  # a NaN may be a signalling one
     def _candidates(self, block: np.ndarray, best: _Best) -> np.ndarray:
@@ -105,10 +108,10 @@ class _Search:
         nans = are_nan(block)
         if self.number == 1 and (nans is None or not self.ignores_nan):
             return np.array([(block.argmax if is_max else block.argmin)()])  # a NaN or NaT is the extreme, too
-        if len(best.values) < self.number:
+        if len(best.found) < self.number:
             chosen = np.ones(len(block), bool)
         else:  # of equal elements the first one counts
-            worst = best.values[-1]
+            worst = best.found["value"][-1]
             chosen = block > worst if is_max else block < worst
         if nans is not None:
             chosen = chosen & ~nans if self.ignores_nan else chosen | nans
@@ -116,21 +119,15 @@ class _Search:
 
     def best_of(self, each: Sequence[_Best]) -> _Best:
         """Return the best of several, the same whatever their order."""
-        values = np.concatenate([one.values for one in each])
-        places = np.concatenate([one.places for one in each])
+        found = np.concatenate([one.found for one in each])
+        values = found["value"]
         # Numbers that stand for the values: smaller is better, and equal values have one.
         _, order = np.unique(values, return_inverse=True)
         order = -order if self.plan.op.name == MAX.name else order
         if (nans := are_nan(values)) is not None:
             order = np.where(nans, -len(values) - 1, order)
-        by_place = places["buffer"], places["element"], places["rank"]
-        first = np.lexsort((*by_place, order))[: self.number]
-        return _Best(sum(one.nbytes for one in each), values[first], places[first])
-
-
-def nothing(form: np.dtype) -> _Best:
-    """Return the best of no elements."""
-    return _Best(0, np.empty(0, form), np.empty(0, _PLACE))
+        first = np.lexsort((found["buffer"], found["element"], found["rank"], order))[: self.number]
+        return _Best(sum(one.nbytes for one in each), found[first])
 
 
 def _locations(files: Sequence[RankFile], search: _Search, context: Context) -> list[Location]:
@@ -138,17 +135,17 @@ def _locations(files: Sequence[RankFile], search: _Search, context: Context) -> 
     buffers = [buffer for (buffer,) in search.plan.buffers]
     datatype = buffers[0].datatype
     is_time = datatype.group in TIMES
-    best = nothing(with_nat(datatype))
+    best = _Best.none(with_nat(datatype))
     for part in worked(search.plan, search, context):
         best = search.best_of((best, part))
-    places = best.places.tolist()
+    values, places = best.found["value"], best.found[_PLACE].tolist()
     if not places:
         what = "NaT" if is_time else "NaN"
         reason = f"are {what}, all of them, and `nan='ignore'` leaves no other element; leave it out"
         raise CountError("the elements", reason)
-    if count := sum(map(operator.eq, best.values, [buffers[buffer].unset for *_, buffer in places])):
+    if count := sum(map(operator.eq, values, [buffers[buffer].unset for *_, buffer in places])):
         cautions.tell(cautions.unset(count, "the result", "give the variable a `_FillValue`"))
-    values = as_times(best.values, datatype) if is_time else best.values
+    values = as_times(values, datatype) if is_time else values
     return [
         Location(value, rank, files[rank].source.name, index_of(buffers[buffer], element), buffers[buffer].name)
         for value, (rank, element, buffer) in zip(values, places, strict=True)

@@ -87,7 +87,7 @@ def _values(numbers: np.ndarray) -> np.ndarray:
 
 
 def differing(part: Part, tolerance: Tolerance) -> np.ndarray:
-    """Tell which numbers differ."""
+    """Return which numbers differ."""
     a, b = part.values
     if tolerance.is_bitwise or part.is_exact:
         found: np.ndarray = (_bits(part.a) != _bits(part.b)).any(-1)
@@ -105,7 +105,7 @@ def _bits(numbers: np.ndarray) -> np.ndarray:
 
 
 def _near(part: Part, tolerance: Tolerance) -> np.ndarray:
-    """Tell which numbers are not farther apart than is tolerated; infinite ones are near to none."""
+    """Return which numbers are within the tolerance; infinite ones are near to none."""
     if tolerance.ulp is not None:
         units, known = ulps(part.a, part.b)
         return known & (units <= np.uint64(tolerance.ulp))

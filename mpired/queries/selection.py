@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpired.errors import RangeError, UsageError
+from mpired.errors import RangeError, UsageError, number
 from mpired.queries.elements import Read
 
 _NUMBER = r"[-+]?\d{1,19}"
@@ -73,12 +73,11 @@ def _expanded(text: str, shape: tuple[int, ...]) -> list[str]:
         parts.pop()
     if parts.count(_ELLIPSIS) > 1:
         raise UsageError(f"`slice={text!r}`", f"has more than one {_ELLIPSIS}")
-    given = len(parts) - parts.count(_ELLIPSIS)
-    if given > len(shape):
-        dims = f"{len(shape)} dimension{'' if len(shape) == 1 else 's'}"
-        raise UsageError(f"`slice={text!r}`", f"has {given} indices, but the elements have {dims}")
+    given, dims = len(parts) - parts.count(_ELLIPSIS), len(shape)
+    if given > dims:
+        raise UsageError(f"`slice={text!r}`", f"has {given} indices, but the elements have {number(dims, 'dimension')}")
     place = parts.index(_ELLIPSIS) if _ELLIPSIS in parts else len(parts)
-    return [*parts[:place], *[":"] * (len(shape) - given), *parts[place + 1 :]]
+    return [*parts[:place], *[":"] * (dims - given), *parts[place + 1 :]]
 
 
 def _along(text: str, part: str, axis: int, dim: int) -> range:
@@ -102,22 +101,22 @@ def blocks(numbers: Sequence[range]) -> Iterator[range]:
 
 
 def pick(read: Read, positions: np.ndarray, *, itemsize: int, decoded: bool) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the elements at some positions of a file, and which of them are missing."""
+    """Return the elements at some positions of a file, and which of them are valid, None for all."""
     near = _NEAR_DECODED if decoded else max(1, _NEAR_NBYTES // itemsize)
     order = np.argsort(positions, kind="stable")
     ascending = positions[order]
-    found, absent = None, None
+    found, valid = None, None
     for piece in np.split(np.arange(len(order)), np.flatnonzero(np.diff(ascending) > near) + 1):
         first, last = int(ascending[piece[0]]), int(ascending[piece[-1]])
         for start in range(first, last + 1, _BLOCK):
-            block, missing = read(start, min(_BLOCK, last + 1 - start))
+            block, mask = read(start, min(_BLOCK, last + 1 - start))
             low, high = np.searchsorted(ascending, [start, start + len(block)])
             places, inside = order[low:high], ascending[low:high] - start
             if found is None:
                 found = np.empty(len(positions), block.dtype)
-                absent = None if missing is None else np.empty(len(positions), np.bool_)
+                valid = None if mask is None else np.empty(len(positions), np.bool_)
             found[places] = block[inside]
-            if absent is not None and missing is not None:
-                absent[places] = missing[inside]
+            if valid is not None and mask is not None:
+                valid[places] = mask[inside]
     assert found is not None  # noqa: S101 - there is a position at least
-    return found, absent
+    return found, valid

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -24,10 +25,9 @@ from mpired.formats import Array, InputOptions, RankFile, Source, open_rank
 from mpired.formats.decoding import Decoder
 from mpired.formats.textual import column_names, component_names
 from mpired.options import Options
-from mpired.queries.elements import Read, numbers, reading
-from mpired.queries.histogram import Counter, Histogram
+from mpired.queries.elements import numbers, reading
 from mpired.queries.selection import Selection, blocks, pick
-from mpired.queries.statistics import BLOCK, Statistics, Winners
+from mpired.queries.statistics import BLOCK, Counter, Extreme, Histogram, Statistics, Winners
 from mpired.ranks import check_use
 from mpired.sources.open import check_no_input, check_no_other_input
 
@@ -89,19 +89,9 @@ class Figures:
 
 
 class Shown(NamedTuple):
-    """The content of a file, in figures.
+    """The content of a file, in figures."""
 
-    Parameters
-    ----------
-    file
-        Its path.
-    format
-        Its format.
-    buffers
-        Figures of each buffer.
-    """
-
-    file: str
+    file: str  # its path
     format: str
     buffers: tuple[Figures, ...]
 
@@ -124,86 +114,74 @@ class Map(NamedTuple):
     axes: tuple[str, str]  # their names
 
 
-class _Counting:
-    """Figures of a buffer in the making."""
+def _measure(buffer: Array, decoder: Decoder, bins: int | None, done: list[Figures]) -> Iterator[int]:
+    """Read all elements, and again for histograms, add the figures to `done`, and yield bytes as they are read."""
+    datatype = buffer.datatype
+    names = component_names(datatype)
+    components = [Statistics() for _ in names]
+    winners = Winners() if datatype.group is Group.PAIR else None
+    for start, nbytes, valid, parts in _blocks(buffer, decoder):
+        for component, values in zip(components, parts, strict=True):
+            component.add(values, partial(_in_c_order, buffer, start, valid))
+        if winners:
+            winners.add(parts[1])
+        yield nbytes
+    counters = [None if bins is None or each.drawn is None else Counter(*each.drawn, bins) for each in components]
+    for _, nbytes, _, parts in () if bins is None else _blocks(buffer, decoder):
+        for counter, values in zip(counters, parts, strict=True):
+            if counter:
+                counter.add(values)
+        yield nbytes
+    nulls = buffer.count - components[0].count - components[0].nan
+    figures = tuple(map(partial(_part, buffer), names, components, counters))
+    texts = buffer.name, str(datatype), dtype_name(datatype)
+    indices = _indices(winners) if winners else None
+    done.append(Figures(*texts, buffer.count, buffer.shape, buffer.unit, nulls, figures, indices))
 
-    def __init__(self, buffer: Array, decoder: Decoder) -> None:
-        self.buffer, self._decoder = buffer, decoder
-        self._names = component_names(buffer.datatype)
-        self._statistics = [Statistics() for _ in self._names]
-        self._counters: list[Counter | None] = [None] * len(self._names)
-        self._winners = Winners() if buffer.datatype.group is Group.PAIR else None
-        self._nulls = 0
 
-    def read(self, bins: int | None) -> Iterator[int]:
-        """Read all elements, and again for histograms of at most `bins` bins; yield bytes as they are done."""
-        for start, nbytes, parts in self._blocks():
-            for statistics, (values, places) in zip(self._statistics, parts, strict=True):
-                statistics.add(values, lambda numbers, at=start, those=places: self._places(numbers, at, those))  # type: ignore[misc]
-            if self._winners:
-                self._winners.add(parts[1][0])
-            yield nbytes
-        if bins is None:
-            return
-        self._counters = [_counter(statistics, bins) for statistics in self._statistics]
-        for _, nbytes, parts in self._blocks():
-            for counter, (values, _) in zip(self._counters, parts, strict=True):
-                if counter:
-                    counter.add(values)
-            yield nbytes
+def _blocks(buffer: Array, decoder: Decoder) -> Iterator[tuple[int, int, np.ndarray | None, list[np.ndarray]]]:
+    """Yield blocks: the first position, the bytes, which elements are not null, and the numbers of each component."""
+    most = max(1, min(BLOCK, _BLOCK_NBYTES // buffer.datatype.itemsize))
+    with reading(buffer, decoder) as read:
+        for start in range(0, buffer.count, most):
+            block, mask = read(start, min(most, buffer.count - start))
+            valid = None if mask is None else np.flatnonzero(mask)
+            parts = numbers(block, buffer.datatype)
+            yield start, block.nbytes, valid, parts if valid is None else [part[valid] for part in parts]
 
-    def _blocks(self) -> Iterator[tuple[int, int, list[tuple[np.ndarray, np.ndarray | None]]]]:
-        """Yield blocks: the first position, the bytes, and of each component the numbers, and which of the block."""
-        buffer = self.buffer
-        most = max(1, min(BLOCK, _BLOCK_NBYTES // buffer.datatype.itemsize))
-        nulls = 0
-        with reading(buffer, self._decoder) as read:
-            for start in range(0, buffer.count, most):
-                block, missing = read(start, min(most, buffer.count - start))
-                there = None if missing is None else np.flatnonzero(~missing)
-                parts = numbers(block, buffer.datatype)
-                nulls += 0 if there is None else len(block) - len(there)
-                yield start, block.nbytes, [(part if there is None else part[there], there) for part in parts]
-        self._nulls = nulls
 
-    def _places(self, chosen: np.ndarray, start: int, there: np.ndarray | None) -> np.ndarray:
-        """Return where numbers of a block are in C order."""
-        found = start + (chosen if there is None else there[chosen])
-        if self.buffer.shape is None or not self.buffer.fortran_order:
-            return found
-        return np.ravel_multi_index(np.unravel_index(found, self.buffer.shape, order="F"), self.buffer.shape)
+def _in_c_order(buffer: Array, start: int, valid: np.ndarray | None, chosen: np.ndarray) -> np.ndarray:
+    """Return the places of chosen numbers of a block in C order."""
+    places = start + (chosen if valid is None else valid[chosen])
+    if buffer.shape is None or not buffer.fortran_order:
+        return places
+    return np.ravel_multi_index(np.unravel_index(places, buffer.shape, order="F"), buffer.shape)
 
-    def figures(self) -> Figures:
-        """Return the figures."""
-        buffer = self.buffer
-        parts = map(self._part, self._names, self._statistics, self._counters)
-        indices = None
-        if winners := self._winners:
-            order = np.argsort(-winners.counts, kind="stable")[:_MOST_WINNERS]
-            most = zip(winners.indices[order].tolist(), winners.counts[order].tolist(), strict=True)
-            indices = Indices(len(winners.indices), winners.exact, tuple(most) if winners.exact else ())
-        unit = buffer.unit
-        names = buffer.name, str(buffer.datatype), dtype_name(buffer.datatype)
-        return Figures(*names, buffer.count, buffer.shape, unit, self._nulls, tuple(parts), indices)
 
-    def _part(self, name: str, statistics: Statistics, counter: Counter | None) -> Part:
-        datatype = self.buffer.datatype
-        low, high = (None if each is None else _as_number(each, datatype) for each in (statistics.low, statistics.high))
-        return Part(
-            name,
-            low,
-            self._index(statistics.low_at),
-            high,
-            self._index(statistics.high_at),
-            None if datatype.group is Group.TIME else statistics.mean,
-            statistics.nan,
-            statistics.infinite,
-            None if counter is None else _of_times(counter.histogram, datatype),
-            statistics.beyond,
-        )
+def _indices(winners: Winners) -> Indices:
+    order = np.argsort(-winners.counts, kind="stable")[:_MOST_WINNERS]
+    most = zip(winners.indices[order].tolist(), winners.counts[order].tolist(), strict=True)
+    return Indices(len(winners.indices), winners.exact, tuple(most) if winners.exact else ())
 
-    def _index(self, place: int) -> tuple[int, ...] | None:
-        return None if place < 0 else tuple(map(int, np.unravel_index(place, _shape(self.buffer))))
+
+def _part(buffer: Array, name: str, statistics: Statistics, counter: Counter | None) -> Part:
+    datatype = buffer.datatype
+
+    def extreme(found: Extreme | None) -> tuple[Any, tuple[int, ...] | None]:
+        if found is None:
+            return None, None
+        return _as_number(found.value, datatype), tuple(map(int, np.unravel_index(found.place, _shape(buffer))))
+
+    return Part(
+        name,
+        *extreme(statistics.low),
+        *extreme(statistics.high),
+        None if datatype.group is Group.TIME else statistics.mean,
+        statistics.nan,
+        statistics.infinite,
+        None if counter is None else _of_times(counter.histogram, datatype),
+        statistics.beyond,
+    )
 
 
 def _as_number(value: Any, datatype: Datatype) -> Any:
@@ -219,13 +197,6 @@ def _of_times(histogram: Histogram, datatype: Datatype) -> Histogram:
         return histogram
     edges = [min(edge, _LAST_TIME) for edge in histogram.edges]  # the last one may be beyond
     return histogram._replace(edges=tuple(as_times(np.array(edges, np.int64), datatype)))
-
-
-def _counter(statistics: Statistics, bins: int) -> Counter | None:
-    if statistics.drawn is None:
-        return None
-    low, high = statistics.drawn
-    return Counter(low, high, bins) if low.dtype.kind == "f" else Counter(int(low), int(high), bins)
 
 
 def _shape(buffer: Array) -> tuple[int, ...]:
@@ -246,39 +217,37 @@ class Table(NamedTuple):
     is_chosen: bool  # by the user, and not all
     decoder: Decoder
 
-    @property
-    def headings(self) -> list[str]:
-        """What the numbers of an element are called."""
-        return headings(self.buffers)
-
     def rows(self, wanted: Sequence[range]) -> Iterator[tuple[tuple[int, ...], list[str | None]]]:
         """Yield the index of each element, and its numbers as strings, None for one that is null."""
-        with ExitStack() as stack:
-            readers = [(buffer, stack.enter_context(reading(buffer, self.decoder))) for buffer in self.buffers]
-            for block in blocks(wanted):
-                indices = self.selection.indices(block.start, block.stop)
-                picked = (_picked(buffer, read, self.selection, indices) for buffer, read in readers)
-                texts = (_texts(*each, buffer.datatype) for each, (buffer, _) in zip(picked, readers, strict=True))
-                places = zip(*(each.tolist() for each in indices), strict=True) if indices else [()]
-                columns = [column for each in texts for column in each]
-                yield from zip(places, map(list, zip(*columns, strict=True)), strict=True)
+        for indices, picked in _picked(self.buffers, self.selection, wanted, self.decoder):
+            elements = zip(picked, self.buffers, strict=True)
+            columns = [column for each, buffer in elements for column in _texts(*each, buffer.datatype)]
+            places = zip(*(each.tolist() for each in indices), strict=True) if indices else [()]
+            yield from zip(places, map(list, zip(*columns, strict=True)), strict=True)
 
 
-def _texts(block: np.ndarray, missing: np.ndarray | None, datatype: Datatype) -> Iterator[list[str | None]]:
-    """Yield the numbers of each component as texts."""
+def _texts(block: np.ndarray, valid: np.ndarray | None, datatype: Datatype) -> Iterator[list[str | None]]:
+    """Yield the numbers of each component as strings, None for one that is null."""
     is_time = datatype.group in TIMES
     for part in [as_times(block, datatype)] if is_time else numbers(block, datatype):
         texts: list[str | None] = list(map(str, part))
-        for place in () if missing is None else np.flatnonzero(missing):
+        for place in () if valid is None else np.flatnonzero(~valid):
             texts[place] = None
         yield texts
 
 
 def _picked(
-    buffer: Array, read: Read, selection: Selection, indices: Sequence[np.ndarray]
-) -> tuple[np.ndarray, np.ndarray | None]:
-    positions = selection.positions(indices, fortran_order=buffer.fortran_order)
-    return pick(read, positions, itemsize=buffer.datatype.itemsize, decoded=buffer.isolated)
+    buffers: Sequence[Array], selection: Selection, wanted: Sequence[range], decoder: Decoder
+) -> Iterator[tuple[list[np.ndarray], list[tuple[np.ndarray, np.ndarray | None]]]]:
+    """Yield the indices of a block of elements, and of each buffer the elements, and which of them are valid."""
+    with ExitStack() as stack:
+        readers = [(buffer, stack.enter_context(reading(buffer, decoder))) for buffer in buffers]
+        for block in blocks(wanted):
+            indices, picked = selection.indices(block.start, block.stop), []
+            for buffer, read in readers:
+                positions = selection.positions(indices, fortran_order=buffer.fortran_order)
+                picked.append(pick(read, positions, itemsize=buffer.datatype.itemsize, decoded=buffer.isolated))
+            yield indices, picked
 
 
 def _is_plane(chosen: Selection) -> bool:
@@ -294,11 +263,8 @@ def _map(buffer: Array, chosen: Selection, decoder: Decoder) -> Map | None:
     steps = -(-len(axes[row]) // _MOST_CELLS), -(-len(axes[column]) // _MOST_CELLS)
     axes[row], axes[column] = axes[row][:: steps[0]], axes[column][:: steps[1]]
     selection = Selection(chosen.shape, tuple(axes), chosen.kept)
-    parts: list[list[np.ndarray]] = []
-    with reading(buffer, decoder) as read:
-        for block in blocks([range(selection.count)]):
-            found, _ = _picked(buffer, read, selection, selection.indices(block.start, block.stop))
-            parts.append(numbers(found, buffer.datatype))  # arrays have no nulls
+    picked = _picked([buffer], selection, [range(selection.count)], decoder)
+    parts = [numbers(block, buffer.datatype) for _, ((block, _),) in picked]  # arrays have no nulls
     names = [_axis_name(axis, chosen.axes[axis], chosen.shape[axis]) for axis in chosen.kept]
     dims = len(axes[row]), len(axes[column])
     planes = tuple(np.concatenate(part).reshape(dims) for part in zip(*parts, strict=True))
@@ -342,12 +308,12 @@ class Showing:
         """Read the file, return its content, and commit the picture; `held` has the file that it replaces."""
         buffers = self.file.buffers
         with closing(Decoder()) as decoder:
-            countings = [_Counting(buffer, decoder) for buffer in buffers]
-            reads = (nbytes for counting in countings for nbytes in counting.read(self.bins))
+            figures: list[Figures] = []
+            reads = (nbytes for buffer in buffers for nbytes in _measure(buffer, decoder, self.bins, figures))
             total = sum(buffer.count * buffer.datatype.itemsize for buffer in buffers)
             for _ in context.progress(reads, total * (1 if self.bins is None else 2)):
                 pass
-            shown = Shown(self.file.source.name, self.file.format, tuple(each.figures() for each in countings))
+            shown = Shown(self.file.source.name, self.file.format, tuple(figures))
             picture = b""
             if self.png is not None:
                 maps = [_map(buffer, self.selections[_shape(buffer)], decoder) for buffer in buffers]

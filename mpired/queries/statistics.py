@@ -1,11 +1,12 @@
-"""Figures of the numbers that come by in blocks: extremes and where they are, the exact mean, what is no number."""
+"""Figures of numbers in blocks: extremes and their places, the exact mean, NaN, infinities, winners, histograms."""
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -70,14 +71,20 @@ def _float_sum(values: np.ndarray) -> tuple[int, int]:
     return sum(terms), least - 64
 
 
+class Extreme(NamedTuple):
+    """The least or the greatest number, and its first place in C order."""
+
+    value: Any
+    place: int
+
+
 class Statistics:
     """What is known of the numbers of a component so far. NaN and NaT count for nothing else; nulls never come here."""
 
     def __init__(self) -> None:
         self.count = self.nan = 0
-        self.low: Any = None
-        self.high: Any = None
-        self.low_at = self.high_at = -1
+        self.low: Extreme | None = None
+        self.high: Extreme | None = None
         self.beyond = 0
         """How many finite long doubles are too large for a double."""
         self.drawn: tuple[Any, Any] | None = None
@@ -99,8 +106,8 @@ class Statistics:
             return
         values = as_integers(values)
         self.count += len(values)
-        self.low, self.low_at = _better(values, places, (self.low, self.low_at), least=True)
-        self.high, self.high_at = _better(values, places, (self.high, self.high_at), least=False)
+        self.low = _better(values, places, self.low, values.min(), operator.lt)
+        self.high = _better(values, places, self.high, values.max(), operator.gt)
         if values.dtype.kind == "f":
             above, below = values == np.inf, values == -np.inf
             self._above, self._below = self._above + int(above.sum()), self._below + int(below.sum())
@@ -130,14 +137,14 @@ class Statistics:
         return self._sum.over(self.count)
 
 
-def _better(values: np.ndarray, places: Places, found: tuple[Any, int], *, least: bool) -> tuple[Any, int]:
+def _better(
+    values: np.ndarray, places: Places, found: Extreme | None, value: Any, beats: Callable[[Any, Any], bool]
+) -> Extreme:
     """Return an extreme and the first place of it, which in Fortran order may be in a later block."""
-    extreme = values.min() if least else values.max()
-    old, at = found
-    if old is not None and (old < extreme if least else old > extreme):
+    if found is not None and beats(found.value, value):
         return found
-    first = int(places(np.flatnonzero(values == extreme)).min())
-    return (old, min(at, first)) if old is not None and old == extreme else (extreme, first)
+    place = int(places(np.flatnonzero(values == value)).min())
+    return found._replace(place=min(found.place, place)) if found and found.value == value else Extreme(value, place)
 
 
 class Winners:
@@ -157,3 +164,63 @@ class Winners:
         self.counts = np.bincount(places, np.concatenate([self.counts, counts]), len(merged)).astype(np.int64)
         self.indices = merged
         self.exact = len(merged) <= _MOST_INDICES
+
+
+class Histogram(NamedTuple):
+    """How many numbers are where."""
+
+    # one more than bins, which have their lower edge and not the upper one; the last one has both
+    edges: tuple[Any, ...]
+    counts: tuple[int, ...]
+
+
+class Counter:
+    """Counts numbers that come by in blocks."""
+
+    # Bins of integers are of as many whole numbers each, so that none is favoured; those of other numbers are as wide
+    # as each other, as NumPy's.
+
+    def __init__(self, low: Any, high: Any, most: int) -> None:
+        self._step, self._scale = 0, 1.0
+        if low.dtype.kind != "f":
+            low, high = int(low), int(high)
+            self._step = -(-(high - low + 1) // most)
+            bins = -(-(high - low + 1) // self._step)
+            self.edges: tuple[Any, ...] = tuple(low + i * self._step for i in range(bins + 1))
+        else:
+            self._bounds = self._float_edges(float(low), float(high), most)
+            self.edges = tuple((self._bounds / self._scale).tolist())
+        self._low = low
+        self._counts = np.zeros(len(self.edges) - 1, np.int64)
+
+    def _float_edges(self, low: float, high: float, most: int) -> np.ndarray:
+        if low == high:
+            low, high = low - 0.5, high + 0.5
+        if not math.isfinite(2 * (high - low)):  # linspace may go a little beyond
+            self._scale = 0.25
+        low, high = low * self._scale, high * self._scale
+        while True:  # there may be fewer numbers than bins between the two, or only these
+            edges = np.linspace(low, high, most + 1)
+            if most == 1 or np.all(np.diff(edges) > 0):
+                return edges
+            most //= 2
+
+    def add(self, values: np.ndarray) -> None:
+        """Count the finite numbers of a block."""
+        if self._step:
+            nans = are_nan(values)
+            values = as_integers(values if nans is None else values[~nans])
+            # The difference of two integers of 64 bits fits as one without a sign.
+            offsets = values.astype(np.uint64) - np.uint64(self._low % 2**64)
+            places = (offsets // np.uint64(min(self._step, 2**64 - 1))).astype(np.int64)
+        else:
+            with np.errstate(over="ignore"):
+                doubles = values.astype(np.float64)
+            finite = doubles[np.isfinite(doubles)] * self._scale
+            places = np.searchsorted(self._bounds, finite, "right") - 1
+        self._counts += np.bincount(np.clip(places, 0, len(self._counts) - 1), minlength=len(self._counts))
+
+    @property
+    def histogram(self) -> Histogram:
+        """What was counted."""
+        return Histogram(self.edges, tuple(self._counts.tolist()))

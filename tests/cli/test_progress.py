@@ -114,7 +114,7 @@ def test_thousands_of_ranks_are_few_lines(monkeypatch):
     things = range(100_000)
     with terminal(monkeypatch) as shown, monkeypatch.context() as changed:
         changed.setattr(progress, "_STEPS", 20)
-        assert list(progress.Counter()(things, "checking ranks")) == list(things)
+        assert list(progress.count(things, "checking ranks")) == list(things)
         text = shown()
     assert "100000/100000" in text
     assert text.count("\r") < 100
