@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # a report of one command need not wait for the modules of al
     from mpired.packing.pack import Packing
     from mpired.packing.unpack import Unpacking
     from mpired.windows.request import Done
-    from mpired.windows.transaction import DryRun
+    from mpired.windows.transaction import Work as WindowsWork
 
 
 _SHOWN_NAMES = 3
@@ -506,13 +506,13 @@ def describe_packing(plan: Packing) -> Description:
     )
 
 
-def describe_request(call: str, planned: DryRun, fetched: Written | None = None) -> Description:
+def describe_request(call: str, planned: WindowsWork, fetched: Written | None = None) -> Description:
     """Return what a request would do to its windows; `fetched` takes the old elements."""
-    request, done = planned.request, planned.done
+    request, done = planned.request, planned.done()
     norigins = len(request.origins) - len(done.skipped)
     elements = list(zip(done.datatypes, done.entries, strict=True))
     nbytes = sum(count * datatype.itemsize for datatype, count in elements)
-    written = [Written(each.name, each.format, each.nbytes, exact=True) for each in planned.windows]
+    written = [Written(each.name, each.format.name, each.nbytes, exact=True) for each in planned.windows]
     return Description(
         call=call,
         op=str(request.op),

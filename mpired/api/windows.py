@@ -35,8 +35,9 @@ from mpired.options import (
     part,
 )
 from mpired.ranks import gathered
-from mpired.windows.call import Call, plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
-from mpired.windows.request import Done, Keep
+from mpired.windows.call import plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
+from mpired.windows.request import Done, Keep, Request
+from mpired.windows.transaction import transact
 
 
 class Window:
@@ -199,12 +200,12 @@ def _at_hand(origin: object, name: str) -> str | np.ndarray | AtHand:
 
 
 def _run(
-    plan: Callable[[Context], Call], options: Options, context: Context, *origins: object, keep: Keep | None = None
+    plan: Callable[[Context], Request], options: Options, context: Context, *origins: object, keep: Keep | None = None
 ) -> Done:
     """Plan a call and carry it out; some of the origins may be files."""
 
-    def work(call: Call, context: Context) -> Done:
-        return call.run(context, keep=keep)
+    def work(request: Request, _: Context) -> Done:
+        return transact(request, keep=keep)
 
     given = [origin.path if isinstance(origin, AtHand) else origin for origin in origins]
     files = [origin for origin in given if isinstance(origin, str | os.PathLike)]
@@ -213,7 +214,7 @@ def _run(
     return repeated(plan, work, lambda: files, context)
 
 
-def _fetched(plan: Callable[[Context], Call], options: Options, context: Context, *origins: object) -> np.ndarray:
+def _fetched(plan: Callable[[Context], Request], options: Options, context: Context, *origins: object) -> np.ndarray:
     """Carry out a call, and return the old elements in their shape."""
     models: list[Array] = []
 

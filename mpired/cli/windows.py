@@ -30,9 +30,10 @@ from mpired.report import Updated
 from mpired.sources.local import LocalSource
 from mpired.sources.open import check_no_input, check_no_other_input
 from mpired.values import CREATION, LIKE
-from mpired.windows.call import Call, plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
+from mpired.windows.call import plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
 from mpired.windows.fetched import FetchOutput, planned_size
-from mpired.windows.request import Done
+from mpired.windows.request import Done, Request
+from mpired.windows.transaction import dry_run, transact
 
 if TYPE_CHECKING:
     from mpired.report import Description
@@ -210,7 +211,7 @@ def _split(windows: tuple[str, ...], files: tuple[str, ...]) -> tuple[tuple[str,
 
 def _carry_out(
     name: str,
-    plan: Callable[[Context], Call],
+    plan: Callable[[Context], Request],
     targets: Sequence[str],
     words: Sequence[str],  # origins or values, which may be files
     fetch: tuple[str, str | None, bool] | None = None,  # the file of the old elements, its format, `force`
@@ -218,26 +219,26 @@ def _carry_out(
     """Carry out a call on windows, and return its op and the outcome; print the plan of a dry run, and return None."""
     path, to, force = fetch or _STANDARD_OUTPUT
 
-    def look(call: Call, context: Context) -> Description:
+    def look(request: Request, context: Context) -> Description:
         from mpired.report import Written, describe_request  # noqa: PLC0415 - for a dry run only
 
-        planned, output = call.dry_run(), None
+        planned, output = dry_run(request), None
         if fetch is not None:
             output = Written(path, *planned_size(path, to, planned.fetched_model))
             attempts.check_results([path], context, overwrite=force)
         return describe_request(name, planned, output)
 
-    def work(call: Call, context: Context) -> tuple[Op, Done]:
+    def work(request: Request, context: Context) -> tuple[Op, Done]:
         output: FetchOutput | None = None
         if fetch is not None:
             output = FetchOutput(path, context, to, overwrite=force, terminal=is_terminal(path), windows=targets)
         with hearing() as heard, output or nullcontext():
             if output is None:
-                done = call.run(context)
+                done = transact(request)
             else:
-                done = call.run(context, keep=output.keep, replaced=output.replaced)
+                done = transact(request, keep=output.keep, replaced=output.replaced)
                 output.send(targets[0], done)
-        return call.request.op, done._replace(cautions=tuple(heard))
+        return request.op, done._replace(cautions=tuple(heard))
 
     if not params.context().dry_run:
         return attempts.repeated(plan, work, lambda: words, params.context())
@@ -266,7 +267,7 @@ def _tell(updated: Updated, done: Done) -> None:
 
 
 def _fetch_element(
-    name: str, plan: Callable[[Context], Call], targets: Sequence[str], words: Sequence[str], *, as_json: bool
+    name: str, plan: Callable[[Context], Request], targets: Sequence[str], words: Sequence[str], *, as_json: bool
 ) -> None:
     """Carry out a call on one element, and print the old one."""
     if (did := _carry_out(name, plan, targets, words, _STANDARD_OUTPUT)) is None:

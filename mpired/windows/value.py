@@ -6,6 +6,7 @@ A point in time is read as ISO 8601 writes it, `2021-02-03T04:05:06`, a duration
 from __future__ import annotations
 
 import operator
+import os
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +16,9 @@ import numpy as np
 from mpired.datatypes import TIMES, Datatype
 from mpired.datatypes.datatype import Group
 from mpired.datatypes.times import numpy_form
-from mpired.errors import UsageError
+from mpired.errors import CountError, UsageError
+from mpired.formats import InputOptions, open_rank
+from mpired.windows.origin import whole
 
 _TRUTHS = {"true": 1, "false": 0}
 _DATE = r"-?\d{4,}(-\d\d(-\d\d)?)?"
@@ -23,7 +26,24 @@ _MOMENT = re.compile(rf"{_DATE}([T ]\d\d(:\d\d(:\d\d(\.\d+)?)?)?Z?)?|NaT", re.AS
 _HINTS = {Group.PAIR: "; write VALUE,INDEX", Group.TIME: "; write it as 2021-02-03T04:05:06"}
 
 
-def parse_value(text: str, datatype: Datatype) -> np.ndarray:
+def element_of(value: Any, datatype: Datatype, what: str, inputs: InputOptions) -> np.ndarray:
+    """Return an array of one element, from text, from a file with the chosen column, or from a Python number."""
+    if isinstance(value, str):
+        try:
+            return _of_text(value, datatype)
+        except UsageError:
+            if not os.path.exists(value):
+                raise
+    if isinstance(value, str | os.PathLike):
+        own = InputOptions(datatype, columns=inputs.columns, context=inputs.context)
+        array = open_rank(os.fspath(value), own).only_buffer()
+        if array.count != 1:
+            raise CountError(str(value), f"has {array.count} elements, and {what} is one")
+        return whole(array)
+    return _of_number(value, datatype, what)
+
+
+def _of_text(text: str, datatype: Datatype) -> np.ndarray:
     """Return an array of one element."""
     words = text.split(",") if datatype.group is Group.PAIR else [text]
     try:
@@ -34,15 +54,15 @@ def parse_value(text: str, datatype: Datatype) -> np.ndarray:
 
 
 def is_value(text: str, datatype: Datatype) -> bool:
-    """Tell whether a text is an element of a datatype; what is none may be the name of a file."""
+    """Return whether a text is an element of a datatype; else it may be the name of a file."""
     try:
-        parse_value(text, datatype)
+        _of_text(text, datatype)
     except UsageError:
         return False
     return True
 
 
-def element_of_number(value: Any, datatype: Datatype, what: str) -> np.ndarray:
+def _of_number(value: Any, datatype: Datatype, what: str) -> np.ndarray:
     """Return an array of one element that is exactly a number, or a pair of numbers; floats may be rounded."""
     try:
         if datatype.group in TIMES and isinstance(value, np.datetime64 | np.timedelta64):
