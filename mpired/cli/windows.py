@@ -6,7 +6,6 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,6 @@ from mpired.cli.messages import end_without, hearing, report, say, tell, tell_ca
 from mpired.context import Context
 from mpired.errors import InputWarning, SameContentWarning, SkippedWarning, UsageError
 from mpired.files.names import check_is_data
-from mpired.files.places import is_terminal
 from mpired.formats import LINES
 from mpired.formats.memory import paths
 from mpired.ops import Op
@@ -229,15 +227,13 @@ def _carry_out(
         return describe_request(name, planned, output)
 
     def work(request: Request, context: Context) -> tuple[Op, Done]:
-        output: FetchOutput | None = None
-        if fetch is not None:
-            output = FetchOutput(path, context, to, overwrite=force, terminal=is_terminal(path), windows=targets)
-        with hearing() as heard, output or nullcontext():
-            if output is None:
+        with hearing() as heard:
+            if fetch is None:
                 done = transact(request)
             else:
-                done = transact(request, keep=output.keep, replaced=output.replaced)
-                output.send(targets[0], done)
+                with FetchOutput(path, to, context, targets, overwrite=force) as output:
+                    done = transact(request, keep=output.keep, replaced=output.replaced)
+                    output.send(targets[0], done)
         return request.op, done._replace(cautions=tuple(heard))
 
     if not params.context().dry_run:

@@ -46,7 +46,7 @@ def plan_accumulate(
     request, words, skipped = _request(windows, origins, chosen, options, context, options)
     warnings = [*left_out(skipped, len(request.origins) + len(skipped), "origins"), *doubts]
     keys = keys_of(request.origins, words, chosen, options, request.placement.indices)
-    return _with_create(replace(request, use=ops.Use.ACCUMULATE, keys=keys, doubts=warnings), options)
+    return _with_create(replace(request, keys=keys, doubts=warnings), options)
 
 
 def plan_get_accumulate(
@@ -122,7 +122,6 @@ def _on_one_element(
     request = Request(
         windows=[os.fspath(window) for window in windows],
         op=op,
-        use=ops.Use.FETCH,
         inputs=inputs,
         placement=Placement.of(where, len(windows), context),
         commit=options["commit"],
@@ -164,7 +163,6 @@ def _request(
     request = Request(
         windows=[os.fspath(window) for window in windows],
         op=op,
-        use=ops.Use.FETCH,
         inputs=inputs,
         placement=placement,
         commit=options["commit"],

@@ -30,7 +30,6 @@ class Request:
 
     windows: Sequence[str]  # the files, one a rank of the window
     op: ops.Op
-    use: ops.Use  # the call that it is for
     inputs: InputOptions  # options that describe the files
     placement: Placement
     commit: str = "auto"  # "rename", "journal" or "auto"

@@ -181,9 +181,10 @@ class Work:
     def _check(self) -> None:
         """Let a legal request pass, before anything is written."""
         request, first = self.request, self.windows[0]
+        use = ops.Use.FETCH if request.fetch else ops.Use.ACCUMULATE
         check_formats(request.inputs, request.formats | {window.format.name for window in self.windows})
         for target in self.windows:
-            ops.check_buffers(request.op, [(each.name, each.datatype) for each in target.windows], request.use)
+            ops.check_buffers(request.op, [(each.name, each.datatype) for each in target.windows], use)
             if len(target.windows) != len(first.windows):
                 reason = "has other arrays than the first window; choose those of both with `columns`"
                 raise CountError(target.name, reason)
