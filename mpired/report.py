@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # a report of one command need not wait for the modules of al
     from mpired.formats import Array, RankFile
     from mpired.formats.rank import SkippedArray
     from mpired.packing.pack import Packing
-    from mpired.packing.unpack import Unpacking
+    from mpired.packing.units import Transfer
     from mpired.windows.request import Done
     from mpired.windows.transaction import Work as WindowsWork
 
@@ -250,7 +250,7 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST_TYPE else f"{text[:_LONGEST_TYPE]}..."
 
 
-def summarise_packing(plan: Packing | Unpacking) -> PackSummary:
+def summarise_packing(plan: Transfer) -> PackSummary:
     """Return the summary of a packing or an unpacking."""
     records, unit = plan.records, plan.packed.datatype
     return PackSummary(
@@ -258,7 +258,7 @@ def summarise_packing(plan: Packing | Unpacking) -> PackSummary:
         elements=records.count,
         datatype=str(records.datatype),
         dtype=dtype_name(records.datatype),
-        units=records.count * plan.packed.per_element,
+        units=plan.count,
         unit=str(unit),
         unit_dtype=dtype_name(unit),
         output=plan.path,
