@@ -164,7 +164,7 @@ def plan_window(
     if filling is not None and not os.path.exists(name):
         check_new([name], inputs.context, overwrite=False)
         check_reaches(name)
-        return _new_window(name, inputs, filling, None, stack)
+        return _new_window(name, _row(name, inputs, filling), inputs, filling, None, stack)
     status = recovered_status(name, name, inputs.context)
     calls.let_go(calls.open_existing(os.path.realpath(name), name, writable=writable))
     check_reaches(name)
@@ -177,7 +177,7 @@ def make_window(
     name: str, inputs: InputOptions, filling: Filling, stack: ExitStack, *, durable: bool, keyed: bool
 ) -> WindowFile:
     """Make a target that does not exist yet; of those who make it `keyed`, with a file of keys, one at a time."""
-    _row(name, inputs, filling)
+    row = _row(name, inputs, filling)
     try:
         draft = Draft(name, overwrite=False, context=inputs.context, durable=durable, named=keyed)
     except OutputExistsError as error:
@@ -186,18 +186,20 @@ def make_window(
     if keyed and calls.status_at(draft.base, draft.dirfd) is not None:
         raise Appeared
     check_reach(draft.fd, name)  # another machine may make it, too
-    return _new_window(name, inputs, filling, draft, stack)
+    return _new_window(name, row, inputs, filling, draft, stack)
 
 
 def _row(name: str, inputs: InputOptions, filling: Filling) -> Format:
     return format_to_create(name, like=filling.like, declared=inputs.datatype is not None)
 
 
-def _new_window(name: str, inputs: InputOptions, filling: Filling, draft: Draft | None, stack: ExitStack) -> WindowFile:
+def _new_window(
+    name: str, row: Format, inputs: InputOptions, filling: Filling, draft: Draft | None, stack: ExitStack
+) -> WindowFile:
     """Fill the draft of a new target with initial elements; in a dry run there is no draft."""
-    row, model = _row(name, inputs, filling), filling.model
     if not row.is_flat:
         return _new_columns(name, row, filling, draft, stack)
+    model = filling.model
     like = model.buffers[0]  # of several, which no origin has then, the comparison of the counts tells
     if row.needs_type:
         order = ORDERS[inputs.byte_order or inputs.type_order]

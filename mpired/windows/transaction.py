@@ -151,7 +151,7 @@ class Work:
         self._check_memory()
         choose_open(request.all_origins, request.inputs.context)
         self._entries = tuple(sum(share.access.entries for share in row if share) for row in placed)
-        self._updates: list[Update | None] = []
+        self._updates: list[Update] = []
         self.fetched = np.zeros(self._entries[0], windows[0].windows[0].datatype.form) if request.fetch else None
 
     def _completed(self, request: Request) -> Request:
@@ -238,8 +238,7 @@ class Work:
         for origin in request.all_origins:
             origin.array.source.check_unchanged()
         for update, part in zip(self._updates, self._parts, strict=True):
-            if update is not None:
-                update.seal(part.attribute(durable=request.durable) if update.protocol else b"")
+            update.seal(part.attribute(durable=request.durable) if update.protocol else b"")
         if self.fetched is not None:
             self.windows[0].windows[0].datatype.clear_padding(self.fetched)
 
@@ -248,9 +247,7 @@ class Work:
         for target, part in zip(self.windows, self._parts, strict=True):
             update = self._begin(target, part)
             self._updates.append(update)
-            if update is None:
-                continue
-            for i, share in part.shares:
+            for i, share in part.shares if part.origins or self.fetched is not None else ():
                 origins = [self._ordered(self._origins[number][i], share) for number in part.origins]
                 name = share.window.name if len(part.shares) > 1 else ""
                 yield from fold(share, self.request.op, origins, update, self.fetched, name)
@@ -264,15 +261,11 @@ class Work:
             self._stack.callback(ordered.close)
         return ordered
 
-    def _begin(self, target: WindowFile, part: _Part) -> Update | None:
+    def _begin(self, target: WindowFile, part: _Part) -> Update:
         """Begin to change a target, if there is anything to change."""
-        if not target.is_new and not part.shares:
-            return None
-        if not self.request.op.origin or not self._is_as_expected(target, part):
-            return self._stack.enter_context(Update(target.fd))
-        if not target.is_new and not part.origins:
-            return None
-        request = self.request
+        request, has_elements = self.request, part.shares and part.origins
+        if not request.op.origin or not (target.is_new or has_elements) or not self._is_as_expected(target, part):
+            return Update(target.fd)
         return self._stack.enter_context(target.begin(part.nbytes, request.commit, durable=request.durable))
 
     def _is_as_expected(self, target: WindowFile, part: _Part) -> bool:
@@ -289,8 +282,6 @@ class Work:
         """Commit one window after another."""
         changed: list[str] = []
         for target, update in zip(self.windows, self._updates, strict=True):
-            if update is None:
-                continue
             try:
                 update.publish(interrupts.committed if changed else self.request.inputs.context.on_commit)
             except Appeared as error:
@@ -303,7 +294,8 @@ class Work:
                     reason = f"is not changed ({error.strerror}), but {', '.join(changed)} is; several windows are not"
                     raise UnconfirmedError(target.name, f"{reason} one transaction") from error
                 raise
-            changed.append(target.name)
+            if update.protocol:
+                changed.append(target.name)
 
     def done(self) -> Done:
         """Return what was done, or is to be done."""
@@ -312,7 +304,7 @@ class Work:
         skipped = [name for number, name in enumerate(names) if number not in applied] if self.request.keys else []
         locked = [window.file for window in self.windows if isinstance(window.file, Target)]
         return Done(
-            protocols=tuple(update.protocol if update else "" for update in self._updates),
+            protocols=tuple(update.protocol for update in self._updates),
             datatypes=tuple(window.datatype for window in self.windows[0].windows),
             entries=self._entries,
             skipped=tuple(skipped),

@@ -87,12 +87,12 @@ def _element(parts: Sequence[Any], datatype: Datatype, read: Callable[[Any, np.d
     element = np.zeros(1, datatype.form)
     if datatype.group is Group.PAIR:
         for name, part in zip(datatype.form.names or (), parts, strict=True):
-            element[name] = read(part, datatype.form[name])
+            element[name] = _fitting(read(part, datatype.form[name]), datatype.form[name])
     elif datatype.form.names is not None:  # a complex number that NumPy has no type for
-        number = read(parts[0], np.dtype(complex))
+        number = _fitting(read(parts[0], np.dtype(complex)), np.dtype(complex))
         element[0] = tuple(_finite(each, datatype.component) for each in (number.real, number.imag))
     else:
-        element[0] = read(parts[0], datatype.form)
+        element[0] = _fitting(read(parts[0], datatype.form), datatype.form)
     return element
 
 
@@ -118,41 +118,43 @@ def _exactly(time: np.datetime64 | np.timedelta64, datatype: Datatype) -> np.nda
 
 
 def _from_text(word: str, form: np.dtype) -> Any:
+    """Return the number that a text stands for; a real one is its text, which the form rounds once."""
     if not word.isascii() or "_" in word:  # which Python takes in numbers
         raise ValueError(word)
     word = word.strip()
     if form.kind in "iu":
-        return _within(_TRUTHS[word.lower()] if word.lower() in _TRUTHS else int(word, 0), form)
+        return _TRUTHS[word.lower()] if word.lower() in _TRUTHS else int(word, 0)
     if form.kind == "c":
-        return _complex(complex(word.replace("i", "j") if "inf" not in word else word), form)
-    return _finite(word, form)
+        return complex(word.replace("i", "j") if "inf" not in word else word)
+    return word
 
 
 def _from_number(value: Any, form: np.dtype) -> Any:
+    """Return a number of a program, which has to be of the kind of the form."""
     if isinstance(value, np.ndarray):
         value = value.item() if value.dtype.char not in "gG" else value.reshape(())[()]
     if form.kind in "iu":
-        return _within(int(value) if isinstance(value, np.bool_) else operator.index(value), form)
+        return int(value) if isinstance(value, np.bool_) else operator.index(value)
     if isinstance(value, str | bytes) or (form.kind == "f" and isinstance(value, complex | np.complexfloating)):
         raise TypeError(f"it is {type(value).__name__}")
-    return _complex(np.clongdouble(value), form) if form.kind == "c" else _finite(value, form)
+    return np.clongdouble(value) if form.kind == "c" else value
 
 
-def _within(number: int, form: np.dtype) -> int:
-    if not np.iinfo(form).min <= number <= np.iinfo(form).max:
-        raise OverflowError
-    return number
-
-
-def _complex(number: Any, form: np.dtype) -> Any:
-    component = np.zeros(1, form).real.dtype
-    element = np.zeros(1, form)
-    element.real, element.imag = _finite(number.real, component), _finite(number.imag, component)
-    return element[0]
+def _fitting(number: Any, form: np.dtype) -> Any:
+    """Return a number in a form, which has to hold it."""
+    if form.kind in "iu":
+        if not np.iinfo(form).min <= number <= np.iinfo(form).max:
+            raise OverflowError
+        return number
+    if form.kind == "c":
+        element = np.zeros(1, form)
+        element.real, element.imag = (_finite(part, element.real.dtype) for part in (number.real, number.imag))
+        return element[0]
+    return _finite(number, form)
 
 
 def _finite(number: Any, form: np.dtype) -> Any:
-    """Return a number, or its text, in a floating-point form; what only becomes infinite there is out of its range."""
+    """Return a number, or its text, in a floating-point form; a finite number that becomes infinite is refused."""
     with np.errstate(all="ignore"):
         cast = form.type(number)
         if np.isinf(cast) and not np.isinf(np.longdouble(number)):
