@@ -128,12 +128,12 @@ class Updated(NamedTuple):
 
     @classmethod
     def of(
-        cls, call: str, op: Op, windows: Sequence[str], origins: Sequence[object], done: Done, output: str | None = None
+        cls, call: str, windows: Sequence[str], origins: Sequence[object], done: Done, output: str | None = None
     ) -> Updated:
         """Return the figures of a request that is done; `output` has the old elements."""
         elements, names = zip(done.datatypes, done.entries, strict=True), tuple(map(str, windows))
         return cls(
-            str(op),
+            str(done.op),
             tuple({**_names(datatype), "count": count} for datatype, count in elements),
             len(origins) - len(done.skipped),
             names,
@@ -142,7 +142,7 @@ class Updated(NamedTuple):
             tuple(each.details for each in done.overflow),
             tuple(each._asdict() for each in done.bad),
             tuple(map(str, origins)),
-            *(_nan(op, done.datatypes), op.rules.told()),
+            *(_nan(done.op, done.datatypes), done.op.rules.told()),
         )
 
     def line(self) -> str:

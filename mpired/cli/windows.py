@@ -20,7 +20,6 @@ from mpired.errors import InputWarning, SameContentWarning, SkippedWarning, Usag
 from mpired.files.names import check_is_data
 from mpired.formats import LINES
 from mpired.formats.memory import paths
-from mpired.ops import Op
 from mpired.options import ACCUMULATE, FETCH, FETCH_ELEMENT, FETCHED, REPORT, SWAP, Group, checked
 from mpired.queries.places import in_json
 from mpired.ranks import gathered
@@ -101,9 +100,8 @@ def accumulate(*, files: tuple[str, ...], windows: tuple[str, ...], op: str, ind
     targets, words = _split(windows, files)
     origins = gathered(params.meant(words)[0], options)
     plan = partial(plan_accumulate, targets, origins, op, options)
-    if did := _carry_out("MPI_Accumulate", plan, targets, list(paths(origins))):
-        row, done = did
-        _tell(Updated.of("MPI_Accumulate", row, targets, done.origins, done), done)
+    if done := _carry_out("MPI_Accumulate", plan, targets, list(paths(origins))):
+        _tell(Updated.of("MPI_Accumulate", targets, done.origins, done), done)
         end_without(done.bad)
 
 
@@ -140,10 +138,9 @@ def get_accumulate(
         sources = [(LocalSource.of(origin, origin), "the origin")]
         check_no_input([fetch], sources, "name another file for the old elements")
     check_no_other_input([fetch], [(options["map"], "the map"), (options["types"], "the named datatypes")])
-    if did := _carry_out("MPI_Get_accumulate", plan, targets, origins, (fetch, to, force)):
-        row, done = did
-        used = origins if row.origin else ()
-        _tell(Updated.of("MPI_Get_accumulate", row, targets, used, done, output=fetch), done)
+    if done := _carry_out("MPI_Get_accumulate", plan, targets, origins, (fetch, to, force)):
+        used = origins if done.op.origin else ()
+        _tell(Updated.of("MPI_Get_accumulate", targets, used, done, output=fetch), done)
 
 
 @params.command(
@@ -213,8 +210,8 @@ def _carry_out(
     targets: Sequence[str],
     words: Sequence[str],  # origins or values, which may be files
     fetch: tuple[str, str | None, bool] | None = None,  # the file of the old elements, its format, `force`
-) -> tuple[Op, Done] | None:
-    """Carry out a call on windows, and return its op and the outcome; print the plan of a dry run, and return None."""
+) -> Done | None:
+    """Carry out a call on windows, and return the outcome; print the plan of a dry run, and return None."""
     path, to, force = fetch or _STANDARD_OUTPUT
 
     def look(request: Request, context: Context) -> Description:
@@ -226,7 +223,7 @@ def _carry_out(
             attempts.check_results([path], context, overwrite=force)
         return describe_request(name, planned, output)
 
-    def work(request: Request, context: Context) -> tuple[Op, Done]:
+    def work(request: Request, context: Context) -> Done:
         with hearing() as heard:
             if fetch is None:
                 done = transact(request)
@@ -234,7 +231,7 @@ def _carry_out(
                 with FetchOutput(path, to, context, targets, overwrite=force) as output:
                     done = transact(request, keep=output.keep, replaced=output.replaced)
                     output.send(targets[0], done)
-        return request.op, done._replace(cautions=tuple(heard))
+        return done._replace(cautions=tuple(heard))
 
     if not params.context().dry_run:
         return attempts.repeated(plan, work, lambda: words, params.context())
@@ -266,11 +263,10 @@ def _fetch_element(
     name: str, plan: Callable[[Context], Request], targets: Sequence[str], words: Sequence[str], *, as_json: bool
 ) -> None:
     """Carry out a call on one element, and print the old one."""
-    if (did := _carry_out(name, plan, targets, words, _STANDARD_OUTPUT)) is None:
+    if (done := _carry_out(name, plan, targets, words, _STANDARD_OUTPUT)) is None:
         return
-    op, done = did
     if as_json:
-        tell_json(Updated.of(name, op, targets, words, done, output="-")._asdict() | _old(done), done.cautions)
+        tell_json(Updated.of(name, targets, words, done, output="-")._asdict() | _old(done), done.cautions)
     else:
         tell_cautions(() if report()["quiet"] else done.notes)
         tell_cautions([*done.overflow, *done.masked])

@@ -60,6 +60,7 @@ class Request:
 class Done(NamedTuple):
     """The result of a request."""
 
+    op: ops.Op
     protocols: tuple[str, ...]  # for each window how it was changed; "" if it was not
     datatypes: tuple[Datatype, ...]  # of the elements of each array
     entries: tuple[int, ...]  # elements that each origin gave, of each array

@@ -304,6 +304,7 @@ class Work:
         skipped = [name for number, name in enumerate(names) if number not in applied] if self.request.keys else []
         locked = [window.file for window in self.windows if isinstance(window.file, Target)]
         return Done(
+            op=self.request.op,
             protocols=tuple(update.protocol for update in self._updates),
             datatypes=tuple(window.datatype for window in self.windows[0].windows),
             entries=self._entries,
