@@ -40,8 +40,7 @@ def plan_accumulate(
     if (key := options["once_key"]) == "":
         raise UsageError("`once_key`", f"{key!r} is not a key; give a string such as 'run 5'")
     chosen = _resolve(op, ops.Use.ACCUMULATE, options)
-    check_are_data([*windows, *origins, options["map"]])
-    check_are_files(windows)
+    _check_names(windows, options["map"])
     doubts = cautions.same_files(windows, list(map(_path, origins)), options["map"])
     request, words, skipped = _request(windows, origins, chosen, options, context, options)
     warnings = [*left_out(skipped, len(request.origins) + len(skipped), "origins"), *doubts]
@@ -57,12 +56,17 @@ def plan_get_accumulate(
     if origin is None and chosen.origin:
         raise UsageError("ORIGIN", f"{chosen} needs an origin, which is missing (MPI-4.1, 12.3.4)")
     origins = [] if origin is None else [origin]
-    check_are_data([*windows, *(origins if chosen.origin else ()), options["map"]])
-    check_are_files(windows)
+    _check_names(windows, options["map"])
     request, _, _ = _request(windows, origins if chosen.origin else [], chosen, options, context)
     paths = list(map(_path, origins))
     doubts = cautions.same_files(windows, paths, options["map"]) if chosen.origin else cautions.unread(chosen, paths)
     return _with_create(replace(request, fetch=True, doubts=doubts), options)
+
+
+def _check_names(windows: Sequence[PathLike], indices: object = None) -> None:
+    """Raise an error unless windows are files that hold data; the names of origins were checked by the caller."""
+    check_are_data([*windows, indices])
+    check_are_files(windows)
 
 
 def _path(origin: object) -> object:
@@ -100,8 +104,7 @@ def _on_one_element(
     if not windows:
         raise UsageError("TARGET", "is missing; name the file to change")
     read = values if op.origin else ()
-    check_are_data([*windows, *read, compare])
-    check_are_files(windows)
+    _check_names(windows)
     inputs = InputOptions.of(part(INPUTS, options), context)._replace(taken=op.groups)
     where = checked(PLACES, part(TARGET, options) | {"at": options["at"]})
     if where["at"] is None:
@@ -201,13 +204,14 @@ def _with_create(request: Request, options: Options) -> Request:
 
 def _resolve(op: ops.OpLike, use: ops.Use, options: Options) -> ops.Op:
     """Return a predefined op; the one-sided calls take no other (MPI-4.1, 12.3.4)."""
-    chosen = ops.meant(op)
-    if chosen is None:
-        if not isinstance(op, str):
-            raise OpError("`op`", "one-sided calls take predefined ops only (MPI-4.1, 12.3.4), no function")
-        if ":" in op and not ops.with_parameter(op):
+    if isinstance(op, str):
+        if ":" in op and ops.meant(op) is None and not ops.with_parameter(op):
             raise OpError(op, "user-defined ops are for reductions only (MPI-4.1, 12.3.4); use a predefined op")
         chosen = ops.resolve(op, use=use)
+    elif (meant := ops.meant(op)) is not None:
+        chosen = meant
+    else:
+        raise OpError("`op`", "one-sided calls take predefined ops only (MPI-4.1, 12.3.4), no function")
     ops.check_use(chosen, use)
     return ops.with_policies(chosen, part(WINDOW_VALUES, options), window=True)
 
