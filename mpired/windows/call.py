@@ -23,8 +23,7 @@ from mpired.ranks import RankWord, Skipped, check_formats, each_good, left_out, 
 from mpired.windows.once import keys_of
 from mpired.windows.origin import Origin, OriginLike, array_of, check_like, is_whole, open_origin
 from mpired.windows.placement import Given, Placement
-from mpired.windows.request import Request
-from mpired.windows.targets import Filling
+from mpired.windows.request import Filling, Request
 from mpired.windows.value import element_of, is_value
 
 _NAMED = {row.name: row for row in DATATYPES}

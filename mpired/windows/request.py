@@ -18,10 +18,17 @@ from mpired.ranks import Skipped
 from mpired.windows.once import Key
 from mpired.windows.origin import Origin
 from mpired.windows.placement import NO_ORIGIN, Given, Placement
-from mpired.windows.targets import Filling
 
 Keep = Callable[[np.ndarray, Model], None]
 """Takes the fetched elements and their model, before the windows change."""
+
+
+class Filling(NamedTuple):
+    """Initial content of a new target."""
+
+    elements: Sequence[np.ndarray]  # for each array of the model an array of one element
+    model: Model
+    like: str = ""  # the format, if the target is like the whole file that is the source of the model
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,11 @@ class Request:
     # returns the request with its elements, when the datatype of the windows is known; `None` if it has them
     complete: Callable[[Request, Datatype], Request] | None = None
     doubts: Sequence[MpiredWarning] = ()
+
+    @property
+    def window_options(self) -> InputOptions:
+        """The options that describe the windows: the datatype, the columns, and of a raw one the byte order."""
+        return self.inputs._replace(format=None, offset=0, count=None, pair=None, window=True)
 
     @property
     def all_origins(self) -> list[Origin]:

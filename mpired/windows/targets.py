@@ -18,13 +18,14 @@ from mpired.files.places import check_new
 from mpired.files.scratch import Scratch
 from mpired.files.transaction import Draft, publish
 from mpired.files.update import Patch, Update, replacement
-from mpired.formats import Array, FlatLayout, Format, InputOptions, Model, changed_there, format_to_create, recognise
+from mpired.formats import Array, FlatLayout, Format, changed_there, format_to_create, recognise
 from mpired.formats.array import blocks, within_budget
 from mpired.formats.convert import in_form
-from mpired.formats.decoding import Decoder, rewrite
+from mpired.formats.decoding import rewrite
 from mpired.formats.input_options import ORDERS
 from mpired.sources.local import LocalSource, recovered_status
 from mpired.sources.source import Source
+from mpired.windows.request import Filling, Request
 
 _BLOCK_NBYTES = 4 << 20
 _ALIGNMENT = 64
@@ -32,14 +33,6 @@ _ALIGNMENT = 64
 
 class Appeared(Exception):  # noqa: N818 - no error: the request starts again with the file that is there
     """Raised when a target that was to be made has been made by another process."""
-
-
-class Filling(NamedTuple):
-    """Initial content of a new target."""
-
-    elements: Sequence[np.ndarray]  # for each array of the model an array of one element
-    model: Model
-    like: str = ""  # the format, if the target is like the whole file that is the source of the model
 
 
 class WindowFile(NamedTuple):
@@ -73,15 +66,15 @@ class WindowFile(NamedTuple):
             return stack.enter_context(keys_of_file(self.name))
         return Keys(self.name, self.file.base, self.file.dirfd, None if self.is_new else self.file.fd)
 
-    def begin(self, changed_nbytes: int, commit: str, *, durable: bool) -> Update:
-        """Begin to change it: `commit` is "rename", "journal" or "auto"."""
+    def begin(self, changed_nbytes: int, request: Request) -> Update:
+        """Begin to change it."""
         if not isinstance(self.file, Target):
-            return _NewFile(self, durable=durable)
+            return _NewFile(self, durable=request.durable)
         if self.like is not None:
-            self.check_commit(commit)
-            return _NewFile(self, durable=durable)
-        replaced = replacement(self.file, changed_nbytes, commit, durable=durable)
-        return replaced or Patch(self.file, changed_nbytes, durable=durable)
+            self.check_commit(request.commit)
+            return _NewFile(self, durable=request.durable)
+        replaced = replacement(self.file, changed_nbytes, request.commit, durable=request.durable)
+        return replaced or Patch(self.file, changed_nbytes, durable=request.durable)
 
     def check_commit(self, commit: str) -> None:
         """Raise `UsageError` if a file that is written again is to be changed where it is."""
@@ -136,10 +129,9 @@ class _NewFile(Update):
             self._draft.close()
 
 
-def open_window(
-    source: LocalSource, inputs: InputOptions, target: Target | None, decoder: Decoder, stack: ExitStack
-) -> WindowFile:
+def open_window(source: LocalSource, request: Request, target: Target | None, stack: ExitStack) -> WindowFile:
     """Inspect a locked file, or one of a dry run, and decode the elements if they do not lie as they are."""
+    inputs = request.window_options
     row = recognise(source, inputs)
     file = row.inspect(source, inputs)
     file.check_some(inputs.taken)
@@ -152,54 +144,52 @@ def open_window(
     window = WindowFile(source.name, row, (), target, source.nbytes, file.source, rewriting=nbytes)
     if target is None:
         return window._replace(windows=[_native(source, each) for each in file.buffers])
-    arrays = [decoder.decoding(within_budget(each, inputs.context)) for each in file.buffers]
+    arrays = [request.decoder.decoding(within_budget(each, inputs.context)) for each in file.buffers]
     elements = (blocks(each, max(1, _BLOCK_NBYTES // each.datatype.itemsize)) for each in arrays)
     return _decoded(window, arrays, elements, os.path.dirname(target.path), stack)
 
 
-def plan_window(
-    name: str, inputs: InputOptions, filling: Filling | None, commit: str, stack: ExitStack, *, writable: bool
-) -> WindowFile:
+def plan_window(name: str, request: Request, stack: ExitStack) -> WindowFile:
     """Inspect a target for a dry run, without a lock, or the one that would be made."""
-    if filling is not None and not os.path.exists(name):
-        check_new([name], inputs.context, overwrite=False)
+    context = request.inputs.context
+    if request.create is not None and not os.path.exists(name):
+        check_new([name], context, overwrite=False)
         check_reaches(name)
-        return _new_window(name, _row(name, inputs, filling), inputs, filling, None, stack)
-    status = recovered_status(name, name, inputs.context)
-    calls.let_go(calls.open_existing(os.path.realpath(name), name, writable=writable))
+        return _new_window(name, _row(name, request), request, None, stack)
+    status = recovered_status(name, name, context)
+    calls.let_go(calls.open_existing(os.path.realpath(name), name, writable=request.op.origin))
     check_reaches(name)
-    window = open_window(LocalSource.of_status(name, name, status), inputs, None, Decoder(), stack)
-    window.check_commit(commit)
+    window = open_window(LocalSource.of_status(name, name, status), request, None, stack)
+    window.check_commit(request.commit)
     return window
 
 
-def make_window(
-    name: str, inputs: InputOptions, filling: Filling, stack: ExitStack, *, durable: bool, keyed: bool
-) -> WindowFile:
-    """Make a target that does not exist yet; of those who make it `keyed`, with a file of keys, one at a time."""
-    row = _row(name, inputs, filling)
-    try:
-        draft = Draft(name, overwrite=False, context=inputs.context, durable=durable, named=keyed)
+def make_window(name: str, request: Request, stack: ExitStack) -> WindowFile:
+    """Make a target that does not exist yet."""
+    row, keyed = _row(name, request), bool(request.keys)
+    try:  # of those who make it with a file of keys one at a time
+        draft = Draft(name, overwrite=False, context=request.inputs.context, durable=request.durable, named=keyed)
     except OutputExistsError as error:
         raise Appeared from error
     stack.enter_context(draft)
     if keyed and calls.status_at(draft.base, draft.dirfd) is not None:
         raise Appeared
     check_reach(draft.fd, name)  # another machine may make it, too
-    return _new_window(name, row, inputs, filling, draft, stack)
+    return _new_window(name, row, request, draft, stack)
 
 
-def _row(name: str, inputs: InputOptions, filling: Filling) -> Format:
-    return format_to_create(name, like=filling.like, declared=inputs.datatype is not None)
+def _row(name: str, request: Request) -> Format:
+    """Return the format of a new target."""
+    like = request.create.like if request.create else ""
+    return format_to_create(name, like=like, declared=request.inputs.datatype is not None)
 
 
-def _new_window(
-    name: str, row: Format, inputs: InputOptions, filling: Filling, draft: Draft | None, stack: ExitStack
-) -> WindowFile:
+def _new_window(name: str, row: Format, request: Request, draft: Draft | None, stack: ExitStack) -> WindowFile:
     """Fill the draft of a new target with initial elements; in a dry run there is no draft."""
+    assert request.create is not None  # noqa: S101 - else nothing is made
+    inputs, (elements, model, _) = request.inputs, request.create
     if not row.is_flat:
-        return _new_columns(name, row, filling, draft, stack)
-    model = filling.model
+        return _new_columns(name, row, request.create, draft, stack)
     like = model.buffers[0]  # of several, which no origin has then, the comparison of the counts tells
     if row.needs_type:
         order = ORDERS[inputs.byte_order or inputs.type_order]
@@ -209,7 +199,7 @@ def _new_window(
     nbytes = layout.offset + like.count * layout.stored.itemsize
     source = LocalSource(name, name, (0, 0, nbytes, 0))
     if draft is not None:
-        element, at = in_form(filling.elements[0], layout.stored), layout.offset
+        element, at = in_form(elements[0], layout.stored), layout.offset
         with calls.blaming(name):
             calls.pwrite_all(draft.fd, layout.head, 0)
             calls.set_size(draft.fd, nbytes)

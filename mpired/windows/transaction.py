@@ -22,7 +22,7 @@ from mpired.files.keys import Keys
 from mpired.files.lock import Target, Waiting, inode, lock_all, open_replaced, open_target
 from mpired.files.places import parted
 from mpired.files.update import Update
-from mpired.formats import InputOptions, Model, format_named
+from mpired.formats import Model, format_named
 from mpired.formats.names import lacking
 from mpired.formats.rank import reordered
 from mpired.log import step
@@ -50,13 +50,9 @@ def transact(request: Request, *, keep: Keep | None = None, replaced: Sequence[s
 
 def dry_run(request: Request) -> Work:
     """Check a request as `transact` does, without a lock; nothing is made or changed."""
-    inputs, create, writable = _of_windows(request), request.create, request.op.origin
     _check_different(request.windows)
     with ExitStack() as stack:
-        windows = [
-            plan_window(name, inputs, create, request.commit, stack, writable=writable) for name in request.windows
-        ]
-        return Work(request, windows, stack)
+        return Work(request, [plan_window(name, request, stack) for name in request.windows], stack)
 
 
 def _check_different(names: Sequence[str]) -> None:
@@ -65,15 +61,10 @@ def _check_different(names: Sequence[str]) -> None:
         raise UsageError("`windows`", "names one file twice; each window is a file of its own")
 
 
-def _of_windows(request: Request) -> InputOptions:
-    """Return the options that describe the windows: the datatype, the columns, and of a raw one the byte order."""
-    return request.inputs._replace(format=None, offset=0, count=None, pair=None, window=True)
-
-
 def _open(request: Request, replaced: Sequence[str], stack: ExitStack) -> list[WindowFile]:
     """Lock and recover the windows and the files that are replaced; make windows that are missing."""
-    names, create, inputs = request.windows, request.create, _of_windows(request)
-    existing = names if create is None else [name for name in names if os.path.exists(name)]
+    names = request.windows
+    existing = names if request.create is None else [name for name in names if os.path.exists(name)]
     if len(existing) < len(names):
         _check_different(names)
     # Windows that this user may only read are locked beside other readers.
@@ -84,26 +75,22 @@ def _open(request: Request, replaced: Sequence[str], stack: ExitStack) -> list[W
 
     for name in existing:
         check_one_file(name)
-    waiting = Waiting(inputs.context.lock_timeout)
+    waiting = Waiting(request.inputs.context.lock_timeout)
     try:
         locks = lock_all([*existing, *(() if shared else replaced)], waiting, opened=opened)
         held = stack.enter_context(locks) if existing else {}
     except FileNotFoundError as error:
-        if request.op.identity is not None and create is None and not shared:
+        if request.op.identity is not None and request.create is None and not shared:
             error.add_note("`create` makes a target that is missing")
         raise
     targets = {name: held[name] for name in existing}
     if len({inode(target.status) for target in targets.values()}) < len(existing):
         raise UsageError("`windows`", "names one file twice; each window is a file of its own")
-    windows = []
-    for name in [*existing, *(name for name in names if name not in targets)]:
-        if (target := targets.get(name)) is not None:
-            source = LocalSource.of_status(name, target.path, target.status)
-            windows.append(open_window(source, inputs, target, request.decoder, stack))
-        elif create is not None:
-            keyed, durable = bool(request.keys), request.durable
-            windows.append(make_window(name, inputs, create, stack, durable=durable, keyed=keyed))
-    return sorted(windows, key=lambda window: names.index(window.name))
+    windows = {
+        name: open_window(LocalSource.of_status(name, target.path, target.status), request, target, stack)
+        for name, target in targets.items()
+    }
+    return [windows[name] if name in windows else make_window(name, request, stack) for name in names]
 
 
 class _Part(NamedTuple):
@@ -263,10 +250,10 @@ class Work:
 
     def _begin(self, target: WindowFile, part: _Part) -> Update:
         """Begin to change a target, if there is anything to change."""
-        request, has_elements = self.request, part.shares and part.origins
-        if not request.op.origin or not (target.is_new or has_elements) or not self._is_as_expected(target, part):
+        op, has_elements = self.request.op, part.shares and part.origins
+        if not op.origin or not (target.is_new or has_elements) or not self._is_as_expected(target, part):
             return Update(target.fd)
-        return self._stack.enter_context(target.begin(part.nbytes, request.commit, durable=request.durable))
+        return self._stack.enter_context(target.begin(part.nbytes, self.request))
 
     def _is_as_expected(self, target: WindowFile, part: _Part) -> bool:
         """Return whether the element is there that is expected, if any is: a target that stays is not written."""
