@@ -203,15 +203,11 @@ def _run(
     plan: Callable[[Context], Request], options: Options, context: Context, *origins: object, keep: Keep | None = None
 ) -> Done:
     """Plan a call and carry it out; some of the origins may be files."""
-
-    def work(request: Request, _: Context) -> Done:
-        return transact(request, keep=keep)
-
     given = [origin.path if isinstance(origin, AtHand) else origin for origin in origins]
     files = [origin for origin in given if isinstance(origin, str | os.PathLike)]
     if (timeout := options["lock_timeout"]) is not None:  # perhaps that of the window
         context = context._replace(lock_timeout=timeout)
-    return repeated(plan, work, lambda: files, context)
+    return repeated(plan, lambda request, _: transact(request, keep=keep), lambda: files, context)
 
 
 def _fetched(plan: Callable[[Context], Request], options: Options, context: Context, *origins: object) -> np.ndarray:

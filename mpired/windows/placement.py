@@ -46,15 +46,7 @@ class Share(NamedTuple):
 
     window: Array
     access: Runs | Map
-    # that of the elements, in the order of the window; `None` if they have no shape of their own
-    shape: tuple[int, ...] | None = None
-
-    @property
-    def fetched_shape(self) -> tuple[int, ...] | None:
-        """The shape of the elements when they are fetched; `None` if the window has no shape."""
-        if self.shape is not None or self.window.shape is None:
-            return self.shape
-        return self.window.shape if self.access.entries == self.window.count else (self.access.entries,)
+    shape: tuple[int, ...] | None  # of the elements when they are fetched; `None` if the window has no shape
 
 
 class Placement(NamedTuple):
@@ -108,21 +100,20 @@ class Placement(NamedTuple):
 
     def shares(self, windows: Sequence[Array], given: Given) -> list[Share | None]:
         """Return for each window its elements, checked."""
-        if self.indices is not None and self.rank is None:
-            return self._mapped(windows, self.indices, given)
-        rank = self.rank or 0
-        window, shape = windows[rank], None
+        first = self.rank or 0
         if self.indices is not None:
-            (share,) = self._mapped([window], self.indices, given)
+            found = self._mapped(windows if self.rank is None else [windows[first]], self.indices, given)
         else:
+            window = windows[first]
             if self.box is None:
                 runs = self._runs(window, given)
+                shape = _shape_of(runs.entries, window)
             else:
                 shape, runs = _box(window, self.box, given, self.context)
             _check_counts(given, runs.entries)
             runs.check(window.source.name, window.nbytes, tail(window.stored))
-            share = Share(window, runs, shape)
-        return [share if i == rank else None for i in range(len(windows))]
+            found = [Share(window, runs, shape)]
+        return [*[None] * first, *found, *[None] * (len(windows) - first - len(found))]
 
     def _runs(self, window: Array, given: Given) -> Runs:
         itemsize = window.stored.itemsize
@@ -159,8 +150,13 @@ class Placement(NamedTuple):
         for window, (start, stop) in zip(windows, itertools.pairwise(borders), strict=True):
             index = np.flatnonzero((indices >= start) & (indices < stop))
             access = Map(indices[index] - start, index, window.stored.itemsize)
-            shares.append(Share(window, access) if len(index) else None)
+            shares.append(Share(window, access, _shape_of(len(index), window)) if len(index) else None)
         return shares
+
+
+def _shape_of(entries: int, window: Array) -> tuple[int, ...] | None:
+    """Return the shape of some elements of a window: its own for all of them."""
+    return (entries,) if window.shape is not None and entries != window.count else window.shape
 
 
 def _index_text(at: Any) -> str | None:

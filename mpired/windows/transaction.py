@@ -39,7 +39,7 @@ from mpired.windows.update import fold
 def transact(request: Request, *, keep: Keep | None = None, replaced: Sequence[str] = ()) -> Done:
     """Carry out a request; `keep` gets the old elements when all is ready, and `replaced` are its files."""
     while True:
-        with contextlib.suppress(Appeared), ExitStack() as stack:
+        with contextlib.suppress(Appeared), contextlib.closing(request.decoder), ExitStack() as stack:
             work = Work(request, _open(request, replaced, stack), stack)
             work.combine()
             if keep is not None and work.fetched is not None:
@@ -51,7 +51,7 @@ def transact(request: Request, *, keep: Keep | None = None, replaced: Sequence[s
 def dry_run(request: Request) -> Work:
     """Check a request as `transact` does, without a lock; nothing is made or changed."""
     _check_different(request.windows)
-    with ExitStack() as stack:
+    with contextlib.closing(request.decoder), ExitStack() as stack:
         return Work(request, [plan_window(name, request, stack) for name in request.windows], stack)
 
 
@@ -116,7 +116,6 @@ class Work:
 
     def __init__(self, request: Request, windows: Sequence[WindowFile], stack: ExitStack) -> None:
         self.windows, self._stack = windows, stack
-        stack.callback(request.decoder.close)
         for origin in request.all_origins:
             stack.callback(origin.close)
         self.request = request = self._completed(request)
@@ -155,13 +154,12 @@ class Work:
     @property
     def fetched_model(self) -> Model:
         """The model of the fetched elements: those of their window, or of the first of several."""
-        count = self._entries[0]
-        target, window = self.windows[0], self.windows[0].windows[0]
+        count, target = self._entries[0], self.windows[0]
+        window = target.windows[0]
         shape: tuple[int, ...] | None = None if window.shape is None else (count,)
         found = [(each, share) for each, share in zip(self.windows, self._placed, strict=True) if share]
         if len(found) == 1:
-            target, share = found[0]
-            window, shape = share.window, share.fetched_shape
+            target, (window, _, shape) = found[0]
         array = window.result._replace(count=count, shape=shape, name="", parts=(), modelled_on=())
         return Model(target.format.name, (array,), window.source, context=self.request.inputs.context)
 
