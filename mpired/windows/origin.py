@@ -51,6 +51,7 @@ class Origin:
         self.open_nbytes = _COLUMNS_NBYTES if array.isolated else 0  # memory while it is open
         if isinstance(array.source, UnpackedSource):
             self.open_nbytes += unpacking_nbytes([array.source.packed])
+        self.places_nbytes = 0  # memory of the places of elements, and of all between them
         self.nunset = 0  # elements combined so far that have the value of those that were never written
         # from one block to the next: what is compressed can only be decoded in sequence
         self.stays_open = True
@@ -104,10 +105,6 @@ class Origin:
             self.format, (array._replace(name=mine.name, parts=mine.columns, missing=mine.missing),), mine.source
         )
 
-    def held(self, *, in_order: bool) -> int:
-        """Return about how many bytes of memory it takes to read it, whether `in_order` or not."""
-        return 0 if in_order else self.count * self.datatype.itemsize
-
     def blocks(self) -> Iterator[np.ndarray]:
         """Yield all elements, in blocks, without the bytes that carry no value, and close the file at the end."""
         step = max(1, _BLOCK_NBYTES // self.datatype.extent)
@@ -132,12 +129,9 @@ class ScatteredOrigin(Origin):
     def __init__(self, array: Array, runs: Runs, context: Context) -> None:
         super().__init__(array, context, count=0)
         self.count = runs.entries
+        self.places_nbytes = 2 * array.nbytes + self.count * _PLACE_NBYTES
         self._runs = runs
         self._places: np.ndarray | None = None
-
-    def held(self, *, in_order: bool) -> int:
-        """Return about how many bytes of memory the places, the elements and all between them take."""
-        return super().held(in_order=in_order) + 2 * self.array.nbytes + self.count * _PLACE_NBYTES
 
     def _range(self, index: slice) -> np.ndarray:
         """Read the elements with all that lies between them."""

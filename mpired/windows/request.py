@@ -79,6 +79,7 @@ class Done(NamedTuple):
     skipped: tuple[str, ...] = ()  # the names of the origins that had been applied before
     recovered: tuple[str, ...] = ()  # the windows in which an interrupted update was finished first
     fetched: np.ndarray | None = None  # the old elements
+    model: Model | None = None  # of these
     nbytes: tuple[int, ...] = ()  # for each window about how many bytes were read and written for its elements
     cautions: tuple[MpiredWarning, ...] = ()  # collected by a command
     origins: tuple[str, ...] = ()  # the names of all origins that can be used

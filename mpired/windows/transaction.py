@@ -184,7 +184,8 @@ class Work:
         in_order = all(share.access.in_order for share in shares)
         formats = request.formats | {window.format.name for window in self.windows}
         held = sum(share.access.held for share in shares)
-        held += sum(origin.held(in_order=in_order) for origin in request.all_origins)
+        for origin in request.all_origins:
+            held += origin.places_nbytes + (0 if in_order else origin.count * origin.datatype.itemsize)
         if request.fetch:
             held += sum(share.access.entries * share.window.datatype.itemsize for share in shares)
         # A worker that writes a target again has what this process has.
@@ -296,6 +297,7 @@ class Work:
             skipped=tuple(skipped),
             recovered=tuple(target.name for target in locked if target.is_recovered and not target.shared),
             fetched=self.fetched,
+            model=None if self.fetched is None else self.fetched_model,
             nbytes=tuple(part.nbytes for part in self._parts),
             origins=tuple(names),
         )
