@@ -211,7 +211,8 @@ def _run(plan: Callable[[Context], Request], options: Options, context: Context,
 def _fetched(plan: Callable[[Context], Request], options: Options, context: Context, *origins: object) -> np.ndarray:
     """Carry out a call, and return the old elements in their shape."""
     done = _run(plan, options, context, *origins)
-    assert done.fetched is not None and done.model is not None  # noqa: S101 - such a call fetches
+    assert done.fetched is not None  # noqa: S101 - such a call fetches
+    assert done.model is not None  # noqa: S101 - and has their model
     (like,) = done.model.buffers
     elements = as_numpy(done.fetched, like.datatype, like.form)
     if like.shape is None:
