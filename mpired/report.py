@@ -20,9 +20,9 @@ if TYPE_CHECKING:  # a report of one command need not wait for the modules of al
     from mpired.formats import Array, RankFile
     from mpired.formats.rank import SkippedArray
     from mpired.packing.pack import Packing
-    from mpired.packing.unpack import Unpacking
+    from mpired.packing.units import Transfer
     from mpired.windows.request import Done
-    from mpired.windows.transaction import DryRun
+    from mpired.windows.transaction import Work as WindowsWork
 
 
 _SHOWN_NAMES = 3
@@ -98,12 +98,12 @@ def _names(datatype: Datatype) -> dict[str, str | None]:
 
 
 def summarise_request(
-    call: str, op: Op, windows: Sequence[str], origins: Sequence[object], done: Done, output: str | None = None
+    call: str, windows: Sequence[str], origins: Sequence[object], done: Done, output: str | None = None
 ) -> dict[str, Any]:
     """Return the figures of a request by a function of MPI; `output` has the old elements, if they are returned."""
     elements, names = zip(done.datatypes, done.entries, strict=True), tuple(map(str, windows))
     return {
-        "op": str(op),
+        "op": str(done.op),
         "buffers": [{**_names(datatype), "count": count} for datatype, count in elements],  # the count of each origin
         "origins": len(origins) - len(done.skipped),  # how many were applied
         "windows": names,
@@ -115,8 +115,8 @@ def summarise_request(
         "overflow": [each.details for each in done.overflow],
         "bad": [each._asdict() for each in done.bad],
         "inputs": list(map(str, origins)),
-        "nan": _nan(op, done.datatypes),
-        "rules": op.rules.told(),
+        "nan": _nan(done.op, done.datatypes),
+        "rules": done.op.rules.told(),
     }
 
 
@@ -209,7 +209,7 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST_TYPE else f"{text[:_LONGEST_TYPE]}..."
 
 
-def summarise_packing(plan: Packing | Unpacking) -> PackSummary:
+def summarise_packing(plan: Transfer) -> PackSummary:
     """Return the summary of a packing or an unpacking."""
     records, unit = plan.records, plan.packed.datatype
     return PackSummary(
@@ -217,7 +217,7 @@ def summarise_packing(plan: Packing | Unpacking) -> PackSummary:
         elements=records.count,
         datatype=str(records.datatype),
         dtype=dtype_name(records.datatype),
-        units=records.count * plan.packed.per_element,
+        units=plan.count,
         unit=str(unit),
         unit_dtype=dtype_name(unit),
         output=plan.path,
@@ -448,13 +448,13 @@ def describe_packing(plan: Packing) -> Description:
     )
 
 
-def describe_request(call: str, planned: DryRun, fetched: Written | None = None) -> Description:
+def describe_request(call: str, planned: WindowsWork, fetched: Written | None = None) -> Description:
     """Return what a request would do to its windows; `fetched` takes the old elements."""
-    request, done = planned.request, planned.done
+    request, done = planned.request, planned.done()
     norigins = len(request.origins) - len(done.skipped)
     elements = list(zip(done.datatypes, done.entries, strict=True))
     nbytes = sum(count * datatype.itemsize for datatype, count in elements)
-    written = [Written(each.name, each.format, each.nbytes, exact=True) for each in planned.windows]
+    written = [Written(each.name, each.format.name, each.nbytes, exact=True) for each in planned.windows]
     return Description(
         call=call,
         op=str(request.op),

@@ -17,6 +17,7 @@ from mpired.files.names import Place
 from mpired.files.transaction import Transaction
 from mpired.options import ACCUMULATE, checked
 from mpired.windows.call import plan_accumulate
+from mpired.windows.transaction import transact
 
 COUNT = 400  # elements, 3200 bytes and a header: seven sectors
 OLD, NEW = np.ones(COUNT), np.full(COUNT, 3.0)
@@ -59,7 +60,7 @@ def updated(*names: str, **options: object) -> Callable[[Path], None]:
     def run(tree: Path) -> None:
         said = checked(ACCUMULATE, {"lock_timeout": 1, **options})
         targets = [str(tree / name) for name in names]
-        plan_accumulate(targets, [tree.parent / "two.npy"], "sum", said, NO_LIMITS).run(NO_LIMITS)
+        transact(plan_accumulate(targets, [tree.parent / "two.npy"], "sum", said, NO_LIMITS))
 
     return run
 

@@ -66,11 +66,10 @@ def pack(
 
 def _array(plan: Packing, context: Context) -> np.ndarray:
     """Do a packing whose result is an array."""
-    shape = (plan.records.count,) if plan.packed.per_element == 1 else (plan.records.count, plan.packed.per_element)
     with Scratch() as scratch:
-        result = plan.gathered(scratch, context.progress)
-        plan.source.check_unchanged()
-        return shaped(result, shape, fortran_order=False)
+        result = plan.gather(scratch, context.progress)
+        plan.check_unchanged()
+        return shaped(result, plan.shape, fortran_order=False)
 
 
 @with_options(*UNPACK, "progress")

@@ -15,7 +15,7 @@ from mpired.attempts import repeated
 from mpired.context import Context
 from mpired.errors import MpiredError, UsageError
 from mpired.files.recovery import Recovered, recover_files
-from mpired.formats import Array, AtHand, Model
+from mpired.formats import AtHand
 from mpired.formats.memory import at_hand, path_at_hand
 from mpired.log import notice
 from mpired.ops import OpLike
@@ -35,8 +35,9 @@ from mpired.options import (
     part,
 )
 from mpired.ranks import gathered
-from mpired.windows.call import Call, plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
-from mpired.windows.request import Done, Keep
+from mpired.windows.call import plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
+from mpired.windows.request import Done, Request
+from mpired.windows.transaction import transact
 
 
 class Window:
@@ -198,32 +199,22 @@ def _at_hand(origin: object, name: str) -> str | np.ndarray | AtHand:
     return origin if isinstance(origin, np.ndarray) else at_hand(origin, name)
 
 
-def _run(
-    plan: Callable[[Context], Call], options: Options, context: Context, *origins: object, keep: Keep | None = None
-) -> Done:
+def _run(plan: Callable[[Context], Request], options: Options, context: Context, *origins: object) -> Done:
     """Plan a call and carry it out; some of the origins may be files."""
-
-    def work(call: Call, context: Context) -> Done:
-        return call.run(context, keep=keep)
-
     given = [origin.path if isinstance(origin, AtHand) else origin for origin in origins]
     files = [origin for origin in given if isinstance(origin, str | os.PathLike)]
     if (timeout := options["lock_timeout"]) is not None:  # perhaps that of the window
         context = context._replace(lock_timeout=timeout)
-    return repeated(plan, work, lambda: files, context)
+    return repeated(plan, lambda request, _: transact(request), lambda: files, context)
 
 
-def _fetched(plan: Callable[[Context], Call], options: Options, context: Context, *origins: object) -> np.ndarray:
+def _fetched(plan: Callable[[Context], Request], options: Options, context: Context, *origins: object) -> np.ndarray:
     """Carry out a call, and return the old elements in their shape."""
-    models: list[Array] = []
-
-    def keep(_elements: np.ndarray, model: Model) -> None:
-        models.extend(model.buffers)
-
-    elements = _run(plan, options, context, *origins, keep=keep).fetched
-    assert elements is not None  # noqa: S101 - such a call fetches
-    like = models[-1]
-    elements = as_numpy(elements, like.datatype, like.form)
+    done = _run(plan, options, context, *origins)
+    assert done.fetched is not None  # noqa: S101 - such a call fetches
+    assert done.model is not None  # noqa: S101 - and has their model
+    (like,) = done.model.buffers
+    elements = as_numpy(done.fetched, like.datatype, like.form)
     if like.shape is None:
         return elements
     return elements.reshape(like.shape, order="F" if like.fortran_order else "C")

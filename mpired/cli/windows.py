@@ -6,7 +6,6 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +18,8 @@ from mpired.cli.messages import end_without, hearing, report, say, tell, tell_ca
 from mpired.context import Context
 from mpired.errors import InputWarning, SameContentWarning, SkippedWarning, UsageError
 from mpired.files.names import check_is_data
-from mpired.files.places import is_terminal
 from mpired.formats import LINES
 from mpired.formats.memory import paths
-from mpired.ops import Op
 from mpired.options import ACCUMULATE, FETCH, FETCH_ELEMENT, FETCHED, REPORT, SWAP, Group, checked
 from mpired.queries.places import in_json
 from mpired.ranks import gathered
@@ -30,9 +27,10 @@ from mpired.report import request_line, summarise_request
 from mpired.sources.local import LocalSource
 from mpired.sources.open import check_no_input, check_no_other_input
 from mpired.values import CREATION, LIKE
-from mpired.windows.call import Call, plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
+from mpired.windows.call import plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
 from mpired.windows.fetched import FetchOutput, planned_size
-from mpired.windows.request import Done
+from mpired.windows.request import Done, Request
+from mpired.windows.transaction import dry_run, transact
 
 if TYPE_CHECKING:
     from mpired.report import Description
@@ -102,9 +100,8 @@ def accumulate(*, files: tuple[str, ...], windows: tuple[str, ...], op: str, ind
     targets, words = _split(windows, files)
     origins = gathered(params.meant(words)[0], options)
     plan = partial(plan_accumulate, targets, origins, op, options)
-    if did := _carry_out("MPI_Accumulate", plan, targets, list(paths(origins))):
-        row, done = did
-        _tell(summarise_request("MPI_Accumulate", row, targets, done.origins, done), done)
+    if done := _carry_out("MPI_Accumulate", plan, targets, list(paths(origins))):
+        _tell(summarise_request("MPI_Accumulate", targets, done.origins, done), done)
         end_without(done.bad)
 
 
@@ -141,10 +138,9 @@ def get_accumulate(
         sources = [(LocalSource.of(origin, origin), "the origin")]
         check_no_input([fetch], sources, "name another file for the old elements")
     check_no_other_input([fetch], [(options["map"], "the map"), (options["types"], "the named datatypes")])
-    if did := _carry_out("MPI_Get_accumulate", plan, targets, origins, (fetch, to, force)):
-        row, done = did
-        used = origins if row.origin else ()
-        _tell(summarise_request("MPI_Get_accumulate", row, targets, used, done, fetch), done)
+    if done := _carry_out("MPI_Get_accumulate", plan, targets, origins, (fetch, to, force)):
+        used = origins if done.op.origin else ()
+        _tell(summarise_request("MPI_Get_accumulate", targets, used, done, fetch), done)
 
 
 @params.command(
@@ -210,34 +206,32 @@ def _split(windows: tuple[str, ...], files: tuple[str, ...]) -> tuple[tuple[str,
 
 def _carry_out(
     name: str,
-    plan: Callable[[Context], Call],
+    plan: Callable[[Context], Request],
     targets: Sequence[str],
     words: Sequence[str],  # origins or values, which may be files
     fetch: tuple[str, str | None, bool] | None = None,  # the file of the old elements, its format, `force`
-) -> tuple[Op, Done] | None:
-    """Carry out a call on windows, and return its op and the outcome; print the plan of a dry run, and return None."""
+) -> Done | None:
+    """Carry out a call on windows, and return the outcome; print the plan of a dry run, and return None."""
     path, to, force = fetch or _STANDARD_OUTPUT
 
-    def look(call: Call, context: Context) -> Description:
+    def look(request: Request, context: Context) -> Description:
         from mpired.report import Written, describe_request  # noqa: PLC0415 - for a dry run only
 
-        planned, output = call.dry_run(), None
+        planned, output = dry_run(request), None
         if fetch is not None:
             output = Written(path, *planned_size(path, to, planned.fetched_model))
             attempts.check_results([path], context, overwrite=force)
         return describe_request(name, planned, output)
 
-    def work(call: Call, context: Context) -> tuple[Op, Done]:
-        output: FetchOutput | None = None
-        if fetch is not None:
-            output = FetchOutput(path, context, to, overwrite=force, terminal=is_terminal(path), windows=targets)
-        with hearing() as heard, output or nullcontext():
-            if output is None:
-                done = call.run(context)
+    def work(request: Request, context: Context) -> Done:
+        with hearing() as heard:
+            if fetch is None:
+                done = transact(request)
             else:
-                done = call.run(context, keep=output.keep, replaced=output.replaced)
-                output.send(targets[0], done)
-        return call.request.op, done._replace(cautions=tuple(heard))
+                with FetchOutput(path, to, context, targets, overwrite=force) as output:
+                    done = transact(request, keep=output.keep, replaced=output.replaced)
+                    output.send(targets[0], done)
+        return done._replace(cautions=tuple(heard))
 
     if not params.context().dry_run:
         return attempts.repeated(plan, work, lambda: words, params.context())
@@ -266,14 +260,13 @@ def _tell(figures: dict[str, Any], done: Done) -> None:
 
 
 def _fetch_element(
-    name: str, plan: Callable[[Context], Call], targets: Sequence[str], words: Sequence[str], *, as_json: bool
+    name: str, plan: Callable[[Context], Request], targets: Sequence[str], words: Sequence[str], *, as_json: bool
 ) -> None:
     """Carry out a call on one element, and print the old one."""
-    if (did := _carry_out(name, plan, targets, words, _STANDARD_OUTPUT)) is None:
+    if (done := _carry_out(name, plan, targets, words, _STANDARD_OUTPUT)) is None:
         return
-    op, done = did
     if as_json:
-        tell_json(summarise_request(name, op, targets, words, done, "-") | _old(done), done.cautions)
+        tell_json(summarise_request(name, targets, words, done, "-") | _old(done), done.cautions)
     else:
         tell_cautions(() if report()["quiet"] else done.notes)
         tell_cautions([*done.overflow, *done.masked])

@@ -1,95 +1,71 @@
-"""The one-sided verbs: from words to a window that has changed (MPI-4.1, 12.3)."""
+"""The one-sided calls: from their options to a request (MPI-4.1, 12.3)."""
 
 from __future__ import annotations
 
 import math
 import os
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
-from mpired import cautions, ops
+from mpired import cautions, datatypes, ops
 from mpired.context import Context
-from mpired.datatypes import Datatype
-from mpired.errors import MpiredWarning, UsageError
+from mpired.datatypes import DATATYPES, Datatype, Group, value_index
+from mpired.errors import DatatypeError, MpiredWarning, OpError, UsageError
 from mpired.files.names import check_are_data
 from mpired.files.urls import check_are_files
 from mpired.formats import Array, AtHand, InputOptions, Model
-from mpired.formats.convert import Order
 from mpired.formats.decoding import Decoder
+from mpired.formats.input_options import ORDERS
 from mpired.log import step
 from mpired.options import INPUTS, PLACES, RANKING, TARGET, WINDOW_VALUES, Options, PathLike, checked, part
 from mpired.ranks import RankWord, Skipped, check_formats, each_good, left_out, pieces
-from mpired.windows.options import place, policy, read_map, resolve, sides
-from mpired.windows.origin import ArrayOrigin, Origin
-from mpired.windows.placement import Given
-from mpired.windows.request import (
-    Done,
-    Keep,
-    OriginLike,
-    Request,
-    check_like,
-    element_of,
-    is_whole,
-    keys_of,
-    open_origin,
-)
-from mpired.windows.target import Filling, Policy
-from mpired.windows.transaction import DryRun, dry_run, transact
-from mpired.windows.value import is_value
+from mpired.windows.once import keys_of
+from mpired.windows.origin import Origin, OriginLike, array_of, check_like, is_whole, open_origin
+from mpired.windows.placement import Given, Placement
+from mpired.windows.request import Filling, Request
+from mpired.windows.value import element_of, is_value
 
-
-class Call(NamedTuple):
-    """A request that has passed all checks that need no lock."""
-
-    request: Request
-    policy: Policy
-
-    def run(self, context: Context, *, keep: Keep | None = None, replaced: Sequence[str] = ()) -> Done:
-        """Lock the windows, and the files that `keep` replaces, check the rest, and change them."""
-        with closing(self.request.decoder):
-            return transact(self.request, self.policy, context, keep=keep, replaced=replaced)
-
-    def dry_run(self) -> DryRun:
-        """Check the rest without a lock, and return the plan."""
-        with closing(self.request.decoder):
-            return dry_run(self.request, self.policy)
+_NAMED = {row.name: row for row in DATATYPES}
+_NAMED_PAIRS = {tuple(part.name for part in row.parts): row for row in DATATYPES if row.parts}
 
 
 def plan_accumulate(
     windows: Sequence[PathLike], origins: Sequence[OriginLike], op: ops.OpLike, options: Options, context: Context
-) -> Call:
+) -> Request:
     """Check an accumulate as far as possible without the lock: options, and every origin, applied in order."""
     if not origins:
         raise UsageError("ORIGIN", "there is none; name at least one file after the target")
     if (key := options["once_key"]) == "":
         raise UsageError("`once_key`", f"{key!r} is not a key; give a string such as 'run 5'")
-    chosen = resolve(op, ops.Use.ACCUMULATE, part(WINDOW_VALUES, options))
-    check_are_data([*windows, *origins, options["map"]])
-    check_are_files(windows)
-    doubts: Sequence[MpiredWarning] = cautions.same_files(windows, list(map(_path, origins)), options["map"])
-    if (where := options["map"]) is not None:  # once: what it holds is part of the key, and a stream gives it only once
-        options = {**options, "map": read_map(where, context)}
+    chosen = _resolve(op, ops.Use.ACCUMULATE, options)
+    _check_names(windows, options["map"])
+    doubts = cautions.same_files(windows, list(map(_path, origins)), options["map"])
     request, words, skipped = _request(windows, origins, chosen, options, context, options)
-    doubts = [*left_out(skipped, len(request.origins) + len(skipped), "origins"), *doubts]
-    request = replace(request, use=ops.Use.ACCUMULATE, keys=keys_of(request, words, options), doubts=doubts)
-    return Call(_with_create(request, options), policy(options))
+    warnings = [*left_out(skipped, len(request.origins) + len(skipped), "origins"), *doubts]
+    keys = keys_of(request.origins, words, chosen, options, request.placement.indices)
+    return _with_create(replace(request, keys=keys, doubts=warnings), options)
 
 
 def plan_get_accumulate(
     windows: Sequence[PathLike], origin: OriginLike | None, op: ops.OpLike, options: Options, context: Context
-) -> Call:
+) -> Request:
     """Check a get_accumulate, as `plan_accumulate`; NO_OP ignores the origin (MPI-4.1, 12.3.4)."""
-    chosen = resolve(op, ops.Use.FETCH, part(WINDOW_VALUES, options))
+    chosen = _resolve(op, ops.Use.FETCH, options)
     if origin is None and chosen.origin:
         raise UsageError("ORIGIN", f"{chosen} needs an origin, which is missing (MPI-4.1, 12.3.4)")
-    origins = [origin] if chosen.origin and origin is not None else []
-    request, _, _ = _request(windows, origins, chosen, options, context)
-    doubts: Sequence[MpiredWarning] = cautions.same_files(windows, [_path(origin)], options["map"])
-    if not chosen.origin:
-        doubts = cautions.unread(chosen, [] if origin is None else [_path(origin)])
-    return Call(_with_create(replace(request, fetch=True, doubts=doubts), options), policy(options))
+    origins = [] if origin is None else [origin]
+    _check_names(windows, options["map"])
+    request, _, _ = _request(windows, origins if chosen.origin else [], chosen, options, context)
+    paths = list(map(_path, origins))
+    doubts = cautions.same_files(windows, paths, options["map"]) if chosen.origin else cautions.unread(chosen, paths)
+    return _with_create(replace(request, fetch=True, doubts=doubts), options)
+
+
+def _check_names(windows: Sequence[PathLike], indices: object = None) -> None:
+    """Raise an error unless windows are files that hold data; the names of origins were checked by the caller."""
+    check_are_data([*windows, indices])
+    check_are_files(windows)
 
 
 def _path(origin: object) -> object:
@@ -99,20 +75,19 @@ def _path(origin: object) -> object:
 
 def plan_fetch_and_op(
     windows: Sequence[PathLike], value: object, op: ops.OpLike, options: Options, context: Context
-) -> Call:
+) -> Request:
     """Check a fetch_and_op on one element, as `plan_accumulate`; NO_OP is an atomic read."""
-    chosen = resolve(op, ops.Use.FETCH, part(WINDOW_VALUES, options))
+    chosen = _resolve(op, ops.Use.FETCH, options)
     if value is None and chosen.origin:
         raise UsageError("VALUE", f"{chosen} needs a value, which is missing (MPI-4.1, 12.3.5)")
     values = [] if value is None else [value]
-    return _on_one_element(windows, values, chosen, options, context)
+    return _with_create(_on_one_element(windows, values, chosen, options, context), options)
 
 
 def plan_compare_and_swap(
     windows: Sequence[PathLike], compare: object, value: object, options: Options, context: Context
-) -> Call:
+) -> Request:
     """Check a compare_and_swap: the element becomes `value` if it is `compare`, bit by bit (MPI-4.1, 12.3.5)."""
-    options = {**options, "overflow": None, "nan": "propagate", "create": None}
     return _on_one_element(windows, [value], ops.COMPARE_AND_SWAP, options, context, compare=compare)
 
 
@@ -124,44 +99,40 @@ def _on_one_element(
     context: Context,
     *,
     compare: object = None,
-) -> Call:
+) -> Request:
     if not windows:
         raise UsageError("TARGET", "is missing; name the file to change")
     read = values if op.origin else ()
-    check_are_data([*windows, *read, compare])
-    check_are_files(windows)
+    _check_names(windows)
     inputs = InputOptions.of(part(INPUTS, options), context)._replace(taken=op.groups)
     where = checked(PLACES, part(TARGET, options) | {"at": options["at"]})
     if where["at"] is None:
         where |= {"target_disp": where["target_disp"] or 0, "target_count": 1}
-    placement = place(where, len(windows), context)
-    given = Given("VALUE", 1, (), whole=False)
 
     def complete(request: Request, datatype: Datatype) -> Request:
         ops.check(op, datatype, ops.Use.FETCH)
         expected = element_of(compare, datatype, "COMPARE", inputs) if op is ops.COMPARE_AND_SWAP else None
-        origins = [[ArrayOrigin("VALUE", datatype, element_of(value, datatype, "VALUE", inputs))] for value in read]
+        elements = [array_of(element_of(value, datatype, "VALUE", inputs), datatype, "VALUE") for value in read]
         doubts: list[MpiredWarning] = [*cautions.unread(op, values[len(read) :])]
         for operand in (compare, *read):
             if not (isinstance(operand, str) and is_value(operand, datatype)):
                 doubts += cautions.same_files(windows, [operand])
+        origins = [[Origin(element, context)] for element in elements]
         return replace(request, origins=origins, expected=expected, complete=None, doubts=doubts)
 
     # Without --type the file says what an element is, and it says that under the lock.
     request = Request(
         windows=[os.fspath(window) for window in windows],
-        target_options=_of_windows(inputs),
         op=op,
-        use=ops.Use.FETCH,
-        origins=[],
-        place=lambda _buffer, buffers: placement.shares(buffers, given),
-        fetch=True,
         inputs=inputs,
+        placement=Placement.of(where, len(windows), context),
+        commit=options["commit"],
+        durable=options["durability"] == "full",
+        given=Given("VALUE", 1),
+        fetch=True,
         complete=complete,
     )
-    if inputs.datatype is not None:
-        request = complete(request, inputs.datatype)
-    return Call(_with_create(request, options), policy(options))
+    return request if inputs.datatype is None else complete(request, inputs.datatype)
 
 
 _ALL: Options = checked(RANKING, {})
@@ -176,72 +147,117 @@ def _request(
     ranking: Options = _ALL,
 ) -> tuple[Request, Sequence[object], tuple[Skipped, ...]]:
     """Open the origins, and say where they go; also return the words for them, and those that are left out."""
-    check_are_data([*windows, *origins, options["map"]])
-    check_are_files(windows)
     inputs = InputOptions.of(options, context)
-    component, target, derived = sides(options, inputs)
+    component, target, derived = _sides(options, inputs)
     inputs = inputs._replace(datatype=component, taken=op.groups)
+    placement = Placement.of(options, len(windows), context, target)
     decoder = Decoder()
     first: list[Origin] = []
 
     def open_next(origin: OriginLike | RankWord, _: int, inputs: InputOptions) -> list[Origin]:
-        buffers = open_origin(origin, inputs, options, derived, decoder)
-        check_like(buffers, first or buffers, datatypes=ranking["skip_bad"])
-        first.extend(() if first else buffers)
-        return buffers
+        arrays = open_origin(origin, inputs, options, derived, decoder)
+        check_like(arrays, first or arrays, datatypes=ranking["skip_bad"])
+        first.extend(() if first else arrays)
+        return arrays
 
     with step("opening and checking the origins"):
         opened, words, skipped = each_good(pieces(origins, inputs, ranking), open_next, inputs, ranking, "origins")
-    placement = place(options, len(windows), context, target)
-    own = opened[0] if opened else []  # what all origins have in common
-    given = [Given(each.name, each.count, each.shape, is_whole(options)) for each in own]
-    named = {each.column: one for each, one in zip(own, given, strict=True)}
-    if not given:  # as many elements as the target has, or as `target_count` says
-        given = [Given("target", None, whole=False)]
-    formats = frozenset(origin.format for buffers in opened for origin in buffers if origin.format)
-    check_formats(InputOptions(offset=inputs.offset, count=inputs.count), formats)  # which describe origins alone
     request = Request(
         windows=[os.fspath(window) for window in windows],
-        target_options=_of_windows(inputs),
         op=op,
-        use=ops.Use.FETCH,
-        origins=opened,
         inputs=inputs,
-        formats=formats,
+        placement=placement,
+        commit=options["commit"],
+        durable=options["durability"] == "full",
+        origins=opened,
+        whole=is_whole(options),
         decoder=decoder,
-        by_shape=placement.by_shape and given[0].whole,
-        place=lambda i, buffers: placement.shares(buffers, named.get(buffers[0].name, given[min(i, len(given) - 1)])),
     )
+    # Which describe origins alone.
+    check_formats(InputOptions(offset=inputs.offset, count=inputs.count), request.formats)
     return request, words, skipped
 
 
-def _of_windows(inputs: InputOptions) -> InputOptions:
-    """Return what the user says of the windows: the datatype, the columns, and of a raw one the byte order."""
-    return inputs._replace(format=None, offset=0, count=None, pair=None, window=True)
-
-
 def _with_create(request: Request, options: Options) -> Request:
-    """Let a request make its windows if they are missing."""
+    """Return a request that makes its windows if they are missing, if the options say so."""
     create: Any = options["create"]
     if create is None:
         return request
-    datatype = request.target_options.datatype
-    if datatype is None and not request.origins:
+    inputs, first = request.inputs, next(iter(request.origins), ())
+    if inputs.datatype is None and not first:
         if request.complete is not None and all(map(os.path.exists, request.windows)):
             return request  # which says itself what its elements are
         raise UsageError("`create`", "needs `type`, the type of the elements")
-    if create is True and not request.origins:
+    if create is True and not first:
         raise UsageError("`create`", "makes a target like an origin, and there is none; give a count or a shape")
-    orders: dict[str | None, Order] = {"little": "<", "big": ">"}
-    order = orders.get(request.target_options.byte_order or request.target_options.type_order, "=")
     if create is True:
-        models = [origin.model(whole=is_whole(options)) for origin in request.origins[0]]
-        model = models[0]._replace(buffers=tuple(buffer for each in models for buffer in each.buffers))
+        models = [origin.model(whole=request.whole) for origin in first]
+        model = models[0]._replace(buffers=tuple(array for each in models for array in each.buffers))
+        like = model.format if request.whole else ""
     else:
-        datatype = datatype or request.origins[0][0].datatype
-        model = Model("", (Array.of_result(datatype, math.prod(create), create, order),))
-    elements = [ops.neutral(request.op, buffer.datatype).reshape(1) for buffer in model.buffers]
-    whole = model.source is not None and is_whole(options)
-    marked = [origin.marked for origin in request.origins[0]] if create is True else [None]
-    filling = Filling(elements, model, order, request.target_options.datatype is not None, whole, marked)
-    return replace(request, create=filling)
+        datatype, order = inputs.datatype or first[0].datatype, ORDERS[inputs.byte_order or inputs.type_order]
+        model, like = Model("", (Array.of_result(datatype, math.prod(create), create, order),)), ""
+    elements = [ops.neutral(request.op, array.datatype).reshape(1) for array in model.buffers]
+    return replace(request, create=Filling(elements, model, like))
+
+
+def _resolve(op: ops.OpLike, use: ops.Use, options: Options) -> ops.Op:
+    """Return a predefined op; the one-sided calls take no other (MPI-4.1, 12.3.4)."""
+    if isinstance(op, str):
+        if ":" in op and ops.meant(op) is None and not ops.with_parameter(op):
+            raise OpError(op, "user-defined ops are for reductions only (MPI-4.1, 12.3.4); use a predefined op")
+        chosen = ops.resolve(op, use=use)
+    elif (meant := ops.meant(op)) is not None:
+        chosen = meant
+    else:
+        raise OpError("`op`", "one-sided calls take predefined ops only (MPI-4.1, 12.3.4), no function")
+    ops.check_use(chosen, use)
+    return ops.with_policies(chosen, part(WINDOW_VALUES, options), window=True)
+
+
+def _sides(options: Options, inputs: InputOptions) -> tuple[Datatype | None, Datatype | None, Datatype | None]:
+    """Return the predefined type that both sides must be made of, and the derived types of target and origin."""
+    # MPI-4.1, 12.3.4; `None` for an ordinary run of elements.
+    types = options["types"]
+    defined = None if types is None else datatypes.definitions(os.fspath(types))
+    components = {} if inputs.datatype is None else {"`type`": inputs.datatype}
+    derived: list[Datatype | None] = []
+    for option in ("target_type", "origin_type"):
+        datatype = None
+        if (text := options[option]) is not None:
+            datatype, order = datatypes.parse(text, defined)
+            if order is not None:
+                raise UsageError(f"`{option}`", f"{text!r} says a byte order; `byte_order` says that of raw files")
+            component = component_of(datatype)
+            if component is not None:
+                components[f"`{option}`"] = component
+            datatype = None if component is datatype else datatype
+        derived.append(datatype)
+    first, common = next(iter(components.items()), ("", None))
+    for option, other in components.items():
+        if other is not common:
+            theirs, mine = (each.label if each else "nothing" for each in (common, other))
+            reason = f"has components of {mine}, but {first} of {theirs}; both need the same (MPI-4.1, 12.3.4)"
+            raise DatatypeError(option, reason)
+    return common, derived[0], derived[1]
+
+
+def component_of(datatype: Datatype) -> Datatype | None:
+    """Return the predefined datatype that all components of a datatype are; a pair counts as one component."""
+    # None if it has no components: with such a type a call does nothing.
+    if datatype.structure is None and datatype.group is not Group.DERIVED:
+        return datatype
+    components = (of for of in datatype.typemap.inside(lambda of: of.is_component) if of.is_component)
+    leaves = {tuple(entry.name for entry in of.walk()) for of in components}
+    if not leaves:
+        return None
+    if len(leaves) > 1:
+        found = ", ".join(sorted("+".join(leaf) for leaf in leaves))
+        reason = f"has components of {len(leaves)} types ({found}); all have to be of one (MPI-4.1, 12.3.4)"
+        raise DatatypeError(f"{datatype}", reason)
+    names = tuple(name.upper() for name in leaves.pop())
+    if len(names) == 1:
+        return _NAMED[names[0]]
+    pair = _NAMED_PAIRS.get(names) or value_index(*(_NAMED[name] for name in names))
+    assert pair is not None  # noqa: S101 - there is a datatype that has it
+    return pair

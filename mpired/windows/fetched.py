@@ -17,28 +17,27 @@ from mpired.files import calls
 from mpired.files.lock import inode
 from mpired.files.output import Output, StreamOutput, open_output
 from mpired.files.places import is_fifo, is_terminal
-from mpired.files.scratch import Scratch
 from mpired.files.transaction import Draft
 from mpired.files.urls import check_are_files
 from mpired.formats import RAW, Array, FlatLayout, Format, Layout, Model, format_named, output_format
-from mpired.formats.convert import in_form, lies_as
-from mpired.sources.local import LocalSource
+from mpired.formats.convert import as_in
+from mpired.formats.memory import MemorySource
 from mpired.windows.request import Done
 
 
-def laid_out(path: str, to: str | None, model: Model, *, terminal: bool = False) -> tuple[Format, Layout]:
-    """Return the format of fetched elements that go to a path, and how they lie in it."""
+def laid_out(path: str, to: str | None, model: Model) -> tuple[Format, Layout]:
+    """Return the format and the layout of fetched elements that go to a path."""
     # Elements of a column are no file with columns.
     like = RAW.name if format_named(model.format).has_columns else model.format
-    form = output_format(path, to, like, terminal=terminal)
-    held = sum(2 * buffer.count * buffer.datatype.itemsize for buffer in model.buffers)
+    form = output_format(path, to, like, terminal=is_terminal(path))
+    held = sum(2 * array.count * array.datatype.itemsize for array in model.buffers)
     model.context.check_memory(BASE_NBYTES + held + form.encoding)
     return form, form.prepare(model._replace(source=None))
 
 
 def planned_size(path: str, to: str | None, model: Model) -> tuple[str, int, bool]:
     """Return the format of fetched elements that would go to a path, their bytes, and whether these are certain."""
-    form, layout = laid_out(path, to, model, terminal=is_terminal(path))
+    form, layout = laid_out(path, to, model)
     like = model.buffers[0]
     if isinstance(layout, FlatLayout):
         return form.name, layout.offset + like.count * layout.stored.itemsize, True
@@ -46,25 +45,13 @@ def planned_size(path: str, to: str | None, model: Model) -> tuple[str, int, boo
 
 
 class FetchOutput(AbstractContextManager["FetchOutput"]):
-    """Where fetched elements go."""
+    """The file or the stream for fetched elements."""
 
     # A file is in place before the target changes: the old elements are never lost. A stream is written when the target
     # has changed.
 
-    def __init__(
-        self,
-        path: str,
-        context: Context,
-        to: str | None = None,
-        *,
-        overwrite: bool = False,
-        terminal: bool = False,
-        windows: Sequence[str] = (),
-    ) -> None:
-        self._path = path
-        self._windows = windows  # whose elements they are: the file can be read by no more users than each of them
-        self._to = to
-        self._terminal = terminal
+    def __init__(self, path: str, to: str | None, context: Context, windows: Sequence[str], *, overwrite: bool) -> None:
+        self._path, self._to, self._windows = path, to, windows
         check_are_files([path])
         self._output: Output = open_output(path, overwrite=overwrite, context=context)
         self._in_place = False
@@ -75,26 +62,22 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
         return [self._path] if isinstance(self._output, Draft) and os.path.isfile(self._path) else []
 
     def keep(self, elements: np.ndarray, model: Model) -> None:
-        """Take elements that are like those of a window, of one buffer; a file is in place then."""
-        output = self._output
+        """Take elements that are like those of a window, of one array; a file is in place then."""
+        output, like = self._output, model.buffers[0]
         replaced = output.existing if isinstance(output, Draft) else None
         if replaced and model.source and inode(replaced) == model.source.inode:
             raise UsageError("`fetch`", f"{self._path} is the target; choose another file")
-        like = model.buffers[0]
-        _, layout = laid_out(self._path, self._to, model, terminal=self._terminal)
-        with Scratch(output.directory, output.name) as scratch:
-            calls.pwrite_all(scratch.fd, elements.view(np.uint8).data, 0)
-            source = LocalSource.of(output.name, scratch.shared_path)
-            with calls.blaming(output.name):
-                if isinstance(layout, FlatLayout):
-                    calls.pwrite_all(output.fd, layout.head, 0)
-                    as_is = lies_as(layout.stored, like.datatype)
-                    stored = elements if as_is else in_form(elements, layout.stored)
-                    calls.pwrite_all(output.fd, stored.view(np.uint8).data, layout.offset)
-                else:
-                    layout([Array(source, like.datatype, like.count, elements.dtype)], output.fd)
+        _, layout = laid_out(self._path, self._to, model)
+        with calls.blaming(output.name):
+            if isinstance(layout, FlatLayout):
+                stored = as_in(layout.stored, elements, like.datatype)
+                calls.pwrite_all(output.fd, layout.head, 0)
+                calls.pwrite_all(output.fd, stored.view(np.uint8).data, layout.offset)
+            else:
+                source = MemorySource(output.name, elements.view(np.uint8).data)
+                layout([Array(source, like.datatype, like.count, elements.dtype)], output.fd)
         if isinstance(output, Draft):
-            # One that is being made has the rights of any new file.
+            # It is open to no more users than each window; a window that is being made has the rights of any new file.
             output.within.extend(filter(os.path.exists, self._windows))
             self._commit(output)
             self._in_place = True
@@ -114,7 +97,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
             ) from error
 
     def send(self, name: str, done: Done) -> None:
-        """Write the elements to a stream, now that with the target `name` is done what was to be done."""
+        """Write the elements to a stream, when the request on the target `name` is done."""
         if isinstance(self._output, Draft):
             return
         try:

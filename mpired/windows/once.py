@@ -1,18 +1,23 @@
-"""Exactly once: by which keys a target remembers what was combined into it; `mpired.files.keys` records them."""
+"""Exactly once: the keys by which a target remembers what was combined into it; `mpired.files.keys` records them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import os
+from collections import Counter
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from mpired.files.keys import KEY_NBYTES, PREFIX_NBYTES
+from mpired.files.urls import is_url
+from mpired.formats.memory import RankInFile
+from mpired.options import PLACES, Options, part
+from mpired.ranks.order import path_of
+from mpired.windows.origin import Origin
 
-_CONTENT_NBYTES = 6
-"""So many bytes of a key tell the content of an origin, the others its content and place."""
-_OLD_NBYTES, _OLD_CONTENT_NBYTES = 10, 4
-"""The same in version 0.1."""
+_CONTENT_NBYTES = 6  # of a key, which tell the content of an origin; the others tell its content and place
+_OLD_NBYTES, _OLD_CONTENT_NBYTES = 10, 4  # the same in version 0.1
 
 
 class Key(NamedTuple):
@@ -69,12 +74,46 @@ def _digest(data: bytes, nbytes: int) -> bytes:
     return hashlib.blake2b(data, digest_size=nbytes).digest()
 
 
-def content_of(buffers: Iterable[Iterable[np.ndarray]], request: str) -> bytes:
-    """Return the digest of an origin, the blocks of its buffers, and of what is done with them."""
+def keys_of(
+    origins: Sequence[Sequence[Origin]],
+    words: Sequence[object],
+    op: object,
+    options: Options,
+    indices: np.ndarray | None,
+) -> dict[Key, Sequence[int]]:
+    """Return the keys for the target to remember, and the numbers of the origins of each; none without --once."""
+    # A key of the user stands for the whole command, whatever its origins are; else each origin, named by one of
+    # `words`, has its own, of its place, its content, and what is done with it.
+    if (key := options["once_key"]) is not None:
+        return {Key.of_text(key): range(len(origins))}
+    if not options["once"]:
+        return {}
     import hashlib  # noqa: PLC0415
 
-    digest = hashlib.blake2b(request.encode(errors="surrogateescape"), digest_size=_OLD_NBYTES, person=b"content")
-    for blocks in buffers:
-        for block in blocks:
+    where = {name: str(value) for name, value in part(PLACES, options).items() if value is not None}
+    if indices is not None:
+        where["map"] = hashlib.blake2b(indices.tobytes()).hexdigest()
+    if options["columns"]:
+        where["columns"] = ",".join(options["columns"])
+    request = f"{op} {sorted(where.items())}".encode(errors="surrogateescape")
+    keys: dict[Key, Sequence[int]] = {}
+    met: Counter[bytes] = Counter()  # contents that have no place
+    for number, (arrays, word) in enumerate(zip(origins, words, strict=True)):
+        digest = hashlib.blake2b(request, digest_size=_OLD_NBYTES, person=b"content")
+        for block in (block for origin in arrays for block in origin.blocks()):
             digest.update(block.view(np.uint8).data)
-    return digest.digest()
+        place, content = _place(word, options["offset"]), digest.digest()
+        if not place:
+            place = str(met[content])
+            met[content] += 1
+        keys.setdefault(Key.of_origin(content, place), (number,))
+    return keys
+
+
+def _place(word: object, offset: int) -> str:
+    """Return the real path of an origin, or its URL without a query, which may be a signature; "" if it has none."""
+    path = path_of(word)
+    if path is None or isinstance(word, RankInFile):
+        return ""
+    real = path if is_url(path) else os.path.realpath(path)
+    return f"{real}:{offset}" if is_url(path) or os.path.isfile(real) or os.path.isdir(real) else ""

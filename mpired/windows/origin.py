@@ -1,10 +1,11 @@
-"""What is combined into a window: the elements of a file, or of an array, in the order of the type map."""
+"""Origins: the elements that are combined into a window, by position."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import closing, nullcontext
+from typing import TypeAlias
 
 import numpy as np
 
@@ -13,47 +14,49 @@ from mpired.datatypes import Datatype, agrees, as_numbers, from_dtype
 from mpired.datatypes.datatype import gaps, tail
 from mpired.datatypes.typemap import transfer
 from mpired.datatypes.typemap.typemap import Run
-from mpired.errors import CountError, DatatypeError
+from mpired.errors import CountError, DatatypeError, UsageError
 from mpired.files import calls
-from mpired.formats import Array, Model
-from mpired.formats.array import Reader, in_order, within_memory
-from mpired.formats.convert import as_in, in_form
+from mpired.formats import Array, AtHand, InputOptions, Model, open_rank
+from mpired.formats.array import Reader, in_order, within_budget, within_memory
+from mpired.formats.convert import as_in
 from mpired.formats.decoding import Decoder
-from mpired.formats.missing import Missing
+from mpired.formats.memory import MemorySource
+from mpired.formats.names import lacking
 from mpired.formats.rank import element_text
+from mpired.options import Options, PathLike
 from mpired.sources.compressed import UnpackedSource, unpacking_nbytes
 from mpired.windows.runs import Index, Runs
 
 _BLOCK_NBYTES = 1 << 20
 _MAX_OPEN = 16
-# What a file with columns was measured to hold while it is open, and what all that is open may hold without a limit.
+# Memory of an open file with columns, as measured, and of all that is open if there is no limit.
 _COLUMNS_NBYTES, _OPEN_NBYTES = 20 << 20, 320 << 20
-# What is held of an element that lies as a type map says, when it is looked for.
-_PLACE_NBYTES = 64
+_PLACE_NBYTES = 64  # memory of an element whose place a type map gives, while the place is computed
+
+OriginLike: TypeAlias = PathLike | np.ndarray | AtHand
 
 
 class Origin:
-    """The origin of a request: its elements by position, in native byte order."""
+    """Elements of an array, from the element `first` on, in native byte order."""
 
-    format = ""
-    column = ""
-    takes = 0
-    """About how many bytes of memory it takes while it is open."""
-
-    shape: tuple[int, ...] | None = None
-    fortran_order = False
-    fields: tuple[str, ...] = ()
-    marked: Missing | None = None
-    """Which values mean in its file that an element is missing."""
-    unset: float | None = None
-    """The value of elements that were never written, if nothing declares it."""
-    nunset = 0
-    """How many of the elements that were combined have it."""
-
-    def __init__(self, name: str, datatype: Datatype, count: int) -> None:
-        self.name = name
-        self.datatype = datatype
-        self.count = count
+    def __init__(
+        self, array: Array, context: Context, form: str = "", first: int = 0, count: int | None = None
+    ) -> None:
+        self.array, self.format = array, form
+        self.name, self.datatype = array.source.name, array.datatype
+        self.count = max(array.count - first, 0) if count is None else count
+        if first + self.count > array.count:
+            reason = f"has {array.count} elements, fewer than `origin_disp={first}` and `origin_count={count}` need"
+            raise CountError(self.name, reason)
+        self.open_nbytes = _COLUMNS_NBYTES if array.isolated else 0  # memory while it is open
+        if isinstance(array.source, UnpackedSource):
+            self.open_nbytes += unpacking_nbytes([array.source.packed])
+        self.places_nbytes = 0  # memory of the places of elements, and of all between them
+        self.nunset = 0  # elements combined so far that have the value of those that were never written
+        # from one block to the next: what is compressed can only be decoded in sequence
+        self.stays_open = True
+        self._context, self._first = context, first
+        self._reader: Reader | None = None
         self._all: np.ndarray | None = None
 
     def read(self, index: Index) -> np.ndarray:
@@ -70,130 +73,46 @@ class Origin:
         return elements.copy() if isinstance(index, slice) else elements
 
     def _range(self, index: slice) -> np.ndarray:
-        raise NotImplementedError
+        block = np.empty(index.stop - index.start, self.datatype.form)
+        reader = self._reader or self.array.open()
+        if self.stays_open:
+            self._reader = reader
+        with nullcontext() if self.stays_open else closing(reader):
+            reader.read(self._first + index.start, block)
+        return block
 
     def in_order(self, *, fortran_order: bool) -> Origin:
-        """Return the same array with the elements in that order; only one of several dimensions has another."""
-        raise NotImplementedError
-
-    def model(self, *, whole: bool) -> Model:
-        """Return what a file like it is like: with its shape and order, if the whole of it is meant."""
-        array = Array.of_result(self.datatype, self.count)
-        if whole:
-            array = array._replace(shape=self.shape, fortran_order=self.fortran_order)
-        return Model(self.format, (array,))
-
-    def held(self, *, in_order: bool) -> int:
-        """Return about how many bytes of memory it takes to read it, whether `in_order` or not."""
-        return 0 if in_order or self._all is not None else self.count * self.datatype.itemsize
-
-    def blocks(self) -> Iterator[np.ndarray]:
-        """Yield all elements, in blocks, without the bytes that carry no value."""
-        step = max(1, _BLOCK_NBYTES // self.datatype.extent)
-        for start in range(0, self.count, step):
-            block = self.read(slice(start, min(start + step, self.count)))
-            self.datatype.clear_padding(block)
-            yield block
-
-    def check_unchanged(self) -> None:
-        """Raise `BufferFileError` if the elements may be others than those that were read first."""
-
-    def close(self) -> None:
-        """Close what reading has opened."""
-
-
-class ArrayOrigin(Origin):
-    """Elements of an array in memory."""
-
-    def __init__(self, name: str, datatype: Datatype, elements: np.ndarray) -> None:
-        super().__init__(name, datatype, len(elements))
-        self._all = elements
-
-    @classmethod
-    def of(cls, array: np.ndarray, declared: Datatype | None, first: int, count: int | None) -> ArrayOrigin:
-        """Return the elements of any array, from the element `first` on."""
-        datatype = declared or from_dtype(array.dtype)
-        if not agrees(datatype, array.dtype):
-            raise DatatypeError("array", f"has elements of {element_text(array.dtype)}, which are not {datatype.label}")
-        fortran = array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous
-        flat = array.ravel(order="F" if fortran else "C").view(as_numbers(array.dtype))
-        count = max(len(flat) - first, 0) if count is None else count
-        if first + count > len(flat):
-            raise CountError("array", f"has {len(flat)} elements, fewer than origin_disp {first} and {count} more")
-        made = cls("array", datatype, in_form(flat[first : first + count], datatype.form))
-        made.shape, made.fortran_order, made.fields = array.shape, fortran, array.dtype.names or ()
-        return made
-
-    def in_order(self, *, fortran_order: bool) -> Origin:
-        """Return the same array with the elements in that order."""
-        if fortran_order == self.fortran_order or self.shape is None or self._all is None:
-            return self
-        array = self._all.reshape(self.shape, order="F" if self.fortran_order else "C")
-        return ArrayOrigin(self.name, self.datatype, array.ravel(order="F" if fortran_order else "C"))
-
-
-class FileOrigin(Origin):
-    """Elements of a rank's buffer, from the element `first` on."""
-
-    # The file stays open from one block to the next, because what is compressed can only be decoded in sequence, as
-    # long as there are descriptors and memory for all that are open.
-
-    _nopen = 0
-    _nbytes_open = 0
-
-    def __init__(self, buffer: Array, first: int, count: int, context: Context) -> None:
-        super().__init__(buffer.source.name, buffer.datatype, count)
-        self._context = context
-        self.buffer, self.column = buffer, buffer.name
-        self.shape, self.fortran_order, self.fields = buffer.shape, buffer.fortran_order, buffer.fields
-        self.marked, self.unset = buffer.missing, buffer.unset
-        self._first = first
-        self._reader: Reader | None = None
-        self.takes = _COLUMNS_NBYTES if buffer.isolated else 0
-        if isinstance(buffer.source, UnpackedSource):
-            self.takes += unpacking_nbytes([buffer.source.packed])
-        if first + count > buffer.count:
-            reason = f"has {buffer.count} elements, fewer than `origin_disp={first}` and `origin_count={count}` need"
-            raise CountError(self.name, reason)
-
-    def model(self, *, whole: bool) -> Model:
-        """Return what a file like it is like: with its header and its byte order."""
-        model = super().model(whole=whole)
-        mine, (array,) = self.buffer, model.buffers
-        array = array._replace(stored=array.stored.newbyteorder(mine.byte_order), name=mine.name, parts=mine.columns)
-        return model._replace(buffers=(array,), source=mine.source)
-
-    def in_order(self, *, fortran_order: bool) -> Origin:
-        """Return the same array with the elements in that order."""
-        turned = in_order(self.buffer, fortran_order=fortran_order)
+        """Return the same array with the elements in that order; only an array of several dimensions has another."""
+        turned = in_order(self.array, fortran_order=fortran_order)
         if turned.shape is not None and turned.fortran_order != fortran_order and turned.isolated:
             reason = f"its format cannot be read in {'Fortran' if fortran_order else 'C'} order, as the target's is"
             raise CountError(self.name, f"{reason}; save both in one order")
         if (spare := self._context.spare_memory(BASE_NBYTES)) is not None and turned.is_turned:
             turned = within_memory(turned, min(turned.memory, max(spare // 4, _BLOCK_NBYTES)))
-        return self if turned is self.buffer else FileOrigin(turned, self._first, self.count, self._context)
+        if turned is self.array:
+            return self
+        origin = Origin(turned, self._context, self.format, self._first, self.count)
+        origin.stays_open = self.stays_open
+        return origin
 
-    def _range(self, index: slice) -> np.ndarray:
-        block = np.empty(index.stop - index.start, self.datatype.form)
-        reader = self._reader or self.buffer.open()
-        if self._reader is None and self._may_stay_open():
-            self._reader = reader
-            FileOrigin._nopen += 1
-            FileOrigin._nbytes_open += self.takes
-        with nullcontext() if reader is self._reader else closing(reader):
-            reader.read(self._first + index.start, block)
-        return block
-
-    def _may_stay_open(self) -> bool:
-        room = self._context.spare_memory(STREAMED_BASE_NBYTES if self.buffer.isolated else BASE_NBYTES)
-        if FileOrigin._nbytes_open + self.takes > (_OPEN_NBYTES if room is None else room):
-            return False
-        return FileOrigin._nopen < spare_open_files(_MAX_OPEN, self._context.max_open_files)
+    def model(self, *, whole: bool) -> Model:
+        """Return the model of a file like this one, with its shape and order if the origin is the `whole` array."""
+        mine = self.array
+        array = Array.of_result(self.datatype, self.count, byte_order=mine.byte_order)
+        if whole:
+            array = array._replace(shape=mine.shape, fortran_order=mine.fortran_order)
+        return Model(
+            self.format, (array._replace(name=mine.name, parts=mine.columns, missing=mine.missing),), mine.source
+        )
 
     def blocks(self) -> Iterator[np.ndarray]:
-        """Yield all elements, in blocks, and close the file at the end."""
+        """Yield all elements, in blocks, without the bytes that carry no value, and close the file at the end."""
+        step = max(1, _BLOCK_NBYTES // self.datatype.extent)
         try:
-            yield from super().blocks()
+            for start in range(0, self.count, step):
+                block = self.read(slice(start, min(start + step, self.count)))
+                self.datatype.clear_padding(block)
+                yield block
         finally:
             self.close()
 
@@ -202,74 +121,153 @@ class FileOrigin(Origin):
         if self._reader is not None:
             self._reader.close()
             self._reader = None
-            FileOrigin._nopen -= 1
-            FileOrigin._nbytes_open -= self.takes
-
-    def check_unchanged(self) -> None:
-        """Raise `BufferFileError` if the file changed since it was looked at."""
-        self.buffer.source.check_unchanged()
 
 
-def whole(buffer: Array, context: Context) -> np.ndarray:
-    """Return all elements of a small buffer."""
-    with (
-        closing(Decoder()) as decoder,
-        closing(FileOrigin(decoder.decoding(buffer), 0, buffer.count, context)) as origin,
-    ):
-        return origin.read(slice(0, buffer.count))
+class ScatteredOrigin(Origin):
+    """Elements of a flat file at the places of a type map."""
 
-
-def check_inside(buffer: Array, elements: Run) -> None:
-    """Raise `CountError` if elements of a derived datatype reach beyond a buffer."""
-    nbytes = buffer.nbytes
-    start, stop = transfer.reach(elements) if elements.copies and elements.of.size else (0, 0)
-    if start < 0 or stop > nbytes:
-        reach = f"from byte {start} to {stop}"
-        name = buffer.source.name
-        raise CountError(name, f"`origin_type` and `origin_count` reach {reach}, but it has {nbytes} bytes")
-
-
-class ScatteredOrigin(FileOrigin):
-    """Elements of a flat file that lie as a type map says."""
-
-    buffer: Array
-
-    def __init__(self, buffer: Array, runs: Runs, context: Context) -> None:
-        super().__init__(buffer, 0, 0, context)
+    def __init__(self, array: Array, runs: Runs, context: Context) -> None:
+        super().__init__(array, context, count=0)
         self.count = runs.entries
+        self.places_nbytes = 2 * array.nbytes + self.count * _PLACE_NBYTES
         self._runs = runs
-
-    def held(self, *, in_order: bool) -> int:
-        """Return about how many bytes of memory it takes to read it: where its elements are, and all between them."""
-        between = 2 * self.buffer.nbytes
-        return super().held(in_order=in_order) + between + self.count * _PLACE_NBYTES
-
-    @functools.cached_property
-    def _positions(self) -> np.ndarray:
-        return self._runs.positions()
+        self._places: np.ndarray | None = None
 
     def _range(self, index: slice) -> np.ndarray:
         """Read the elements with all that lies between them."""
-        at, stored = self._positions[index], self.buffer.stored
+        if self._places is None:
+            self._places = self._runs.positions()
+        at, array = self._places[index], self.array
         if not len(at):
             return np.empty(0, self.datatype.form)
-        first, behind = int(at.min()), tail(stored)
+        first, stored = int(at.min()), array.stored
         octets = np.zeros(int(at.max()) - first + stored.itemsize, np.uint8)
-        wanted = octets[: len(octets) - behind]
-        with closing(self.buffer.source.open()) as file, calls.blaming(self.name):
-            if file.read_into(wanted.data, self.buffer.offset + first) < len(wanted):
-                raise self.buffer.source.changed()
+        needed = octets[: len(octets) - tail(stored)]
+        with closing(array.source.open()) as file, calls.blaming(self.name):
+            if file.read_into(needed.data, array.offset + first) < len(needed):
+                raise array.source.changed()
         return as_in(self.datatype.form, gathered(octets, at - first, stored), self.datatype)
 
 
+def choose_open(origins: Sequence[Origin], context: Context) -> None:
+    """Let origins stay open as long as there are descriptors and memory for all that are."""
+    nopen, nbytes, most = 0, 0, spare_open_files(_MAX_OPEN, context.max_open_files)
+    for origin in origins:
+        spare = context.spare_memory(STREAMED_BASE_NBYTES if origin.array.isolated else BASE_NBYTES)
+        room = _OPEN_NBYTES if spare is None else spare
+        origin.stays_open = nopen < most and nbytes + origin.open_nbytes <= room
+        if origin.stays_open:
+            nopen, nbytes = nopen + 1, nbytes + origin.open_nbytes
+
+
+def array_of(elements: np.ndarray, declared: Datatype | None, name: str = "array") -> Array:
+    """Return an array of a program as one that a file has."""
+    datatype = declared or from_dtype(elements.dtype)
+    if not agrees(datatype, elements.dtype):
+        raise DatatypeError(name, f"has elements of {element_text(elements.dtype)}, which are not {datatype.label}")
+    fortran = elements.ndim > 1 and elements.flags.f_contiguous and not elements.flags.c_contiguous
+    flat = np.asarray(elements).ravel(order="F" if fortran else "C").view(as_numbers(elements.dtype))
+    source = MemorySource(name, flat.view(np.uint8).data if flat.nbytes else b"")
+    # A target that is made like it has native byte order.
+    return Array(source, datatype, len(flat), flat.dtype, 0, elements.shape, fortran, fixed_order=True)
+
+
+def whole(array: Array) -> np.ndarray:
+    """Return all elements of a small array."""
+    elements = np.empty(array.count, array.datatype.form)
+    with closing(Decoder()) as decoder, closing(decoder.decoding(array).open()) as reader:
+        reader.read(0, elements)
+    return elements
+
+
+def is_whole(options: Options) -> bool:
+    """Return whether origins are whole files, whose shapes matter then."""
+    return not (options["origin_disp"] or options["origin_type"]) and options["origin_count"] is None
+
+
+def open_origin(
+    origin: OriginLike, inputs: InputOptions, options: Options, derived: Datatype | None, decoder: Decoder
+) -> list[Origin]:
+    """Open an origin: one array, or all those of a file with columns."""
+    first, count, context = options["origin_disp"], options["origin_count"], inputs.context
+    for name, number in (("`origin_disp`", first), ("`origin_count`", count or 0)):
+        if number < 0:
+            raise CountError(f"{name} {number}", "is negative; give 0 or more")
+    if isinstance(origin, np.ndarray):
+        if derived is not None:
+            raise UsageError("`origin_type`", "is for files; choose the elements of an array with NumPy")
+        return [Origin(array_of(origin, inputs.datatype), context, "", first, count)]
+    # A raw file with too few bytes for an element has none to give (MPI-4.1, 12.3.4).
+    inputs = inputs._replace(count=0) if count == 0 and not first else inputs
+    # The elements of a derived type need not be whole elements of the basic one.
+    inputs = inputs if derived is None or inputs.is_external else inputs._replace(window=True)
+    file = open_rank(origin if isinstance(origin, AtHand) else os.fspath(origin), inputs)
+    file.check_some(inputs.taken)
+    if derived is not None:
+        return [_scattered(file.only_buffer(), derived, first, count, context)]
+    arrays = [decoder.decoding(within_budget(array, context)) for array in file.buffers]
+    return [Origin(array, context, file.format, first, count) for array in arrays]
+
+
+def _scattered(array: Array, derived: Datatype, first: int, count: int | None, context: Context) -> Origin:
+    """Return the components of elements of a derived datatype, the first of them `first` components in."""
+    name, itemsize, typemap = array.source.name, array.stored.itemsize, derived.typemap
+    if not array.is_flat:
+        raise UsageError("`origin_type`", f"is for raw and npy files, and {name} is none")
+    check_layout(array, "`origin_type`")
+    if count is None and not typemap.entries:
+        count = 0
+    if count is None:
+        rest = array.nbytes - first * itemsize - typemap.true_ub
+        if typemap.extent <= 0:
+            raise UsageError("`origin_count`", f"is needed, because {derived} has extent {typemap.extent}")
+        count = rest // typemap.extent + 1 if rest >= 0 else min(array.nbytes, 1)
+    # Before they are laid out: there may be any number of them.
+    start, stop = (
+        transfer.reach(Run(typemap, first * itemsize, count, typemap.extent)) if count * typemap.size else (0, 0)
+    )
+    if start < 0 or stop > array.nbytes:
+        reach = f"from byte {start} to {stop}"
+        raise CountError(name, f"`origin_type` and `origin_count` reach {reach}, but it has {array.nbytes} bytes")
+    return ScatteredOrigin(
+        array, Runs.of(typemap, itemsize).repeated(first * itemsize, count, typemap.extent, context), context
+    )
+
+
+def check_layout(array: Array, option: str) -> None:
+    """Raise `UsageError` if elements lie closer in a file than in memory, so that no type map is of them."""
+    if array.stored.itemsize != array.datatype.extent:
+        reason = f"needs elements as in memory, and {array.source.name} has them packed; use raw, or an aligned dtype"
+        raise UsageError(option, reason)
+
+
+def check_like(origin: Sequence[Origin], other: Sequence[Origin], *, datatypes: bool = False) -> None:
+    """Raise an error if the arrays of an origin have not the count and shape of those of another."""
+    # Their `datatypes` are compared with those of the target too, when that is locked.
+    if len(origin) != len(other):
+        reason = f"has {len(origin)} arrays, but {other[0].name!r} has {len(other)}"
+        names = [each.array.name for each in origin], "the other", [each.array.name for each in other]
+        raise CountError(origin[0].name, f"{reason}{lacking('it', *names)}")
+    own = {each.array.name: each for each in origin}
+    for number, theirs in enumerate(other):  # those of the same names may stand in another order
+        mine = own.get(theirs.array.name, origin[number])
+        if datatypes and mine.datatype != theirs.datatype:
+            reason = f"has datatype {mine.datatype.label}, but {theirs.name!r} has {theirs.datatype.label}"
+            raise DatatypeError(mine.name, reason)
+        if mine.count != theirs.count:
+            raise CountError(mine.name, f"has {mine.count} elements, but {theirs.name!r} has {theirs.count}")
+        if None not in (mine.array.shape, theirs.array.shape) and mine.array.shape != theirs.array.shape:
+            raise CountError(mine.name, f"has shape {mine.array.shape}, but {theirs.name!r} has {theirs.array.shape}")
+
+
 def gathered(octets: np.ndarray, at: np.ndarray | None, form: np.dtype) -> np.ndarray:
-    """Return the elements at some byte positions, as an array of its own; None for all, one after another."""
+    """Return the elements at some byte positions, as an array of its own; `None` for all, one after another."""
     elements: np.ndarray = (octets.copy() if at is None else _at_each_byte(octets, form.itemsize)[at]).view(form)
     return elements
 
 
 def scattered(octets: np.ndarray, at: np.ndarray | None, elements: np.ndarray) -> None:
-    """Put the bytes of elements that carry values back to where `gathered` has them from."""
+    """Put the bytes of elements that carry values back to the places that `gathered` has taken them from."""
     form, source = elements.dtype, elements.view(np.uint8)
     bounds = [0, *(bound for gap in gaps(form) for bound in (gap.start, gap.stop)), form.itemsize]
     for start, stop in zip(bounds[::2], bounds[1::2], strict=True):
@@ -281,5 +279,5 @@ def scattered(octets: np.ndarray, at: np.ndarray | None, elements: np.ndarray) -
 def _at_each_byte(octets: np.ndarray, nbytes: int) -> np.ndarray:
     """Return the `nbytes` from each byte on as an element, which NumPy copies as it is."""
     dtype = np.dtype(f"{'u' if nbytes in transfer.NUMBERS else 'V'}{nbytes}")
-    found: np.ndarray = np.ndarray((len(octets) - nbytes + 1,), dtype, octets.data, 0, (1,))
-    return found
+    elements: np.ndarray = np.ndarray((len(octets) - nbytes + 1,), dtype, octets.data, 0, (1,))
+    return elements

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpired.context import BASE_NBYTES, NO_LIMITS, Context
+from mpired.context import BASE_NBYTES, Context
+from mpired.datatypes import Datatype, Group
 from mpired.datatypes.datatype import tail
 from mpired.datatypes.typemap import transfer
 from mpired.datatypes.typemap.typemap import Run, TypeMap
-from mpired.errors import CountError, DisplacementError, OverlapError, RangeError, UsageError
-from mpired.formats import Array
-from mpired.windows.apply import Share
-from mpired.windows.runs import Map, Runs, check_range, held_of_runs
+from mpired.errors import CountError, DatatypeError, DisplacementError, OverlapError, RangeError, UsageError
+from mpired.formats import Array, InputOptions, open_rank
+from mpired.formats.rank import element_text
+from mpired.options import Indices, Options, integer
+from mpired.windows.origin import check_layout, whole
+from mpired.windows.runs import ENTRY_NBYTES, RUN_NBYTES, Map, Runs, check_range
 
 _FARTHEST = 2**62  # bytes; no file is that large, and sums of two such offsets still fit 64 bits
 _SLICE = re.compile(
@@ -25,96 +29,114 @@ _SLICE = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Given:
-    """What the origins have: how many elements, and a shape if all have one."""
+class Given(NamedTuple):
+    """Elements that an origin has, of one array."""
 
-    name: str  # what messages call the first of them
-    count: int | None  # elements of each; None if that does not matter, because nothing is read of them
-    shape: tuple[int, ...] | None = None  # as the files say
-    whole: bool = True  # whether all elements of the file are meant, so that its shape is theirs
+    name: str  # of the origin, in messages
+    entries: int | None  # `None` if it does not matter, because nothing is read of the origin
+    shape: tuple[int, ...] | None = None  # that the file declares
+    whole: bool = False  # whether all elements of the file are combined, so that its shape is theirs
 
 
-@dataclass(frozen=True)
-class Placement:
-    """Where the elements of the origin go."""
+NO_ORIGIN = Given("target", None)
 
-    disp: int | None = None  # the displacement, in units of `unit` bytes (MPI-4.1, 12.3.1); None if none was said
-    unit: int | None = None  # bytes; None for an element
-    count: int | None = None  # elements of the target; None for as many as the origin has
-    # where the components of an element of a derived datatype lie; None for a run of elements
-    typemap: TypeMap | None = None
-    box: str | None = None  # the index of a box, as `3,0:5`
-    indices: np.ndarray | None = None  # for each element of the origin the index of one of the window
-    rank: int | None = None  # the window that is meant, of several
-    context: Context = NO_LIMITS  # the settings of the call
+
+class Share(NamedTuple):
+    """Elements of one window that a request combines something into."""
+
+    window: Array
+    access: Runs | Map
+    shape: tuple[int, ...] | None  # of the elements when they are fetched; `None` if the window has no shape
+
+
+class Placement(NamedTuple):
+    """The options that say where the elements of the origin go."""
+
+    disp: int | None  # the displacement, in units of `unit` bytes (MPI-4.1, 12.3.1)
+    unit: int | None  # bytes; `None` for an element
+    number: int | None  # elements of the target; `None` for as many as the origin has
+    # the places of the components of an element of a derived datatype; `None` for a run of elements
+    typemap: TypeMap | None
+    box: str | None  # the index of a box, such as `3,0:5`
+    indices: np.ndarray | None  # for each element of the origin the index of an element of the window
+    rank: int | None  # the window, of several
+    context: Context
+
+    @classmethod
+    def of(cls, options: Options, nwindows: int, context: Context, target: Datatype | None = None) -> Placement:
+        """Return what the options say, which must not contradict each other; a `target` datatype is derived."""
+        disp, unit, number, rank = (
+            options[each] for each in ("target_disp", "disp_unit", "target_count", "target_rank")
+        )
+        indices = None if options["map"] is None else _read_map(options["map"], context)
+        if disp is None and options["target_type"] is not None:
+            disp = 0
+        typemap = None if target is None else target.typemap
+        made = cls(disp, unit, number, typemap, _index_text(options["at"]), indices, rank, context)
+        if sum([made.is_numbered, made.box is not None, indices is not None]) > 1:
+            reason = "say in different ways where elements go; choose one"
+            raise UsageError("`at`, `map` and the target's options", reason)
+        if disp is not None and disp < 0:
+            raise DisplacementError(f"`target_disp={disp}`", "is negative (MPI-4.1, 12.3.1); give 0 or more")
+        if unit is not None and unit < 1:
+            raise UsageError(f"`disp_unit={unit}`", "is not a number of bytes above 0")
+        if number is not None and number < 0:
+            raise CountError(f"`target_count={number}`", "is negative; give 0 or more")
+        if rank is not None and not 0 <= rank < nwindows:
+            raise UsageError(f"`target_rank={rank}`", f"is not a rank; there are {nwindows} windows")
+        if nwindows > 1 and rank is None and indices is None:
+            raise UsageError("`windows`", "is given several times; choose one with `target_rank`, or use `map`")
+        return made
 
     @property
-    def numbered(self) -> bool:
-        """Whether it is said by numbers where elements go."""
-        return (self.disp, self.unit, self.count, self.typemap) != (None,) * 4
+    def is_numbered(self) -> bool:
+        """Whether numbers say where elements go."""
+        return (self.disp, self.unit, self.number, self.typemap) != (None,) * 4
 
     @property
     def by_shape(self) -> bool:
-        """Whether a whole origin has the shape of what is meant, so that elements of the same index are combined."""
-        return self.indices is None and not self.numbered
-
-    def check(self, nwindows: int) -> None:
-        """Raise `UsageError` if the words contradict each other, whatever the files hold."""
-        if sum([self.numbered, self.box is not None, self.indices is not None]) > 1:
-            reason = "say in different ways where elements go; choose one"
-            raise UsageError("`at`, `map` and the target's options", reason)
-        if self.disp is not None and self.disp < 0:
-            raise DisplacementError(f"`target_disp={self.disp}`", "is negative (MPI-4.1, 12.3.1); give 0 or more")
-        if self.unit is not None and self.unit < 1:
-            raise UsageError(f"`disp_unit={self.unit}`", "is not a number of bytes above 0")
-        if self.count is not None and self.count < 0:
-            raise CountError(f"`target_count={self.count}`", "is negative; give 0 or more")
-        if self.rank is not None and not 0 <= self.rank < nwindows:
-            raise UsageError(f"`target_rank={self.rank}`", f"is not a rank; there are {nwindows} windows")
-        if nwindows > 1 and self.rank is None and self.indices is None:
-            raise UsageError("`windows`", "is given several times; choose one with `target_rank`, or use `map`")
+        """Whether a whole origin has the shape of the elements, so that those of the same index are combined."""
+        return self.indices is None and not self.is_numbered
 
     def shares(self, windows: Sequence[Array], given: Given) -> list[Share | None]:
-        """Return for each window the elements that are meant, checked."""
-        if self.indices is not None and self.rank is None:
-            return self._mapped(windows, self.indices, given)
-        rank = self.rank or 0
-        window = windows[rank]
+        """Return for each window its elements, checked."""
+        first = self.rank or 0
         if self.indices is not None:
-            share = self._mapped([window], self.indices, given)[0]
+            found = self._mapped(windows if self.rank is None else [windows[first]], self.indices, given)
         else:
-            shape, runs = (
-                (None, self._runs(window, given)) if self.box is None else _box(window, self.box, given, self.context)
-            )
+            window = windows[first]
+            if self.box is None:
+                runs = self._runs(window, given)
+                shape = _shape_of(runs.entries, window)
+            else:
+                shape, runs = _box(window, self.box, given, self.context)
             _check_counts(given, runs.entries)
-            share = Share(window, runs, shape)
-        if share is not None:
-            share.access.check(share.window.source.name, share.window.nbytes, tail(share.window.stored))
-        return [share if i == rank else None for i in range(len(windows))]
+            runs.check(window.source.name, window.nbytes, tail(window.stored))
+            found = [Share(window, runs, shape)]
+        return [*[None] * first, *found, *[None] * (len(windows) - first - len(found))]
 
     def _runs(self, window: Array, given: Given) -> Runs:
         itemsize = window.stored.itemsize
-        if not self.numbered:
+        if not self.is_numbered:
             _check_whole(window, given)
         start = (self.disp or 0) * (self.unit or itemsize)
-        rest = max(window.nbytes - start + tail(window.stored), 0) // itemsize
-        count = 0 if self.count is None and given.count == 0 else self.count
-        wanted = count if count is not None else given.count or 0
+        count = 0 if self.number is None and given.entries == 0 else self.number
+        most = count if count is not None else given.entries or 0
         each = itemsize if self.typemap is None else abs(self.typemap.extent) + self.typemap.true_extent
-        reach = start + wanted * each
-        if reach >= _FARTHEST:
+        if (reach := start + most * each) >= _FARTHEST:
             raise RangeError(window.source.name, f"the request reaches to byte {reach}, outside of any window")
         if self.typemap is None or count == 0:
-            wanted = rest if given.count is None else given.count
-            return Runs.plain(start, wanted if count is None else count, itemsize)
+            if count is None:
+                rest = max(window.nbytes - start + tail(window.stored), 0) // itemsize
+                count = rest if given.entries is None else given.entries
+            return Runs(np.array([start]), np.array([count]), itemsize)
         check_layout(window, "`target_type`")
         _check_reach(window, Run(self.typemap, start, count or 1, self.typemap.extent))
         element = Runs.of(self.typemap, itemsize)
         if count is None:
-            count = 1 if given.count is None else given.count // max(element.entries, 1)
+            count = 1 if given.entries is None else given.entries // max(element.entries, 1)
         _check_counts(given, element.entries * count)  # before they are all laid out
-        return element.repeated(count, self.typemap.extent, self.context).moved(start)
+        return element.repeated(start, count, self.typemap.extent, self.context)
 
     def _mapped(self, windows: Sequence[Array], indices: np.ndarray, given: Given) -> list[Share | None]:
         """Count the entries through all windows in order, as the ranks of one array."""
@@ -128,8 +150,50 @@ class Placement:
         for window, (start, stop) in zip(windows, itertools.pairwise(borders), strict=True):
             index = np.flatnonzero((indices >= start) & (indices < stop))
             access = Map(indices[index] - start, index, window.stored.itemsize)
-            shares.append(Share(window, access) if len(index) else None)
+            shares.append(Share(window, access, _shape_of(len(index), window)) if len(index) else None)
         return shares
+
+
+def _shape_of(entries: int, window: Array) -> tuple[int, ...] | None:
+    """Return the shape of some elements of a window: its own for all of them."""
+    return (entries,) if window.shape is not None and entries != window.count else window.shape
+
+
+def _index_text(at: Any) -> str | None:
+    """Return an index as on the command line; in Python it may be what stands in brackets behind an array."""
+    if at is None or isinstance(at, str):
+        return at
+    parts = at if isinstance(at, tuple | list) else [at]
+    return ",".join(_slice_text(part) if isinstance(part, slice) else str(integer("`at`", part)) for part in parts)
+
+
+def _slice_text(part: slice) -> str:
+    bounds = [part.start, part.stop] + ([] if part.step is None else [part.step])
+    return ":".join("" if bound is None else str(integer("`at`", bound)) for bound in bounds)
+
+
+def _read_map(path: Indices, context: Context) -> np.ndarray:
+    """Return the indices that a file, or an array, of integers holds."""
+    if not isinstance(path, str | os.PathLike):
+        name, indices = "map", np.asarray(path).ravel()
+        held = element_text(indices.dtype)
+    else:
+        name = os.fspath(path)
+        try:
+            array = open_rank(name, InputOptions(context=context)).only_buffer()
+        except UsageError as error:
+            reason = f"{name} {error.reason.partition(';')[0]}; a map is npy, or parquet or arrow with one column"
+            raise UsageError("`map`", reason) from None
+        context.check_memory(BASE_NBYTES + array.count * ENTRY_NBYTES)
+        indices = whole(array)
+        held = array.datatype.label
+        if array.datatype.group is Group.LOGICAL:
+            indices = indices != 0
+    if indices.dtype.kind not in "iu" and indices.size:
+        raise DatatypeError(name, f"holds elements of {held}, and a map is of integers")
+    if indices.dtype == np.uint64:
+        indices = np.minimum(indices, np.uint64(2**63 - 1))
+    return indices.astype(np.int64)
 
 
 def _check_reach(window: Array, elements: Run) -> None:
@@ -144,29 +208,24 @@ def _check_reach(window: Array, elements: Run) -> None:
 
 
 def _check_counts(given: Given, count: int, what: str = "the target") -> None:
-    if given.count not in (None, count):
-        reason = f"has {given.count} elements for {count} of {what}; both sides need as many (MPI-4.1, 12.3.4)"
+    if given.entries not in (None, count):
+        reason = f"has {given.entries} elements for {count} of {what}; both sides need as many (MPI-4.1, 12.3.4)"
         raise CountError(given.name, reason)
-
-
-def check_layout(buffer: Array, option: str) -> None:
-    """Raise `UsageError` if elements lie closer in a file than in memory, so that no type map is of them."""
-    if buffer.stored.itemsize != buffer.datatype.extent:
-        reason = f"needs elements as in memory, and {buffer.source.name} has them packed; use raw, or an aligned dtype"
-        raise UsageError(option, reason)
 
 
 def _check_whole(window: Array, given: Given) -> None:
     """Without a word of where, the origin is the whole window: anything else may well be a mistake."""
-    if given.count == 0:  # nothing to combine (MPI-4.1, 12.3.4)
+    if given.entries == 0:  # nothing to combine (MPI-4.1, 12.3.4)
         return
     if window.shape is None:
         over = (window.source.nbytes - window.offset) % window.stored.itemsize
         if 0 < over < window.datatype.true_extent:
             reason = f"{over} bytes follow the last whole {window.datatype.label}; say where with `target_disp`"
             raise CountError(window.source.name, reason)
-    if given.count not in (None, window.count):
-        reason = f"has {given.count} elements, but the target has {window.count}; say where with `target_disp` or `at`"
+    if given.entries not in (None, window.count):
+        reason = (
+            f"has {given.entries} elements, but the target has {window.count}; say where with `target_disp` or `at`"
+        )
         raise CountError(given.name, reason)
     if given.whole and None not in (given.shape, window.shape) and given.shape != window.shape:
         reason = f"has shape {given.shape}, but the target has {window.shape}; say where with `target_disp`"
@@ -188,7 +247,7 @@ def _box(window: Array, text: str, given: Given, context: Context) -> tuple[tupl
     without_ones = [tuple(n for n in shape if n != 1) for shape in (kept, given.shape or ())]
     if given.whole and given.shape is not None and without_ones[0] != without_ones[1]:
         raise CountError(given.name, f"has shape {given.shape}, but the box {text} has {kept}")
-    context.check_memory(BASE_NBYTES + held_of_runs(math.prod(len(each) for each, _ in lists)))
+    context.check_memory(BASE_NBYTES + math.prod(len(each) for each, _ in lists) * RUN_NBYTES)
     positions = np.zeros((), np.int64)
     # The last index runs fastest, in Fortran order the first.
     for axis in range(len(shape))[::-1] if window.fortran_order else range(len(shape)):

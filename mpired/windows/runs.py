@@ -1,4 +1,4 @@
-"""Where the elements of a request lie in a window: runs of elements, and the order in which they are visited.
+"""The places of elements in a window: runs of elements, and the order in which they are visited.
 
 The k-th element of the origin goes to the k-th of the target, in the order of the type map
 (MPI-4.1, 12.3.4). A file is changed from front to back, so the elements are sorted here, and cut into
@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -25,49 +24,44 @@ Index: TypeAlias = slice | np.ndarray
 _BATCH_NBYTES = 1 << 20
 # Neighbours closer than this are read and written together with what lies between.
 _GAP_NBYTES = 512
-# So many elements are enough for a round; and so many rounds at least there may be.
-_FEW = 32
-# What was measured to be held of each run, and of each entry of a map.
-_RUN_NBYTES, _ENTRY_NBYTES = 104, 88
+_FEW = 32  # elements that are enough for a round, and rounds that there may be at least
+# Memory of each run, and of each entry of a map, as measured.
+RUN_NBYTES, ENTRY_NBYTES = 104, 88
 
 
-@dataclass(frozen=True)
-class Round:
-    """Elements of a batch that are combined at once, each with one element of the origin."""
+class Round(NamedTuple):
+    """Elements of a batch that are combined together."""
 
-    where: np.ndarray | None  # Which elements of the batch, by position; None for all in order. Each at most once
-    index: Index  # which elements of the origin
-
-
-@dataclass(frozen=True)
-class Chain:
-    """An element of a batch that is combined with many of the origin, one after another."""
-
-    where: int  # which element of the batch, by position
-    index: np.ndarray  # which elements of the origin, in order
+    # which elements of the batch, by position, each combined with one element of the origin; `None` for all in order,
+    # and a slice of one element that is combined with many, one after another
+    where: np.ndarray | slice | None
+    origin: Index  # which elements of the origin
 
 
 class Batch(NamedTuple):
     """Elements that are read, combined and written together."""
 
     ranges: list[tuple[int, int]]  # the bytes of the window that are read and written, from and to, ascending
-    # the byte position of each element in the joined ranges; None if they follow one another without gaps
+    # the byte position of each element in the joined ranges; `None` if they follow one another without gaps
     at: np.ndarray | None
-    rounds: Sequence[Round | Chain]  # what is combined, in order
+    rounds: Sequence[Round]  # in order
 
 
 class Runs:
     """Runs of elements, in the order of the type map."""
 
     def __init__(self, starts: np.ndarray, counts: np.ndarray, itemsize: int) -> None:
+        used = counts > 0
+        starts, counts = starts[used], counts[used]
+        new = np.ones(len(starts), bool)
+        new[1:] = starts[1:] != (starts + counts * itemsize)[:-1]  # others follow a run without a gap
+        first = np.flatnonzero(new)
+        self.starts = starts[first]  # the first byte of each run
+        self.counts = np.add.reduceat(counts, first) if len(first) else counts  # its elements
         self.itemsize = itemsize
-        self.starts, self.counts = _joined(starts, counts, itemsize)  # of each run the first byte, and the elements
-
-    @classmethod
-    def plain(cls, start: int, count: int, itemsize: int) -> Runs:
-        """Return one run."""
-        kept = 1 if count else 0
-        return cls(np.array([start] * kept, np.int64), np.array([count] * kept, np.int64), itemsize)
+        self.entries = int(counts.sum())
+        self.nbytes = self.entries * itemsize  # that will be written, about
+        self.held = len(first) * RUN_NBYTES if len(first) > 1 else 0  # bytes of memory of the places, about
 
     @classmethod
     def of(cls, typemap: TypeMap, itemsize: int) -> Runs:
@@ -77,35 +71,15 @@ class Runs:
         return cls(starts, counts, itemsize)
 
     @property
-    def entries(self) -> int:
-        """How many elements there are."""
-        return int(self.counts.sum())
-
-    @property
-    def nbytes(self) -> int:
-        """About how many bytes will be written."""
-        return self.entries * self.itemsize
-
-    @property
-    def held(self) -> int:
-        """About how many bytes of memory the places take."""
-        return held_of_runs(len(self.starts)) if len(self.starts) > 1 else 0
-
-    @property
     def in_order(self) -> bool:
-        """Whether the elements of an origin are wanted in their order, so that it need not be in memory."""
+        """Whether the elements of an origin are needed in their order, so that it need not be in memory."""
         return len(self.starts) <= 1 or int(self.counts.min()) * self.itemsize >= _BATCH_NBYTES
 
-    def repeated(self, count: int, extent: int, context: Context) -> Runs:
-        """Return `count` copies, each `extent` bytes after the one before."""
-        context.check_memory(BASE_NBYTES + held_of_runs(count * len(self.starts)))
-        shifts = np.arange(count, dtype=np.int64) * extent
-        starts = (shifts[:, None] + self.starts).ravel()
-        return Runs(starts, np.tile(self.counts, count), self.itemsize)
-
-    def moved(self, nbytes: int) -> Runs:
-        """Return the same elements, so many bytes later."""
-        return Runs(self.starts + nbytes, self.counts, self.itemsize)
+    def repeated(self, start: int, count: int, extent: int, context: Context) -> Runs:
+        """Return `count` copies from the byte `start` on, each `extent` bytes after the one before."""
+        context.check_memory(BASE_NBYTES + count * len(self.starts) * RUN_NBYTES)
+        shifts = start + np.arange(count, dtype=np.int64) * extent
+        return Runs((shifts[:, None] + self.starts).ravel(), np.tile(self.counts, count), self.itemsize)
 
     def positions(self) -> np.ndarray:
         """Return the first byte of each element, in the order of the type map."""
@@ -148,16 +122,6 @@ class Runs:
         return np.repeat(starts, pieces) + within * self.itemsize, counts, np.repeat(first, pieces) + within
 
 
-def held_of_runs(count: int) -> int:
-    """Return about how many bytes of memory so many runs take."""
-    return count * _RUN_NBYTES
-
-
-def held_of_map(count: int) -> int:
-    """Return about how many bytes of memory a map with so many entries takes."""
-    return count * _ENTRY_NBYTES
-
-
 class Map:
     """Elements of a window by index; an index may come again, and then all its entries are applied in order."""
 
@@ -173,26 +137,9 @@ class Map:
         self._targets = ascending[first] * itemsize
         self._bounds = np.append(first, len(ascending))
         self._itemsize = itemsize
-
-    @property
-    def entries(self) -> int:
-        """How many elements of the origin are used."""
-        return len(self._index)
-
-    @property
-    def nbytes(self) -> int:
-        """About how many bytes will be written."""
-        return len(self._targets) * self._itemsize
-
-    @property
-    def held(self) -> int:
-        """About how many bytes of memory the places take."""
-        return held_of_map(self.entries)
-
-    def check(self, name: str, window_nbytes: int, tail: int = 0) -> None:
-        """Raise an error unless all elements lie in the window, but for the `tail` of each."""
-        if len(self._targets):
-            check_range(name, int(self._targets[0]), int(self._targets[-1]) + self._itemsize - tail, window_nbytes)
+        self.entries = len(index)
+        self.nbytes = len(first) * itemsize
+        self.held = len(index) * ENTRY_NBYTES
 
     def batches(self) -> Iterator[Batch]:
         """Yield all elements, ascending by their place in the window."""
@@ -201,15 +148,15 @@ class Map:
             ranges, at = _laid_out(self._targets[group], ones[group], self._itemsize)
             yield Batch(ranges, at, self._rounds(group))
 
-    def _rounds(self, group: slice) -> list[Round | Chain]:
-        """Return first what comes to each element first, then what comes to it second, and so on."""
-        # To few elements may come much more than to the others: that is a chain for each.
+    def _rounds(self, group: slice) -> list[Round]:
+        """Return the first entries of all elements, then the second ones, and so on."""
+        # Few elements may have many more entries than the others: the rest of theirs is a round for each element.
         bounds = self._bounds[group.start : group.stop + 1]
         counts = np.diff(bounds)
         deepest = np.sort(counts)[-_FEW:][0]
         nrounds = max(_FEW, deepest if len(counts) >= _FEW else 0)
         long = np.flatnonzero(counts > nrounds).tolist()
-        chains = [Chain(i, self._index[bounds[i] + nrounds : bounds[i + 1]]) for i in long]
+        chains = [Round(slice(i, i + 1), self._index[bounds[i] + nrounds : bounds[i + 1]]) for i in long]
         counts = np.minimum(counts, nrounds)
         where = np.repeat(np.arange(len(counts)), counts)
         turn = _expanded(np.zeros_like(counts), counts, 1)
@@ -249,19 +196,8 @@ def check_range(name: str, start: int, stop: int, window_nbytes: int) -> None:
         raise RangeError(name, f"{reason}; nothing was changed")
 
 
-def _joined(starts: np.ndarray, counts: np.ndarray, itemsize: int) -> tuple[np.ndarray, np.ndarray]:
-    """Join runs that follow one another without a gap."""
-    used = counts > 0
-    starts, counts = starts[used], counts[used]
-    ends = starts + counts * itemsize
-    new = np.ones(len(starts), bool)
-    new[1:] = starts[1:] != ends[:-1]
-    first = np.flatnonzero(new)
-    return starts[first], np.add.reduceat(counts, first) if len(first) else counts
-
-
 def _expanded(starts: np.ndarray, counts: np.ndarray, step: int) -> np.ndarray:
-    """Return for each start so many numbers that begin with it and are `step` apart."""
+    """Return for each start a `count` of numbers that begin with it and are `step` apart."""
     if not len(counts):
         return np.empty(0, np.int64)
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)

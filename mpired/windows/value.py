@@ -6,6 +6,7 @@ A point in time is read as ISO 8601 writes it, `2021-02-03T04:05:06`, a duration
 from __future__ import annotations
 
 import operator
+import os
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +16,9 @@ import numpy as np
 from mpired.datatypes import TIMES, Datatype
 from mpired.datatypes.datatype import Group
 from mpired.datatypes.times import numpy_form
-from mpired.errors import UsageError
+from mpired.errors import CountError, UsageError
+from mpired.formats import InputOptions, open_rank
+from mpired.windows.origin import whole
 
 _TRUTHS = {"true": 1, "false": 0}
 _DATE = r"-?\d{4,}(-\d\d(-\d\d)?)?"
@@ -23,7 +26,24 @@ _MOMENT = re.compile(rf"{_DATE}([T ]\d\d(:\d\d(:\d\d(\.\d+)?)?)?Z?)?|NaT", re.AS
 _HINTS = {Group.PAIR: "; write VALUE,INDEX", Group.TIME: "; write it as 2021-02-03T04:05:06"}
 
 
-def parse_value(text: str, datatype: Datatype) -> np.ndarray:
+def element_of(value: Any, datatype: Datatype, what: str, inputs: InputOptions) -> np.ndarray:
+    """Return an array of one element, from text, from a file with the chosen column, or from a Python number."""
+    if isinstance(value, str):
+        try:
+            return _of_text(value, datatype)
+        except UsageError:
+            if not os.path.exists(value):
+                raise
+    if isinstance(value, str | os.PathLike):
+        own = InputOptions(datatype, columns=inputs.columns, context=inputs.context)
+        array = open_rank(os.fspath(value), own).only_buffer()
+        if array.count != 1:
+            raise CountError(str(value), f"has {array.count} elements, and {what} is one")
+        return whole(array)
+    return _of_number(value, datatype, what)
+
+
+def _of_text(text: str, datatype: Datatype) -> np.ndarray:
     """Return an array of one element."""
     words = text.split(",") if datatype.group is Group.PAIR else [text]
     try:
@@ -34,15 +54,15 @@ def parse_value(text: str, datatype: Datatype) -> np.ndarray:
 
 
 def is_value(text: str, datatype: Datatype) -> bool:
-    """Tell whether a text is an element of a datatype; what is none may be the name of a file."""
+    """Return whether a text is an element of a datatype; else it may be the name of a file."""
     try:
-        parse_value(text, datatype)
+        _of_text(text, datatype)
     except UsageError:
         return False
     return True
 
 
-def element_of_number(value: Any, datatype: Datatype, what: str) -> np.ndarray:
+def _of_number(value: Any, datatype: Datatype, what: str) -> np.ndarray:
     """Return an array of one element that is exactly a number, or a pair of numbers; floats may be rounded."""
     try:
         if datatype.group in TIMES and isinstance(value, np.datetime64 | np.timedelta64):
@@ -67,12 +87,12 @@ def _element(parts: Sequence[Any], datatype: Datatype, read: Callable[[Any, np.d
     element = np.zeros(1, datatype.form)
     if datatype.group is Group.PAIR:
         for name, part in zip(datatype.form.names or (), parts, strict=True):
-            element[name] = read(part, datatype.form[name])
+            element[name] = _fitting(read(part, datatype.form[name]), datatype.form[name])
     elif datatype.form.names is not None:  # a complex number that NumPy has no type for
-        number = read(parts[0], np.dtype(complex))
+        number = _fitting(read(parts[0], np.dtype(complex)), np.dtype(complex))
         element[0] = tuple(_finite(each, datatype.component) for each in (number.real, number.imag))
     else:
-        element[0] = read(parts[0], datatype.form)
+        element[0] = _fitting(read(parts[0], datatype.form), datatype.form)
     return element
 
 
@@ -98,41 +118,43 @@ def _exactly(time: np.datetime64 | np.timedelta64, datatype: Datatype) -> np.nda
 
 
 def _from_text(word: str, form: np.dtype) -> Any:
+    """Return the number that a text stands for; a real one is its text, which the form rounds once."""
     if not word.isascii() or "_" in word:  # which Python takes in numbers
         raise ValueError(word)
     word = word.strip()
     if form.kind in "iu":
-        return _within(_TRUTHS[word.lower()] if word.lower() in _TRUTHS else int(word, 0), form)
+        return _TRUTHS[word.lower()] if word.lower() in _TRUTHS else int(word, 0)
     if form.kind == "c":
-        return _complex(complex(word.replace("i", "j") if "inf" not in word else word), form)
-    return _finite(word, form)
+        return complex(word.replace("i", "j") if "inf" not in word else word)
+    return word
 
 
 def _from_number(value: Any, form: np.dtype) -> Any:
+    """Return a number of a program, which has to be of the kind of the form."""
     if isinstance(value, np.ndarray):
         value = value.item() if value.dtype.char not in "gG" else value.reshape(())[()]
     if form.kind in "iu":
-        return _within(int(value) if isinstance(value, np.bool_) else operator.index(value), form)
+        return int(value) if isinstance(value, np.bool_) else operator.index(value)
     if isinstance(value, str | bytes) or (form.kind == "f" and isinstance(value, complex | np.complexfloating)):
         raise TypeError(f"it is {type(value).__name__}")
-    return _complex(np.clongdouble(value), form) if form.kind == "c" else _finite(value, form)
+    return np.clongdouble(value) if form.kind == "c" else value
 
 
-def _within(number: int, form: np.dtype) -> int:
-    if not np.iinfo(form).min <= number <= np.iinfo(form).max:
-        raise OverflowError
-    return number
-
-
-def _complex(number: Any, form: np.dtype) -> Any:
-    component = np.zeros(1, form).real.dtype
-    element = np.zeros(1, form)
-    element.real, element.imag = _finite(number.real, component), _finite(number.imag, component)
-    return element[0]
+def _fitting(number: Any, form: np.dtype) -> Any:
+    """Return a number in a form, which has to hold it."""
+    if form.kind in "iu":
+        if not np.iinfo(form).min <= number <= np.iinfo(form).max:
+            raise OverflowError
+        return number
+    if form.kind == "c":
+        element = np.zeros(1, form)
+        element.real, element.imag = (_finite(part, element.real.dtype) for part in (number.real, number.imag))
+        return element[0]
+    return _finite(number, form)
 
 
 def _finite(number: Any, form: np.dtype) -> Any:
-    """Return a number, or its text, in a floating-point form; what only becomes infinite there is out of its range."""
+    """Return a number, or its text, in a floating-point form; a finite number that becomes infinite is refused."""
     with np.errstate(all="ignore"):
         cast = form.type(number)
         if np.isinf(cast) and not np.isinf(np.longdouble(number)):

@@ -12,7 +12,7 @@ from mpired.datatypes.typemap import pieces, transfer
 from mpired.datatypes.typemap.typemap import Run
 from mpired.errors import DatatypeError, UnknownDatatypeError
 from mpired.report import describe_datatype
-from mpired.windows.options import component_of
+from mpired.windows.call import component_of
 from mpired.windows.runs import Runs
 
 # Of so many levels around a byte, by the rules of the standard: size, lb, extent, true lb, true extent, displacements.

@@ -41,7 +41,7 @@ def test_runs_reach_each_element_once_and_no_other(data):
         places = [start + k for start, stop in batch.ranges for k in range(stop - start)]
         at_ = range(0, len(places), itemsize) if batch.at is None else batch.at.tolist()
         (turn,) = batch.rounds
-        index = range(turn.index.start, turn.index.stop) if isinstance(turn.index, slice) else turn.index.tolist()
+        index = range(turn.origin.start, turn.origin.stop) if isinstance(turn.origin, slice) else turn.origin.tolist()
         for position, number in zip(at_, index, strict=True):
             assert number not in found
             found[number] = places[position]

@@ -14,6 +14,7 @@ from shared_target import BASE, COUNT, many, reset, words
 from mpired.context import NO_LIMITS
 from mpired.options import ACCUMULATE, checked
 from mpired.windows.call import plan_accumulate
+from mpired.windows.transaction import transact
 
 
 def test_a_reader_without_locks_sees_the_old_or_the_new(folder):
@@ -23,7 +24,7 @@ def test_a_reader_without_locks_sees_the_old_or_the_new(folder):
 
     def write() -> None:
         while not done[0]:
-            plan_accumulate([target], [folder / "add1.npy"], "sum", said, NO_LIMITS).run(NO_LIMITS)
+            transact(plan_accumulate([target], [folder / "add1.npy"], "sum", said, NO_LIMITS))
 
     seen = set()
     with many([write]):

@@ -18,6 +18,7 @@ from shared_target import BASE, COUNT, forked, many, reset, value, words
 from mpired.context import NO_LIMITS
 from mpired.options import ACCUMULATE, checked
 from mpired.windows.call import plan_accumulate
+from mpired.windows.transaction import transact
 
 MIXED = ["rename", "journal", "auto", "journal", "rename", "auto", "journal", "rename"]
 
@@ -33,7 +34,7 @@ def test_eight_processes_add_ones(long, folder):
         for i in range(increments):
             origin, options = ("ones.npy", {}) if i % 2 else ("part.npy", {"target_disp": 1000 * number})
             said = checked(ACCUMULATE, {"commit": MIXED[number], "lock_timeout": 100, **options})
-            plan_accumulate([folder / "targets" / BASE], [folder / origin], "sum", said, NO_LIMITS).run(NO_LIMITS)
+            transact(plan_accumulate([folder / "targets" / BASE], [folder / origin], "sum", said, NO_LIMITS))
 
     with many([lambda n=n: work(n) for n in range(8)]):
         pass
@@ -60,7 +61,7 @@ def test_other_ops_are_exact(op, start, origin, times, folder):
     def work(commit: str) -> None:
         said = checked(ACCUMULATE, {"commit": commit})
         for _ in range(times):
-            plan_accumulate([target], [folder / "origin.npy"], op, said, NO_LIMITS).run(NO_LIMITS)
+            transact(plan_accumulate([target], [folder / "origin.npy"], op, said, NO_LIMITS))
 
     with many([lambda commit=commit: work(commit) for commit in MIXED]):
         pass
@@ -107,7 +108,7 @@ def kill_storm(folder: Path, commit: str, kills: int) -> None:
 
     def write(number: int) -> None:
         while True:
-            plan_accumulate([target], [folder / "add1.npy"], "sum", said, NO_LIMITS).run(NO_LIMITS)
+            transact(plan_accumulate([target], [folder / "add1.npy"], "sum", said, NO_LIMITS))
             acknowledged.add(number)
 
     writers = [forked(lambda n=n: write(n)) for n in range(4)]

@@ -1,0 +1,263 @@
+"""Files of windows, open for a request: patched where their elements lie, or written again; some are new."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import NamedTuple
+
+import numpy as np
+
+from mpired.errors import OutputExistsError, UsageError
+from mpired.files import calls
+from mpired.files.keys import Keys, hand_over
+from mpired.files.keys import of_file as keys_of_file
+from mpired.files.lock import Target, check_reach, check_reaches
+from mpired.files.places import check_new
+from mpired.files.scratch import Scratch
+from mpired.files.transaction import Draft, publish
+from mpired.files.update import Patch, Update, replacement
+from mpired.formats import Array, FlatLayout, Format, changed_there, format_to_create, recognise
+from mpired.formats.array import blocks, within_budget
+from mpired.formats.convert import in_form
+from mpired.formats.decoding import rewrite
+from mpired.formats.input_options import ORDERS
+from mpired.sources.local import LocalSource, recovered_status
+from mpired.sources.source import Source
+from mpired.windows.request import Filling, Request
+
+_BLOCK_NBYTES = 4 << 20
+_ALIGNMENT = 64
+
+
+class Appeared(Exception):  # noqa: N818 - no error: the request starts again with the file that is there
+    """Raised when a target that was to be made has been made by another process."""
+
+
+class WindowFile(NamedTuple):
+    """A file of a window."""
+
+    name: str
+    format: Format
+    windows: Sequence[Array]  # where the elements are changed: one array, or one for each column
+    file: Target | Draft | None = None  # locked, or being made; `None` in a dry run
+    nbytes: int = 0  # of the file
+    # of a file that is written again the one that has all else, such as the schema; `None` if elements are changed
+    # where they lie
+    like: Source | None = None
+    scratch: Scratch | None = None  # has the elements then, as native ones
+    rewriting: int = 0  # memory that writing it again takes
+
+    @property
+    def fd(self) -> int:
+        """The descriptor that has the bytes of the windows."""
+        place = self.scratch or self.file
+        return -1 if place is None else place.fd
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the file is being made: even if nothing is combined into it."""
+        return isinstance(self.file, Draft)
+
+    def keys(self, stack: ExitStack) -> Keys:
+        """Return the keys of what was combined into it before; `stack` closes what is opened."""
+        if self.file is None:
+            return stack.enter_context(keys_of_file(self.name))
+        return Keys(self.file, None if self.is_new else self.file.fd)
+
+    def begin(self, changed_nbytes: int, request: Request) -> Update:
+        """Begin to change it."""
+        if not isinstance(self.file, Target):
+            return _NewFile(self, durable=request.durable)
+        if self.like is not None:
+            self.check_commit(request.commit)
+            return _NewFile(self, durable=request.durable)
+        replaced = replacement(self.file, changed_nbytes, request.commit, durable=request.durable)
+        return replaced or Patch(self.file, changed_nbytes, durable=request.durable)
+
+    def check_commit(self, commit: str) -> None:
+        """Raise `UsageError` if a file that is written again is to be changed where it is."""
+        if self.like is not None and commit == "journal":
+            chunked = "have chunks, codecs or missing values"
+            how = chunked if self.format.in_place else f"are encoded or checked by {self.format.name}"
+            reason = f"changes elements where they lie, and those of {self.name} {how}"
+            raise UsageError("`commit='journal'`", f"{reason}; leave it out, which writes the file again")
+
+
+class _NewFile(Update):
+    """An update by a new file: the draft of a new target, or one that is written when all elements are known."""
+
+    def __init__(self, window: WindowFile, *, durable: bool) -> None:
+        super().__init__(window.fd)
+        self.protocol = "new file" if window.is_new else "rename"
+        self._window, self._durable = window, durable
+        self._draft = window.file if isinstance(window.file, Draft) else None
+
+    def write(self, data: memoryview | bytes, offset: int) -> None:
+        """Put new bytes to their place."""
+        with calls.blaming(self._window.name):
+            calls.pwrite_all(self.source, data, offset)
+
+    def seal(self, new_keys: bytes) -> None:
+        """Write the new file, and bring it to the disk."""
+        window = self._window
+        old = window.file if isinstance(window.file, Target) else None
+        with calls.blaming(window.name):
+            if self._draft is None:
+                self._draft = Draft(window.name, overwrite=True, durable=self._durable, place=old)
+            if window.like is not None and window.scratch is not None:
+                source = LocalSource.of(window.name, window.scratch.shared_path)
+                changed = [each._replace(source=source) for each in window.windows]
+                rewrite(window.format, window.like, changed, self._draft.shared)
+                if old is None:
+                    window.like.check_unchanged()
+            hand_over(new_keys, old.fd if old else None, self._draft.fd)
+        self._draft.seal()
+
+    def publish(self, on_commit: Callable[[], None]) -> None:
+        """Let the new file take its place."""
+        assert self._draft is not None  # noqa: S101 - it is sealed
+        try:
+            publish([self._draft], on_commit)
+        except OutputExistsError as error:  # of a target that did not exist
+            raise Appeared from error
+
+    def close(self) -> None:
+        """Close the new file, if it was not published."""
+        if self._draft is not None:
+            self._draft.close()
+
+
+def open_window(source: LocalSource, request: Request, target: Target | None, stack: ExitStack) -> WindowFile:
+    """Inspect a locked file, or one of a dry run, and decode the elements if they do not lie as they are."""
+    inputs = request.window_options
+    row = recognise(source, inputs)
+    file = row.inspect(source, inputs)
+    file.check_some(inputs.taken)
+    if not row.updatable:
+        raise UsageError(source.name, f"is {row.name}, of which no file is updated; write its elements to another")
+    if flat := changed_there(file):
+        return WindowFile(source.name, row, flat, target, source.nbytes)
+    # Before the work: a file that cannot be written again is refused.
+    nbytes = row.rewriting(file.source)
+    window = WindowFile(source.name, row, (), target, source.nbytes, file.source, rewriting=nbytes)
+    if target is None:
+        return window._replace(windows=[_native(source, each) for each in file.buffers])
+    arrays = [request.decoder.decoding(within_budget(each, inputs.context)) for each in file.buffers]
+    elements = (blocks(each, max(1, _BLOCK_NBYTES // each.datatype.itemsize)) for each in arrays)
+    return _decoded(window, arrays, elements, os.path.dirname(target.path), stack)
+
+
+def plan_window(name: str, request: Request, stack: ExitStack) -> WindowFile:
+    """Inspect a target for a dry run, without a lock, or the one that would be made."""
+    context = request.inputs.context
+    if request.create is not None and not os.path.exists(name):
+        check_new([name], context, overwrite=False)
+        check_reaches(name)
+        return _new_window(name, _row(name, request), request, None, stack)
+    status = recovered_status(name, name, context)
+    calls.let_go(calls.open_existing(os.path.realpath(name), name, writable=request.op.origin))
+    check_reaches(name)
+    window = open_window(LocalSource.of_status(name, name, status), request, None, stack)
+    window.check_commit(request.commit)
+    return window
+
+
+def make_window(name: str, request: Request, stack: ExitStack) -> WindowFile:
+    """Make a target that does not exist yet."""
+    row, keyed = _row(name, request), bool(request.keys)
+    try:  # of those who make it with a file of keys one at a time
+        draft = Draft(name, overwrite=False, context=request.inputs.context, durable=request.durable, named=keyed)
+    except OutputExistsError as error:
+        raise Appeared from error
+    stack.enter_context(draft)
+    if keyed and calls.status_at(draft.base, draft.dirfd) is not None:
+        raise Appeared
+    check_reach(draft.fd, name)  # another machine may make it, too
+    return _new_window(name, row, request, draft, stack)
+
+
+def _row(name: str, request: Request) -> Format:
+    """Return the format of a new target."""
+    like = request.create.like if request.create else ""
+    return format_to_create(name, like=like, declared=request.inputs.datatype is not None)
+
+
+def _new_window(name: str, row: Format, request: Request, draft: Draft | None, stack: ExitStack) -> WindowFile:
+    """Fill the draft of a new target with initial elements; in a dry run there is no draft."""
+    assert request.create is not None  # noqa: S101 - else nothing is made
+    inputs, (elements, model, _) = request.inputs, request.create
+    if not row.is_flat:
+        return _new_columns(name, row, request.create, draft, stack)
+    like = model.buffers[0]  # of several, which no origin has then, the comparison of the counts tells
+    if row.needs_type:
+        order = ORDERS[inputs.byte_order or inputs.type_order]
+        like = like._replace(stored=like.stored.newbyteorder(order), fixed_order=False, shape=None, fortran_order=False)
+    layout = row.prepare(model._replace(buffers=(like,)))
+    assert isinstance(layout, FlatLayout)  # noqa: S101 - of all that are made new
+    nbytes = layout.offset + like.count * layout.stored.itemsize
+    source = LocalSource(name, name, (0, 0, nbytes, 0))
+    if draft is not None:
+        element, at = in_form(elements[0], layout.stored), layout.offset
+        with calls.blaming(name):
+            calls.pwrite_all(draft.fd, layout.head, 0)
+            calls.set_size(draft.fd, nbytes)
+            for block in _repeated(element, like.count) if element.view(np.uint8).any() else ():
+                calls.pwrite_all(draft.fd, block.view(np.uint8).data, at)
+                at += block.nbytes
+        source = LocalSource.of(name, draft.shared_path)
+    shape = None if row.needs_type else (like.count,) if like.shape is None else like.shape
+    window = Array(source, like.datatype, like.count, layout.stored, layout.offset, shape, like.fortran_order)
+    return WindowFile(name, row, [window], draft, nbytes)
+
+
+def _new_columns(name: str, row: Format, filling: Filling, draft: Draft | None, stack: ExitStack) -> WindowFile:
+    """Return a new target with columns: the first origin, with other elements in the columns that are combined."""
+    model = filling.model
+    assert model.source is not None  # noqa: S101 - else its format is not made
+    if any(len(array.columns) > 1 for array in model.buffers):
+        reason = f"makes pairs of two columns, which {row.name} targets do not have; name an npy target"
+        raise UsageError("`pair`", reason)
+    nbytes = sum(each.count * each.stored.itemsize for each in model.buffers)
+    window = WindowFile(name, row, (), draft, nbytes, model.source, rewriting=row.rewriting(model.source))
+    if draft is None:
+        source = LocalSource(name, name, (0, 0, 0, 0))
+        return window._replace(windows=[_native(source, each) for each in model.buffers])
+    elements = map(_repeated, filling.elements, (array.count for array in model.buffers))
+    return _decoded(window, model.buffers, elements, draft.directory, stack)
+
+
+def _decoded(
+    window: WindowFile,
+    columns: Sequence[Array],
+    elements: Iterable[Iterator[np.ndarray]],
+    directory: str,
+    stack: ExitStack,
+) -> WindowFile:
+    """Put the elements of columns, which come in blocks, into a scratch file, where they are changed."""
+    scratch = stack.enter_context(Scratch(directory, window.name))
+    status = window.file.status if isinstance(window.file, Target) else os.fstat(scratch.fd)
+    source = LocalSource.of_status(window.name, scratch.shared_path, status)
+    windows, end = [], 0
+    for column, parts in zip(columns, elements, strict=True):
+        windows.append(_native(source, column, end)._replace(marked=column.missing))  # all are valid
+        for block in parts:
+            calls.pwrite_all(scratch.fd, block.view(np.uint8).data, end)
+            end += block.nbytes
+        end += -end % _ALIGNMENT
+    return window._replace(windows=windows, scratch=scratch)
+
+
+def _native(source: Source, column: Array, offset: int = 0) -> Array:
+    """Return a column as native elements at an offset of a source."""
+    shape = (column.count,) if column.shape is None else column.shape
+    form = column.datatype.form
+    return Array(source, column.datatype, column.count, form, offset, shape, column.fortran_order, name=column.name)
+
+
+def _repeated(element: np.ndarray, count: int) -> Iterator[np.ndarray]:
+    """Yield an element `count` times, in blocks."""
+    block = np.repeat(element, min(max(1, _BLOCK_NBYTES // element.itemsize), count))
+    for start in range(0, count, max(1, len(block))):
+        yield block[: count - start]
