@@ -25,11 +25,10 @@ from mpired.formats.conventions import Packed
 from mpired.formats.convert import byte_order
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import write_elements
-from mpired.formats.local import OpenBytes
 from mpired.formats.missing import Missing
 from mpired.formats.names import check_pair, picked
 from mpired.formats.rank import Kept, RankFile, SkippedArray
-from mpired.formats.streamed import DECODED_NBYTES, ColumnFile, Decoded, Nullable, Values, explaining, form_of
+from mpired.formats.streamed import DECODED_NBYTES, ColumnFile, Decoded, Values, explaining, form_of
 from mpired.sources.source import Source, local_fd
 
 _BLOCK_NBYTES = 1 << 20
@@ -88,8 +87,7 @@ class ArrayHeader(NamedTuple):
 class Library(NamedTuple):
     """What decodes the arrays of a format that do not lie as they are."""
 
-    # opens the file, whose leaves are the names of the arrays, or `Field`s of them; with the most bytes that are
-    # decoded at once
+    # opens the file, whose leaves are the names of the arrays, or `Field`s of them
     opener: Callable[[Source, int], ColumnFile]
     errors: tuple[type[Exception], ...] = ()  # what it raises, besides the usual exceptions, for a damaged file
     # returns all elements of some arrays, by their names
@@ -226,20 +224,16 @@ class Pieces(NamedTuple):
             position += count
 
 
-class PiecesFile(OpenBytes):
+class PiecesFile(ColumnFile):
     """An open file, of whose pieces the values are given in blocks. The caller closes it."""
 
-    def __init__(self, source: Source, _memory: int = 0) -> None:
-        super().__init__(source)
-
-    def arrays(self, leaf: Pieces | Nullable, start: int) -> Generator[Values, None, None]:
+    def arrays(self, leaf: Pieces, start: int = 0, *, nullable: bool = False) -> Generator[Values, None, None]:
         """Yield the values of a leaf from an element on."""
-        nullable, place = isinstance(leaf, Nullable), leaf.leaf if isinstance(leaf, Nullable) else leaf
-        for at, count in place.ranges(start):
-            block = np.empty(count, place.form)
+        for at, count in leaf.ranges(start):
+            block = np.empty(count, leaf.form)
             if self._bytes.read_into(block.view(np.uint8).data, at) < block.nbytes:
                 raise self._source.changed()
-            yield (block, None) if place.packed is None else place.packed.unpacked(block, nullable=nullable)
+            yield (block, None) if leaf.packed is None else leaf.packed.unpacked(block, nullable=nullable)
 
 
 def _pair(source: Source, inputs: InputOptions, parts: Sequence[ArrayHeader]) -> Array:

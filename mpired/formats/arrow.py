@@ -17,6 +17,7 @@ from mpired.formats.columns import Contents, Leaf, Table, explaining
 from mpired.formats.format import Encoder
 from mpired.formats.local import DamageError, TableFile
 from mpired.formats.rank import Model
+from mpired.formats.streamed import limited
 from mpired.sources.source import Source
 
 import pyarrow as pa  # isort: skip - after columns, which sets it up
@@ -38,6 +39,7 @@ class ArrowFile(Table):
         self._file = TableFile(self._bytes, self._source.nbytes)
         self._reader = self._opened()
         self.schema: pa.Schema = self._reader.schema
+        super().begin()
 
     def _opened(self, fields: Sequence[int] = ()) -> Any:
         """Open a reader of some columns, or of all."""
@@ -91,7 +93,7 @@ class ArrowFile(Table):
             batches = reader.iter_batches_with_custom_metadata()
         else:
             batches = map(reader.get_batch_with_custom_metadata, range(start, reader.num_record_batches))
-        for batch, metadata in self.limited(batches):
+        for batch, metadata in limited(self._source.name, self._memory, batches):
             batch.validate()
             yield batch, metadata
             self._file.forget()

@@ -37,7 +37,7 @@ class ArrivingReader:
     def __init__(self, array: Array, leaf: Leaf) -> None:
         self._array, self._start, self._block = array, 0, np.empty(0, array.datatype.form)
         with explaining(array.source.name):
-            self._stream = Stream(ArrowFile(array.source), leaf)
+            self._stream = Stream(ArrowFile(array.source), leaf, nullable=False)
 
     def there(self, start: int, count: int) -> int:
         """Return how many of some elements there are before the end."""

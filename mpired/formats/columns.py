@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import decimal
-import functools
 import operator
 import re
 from collections import Counter
@@ -30,11 +29,10 @@ from mpired.formats.array import UNKNOWN_COUNT, Array, FlatReader
 from mpired.formats.arrow_arrays import DTYPES, column_of, has_arrays, integers_of, is_time, nullable_values
 from mpired.formats.decoding import look_apart
 from mpired.formats.input_options import InputOptions
-from mpired.formats.local import OpenBytes
 from mpired.formats.missing import NullsError
 from mpired.formats.names import check_pair, listed, missing, picked
 from mpired.formats.rank import Model, RankFile, SkippedArray, choice, datatype_of, element_text, ways_out
-from mpired.formats.streamed import DECODED_NBYTES, Decoded, Nullable, Values, form_of, limited
+from mpired.formats.streamed import ColumnFile, Decoded, Values, form_of
 from mpired.progress import counted
 from mpired.sources.source import Source
 
@@ -75,26 +73,16 @@ class Contents(NamedTuple):
     nbytes: int  # about those of all values; 0 if the rows are not counted either
 
 
-class Table(OpenBytes):
+class Table(ColumnFile):
     """An open file with columns."""
 
     format: ClassVar[str]
     schema: pa.Schema
 
-    def __init__(self, source: Source, memory: int = DECODED_NBYTES) -> None:
-        super().__init__(source)
-        self.limited = functools.partial(limited, source.name, memory)
-        try:
-            self.begin()
-            for field in self.schema:
-                _check_names(field)
-        except BaseException:
-            self._bytes.close()
-            raise
-
     def begin(self) -> None:
-        """Read the header or footer."""
-        raise NotImplementedError
+        """Check the schema, which the format has read."""
+        for field in self.schema:
+            _check_names(field)
 
     def contents(self) -> Contents:
         """Return what it holds."""
@@ -108,9 +96,8 @@ class Table(OpenBytes):
         """Yield all rows, with at least some columns."""
         raise NotImplementedError
 
-    def arrays(self, wanted: Leaf | Nullable, start: int) -> Iterator[Values]:
+    def arrays(self, leaf: Leaf, start: int, *, nullable: bool) -> Iterator[Values]:
         """Yield the values of a leaf from the row `start` on as NumPy has them."""
-        leaf, nullable = (wanted.leaf, True) if isinstance(wanted, Nullable) else (wanted, False)
         for array in self.values(leaf, start):
             if not nullable and array.null_count:
                 raise NullsError(sum(each.null_count for each in self.values(leaf, 0)))

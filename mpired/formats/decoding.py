@@ -9,7 +9,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from mpired.engines import pool
 from mpired.engines.worker import be_quiet, ended_after, portable, results
@@ -30,7 +30,6 @@ _BLOCK_NBYTES = 4 << 20
 _LOOKS = 64  # that a worker is asked for at once
 _LOOK_SECONDS = 600  # of the processor: more than the header of any file takes, and in some damaged files no end
 _T = TypeVar("_T")
-_Opener: TypeAlias = Callable[[Source, int], Any]
 
 
 class DecodeWorker:
@@ -207,13 +206,13 @@ class Decoder:
 
         return with_stored(buffer, by_worker)
 
-    def arrays(self, stream: _Stream) -> Iterator[Values]:
-        """Yield the values of a stream."""
+    def arrays(self, name: str, stream: Callable[[], Any]) -> Iterator[Values]:
+        """Yield the values that a stream gives in the worker; `name` is the file that errors are of."""
         number, opened = next(self._numbers), False
         try:
             while True:
                 left, self._left = tuple(self._left), []
-                values = self._worker.do(stream.source.name, _next_of, number, None if opened else stream, left)
+                values = self._worker.do(name, _next_of, number, None if opened else stream, left)
                 if values is None:
                     break
                 yield values
@@ -226,45 +225,40 @@ class Decoder:
         self._worker.close()
 
 
-class _Columns:
+class _Columns(NamedTuple):
     """An open file with columns, whose leaves a worker decodes."""
 
-    def __init__(self, decoder: Decoder, opener: _Opener, source: Source, memory: int) -> None:
-        self._decoder = decoder
-        self._opened = opener, source, memory
+    decoder: Decoder
+    opener: Callable[[Source, int], Any]
+    source: Source
+    memory: int
 
-    def arrays(self, leaf: object, start: int) -> Iterator[Values]:
+    def arrays(self, leaf: object, start: int, *, nullable: bool) -> Iterator[Values]:
         """Yield the values of a leaf from the row `start` on."""
-        return self._decoder.arrays(_Stream(*self._opened, leaf, start))
+        stream = functools.partial(_values, self.opener, self.source, self.memory, leaf, start, nullable=nullable)
+        return self.decoder.arrays(self.source.name, stream)
 
     def close(self) -> None:
         """Close nothing: the file is open in the worker alone."""
 
 
-class _Stream(NamedTuple):
-    """The values of a leaf of a file with columns, from a row on."""
-
-    opener: _Opener
-    source: Source
-    memory: int
-    leaf: object
-    start: int
-
-    def arrays(self) -> Generator[Values, None, None]:
-        with closing(self.opener(self.source, self.memory)) as file:
-            yield from file.arrays(self.leaf, self.start)
+def _values(
+    opener: Callable[..., Any], source: Source, memory: int, leaf: object, start: int, *, nullable: bool
+) -> Generator[Values, None, None]:
+    with closing(opener(source, memory)) as file:
+        yield from file.arrays(leaf, start, nullable=nullable)
 
 
 _open: dict[int, Generator[Values, None, None]] = {}  # in a worker: the streams by their numbers
 
 
-def _next_of(number: int, stream: _Stream | None, left: Sequence[int]) -> Values | None:
+def _next_of(number: int, stream: Callable[[], Any] | None, left: Sequence[int]) -> Values | None:
     """Return the next values of a stream, which is given first, None at its end; those that are left are closed."""
     for each in left:
         if opened := _open.pop(each, None):
             opened.close()
     if stream is not None:
-        _open[number] = stream.arrays()
+        _open[number] = stream()
     return next(_open[number], None)
 
 

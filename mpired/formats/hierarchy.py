@@ -27,7 +27,7 @@ from mpired.formats.conventions import Attribute, Attributes, Packed, Variable
 from mpired.formats.hdf5 import ERRORS
 from mpired.formats.local import SourceFile
 from mpired.formats.rank import dtype_text
-from mpired.formats.streamed import DECODED_NBYTES, Nullable, Values, limited_memory, too_large
+from mpired.formats.streamed import DECODED_NBYTES, ColumnFile, Values, limited_memory, too_large
 from mpired.sources.source import Source
 
 _MAX_VIRTUAL = 64  # virtual datasets of virtual ones
@@ -47,39 +47,34 @@ _KINDS = {
 DIMENSION_ONLY = "This is a netCDF dimension but not a netCDF variable"
 
 
-class HdfFile:
+class HdfFile(ColumnFile):
     """An open file. The caller closes it."""
 
     def __init__(self, source: Source, memory: int = DECODED_NBYTES, *, outside: bool = False) -> None:
-        # It may lead `outside` to other files; else it is opened by its descriptor.
-        self._source = source
-        self._memory = memory
-        self._bytes = source.open()
-        try:
-            where = self._path(outside=outside)
-            self.is_apart = where is None  # then the library would look for other files in this one
-            if outside:
-                os.environ["HDF5_EXTFILE_PREFIX"] = os.environ["HDF5_VDS_PREFIX"] = "${ORIGIN}"
-            access = _access(memory)
-            if where is None:
-                access = access.copy()
-                access.set_fileobj_driver(h5fd.fileobj_driver, SourceFile(self._bytes, source.nbytes))
-            self.file = h5py.File(h5f.open(os.fsencode(where or "file"), h5f.ACC_RDONLY, access))
-        except BaseException:
-            self._bytes.close()
-            raise
+        self._outside = outside  # whether it may lead to other files; else it is opened by its descriptor
+        super().__init__(source, memory)
 
-    def _path(self, *, outside: bool) -> str | None:
+    def begin(self) -> None:
+        """Open it by the library."""
+        where = self._path()
+        self.is_apart = where is None  # then the library would look for other files in this one
+        if self._outside:
+            os.environ["HDF5_EXTFILE_PREFIX"] = os.environ["HDF5_VDS_PREFIX"] = "${ORIGIN}"
+        access = _access(self._memory)
+        if where is None:
+            access = access.copy()
+            access.set_fileobj_driver(h5fd.fileobj_driver, SourceFile(self._bytes, self._source.nbytes))
+        self.file = h5py.File(h5f.open(os.fsencode(where or "file"), h5f.ACC_RDONLY, access))
+
+    def _path(self) -> str | None:
         """Return a path of the file for the library, which follows links itself; None if it has none."""
         path = f"/proc/self/fd/{self._bytes.fd}"
         if self._bytes.fd is None or not os.path.exists(real := os.readlink(path)):
             return None
-        return real if outside else path
+        return real if self._outside else path
 
-    def arrays(self, leaf: Any, start: int) -> Generator[Values, None, None]:
+    def arrays(self, leaf: Any, start: int, *, nullable: bool) -> Generator[Values, None, None]:
         """Yield the values of an array from an element on, in blocks of whole rows of chunks."""
-        nullable = isinstance(leaf, Nullable)
-        leaf = leaf.leaf if nullable else leaf
         dataset = self.file[leaf.array if isinstance(leaf, Field | Packed) else leaf]
         for values in blocks(dataset, start, self._memory, self._source.name):
             if isinstance(leaf, Packed):
@@ -91,7 +86,7 @@ class HdfFile:
     def close(self) -> None:
         """Close it."""
         self.file.close()
-        self._bytes.close()
+        super().close()
 
 
 @functools.cache

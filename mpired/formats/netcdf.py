@@ -240,7 +240,7 @@ def _read(source: Source, names: Sequence[str]) -> Mapping[str, np.ndarray]:
     header, found = _read_header(source), {}
     with closing(PiecesFile(source)) as file:
         for var in (each for each in header.variables if each.name in names):
-            blocks = (block for block, _ in file.arrays(header.leaf(var.name), 0))
+            blocks = (block for block, _ in file.arrays(header.leaf(var.name)))
             flat = np.concatenate([np.empty(0, var.form), *blocks])
             found[var.name] = flat.astype(flat.dtype.newbyteorder("=")).reshape(header.shape(var))
     return found
@@ -298,7 +298,7 @@ def _digest(source: Source, leaf: Pieces, shape: Sequence[int], attributes: Attr
     """Return the digest of a variable that is carried."""
     found = digest(leaf.form.str, tuple(shape), *conventions.identity(attributes))
     with closing(PiecesFile(source)) as file:
-        for block, _ in file.arrays(leaf, 0):
+        for block, _ in file.arrays(leaf):
             found = digest(found, block.tobytes())
     return found
 
@@ -428,7 +428,7 @@ def _lay(plan: _Plan, fd: int) -> list[int]:
     if plan.source is not None:
         with closing(PiecesFile(plan.source)) as file:
             for old, new in plan.kept:
-                _put(fd, new, (block for block, _ in file.arrays(old, 0)))
+                _put(fd, new, (block for block, _ in file.arrays(old)))
     return [plan.header.by_name[name].begin for name in plan.new]
 
 

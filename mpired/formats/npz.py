@@ -30,7 +30,7 @@ from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, encoded
 from mpired.formats.local import SourceFile
 from mpired.formats.rank import Model, RankFile, dtype_text
-from mpired.formats.streamed import Values, explaining
+from mpired.formats.streamed import ColumnFile, Values, explaining
 from mpired.sources.source import Source
 
 _ERRORS = (ValueError, zipfile.BadZipFile, zlib.error, EOFError, struct.error)
@@ -61,17 +61,12 @@ class _Member(NamedTuple):
         return self.info.compress_type == zipfile.ZIP_STORED
 
 
-class _Archive:
+class _Archive(ColumnFile):
     """An open archive. The caller closes it."""
 
-    def __init__(self, source: Source, _memory: int = 0) -> None:
-        self._source = source
-        self._file = source.open()
-        try:
-            self.zip = zipfile.ZipFile(SourceFile(self._file, source.nbytes))
-        except BaseException:
-            self._file.close()
-            raise
+    def begin(self) -> None:
+        """Read the directory."""
+        self.zip = zipfile.ZipFile(SourceFile(self._bytes, self._source.nbytes))
 
     def members(self) -> list[_Member]:
         infos = [info for info in self.zip.infolist() if not info.is_dir()]
@@ -91,7 +86,7 @@ class _Archive:
             head = file.read(_HEAD_NBYTES)
         header = npy.header_in(subject, lambda nbytes, at: head[at : at + nbytes])
         npy.check_size(subject, header, info.file_size - len(header.head))
-        local = self._file.read(_LOCAL_NBYTES, info.header_offset)
+        local = self._bytes.read(_LOCAL_NBYTES, info.header_offset)
         start = info.header_offset + _LOCAL_NBYTES + sum(struct.unpack_from("<HH", local, _LENGTHS))
         return _Member(info, header, start)
 
@@ -123,8 +118,8 @@ class _Archive:
             return b""
         return digest(dtype_text(header.dtype), header.shape, self.zip.read(member.info)[len(header.head) :])
 
-    def arrays(self, leaf: str | Field, start: int) -> Generator[Values, None, None]:
-        """Yield the elements of an array from one on."""
+    def arrays(self, leaf: str | Field, start: int, *, nullable: bool) -> Generator[Values, None, None]:  # noqa: ARG002
+        """Yield the elements of an array from one on; none is missing."""
         name, field = (leaf.array, leaf.field) if isinstance(leaf, Field) else (leaf, None)
         info = self.zip.getinfo(name + _SUFFIX)
         header = self.member(info).header
@@ -145,7 +140,7 @@ class _Archive:
 
     def close(self) -> None:
         self.zip.close()
-        self._file.close()
+        super().close()
 
 
 def _read(source: Source, names: Sequence[str]) -> Mapping[str, np.ndarray]:

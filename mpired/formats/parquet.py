@@ -16,6 +16,7 @@ from mpired.formats.columns import Contents, Leaf, Table, explaining
 from mpired.formats.format import Encoder
 from mpired.formats.local import DamageError, TableFile
 from mpired.formats.rank import Model
+from mpired.formats.streamed import limited
 from mpired.sources.local import LocalSource
 from mpired.sources.source import OpenSource, Source
 
@@ -61,6 +62,7 @@ class ParquetFile(Table):
             known.bytes.open_again(self._bytes)
         self._file, self.schema, self.group_rows = self._known.file, self._known.schema, self._known.group_rows
         self.metadata: pq.FileMetaData = self._file.metadata
+        super().begin()
 
     def _parse(self) -> _Parsed:
         file = TableFile(self._bytes, self._source.nbytes)
@@ -116,7 +118,8 @@ class ParquetFile(Table):
         rows = rows or max(1, min(_BATCH_ROWS, there * _BATCH_NBYTES // nbytes))
         done = 0
         wanted = {"batch_size": rows, "row_groups": [number], "columns": names, "use_threads": False}
-        for batch in self.limited(self._file.iter_batches(**wanted)) if there else ():
+        batches = limited(self._source.name, self._memory, self._file.iter_batches(**wanted))
+        for batch in batches if there else ():
             done += batch.num_rows
             yield batch
             self._known.bytes.forget()

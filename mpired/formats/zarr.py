@@ -33,7 +33,7 @@ from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import MarkingLayout, encoded
 from mpired.formats.missing import Missing
 from mpired.formats.rank import Model, RankFile, dtype_text
-from mpired.formats.streamed import Nullable, Values, explaining, limited_memory, too_large
+from mpired.formats.streamed import Values, explaining, limited_memory, too_large
 from mpired.formats.zarr_store import ROOT, Buffers, Store, chunk_of, codec_names, library
 from mpired.sources.source import STORE_DOCUMENTS, Source
 
@@ -79,9 +79,8 @@ class _Reader(Store):
             yield block[skipped:]
             skipped = 0
 
-    def arrays(self, leaf: Any, start: int) -> Generator[Values, None, None]:
+    def arrays(self, leaf: Any, start: int, *, nullable: bool) -> Generator[Values, None, None]:
         """Yield the values of a leaf from an element on, in rows of chunks."""
-        nullable, leaf = isinstance(leaf, Nullable), leaf.leaf if isinstance(leaf, Nullable) else leaf
         name = leaf.array if isinstance(leaf, Field | Packed) else leaf
         node = self.node(_path(name))
         form = conventions.viewed(_attributes(node), node.dtype)[1]

@@ -13,11 +13,10 @@ from typing import Any
 from mpired import installed
 from mpired.errors import BufferFileError, MpiredError
 from mpired.formats.local import SourceFile
-from mpired.formats.streamed import too_large
-from mpired.sources.source import STORE_DOCUMENTS, OpenStore, Source
+from mpired.formats.streamed import ColumnFile, too_large
+from mpired.sources.source import STORE_DOCUMENTS, OpenStore
 
 ROOT = "/"  # the name of an array that is the whole store
-_ARRAY_NBYTES = 64 << 20  # of a row of chunks, unless the caller has another limit
 _V2_ALL, _V3_NODE = ".zmetadata", "zarr.json"
 _MARKS = {2: (".zarray", ".zgroup"), 3: (_V3_NODE,)}
 _MAX_DOCUMENT = 16 << 20
@@ -68,23 +67,19 @@ class Buffers(dict[str, Any]):
         return library().core.buffer.default_buffer_prototype().buffer.from_bytes(self._keys.content(key))
 
 
-class Store:
+class Store(ColumnFile):
     """An open store: its keys, their bytes, and the nodes that they describe. The caller closes it."""
 
-    def __init__(self, source: Source, memory: int = _ARRAY_NBYTES) -> None:
-        self.name, self.memory = source.name, memory
-        self._file = source.open()
-        try:
-            self.buffers = Buffers(self)
-            if isinstance(self._file, OpenStore):
-                names = self._file.names()
-            else:
-                self._zip = zipfile.ZipFile(SourceFile(self._file, source.nbytes))
-                # Of several members of one name the last counts, as zarr adds one for each change of a document.
-                names = [info.filename for info in self._zip.infolist() if not info.is_dir()]
-        except BaseException:
-            self._file.close()
-            raise
+    def begin(self) -> None:
+        """Read the keys."""
+        self.name, self.memory, self._file = self._source.name, self._memory, self._bytes
+        self.buffers = Buffers(self)
+        if isinstance(self._file, OpenStore):
+            names = self._file.names()
+        else:
+            self._zip = zipfile.ZipFile(SourceFile(self._file, self._source.nbytes))
+            # Of several members of one name the last counts, as zarr adds one for each change of a document.
+            names = [info.filename for info in self._zip.infolist() if not info.is_dir()]
         self.names = dict.fromkeys(names)
         parts = [name.rpartition("/") for name in self.names]
         paths = {version: sorted({path for path, _, last in parts if last in _MARKS[version]}) for version in _MARKS}
@@ -167,10 +162,6 @@ class Store:
             if mine.get(path) != theirs.get(path):
                 reason = f"the consolidated metadata of the root is not what the documents say of {path!r}"
                 raise BufferFileError(self.name, f"{reason}; write it again with `zarr.consolidate_metadata`")
-
-    def close(self) -> None:
-        """Close it."""
-        self._file.close()
 
 
 def _text(metadata: Any) -> str:
