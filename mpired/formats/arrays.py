@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import math
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
@@ -24,12 +24,11 @@ from mpired.formats.array import Array
 from mpired.formats.conventions import Packed
 from mpired.formats.convert import byte_order
 from mpired.formats.input_options import InputOptions
-from mpired.formats.layout import write_elements
 from mpired.formats.missing import Missing
 from mpired.formats.names import check_pair, picked
 from mpired.formats.rank import Kept, RankFile, SkippedArray
 from mpired.formats.streamed import DECODED_NBYTES, ColumnFile, Decoded, Values, explaining, form_of
-from mpired.sources.source import Source, local_fd
+from mpired.sources.source import Source
 
 _BLOCK_NBYTES = 1 << 20
 
@@ -307,20 +306,12 @@ class KeptArrays(NamedTuple):
             return dict(self.library.read(self.source, self.names))
 
 
-def rewrite(source: Source, arrays: Sequence[ArrayHeader], changed: Sequence[Array], fd: int) -> None:
-    """Write a file again with new elements in some arrays, which all lie as they are."""
-    by_name = {array.name: array for array in arrays}
-    with closing(source.open()) as file, calls.blaming(source.name):
-        copying.copy_sparse(local_fd(file), fd, 0, source.nbytes, 0)
-    for buffer in changed:
-        array = by_name[buffer.name]
-        assert array.offset is not None and array.dtype is not None  # noqa: S101, PT018 - as it was when it was looked at
-        write_elements(buffer, as_numbers(array.stored or array.dtype), fd, array.offset)
-
-
 def copy_whole(source: Source, fd: int) -> None:
     """Copy the bytes of a file to another, in which some are changed then."""
-    with closing(source.open()) as file:
+    with closing(source.open()) as file, calls.blaming(source.name):
+        if file.fd is not None:
+            copying.copy_sparse(file.fd, fd, 0, source.nbytes, 0)
+            return
         for at in range(0, source.nbytes, _BLOCK_NBYTES):
             calls.pwrite_all(fd, file.read(_BLOCK_NBYTES, at), at)
 
@@ -330,13 +321,11 @@ def is_kept(name: str, inputs: InputOptions) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) or name == pattern for pattern in inputs.keep)
 
 
-def digest(*parts: object) -> bytes:
-    """Return the digest of what an array is: texts by their letters, and bytes."""
+def digest(what: Sequence[object], blocks: Iterable[np.ndarray]) -> bytes:
+    """Return the digest of an array that is carried: of what makes its values what they are, and of these."""
     import hashlib  # noqa: PLC0415 - with it comes OpenSSL
 
-    found = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        octets = part if isinstance(part, bytes | memoryview) else repr(part).encode()
-        found.update(len(octets).to_bytes(8, "little"))
-        found.update(octets)
+    found = hashlib.blake2b(repr(what).encode(), digest_size=16)
+    for block in blocks:
+        found.update(repr(block.tolist()).encode() if block.dtype.hasobject else block.tobytes())
     return found.digest()

@@ -445,7 +445,7 @@ def lay(plan: Plan, path: str) -> list[int]:
         return [each.id.get_offset() or 0 for each in datasets]
 
 
-def encode(plan: Plan, path: str, results: Sequence[Array]) -> None:
+def encode(plan: Plan, results: Sequence[Array], path: str) -> None:
     """Write a file with its results."""
     with _created(plan, path, early=False) as datasets:
         for dataset, result in zip(datasets, results, strict=True):

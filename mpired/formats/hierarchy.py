@@ -402,10 +402,9 @@ class _Looking(NamedTuple):
     def _digest(self, dataset: h5py.Dataset, attributes: Attributes) -> bytes:
         """Return the digest of an array that is carried."""
         native = dataset.dtype.newbyteorder("=")
-        found = digest(dtype_text(native), *conventions.identity(attributes))
-        for values in blocks(dataset, 0, _SMALL_NBYTES, self.source.name):
-            found = digest(found, values.tolist() if native.hasobject else values.astype(native).tobytes())
-        return found
+        values = blocks(dataset, 0, _SMALL_NBYTES, self.source.name)
+        what = dtype_text(native), *conventions.identity(attributes)
+        return digest(what, (each.astype(native, copy=False) for each in values))
 
 
 def _linked(file: h5py.File, name: str, where: str) -> h5py.Dataset:

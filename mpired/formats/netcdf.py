@@ -296,11 +296,9 @@ def _array(source: Source, header: _Header, var: _Var, is_carried: bool, inputs:
 
 def _digest(source: Source, leaf: Pieces, shape: Sequence[int], attributes: Attributes) -> bytes:
     """Return the digest of a variable that is carried."""
-    found = digest(leaf.form.str, tuple(shape), *conventions.identity(attributes))
     with closing(PiecesFile(source)) as file:
-        for block, _ in file.arrays(leaf):
-            found = digest(found, block.tobytes())
-    return found
+        what = leaf.form.str, shape, *conventions.identity(attributes)
+        return digest(what, (block for block, _ in file.arrays(leaf)))
 
 
 class _Plan(NamedTuple):

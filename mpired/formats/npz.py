@@ -116,7 +116,8 @@ class _Archive(ColumnFile):
         header = member.header
         if header.dtype.hasobject:
             return b""
-        return digest(dtype_text(header.dtype), header.shape, self.zip.read(member.info)[len(header.head) :])
+        octets = np.frombuffer(self.zip.read(member.info), np.uint8)
+        return digest((dtype_text(header.dtype), header.shape), [octets[len(header.head) :]])
 
     def arrays(self, leaf: str | Field, start: int, *, nullable: bool) -> Generator[Values, None, None]:  # noqa: ARG002
         """Yield the elements of an array from one on; none is missing."""

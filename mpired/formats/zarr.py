@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.util
 import math
 import os
 import struct
@@ -20,9 +19,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from mpired import installed
 from mpired.context import Context
 from mpired.datatypes import agrees, as_numbers, from_dtype
-from mpired.errors import BufferFileError, DatatypeError, UsageError, installation
+from mpired.errors import BufferFileError, DatatypeError
 from mpired.files import calls
 from mpired.formats import arrays, conventions
 from mpired.formats.array import Array
@@ -48,13 +48,6 @@ _PACKING = (conventions.SCALE, conventions.OFFSET, conventions.UNSIGNED)
 _OF_TYPE = frozenset({"delta", "fixedscaleoffset", "quantize", "astype", "packbits", "categorize"})  # filters
 _DOUBLE = struct.Struct("<d")
 _T = TypeVar("_T")
-
-
-def _check_there(source: Source | str) -> None:
-    """Raise `UsageError` if zarr is not installed."""
-    if importlib.util.find_spec("zarr") is None:
-        name = source if isinstance(source, str) else source.name
-        raise UsageError(name, f"is Zarr, for which mpired needs zarr; install it with {installation('mpired[zarr]')}")
 
 
 class _Reader(Store):
@@ -140,11 +133,7 @@ class _Reader(Store):
         if nbytes and nbytes > _CARRIED_NBYTES:
             reason = f"array {name!r} has {nbytes} bytes, more than {_CARRIED_NBYTES} of a coordinate or text"
             raise BufferFileError(self.name, f"{reason} that a result carries")
-        parts = (
-            repr(block.tolist()) if block.dtype.kind in "OT" else np.ascontiguousarray(block).tobytes()
-            for block in self.rows(name)
-        )
-        return digest(dtype_text(node.dtype), node.shape, node.attrs.get("units"), *parts)
+        return digest((dtype_text(node.dtype), node.shape, node.attrs.get("units")), self.rows(name))
 
     def read(self, names: Sequence[str]) -> dict[str, np.ndarray]:
         """Return all elements of some arrays."""
@@ -226,7 +215,7 @@ def _read(context: Context, source: Source, names: Sequence[str]) -> Mapping[str
 
 def inspect(source: Source, inputs: InputOptions) -> RankFile:
     """Describe a store by its documents."""
-    _check_there(source)
+    installed.check(source.name, "Zarr", "zarr", "zarr")
     found = look_apart(inputs.context, _in_worker, source, _Reader.described, inputs.unpack, inputs.window)
     decoder = Library(_Reader, _FAILURES, functools.partial(_read, inputs.context))
     return arrays.inspect(source, inputs, found, decoder)
@@ -256,7 +245,7 @@ class _Plan(NamedTuple):
 
 def prepare(model: Model) -> MarkingLayout:
     """Say how results like `model` are written: as the arrays of its file, or in chunks compressed by zstd."""
-    _check_there("`to='zarr'`")
+    installed.check("`to='zarr'`", "Zarr", "zarr", "zarr")
     if any(buffer.fortran_order for buffer in model.buffers):
         raise DatatypeError("arrays in Fortran order", "have no form in Zarr; use `to='npy'` or `to='npz'`")
     if model.source is None:
