@@ -81,6 +81,11 @@ class Array(NamedTuple):
     modelled_on: tuple[str, ...] = ()  # of a result, the names of the columns of the rank's file that it is made of
 
     @property
+    def dimensions(self) -> tuple[int, ...]:
+        """The dimensions: one of all elements where the file declares none."""
+        return (self.count,) if self.shape is None else self.shape
+
+    @property
     def is_flat(self) -> bool:
         """Whether its elements lie one after another as they are."""
         return self.reader is None

@@ -54,7 +54,7 @@ class ArrowFile(Table):
     def contents(self) -> Contents:
         """Return what it holds; of a stream that is read forward the number of rows shows at its end."""
         if self._source.is_forward:
-            return Contents(self.schema, columns.leaves_of(self.schema, ()), UNKNOWN_COUNT, [0] * len(self.schema), 0)
+            return Contents(self.schema, (), UNKNOWN_COUNT, [0] * len(self.schema), 0)
         batches = list(ipc.batches(self._bytes, self._source.nbytes))
         counts = [columns.count_of(field.type, leaves=False) for field in self.schema]
         if any(len(batch.nulls) != sum(counts) for batch in batches):
@@ -69,7 +69,7 @@ class ArrowFile(Table):
         ]
         nulls = [sum(max(batch.nulls[own]) for batch in batches) for own in nodes]
         rows = tuple(batch.rows for batch in batches)
-        return Contents(self.schema, columns.leaves_of(self.schema, rows), sum(rows), nulls, self._source.nbytes)
+        return Contents(self.schema, rows, sum(rows), nulls, self._source.nbytes)
 
     def values(self, leaf: Leaf, start: int) -> Iterator[pa.Array]:
         """Yield the values of a leaf from the row `start` on, nulls too."""

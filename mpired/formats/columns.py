@@ -59,16 +59,16 @@ class Leaf(NamedTuple):
     """A column of plain values, or a field of a column of structures."""
 
     column: str
-    fields: tuple[int, ...]
-    rows: tuple[int, ...]  # of each row group or record batch
+    field: int | None
+    rows: tuple[int, ...]  # as of `Contents`
 
 
 class Contents(NamedTuple):
     """Contents of a file with columns."""
 
     schema: pa.Schema
-    leaves: Sequence[tuple[Leaf, ...]]  # of each column
-    rows: int
+    rows: tuple[int, ...]  # of each row group or record batch; () if they are not counted
+    nrows: int
     nulls: Sequence[int | None]  # of each column, as many as the header tells of; None if it does not say
     nbytes: int  # about those of all values; 0 if the rows are not counted either
 
@@ -116,11 +116,8 @@ Opener: TypeAlias = Callable[..., Table]
 
 def leaves_of(schema: pa.Schema, rows: tuple[int, ...]) -> list[tuple[Leaf, ...]]:
     """Return the leaves of each column."""
-    fields = [range(field.type.num_fields) if pa.types.is_struct(field.type) else None for field in schema]
-    return [
-        (Leaf(name, (), rows),) if own is None else tuple(Leaf(name, (number,), rows) for number in own)
-        for name, own in zip(schema.names, fields, strict=True)
-    ]
+    fields = [range(field.type.num_fields) if pa.types.is_struct(field.type) else [None] for field in schema]
+    return [tuple(Leaf(name, each, rows) for each in own) for name, own in zip(schema.names, fields, strict=True)]
 
 
 def count_of(kind: pa.DataType, *, leaves: bool) -> int:
@@ -136,9 +133,8 @@ def behind(start: int, batches: Iterable[pa.RecordBatch], leaf: Leaf) -> Iterato
     for batch in batches:
         if start < batch.num_rows:
             column = batch.column(batch.schema.get_field_index(leaf.column))[start:]
-            for field in leaf.fields:
-                column = column.flatten()[field]  # nulls of a structure become nulls of its fields
-            yield column
+            # Nulls of a structure become nulls of its fields.
+            yield column if leaf.field is None else column.flatten()[leaf.field]
         start = max(0, start - batch.num_rows)
 
 
@@ -168,7 +164,8 @@ def inspect(source: Source, inputs: InputOptions, opener: type[Table]) -> RankFi
     if source.nbytes == 0 and not source.is_forward:
         raise BufferFileError(source.name, f"the file is empty; not a valid {opener.format} file")
     contents = asked(inputs.context, source, opener, operator.methodcaller("contents"))
-    schema, leaves, rows, nulls, nbytes = contents
+    schema, rows, nrows, nulls, nbytes = contents
+    leaves = leaves_of(schema, rows)
     buffers, others = [], _others(contents, inputs)
     places = {name: number for number, name in enumerate(schema.names)}
     for columns in _chosen(source, schema, inputs, {other.name for other in others}):
@@ -197,14 +194,14 @@ def inspect(source: Source, inputs: InputOptions, opener: type[Table]) -> RankFi
         unit = said.get(b"units", said.get(b"unit", b"")).decode(errors="replace")
         reader = Decoded(opener, mine, (pa.ArrowException,))
         form = form_of(datatype, dtype.names or ())
-        array = Array(source, datatype, rows, form, name=",".join(columns), parts=columns, fixed_order=True)
+        array = Array(source, datatype, nrows, form, name=",".join(columns), parts=columns, fixed_order=True)
         array = array._replace(reader=reader, isolated=True, memory=_DECODED_NBYTES)
         buffers.append(array._replace(nulls=known, nullable=inputs.nullable, unit=unit))
     kept = None
     if inputs.keep:
         _check_one_each(source, schema, inputs.keep)
         fields = pa.schema([field for field in schema if field.name in inputs.keep])
-        kept = KeptColumns(source, fields, tuple(schema.names), opener, max(1, nbytes // max(1, rows)))
+        kept = KeptColumns(source, fields, tuple(schema.names), opener, max(1, nbytes // max(1, nrows)))
     return RankFile(source, tuple(buffers), others, len(schema.names), kept=kept)
 
 
@@ -222,7 +219,7 @@ def _others(contents: Contents, inputs: InputOptions) -> tuple[SkippedArray, ...
             continue
         is_one = there[field.name] == 1
         reason = _no_buffer(field) if is_one else _not_one(names, field.name)
-        other = SkippedArray(field.name, str(field.type), reason, contents.rows, nulls=nulls)
+        other = SkippedArray(field.name, str(field.type), reason, contents.nrows, nulls=nulls)
         other = other._replace(label=_in_words(field.type), keeps=has_arrays(field.type))
         if is_one:
             other = other._replace(way_out=_way_out(field.type, inputs.taken), group=_group(field.type))

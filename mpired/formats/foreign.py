@@ -108,12 +108,9 @@ def _is_zarr(file: _File) -> bool:
 
 def _is_arrow_stream(file: _File) -> bool:
     """Tell whether behind -1 and a length there is a flatbuffer with a schema: these two could be numbers too."""
-    length, table = file.number(4, 4), 8 + file.number(8, 4)
-    vtable = table - file.number(table, 4, signed=True)
-    if length > file.nbytes - 8 or not 0 < vtable < table < len(file.head):
-        return False
-    version, kind = (table + file.number(vtable + entry, 2) for entry in (4, 6))
-    return file.number(version, 2) in _ARROW_VERSIONS and file.number(kind, 1) == _ARROW_SCHEMA
+    version, kind = _fields(file, 8 + file.number(8, 4), 2)
+    is_schema = file.number(version, 2) in _ARROW_VERSIONS and file.number(kind, 1) == _ARROW_SCHEMA
+    return bool(version and kind) and is_schema and file.number(4, 4) <= file.nbytes - 8
 
 
 def _is_old_arrow_stream(file: _File) -> bool:

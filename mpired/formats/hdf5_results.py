@@ -52,8 +52,7 @@ class _Result(NamedTuple):
         """Return that of a buffer."""
         name, datatype = buffer.name or "value", buffer.datatype
         dtype = np.dtype(bool) if datatype.is_bool else buffer.form or datatype.form
-        shape = (buffer.count,) if buffer.shape is None else buffer.shape
-        origin = buffer.origin or name
+        origin, shape = buffer.origin or name, buffer.dimensions
         found = cls(name, dtype, shape, buffer.byte_order, buffer.nullable, origin == name, dtype, {})
         try:
             like = None if old is None else old[origin]

@@ -91,13 +91,18 @@ class InputOptions(NamedTuple):
         """Whether raw files are in external32."""
         return self.datarep == "external32"
 
+    @property
+    def _order(self) -> Order:
+        """The byte order of raw files."""
+        return ORDERS[self.byte_order or self.type_order]
+
     def stored(self, datatype: Datatype) -> np.dtype:
         """Return the NumPy form of elements of a datatype in a raw file."""
         if self.is_external:
             return datatype.external_form
         if self.packed:
             return self.packed_form(datatype)
-        return datatype.form.newbyteorder(ORDERS[self.byte_order or self.type_order])
+        return datatype.form.newbyteorder(self._order)
 
     def spreads(self, datatype: Datatype) -> bool:
         """Tell whether elements of a datatype are spread over a raw file; packed and in external32 they are not."""
@@ -109,12 +114,11 @@ class InputOptions(NamedTuple):
 
     def packed_form(self, datatype: Datatype) -> np.dtype:
         """Return the NumPy form of packed elements of a datatype in the byte order that is declared."""
-        return datatype.packed_form.newbyteorder(ORDERS[self.byte_order or self.type_order])
+        return datatype.packed_form.newbyteorder(self._order)
 
     def of_result(self, model: Model) -> Model:
         """Return the model of a raw result whose bytes lie as is declared here."""
-        order = ORDERS[self.byte_order or self.type_order]
-        ordered = ((each, each.stored.newbyteorder(order)) for each in model.buffers)
+        ordered = ((each, each.stored.newbyteorder(self._order)) for each in model.buffers)
         buffers = [each._replace(stored=form, datarep=self.datarep, fixed_order=False) for each, form in ordered]
         return model._replace(buffers=tuple(buffers))
 

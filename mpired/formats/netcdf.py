@@ -338,11 +338,10 @@ def _new(buffer: Array, old: _Header, dimensions: list[_Dimension]) -> _Var:
     if code is None or buffer.fortran_order:
         what = "arrays in Fortran order" if code else buffer.datatype.label
         raise DatatypeError(what, "has no form in netCDF; use `to='hdf5'`, `to='npz'` or `to='npy'`")
-    shape = (buffer.count,) if buffer.shape is None else buffer.shape
     origin = buffer.origin or name
     like = old.by_name.get(origin)
-    if like is None or old.shape(like) != shape:
-        dims = tuple(_dimension(length, dimensions, first=not i) for i, length in enumerate(shape))
+    if like is None or old.shape(like) != buffer.dimensions:
+        dims = tuple(_dimension(length, dimensions, first=not i) for i, length in enumerate(buffer.dimensions))
         like = _Var(name, dims, (), code)
     elif origin != name:  # it has other values
         like = replace(like, name=name, attributes=tuple(a for a in like.attributes if a.name in conventions.PLACES))

@@ -190,8 +190,7 @@ def laid_out(buffer: Array, dtype: np.dtype | None, nbytes: int = 0) -> tuple[np
     """Return the form of the elements of a result like `buffer`, and the header before them."""
     if dtype is None:
         dtype = (buffer.form or _form_of(buffer.datatype)).newbyteorder(buffer.byte_order)
-    shape = (buffer.count,) if buffer.shape is None else buffer.shape
-    return as_numbers(dtype), header_of(dtype, shape, fortran_order=buffer.fortran_order, nbytes=nbytes)
+    return as_numbers(dtype), header_of(dtype, buffer.dimensions, fortran_order=buffer.fortran_order, nbytes=nbytes)
 
 
 def _form_of(datatype: Datatype) -> np.dtype:

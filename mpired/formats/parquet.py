@@ -87,8 +87,8 @@ class ParquetFile(Table):
         """Return what it holds."""
         groups = [self.metadata.row_group(number) for number in range(len(self.group_rows))]
         nulls = [_nulls(self.metadata, groups, own) for own in _own_leaves(self.schema)]
-        leaves = columns.leaves_of(self.schema, tuple(self.group_rows))
-        return Contents(self.schema, leaves, sum(self.group_rows), nulls, sum(each.total_byte_size for each in groups))
+        nbytes = sum(each.total_byte_size for each in groups)
+        return Contents(self.schema, tuple(self.group_rows), sum(self.group_rows), nulls, nbytes)
 
     def values(self, leaf: Leaf, start: int) -> Iterator[pa.Array]:
         """Yield the values of a leaf from the row `start` on, nulls too."""

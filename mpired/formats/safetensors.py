@@ -151,8 +151,8 @@ def prepare(model: Model) -> ArrayLayout:
     for buffer in model.buffers:
         code, form = _type_of(buffer, old.get(buffer.name, {}).get("dtype", ""))
         nbytes = buffer.count * form.itemsize
-        shape = (buffer.count,) if buffer.shape is None else buffer.shape
-        header[buffer.name or "value"] = {"dtype": code, "shape": list(shape), "data_offsets": [end, end + nbytes]}
+        offsets = [end, end + nbytes]
+        header[buffer.name or "value"] = {"dtype": code, "shape": list(buffer.dimensions), "data_offsets": offsets}
         stored.append(form)
         end += nbytes
     metadata = {key: value for key, value in metadata.items() if key != _NOTE}

@@ -55,13 +55,13 @@ class _Reader(Store):
 
     def rows(self, name: str, start: int = 0) -> Generator[np.ndarray, None, None]:
         """Yield the elements of an array from `start` on."""
-        array, memory = self.node(_path(name)), self.memory
+        array, memory = self.node(_path(name)), self._memory
         shape, chunk = array.shape, chunk_of(array)
         width, height = math.prod(shape[1:]), chunk[0] if chunk else 1
         count = max(math.prod(chunk), min(height, shape[0] if shape else 1) * width)
         nbytes = max(1, array.dtype.itemsize) * count
         if nbytes > memory:
-            raise too_large(self.name, f"a row of chunks of array {name!r}", nbytes, memory)
+            raise too_large(self._source.name, f"a row of chunks of array {name!r}", nbytes, memory)
         first, skipped = divmod(start, height * width) if width else (0, 0)
         self.expect(_chunk_keys(array, first))
         for row in range(first * height, (shape[0] if width else 0) if shape else 1, height):
@@ -132,7 +132,7 @@ class _Reader(Store):
         nbytes = node.shape and node.size * node.dtype.itemsize
         if nbytes and nbytes > _CARRIED_NBYTES:
             reason = f"array {name!r} has {nbytes} bytes, more than {_CARRIED_NBYTES} of a coordinate or text"
-            raise BufferFileError(self.name, f"{reason} that a result carries")
+            raise BufferFileError(self._source.name, f"{reason} that a result carries")
         return digest((dtype_text(node.dtype), node.shape, node.attrs.get("units")), self.rows(name))
 
     def read(self, names: Sequence[str]) -> dict[str, np.ndarray]:
@@ -263,8 +263,7 @@ def _planned(store: Store, buffers: Sequence[Array]) -> list[_New]:
 
 def _new(buffer: Array, store: Store | None) -> _New:
     """Describe the array of a result."""
-    shape = (buffer.count,) if buffer.shape is None else buffer.shape
-    dtype = np.dtype(np.bool_) if buffer.datatype.is_bool else buffer.datatype.form
+    dtype, shape = np.dtype(np.bool_) if buffer.datatype.is_bool else buffer.datatype.form, buffer.dimensions
     path, origin = (buffer.name or "value").lstrip(ROOT), _path(buffer.origin)
     old = store.node(origin) if store is not None and buffer.origin and store.is_array(origin) else None
     new = _New(path, shape, dtype) if old is None else _like(old, buffer, _New(path, shape, dtype, origin))
