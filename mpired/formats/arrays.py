@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import fnmatch
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
 import numpy as np
 
+from mpired.context import Context
 from mpired.datatypes import Datatype, as_numbers, from_dtype, with_fields
 from mpired.datatypes.pairs import FIELDS
 from mpired.errors import BufferFileError, CountError, DatatypeError
@@ -23,6 +24,7 @@ from mpired.formats import rank
 from mpired.formats.array import Array
 from mpired.formats.conventions import Packed
 from mpired.formats.convert import byte_order
+from mpired.formats.decoding import apart
 from mpired.formats.input_options import InputOptions
 from mpired.formats.missing import Missing
 from mpired.formats.names import check_pair, picked
@@ -87,10 +89,9 @@ class Library(NamedTuple):
     """What decodes the arrays of a format that do not lie as they are."""
 
     # opens the file, whose leaves are the names of the arrays, or `Field`s of them
-    opener: Callable[[Source, int], ColumnFile]
+    opener: Callable[..., ColumnFile]
     errors: tuple[type[Exception], ...] = ()  # what it raises, besides the usual exceptions, for a damaged file
-    # returns all elements of some arrays, by their names
-    read: Callable[[Source, Sequence[str]], Mapping[str, np.ndarray]] | None = None
+    context: Context | None = None  # of a library that only a worker calls
 
 
 class Field(NamedTuple):
@@ -234,6 +235,11 @@ class PiecesFile(ColumnFile):
                 raise self._source.changed()
             yield (block, None) if leaf.packed is None else leaf.packed.unpacked(block, nullable=nullable)
 
+    def whole(self, leaf: Pieces) -> np.ndarray:
+        """Return all values of a leaf, packed ones as they are."""
+        blocks = (block for block, _ in self.arrays(leaf._replace(packed=None)))
+        return np.concatenate([np.empty(0, leaf.form.newbyteorder("=")), *blocks])
+
 
 def _pair(source: Source, inputs: InputOptions, parts: Sequence[ArrayHeader]) -> Array:
     """Return two arrays as a buffer of pairs."""
@@ -300,10 +306,18 @@ class KeptArrays(NamedTuple):
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return all values of each as NumPy has them."""
-        if self.library is None or self.library.read is None:
+        if self.library is None:
             return {}
-        with explaining(self.source.name, *self.library.errors):
-            return dict(self.library.read(self.source, self.names))
+        args = self.source, self.library._replace(context=None), self.carried
+        context = self.library.context
+        return _whole(*args) if context is None else apart(context, self.source.name, _whole, *args)
+
+
+def _whole(source: Source, library: Library, arrays: Sequence[ArrayHeader]) -> dict[str, np.ndarray]:
+    """Return all values of some arrays of a file."""
+    with explaining(source.name, *library.errors), closing(library.opener(source)) as file:
+        leaves = [each.leaf if isinstance(each.leaf, Pieces) else each.name for each in arrays]
+        return {each.name: file.whole(leaf).reshape(each.shape) for each, leaf in zip(arrays, leaves, strict=True)}
 
 
 def copy_whole(source: Source, fd: int) -> None:

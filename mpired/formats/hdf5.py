@@ -48,8 +48,8 @@ def check_installed(subject: str, extra: str, context: Context) -> None:
         load()
 
 
-def _open(source: Source, memory: int, *, outside: bool) -> Any:
-    return _imported(_LIBRARY).HdfFile(source, memory, outside=outside)
+def _open(source: Source, *memory: int, outside: bool) -> Any:
+    return _imported(_LIBRARY).HdfFile(source, *memory, outside=outside)
 
 
 def _do(subject: Source | Plan, module: str, function: str, *args: Any) -> Any:
@@ -58,17 +58,13 @@ def _do(subject: Source | Plan, module: str, function: str, *args: Any) -> Any:
         return getattr(_imported(module), function)(subject, *args)
 
 
-def _read(context: Context, source: Source, names: Sequence[str]) -> Any:
-    return apart(context, source.name, _do, source, _LIBRARY, "read", names)
-
-
 def inspect(source: Source, inputs: InputOptions, extra: str = "hdf5") -> RankFile:
     """Describe an HDF5 file by its datasets, each a buffer or carried along."""
     context = inputs.context
     check_installed(source.name, extra, context)
     found = look_apart(context, _do, source, _LIBRARY, "look", inputs.follow_links, inputs.unpack, inputs.window)
     opener = functools.partial(_open, outside=inputs.follow_links)
-    file = arrays.inspect(source, inputs, found, Library(opener, ERRORS, functools.partial(_read, context)))
+    file = arrays.inspect(source, inputs, found, Library(opener, ERRORS, context))
     is_decoded = any(buffer.isolated for buffer in file.buffers)
     if is_decoded and context.worker is not None and context.worker.is_looking_ahead:
         load()  # for the workers that will decode these

@@ -83,6 +83,11 @@ class HdfFile(ColumnFile):
                 plain = values[leaf.field] if isinstance(leaf, Field) else values
                 yield plain.view(np.uint8) if plain.dtype == np.bool_ else plain, None
 
+    def whole(self, leaf: str) -> np.ndarray:
+        """Return all values of an array."""
+        dataset = self.file[leaf]
+        return np.asarray(dataset.asstr()[()] if h5py.check_string_dtype(dataset.dtype) else dataset[()])
+
     def close(self) -> None:
         """Close it."""
         self.file.close()
@@ -586,13 +591,3 @@ def _filters(dataset: h5py.Dataset) -> Iterator[tuple[int, str, tuple[int, ...]]
     for number in range(plist.get_nfilters() if dataset.chunks else 0):
         code, _, values, name = plist.get_filter(number)
         yield code, _FILTERS.get(code) or text_of(name)[:40] or f"filter {code}", values
-
-
-def read(source: Source, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Return whole arrays."""
-    found = {}
-    with closing(HdfFile(source)) as opened:
-        for name in names:
-            dataset = opened.file[name]
-            found[name] = np.asarray(dataset.asstr()[()] if h5py.check_string_dtype(dataset.dtype) else dataset[()])
-    return found

@@ -235,17 +235,6 @@ def _read_header(source: Source) -> _Header:
         return header
 
 
-def _read(source: Source, names: Sequence[str]) -> Mapping[str, np.ndarray]:
-    """Return whole variables."""
-    header, found = _read_header(source), {}
-    with closing(PiecesFile(source)) as file:
-        for var in (each for each in header.variables if each.name in names):
-            blocks = (block for block, _ in file.arrays(header.leaf(var.name)))
-            flat = np.concatenate([np.empty(0, var.form), *blocks])
-            found[var.name] = flat.astype(flat.dtype.newbyteorder("=")).reshape(header.shape(var))
-    return found
-
-
 def _is_hdf5(source: Source) -> bool:
     with closing(source.open()) as file, calls.blaming(source.name):
         return file.read(3, 0) != b"CDF" and source.nbytes > 0
@@ -263,7 +252,7 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
     group = Variable("", (), None, {each.name: each.value for each in header.attributes})
     carried = conventions.carried([*variables, group])
     found = [_array(source, header, each, each.name in carried, inputs) for each in header.variables]
-    return arrays.inspect(source, inputs, found, Library(PiecesFile, (), _read))
+    return arrays.inspect(source, inputs, found, Library(PiecesFile))
 
 
 def _array(source: Source, header: _Header, var: _Var, is_carried: bool, inputs: InputOptions) -> ArrayHeader:  # noqa: FBT001
@@ -272,7 +261,7 @@ def _array(source: Source, header: _Header, var: _Var, is_carried: bool, inputs:
     record = f"record dimension {header.dimensions[var.dims[0]].name!r}" if is_record else ""
     if var.code == _CHAR:
         found = ArrayHeader(var.name, None, shape, label="strings", reason=f"{name} holds strings", carried=True)
-        return found._replace(digest=_digest(source, leaf, shape, attributes))
+        return found._replace(leaf=leaf, digest=_digest(source, leaf, shape, attributes))
     meaning = conventions.meaning(name, var.name, attributes, var.form, unpack=inputs.unpack, window=inputs.window)
     is_flat = leaf.is_one and meaning.leaf is None
     return ArrayHeader(
@@ -290,7 +279,7 @@ def _array(source: Source, header: _Header, var: _Var, is_carried: bool, inputs:
         fixed_order=True,
         unlimited=(record, *[""] * (len(shape) - 1)) if is_record else (),
         unset=conventions.unset(attributes, var.form, meaning.leaf),
-        **{**meaning._asdict(), "leaf": None if is_flat else leaf._replace(packed=meaning.leaf)},
+        **{**meaning._asdict(), "leaf": leaf._replace(packed=meaning.leaf)},
     )
 
 

@@ -13,7 +13,7 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
@@ -139,29 +139,21 @@ class _Archive(ColumnFile):
             if file.read(1):  # which compares the checksum, too
                 raise EOFError(f"member {info.filename!r} goes on behind its last element")
 
+    def whole(self, leaf: str) -> np.ndarray:
+        """Return a whole array: strings, times or numbers."""
+        with self.zip.open(leaf + _SUFFIX) as file:
+            return np.lib.format.read_array(file, allow_pickle=False, max_header_size=_HEAD_NBYTES)
+
     def close(self) -> None:
         self.zip.close()
         super().close()
-
-
-def _read(source: Source, names: Sequence[str]) -> Mapping[str, np.ndarray]:
-    """Return whole arrays: strings, times or numbers."""
-    found = {}
-    with closing(_Archive(source)) as archive:
-        for name in names:
-            with archive.zip.open(name + _SUFFIX) as file:
-                found[name] = np.lib.format.read_array(file, allow_pickle=False, max_header_size=_HEAD_NBYTES)
-    return found
-
-
-_LIBRARY = Library(_Archive, _ERRORS, _read)
 
 
 def inspect(source: Source, inputs: InputOptions) -> RankFile:
     """Describe an npz file from its directory and the headers of its members."""
     with explaining(source.name, *_ERRORS), closing(_Archive(source)) as archive:
         found = [archive.array(member, inputs) for member in archive.members()]
-    return arrays.inspect(source, inputs, found, _LIBRARY)
+    return arrays.inspect(source, inputs, found, Library(_Archive, _ERRORS))
 
 
 class _New(NamedTuple):

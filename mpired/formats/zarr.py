@@ -135,13 +135,9 @@ class _Reader(Store):
             raise BufferFileError(self._source.name, f"{reason} that a result carries")
         return digest((dtype_text(node.dtype), node.shape, node.attrs.get("units")), self.rows(name))
 
-    def read(self, names: Sequence[str]) -> dict[str, np.ndarray]:
-        """Return all elements of some arrays."""
-        found = {}
-        for name in names:
-            node = self.node(_path(name))
-            found[name] = np.concatenate([np.empty(0, node.dtype), *self.rows(name)]).reshape(node.shape)
-        return found
+    def whole(self, leaf: str) -> np.ndarray:
+        """Return all elements of an array."""
+        return np.concatenate([np.empty(0, self.node(_path(leaf)).dtype), *self.rows(leaf)])
 
 
 def _path(name: str) -> str:
@@ -209,16 +205,11 @@ def _in_worker(source: Source, function: Callable[..., _T], *args: Any) -> _T:
         return function(reader, *args)
 
 
-def _read(context: Context, source: Source, names: Sequence[str]) -> Mapping[str, np.ndarray]:
-    return apart(context, source.name, _in_worker, source, _Reader.read, list(names))
-
-
 def inspect(source: Source, inputs: InputOptions) -> RankFile:
     """Describe a store by its documents."""
     installed.check(source.name, "Zarr", "zarr", "zarr")
     found = look_apart(inputs.context, _in_worker, source, _Reader.described, inputs.unpack, inputs.window)
-    decoder = Library(_Reader, _FAILURES, functools.partial(_read, inputs.context))
-    return arrays.inspect(source, inputs, found, decoder)
+    return arrays.inspect(source, inputs, found, Library(_Reader, _FAILURES, inputs.context))
 
 
 class _New(NamedTuple):
