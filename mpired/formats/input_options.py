@@ -66,20 +66,10 @@ class InputOptions(NamedTuple):
             raise UsageError("`pair`", "names two different columns, value and index, and takes the place of `columns`")
         if len(set(columns)) < len(columns):
             raise UsageError("`columns`", "names a column twice")
-        return cls(
-            datatype=datatype,
-            byte_order=byte_order,
-            datarep=datarep,
-            type_order=order,
-            format=options.get("format"),
-            columns=columns,
-            pair=(pair[0], pair[1]) if pair else None,
-            offset=options.get("offset", 0),
-            count=options.get("count"),
-            unpack=options.get("unpack", False),
-            follow_links=options.get("follow_links", False),
-            context=context,
-        )
+        same = ("byte_order", "datarep", "format", "offset", "count", "unpack", "follow_links")
+        found = cls(**{name: options[name] for name in same if name in options})
+        found = found._replace(datatype=datatype, type_order=order, columns=columns, context=context)
+        return found._replace(pair=(pair[0], pair[1])) if pair else found
 
     @property
     def describes_bytes(self) -> bool:

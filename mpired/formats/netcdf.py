@@ -7,6 +7,7 @@ others: then each record has a piece of each such variable.
 from __future__ import annotations
 
 import functools
+import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -24,6 +25,7 @@ from mpired.formats.arrays import ArrayHeader, KeptArrays, Library, Pieces, Piec
 from mpired.formats.conventions import Attribute, Attributes, Variable
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, MarkingLayout, encoded
+from mpired.formats.local import SourceFile
 from mpired.formats.rank import Model, RankFile
 from mpired.sources.source import OpenSource, Source
 
@@ -142,9 +144,8 @@ class _Cursor:
 
     def __init__(self, source: Source, file: OpenSource) -> None:
         self._source = source
-        self._file = file
-        self._held = b""
-        self._start = self._at = 0
+        self._file = io.BufferedReader(SourceFile(file, source.nbytes), _PIECE)
+        self._at = 0
         self.width = 4
 
     def bad(self, reason: str) -> NoReturn:
@@ -152,14 +153,11 @@ class _Cursor:
         raise BufferFileError(self._source.name, f"{reason}; not a valid netCDF file")
 
     def take(self, nbytes: int) -> bytes:
-        if self._at + nbytes > min(self._source.nbytes, _MAX_HEADER):
-            self.bad("the header is cut off, or claims more than there is")
-        if self._at + nbytes > self._start + len(self._held):
-            self._start, self._held = self._at, self._file.read(max(nbytes, _PIECE), self._at)
-            if len(self._held) < nbytes:
-                raise self._source.changed()
-        found = self._held[self._at - self._start :][:nbytes]
         self._at += nbytes
+        if self._at > min(self._source.nbytes, _MAX_HEADER):
+            self.bad("the header is cut off, or claims more than there is")
+        if len(found := self._file.read(nbytes)) < nbytes:
+            raise self._source.changed()
         return found
 
     def number(self, width: int = 0) -> int:
