@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mpired.context import Context
-from mpired.datatypes import Datatype, as_numbers, from_dtype, with_fields
+from mpired.datatypes import as_numbers, from_dtype
 from mpired.datatypes.pairs import FIELDS
 from mpired.errors import BufferFileError, CountError, DatatypeError
 from mpired.files import calls, copying
@@ -148,7 +148,7 @@ def _buffer(
         numbers = [(each.name, from_dtype(each.dtype).group) for each in arrays if each.dtype is not None]
         ways = rank.ways_out(array.way_out, rank.choice(numbers, inputs.taken))
         raise DatatypeError(source.name, f"{_other(array).reason}{ways}")
-    datatype = _datatype(source, inputs, array.name, array.dtype)
+    datatype = rank.declared(source, inputs, array.dtype, f"{array.name!r} holds")
     stored = as_numbers(array.stored or array.dtype)
     found = Array(
         source,
@@ -181,15 +181,6 @@ def _buffer(
         grain=array.grain,
         packed="" if array.packed is None else array.packed.newbyteorder("=").name,
     )
-
-
-def _datatype(source: Source, inputs: InputOptions, name: str, dtype: np.dtype) -> Datatype:
-    """Return the datatype of an array: the one that is declared, or that of its dtype."""
-    plain = inputs.datatype or rank.datatype_of(dtype, source, f"{name!r} holds elements of {rank.dtype_text(dtype)}")
-    names = dtype.names if inputs.named and inputs.datatype is None else None
-    found = with_fields(plain, names)
-    rank.check_declared(source, inputs, found, dtype, f"{name!r} holds")
-    return found
 
 
 class Pieces(NamedTuple):
@@ -258,8 +249,9 @@ def _pair(source: Source, inputs: InputOptions, parts: Sequence[ArrayHeader]) ->
     names = (first.name, second.name)
     dtype = np.dtype(list(zip(FIELDS, forms, strict=True)))
     check_pair(source, names, dtype, "arrays")
-    datatype = _datatype(source, inputs, ",".join(names), dtype)
-    pairs = Array(source, datatype, first.count, form_of(datatype, FIELDS), name=",".join(names), parts=names)
+    name = ",".join(names)
+    datatype = rank.declared(source, inputs, dtype, f"{name!r} holds")
+    pairs = Array(source, datatype, first.count, form_of(datatype, FIELDS), name=name, parts=names)
     pairs = pairs._replace(shape=first.shape, fixed_order=True, isolated=True, memory=DECODED_NBYTES)
     return pairs._replace(reader=Decoded(PiecesFile, tuple(leaves)))
 

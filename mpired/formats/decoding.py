@@ -113,12 +113,14 @@ class DecodeWorker:
 
     def _next(self, name: str) -> Any:
         try:
-            with _blaming(name):
-                return next(cast("Generator[Any, None, None]", self._results))
-        except BaseException:
+            return next(cast("Generator[Any, None, None]", self._results))
+        except BaseException as error:
             self._results = None  # the worker has ended
             self._looks.clear()
-            raise
+            if not isinstance(error, WorkerError) or not pool.is_crash(error):
+                raise
+            how = error.reason.partition(";")[0]
+            raise BufferFileError(name, f"cannot be decoded, the file is damaged ({how})") from None
 
     def _started(self, *, ahead: bool = False) -> Generator[Any, None, None]:
         return pool.run(_done, iter(self._tasks.popleft, None), 1, isolated=True, ahead=ahead)
@@ -186,13 +188,13 @@ def look_apart(context: Context, function: Callable[..., _T], source: Source, *a
         return cast("_T", worker.look(function, source, served.prefetch, *args))
 
 
-class Decoder:
-    """A worker that decodes what this process reads; it starts when it is needed first, and the caller ends it."""
+class Decoder(DecodeWorker):
+    """A worker that decodes what this process reads."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._numbers = itertools.count()
         self._left: list[int] = []
-        self._worker = DecodeWorker()
 
     def decoding(self, buffer: Array) -> Array:
         """Return a buffer whose elements come from the worker, if a library decodes them."""
@@ -212,17 +214,13 @@ class Decoder:
         try:
             while True:
                 left, self._left = tuple(self._left), []
-                values = self._worker.do(name, _next_of, number, None if opened else stream, left)
+                values = self.do(name, _next_of, number, None if opened else stream, left)
                 if values is None:
                     break
                 yield values
                 opened = True
         finally:
             self._left.append(number)
-
-    def close(self) -> None:
-        """End the worker."""
-        self._worker.close()
 
 
 class _Columns(NamedTuple):
@@ -281,18 +279,6 @@ def check_kept(files: Sequence[Kept], like: str) -> None:
     with closing(DecodeWorker()) as worker:
         for kept in files:
             worker.do(kept.source.name, files[0].check_same, kept, like)
-
-
-@contextlib.contextmanager
-def _blaming(name: str) -> Iterator[None]:
-    """Turn the death of a worker into an error of the file that it decoded."""
-    try:
-        yield
-    except WorkerError as error:
-        if not pool.is_crash(error):
-            raise
-        how = error.reason.partition(";")[0]
-        raise BufferFileError(name, f"cannot be decoded, the file is damaged ({how})") from None
 
 
 def check(buffers: Iterable[Array]) -> None:

@@ -94,7 +94,7 @@ class _Archive(ColumnFile):
         """Describe the array of a member."""
         reason, header, dtype = "", member.header, member.header.dtype
         try:
-            npy.datatype_in(member.name, dtype)
+            npy.check_datatype(member.name, dtype)
         except DatatypeError as error:
             reason = f"array {member.name!r}: {error.reason}"
         carried = dtype.kind in _CARRIED and not dtype.hasobject
