@@ -378,12 +378,10 @@ class KeptColumns:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return all values of each as NumPy has them, masked ones where numbers or times are null."""
-        parts: dict[str, list[pa.Array]] = {name: [] for name in self.names}
-        with closing(self.open()) as reader:
-            while count := reader.ahead():
-                for name, array in zip(self.names, reader.read(count), strict=True):
-                    parts[name].append(array)
-        return {name: _as_numpy(pa.chunked_array(parts[name], self.fields.field(name).type)) for name in self.names}
+        with explaining(self.source.name), closing(self.opener(self.source)) as file:
+            batches = [batch.select(self.names) for batch in file.columns(self.names)]
+        columns = pa.Table.from_batches(batches, self.fields).columns
+        return {name: _as_numpy(column) for name, column in zip(self.names, columns, strict=True)}
 
 
 _LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
@@ -461,27 +459,20 @@ class KeptReader:
 
     def read(self, count: int) -> list[pa.Array]:
         """Return the next rows of each column."""
-        parts: list[list[pa.Array]] = [[] for _ in self._kept.names]
+        parts = []
         while count:
             if not (there := min(count, self.ahead())):
                 raise self._kept.source.changed()
             assert self._rest is not None  # noqa: S101 - it was looked ahead
-            for part, name in zip(parts, self._kept.names, strict=True):
-                part.append(self._rest.column(name)[:there])
+            parts.append(self._rest[:there].select(self._kept.names))
             self._rest = self._rest[there:]
             count -= there
-        return [_joined(part, field.type) for part, field in zip(parts, self._kept.fields, strict=True)]
+        rows = pa.Table.from_batches(parts).unify_dictionaries().combine_chunks()
+        return [column.chunk(0) for column in rows.columns]
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-
-def _joined(parts: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
-    """Return arrays as one; those with dictionaries of their own get a common one."""
-    if len(parts) == 1:
-        return parts[0]
-    return pa.chunked_array(parts, kind).unify_dictionaries().combine_chunks() if parts else pa.array([], kind)
 
 
 _NOTE = b"mpired"

@@ -398,14 +398,11 @@ def _left_out(plan: Plan, results: Sequence[_Result], old: h5py.File) -> set[obj
     found: set[object] = set()
     for each in hierarchy.walk(old):
         is_array = each.outside or isinstance(each.object, h5d.DatasetID)
-        if is_array and each.name not in wanted and not _is_dimension(each.object):
-            found |= {each.name, each.address}
+        if is_array and each.name not in wanted:
+            attributes = {} if each.object is None else hierarchy.attributes_of(each.object)
+            if not hierarchy.is_dimension_only(attributes):
+                found |= {each.name, each.address}
     return found
-
-
-def _is_dimension(found: Any) -> bool:
-    """Tell whether a dataset of this file is a dimension of netCDF without values."""
-    return found is not None and hierarchy.is_dimension_only(hierarchy.attributes_of(found))
 
 
 def _copy_around(plan: Plan, old: h5py.File, results: Sequence[_Result], fd: int) -> bool:
