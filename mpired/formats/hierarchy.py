@@ -243,29 +243,27 @@ def _value(attribute: Any) -> Attribute | None:
 
 def look(source: Source, follow: bool, unpack: bool, window: bool) -> list[ArrayHeader]:  # noqa: FBT001 - called by a worker
     """Describe all arrays of a file."""
-    with closing(HdfFile(source, outside=follow)) as opened:
+    with closing(_Looking(source, follow=follow, unpack=unpack, window=window)) as opened:
         found = list(walk(opened.file))
         scales = {each.address: each.name for each in found if isinstance(each.object, h5d.DatasetID)}
         entries: list[tuple[Found, h5py.Dataset | None, Variable]] = []
-        groups = [Variable("", (), None, attributes_of(opened.file.id))]
+        groups = [Variable("", (), attributes_of(opened.file.id))]
         for each in found:
             attributes = {} if each.outside else attributes_of(each.object)
             if each.outside:
-                entries.append((each, None, Variable(each.name, (), None, attributes)))
+                entries.append((each, None, Variable(each.name, (), attributes)))
             elif isinstance(each.object, h5g.GroupID):
-                groups.append(Variable(f"{each.name}/", (), None, attributes))
+                groups.append(Variable(f"{each.name}/", (), attributes))
             elif isinstance(each.object, h5d.DatasetID) and not is_dimension_only(attributes):
                 dataset = h5py.Dataset(each.object, readonly=True)  # it keeps what it was asked for
                 dims = _dims(each.name, dataset, attributes, scales)
-                entries.append((each, dataset, Variable(each.name, dims, _dtype(each.object), attributes)))
+                entries.append((each, dataset, Variable(each.name, dims, attributes)))
         carried = conventions.carried([*groups, *(variable for _, _, variable in entries)])
-        looking = _Looking(opened, source, follow=follow, unpack=unpack, window=window)
-        return [
-            looking.array(each, dataset, variable.attributes, is_carried=variable.name in carried)._replace(
-                dims=variable.dims
-            )
+        headers = [
+            opened.array(each, dataset, variable.attributes, is_carried=variable.name in carried)
             for each, dataset, variable in entries
         ]
+        return [header._replace(dims=entry[2].dims) for header, entry in zip(headers, entries, strict=True)]
 
 
 def is_dimension_only(attributes: Attributes) -> bool:
@@ -293,14 +291,12 @@ def _scales(identifier: h5d.DatasetID, dimension: int) -> list[h5d.DatasetID]:
     return found
 
 
-class _Looking(NamedTuple):
-    """What all arrays of a file are described with."""
+class _Looking(HdfFile):
+    """An open file whose arrays are described."""
 
-    opened: HdfFile
-    source: Source
-    follow: bool
-    unpack: bool
-    window: bool
+    def __init__(self, source: Source, *, follow: bool, unpack: bool, window: bool) -> None:
+        super().__init__(source, outside=follow)
+        self._unpack, self._window = unpack, window
 
     def array(
         self, found: Found, dataset: h5py.Dataset | None, attributes: Attributes, *, is_carried: bool
@@ -328,11 +324,11 @@ class _Looking(NamedTuple):
             elif plist.get_layout() == h5d.VIRTUAL:
                 where = "a virtual dataset"
         if where:
-            if not self.follow or self.window or self.opened.is_apart:
+            if not self._outside or self._window or self.is_apart:
                 return self._elsewhere(name, where, None if dataset is None else _shape(dataset))
             try:
                 if dataset is None:
-                    dataset = _linked(self.opened.file, name, where)
+                    dataset = _linked(self.file, name, where)
                     attributes, is_carried = attributes_of(dataset.id), False
                 _check_sources(dataset)
             except LookupError as error:
@@ -343,9 +339,9 @@ class _Looking(NamedTuple):
 
     def _elsewhere(self, name: str, where: str, shape: tuple[int, ...] | None) -> ArrayHeader:
         reason, way_out = f"{name!r} is stored in another file ({where})", "read it with `follow_links`"
-        if self.window:
+        if self._window:
             reason, way_out = f"{reason}, which targets do not include", ""
-        elif self.follow:
+        elif self._outside:
             what = "compressed files, streams and objects of a store cannot refer to other files"
             reason, way_out = f"{reason}, and {what}", "give it as a file"
         label, unseen = f"elements in another file ({where})", shape is None
@@ -359,21 +355,23 @@ class _Looking(NamedTuple):
             return ArrayHeader(name, None, (), label="no elements", reason=f"{name!r} has no elements", unseen=True)
         dtype, label, reason = _form(name, dataset)
         nbytes = math.prod(shape) * max(1, _dtype(dataset.id).itemsize)
-        if not self.follow and nbytes > _SMALL_NBYTES and nbytes > _MOST_UNFOLDED * self.source.nbytes:
-            said = f"{name!r} claims {nbytes} bytes, and the file has {self.source.nbytes}"
-            raise BufferFileError(self.source.name, f"{said}; it is damaged, or made to fill the memory")
+        if not self._outside and nbytes > _SMALL_NBYTES and nbytes > _MOST_UNFOLDED * self._source.nbytes:
+            said = f"{name!r} claims {nbytes} bytes, and the file has {self._source.nbytes}"
+            raise BufferFileError(self._source.name, f"{said}; it is damaged, or made to fill the memory")
         is_text = isinstance(dataset.id.get_type(), h5t.TypeStringID | h5t.TypeEnumID) and dtype is None
         meaning, offset, unset = conventions.NO_NUMBERS._replace(reason=reason), None, None
         if dtype is not None:
             plain = dtype
             attributes, dtype = conventions.viewed(attributes, plain)
-            meaning = conventions.meaning(f"{name!r}", name, attributes, dtype, unpack=self.unpack, window=self.window)
+            meaning = conventions.meaning(
+                f"{name!r}", name, attributes, dtype, unpack=self._unpack, window=self._window
+            )
             if meaning.leaf is None and not found.outside:
                 offset = self._offset(dataset, plain, nbytes)
             unset = conventions.unset(attributes, dtype, meaning.leaf)
             if unset is not None and dataset.fillvalue != conventions.default_fill(dtype):
                 unset = None
-            if self.window and (narrow := _narrow(dataset)):
+            if self._window and (narrow := _narrow(dataset)):
                 reason = f"{name!r} has {narrow}, which new ones may not fit"
                 meaning = meaning._replace(dtype=None, reason=reason, way_out="")
         return ArrayHeader(
@@ -399,15 +397,15 @@ class _Looking(NamedTuple):
         offset = dataset.id.get_offset()
         if offset is None or not _has_form(dataset.id.get_type(), dtype):
             return None
-        if offset + nbytes > self.source.nbytes:
-            reason = f"{dataset.name!r} ends at byte {offset + nbytes}, and the file has {self.source.nbytes}"
-            raise BufferFileError(self.source.name, f"{reason}; it is cut off or damaged")
+        if offset + nbytes > self._source.nbytes:
+            reason = f"{dataset.name!r} ends at byte {offset + nbytes}, and the file has {self._source.nbytes}"
+            raise BufferFileError(self._source.name, f"{reason}; it is cut off or damaged")
         return int(offset)
 
     def _digest(self, dataset: h5py.Dataset, attributes: Attributes) -> bytes:
         """Return the digest of an array that is carried."""
         native = dataset.dtype.newbyteorder("=")
-        values = blocks(dataset, 0, _SMALL_NBYTES, self.source.name)
+        values = blocks(dataset, 0, _SMALL_NBYTES, self._source.name)
         what = dtype_text(native), *conventions.identity(attributes)
         return digest(what, (each.astype(native, copy=False) for each in values))
 

@@ -244,10 +244,10 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
         return hdf5.inspect(source, inputs, "netcdf")
     header = _read_header(source)
     variables = [
-        Variable(each.name, tuple(header.dimensions[dim].name for dim in each.dims), each.form, each.values)
+        Variable(each.name, tuple(header.dimensions[dim].name for dim in each.dims), each.values)
         for each in header.variables
     ]
-    group = Variable("", (), None, {each.name: each.value for each in header.attributes})
+    group = Variable("", (), {each.name: each.value for each in header.attributes})
     carried = conventions.carried([*variables, group])
     found = [_array(source, header, each, each.name in carried, inputs) for each in header.variables]
     return arrays.inspect(source, inputs, found, Library(PiecesFile))

@@ -156,10 +156,10 @@ def _chunk_keys(array: Any, row: int) -> Iterator[str]:
 def _variable(path: str, node: Any) -> Variable:
     """Return a group or an array with the names of its dimensions, as xarray writes them."""
     if not hasattr(node, "shape"):
-        return Variable(f"{path}/", (), None, node.metadata.attributes)
+        return Variable(f"{path}/", (), node.metadata.attributes)
     dims = getattr(node.metadata, "dimension_names", None) or node.attrs.get(_DIMENSIONS)
     dims = dims if isinstance(dims, list | tuple) else (None,) * node.ndim
-    return Variable(path or ROOT, tuple(each or "" for each in dims), None, node.metadata.attributes)
+    return Variable(path or ROOT, tuple(each or "" for each in dims), node.metadata.attributes)
 
 
 def _attributes(array: Any) -> Attributes:
