@@ -164,45 +164,48 @@ def inspect(source: Source, inputs: InputOptions, opener: type[Table]) -> RankFi
     if source.nbytes == 0 and not source.is_forward:
         raise BufferFileError(source.name, f"the file is empty; not a valid {opener.format} file")
     contents = asked(inputs.context, source, opener, operator.methodcaller("contents"))
-    schema, rows, nrows, nulls, nbytes = contents
-    leaves = leaves_of(schema, rows)
-    buffers, others = [], _others(contents, inputs)
-    places = {name: number for number, name in enumerate(schema.names)}
+    schema, others = contents.schema, _others(contents, inputs)
+    leaves, buffers = leaves_of(schema, contents.rows), []
     for columns in _chosen(source, schema, inputs, {other.name for other in others}):
-        kinds = [schema.field(places[name]).type for name in columns]
-        if len(columns) == 1 and is_time(kinds[0]):
-            dtype, datatype = np.dtype("i8"), time_type(str(kinds[0]))
-            if inputs.datatype is not None:
-                raise inputs.refused(source, inputs.datatype, f"column {columns[0]!r} holds {datatype}")
-        else:
-            for name, kind in zip(columns, kinds, strict=True):
-                if not _are_numbers(_scalars(kind) if len(columns) == 1 else [kind]):
-                    raise _not_taken(source, contents, schema.field(places[name]), inputs)
-            dtype = _column_dtype(columns, kinds)
-            if inputs.pair and not inputs.named:
-                check_pair(source, inputs.pair, dtype, "columns")
-            what = f"column {','.join(columns)!r} holds"
-            plain = inputs.datatype or datatype_of(dtype, source, f"{what} elements of {dtype}")
-            is_named = inputs.named and inputs.datatype is None
-            datatype = with_fields(plain, dtype.names if is_named else None)
-            if not agrees(datatype, dtype):
-                raise inputs.refused(source, datatype, f"{what} {element_text(dtype)}")
-        mine = tuple(leaf for name in columns for leaf in leaves[places[name]])
-        said = schema.field(places[columns[0]]).metadata or {}  # as files of other programs name a unit
-        missing = [nulls[places[name]] for name in columns]
-        known = None if None in missing and not any(missing) else sum(each or 0 for each in missing)
-        unit = said.get(b"units", said.get(b"unit", b"")).decode(errors="replace")
-        reader = Decoded(opener, mine, (pa.ArrowException,))
-        form = form_of(datatype, dtype.names or ())
-        array = Array(source, datatype, nrows, form, name=",".join(columns), parts=columns, fixed_order=True)
-        array = array._replace(reader=reader, isolated=True, memory=_DECODED_NBYTES)
-        buffers.append(array._replace(nulls=known, nullable=inputs.nullable, unit=unit))
+        own = tuple(leaf for name in columns for leaf in leaves[schema.get_field_index(name)])
+        buffer = _buffer(source, contents, inputs, columns)
+        buffers.append(buffer._replace(reader=Decoded(opener, own, (pa.ArrowException,))))
     kept = None
     if inputs.keep:
         _check_one_each(source, schema, inputs.keep)
         fields = pa.schema([field for field in schema if field.name in inputs.keep])
-        kept = KeptColumns(source, fields, tuple(schema.names), opener, max(1, nbytes // max(1, nrows)))
+        row_nbytes = max(1, contents.nbytes // max(1, contents.nrows))
+        kept = KeptColumns(source, fields, tuple(schema.names), opener, row_nbytes)
     return RankFile(source, tuple(buffers), others, len(schema.names), kept=kept)
+
+
+def _buffer(source: Source, contents: Contents, inputs: InputOptions, columns: tuple[str, ...]) -> Array:
+    """Return a column, or two of pairs, as a buffer, whose reader is still missing."""
+    schema, name = contents.schema, ",".join(columns)
+    fields, what = [schema.field(each) for each in columns], f"column {name!r} holds"
+    if len(columns) == 1 and is_time(fields[0].type):
+        dtype, datatype = np.dtype("i8"), time_type(str(fields[0].type))
+        if inputs.datatype is not None:
+            raise inputs.refused(source, inputs.datatype, f"{what} {datatype}")
+    else:
+        for field in fields:
+            if not _are_numbers(_scalars(field.type) if len(columns) == 1 else [field.type]):
+                raise _not_taken(source, contents, field, inputs)
+        dtype = _column_dtype(columns, [field.type for field in fields])
+        if inputs.pair and not inputs.named:
+            check_pair(source, inputs.pair, dtype, "columns")
+        datatype = inputs.datatype or datatype_of(dtype, source, f"{what} elements of {dtype}")
+        if inputs.named and inputs.datatype is None:
+            datatype = with_fields(datatype, dtype.names)
+        if not agrees(datatype, dtype):
+            raise inputs.refused(source, datatype, f"{what} {element_text(dtype)}")
+    said = fields[0].metadata or {}  # as files of other programs name a unit
+    unit = said.get(b"units", said.get(b"unit", b"")).decode(errors="replace")
+    missing = [contents.nulls[schema.get_field_index(each)] for each in columns]
+    known = None if None in missing and not any(missing) else sum(each or 0 for each in missing)
+    form = form_of(datatype, dtype.names or ())
+    found = Array(source, datatype, contents.nrows, form, name=name, parts=columns, fixed_order=True, unit=unit)
+    return found._replace(isolated=True, memory=_DECODED_NBYTES, nulls=known, nullable=inputs.nullable)
 
 
 def _others(contents: Contents, inputs: InputOptions) -> tuple[SkippedArray, ...]:
@@ -492,7 +495,7 @@ def note_of(source: Source, opener: Opener) -> str | None:
     return None if note is None else note.decode(errors="replace")
 
 
-class Layout(NamedTuple):
+class TableLayout(NamedTuple):
     """How results become columns: the schema, for each buffer the columns that take it, and those that are kept."""
 
     schema: pa.Schema
@@ -525,7 +528,7 @@ class Layout(NamedTuple):
             next(steps, None)  # after the last one, so that a bar ends
 
 
-def layout_like(model: Model, schema: pa.Schema | None) -> Layout:
+def layout_like(model: Model, schema: pa.Schema | None) -> TableLayout:
     """Return the layout of a model with that schema, restricted to its buffers; without one a plain layout."""
     kept = cast("KeptColumns | None", model.kept)
     if schema is not None:
@@ -535,12 +538,12 @@ def layout_like(model: Model, schema: pa.Schema | None) -> Layout:
         fields = [
             field.with_nullable(field.nullable or field.name in nullable) for field in schema if field.name in wanted
         ]
-        return Layout(pa.schema(fields, schema.metadata), columns, kept)
+        return TableLayout(pa.schema(fields, schema.metadata), columns, kept)
     made = [(buffer.columns, _plain_fields(buffer)) for buffer in model.buffers]
     columns = tuple(tuple(field.name for field in fields) for _, fields in made)
     if kept:
-        return Layout(pa.schema(_in_order_of(kept, made)), columns, kept)
-    return Layout(pa.schema([field for _, fields in made for field in fields]), columns)
+        return TableLayout(pa.schema(_in_order_of(kept, made)), columns, kept)
+    return TableLayout(pa.schema([field for _, fields in made for field in fields]), columns)
 
 
 def _in_order_of(kept: KeptColumns, made: Sequence[tuple[Sequence[str], Sequence[pa.Field]]]) -> list[pa.Field]:
