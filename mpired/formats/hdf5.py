@@ -22,7 +22,7 @@ from mpired.formats.decoding import apart, look_apart
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, MarkingLayout
 from mpired.formats.rank import Model, RankFile
-from mpired.formats.streamed import explaining
+from mpired.formats.streamed import DECODED_NBYTES, explaining
 from mpired.sources.source import Source
 
 ERRORS = (ValueError, KeyError, RuntimeError, TypeError, IndexError, OverflowError, AttributeError, EOFError)
@@ -48,8 +48,8 @@ def check_installed(subject: str, extra: str, context: Context) -> None:
         load()
 
 
-def _open(source: Source, *memory: int, outside: bool) -> Any:
-    return _imported(_LIBRARY).HdfFile(source, *memory, outside=outside)
+def _open(source: Source, memory: int = DECODED_NBYTES, *, outside: bool) -> Any:
+    return _imported(_LIBRARY).HdfFile(source, memory, outside=outside)
 
 
 def _do(subject: Source | Plan, module: str, function: str, *args: Any) -> Any:
