@@ -323,7 +323,7 @@ def copy_whole(source: Source, fd: int) -> None:
 
 
 def is_kept(name: str, inputs: InputOptions) -> bool:
-    """Tell whether an array is carried because the user says so, so that it needs a digest."""
+    """Return whether an array is carried because the user says so, so that it needs a digest."""
     return any(fnmatch.fnmatchcase(name, pattern) or name == pattern for pattern in inputs.keep)
 
 

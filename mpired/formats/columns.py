@@ -322,7 +322,7 @@ def _column_dtype(columns: tuple[str, ...], kinds: Sequence[pa.DataType]) -> np.
 
 
 def _are_numbers(kinds: Sequence[pa.DataType]) -> bool:
-    """Tell whether all types are numbers, and there is one at least: a structure may have no field."""
+    """Return whether all types are numbers, and there is one at least: a structure may have no field."""
     return bool(kinds) and all(kind in DTYPES for kind in kinds)
 
 

@@ -59,7 +59,7 @@ def _matches(expression: bytes, text: bytes) -> bool:
 
 
 def _is_safetensors(file: _File) -> bool:
-    """Tell whether a length is followed by that much JSON, as far as it can be seen."""
+    """Return whether a length is followed by that much JSON, as far as it can be seen."""
     length = file.number(0, 8)
     header = file.head[8 : 8 + length]
     ends = len(header) < length or header.rstrip().endswith(b"}")
@@ -68,7 +68,7 @@ def _is_safetensors(file: _File) -> bool:
 
 # Those of formats of mpired are functions with names, because rows of formats are sent to workers.
 def _is_npz(file: _File) -> bool:
-    """Tell whether the first member of a zip archive is an npy file by its name."""
+    """Return whether the first member of a zip archive is an npy file by its name."""
     return file.member.endswith(b".npy")
 
 
@@ -78,7 +78,7 @@ def _has_netcdf_properties(file: _File) -> bool:
 
 
 def _is_zarr(file: _File) -> bool:
-    """Tell whether a zip archive has a document of a Zarr store: as its first member, or that of the root among all."""
+    """Return whether a zip archive has a document of a Zarr store: the first member, or that of the root among all."""
     if file.member.endswith((b"zarr.json", b".zgroup", b".zarray", b".zattrs", b".zmetadata")):
         return True
     tail = file.read(_END_NBYTES, max(0, file.nbytes - _END_NBYTES))
@@ -93,7 +93,7 @@ def _is_zarr(file: _File) -> bool:
 
 
 def _is_arrow_stream(file: _File) -> bool:
-    """Tell whether behind -1 and a length there is a flatbuffer with a schema: these two could be numbers too."""
+    """Return whether behind -1 and a length there is a flatbuffer with a schema: these two could be numbers too."""
     version, kind = _fields(file, 8 + file.number(8, 4), 2)
     is_schema = file.number(version, 2) in _ARROW_VERSIONS and file.number(kind, 1) == _ARROW_SCHEMA
     return bool(version and kind) and is_schema and file.number(4, 4) <= file.nbytes - 8
@@ -129,7 +129,7 @@ def _fields(file: _File, table: int, count: int) -> list[int]:
 
 
 def _is_pickle(file: _File) -> bool:
-    """Tell whether a file is a pickle by how it begins, or by how it begins and ends."""
+    """Return whether a file is a pickle by how it begins, or by how it begins and ends."""
     if _matches(_PICKLE, file.head):
         return True
     text = re.match(rb"(\x80[\x02\x03])?X(?P<long>.{4})|\x80\x03(B(?P<more>.{4})|C(?P<short>.))", file.head, re.DOTALL)
@@ -237,7 +237,7 @@ def by_content(
 
 
 def _has_large_user_block(file: _File, reach: int) -> bool:
-    """Tell whether HDF5 begins behind the first bytes: few short reads, each a chance of 2**-64 for numbers."""
+    """Return whether HDF5 begins behind the first bytes: few short reads, each a chance of 2**-64 for numbers."""
     at = HEAD_NBYTES
     while at + len(_HDF5_MAGIC) <= reach:
         if file.read(len(_HDF5_MAGIC), at) == _HDF5_MAGIC:

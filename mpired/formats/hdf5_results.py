@@ -122,7 +122,7 @@ class _Result(NamedTuple):
 
 
 def _is_same(one: np.dtype, other: np.dtype) -> bool:
-    """Tell whether elements are of one form, whatever their byte order, and the names and gaps of structures."""
+    """Return whether elements are of one form, whatever their byte order, and the names and gaps of structures."""
     forms = [as_numbers(each).newbyteorder("=") for each in (one, other)]
     if forms[0].names is None or forms[1].names is None:
         return forms[0] == forms[1]
@@ -284,7 +284,7 @@ def _copy_attribute(attribute: Any, to: Any) -> None:
 
 
 def _leads(tid: Any) -> bool:
-    """Tell whether values of a type are references, or hold some."""
+    """Return whether values of a type are references, or hold some."""
     if isinstance(tid, h5t.TypeCompoundID):
         return any(_leads(tid.get_member_type(number)) for number in range(tid.get_nmembers()))
     if isinstance(tid, h5t.TypeVlenID | h5t.TypeArrayID):

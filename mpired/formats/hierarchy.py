@@ -267,7 +267,7 @@ def look(source: Source, follow: bool, unpack: bool, window: bool) -> list[Array
 
 
 def is_dimension_only(attributes: Attributes) -> bool:
-    """Tell whether a dataset is, by its attributes, a dimension of netCDF without values."""
+    """Return whether a dataset is, by its attributes, a dimension of netCDF without values."""
     return attributes.get("CLASS") == "DIMENSION_SCALE" and DIMENSION_ONLY in str(attributes.get("NAME"))
 
 
@@ -543,12 +543,12 @@ def _dtype(identifier: h5d.DatasetID) -> np.dtype:
 
 
 def _has_form(tid: Any, dtype: np.dtype) -> bool:
-    """Tell whether elements of a type are, bit by bit, what NumPy has in a form."""
+    """Return whether elements of a type are, bit by bit, what NumPy has in a form."""
     return bool(tid.equal(h5t.py_create(dtype, logical=True)))
 
 
 def is_plain(dataset: h5py.Dataset) -> bool:
-    """Tell whether NumPy has the type of an array, if that is a number, and not only a wider one."""
+    """Return whether NumPy has the type of an array, if that is a number, and not only a wider one."""
     tid = dataset.id.get_type()
     return not isinstance(tid, h5t.TypeIntegerID | h5t.TypeFloatID) or _has_form(tid, dataset.dtype)
 

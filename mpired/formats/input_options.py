@@ -95,7 +95,7 @@ class InputOptions(NamedTuple):
         return datatype.form.newbyteorder(self._order)
 
     def spreads(self, datatype: Datatype) -> bool:
-        """Tell whether elements of a datatype are spread over a raw file; packed and in external32 they are not."""
+        """Return whether elements of a datatype are spread over a raw file; packed and in external32 they are not."""
         return datatype.is_spread and not self.is_external and not self.packed
 
     def start(self, datatype: Datatype) -> int:

@@ -111,7 +111,7 @@ class _Header:
         return 8 if self.version == _64_BIT_DATA else 4
 
     def is_record(self, var: _Var) -> bool:
-        """Tell whether a variable has the record dimension."""
+        """Return whether a variable has the record dimension."""
         return bool(var.dims) and self.dimensions[var.dims[0]].length == 0
 
     def shape(self, var: _Var) -> tuple[int, ...]:

@@ -92,7 +92,7 @@ def by_suffix(path: str) -> Format | None:
 
 
 def _is_word(suffix: str) -> bool:
-    """Tell whether a suffix may mean a format: a number, as in `out.0`, means none."""
+    """Return whether a suffix may mean a format: a number, as in `out.0`, means none."""
     return suffix != "" and not suffix[1:].isdecimal()
 
 
