@@ -316,7 +316,7 @@ def copy_whole(source: Source, fd: int) -> None:
     """Copy the bytes of a file to another, in which some are changed then."""
     with closing(source.open()) as file, calls.blaming(source.name):
         if file.fd is not None:
-            copying.copy_sparse(file.fd, fd, 0, source.nbytes, 0)
+            copying.copy_file(file.fd, fd)
             return
         for at in range(0, source.nbytes, _BLOCK_NBYTES):
             calls.pwrite_all(fd, file.read(_BLOCK_NBYTES, at), at)
