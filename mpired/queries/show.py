@@ -203,7 +203,7 @@ class _Counting:
         )
 
     def _index(self, place: int) -> tuple[int, ...] | None:
-        return None if place < 0 else tuple(map(int, np.unravel_index(place, self.buffer.dimensions)))
+        return None if place < 0 else tuple(map(int, np.unravel_index(place, _shape(self.buffer))))
 
 
 def _as_number(value: Any, datatype: Datatype) -> Any:
@@ -226,6 +226,10 @@ def _counter(statistics: Statistics, bins: int) -> Counter | None:
         return None
     low, high = statistics.drawn
     return Counter(low, high, bins) if low.dtype.kind == "f" else Counter(int(low), int(high), bins)
+
+
+def _shape(buffer: Array) -> tuple[int, ...]:
+    return (buffer.count,) if buffer.shape is None else buffer.shape
 
 
 def headings(buffers: Sequence[Array]) -> list[str]:
@@ -346,12 +350,12 @@ class Showing:
             shown = Shown(self.file.source.name, self.file.format, tuple(each.figures() for each in countings))
             picture = b""
             if self.png is not None:
-                maps = [_map(buffer, self.selections[buffer.dimensions], decoder) for buffer in buffers]
+                maps = [_map(buffer, self.selections[_shape(buffer)], decoder) for buffer in buffers]
                 datatypes = [buffer.datatype for buffer in buffers]
                 picture = _drawing().png(shown, list(zip(datatypes, maps, strict=True)))
             tables = []
             for shape, selection in self.selections.items():
-                those = [buffer for buffer in buffers if buffer.dimensions == shape]
+                those = [buffer for buffer in buffers if _shape(buffer) == shape]
                 tables.append(Table(self.file, those, selection, self.is_chosen, decoder))
             self.tell(shown, tables)
         self.file.source.check_unchanged()
@@ -386,7 +390,7 @@ def plan_show(path: str, options: Options, tell: Tell, context: Context, *, text
         if len(file.buffers) > (most := _drawing().MOST_BUFFERS):
             reason = f"has {len(file.buffers)} {file.noun}s, and a picture shows {most}; choose some with `columns`"
             raise UsageError(file.source.name, reason)
-    shapes = list(dict.fromkeys(buffer.dimensions for buffer in file.buffers))
+    shapes = list(dict.fromkeys(map(_shape, file.buffers)))
     if text is not None and len(shapes) > 1:
         raise UsageError("`slice`", "is of arrays of one shape, and these have several; choose some with `columns`")
     selections = {shape: Selection.of("..." if text is None else text, shape) for shape in shapes}

@@ -99,7 +99,7 @@ _copies: WeakSet[Scratch] = WeakSet()
 
 
 def _stays(copy: LocalSource, max_open_files: int | None) -> bool:
-    """Return whether a copy may stay, which is an open file; half of those that are allowed are for the others."""
+    """Tell whether a copy may stay, which is an open file; half of those that are allowed are for the others."""
     wanted = 2 * _MOST_COPIES
     allowed = calls.allow_descriptors(RESERVED + wanted) - RESERVED
     most = min(allowed, spare_open_files(wanted, max_open_files)) // 2

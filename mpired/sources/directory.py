@@ -16,7 +16,7 @@ from mpired.sources.source import STORE_DOCUMENTS, STORE_MARKS, Lasting, OpenSto
 
 
 def is_store(path: str) -> bool:
-    """Return whether a directory is a store of arrays, by the documents that every one has."""
+    """Tell whether a directory is a store of arrays, by the documents that every one has."""
     return any(os.path.isfile(os.path.join(path, mark)) for mark in STORE_MARKS)
 
 

@@ -148,7 +148,7 @@ class LocalSource(_Local, Lasting):
                 raise self.changed()
 
     def _is(self, status: os.stat_result) -> bool:
-        """Return whether a status is that of the file when it was checked."""
+        """Tell whether a status is that of the file when it was checked."""
         stamp = _stamp(status)
         return stamp == self.stamp or (self.stamp[0] == ANY_DEVICE and stamp[1:] == self.stamp[1:])
 

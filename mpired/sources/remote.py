@@ -263,7 +263,7 @@ def _stores_around(name: str) -> list[str]:
 
 
 def _fits(parts: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Return whether the parts of a name are those of a glob; as in one of files, `*` is for no dot at the start."""
+    """Tell whether the parts of a name are those of a glob; as in one of files, `*` is for no dot at the start."""
     if not pattern or not parts:
         return not pattern and not parts
     first, *rest = pattern

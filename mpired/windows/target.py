@@ -160,8 +160,9 @@ def _decoded(source: Source, columns: Sequence[Array]) -> list[Array]:
 
 def _native(source: Source, column: Array, offset: int) -> Array:
     """Return a column as native elements at an offset of a source."""
+    shape = (column.count,) if column.shape is None else column.shape
     what = column.datatype, column.count, column.datatype.form
-    return Array(source, *what, offset, column.dimensions, column.fortran_order, name=column.name)
+    return Array(source, *what, offset, shape, column.fortran_order, name=column.name)
 
 
 class _Columns(Opened):
@@ -302,7 +303,7 @@ class Filling(NamedTuple):
             like = like._replace(stored=stored, fixed_order=False, shape=None, fortran_order=False)
         layout = row.prepare(self.model._replace(buffers=(like,)))
         assert isinstance(layout, FlatLayout)  # noqa: S101 - as of all that are made new
-        shape = None if row.needs_type else like.dimensions
+        shape = None if row.needs_type else (like.count,) if like.shape is None else like.shape
         order = like.fortran_order
         return Array(source, like.datatype, like.count, layout.stored, layout.offset, shape, order), layout
 
