@@ -48,6 +48,15 @@ def loading() -> Iterator[None]:
         yield
 
 
+def check(subject: str, what: str, library: str, extra: str) -> None:
+    """Raise `UsageError` unless the library of a format is installed, which an extra of mpired installs."""
+    from importlib.util import find_spec  # noqa: PLC0415 - few formats need an extra
+
+    if find_spec(library) is None:
+        install = installation(f"mpired[{extra}]")
+        raise UsageError(subject, f"is {what}, for which mpired needs {library}; install it with {install}")
+
+
 @contextlib.contextmanager
 def importing(library: str) -> Iterator[None]:
     """Turn what goes wrong when a library is imported into an error that names it, not the file that it is for."""

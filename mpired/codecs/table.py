@@ -51,7 +51,7 @@ class Codec(NamedTuple):
     window: Callable[[bytes], int] | None = None
 
     def begins(self, head: bytes) -> bool:
-        """Tell whether bytes begin as compressed ones."""
+        """Return whether bytes begin as compressed ones."""
         return head.startswith(self.magic) and re.match(self.begin, head, re.DOTALL) is not None
 
     def unpacking_of(self, head: bytes) -> int:

@@ -81,6 +81,11 @@ class Array(NamedTuple):
     modelled_on: tuple[str, ...] = ()  # of a result, the names of the columns of the rank's file that it is made of
 
     @property
+    def dimensions(self) -> tuple[int, ...]:
+        """The dimensions: one of all elements where the file declares none."""
+        return (self.count,) if self.shape is None else self.shape
+
+    @property
     def is_flat(self) -> bool:
         """Whether its elements lie one after another as they are."""
         return self.reader is None
@@ -154,6 +159,11 @@ class Array(NamedTuple):
         if valid is not None and not self.nullable:
             raise null_error(self.source, self.columns, int(np.count_nonzero(~valid)), "missing elements")
         return valid
+
+    def miscounted(self, what: str) -> CountError:
+        """Return the error for a rank whose count, which its end tells, is not that of another rank."""
+        this, other = self.like or ("it", "another rank")
+        return CountError(self.source.name, f"{this} has {what}, but {other} has {self.count}")
 
     def open(self) -> Reader:
         """Open the file for reading by element ranges; cheapest in ascending order."""
@@ -276,9 +286,7 @@ class FlatReader:
             return
         if array.shape is not None:
             raise BufferFileError(array.source.name, f"{self._expected}, found more")
-        this, other = array.like or ("it", "another rank")
-        reason = f"{this} has more than {array.count} elements, but {other} has {array.count}"
-        raise CountError(array.source.name, reason)
+        raise array.miscounted(f"more than {array.count} elements")
 
     def _short(self, nbytes: int) -> MpiredError:
         """Return the error for a source that has so many bytes of elements, as its end tells: too few."""
@@ -289,8 +297,7 @@ class FlatReader:
         if array.like is None or rest > array.datatype.tail:
             reason = f"has {count} elements of {array.datatype.label}, fewer than `count={array.count}`"
             return self._uneven(nbytes) if rest else CountError(array.source.name, reason)
-        reason = f"{array.like[0]} has count {count}, but {array.like[1]} has {array.count}"
-        return CountError(array.source.name, reason)
+        return array.miscounted(f"count {count}")
 
     def _uneven(self, nbytes: int) -> CountError:
         """Return the error for a source whose bytes of elements are no whole number of them."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import fnmatch
 import math
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
 import numpy as np
 
-from mpired.datatypes import Datatype, as_numbers, from_dtype, with_fields
+from mpired.context import Context
+from mpired.datatypes import as_numbers, from_dtype
 from mpired.datatypes.pairs import FIELDS
 from mpired.errors import BufferFileError, CountError, DatatypeError
 from mpired.files import calls, copying
@@ -23,14 +24,13 @@ from mpired.formats import rank
 from mpired.formats.array import Array
 from mpired.formats.conventions import Packed
 from mpired.formats.convert import byte_order
+from mpired.formats.decoding import apart
 from mpired.formats.input_options import InputOptions
-from mpired.formats.layout import write_elements
-from mpired.formats.local import OpenBytes
 from mpired.formats.missing import Missing
 from mpired.formats.names import check_pair, picked
 from mpired.formats.rank import Kept, RankFile, SkippedArray
-from mpired.formats.streamed import DECODED_NBYTES, ColumnFile, Decoded, Nullable, Values, explaining, form_of
-from mpired.sources.source import Source, local_fd
+from mpired.formats.streamed import DECODED_NBYTES, ColumnFile, Decoded, Values, explaining, form_of
+from mpired.sources.source import Source
 
 _BLOCK_NBYTES = 1 << 20
 
@@ -88,12 +88,10 @@ class ArrayHeader(NamedTuple):
 class Library(NamedTuple):
     """What decodes the arrays of a format that do not lie as they are."""
 
-    # opens the file, whose leaves are the names of the arrays, or `Field`s of them; with the most bytes that are
-    # decoded at once
-    opener: Callable[[Source, int], ColumnFile]
+    # opens the file, whose leaves are the names of the arrays, or `Field`s of them
+    opener: Callable[..., ColumnFile]
     errors: tuple[type[Exception], ...] = ()  # what it raises, besides the usual exceptions, for a damaged file
-    # returns all elements of some arrays, by their names
-    read: Callable[[Source, Sequence[str]], Mapping[str, np.ndarray]] | None = None
+    context: Context | None = None  # of a library that only a worker calls
 
 
 class Field(NamedTuple):
@@ -150,7 +148,7 @@ def _buffer(
         numbers = [(each.name, from_dtype(each.dtype).group) for each in arrays if each.dtype is not None]
         ways = rank.ways_out(array.way_out, rank.choice(numbers, inputs.taken))
         raise DatatypeError(source.name, f"{_other(array).reason}{ways}")
-    datatype = _datatype(source, inputs, array.name, array.dtype)
+    datatype = rank.declared(source, inputs, array.dtype, f"{array.name!r} holds")
     stored = as_numbers(array.stored or array.dtype)
     found = Array(
         source,
@@ -185,15 +183,6 @@ def _buffer(
     )
 
 
-def _datatype(source: Source, inputs: InputOptions, name: str, dtype: np.dtype) -> Datatype:
-    """Return the datatype of an array: the one that is declared, or that of its dtype."""
-    plain = inputs.datatype or rank.datatype_of(dtype, source, f"{name!r} holds elements of {rank.dtype_text(dtype)}")
-    names = dtype.names if inputs.named and inputs.datatype is None else None
-    found = with_fields(plain, names)
-    rank.check_declared(source, inputs, found, dtype, f"{name!r} holds")
-    return found
-
-
 class Pieces(NamedTuple):
     """Elements that lie as they are in a file: `pieces` of `each` elements, `stride` bytes apart."""
 
@@ -226,20 +215,21 @@ class Pieces(NamedTuple):
             position += count
 
 
-class PiecesFile(OpenBytes):
+class PiecesFile(ColumnFile):
     """An open file, of whose pieces the values are given in blocks. The caller closes it."""
 
-    def __init__(self, source: Source, _memory: int = 0) -> None:
-        super().__init__(source)
-
-    def arrays(self, leaf: Pieces | Nullable, start: int) -> Generator[Values, None, None]:
+    def arrays(self, leaf: Pieces, start: int = 0, *, nullable: bool = False) -> Generator[Values, None, None]:
         """Yield the values of a leaf from an element on."""
-        nullable, place = isinstance(leaf, Nullable), leaf.leaf if isinstance(leaf, Nullable) else leaf
-        for at, count in place.ranges(start):
-            block = np.empty(count, place.form)
+        for at, count in leaf.ranges(start):
+            block = np.empty(count, leaf.form)
             if self._bytes.read_into(block.view(np.uint8).data, at) < block.nbytes:
                 raise self._source.changed()
-            yield (block, None) if place.packed is None else place.packed.unpacked(block, nullable=nullable)
+            yield (block, None) if leaf.packed is None else leaf.packed.unpacked(block, nullable=nullable)
+
+    def whole(self, leaf: Pieces) -> np.ndarray:
+        """Return all values of a leaf, packed ones as they are."""
+        blocks = (block for block, _ in self.arrays(leaf._replace(packed=None)))
+        return np.concatenate([np.empty(0, leaf.form.newbyteorder("=")), *blocks])
 
 
 def _pair(source: Source, inputs: InputOptions, parts: Sequence[ArrayHeader]) -> Array:
@@ -259,8 +249,9 @@ def _pair(source: Source, inputs: InputOptions, parts: Sequence[ArrayHeader]) ->
     names = (first.name, second.name)
     dtype = np.dtype(list(zip(FIELDS, forms, strict=True)))
     check_pair(source, names, dtype, "arrays")
-    datatype = _datatype(source, inputs, ",".join(names), dtype)
-    pairs = Array(source, datatype, first.count, form_of(datatype, FIELDS), name=",".join(names), parts=names)
+    name = ",".join(names)
+    datatype = rank.declared(source, inputs, dtype, f"{name!r} holds")
+    pairs = Array(source, datatype, first.count, form_of(datatype, FIELDS), name=name, parts=names)
     pairs = pairs._replace(shape=first.shape, fixed_order=True, isolated=True, memory=DECODED_NBYTES)
     return pairs._replace(reader=Decoded(PiecesFile, tuple(leaves)))
 
@@ -307,42 +298,40 @@ class KeptArrays(NamedTuple):
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return all values of each as NumPy has them."""
-        if self.library is None or self.library.read is None:
+        if self.library is None:
             return {}
-        with explaining(self.source.name, *self.library.errors):
-            return dict(self.library.read(self.source, self.names))
+        args = self.source, self.library._replace(context=None), self.carried
+        context = self.library.context
+        return _whole(*args) if context is None else apart(context, self.source.name, _whole, *args)
 
 
-def rewrite(source: Source, arrays: Sequence[ArrayHeader], changed: Sequence[Array], fd: int) -> None:
-    """Write a file again with new elements in some arrays, which all lie as they are."""
-    by_name = {array.name: array for array in arrays}
-    with closing(source.open()) as file, calls.blaming(source.name):
-        copying.copy_sparse(local_fd(file), fd, 0, source.nbytes, 0)
-    for buffer in changed:
-        array = by_name[buffer.name]
-        assert array.offset is not None and array.dtype is not None  # noqa: S101, PT018 - as it was when it was looked at
-        write_elements(buffer, as_numbers(array.stored or array.dtype), fd, array.offset)
+def _whole(source: Source, library: Library, arrays: Sequence[ArrayHeader]) -> dict[str, np.ndarray]:
+    """Return all values of some arrays of a file."""
+    with explaining(source.name, *library.errors), closing(library.opener(source)) as file:
+        leaves = [each.leaf if isinstance(each.leaf, Pieces) else each.name for each in arrays]
+        return {each.name: file.whole(leaf).reshape(each.shape) for each, leaf in zip(arrays, leaves, strict=True)}
 
 
 def copy_whole(source: Source, fd: int) -> None:
     """Copy the bytes of a file to another, in which some are changed then."""
-    with closing(source.open()) as file:
+    with closing(source.open()) as file, calls.blaming(source.name):
+        if file.fd is not None:
+            copying.copy_file(file.fd, fd)
+            return
         for at in range(0, source.nbytes, _BLOCK_NBYTES):
             calls.pwrite_all(fd, file.read(_BLOCK_NBYTES, at), at)
 
 
 def is_kept(name: str, inputs: InputOptions) -> bool:
-    """Tell whether an array is carried because the user says so, so that it needs a digest."""
+    """Return whether an array is carried because the user says so, so that it needs a digest."""
     return any(fnmatch.fnmatchcase(name, pattern) or name == pattern for pattern in inputs.keep)
 
 
-def digest(*parts: object) -> bytes:
-    """Return the digest of what an array is: texts by their letters, and bytes."""
+def digest(what: Sequence[object], blocks: Iterable[np.ndarray]) -> bytes:
+    """Return the digest of an array that is carried: of what makes its values what they are, and of these."""
     import hashlib  # noqa: PLC0415 - with it comes OpenSSL
 
-    found = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        octets = part if isinstance(part, bytes | memoryview) else repr(part).encode()
-        found.update(len(octets).to_bytes(8, "little"))
-        found.update(octets)
+    found = hashlib.blake2b(repr(what).encode(), digest_size=16)
+    for block in blocks:
+        found.update(repr(block.tolist()).encode() if block.dtype.hasobject else block.tobytes())
     return found.digest()

@@ -17,6 +17,7 @@ from mpired.formats.columns import Contents, Leaf, Table, explaining
 from mpired.formats.format import Encoder
 from mpired.formats.local import DamageError, TableFile
 from mpired.formats.rank import Model
+from mpired.formats.streamed import limited
 from mpired.sources.source import Source
 
 import pyarrow as pa  # isort: skip - after columns, which sets it up
@@ -38,6 +39,7 @@ class ArrowFile(Table):
         self._file = TableFile(self._bytes, self._source.nbytes)
         self._reader = self._opened()
         self.schema: pa.Schema = self._reader.schema
+        super().begin()
 
     def _opened(self, fields: Sequence[int] = ()) -> Any:
         """Open a reader of some columns, or of all."""
@@ -52,7 +54,7 @@ class ArrowFile(Table):
     def contents(self) -> Contents:
         """Return what it holds; of a stream that is read forward the number of rows shows at its end."""
         if self._source.is_forward:
-            return Contents(self.schema, columns.leaves_of(self.schema, ()), UNKNOWN_COUNT, [0] * len(self.schema), 0)
+            return Contents(self.schema, (), UNKNOWN_COUNT, [0] * len(self.schema), 0)
         batches = list(ipc.batches(self._bytes, self._source.nbytes))
         counts = [columns.count_of(field.type, leaves=False) for field in self.schema]
         if any(len(batch.nulls) != sum(counts) for batch in batches):
@@ -67,7 +69,7 @@ class ArrowFile(Table):
         ]
         nulls = [sum(max(batch.nulls[own]) for batch in batches) for own in nodes]
         rows = tuple(batch.rows for batch in batches)
-        return Contents(self.schema, columns.leaves_of(self.schema, rows), sum(rows), nulls, self._source.nbytes)
+        return Contents(self.schema, rows, sum(rows), nulls, self._source.nbytes)
 
     def values(self, leaf: Leaf, start: int) -> Iterator[pa.Array]:
         """Yield the values of a leaf from the row `start` on, nulls too."""
@@ -91,7 +93,7 @@ class ArrowFile(Table):
             batches = reader.iter_batches_with_custom_metadata()
         else:
             batches = map(reader.get_batch_with_custom_metadata, range(start, reader.num_record_batches))
-        for batch, metadata in self.limited(batches):
+        for batch, metadata in limited(self._source.name, self._memory, batches):
             batch.validate()
             yield batch, metadata
             self._file.forget()

@@ -20,13 +20,13 @@ DTYPES: dict[pa.DataType, np.dtype] = {
 
 
 def is_time(kind: pa.DataType) -> bool:
-    """Tell whether a type is that of times, which are integers with a unit; not of intervals."""
+    """Return whether a type is that of times, which are integers with a unit; not of intervals."""
     kinds = pa.types.is_timestamp, pa.types.is_date, pa.types.is_time, pa.types.is_duration
     return any(is_one(kind) for is_one in kinds)
 
 
 def has_arrays(kind: pa.DataType) -> bool:
-    """Tell whether pyarrow gives Python arrays of a type; it gives none of the intervals that are no nanoseconds."""
+    """Return whether pyarrow gives Python arrays of a type; it gives none of the intervals that are no nanoseconds."""
     return str(kind) not in {"month_interval", "day_time_interval"}
 
 

@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 
 from mpired.codecs.arrow import pa
-from mpired.errors import BufferFileError, CountError
+from mpired.errors import BufferFileError
 from mpired.formats import arrow, columns
 from mpired.formats.array import Array
 from mpired.formats.arrow import ArrowFile
@@ -37,7 +37,7 @@ class ArrivingReader:
     def __init__(self, array: Array, leaf: Leaf) -> None:
         self._array, self._start, self._block = array, 0, np.empty(0, array.datatype.form)
         with explaining(array.source.name):
-            self._stream = Stream(ArrowFile(array.source), leaf)
+            self._stream = Stream(ArrowFile(array.source), leaf, nullable=False)
 
     def there(self, start: int, count: int) -> int:
         """Return how many of some elements there are before the end."""
@@ -59,18 +59,13 @@ class ArrivingReader:
         """Fill `block` with the elements from `start` on."""
         found = self.there(start, len(block))
         if found < len(block):
-            this, other = self._array.like or ("it", "another rank")
-            reason = f"{this} has count {start + found}, but {other} has {self._array.count}"
-            raise CountError(self._array.source.name, reason)
+            raise self._array.miscounted(f"count {start + found}")
         block[:] = self._block[:found]
 
     def check_end(self) -> None:
         """Raise `CountError` if the stream goes on behind the last element."""
-        count = self._array.count
-        if self.there(count, 1):
-            this, other = self._array.like or ("it", "another rank")
-            reason = f"{this} has more than {count} elements, but {other} has {count}"
-            raise CountError(self._array.source.name, reason)
+        if self.there(self._array.count, 1):
+            raise self._array.miscounted(f"more than {self._array.count} elements")
 
     def close(self) -> None:
         """Leave the rest."""

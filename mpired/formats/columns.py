@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import decimal
-import functools
 import operator
 import re
 from collections import Counter
@@ -30,11 +29,10 @@ from mpired.formats.array import UNKNOWN_COUNT, Array, FlatReader
 from mpired.formats.arrow_arrays import DTYPES, column_of, has_arrays, integers_of, is_time, nullable_values
 from mpired.formats.decoding import look_apart
 from mpired.formats.input_options import InputOptions
-from mpired.formats.local import OpenBytes
 from mpired.formats.missing import NullsError
 from mpired.formats.names import check_pair, listed, missing, picked
 from mpired.formats.rank import Model, RankFile, SkippedArray, choice, datatype_of, element_text, ways_out
-from mpired.formats.streamed import DECODED_NBYTES, Decoded, Nullable, Values, form_of, limited
+from mpired.formats.streamed import ColumnFile, Decoded, Values, form_of
 from mpired.progress import counted
 from mpired.sources.source import Source
 
@@ -61,40 +59,30 @@ class Leaf(NamedTuple):
     """A column of plain values, or a field of a column of structures."""
 
     column: str
-    fields: tuple[int, ...]
-    rows: tuple[int, ...]  # of each row group or record batch
+    field: int | None
+    rows: tuple[int, ...]  # as of `Contents`
 
 
 class Contents(NamedTuple):
     """Contents of a file with columns."""
 
     schema: pa.Schema
-    leaves: Sequence[tuple[Leaf, ...]]  # of each column
-    rows: int
+    rows: tuple[int, ...]  # of each row group or record batch; () if they are not counted
+    nrows: int
     nulls: Sequence[int | None]  # of each column, as many as the header tells of; None if it does not say
     nbytes: int  # about those of all values; 0 if the rows are not counted either
 
 
-class Table(OpenBytes):
+class Table(ColumnFile):
     """An open file with columns."""
 
     format: ClassVar[str]
     schema: pa.Schema
 
-    def __init__(self, source: Source, memory: int = DECODED_NBYTES) -> None:
-        super().__init__(source)
-        self.limited = functools.partial(limited, source.name, memory)
-        try:
-            self.begin()
-            for field in self.schema:
-                _check_names(field)
-        except BaseException:
-            self._bytes.close()
-            raise
-
     def begin(self) -> None:
-        """Read the header or footer."""
-        raise NotImplementedError
+        """Check the schema, which the format has read."""
+        for field in self.schema:
+            _check_names(field)
 
     def contents(self) -> Contents:
         """Return what it holds."""
@@ -108,9 +96,8 @@ class Table(OpenBytes):
         """Yield all rows, with at least some columns."""
         raise NotImplementedError
 
-    def arrays(self, wanted: Leaf | Nullable, start: int) -> Iterator[Values]:
+    def arrays(self, leaf: Leaf, start: int, *, nullable: bool) -> Iterator[Values]:
         """Yield the values of a leaf from the row `start` on as NumPy has them."""
-        leaf, nullable = (wanted.leaf, True) if isinstance(wanted, Nullable) else (wanted, False)
         for array in self.values(leaf, start):
             if not nullable and array.null_count:
                 raise NullsError(sum(each.null_count for each in self.values(leaf, 0)))
@@ -129,11 +116,8 @@ Opener: TypeAlias = Callable[..., Table]
 
 def leaves_of(schema: pa.Schema, rows: tuple[int, ...]) -> list[tuple[Leaf, ...]]:
     """Return the leaves of each column."""
-    fields = [range(field.type.num_fields) if pa.types.is_struct(field.type) else None for field in schema]
-    return [
-        (Leaf(name, (), rows),) if own is None else tuple(Leaf(name, (number,), rows) for number in own)
-        for name, own in zip(schema.names, fields, strict=True)
-    ]
+    fields = [range(field.type.num_fields) if pa.types.is_struct(field.type) else [None] for field in schema]
+    return [tuple(Leaf(name, each, rows) for each in own) for name, own in zip(schema.names, fields, strict=True)]
 
 
 def count_of(kind: pa.DataType, *, leaves: bool) -> int:
@@ -149,9 +133,8 @@ def behind(start: int, batches: Iterable[pa.RecordBatch], leaf: Leaf) -> Iterato
     for batch in batches:
         if start < batch.num_rows:
             column = batch.column(batch.schema.get_field_index(leaf.column))[start:]
-            for field in leaf.fields:
-                column = column.flatten()[field]  # nulls of a structure become nulls of its fields
-            yield column
+            # Nulls of a structure become nulls of its fields.
+            yield column if leaf.field is None else column.flatten()[leaf.field]
         start = max(0, start - batch.num_rows)
 
 
@@ -181,44 +164,48 @@ def inspect(source: Source, inputs: InputOptions, opener: type[Table]) -> RankFi
     if source.nbytes == 0 and not source.is_forward:
         raise BufferFileError(source.name, f"the file is empty; not a valid {opener.format} file")
     contents = asked(inputs.context, source, opener, operator.methodcaller("contents"))
-    schema, leaves, rows, nulls, nbytes = contents
-    buffers, others = [], _others(contents, inputs)
-    places = {name: number for number, name in enumerate(schema.names)}
+    schema, others = contents.schema, _others(contents, inputs)
+    leaves, buffers = leaves_of(schema, contents.rows), []
     for columns in _chosen(source, schema, inputs, {other.name for other in others}):
-        kinds = [schema.field(places[name]).type for name in columns]
-        if len(columns) == 1 and is_time(kinds[0]):
-            dtype, datatype = np.dtype("i8"), time_type(str(kinds[0]))
-            if inputs.datatype is not None:
-                raise inputs.refused(source, inputs.datatype, f"column {columns[0]!r} holds {datatype}")
-        else:
-            for name, kind in zip(columns, kinds, strict=True):
-                if not _are_numbers(_scalars(kind) if len(columns) == 1 else [kind]):
-                    raise _not_taken(source, contents, schema.field(places[name]), inputs)
-            dtype = _column_dtype(columns, kinds)
-            if inputs.pair and not inputs.named:
-                check_pair(source, inputs.pair, dtype, "columns")
-            what = f"column {','.join(columns)!r} holds"
-            plain = inputs.datatype or datatype_of(dtype, source, f"{what} elements of {dtype}")
-            is_named = inputs.named and inputs.datatype is None
-            datatype = with_fields(plain, dtype.names if is_named else None)
-            if not agrees(datatype, dtype):
-                raise inputs.refused(source, datatype, f"{what} {element_text(dtype)}")
-        mine = tuple(leaf for name in columns for leaf in leaves[places[name]])
-        said = schema.field(places[columns[0]]).metadata or {}  # as files of other programs name a unit
-        missing = [nulls[places[name]] for name in columns]
-        known = None if None in missing and not any(missing) else sum(each or 0 for each in missing)
-        unit = said.get(b"units", said.get(b"unit", b"")).decode(errors="replace")
-        reader = Decoded(opener, mine, (pa.ArrowException,))
-        form = form_of(datatype, dtype.names or ())
-        array = Array(source, datatype, rows, form, name=",".join(columns), parts=columns, fixed_order=True)
-        array = array._replace(reader=reader, isolated=True, memory=_DECODED_NBYTES)
-        buffers.append(array._replace(nulls=known, nullable=inputs.nullable, unit=unit))
+        own = tuple(leaf for name in columns for leaf in leaves[schema.get_field_index(name)])
+        buffer = _buffer(source, contents, inputs, columns)
+        buffers.append(buffer._replace(reader=Decoded(opener, own, (pa.ArrowException,))))
     kept = None
     if inputs.keep:
         _check_one_each(source, schema, inputs.keep)
         fields = pa.schema([field for field in schema if field.name in inputs.keep])
-        kept = KeptColumns(source, fields, tuple(schema.names), opener, max(1, nbytes // max(1, rows)))
+        row_nbytes = max(1, contents.nbytes // max(1, contents.nrows))
+        kept = KeptColumns(source, fields, tuple(schema.names), opener, row_nbytes)
     return RankFile(source, tuple(buffers), others, len(schema.names), kept=kept)
+
+
+def _buffer(source: Source, contents: Contents, inputs: InputOptions, columns: tuple[str, ...]) -> Array:
+    """Return a column, or two of pairs, as a buffer, whose reader is still missing."""
+    schema, name = contents.schema, ",".join(columns)
+    fields, what = [schema.field(each) for each in columns], f"column {name!r} holds"
+    if len(columns) == 1 and is_time(fields[0].type):
+        dtype, datatype = np.dtype("i8"), time_type(str(fields[0].type))
+        if inputs.datatype is not None:
+            raise inputs.refused(source, inputs.datatype, f"{what} {datatype}")
+    else:
+        for field in fields:
+            if not _are_numbers(_scalars(field.type) if len(columns) == 1 else [field.type]):
+                raise _not_taken(source, contents, field, inputs)
+        dtype = _column_dtype(columns, [field.type for field in fields])
+        if inputs.pair and not inputs.named:
+            check_pair(source, inputs.pair, dtype, "columns")
+        datatype = inputs.datatype or datatype_of(dtype, source, f"{what} elements of {dtype}")
+        if inputs.named and inputs.datatype is None:
+            datatype = with_fields(datatype, dtype.names)
+        if not agrees(datatype, dtype):
+            raise inputs.refused(source, datatype, f"{what} {element_text(dtype)}")
+    said = fields[0].metadata or {}  # as files of other programs name a unit
+    unit = said.get(b"units", said.get(b"unit", b"")).decode(errors="replace")
+    missing = [contents.nulls[schema.get_field_index(each)] for each in columns]
+    known = None if None in missing and not any(missing) else sum(each or 0 for each in missing)
+    form = form_of(datatype, dtype.names or ())
+    found = Array(source, datatype, contents.nrows, form, name=name, parts=columns, fixed_order=True, unit=unit)
+    return found._replace(isolated=True, memory=_DECODED_NBYTES, nulls=known, nullable=inputs.nullable)
 
 
 def _others(contents: Contents, inputs: InputOptions) -> tuple[SkippedArray, ...]:
@@ -235,7 +222,7 @@ def _others(contents: Contents, inputs: InputOptions) -> tuple[SkippedArray, ...
             continue
         is_one = there[field.name] == 1
         reason = _no_buffer(field) if is_one else _not_one(names, field.name)
-        other = SkippedArray(field.name, str(field.type), reason, contents.rows, nulls=nulls)
+        other = SkippedArray(field.name, str(field.type), reason, contents.nrows, nulls=nulls)
         other = other._replace(label=_in_words(field.type), keeps=has_arrays(field.type))
         if is_one:
             other = other._replace(way_out=_way_out(field.type, inputs.taken), group=_group(field.type))
@@ -335,7 +322,7 @@ def _column_dtype(columns: tuple[str, ...], kinds: Sequence[pa.DataType]) -> np.
 
 
 def _are_numbers(kinds: Sequence[pa.DataType]) -> bool:
-    """Tell whether all types are numbers, and there is one at least: a structure may have no field."""
+    """Return whether all types are numbers, and there is one at least: a structure may have no field."""
     return bool(kinds) and all(kind in DTYPES for kind in kinds)
 
 
@@ -394,12 +381,10 @@ class KeptColumns:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return all values of each as NumPy has them, masked ones where numbers or times are null."""
-        parts: dict[str, list[pa.Array]] = {name: [] for name in self.names}
-        with closing(self.open()) as reader:
-            while count := reader.ahead():
-                for name, array in zip(self.names, reader.read(count), strict=True):
-                    parts[name].append(array)
-        return {name: _as_numpy(pa.chunked_array(parts[name], self.fields.field(name).type)) for name in self.names}
+        with explaining(self.source.name), closing(self.opener(self.source)) as file:
+            batches = [batch.select(self.names) for batch in file.columns(self.names)]
+        columns = pa.Table.from_batches(batches, self.fields).columns
+        return {name: _as_numpy(column) for name, column in zip(self.names, columns, strict=True)}
 
 
 _LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
@@ -477,27 +462,20 @@ class KeptReader:
 
     def read(self, count: int) -> list[pa.Array]:
         """Return the next rows of each column."""
-        parts: list[list[pa.Array]] = [[] for _ in self._kept.names]
+        parts = []
         while count:
             if not (there := min(count, self.ahead())):
                 raise self._kept.source.changed()
             assert self._rest is not None  # noqa: S101 - it was looked ahead
-            for part, name in zip(parts, self._kept.names, strict=True):
-                part.append(self._rest.column(name)[:there])
+            parts.append(self._rest[:there].select(self._kept.names))
             self._rest = self._rest[there:]
             count -= there
-        return [_joined(part, field.type) for part, field in zip(parts, self._kept.fields, strict=True)]
+        rows = pa.Table.from_batches(parts).unify_dictionaries().combine_chunks()
+        return [column.chunk(0) for column in rows.columns]
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-
-def _joined(parts: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
-    """Return arrays as one; those with dictionaries of their own get a common one."""
-    if len(parts) == 1:
-        return parts[0]
-    return pa.chunked_array(parts, kind).unify_dictionaries().combine_chunks() if parts else pa.array([], kind)
 
 
 _NOTE = b"mpired"
@@ -517,7 +495,7 @@ def note_of(source: Source, opener: Opener) -> str | None:
     return None if note is None else note.decode(errors="replace")
 
 
-class Layout(NamedTuple):
+class TableLayout(NamedTuple):
     """How results become columns: the schema, for each buffer the columns that take it, and those that are kept."""
 
     schema: pa.Schema
@@ -550,7 +528,7 @@ class Layout(NamedTuple):
             next(steps, None)  # after the last one, so that a bar ends
 
 
-def layout_like(model: Model, schema: pa.Schema | None) -> Layout:
+def layout_like(model: Model, schema: pa.Schema | None) -> TableLayout:
     """Return the layout of a model with that schema, restricted to its buffers; without one a plain layout."""
     kept = cast("KeptColumns | None", model.kept)
     if schema is not None:
@@ -560,12 +538,12 @@ def layout_like(model: Model, schema: pa.Schema | None) -> Layout:
         fields = [
             field.with_nullable(field.nullable or field.name in nullable) for field in schema if field.name in wanted
         ]
-        return Layout(pa.schema(fields, schema.metadata), columns, kept)
+        return TableLayout(pa.schema(fields, schema.metadata), columns, kept)
     made = [(buffer.columns, _plain_fields(buffer)) for buffer in model.buffers]
     columns = tuple(tuple(field.name for field in fields) for _, fields in made)
     if kept:
-        return Layout(pa.schema(_in_order_of(kept, made)), columns, kept)
-    return Layout(pa.schema([field for _, fields in made for field in fields]), columns)
+        return TableLayout(pa.schema(_in_order_of(kept, made)), columns, kept)
+    return TableLayout(pa.schema([field for _, fields in made for field in fields]), columns)
 
 
 def _in_order_of(kept: KeptColumns, made: Sequence[tuple[Sequence[str], Sequence[pa.Field]]]) -> list[pa.Field]:

@@ -62,11 +62,10 @@ _FILLS = {
 
 
 class Variable(NamedTuple):
-    """An array with its attributes: its name, the names of its dimensions, and its form, None if it has no numbers."""
+    """An array, or a group, with the names of its dimensions and its attributes."""
 
     name: str
     dims: tuple[str, ...]
-    dtype: np.dtype | None
     attributes: Attributes
 
 

@@ -21,7 +21,7 @@ def byte_order(stored: np.dtype) -> Order:
 
 
 def lies_as(stored: np.dtype, datatype: Datatype) -> bool:
-    """Tell whether elements of the form `stored` have the very bytes of the datatype in memory."""
+    """Return whether elements of the form `stored` have the very bytes of the datatype in memory."""
     form = datatype.form
     if stored == form:
         return True

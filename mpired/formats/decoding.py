@@ -9,7 +9,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from mpired.engines import pool
 from mpired.engines.worker import be_quiet, ended_after, portable, results
@@ -30,7 +30,6 @@ _BLOCK_NBYTES = 4 << 20
 _LOOKS = 64  # that a worker is asked for at once
 _LOOK_SECONDS = 600  # of the processor: more than the header of any file takes, and in some damaged files no end
 _T = TypeVar("_T")
-_Opener: TypeAlias = Callable[[Source, int], Any]
 
 
 class DecodeWorker:
@@ -114,12 +113,14 @@ class DecodeWorker:
 
     def _next(self, name: str) -> Any:
         try:
-            with _blaming(name):
-                return next(cast("Generator[Any, None, None]", self._results))
-        except BaseException:
+            return next(cast("Generator[Any, None, None]", self._results))
+        except BaseException as error:
             self._results = None  # the worker has ended
             self._looks.clear()
-            raise
+            if not isinstance(error, WorkerError) or not pool.is_crash(error):
+                raise
+            how = error.reason.partition(";")[0]
+            raise BufferFileError(name, f"cannot be decoded, the file is damaged ({how})") from None
 
     def _started(self, *, ahead: bool = False) -> Generator[Any, None, None]:
         return pool.run(_done, iter(self._tasks.popleft, None), 1, isolated=True, ahead=ahead)
@@ -187,13 +188,13 @@ def look_apart(context: Context, function: Callable[..., _T], source: Source, *a
         return cast("_T", worker.look(function, source, served.prefetch, *args))
 
 
-class Decoder:
-    """A worker that decodes what this process reads; it starts when it is needed first, and the caller ends it."""
+class Decoder(DecodeWorker):
+    """A worker that decodes what this process reads."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._numbers = itertools.count()
         self._left: list[int] = []
-        self._worker = DecodeWorker()
 
     def decoding(self, buffer: Array) -> Array:
         """Return a buffer whose elements come from the worker, if a library decodes them."""
@@ -207,13 +208,13 @@ class Decoder:
 
         return with_stored(buffer, by_worker)
 
-    def arrays(self, stream: _Stream) -> Iterator[Values]:
-        """Yield the values of a stream."""
+    def arrays(self, name: str, stream: Callable[[], Any]) -> Iterator[Values]:
+        """Yield the values that a stream gives in the worker; `name` is the file that errors are of."""
         number, opened = next(self._numbers), False
         try:
             while True:
                 left, self._left = tuple(self._left), []
-                values = self._worker.do(stream.source.name, _next_of, number, None if opened else stream, left)
+                values = self.do(name, _next_of, number, None if opened else stream, left)
                 if values is None:
                     break
                 yield values
@@ -221,50 +222,41 @@ class Decoder:
         finally:
             self._left.append(number)
 
-    def close(self) -> None:
-        """End the worker."""
-        self._worker.close()
 
-
-class _Columns:
+class _Columns(NamedTuple):
     """An open file with columns, whose leaves a worker decodes."""
 
-    def __init__(self, decoder: Decoder, opener: _Opener, source: Source, memory: int) -> None:
-        self._decoder = decoder
-        self._opened = opener, source, memory
+    decoder: Decoder
+    opener: Callable[[Source, int], Any]
+    source: Source
+    memory: int
 
-    def arrays(self, leaf: object, start: int) -> Iterator[Values]:
+    def arrays(self, leaf: object, start: int, *, nullable: bool) -> Iterator[Values]:
         """Yield the values of a leaf from the row `start` on."""
-        return self._decoder.arrays(_Stream(*self._opened, leaf, start))
+        stream = functools.partial(_values, self.opener, self.source, self.memory, leaf, start, nullable=nullable)
+        return self.decoder.arrays(self.source.name, stream)
 
     def close(self) -> None:
         """Close nothing: the file is open in the worker alone."""
 
 
-class _Stream(NamedTuple):
-    """The values of a leaf of a file with columns, from a row on."""
-
-    opener: _Opener
-    source: Source
-    memory: int
-    leaf: object
-    start: int
-
-    def arrays(self) -> Generator[Values, None, None]:
-        with closing(self.opener(self.source, self.memory)) as file:
-            yield from file.arrays(self.leaf, self.start)
+def _values(
+    opener: Callable[..., Any], source: Source, memory: int, leaf: object, start: int, *, nullable: bool
+) -> Generator[Values, None, None]:
+    with closing(opener(source, memory)) as file:
+        yield from file.arrays(leaf, start, nullable=nullable)
 
 
 _open: dict[int, Generator[Values, None, None]] = {}  # in a worker: the streams by their numbers
 
 
-def _next_of(number: int, stream: _Stream | None, left: Sequence[int]) -> Values | None:
+def _next_of(number: int, stream: Callable[[], Any] | None, left: Sequence[int]) -> Values | None:
     """Return the next values of a stream, which is given first, None at its end; those that are left are closed."""
     for each in left:
         if opened := _open.pop(each, None):
             opened.close()
     if stream is not None:
-        _open[number] = stream.arrays()
+        _open[number] = stream()
     return next(_open[number], None)
 
 
@@ -287,18 +279,6 @@ def check_kept(files: Sequence[Kept], like: str) -> None:
     with closing(DecodeWorker()) as worker:
         for kept in files:
             worker.do(kept.source.name, files[0].check_same, kept, like)
-
-
-@contextlib.contextmanager
-def _blaming(name: str) -> Iterator[None]:
-    """Turn the death of a worker into an error of the file that it decoded."""
-    try:
-        yield
-    except WorkerError as error:
-        if not pool.is_crash(error):
-            raise
-        how = error.reason.partition(";")[0]
-        raise BufferFileError(name, f"cannot be decoded, the file is damaged ({how})") from None
 
 
 def check(buffers: Iterable[Array]) -> None:

@@ -15,15 +15,6 @@ from mpired.codecs import CODECS
 from mpired.sources.local import HEAD_NBYTES
 
 
-class Foreign(NamedTuple):
-    """A kind of file that mpired neither reads nor writes."""
-
-    name: str  # what it is
-    suffixes: tuple[str, ...]  # file name endings that mean it
-    sign: _Sign  # how it is told by its first bytes
-    way_out: str  # how its numbers become a rank
-
-
 class _File(NamedTuple):
     """What is seen of a file: its first bytes, its size, and what reads so many bytes from an offset on."""
 
@@ -46,34 +37,29 @@ class _File(NamedTuple):
         return self.read(self.nbytes - start, start)
 
 
-class _Sign(NamedTuple):
-    """What a kind of file has: a magic at one of some places, and what every such file has too."""
+class Foreign(NamedTuple):
+    """A kind of file: a magic at one of some places, and what every such file has too."""
 
-    magics: tuple[bytes, ...] = ()
+    name: str  # what it is
+    suffixes: tuple[str, ...] = ()  # file name endings that mean it
+    magics: tuple[bytes, ...] = ()  # () if it is known by its suffixes alone
     at: Sequence[int] = (0,)
+    begin: bytes = b""  # what it begins with, as a regular expression, which is compiled only where it is needed
     also: Callable[[_File], bool] | None = None
-    whole: bytes = b""  # what it begins with, as a regular expression, which is compiled only where it is needed
+    way_out: str = "save its numbers with numpy.save"  # how its numbers become a rank
 
     def is_in(self, file: _File) -> bool:
-        """Tell whether a file has it."""
+        """Return whether a file is of this kind by its content."""
         has_magic = any(file.head.startswith(self.magics, place) for place in self.at)
-        return has_magic and (not self.whole or _matches(self.whole, file.head)) and (not self.also or self.also(file))
-
-
-def _begins(*magics: bytes, whole: bytes = b"", at: int = 0) -> _Sign:
-    """Return the sign of files that have a magic at a place, and begin with a regular expression."""
-    return _Sign(magics, (at,), whole=whole)
+        return has_magic and (not self.begin or _matches(self.begin, file.head)) and (not self.also or self.also(file))
 
 
 def _matches(expression: bytes, text: bytes) -> bool:
     return re.match(expression, text, re.DOTALL) is not None
 
 
-_UNSEEN = _Sign()  # that of kinds which are known by their suffixes alone
-
-
 def _is_safetensors(file: _File) -> bool:
-    """Tell whether a length is followed by that much JSON, as far as it can be seen."""
+    """Return whether a length is followed by that much JSON, as far as it can be seen."""
     length = file.number(0, 8)
     header = file.head[8 : 8 + length]
     ends = len(header) < length or header.rstrip().endswith(b"}")
@@ -82,7 +68,7 @@ def _is_safetensors(file: _File) -> bool:
 
 # Those of formats of mpired are functions with names, because rows of formats are sent to workers.
 def _is_npz(file: _File) -> bool:
-    """Tell whether the first member of a zip archive is an npy file by its name."""
+    """Return whether the first member of a zip archive is an npy file by its name."""
     return file.member.endswith(b".npy")
 
 
@@ -92,7 +78,7 @@ def _has_netcdf_properties(file: _File) -> bool:
 
 
 def _is_zarr(file: _File) -> bool:
-    """Tell whether a zip archive has a document of a Zarr store: as its first member, or that of the root among all."""
+    """Return whether a zip archive has a document of a Zarr store: the first member, or that of the root among all."""
     if file.member.endswith((b"zarr.json", b".zgroup", b".zarray", b".zattrs", b".zmetadata")):
         return True
     tail = file.read(_END_NBYTES, max(0, file.nbytes - _END_NBYTES))
@@ -107,13 +93,10 @@ def _is_zarr(file: _File) -> bool:
 
 
 def _is_arrow_stream(file: _File) -> bool:
-    """Tell whether behind -1 and a length there is a flatbuffer with a schema: these two could be numbers too."""
-    length, table = file.number(4, 4), 8 + file.number(8, 4)
-    vtable = table - file.number(table, 4, signed=True)
-    if length > file.nbytes - 8 or not 0 < vtable < table < len(file.head):
-        return False
-    version, kind = (table + file.number(vtable + entry, 2) for entry in (4, 6))
-    return file.number(version, 2) in _ARROW_VERSIONS and file.number(kind, 1) == _ARROW_SCHEMA
+    """Return whether behind -1 and a length there is a flatbuffer with a schema: these two could be numbers too."""
+    version, kind = _fields(file, 8 + file.number(8, 4), 2)
+    is_schema = file.number(version, 2) in _ARROW_VERSIONS and file.number(kind, 1) == _ARROW_SCHEMA
+    return bool(version and kind) and is_schema and file.number(4, 4) <= file.nbytes - 8
 
 
 def _is_old_arrow_stream(file: _File) -> bool:
@@ -146,7 +129,7 @@ def _fields(file: _File, table: int, count: int) -> list[int]:
 
 
 def _is_pickle(file: _File) -> bool:
-    """Tell whether a file is a pickle by how it begins, or by how it begins and ends."""
+    """Return whether a file is a pickle by how it begins, or by how it begins and ends."""
     if _matches(_PICKLE, file.head):
         return True
     text = re.match(rb"(\x80[\x02\x03])?X(?P<long>.{4})|\x80\x03(B(?P<more>.{4})|C(?P<short>.))", file.head, re.DOTALL)
@@ -158,9 +141,13 @@ def _is_pickle(file: _File) -> bool:
     return any(_matches(start, file.head) and re.search(end, file.tail, re.DOTALL) for start, end in _PICKLE_ENDS)
 
 
+def _is_orc(file: _File) -> bool:
+    """Return whether a file ends with the last field of the last message of ORC, and the length of that."""
+    return _matches(rb".*\x82\xf4\x03\x03ORC.\Z", file.tail)
+
+
 _CONTINUATION = b"\xff\xff\xff\xff"
 _ARROW_VERSIONS, _ARROW_SCHEMA, _ARROW_TABLE = {3, 4}, 1, 100
-_AS_NPY = "save its numbers with numpy.save"
 # A frame of less than 2**48 bytes, or what the older ones of arrays, of lists and of tensors begin with; without a
 # protocol the functions that make arrays, bytes and objects.
 _PICKLE = (
@@ -181,64 +168,57 @@ _TAIL_NBYTES = 16
 _LONG = 0xFFFFFFFF  # in the place of a number that stands elsewhere
 _MOST_NBYTES = 16 << 20  # of the directory of a zip archive
 _END_NBYTES = 22 + 20 + 56  # of its end, as archives of more than 4 GiB have it
-# The last field of the last message of ORC, and the length of that.
-_ORC_END = rb".*\x82\xf4\x03\x03ORC.\Z"
 
 # Kinds with a public name are those of formats of mpired.
-_HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+_HDF5_MAGIC, _ZIP_MAGIC = b"\x89HDF\r\n\x1a\n", b"PK\x03\x04"
 # Bytes of the user may come first, 512 or any larger power of two; MATLAB 7.3 has 512.
-HDF5 = Foreign("HDF5", (".h5", ".hdf5", ".he5"), _Sign((_HDF5_MAGIC,), (0, 512, 1024, 2048)), _AS_NPY)
-NETCDF4 = Foreign("netCDF-4", (".nc4",), _Sign((_HDF5_MAGIC,), also=_has_netcdf_properties), _AS_NPY)
+HDF5 = Foreign("HDF5", (".h5", ".hdf5", ".he5"), (_HDF5_MAGIC,), (0, 512, 1024, 2048))
+NETCDF4 = Foreign("netCDF-4", (".nc4",), (_HDF5_MAGIC,), also=_has_netcdf_properties)
 # The number of records, and then the tag of the dimensions, or of none.
-NETCDF = Foreign(
-    "netCDF", (".nc", ".cdf"), _begins(b"CDF", whole=rb"CDF([\x01\x02].{4}|\x05.{8})\0\0\0[\0\x0a]"), _AS_NPY
-)
-ARROW_STREAM = Foreign("an Arrow stream", (), _Sign((_CONTINUATION,), also=_is_arrow_stream), _AS_NPY)
-NPZ = Foreign("an .npz archive", (), _Sign((b"PK\x03\x04",), also=_is_npz), _AS_NPY)
-ZARR = Foreign("a Zarr store in a zip archive", (), _Sign((b"PK\x03\x04",), also=_is_zarr), _AS_NPY)
-SAFETENSORS = Foreign("a safetensors file", (), _Sign((b"{",), (8,), _is_safetensors), _AS_NPY)
+NETCDF = Foreign("netCDF", (".nc", ".cdf"), (b"CDF",), begin=rb"CDF([\x01\x02].{4}|\x05.{8})\0\0\0[\0\x0a]")
+ARROW_STREAM = Foreign("an Arrow stream", (), (_CONTINUATION,), also=_is_arrow_stream)
+NPZ = Foreign("an .npz archive", (), (_ZIP_MAGIC,), also=_is_npz)
+ZARR = Foreign("a Zarr store in a zip archive", (), (_ZIP_MAGIC,), also=_is_zarr)
+SAFETENSORS = Foreign("a safetensors file", (), (b"{",), (8,), also=_is_safetensors)
 _OLD_ARROW_STREAM = Foreign(
-    "an Arrow stream of a version before 0.15", (), _UNSEEN, "write it as an Arrow file, as pyarrow.ipc.new_file does"
+    "an Arrow stream of a version before 0.15", way_out="write it as an Arrow file, as pyarrow.ipc.new_file does"
 )
 FOREIGN = (
     NPZ,
     ZARR,
-    Foreign("a zip archive", (".zip",), _begins(b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08"), "extract its files"),
+    Foreign("a zip archive", (".zip",), (_ZIP_MAGIC, b"PK\x05\x06", b"PK\x07\x08"), way_out="extract its files"),
     *(
-        Foreign(row.name, (row.suffix,), _Sign((row.magic,), whole=row.begin), "decompress it first")
+        Foreign(row.name, (row.suffix,), (row.magic,), begin=row.begin, way_out="decompress it first")
         for row in CODECS.values()
     ),
-    Foreign("a tar archive", (".tar",), _begins(b"ustar\0", b"ustar ", at=257), "extract its files"),
+    Foreign("a tar archive", (".tar",), (b"ustar\0", b"ustar "), (257,), way_out="extract its files"),
     NETCDF4,
     HDF5,
-    Foreign("HDF4", (".hdf", ".h4"), _begins(b"\x0e\x03\x13\x01"), _AS_NPY),
+    Foreign("HDF4", (".hdf", ".h4"), (b"\x0e\x03\x13\x01",)),
     NETCDF,
     # The version is below 2 million, and the first record begins at byte 100.
-    Foreign("a ROOT file", (".root",), _begins(b"root\0", whole=rb"root\0[\0-\x1f]..\0\0\0d"), _AS_NPY),
-    Foreign("FITS", (".fits", ".fit", ".fts"), _begins(b"SIMPLE  =", whole=rb"SIMPLE  = +[TF]"), _AS_NPY),
-    Foreign("GRIB", (".grib", ".grb", ".grib2", ".grb2"), _begins(b"GRIB", whole=rb"GRIB...[\x01\x02]"), _AS_NPY),
-    Foreign("a MATLAB file", (".mat",), _begins(b"MATLAB 5.0 MAT-file"), _AS_NPY),
+    Foreign("a ROOT file", (".root",), (b"root\0",), begin=rb"root\0[\0-\x1f]..\0\0\0d"),
+    Foreign("FITS", (".fits", ".fit", ".fts"), (b"SIMPLE  =",), begin=rb"SIMPLE  = +[TF]"),
+    Foreign("GRIB", (".grib", ".grb", ".grib2", ".grb2"), (b"GRIB",), begin=rb"GRIB...[\x01\x02]"),
+    Foreign("a MATLAB file", (".mat",), (b"MATLAB 5.0 MAT-file",)),
     SAFETENSORS,
     Foreign(
         "a pickle, which is never loaded",
         (".pkl", ".pickle", ".pt", ".pth"),
-        _Sign((b"\x80", b"c", b"(", b"]q", b"}q", b"X", b"V", b"S"), also=_is_pickle),
-        _AS_NPY,
+        (b"\x80", b"c", b"(", b"]q", b"}q", b"X", b"V", b"S"),
+        also=_is_pickle,
     ),
     ARROW_STREAM,
-    Foreign("feather of version 1", (), _begins(b"FEA1"), "write it again in version 2"),
-    Foreign("parquet with an encrypted footer", (), _begins(b"PARE"), "decrypt it first"),
-    Foreign("Avro", (".avro",), _begins(b"Obj\x01", whole=rb"Obj\x01.{1,64}avro\."), "write it as parquet"),
-    Foreign("ORC", (".orc",), _Sign((b"ORC",), also=lambda file: _matches(_ORC_END, file.tail)), "write it as parquet"),
-    Foreign("a text with tabs", (".tsv", ".tab"), _UNSEEN, _AS_NPY),
+    Foreign("feather of version 1", (), (b"FEA1",), way_out="write it again in version 2"),
+    Foreign("parquet with an encrypted footer", (), (b"PARE",), way_out="decrypt it first"),
+    Foreign("Avro", (".avro",), (b"Obj\x01",), begin=rb"Obj\x01.{1,64}avro\.", way_out="write it as parquet"),
+    Foreign("ORC", (".orc",), (b"ORC",), also=_is_orc, way_out="write it as parquet"),
+    Foreign("a text with tabs", (".tsv", ".tab")),
 )
-
-
-_SIGNS = [each.sign for each in FOREIGN]
 # The magics of all kinds by their places, so that a file of none is known by a few comparisons.
 _MAGICS = {
-    place: tuple(magic for sign in _SIGNS if place in sign.at for magic in sign.magics)
-    for place in sorted({place for sign in _SIGNS for place in sign.at})
+    place: tuple(magic for each in FOREIGN if place in each.at for magic in each.magics)
+    for place in sorted({place for each in FOREIGN for place in each.at})
 }
 
 
@@ -248,7 +228,7 @@ def by_content(
     """Return the kind of a file by its content; None if it is of none."""
     file = _File(head, nbytes, read or (lambda count, start: head[start : start + count]))
     if any(head.startswith(magics, place) for place, magics in _MAGICS.items()):
-        found = next((each for each in FOREIGN if each.sign.is_in(file)), None)
+        found = next((each for each in FOREIGN if each.is_in(file)), None)
         if found is not None:
             return found
     if _has_large_user_block(file, nbytes if reach is None else min(nbytes, reach)):
@@ -257,7 +237,7 @@ def by_content(
 
 
 def _has_large_user_block(file: _File, reach: int) -> bool:
-    """Tell whether HDF5 begins behind the first bytes: few short reads, each a chance of 2**-64 for numbers."""
+    """Return whether HDF5 begins behind the first bytes: few short reads, each a chance of 2**-64 for numbers."""
     at = HEAD_NBYTES
     while at + len(_HDF5_MAGIC) <= reach:
         if file.read(len(_HDF5_MAGIC), at) == _HDF5_MAGIC:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from mpired import installed
-from mpired.datatypes import TIMES, Datatype
+from mpired.datatypes import TIMES
 from mpired.datatypes.times import is_of_numpy
 from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageError
 from mpired.files import calls, interruptions
@@ -100,7 +100,8 @@ class Format(NamedTuple):
             reason = f"holds one array, but there are {len(model.buffers)} ({names}); choose one with `columns`"
             raise UsageError(f"`to={self.name!r}`", reason)
         if not self.has_times and (times := [each.datatype for each in model.buffers if each.datatype.group in TIMES]):
-            raise DatatypeError(f"{times[0]}", f"has no form in {self.name}; use {_ways_out(times[0])}")
+            ways = "`to='npy'`" if is_of_numpy(times[0]) else "`to='parquet'` or `to='arrow'`"
+            raise DatatypeError(f"{times[0]}", f"has no form in {self.name}; use {ways}")
         if not self.has_arrays and len({each.count for each in model.buffers}) > 1:
             counts = ", ".join(f"{each.name} has {each.count}" for each in model.buffers[:_FEW])
             reason = f"holds columns of one length, but {counts} elements; choose some with `columns`"
@@ -152,11 +153,6 @@ class Format(NamedTuple):
             what = f"{type(error).__name__}: {error}"
             reason = f"the format {self.name} of {self.place} failed ({what}); repair or remove the package"
             raise BufferFileError(subject, reason) from error
-
-
-def _ways_out(time: Datatype) -> str:
-    """Return the options for a format that has such times."""
-    return "`to='npy'`" if is_of_numpy(time) else "`to='parquet'` or `to='arrow'`"
 
 
 @functools.cache

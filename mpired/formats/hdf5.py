@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
 import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from mpired import installed
 from mpired.context import Context
-from mpired.errors import DatatypeError, UsageError, installation
+from mpired.errors import DatatypeError
 from mpired.formats import arrays
 from mpired.formats.array import Array
 from mpired.formats.arrays import KeptArrays, Library
@@ -23,18 +22,18 @@ from mpired.formats.decoding import apart, look_apart
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, MarkingLayout
 from mpired.formats.rank import Model, RankFile
-from mpired.formats.streamed import explaining
+from mpired.formats.streamed import DECODED_NBYTES, explaining
 from mpired.sources.source import Source
 
 ERRORS = (ValueError, KeyError, RuntimeError, TypeError, IndexError, OverflowError, AttributeError, EOFError)
 """What h5py raises for damaged files, besides the usual exceptions."""
-_LIBRARY, _RESULTS = "mpired.formats.hierarchy", "mpired.formats.hdf5_results"
+_LIBRARY, _RESULTS = "hierarchy", "hdf5_results"  # the modules that import h5py
 
 
 @functools.cache
 def _imported(name: str) -> Any:
     with installed.importing("h5py"):
-        return importlib.import_module(name)
+        return importlib.import_module(f"mpired.formats.{name}")
 
 
 def load() -> None:
@@ -44,38 +43,28 @@ def load() -> None:
 
 def check_installed(subject: str, extra: str, context: Context) -> None:
     """Raise `UsageError` unless h5py is installed, which an extra of mpired installs."""
-    if importlib.util.find_spec("h5py") is None:
-        reason = f"is HDF5, for which mpired needs h5py; install it with {installation(f'mpired[{extra}]')}"
-        raise UsageError(subject, reason)
+    installed.check(subject, "HDF5", "h5py", extra)
     if context.worker is None or not context.worker.is_there:  # else it has loaded it, or will
         load()
 
 
-def _open(source: Source, memory: int, *, outside: bool) -> Any:
+def _open(source: Source, memory: int = DECODED_NBYTES, *, outside: bool) -> Any:
     return _imported(_LIBRARY).HdfFile(source, memory, outside=outside)
 
 
-def _do(name: str, module: str, function: str, *args: Any) -> Any:
-    """Call a function of a module that imports h5py; `name` is the file that errors are of."""
-    with explaining(name, *ERRORS):
-        return getattr(_imported(module), function)(*args)
-
-
-def _look(source: Source, *asked: bool) -> Any:
-    return _do(source.name, _LIBRARY, "look", source, *asked)
-
-
-def _read(context: Context, source: Source, names: Sequence[str]) -> Any:
-    return apart(context, source.name, _do, source.name, _LIBRARY, "read", source, tuple(names))
+def _do(subject: Source | Plan, module: str, function: str, *args: Any) -> Any:
+    """Call a function of a module that imports h5py for a file, or for the plan of one."""
+    with explaining(subject.name, *ERRORS):
+        return getattr(_imported(module), function)(subject, *args)
 
 
 def inspect(source: Source, inputs: InputOptions, extra: str = "hdf5") -> RankFile:
     """Describe an HDF5 file by its datasets, each a buffer or carried along."""
     context = inputs.context
     check_installed(source.name, extra, context)
-    found = look_apart(context, _look, source, inputs.follow_links, inputs.unpack, inputs.window)
+    found = look_apart(context, _do, source, _LIBRARY, "look", inputs.follow_links, inputs.unpack, inputs.window)
     opener = functools.partial(_open, outside=inputs.follow_links)
-    file = arrays.inspect(source, inputs, found, Library(opener, ERRORS, functools.partial(_read, context)))
+    file = arrays.inspect(source, inputs, found, Library(opener, ERRORS, context))
     is_decoded = any(buffer.isolated for buffer in file.buffers)
     if is_decoded and context.worker is not None and context.worker.is_looking_ahead:
         load()  # for the workers that will decode these
@@ -91,6 +80,11 @@ class Plan(NamedTuple):
     line: str  # what the history gets
     has_history: bool  # whether there is one if the first rank has none
 
+    @property
+    def name(self) -> str:
+        """The file that errors are of."""
+        return "the result" if self.source is None else self.source.name
+
 
 def prepare(model: Model, *, has_history: bool = False) -> ArrayLayout | MarkingLayout:
     """Lay out results like `model`, whose arrays lie in one piece or in chunks as those of its file."""
@@ -100,28 +94,18 @@ def prepare(model: Model, *, has_history: bool = False) -> ArrayLayout | Marking
         raise DatatypeError("arrays in Fortran order", "have no form in HDF5; use `to='npy'` or `to='npz'`")
     kept = tuple(model.kept.names) if isinstance(model.kept, KeptArrays) else ()
     plan = Plan(model.buffers, model.source, kept, context.history(), has_history)
-    stored, missing = _write(plan, context, "forms")
+    stored, missing = apart(context, plan.name, _do, plan, _RESULTS, "forms")
     if stored is None:
-        return MarkingLayout(functools.partial(_encode, plan, context), missing)
-    return ArrayLayout(functools.partial(_lay, plan, context), stored, missing=missing)
+        return MarkingLayout(functools.partial(_write, plan, context, "encode"), missing)
+    return ArrayLayout(functools.partial(_write, plan, context, "lay"), stored, missing=missing)
 
 
 def _write(plan: Plan, context: Context, function: str, *args: Any) -> Any:
-    """Let a worker call a function of the module that writes results."""
-    name = "the result" if plan.source is None else plan.source.name
-    return apart(context, name, _do, name, _RESULTS, function, plan, *args)
-
-
-def _lay(plan: Plan, context: Context, fd: int) -> Any:
-    """Write all but the elements; return where these begin."""
-    return _write(plan, context, "lay", f"/proc/{os.getpid()}/fd/{fd}")
-
-
-def _encode(plan: Plan, context: Context, results: Sequence[Array], fd: int) -> None:
-    """Write a file with its results."""
-    _write(plan, context, "encode", f"/proc/{os.getpid()}/fd/{fd}", tuple(results))
+    """Let a worker call a function that writes to a file, whose descriptor is the last argument."""
+    *results, fd = args
+    return apart(context, plan.name, _do, plan, _RESULTS, function, *results, f"/proc/{os.getpid()}/fd/{fd}")
 
 
 def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
     """Write a file again with new elements in some arrays: a copy, in which the library changes them."""
-    _do(source.name, _RESULTS, "rewrite", source, changed, fd)
+    _do(source, _RESULTS, "rewrite", changed, fd)

@@ -52,8 +52,7 @@ class _Result(NamedTuple):
         """Return that of a buffer."""
         name, datatype = buffer.name or "value", buffer.datatype
         dtype = np.dtype(bool) if datatype.is_bool else buffer.form or datatype.form
-        shape = (buffer.count,) if buffer.shape is None else buffer.shape
-        origin = buffer.origin or name
+        origin, shape = buffer.origin or name, buffer.dimensions
         found = cls(name, dtype, shape, buffer.byte_order, buffer.nullable, origin == name, dtype, {})
         try:
             like = None if old is None else old[origin]
@@ -123,7 +122,7 @@ class _Result(NamedTuple):
 
 
 def _is_same(one: np.dtype, other: np.dtype) -> bool:
-    """Tell whether elements are of one form, whatever their byte order, and the names and gaps of structures."""
+    """Return whether elements are of one form, whatever their byte order, and the names and gaps of structures."""
     forms = [as_numbers(each).newbyteorder("=") for each in (one, other)]
     if forms[0].names is None or forms[1].names is None:
         return forms[0] == forms[1]
@@ -285,7 +284,7 @@ def _copy_attribute(attribute: Any, to: Any) -> None:
 
 
 def _leads(tid: Any) -> bool:
-    """Tell whether values of a type are references, or hold some."""
+    """Return whether values of a type are references, or hold some."""
     if isinstance(tid, h5t.TypeCompoundID):
         return any(_leads(tid.get_member_type(number)) for number in range(tid.get_nmembers()))
     if isinstance(tid, h5t.TypeVlenID | h5t.TypeArrayID):
@@ -399,14 +398,11 @@ def _left_out(plan: Plan, results: Sequence[_Result], old: h5py.File) -> set[obj
     found: set[object] = set()
     for each in hierarchy.walk(old):
         is_array = each.outside or isinstance(each.object, h5d.DatasetID)
-        if is_array and each.name not in wanted and not _is_dimension(each.object):
-            found |= {each.name, each.address}
+        if is_array and each.name not in wanted:
+            attributes = {} if each.object is None else hierarchy.attributes_of(each.object)
+            if not hierarchy.is_dimension_only(attributes):
+                found |= {each.name, each.address}
     return found
-
-
-def _is_dimension(found: Any) -> bool:
-    """Tell whether a dataset of this file is a dimension of netCDF without values."""
-    return found is not None and hierarchy.is_dimension_only(hierarchy.attributes_of(found))
 
 
 def _copy_around(plan: Plan, old: h5py.File, results: Sequence[_Result], fd: int) -> bool:
@@ -445,7 +441,7 @@ def lay(plan: Plan, path: str) -> list[int]:
         return [each.id.get_offset() or 0 for each in datasets]
 
 
-def encode(plan: Plan, path: str, results: Sequence[Array]) -> None:
+def encode(plan: Plan, results: Sequence[Array], path: str) -> None:
     """Write a file with its results."""
     with _created(plan, path, early=False) as datasets:
         for dataset, result in zip(datasets, results, strict=True):

@@ -27,7 +27,7 @@ from mpired.formats.conventions import Attribute, Attributes, Packed, Variable
 from mpired.formats.hdf5 import ERRORS
 from mpired.formats.local import SourceFile
 from mpired.formats.rank import dtype_text
-from mpired.formats.streamed import DECODED_NBYTES, Nullable, Values, limited_memory, too_large
+from mpired.formats.streamed import DECODED_NBYTES, ColumnFile, Values, limited_memory, too_large
 from mpired.sources.source import Source
 
 _MAX_VIRTUAL = 64  # virtual datasets of virtual ones
@@ -47,39 +47,34 @@ _KINDS = {
 DIMENSION_ONLY = "This is a netCDF dimension but not a netCDF variable"
 
 
-class HdfFile:
+class HdfFile(ColumnFile):
     """An open file. The caller closes it."""
 
     def __init__(self, source: Source, memory: int = DECODED_NBYTES, *, outside: bool = False) -> None:
-        # It may lead `outside` to other files; else it is opened by its descriptor.
-        self._source = source
-        self._memory = memory
-        self._bytes = source.open()
-        try:
-            where = self._path(outside=outside)
-            self.is_apart = where is None  # then the library would look for other files in this one
-            if outside:
-                os.environ["HDF5_EXTFILE_PREFIX"] = os.environ["HDF5_VDS_PREFIX"] = "${ORIGIN}"
-            access = _access(memory)
-            if where is None:
-                access = access.copy()
-                access.set_fileobj_driver(h5fd.fileobj_driver, SourceFile(self._bytes, source.nbytes))
-            self.file = h5py.File(h5f.open(os.fsencode(where or "file"), h5f.ACC_RDONLY, access))
-        except BaseException:
-            self._bytes.close()
-            raise
+        self._outside = outside  # whether it may lead to other files; else it is opened by its descriptor
+        super().__init__(source, memory)
 
-    def _path(self, *, outside: bool) -> str | None:
+    def begin(self) -> None:
+        """Open it by the library."""
+        where = self._path()
+        self.is_apart = where is None  # then the library would look for other files in this one
+        if self._outside:
+            os.environ["HDF5_EXTFILE_PREFIX"] = os.environ["HDF5_VDS_PREFIX"] = "${ORIGIN}"
+        access = _access(self._memory)
+        if where is None:
+            access = access.copy()
+            access.set_fileobj_driver(h5fd.fileobj_driver, SourceFile(self._bytes, self._source.nbytes))
+        self.file = h5py.File(h5f.open(os.fsencode(where or "file"), h5f.ACC_RDONLY, access))
+
+    def _path(self) -> str | None:
         """Return a path of the file for the library, which follows links itself; None if it has none."""
         path = f"/proc/self/fd/{self._bytes.fd}"
         if self._bytes.fd is None or not os.path.exists(real := os.readlink(path)):
             return None
-        return real if outside else path
+        return real if self._outside else path
 
-    def arrays(self, leaf: Any, start: int) -> Generator[Values, None, None]:
+    def arrays(self, leaf: Any, start: int, *, nullable: bool) -> Generator[Values, None, None]:
         """Yield the values of an array from an element on, in blocks of whole rows of chunks."""
-        nullable = isinstance(leaf, Nullable)
-        leaf = leaf.leaf if nullable else leaf
         dataset = self.file[leaf.array if isinstance(leaf, Field | Packed) else leaf]
         for values in blocks(dataset, start, self._memory, self._source.name):
             if isinstance(leaf, Packed):
@@ -88,10 +83,15 @@ class HdfFile:
                 plain = values[leaf.field] if isinstance(leaf, Field) else values
                 yield plain.view(np.uint8) if plain.dtype == np.bool_ else plain, None
 
+    def whole(self, leaf: str) -> np.ndarray:
+        """Return all values of an array."""
+        dataset = self.file[leaf]
+        return np.asarray(dataset.asstr()[()] if h5py.check_string_dtype(dataset.dtype) else dataset[()])
+
     def close(self) -> None:
         """Close it."""
         self.file.close()
-        self._bytes.close()
+        super().close()
 
 
 @functools.cache
@@ -243,33 +243,31 @@ def _value(attribute: Any) -> Attribute | None:
 
 def look(source: Source, follow: bool, unpack: bool, window: bool) -> list[ArrayHeader]:  # noqa: FBT001 - called by a worker
     """Describe all arrays of a file."""
-    with closing(HdfFile(source, outside=follow)) as opened:
+    with closing(_Looking(source, follow=follow, unpack=unpack, window=window)) as opened:
         found = list(walk(opened.file))
         scales = {each.address: each.name for each in found if isinstance(each.object, h5d.DatasetID)}
         entries: list[tuple[Found, h5py.Dataset | None, Variable]] = []
-        groups = [Variable("", (), None, attributes_of(opened.file.id))]
+        groups = [Variable("", (), attributes_of(opened.file.id))]
         for each in found:
             attributes = {} if each.outside else attributes_of(each.object)
             if each.outside:
-                entries.append((each, None, Variable(each.name, (), None, attributes)))
+                entries.append((each, None, Variable(each.name, (), attributes)))
             elif isinstance(each.object, h5g.GroupID):
-                groups.append(Variable(f"{each.name}/", (), None, attributes))
+                groups.append(Variable(f"{each.name}/", (), attributes))
             elif isinstance(each.object, h5d.DatasetID) and not is_dimension_only(attributes):
                 dataset = h5py.Dataset(each.object, readonly=True)  # it keeps what it was asked for
                 dims = _dims(each.name, dataset, attributes, scales)
-                entries.append((each, dataset, Variable(each.name, dims, _dtype(each.object), attributes)))
+                entries.append((each, dataset, Variable(each.name, dims, attributes)))
         carried = conventions.carried([*groups, *(variable for _, _, variable in entries)])
-        looking = _Looking(opened, source, follow=follow, unpack=unpack, window=window)
-        return [
-            looking.array(each, dataset, variable.attributes, is_carried=variable.name in carried)._replace(
-                dims=variable.dims
-            )
+        headers = [
+            opened.array(each, dataset, variable.attributes, is_carried=variable.name in carried)
             for each, dataset, variable in entries
         ]
+        return [header._replace(dims=entry[2].dims) for header, entry in zip(headers, entries, strict=True)]
 
 
 def is_dimension_only(attributes: Attributes) -> bool:
-    """Tell whether a dataset is, by its attributes, a dimension of netCDF without values."""
+    """Return whether a dataset is, by its attributes, a dimension of netCDF without values."""
     return attributes.get("CLASS") == "DIMENSION_SCALE" and DIMENSION_ONLY in str(attributes.get("NAME"))
 
 
@@ -293,14 +291,12 @@ def _scales(identifier: h5d.DatasetID, dimension: int) -> list[h5d.DatasetID]:
     return found
 
 
-class _Looking(NamedTuple):
-    """What all arrays of a file are described with."""
+class _Looking(HdfFile):
+    """An open file whose arrays are described."""
 
-    opened: HdfFile
-    source: Source
-    follow: bool
-    unpack: bool
-    window: bool
+    def __init__(self, source: Source, *, follow: bool, unpack: bool, window: bool) -> None:
+        super().__init__(source, outside=follow)
+        self._unpack, self._window = unpack, window
 
     def array(
         self, found: Found, dataset: h5py.Dataset | None, attributes: Attributes, *, is_carried: bool
@@ -328,11 +324,11 @@ class _Looking(NamedTuple):
             elif plist.get_layout() == h5d.VIRTUAL:
                 where = "a virtual dataset"
         if where:
-            if not self.follow or self.window or self.opened.is_apart:
+            if not self._outside or self._window or self.is_apart:
                 return self._elsewhere(name, where, None if dataset is None else _shape(dataset))
             try:
                 if dataset is None:
-                    dataset = _linked(self.opened.file, name, where)
+                    dataset = _linked(self.file, name, where)
                     attributes, is_carried = attributes_of(dataset.id), False
                 _check_sources(dataset)
             except LookupError as error:
@@ -343,9 +339,9 @@ class _Looking(NamedTuple):
 
     def _elsewhere(self, name: str, where: str, shape: tuple[int, ...] | None) -> ArrayHeader:
         reason, way_out = f"{name!r} is stored in another file ({where})", "read it with `follow_links`"
-        if self.window:
+        if self._window:
             reason, way_out = f"{reason}, which targets do not include", ""
-        elif self.follow:
+        elif self._outside:
             what = "compressed files, streams and objects of a store cannot refer to other files"
             reason, way_out = f"{reason}, and {what}", "give it as a file"
         label, unseen = f"elements in another file ({where})", shape is None
@@ -359,21 +355,23 @@ class _Looking(NamedTuple):
             return ArrayHeader(name, None, (), label="no elements", reason=f"{name!r} has no elements", unseen=True)
         dtype, label, reason = _form(name, dataset)
         nbytes = math.prod(shape) * max(1, _dtype(dataset.id).itemsize)
-        if not self.follow and nbytes > _SMALL_NBYTES and nbytes > _MOST_UNFOLDED * self.source.nbytes:
-            said = f"{name!r} claims {nbytes} bytes, and the file has {self.source.nbytes}"
-            raise BufferFileError(self.source.name, f"{said}; it is damaged, or made to fill the memory")
+        if not self._outside and nbytes > _SMALL_NBYTES and nbytes > _MOST_UNFOLDED * self._source.nbytes:
+            said = f"{name!r} claims {nbytes} bytes, and the file has {self._source.nbytes}"
+            raise BufferFileError(self._source.name, f"{said}; it is damaged, or made to fill the memory")
         is_text = isinstance(dataset.id.get_type(), h5t.TypeStringID | h5t.TypeEnumID) and dtype is None
         meaning, offset, unset = conventions.NO_NUMBERS._replace(reason=reason), None, None
         if dtype is not None:
             plain = dtype
             attributes, dtype = conventions.viewed(attributes, plain)
-            meaning = conventions.meaning(f"{name!r}", name, attributes, dtype, unpack=self.unpack, window=self.window)
+            meaning = conventions.meaning(
+                f"{name!r}", name, attributes, dtype, unpack=self._unpack, window=self._window
+            )
             if meaning.leaf is None and not found.outside:
                 offset = self._offset(dataset, plain, nbytes)
             unset = conventions.unset(attributes, dtype, meaning.leaf)
             if unset is not None and dataset.fillvalue != conventions.default_fill(dtype):
                 unset = None
-            if self.window and (narrow := _narrow(dataset)):
+            if self._window and (narrow := _narrow(dataset)):
                 reason = f"{name!r} has {narrow}, which new ones may not fit"
                 meaning = meaning._replace(dtype=None, reason=reason, way_out="")
         return ArrayHeader(
@@ -399,18 +397,17 @@ class _Looking(NamedTuple):
         offset = dataset.id.get_offset()
         if offset is None or not _has_form(dataset.id.get_type(), dtype):
             return None
-        if offset + nbytes > self.source.nbytes:
-            reason = f"{dataset.name!r} ends at byte {offset + nbytes}, and the file has {self.source.nbytes}"
-            raise BufferFileError(self.source.name, f"{reason}; it is cut off or damaged")
+        if offset + nbytes > self._source.nbytes:
+            reason = f"{dataset.name!r} ends at byte {offset + nbytes}, and the file has {self._source.nbytes}"
+            raise BufferFileError(self._source.name, f"{reason}; it is cut off or damaged")
         return int(offset)
 
     def _digest(self, dataset: h5py.Dataset, attributes: Attributes) -> bytes:
         """Return the digest of an array that is carried."""
         native = dataset.dtype.newbyteorder("=")
-        found = digest(dtype_text(native), *conventions.identity(attributes))
-        for values in blocks(dataset, 0, _SMALL_NBYTES, self.source.name):
-            found = digest(found, values.tolist() if native.hasobject else values.astype(native).tobytes())
-        return found
+        values = blocks(dataset, 0, _SMALL_NBYTES, self._source.name)
+        what = dtype_text(native), *conventions.identity(attributes)
+        return digest(what, (each.astype(native, copy=False) for each in values))
 
 
 def _linked(file: h5py.File, name: str, where: str) -> h5py.Dataset:
@@ -546,12 +543,12 @@ def _dtype(identifier: h5d.DatasetID) -> np.dtype:
 
 
 def _has_form(tid: Any, dtype: np.dtype) -> bool:
-    """Tell whether elements of a type are, bit by bit, what NumPy has in a form."""
+    """Return whether elements of a type are, bit by bit, what NumPy has in a form."""
     return bool(tid.equal(h5t.py_create(dtype, logical=True)))
 
 
 def is_plain(dataset: h5py.Dataset) -> bool:
-    """Tell whether NumPy has the type of an array, if that is a number, and not only a wider one."""
+    """Return whether NumPy has the type of an array, if that is a number, and not only a wider one."""
     tid = dataset.id.get_type()
     return not isinstance(tid, h5t.TypeIntegerID | h5t.TypeFloatID) or _has_form(tid, dataset.dtype)
 
@@ -592,13 +589,3 @@ def _filters(dataset: h5py.Dataset) -> Iterator[tuple[int, str, tuple[int, ...]]
     for number in range(plist.get_nfilters() if dataset.chunks else 0):
         code, _, values, name = plist.get_filter(number)
         yield code, _FILTERS.get(code) or text_of(name)[:40] or f"filter {code}", values
-
-
-def read(source: Source, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Return whole arrays."""
-    found = {}
-    with closing(HdfFile(source)) as opened:
-        for name in names:
-            dataset = opened.file[name]
-            found[name] = np.asarray(dataset.asstr()[()] if h5py.check_string_dtype(dataset.dtype) else dataset[()])
-    return found

@@ -66,20 +66,10 @@ class InputOptions(NamedTuple):
             raise UsageError("`pair`", "names two different columns, value and index, and takes the place of `columns`")
         if len(set(columns)) < len(columns):
             raise UsageError("`columns`", "names a column twice")
-        return cls(
-            datatype=datatype,
-            byte_order=byte_order,
-            datarep=datarep,
-            type_order=order,
-            format=options.get("format"),
-            columns=columns,
-            pair=(pair[0], pair[1]) if pair else None,
-            offset=options.get("offset", 0),
-            count=options.get("count"),
-            unpack=options.get("unpack", False),
-            follow_links=options.get("follow_links", False),
-            context=context,
-        )
+        same = ("byte_order", "datarep", "format", "offset", "count", "unpack", "follow_links")
+        found = cls(**{name: options[name] for name in same if name in options})
+        found = found._replace(datatype=datatype, type_order=order, columns=columns, context=context)
+        return found._replace(pair=(pair[0], pair[1])) if pair else found
 
     @property
     def describes_bytes(self) -> bool:
@@ -91,16 +81,21 @@ class InputOptions(NamedTuple):
         """Whether raw files are in external32."""
         return self.datarep == "external32"
 
+    @property
+    def _order(self) -> Order:
+        """The byte order of raw files."""
+        return ORDERS[self.byte_order or self.type_order]
+
     def stored(self, datatype: Datatype) -> np.dtype:
         """Return the NumPy form of elements of a datatype in a raw file."""
         if self.is_external:
             return datatype.external_form
         if self.packed:
             return self.packed_form(datatype)
-        return datatype.form.newbyteorder(ORDERS[self.byte_order or self.type_order])
+        return datatype.form.newbyteorder(self._order)
 
     def spreads(self, datatype: Datatype) -> bool:
-        """Tell whether elements of a datatype are spread over a raw file; packed and in external32 they are not."""
+        """Return whether elements of a datatype are spread over a raw file; packed and in external32 they are not."""
         return datatype.is_spread and not self.is_external and not self.packed
 
     def start(self, datatype: Datatype) -> int:
@@ -109,12 +104,11 @@ class InputOptions(NamedTuple):
 
     def packed_form(self, datatype: Datatype) -> np.dtype:
         """Return the NumPy form of packed elements of a datatype in the byte order that is declared."""
-        return datatype.packed_form.newbyteorder(ORDERS[self.byte_order or self.type_order])
+        return datatype.packed_form.newbyteorder(self._order)
 
     def of_result(self, model: Model) -> Model:
         """Return the model of a raw result whose bytes lie as is declared here."""
-        order = ORDERS[self.byte_order or self.type_order]
-        ordered = ((each, each.stored.newbyteorder(order)) for each in model.buffers)
+        ordered = ((each, each.stored.newbyteorder(self._order)) for each in model.buffers)
         buffers = [each._replace(stored=form, datarep=self.datarep, fixed_order=False) for each, form in ordered]
         return model._replace(buffers=tuple(buffers))
 

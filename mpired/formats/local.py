@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from mpired.files import calls
-from mpired.sources.source import OpenSource, Source
+from mpired.sources.source import OpenSource
 
 _PIECE_NBYTES = 16 << 20
 _MAPPED_NBYTES = 1 << 20  # what is shorter is read
@@ -15,18 +15,6 @@ _MAPPED_NBYTES = 1 << 20  # what is shorter is read
 
 class DamageError(ValueError):
     """Raised where the bytes of a file cannot be what they should be."""
-
-
-class OpenBytes:
-    """A file that is open for a library. The caller closes it."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._bytes = source.open()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._bytes.close()
 
 
 def read_all(file: OpenSource, nbytes: int, start: int) -> bytes:

@@ -7,6 +7,7 @@ others: then each record has a piece of each such variable.
 from __future__ import annotations
 
 import functools
+import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -24,6 +25,7 @@ from mpired.formats.arrays import ArrayHeader, KeptArrays, Library, Pieces, Piec
 from mpired.formats.conventions import Attribute, Attributes, Variable
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, MarkingLayout, encoded
+from mpired.formats.local import SourceFile
 from mpired.formats.rank import Model, RankFile
 from mpired.sources.source import OpenSource, Source
 
@@ -109,7 +111,7 @@ class _Header:
         return 8 if self.version == _64_BIT_DATA else 4
 
     def is_record(self, var: _Var) -> bool:
-        """Tell whether a variable has the record dimension."""
+        """Return whether a variable has the record dimension."""
         return bool(var.dims) and self.dimensions[var.dims[0]].length == 0
 
     def shape(self, var: _Var) -> tuple[int, ...]:
@@ -142,9 +144,8 @@ class _Cursor:
 
     def __init__(self, source: Source, file: OpenSource) -> None:
         self._source = source
-        self._file = file
-        self._held = b""
-        self._start = self._at = 0
+        self._file = io.BufferedReader(SourceFile(file, source.nbytes), _PIECE)
+        self._at = 0
         self.width = 4
 
     def bad(self, reason: str) -> NoReturn:
@@ -152,14 +153,11 @@ class _Cursor:
         raise BufferFileError(self._source.name, f"{reason}; not a valid netCDF file")
 
     def take(self, nbytes: int) -> bytes:
-        if self._at + nbytes > min(self._source.nbytes, _MAX_HEADER):
-            self.bad("the header is cut off, or claims more than there is")
-        if self._at + nbytes > self._start + len(self._held):
-            self._start, self._held = self._at, self._file.read(max(nbytes, _PIECE), self._at)
-            if len(self._held) < nbytes:
-                raise self._source.changed()
-        found = self._held[self._at - self._start :][:nbytes]
         self._at += nbytes
+        if self._at > min(self._source.nbytes, _MAX_HEADER):
+            self.bad("the header is cut off, or claims more than there is")
+        if len(found := self._file.read(nbytes)) < nbytes:
+            raise self._source.changed()
         return found
 
     def number(self, width: int = 0) -> int:
@@ -235,17 +233,6 @@ def _read_header(source: Source) -> _Header:
         return header
 
 
-def _read(source: Source, names: Sequence[str]) -> Mapping[str, np.ndarray]:
-    """Return whole variables."""
-    header, found = _read_header(source), {}
-    with closing(PiecesFile(source)) as file:
-        for var in (each for each in header.variables if each.name in names):
-            blocks = (block for block, _ in file.arrays(header.leaf(var.name), 0))
-            flat = np.concatenate([np.empty(0, var.form), *blocks])
-            found[var.name] = flat.astype(flat.dtype.newbyteorder("=")).reshape(header.shape(var))
-    return found
-
-
 def _is_hdf5(source: Source) -> bool:
     with closing(source.open()) as file, calls.blaming(source.name):
         return file.read(3, 0) != b"CDF" and source.nbytes > 0
@@ -257,13 +244,13 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
         return hdf5.inspect(source, inputs, "netcdf")
     header = _read_header(source)
     variables = [
-        Variable(each.name, tuple(header.dimensions[dim].name for dim in each.dims), each.form, each.values)
+        Variable(each.name, tuple(header.dimensions[dim].name for dim in each.dims), each.values)
         for each in header.variables
     ]
-    group = Variable("", (), None, {each.name: each.value for each in header.attributes})
+    group = Variable("", (), {each.name: each.value for each in header.attributes})
     carried = conventions.carried([*variables, group])
     found = [_array(source, header, each, each.name in carried, inputs) for each in header.variables]
-    return arrays.inspect(source, inputs, found, Library(PiecesFile, (), _read))
+    return arrays.inspect(source, inputs, found, Library(PiecesFile))
 
 
 def _array(source: Source, header: _Header, var: _Var, is_carried: bool, inputs: InputOptions) -> ArrayHeader:  # noqa: FBT001
@@ -272,7 +259,7 @@ def _array(source: Source, header: _Header, var: _Var, is_carried: bool, inputs:
     record = f"record dimension {header.dimensions[var.dims[0]].name!r}" if is_record else ""
     if var.code == _CHAR:
         found = ArrayHeader(var.name, None, shape, label="strings", reason=f"{name} holds strings", carried=True)
-        return found._replace(digest=_digest(source, leaf, shape, attributes))
+        return found._replace(leaf=leaf, digest=_digest(source, leaf, shape, attributes))
     meaning = conventions.meaning(name, var.name, attributes, var.form, unpack=inputs.unpack, window=inputs.window)
     is_flat = leaf.is_one and meaning.leaf is None
     return ArrayHeader(
@@ -290,17 +277,15 @@ def _array(source: Source, header: _Header, var: _Var, is_carried: bool, inputs:
         fixed_order=True,
         unlimited=(record, *[""] * (len(shape) - 1)) if is_record else (),
         unset=conventions.unset(attributes, var.form, meaning.leaf),
-        **{**meaning._asdict(), "leaf": None if is_flat else leaf._replace(packed=meaning.leaf)},
+        **{**meaning._asdict(), "leaf": leaf._replace(packed=meaning.leaf)},
     )
 
 
 def _digest(source: Source, leaf: Pieces, shape: Sequence[int], attributes: Attributes) -> bytes:
     """Return the digest of a variable that is carried."""
-    found = digest(leaf.form.str, tuple(shape), *conventions.identity(attributes))
     with closing(PiecesFile(source)) as file:
-        for block, _ in file.arrays(leaf, 0):
-            found = digest(found, block.tobytes())
-    return found
+        what = leaf.form.str, shape, *conventions.identity(attributes)
+        return digest(what, (block for block, _ in file.arrays(leaf)))
 
 
 class _Plan(NamedTuple):
@@ -340,11 +325,10 @@ def _new(buffer: Array, old: _Header, dimensions: list[_Dimension]) -> _Var:
     if code is None or buffer.fortran_order:
         what = "arrays in Fortran order" if code else buffer.datatype.label
         raise DatatypeError(what, "has no form in netCDF; use `to='hdf5'`, `to='npz'` or `to='npy'`")
-    shape = (buffer.count,) if buffer.shape is None else buffer.shape
     origin = buffer.origin or name
     like = old.by_name.get(origin)
-    if like is None or old.shape(like) != shape:
-        dims = tuple(_dimension(length, dimensions, first=not i) for i, length in enumerate(shape))
+    if like is None or old.shape(like) != buffer.dimensions:
+        dims = tuple(_dimension(length, dimensions, first=not i) for i, length in enumerate(buffer.dimensions))
         like = _Var(name, dims, (), code)
     elif origin != name:  # it has other values
         like = replace(like, name=name, attributes=tuple(a for a in like.attributes if a.name in conventions.PLACES))
@@ -428,7 +412,7 @@ def _lay(plan: _Plan, fd: int) -> list[int]:
     if plan.source is not None:
         with closing(PiecesFile(plan.source)) as file:
             for old, new in plan.kept:
-                _put(fd, new, (block for block, _ in file.arrays(old, 0)))
+                _put(fd, new, (block for block, _ in file.arrays(old)))
     return [plan.header.by_name[name].begin for name in plan.new]
 
 

@@ -16,14 +16,14 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from mpired.datatypes import TIMES, Datatype, as_numbers, from_dtype, with_fields
+from mpired.datatypes import TIMES, Datatype, as_numbers, from_dtype
 from mpired.datatypes.times import is_of_numpy, numpy_form
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.files import calls
 from mpired.formats.array import UNKNOWN_COUNT, Array
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import FlatLayout
-from mpired.formats.rank import NO_DATATYPE, Model, RankFile, SkippedArray, check_declared, dtype_text
+from mpired.formats.rank import NO_DATATYPE, Model, RankFile, SkippedArray, declared, dtype_text
 from mpired.sources.local import LocalSource, peek
 from mpired.sources.source import Source
 
@@ -75,13 +75,11 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
     # The end of what is read forward shows when it is read.
     check_size(source.name, header, None if source.is_forward else source.nbytes - len(header.head))
     try:
-        made = datatype_in(source.name, dtype)
+        check_datatype(source.name, dtype)
     except DatatypeError as error:
         other = SkippedArray("", dtype_text(dtype), error.reason, math.prod(shape), shape, label_of(dtype))
         return RankFile(source, (), (other,))
-    named = dtype.names if inputs.named and inputs.datatype is None else None
-    datatype = with_fields(inputs.datatype or made, named)
-    check_declared(source, inputs, datatype, dtype, "holds")
+    datatype = declared(source, inputs, dtype, "holds")
     order = header.fortran_order and len(shape) > 1  # with one dimension both orders are the same
     array: dict[str, Any] = {"stored": as_numbers(dtype), "shape": shape, "fortran_order": order, "to_end": True}
     buffer_of: Callable[[Source], Array] = functools.partial(
@@ -93,8 +91,8 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
     return RankFile(source, (buffer_of(source),))
 
 
-def datatype_in(subject: str, dtype: np.dtype) -> Datatype:
-    """Return the datatype of elements."""
+def check_datatype(subject: str, dtype: np.dtype) -> None:
+    """Raise `DatatypeError` if elements have no datatype."""
     if dtype.hasobject:
         reason = "holds Python objects, which are pickled code and never loaded; convert them to numbers"
         raise DatatypeError(subject, reason)
@@ -102,7 +100,7 @@ def datatype_in(subject: str, dtype: np.dtype) -> Datatype:
         if not 0 < math.prod(dtype[name].shape) <= _MAX_FIELD:
             raise DatatypeError(subject, f"the field {name!r} has no number, or more than {_MAX_FIELD}")
     try:
-        return from_dtype(dtype)
+        from_dtype(dtype)
     except DatatypeError:
         raise DatatypeError(subject, f"holds {label_of(dtype)}{NO_DATATYPE}") from None
 
@@ -190,8 +188,7 @@ def laid_out(buffer: Array, dtype: np.dtype | None, nbytes: int = 0) -> tuple[np
     """Return the form of the elements of a result like `buffer`, and the header before them."""
     if dtype is None:
         dtype = (buffer.form or _form_of(buffer.datatype)).newbyteorder(buffer.byte_order)
-    shape = (buffer.count,) if buffer.shape is None else buffer.shape
-    return as_numbers(dtype), header_of(dtype, shape, fortran_order=buffer.fortran_order, nbytes=nbytes)
+    return as_numbers(dtype), header_of(dtype, buffer.dimensions, fortran_order=buffer.fortran_order, nbytes=nbytes)
 
 
 def _form_of(datatype: Datatype) -> np.dtype:

@@ -13,7 +13,7 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, encoded
 from mpired.formats.local import SourceFile
 from mpired.formats.rank import Model, RankFile, dtype_text
-from mpired.formats.streamed import Values, explaining
+from mpired.formats.streamed import ColumnFile, Values, explaining
 from mpired.sources.source import Source
 
 _ERRORS = (ValueError, zipfile.BadZipFile, zlib.error, EOFError, struct.error)
@@ -61,17 +61,12 @@ class _Member(NamedTuple):
         return self.info.compress_type == zipfile.ZIP_STORED
 
 
-class _Archive:
+class _Archive(ColumnFile):
     """An open archive. The caller closes it."""
 
-    def __init__(self, source: Source, _memory: int = 0) -> None:
-        self._source = source
-        self._file = source.open()
-        try:
-            self.zip = zipfile.ZipFile(SourceFile(self._file, source.nbytes))
-        except BaseException:
-            self._file.close()
-            raise
+    def begin(self) -> None:
+        """Read the directory."""
+        self.zip = zipfile.ZipFile(SourceFile(self._bytes, self._source.nbytes))
 
     def members(self) -> list[_Member]:
         infos = [info for info in self.zip.infolist() if not info.is_dir()]
@@ -91,7 +86,7 @@ class _Archive:
             head = file.read(_HEAD_NBYTES)
         header = npy.header_in(subject, lambda nbytes, at: head[at : at + nbytes])
         npy.check_size(subject, header, info.file_size - len(header.head))
-        local = self._file.read(_LOCAL_NBYTES, info.header_offset)
+        local = self._bytes.read(_LOCAL_NBYTES, info.header_offset)
         start = info.header_offset + _LOCAL_NBYTES + sum(struct.unpack_from("<HH", local, _LENGTHS))
         return _Member(info, header, start)
 
@@ -99,7 +94,7 @@ class _Archive:
         """Describe the array of a member."""
         reason, header, dtype = "", member.header, member.header.dtype
         try:
-            npy.datatype_in(member.name, dtype)
+            npy.check_datatype(member.name, dtype)
         except DatatypeError as error:
             reason = f"array {member.name!r}: {error.reason}"
         carried = dtype.kind in _CARRIED and not dtype.hasobject
@@ -121,10 +116,11 @@ class _Archive:
         header = member.header
         if header.dtype.hasobject:
             return b""
-        return digest(dtype_text(header.dtype), header.shape, self.zip.read(member.info)[len(header.head) :])
+        octets = np.frombuffer(self.zip.read(member.info), np.uint8)
+        return digest((dtype_text(header.dtype), header.shape), [octets[len(header.head) :]])
 
-    def arrays(self, leaf: str | Field, start: int) -> Generator[Values, None, None]:
-        """Yield the elements of an array from one on."""
+    def arrays(self, leaf: str | Field, start: int, *, nullable: bool) -> Generator[Values, None, None]:  # noqa: ARG002
+        """Yield the elements of an array from one on; none is missing."""
         name, field = (leaf.array, leaf.field) if isinstance(leaf, Field) else (leaf, None)
         info = self.zip.getinfo(name + _SUFFIX)
         header = self.member(info).header
@@ -143,29 +139,21 @@ class _Archive:
             if file.read(1):  # which compares the checksum, too
                 raise EOFError(f"member {info.filename!r} goes on behind its last element")
 
+    def whole(self, leaf: str) -> np.ndarray:
+        """Return a whole array: strings, times or numbers."""
+        with self.zip.open(leaf + _SUFFIX) as file:
+            return np.lib.format.read_array(file, allow_pickle=False, max_header_size=_HEAD_NBYTES)
+
     def close(self) -> None:
         self.zip.close()
-        self._file.close()
-
-
-def _read(source: Source, names: Sequence[str]) -> Mapping[str, np.ndarray]:
-    """Return whole arrays: strings, times or numbers."""
-    found = {}
-    with closing(_Archive(source)) as archive:
-        for name in names:
-            with archive.zip.open(name + _SUFFIX) as file:
-                found[name] = np.lib.format.read_array(file, allow_pickle=False, max_header_size=_HEAD_NBYTES)
-    return found
-
-
-_LIBRARY = Library(_Archive, _ERRORS, _read)
+        super().close()
 
 
 def inspect(source: Source, inputs: InputOptions) -> RankFile:
     """Describe an npz file from its directory and the headers of its members."""
     with explaining(source.name, *_ERRORS), closing(_Archive(source)) as archive:
         found = [archive.array(member, inputs) for member in archive.members()]
-    return arrays.inspect(source, inputs, found, _LIBRARY)
+    return arrays.inspect(source, inputs, found, Library(_Archive, _ERRORS))
 
 
 class _New(NamedTuple):

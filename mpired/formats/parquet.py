@@ -16,6 +16,7 @@ from mpired.formats.columns import Contents, Leaf, Table, explaining
 from mpired.formats.format import Encoder
 from mpired.formats.local import DamageError, TableFile
 from mpired.formats.rank import Model
+from mpired.formats.streamed import limited
 from mpired.sources.local import LocalSource
 from mpired.sources.source import OpenSource, Source
 
@@ -61,6 +62,7 @@ class ParquetFile(Table):
             known.bytes.open_again(self._bytes)
         self._file, self.schema, self.group_rows = self._known.file, self._known.schema, self._known.group_rows
         self.metadata: pq.FileMetaData = self._file.metadata
+        super().begin()
 
     def _parse(self) -> _Parsed:
         file = TableFile(self._bytes, self._source.nbytes)
@@ -85,8 +87,8 @@ class ParquetFile(Table):
         """Return what it holds."""
         groups = [self.metadata.row_group(number) for number in range(len(self.group_rows))]
         nulls = [_nulls(self.metadata, groups, own) for own in _own_leaves(self.schema)]
-        leaves = columns.leaves_of(self.schema, tuple(self.group_rows))
-        return Contents(self.schema, leaves, sum(self.group_rows), nulls, sum(each.total_byte_size for each in groups))
+        nbytes = sum(each.total_byte_size for each in groups)
+        return Contents(self.schema, tuple(self.group_rows), sum(self.group_rows), nulls, nbytes)
 
     def values(self, leaf: Leaf, start: int) -> Iterator[pa.Array]:
         """Yield the values of a leaf from the row `start` on, nulls too."""
@@ -116,7 +118,8 @@ class ParquetFile(Table):
         rows = rows or max(1, min(_BATCH_ROWS, there * _BATCH_NBYTES // nbytes))
         done = 0
         wanted = {"batch_size": rows, "row_groups": [number], "columns": names, "use_threads": False}
-        for batch in self.limited(self._file.iter_batches(**wanted)) if there else ():
+        batches = limited(self._source.name, self._memory, self._file.iter_batches(**wanted))
+        for batch in batches if there else ():
             done += batch.num_rows
             yield batch
             self._known.bytes.forget()

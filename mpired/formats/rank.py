@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from mpired.context import NO_LIMITS, Context
-from mpired.datatypes import Datatype, Group, agrees, from_dtype
+from mpired.datatypes import Datatype, Group, agrees, from_dtype, with_fields
 from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageError, escaped, merged
 from mpired.formats.array import Array
 from mpired.formats.input_options import ORDERS, InputOptions
@@ -197,6 +197,15 @@ def datatype_of(dtype: np.dtype, source: Source, what: str) -> Datatype:
         return from_dtype(dtype)
     except DatatypeError:
         raise DatatypeError(source.name, f"{what}{NO_DATATYPE}") from None
+
+
+def declared(source: Source, inputs: InputOptions, dtype: np.dtype, what: str) -> Datatype:
+    """Return the datatype of elements of a dtype, which messages call `what`: the declared one, or their own."""
+    datatype = inputs.datatype or datatype_of(dtype, source, f"{what} elements of {dtype_text(dtype)}")
+    if inputs.named and inputs.datatype is None:
+        datatype = with_fields(datatype, dtype.names)
+    check_declared(source, inputs, datatype, dtype, what)
+    return datatype
 
 
 def check_declared(source: Source, inputs: InputOptions, datatype: Datatype, dtype: np.dtype, what: str) -> None:

@@ -92,7 +92,7 @@ def by_suffix(path: str) -> Format | None:
 
 
 def _is_word(suffix: str) -> bool:
-    """Tell whether a suffix may mean a format: a number, as in `out.0`, means none."""
+    """Return whether a suffix may mean a format: a number, as in `out.0`, means none."""
     return suffix != "" and not suffix[1:].isdecimal()
 
 
@@ -179,7 +179,7 @@ def recognised(source: Source, inputs: InputOptions) -> tuple[Source, Format]:
     """Return the bytes that are a rank's, decompressed if they are compressed, and their format."""
     form = format_named(inputs.format, readable=True) if inputs.format else None
     named = codecs.by_suffix(source.name)
-    start = _start(source)
+    start = _bytes_of(source)
     codec = codecs.by_content(start)
     if form is not None and form.needs_type and codec is not named:
         return source, form  # the bytes as they are
@@ -201,14 +201,15 @@ def recognised(source: Source, inputs: InputOptions) -> tuple[Source, Format]:
 
 def unpacked(source: Source, inputs: InputOptions) -> Source:
     """Return the bytes of one file to be read in any order, decompressed if they are compressed."""
-    if codecs.by_suffix(source.name) or codecs.by_content(_start(source)):
+    if codecs.by_suffix(source.name) or codecs.by_content(_bytes_of(source)):
         source, _ = recognised(source, inputs._replace(count=None))
     return source.kept()
 
 
-def _start(source: Source) -> bytes:
+def _bytes_of(source: Source, nbytes: int = HEAD_NBYTES, offset: int = 0) -> bytes:
+    """Return bytes of a source, by default the first ones."""
     with closing(peek(source)) as file, calls.blaming(source.name):
-        return file.read(HEAD_NBYTES, 0)
+        return file.read(nbytes, offset)
 
 
 def recognise(source: Source, inputs: InputOptions, start: bytes | None = None) -> Format:
@@ -240,12 +241,7 @@ def _by_content(
     source: Source, start: bytes | None = None, named: Format | None = None
 ) -> tuple[bytes, Format | None, foreign.Foreign | None]:
     """Return the first bytes of a file, and what it is by them: a format, a kind of another program, or neither."""
-
-    def read(nbytes: int, offset: int) -> bytes:
-        with closing(peek(source)) as file, calls.blaming(source.name):
-            return file.read(nbytes, offset)
-
-    start = read(HEAD_NBYTES, 0) if start is None else start
+    start = _bytes_of(source) if start is None else start
     row = next((row for row in _ROWS if row.magic and start.startswith(row.magic)), None)
     if row is not None:
         return start, row, None
@@ -254,7 +250,7 @@ def _by_content(
         kind = foreign.by_content(start, nbytes)
     else:
         far = distance_of(source)
-        kind = foreign.by_content(start, source.nbytes, read, far and far.head)
+        kind = foreign.by_content(start, source.nbytes, functools.partial(_bytes_of, source), far and far.head)
     if kind is None:
         return start, None, None
     rows = [row for row in _ROWS if row.told_by is kind] + [row for row in reversed(_ROWS) if kind in row.holds]

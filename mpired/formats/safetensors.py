@@ -23,7 +23,7 @@ from mpired.formats import arrays
 from mpired.formats.array import Array
 from mpired.formats.arrays import ArrayHeader
 from mpired.formats.input_options import InputOptions
-from mpired.formats.layout import ArrayLayout
+from mpired.formats.layout import ArrayLayout, write_elements
 from mpired.formats.rank import Model, RankFile
 from mpired.sources.source import Source
 
@@ -40,17 +40,14 @@ _DTYPES = {
 _SHORT = {
     "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu",
 }  # fmt: skip
+_FORMS = _DTYPES | {"BOOL": "u1"}  # as truth values are written
 _NAMES = {np.dtype(code): name for name, code in _DTYPES.items()}
 
 
 def inspect(source: Source, inputs: InputOptions) -> RankFile:
     """Describe a safetensors file from its header."""
-    return arrays.inspect(source, inputs, _arrays(source))
-
-
-def _arrays(source: Source) -> list[ArrayHeader]:
     start, tensors, _ = _read_header(source)
-    return [_array(source, start, name, each) for name, each in tensors.items()]
+    return arrays.inspect(source, inputs, [_array(source, start, name, each) for name, each in tensors.items()])
 
 
 def _array(source: Source, start: int, name: str, tensor: dict[str, Any]) -> ArrayHeader:
@@ -61,7 +58,7 @@ def _array(source: Source, start: int, name: str, tensor: dict[str, Any]) -> Arr
         reason = f"tensor {name!r} is {code}, which mpired does not read"
         return ArrayHeader(name, None, shape, label=code, reason=reason)
     try:
-        stored = _short_dtype(_SHORT[code])
+        stored = _form(code)
     except ImportError:
         reason = f"has tensors of {_SHORT[code]}, for which mpired needs ml_dtypes"
         raise UsageError(source.name, f"{reason}; install it with {installation('mpired[ml]')}") from None
@@ -69,9 +66,9 @@ def _array(source: Source, start: int, name: str, tensor: dict[str, Any]) -> Arr
 
 
 @functools.cache
-def _short_dtype(name: str) -> np.dtype:
-    dtype: np.dtype = np.dtype(getattr(importlib.import_module("ml_dtypes"), name))
-    return dtype
+def _form(code: str) -> np.dtype:
+    """Return the form of the elements of a type in the file."""
+    return np.dtype(getattr(importlib.import_module("ml_dtypes"), _SHORT[code]) if code in _SHORT else _FORMS[code])
 
 
 def _bad(source: Source, reason: str) -> NoReturn:
@@ -154,8 +151,8 @@ def prepare(model: Model) -> ArrayLayout:
     for buffer in model.buffers:
         code, form = _type_of(buffer, old.get(buffer.name, {}).get("dtype", ""))
         nbytes = buffer.count * form.itemsize
-        shape = (buffer.count,) if buffer.shape is None else buffer.shape
-        header[buffer.name or "value"] = {"dtype": code, "shape": list(shape), "data_offsets": [end, end + nbytes]}
+        offsets = [end, end + nbytes]
+        header[buffer.name or "value"] = {"dtype": code, "shape": list(buffer.dimensions), "data_offsets": offsets}
         stored.append(form)
         end += nbytes
     metadata = {key: value for key, value in metadata.items() if key != _NOTE}
@@ -166,13 +163,13 @@ def prepare(model: Model) -> ArrayLayout:
 def _type_of(buffer: Array, old: str) -> tuple[str, np.dtype]:
     """Return the code and the form of a result: that of the file if its elements are as they were there."""
     if old in _SHORT and buffer.datatype.form == np.dtype(np.float32) and buffer.form is None:
-        return old, _short_dtype(_SHORT[old])
+        return old, _form(old)
     dtype = np.dtype(bool) if buffer.datatype.is_bool else buffer.datatype.form
     code = _NAMES.get(dtype.newbyteorder("<"))
     if code is None or buffer.fortran_order:
         what = "arrays in Fortran order" if code else buffer.datatype.label
         raise DatatypeError(what, "has no form in safetensors; use `to='npy'` or `to='npz'`")
-    return code, np.dtype("u1") if code == "BOOL" else np.dtype(_DTYPES[code])
+    return code, _form(code)
 
 
 def _lay(
@@ -189,8 +186,12 @@ def _lay(
 
 
 def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
-    """Write a file again with new elements in some tensors."""
-    arrays.rewrite(source, _arrays(source), changed, fd)
+    """Write a file again with new elements in some tensors: a copy, in which these are changed."""
+    arrays.copy_whole(source, fd)
+    start, tensors, _ = _read_header(source)
+    for each in changed:
+        tensor = tensors[each.name]
+        write_elements(each, _form(tensor["dtype"]), fd, start + tensor["data_offsets"][0])
 
 
 def note(source: Source) -> str | None:

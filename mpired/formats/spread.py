@@ -13,8 +13,8 @@ from mpired.datatypes.typemap import pieces, transfer
 from mpired.datatypes.typemap.typemap import Run
 from mpired.errors import CountError, DatatypeError, UsageError
 from mpired.files import calls, copying
-from mpired.formats.array import Array
-from mpired.formats.convert import convert
+from mpired.formats.array import Array, blocks
+from mpired.formats.convert import convert, in_form
 from mpired.sources.source import OpenSource, Source, local_fd
 
 
@@ -195,16 +195,13 @@ class SpreadLayout:
         """Write one result, given as a flat buffer of native elements."""
         (result,) = results
         records = self._prepare(result.count, fd)
-        step = max(1, transfer.INTERLEAVED_BYTES // result.datatype.itemsize)
-        with closing(result.open()) as reader:
-            for start in range(0, result.count, step):
-                block = np.empty(min(step, result.count - start), result.datatype.form)
-                reader.read(start, block)
-                stored = block if self.stored == block.dtype else np.empty(len(block), self.stored)
-                if stored is not block:
-                    convert(block, stored, result.source.name, start)
-                for run, packed in _cut(records.part(start, len(block)), stored.view(np.uint8)):
-                    scatter(fd, run, packed)
+        start, step = 0, max(1, transfer.INTERLEAVED_BYTES // result.datatype.itemsize)
+        for block in blocks(result, step):
+            is_stored = self.stored == block.dtype
+            stored = block if is_stored else in_form(block, self.stored, result.source.name, start)
+            for run, packed in _cut(records.part(start, len(block)), stored.view(np.uint8)):
+                scatter(fd, run, packed)
+            start += len(block)
 
     def _prepare(self, count: int, fd: int) -> Records:
         """Write what else is in the file, and return where the elements go."""

@@ -6,14 +6,16 @@ A file of such a format gives the values of its leaves, which are its columns of
 from __future__ import annotations
 
 import contextlib
+import functools
 import resource
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
 from mpired.datatypes import Datatype, counterparts
 from mpired.errors import BufferFileError, MpiredError
+from mpired.files import calls
 from mpired.formats.array import Array
 from mpired.formats.local import DamageError
 from mpired.formats.missing import NullsError, null_error
@@ -80,26 +82,36 @@ def too_large(name: str, what: str, nbytes: int | None, limit: int) -> BufferFil
     return BufferFileError(name, reason)
 
 
-class ColumnFile(Protocol):
-    """An open file with columns of plain values, its leaves, which only the format knows; they can be pickled."""
+class ColumnFile:
+    """An open file with columns of plain values, its leaves, which only the format knows. The caller closes it."""
 
-    def arrays(self, leaf: Any, start: int) -> Iterator[Values]:
-        """Yield the values of a leaf, perhaps `Nullable`, from the row `start` to the end; truth values as bytes."""
+    def __init__(self, source: Source, memory: int = DECODED_NBYTES) -> None:
+        self._source = source
+        self._memory = memory  # the most bytes that are decoded at once
+        self._bytes = source.open()
+        with calls.undoing(self._bytes.close):
+            self.begin()
+
+    def begin(self) -> None:
+        """Read what describes the file."""
+
+    def arrays(self, leaf: Any, start: int, *, nullable: bool) -> Iterator[Values]:
+        """Yield the values of a leaf from `start` on, truth values as bytes; missing ones are errors or `nullable`."""
+        raise NotImplementedError
+
+    def whole(self, leaf: Any) -> np.ndarray:
+        """Return all values of an array that results carry as NumPy has them."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Close the file."""
-
-
-class Nullable(NamedTuple):
-    """A leaf, as the format knows it, of whose values some may be missing."""
-
-    leaf: Any
+        self._bytes.close()
 
 
 class Decoded(NamedTuple):
     """The reader of an array that a library decodes."""
 
-    opener: Callable[[Source, int], ColumnFile]  # opens the file, with the most bytes that are decompressed at once
+    opener: Callable[[Source, int], Any]  # opens the file as `ColumnFile` does
     leaves: tuple[Any, ...]  # the plain columns that the array consists of, as the format knows them
     # what the library raises, besides the usual exceptions, for a damaged file
     errors: tuple[type[Exception], ...] = ()
@@ -125,8 +137,7 @@ class ColumnReader:
         with explaining(array.source.name, *self._errors):
             self._file = decoded.opener(array.source, array.memory)
         may_lack = array.nullable and array.nulls != 0
-        leaves = map(Nullable, decoded.leaves) if may_lack else decoded.leaves
-        self._streams = [Stream(self._file, leaf) for leaf in leaves]
+        self._streams = [Stream(self._file, leaf, nullable=may_lack) for leaf in decoded.leaves]
         names = array.datatype.form.names
         # The leaves are in the order of the file.
         self._names = [name for _, name in counterparts(array.fields, names)] if names else []
@@ -162,9 +173,8 @@ class ColumnReader:
 class Stream:
     """The values of a leaf, one after another."""
 
-    def __init__(self, file: ColumnFile, leaf: Any) -> None:
-        self._file = file
-        self._leaf = leaf
+    def __init__(self, file: Any, leaf: Any, *, nullable: bool) -> None:
+        self._arrays_from = functools.partial(file.arrays, leaf, nullable=nullable)
         self._at = -1
         self._arrays: Iterator[Values] = iter(())
         self._rest: Values = np.empty(0, np.uint8), None
@@ -173,7 +183,7 @@ class Stream:
         """Fill an array from `start` on; return how many values there were before the end, and which are valid."""
         if start != self._at:
             self.close()
-            self._arrays = self._file.arrays(self._leaf, start)
+            self._arrays = self._arrays_from(start)
         done, mask = 0, None
         while done < len(part):
             if not len(self._rest[0]):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.util
 import math
 import os
 import struct
@@ -20,9 +19,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from mpired import installed
 from mpired.context import Context
 from mpired.datatypes import agrees, as_numbers, from_dtype
-from mpired.errors import BufferFileError, DatatypeError, UsageError, installation
+from mpired.errors import BufferFileError, DatatypeError
 from mpired.files import calls
 from mpired.formats import arrays, conventions
 from mpired.formats.array import Array
@@ -33,7 +33,7 @@ from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import MarkingLayout, encoded
 from mpired.formats.missing import Missing
 from mpired.formats.rank import Model, RankFile, dtype_text
-from mpired.formats.streamed import Nullable, Values, explaining, limited_memory, too_large
+from mpired.formats.streamed import Values, explaining, limited_memory, too_large
 from mpired.formats.zarr_store import ROOT, Buffers, Store, chunk_of, codec_names, library
 from mpired.sources.source import STORE_DOCUMENTS, Source
 
@@ -50,25 +50,18 @@ _DOUBLE = struct.Struct("<d")
 _T = TypeVar("_T")
 
 
-def _check_there(source: Source | str) -> None:
-    """Raise `UsageError` if zarr is not installed."""
-    if importlib.util.find_spec("zarr") is None:
-        name = source if isinstance(source, str) else source.name
-        raise UsageError(name, f"is Zarr, for which mpired needs zarr; install it with {installation('mpired[zarr]')}")
-
-
 class _Reader(Store):
     """An open store, whose arrays are decoded a row of chunks at a time."""
 
     def rows(self, name: str, start: int = 0) -> Generator[np.ndarray, None, None]:
         """Yield the elements of an array from `start` on."""
-        array, memory = self.node(_path(name)), self.memory
+        array, memory = self.node(_path(name)), self._memory
         shape, chunk = array.shape, chunk_of(array)
         width, height = math.prod(shape[1:]), chunk[0] if chunk else 1
         count = max(math.prod(chunk), min(height, shape[0] if shape else 1) * width)
         nbytes = max(1, array.dtype.itemsize) * count
         if nbytes > memory:
-            raise too_large(self.name, f"a row of chunks of array {name!r}", nbytes, memory)
+            raise too_large(self._source.name, f"a row of chunks of array {name!r}", nbytes, memory)
         first, skipped = divmod(start, height * width) if width else (0, 0)
         self.expect(_chunk_keys(array, first))
         for row in range(first * height, (shape[0] if width else 0) if shape else 1, height):
@@ -79,9 +72,8 @@ class _Reader(Store):
             yield block[skipped:]
             skipped = 0
 
-    def arrays(self, leaf: Any, start: int) -> Generator[Values, None, None]:
+    def arrays(self, leaf: Any, start: int, *, nullable: bool) -> Generator[Values, None, None]:
         """Yield the values of a leaf from an element on, in rows of chunks."""
-        nullable, leaf = isinstance(leaf, Nullable), leaf.leaf if isinstance(leaf, Nullable) else leaf
         name = leaf.array if isinstance(leaf, Field | Packed) else leaf
         node = self.node(_path(name))
         form = conventions.viewed(_attributes(node), node.dtype)[1]
@@ -140,20 +132,12 @@ class _Reader(Store):
         nbytes = node.shape and node.size * node.dtype.itemsize
         if nbytes and nbytes > _CARRIED_NBYTES:
             reason = f"array {name!r} has {nbytes} bytes, more than {_CARRIED_NBYTES} of a coordinate or text"
-            raise BufferFileError(self.name, f"{reason} that a result carries")
-        parts = (
-            repr(block.tolist()) if block.dtype.kind in "OT" else np.ascontiguousarray(block).tobytes()
-            for block in self.rows(name)
-        )
-        return digest(dtype_text(node.dtype), node.shape, node.attrs.get("units"), *parts)
+            raise BufferFileError(self._source.name, f"{reason} that a result carries")
+        return digest((dtype_text(node.dtype), node.shape, node.attrs.get("units")), self.rows(name))
 
-    def read(self, names: Sequence[str]) -> dict[str, np.ndarray]:
-        """Return all elements of some arrays."""
-        found = {}
-        for name in names:
-            node = self.node(_path(name))
-            found[name] = np.concatenate([np.empty(0, node.dtype), *self.rows(name)]).reshape(node.shape)
-        return found
+    def whole(self, leaf: str) -> np.ndarray:
+        """Return all elements of an array."""
+        return np.concatenate([np.empty(0, self.node(_path(leaf)).dtype), *self.rows(leaf)])
 
 
 def _path(name: str) -> str:
@@ -172,10 +156,10 @@ def _chunk_keys(array: Any, row: int) -> Iterator[str]:
 def _variable(path: str, node: Any) -> Variable:
     """Return a group or an array with the names of its dimensions, as xarray writes them."""
     if not hasattr(node, "shape"):
-        return Variable(f"{path}/", (), None, node.metadata.attributes)
+        return Variable(f"{path}/", (), node.metadata.attributes)
     dims = getattr(node.metadata, "dimension_names", None) or node.attrs.get(_DIMENSIONS)
     dims = dims if isinstance(dims, list | tuple) else (None,) * node.ndim
-    return Variable(path or ROOT, tuple(each or "" for each in dims), None, node.metadata.attributes)
+    return Variable(path or ROOT, tuple(each or "" for each in dims), node.metadata.attributes)
 
 
 def _attributes(array: Any) -> Attributes:
@@ -221,16 +205,11 @@ def _in_worker(source: Source, function: Callable[..., _T], *args: Any) -> _T:
         return function(reader, *args)
 
 
-def _read(context: Context, source: Source, names: Sequence[str]) -> Mapping[str, np.ndarray]:
-    return apart(context, source.name, _in_worker, source, _Reader.read, list(names))
-
-
 def inspect(source: Source, inputs: InputOptions) -> RankFile:
     """Describe a store by its documents."""
-    _check_there(source)
+    installed.check(source.name, "Zarr", "zarr", "zarr")
     found = look_apart(inputs.context, _in_worker, source, _Reader.described, inputs.unpack, inputs.window)
-    decoder = Library(_Reader, _FAILURES, functools.partial(_read, inputs.context))
-    return arrays.inspect(source, inputs, found, decoder)
+    return arrays.inspect(source, inputs, found, Library(_Reader, _FAILURES, inputs.context))
 
 
 class _New(NamedTuple):
@@ -257,7 +236,7 @@ class _Plan(NamedTuple):
 
 def prepare(model: Model) -> MarkingLayout:
     """Say how results like `model` are written: as the arrays of its file, or in chunks compressed by zstd."""
-    _check_there("`to='zarr'`")
+    installed.check("`to='zarr'`", "Zarr", "zarr", "zarr")
     if any(buffer.fortran_order for buffer in model.buffers):
         raise DatatypeError("arrays in Fortran order", "have no form in Zarr; use `to='npy'` or `to='npz'`")
     if model.source is None:
@@ -275,8 +254,7 @@ def _planned(store: Store, buffers: Sequence[Array]) -> list[_New]:
 
 def _new(buffer: Array, store: Store | None) -> _New:
     """Describe the array of a result."""
-    shape = (buffer.count,) if buffer.shape is None else buffer.shape
-    dtype = np.dtype(np.bool_) if buffer.datatype.is_bool else buffer.datatype.form
+    dtype, shape = np.dtype(np.bool_) if buffer.datatype.is_bool else buffer.datatype.form, buffer.dimensions
     path, origin = (buffer.name or "value").lstrip(ROOT), _path(buffer.origin)
     old = store.node(origin) if store is not None and buffer.origin and store.is_array(origin) else None
     new = _New(path, shape, dtype) if old is None else _like(old, buffer, _New(path, shape, dtype, origin))

@@ -13,11 +13,10 @@ from typing import Any
 from mpired import installed
 from mpired.errors import BufferFileError, MpiredError
 from mpired.formats.local import SourceFile
-from mpired.formats.streamed import too_large
-from mpired.sources.source import STORE_DOCUMENTS, OpenStore, Source
+from mpired.formats.streamed import ColumnFile, too_large
+from mpired.sources.source import STORE_DOCUMENTS, OpenStore
 
 ROOT = "/"  # the name of an array that is the whole store
-_ARRAY_NBYTES = 64 << 20  # of a row of chunks, unless the caller has another limit
 _V2_ALL, _V3_NODE = ".zmetadata", "zarr.json"
 _MARKS = {2: (".zarray", ".zgroup"), 3: (_V3_NODE,)}
 _MAX_DOCUMENT = 16 << 20
@@ -68,23 +67,18 @@ class Buffers(dict[str, Any]):
         return library().core.buffer.default_buffer_prototype().buffer.from_bytes(self._keys.content(key))
 
 
-class Store:
+class Store(ColumnFile):
     """An open store: its keys, their bytes, and the nodes that they describe. The caller closes it."""
 
-    def __init__(self, source: Source, memory: int = _ARRAY_NBYTES) -> None:
-        self.name, self.memory = source.name, memory
-        self._file = source.open()
-        try:
-            self.buffers = Buffers(self)
-            if isinstance(self._file, OpenStore):
-                names = self._file.names()
-            else:
-                self._zip = zipfile.ZipFile(SourceFile(self._file, source.nbytes))
-                # Of several members of one name the last counts, as zarr adds one for each change of a document.
-                names = [info.filename for info in self._zip.infolist() if not info.is_dir()]
-        except BaseException:
-            self._file.close()
-            raise
+    def begin(self) -> None:
+        """Read the keys."""
+        self.buffers = Buffers(self)
+        if isinstance(self._bytes, OpenStore):
+            names = self._bytes.names()
+        else:
+            self._zip = zipfile.ZipFile(SourceFile(self._bytes, self._source.nbytes))
+            # Of several members of one name the last counts, as zarr adds one for each change of a document.
+            names = [info.filename for info in self._zip.infolist() if not info.is_dir()]
         self.names = dict.fromkeys(names)
         parts = [name.rpartition("/") for name in self.names]
         paths = {version: sorted({path for path, _, last in parts if last in _MARKS[version]}) for version in _MARKS}
@@ -93,20 +87,20 @@ class Store:
 
     def content(self, key: str) -> bytes:
         """Return the bytes of a key."""
-        most = _MAX_DOCUMENT if key.rpartition("/")[2] in STORE_DOCUMENTS else self.memory
-        if isinstance(self._file, OpenStore):
-            content = self._file.content(key, most)
+        most = _MAX_DOCUMENT if key.rpartition("/")[2] in STORE_DOCUMENTS else self._memory
+        if isinstance(self._bytes, OpenStore):
+            content = self._bytes.content(key, most)
         else:
             with self._zip.open(key) as member:
                 content = member.read(most + 1)
         if len(content) > most:
-            raise too_large(self.name, f"{key!r}", len(content), most)
+            raise too_large(self._source.name, f"{key!r}", len(content), most)
         return content
 
     def expect(self, keys: Iterable[str]) -> None:
         """Prefetch keys, of which some may not exist, if they are remote."""
-        if isinstance(self._file, OpenStore):
-            self._file.expect_names(keys, self.memory)
+        if isinstance(self._bytes, OpenStore):
+            self._bytes.expect_names(keys, self._memory)
 
     def keys_of(self, path: str) -> list[str]:
         """Return the keys of the documents of a node."""
@@ -146,9 +140,11 @@ class Store:
             except Exception as error:  # noqa: BLE001 - of any kind
                 wrong[path] = " ".join(f"{type(error).__name__}: {error}".split())[:200]
             if path in wrong and any(other.startswith(f"{path}/".lstrip("/")) for other in self.paths if other != path):
-                raise BufferFileError(self.name, f"the document of group {f'{path}/'!r} is damaged: {wrong[path]}")
+                raise BufferFileError(
+                    self._source.name, f"the document of group {f'{path}/'!r} is damaged: {wrong[path]}"
+                )
         if not self.paths:
-            raise BufferFileError(self.name, "has no documents of groups or arrays")
+            raise BufferFileError(self._source.name, "has no documents of groups or arrays")
         if not wrong and self.is_consolidated:
             self._check_consolidated(found)
         return found, wrong
@@ -166,11 +162,7 @@ class Store:
         for path in sorted(mine.keys() | theirs.keys()):
             if mine.get(path) != theirs.get(path):
                 reason = f"the consolidated metadata of the root is not what the documents say of {path!r}"
-                raise BufferFileError(self.name, f"{reason}; write it again with `zarr.consolidate_metadata`")
-
-    def close(self) -> None:
-        """Close it."""
-        self._file.close()
+                raise BufferFileError(self._source.name, f"{reason}; write it again with `zarr.consolidate_metadata`")
 
 
 def _text(metadata: Any) -> str:

@@ -76,11 +76,6 @@ class OpenStore(OpenSource):
         """
 
 
-def changed(name: str) -> ChangedError:
-    """Return the error for a source whose bytes changed."""
-    return ChangedError(name, "changed while being read; run again when its writer has finished")
-
-
 class Source(Protocol):
     """Where a rank's bytes are. Small and picklable: it is opened where it is read."""
 
@@ -133,7 +128,7 @@ class Lasting:
 
     def changed(self: Source) -> ChangedError:
         """Return the error for bytes that changed."""
-        return changed(self.name)
+        return ChangedError(self.name, "changed while being read; run again when its writer has finished")
 
 
 def distance_of(source: Source) -> Distance | None:

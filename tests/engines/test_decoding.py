@@ -32,7 +32,9 @@ def abort(kind, method, at):
         self.path = source.name
         opened(self, source, *rest)
     kind.__init__ = remember
-    setattr(kind, method, lambda self, *rest: os.abort() if at in os.path.basename(self.path) else decode(self, *rest))
+    def aborting(self, *rest, **more):
+        return os.abort() if at in os.path.basename(self.path) else decode(self, *rest, **more)
+    setattr(kind, method, aborting)
 
 abort(parquet.ParquetFile, "arrays", "bad")
 abort(parquet.ParquetFile, "group", "worse")
