@@ -26,7 +26,7 @@ _HOMES = {
         "mpired.ops": "OPS",
         "mpired.ops.table": "BAND BOR BXOR LAND LOR LXOR MAX MAXLOC MIN MINLOC NO_OP PROD REPLACE SUM",
         "mpired.ops.user": "op",
-        "mpired.queries.show": "Shown",
+        "mpired.queries.figures": "Shown",
         "mpired.report": "PackSummary Summary",
         "mpired.files.recovery": "Recovered",
     }.items()

@@ -29,7 +29,7 @@ from mpired.ops.table import PROD as PROD
 from mpired.ops.table import REPLACE as REPLACE
 from mpired.ops.table import SUM as SUM
 from mpired.ops.user import op as op
-from mpired.queries.show import Shown as Shown
+from mpired.queries.figures import Shown as Shown
 from mpired.report import PackSummary as PackSummary
 from mpired.report import Summary as Summary
 from mpired.formats import RankFile

@@ -1,12 +1,14 @@
 """The order of the rooms: imports go downwards, one room writes files, and nothing is imported before it is needed."""
 
 import ast
+import graphlib
 import importlib.util
 import json
 import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -132,6 +134,25 @@ def test_imports_go_to_the_rooms_before(module):
 def test_the_chapters_of_mpi_do_not_know_one_another(room):
     imported = set().union(*(imported_rooms(module) for module in MODULES if room_of(module) == room))
     assert imported & set(CHAPTERS) == {room}
+
+
+def test_no_circle_of_files():
+    """Not even for types: whoever reads a file can first read those that it imports."""
+    dotted = {module.removesuffix(".py").removesuffix("/__init__").replace("/", "."): module for module in MODULES}
+    names = {f"mpired.{name}": module for name, module in dotted.items()}
+    imported = {
+        module: {names.get(name) or names.get(name.rpartition(".")[0]) for name in imported_names(module)} - {None}
+        for module in MODULES
+        if module not in DOORS
+    }
+    assert [*graphlib.TopologicalSorter(imported).static_order()]  # `CycleError` has the circle
+
+
+def test_no_class_has_the_name_of_another():
+    names = Counter(
+        node.name for module in MODULES for node in ast.walk(tree_of(module)) if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_the_page_of_the_design_has_every_room_in_this_order():

@@ -19,8 +19,9 @@ from mpired.options import DIFF, INPUTS, LOCATE, SHOW, Options, PathLike, Rank, 
 from mpired.queries import diff as differences
 from mpired.queries import locate as extremes
 from mpired.queries.diff import Difference
+from mpired.queries.figures import Shown
 from mpired.queries.locate import Location
-from mpired.queries.show import Shown, plan_show
+from mpired.queries.show import plan_show
 from mpired.ranks import check_use
 
 

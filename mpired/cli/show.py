@@ -26,8 +26,9 @@ from mpired.files.names import check_are_data
 from mpired.files.output import Output, open_output
 from mpired.formats.textual import encoder
 from mpired.options import SHOW, Options, checked, part
+from mpired.queries.figures import Figures, Part, Shown
 from mpired.queries.places import in_json
-from mpired.queries.show import BINS, Figures, Part, Shown, Table, headings, plan_show
+from mpired.queries.show import BINS, Table, headings, plan_show
 from mpired.report import describe_file
 
 _FIRST, _LAST = 10, 5

@@ -64,7 +64,7 @@ class Request(NamedTuple):
     def lay_out(self, form: Format, model: Model) -> Layout:
         """Lay out a result like `model` in a format; a raw one has the declared byte order."""
         declared = form.needs_type and self.inputs.describes_bytes
-        model = self.inputs.of_result(model) if declared else model
+        model = model.declared(self.inputs) if declared else model
         return form.prepare(model._replace(note=self.note, context=self.inputs.context))
 
 

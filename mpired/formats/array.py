@@ -201,18 +201,6 @@ def within_budget(array: Array, context: Context) -> Array:
     return within_memory(array, spare)
 
 
-def in_order(array: Array, *, fortran_order: bool) -> Array:
-    """Return an array whose elements come in that order; only one of several dimensions has another."""
-    if array.shape is None or array.fortran_order == fortran_order or not array.is_flat:
-        return array
-    turned = array._replace(fortran_order=fortran_order)
-    if array.count == 0 or sum(dim > 1 for dim in array.shape) < 2:  # noqa: PLR2004 - dimensions
-        return turned
-    from mpired.formats.transposed import MEMORY, TransposedReader  # noqa: PLC0415 - most arrays are read as they lie
-
-    return turned._replace(source=array.source.kept(), reader=TransposedReader, memory=MEMORY, is_turned=True)
-
-
 def blocks(array: Array, count: int) -> Iterator[np.ndarray]:
     """Yield all elements of an array, at most `count` at a time, in the datatype's native form."""
     with closing(array.open()) as reader:

@@ -9,7 +9,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from mpired.engines import pool
 from mpired.engines.worker import be_quiet, ended_after, portable, results
@@ -22,7 +22,6 @@ from mpired.sources.source import Source, of_file
 
 if TYPE_CHECKING:
     from mpired.context import Context
-    from mpired.formats.format import Format
     from mpired.formats.streamed import Decoded
     from mpired.sources.open import Prefetch
 
@@ -260,16 +259,19 @@ def _next_of(number: int, stream: Callable[[], Any] | None, left: Sequence[int])
     return next(_open[number], None)
 
 
-def rewrite(form: Format, source: Source, changed: Sequence[Array], new: calls.SharedFile) -> None:
-    """Let a worker write a file again, some of its buffers with new elements."""
+_Rewrite: TypeAlias = Callable[[Source, Sequence[Array], int], None]
+
+
+def rewrite(write: _Rewrite, source: Source, changed: Sequence[Array], new: calls.SharedFile) -> None:
+    """Let a worker write a file again by the function of its format, some of its buffers with new elements."""
     with closing(DecodeWorker()) as worker:
-        worker.do(source.name, _rewrite, form, source, changed, new)
+        worker.do(source.name, _rewrite, write, source, changed, new)
 
 
-def _rewrite(form: Format, source: Source, changed: Sequence[Array], new: calls.SharedFile) -> None:
+def _rewrite(write: _Rewrite, source: Source, changed: Sequence[Array], new: calls.SharedFile) -> None:
     fd = new.open()
     try:
-        form.rewrite(source, changed, fd)
+        write(source, changed, fd)
     finally:
         os.close(fd)
 

@@ -15,7 +15,6 @@ from mpired.formats.convert import Order
 from mpired.sources.source import Source
 
 if TYPE_CHECKING:
-    from mpired.formats.rank import Model
     from mpired.options import Options
 
 ORDERS: dict[str | None, Order] = {"little": "<", "big": ">", "native": "=", None: "="}
@@ -82,7 +81,7 @@ class InputOptions(NamedTuple):
         return self.datarep == "external32"
 
     @property
-    def _order(self) -> Order:
+    def order(self) -> Order:
         """The byte order of raw files."""
         return ORDERS[self.byte_order or self.type_order]
 
@@ -92,7 +91,7 @@ class InputOptions(NamedTuple):
             return datatype.external_form
         if self.packed:
             return self.packed_form(datatype)
-        return datatype.form.newbyteorder(self._order)
+        return datatype.form.newbyteorder(self.order)
 
     def spreads(self, datatype: Datatype) -> bool:
         """Return whether elements of a datatype are spread over a raw file; packed and in external32 they are not."""
@@ -104,13 +103,7 @@ class InputOptions(NamedTuple):
 
     def packed_form(self, datatype: Datatype) -> np.dtype:
         """Return the NumPy form of packed elements of a datatype in the byte order that is declared."""
-        return datatype.packed_form.newbyteorder(self._order)
-
-    def of_result(self, model: Model) -> Model:
-        """Return the model of a raw result whose bytes lie as is declared here."""
-        ordered = ((each, each.stored.newbyteorder(self._order)) for each in model.buffers)
-        buffers = [each._replace(stored=form, datarep=self.datarep, fixed_order=False) for each, form in ordered]
-        return model._replace(buffers=tuple(buffers))
+        return datatype.packed_form.newbyteorder(self.order)
 
     def of_units(self, unit: Datatype, packed: InputOptions) -> InputOptions:
         """Return `packed`, a declaration of packed elements, with the bytes as they are declared here."""

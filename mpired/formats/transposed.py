@@ -122,3 +122,13 @@ class TransposedReader:
     def close(self) -> None:
         """Close the file."""
         self.file.close()
+
+
+def in_order(array: Array, *, fortran_order: bool) -> Array:
+    """Return an array whose elements come in that order; only one of several dimensions has another."""
+    if array.shape is None or array.fortran_order == fortran_order or not array.is_flat:
+        return array
+    turned = array._replace(fortran_order=fortran_order)
+    if array.count == 0 or sum(dim > 1 for dim in array.shape) < 2:  # noqa: PLR2004 - dimensions
+        return turned
+    return turned._replace(source=array.source.kept(), reader=TransposedReader, memory=MEMORY, is_turned=True)

@@ -23,11 +23,10 @@ from matplotlib.ticker import MaxNLocator
 from mpired.datatypes import Datatype
 from mpired.errors import escaped, shortened
 from mpired.queries.elements import are_nan, as_integers
+from mpired.queries.figures import Figures, Indices, Map, Part, Shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from mpired.queries.show import Figures, Indices, Map, Part, Shown
 
 MOST_BUFFERS = 8
 """The most columns of a picture."""

@@ -20,9 +20,9 @@ from mpired.datatypes import TIMES, Group
 from mpired.datatypes.times import as_times
 from mpired.errors import CountError, DatatypeError, OpError, UsageError
 from mpired.formats import AtHand, InputOptions, RankFile
-from mpired.formats.array import in_order
 from mpired.formats.memory import paths
 from mpired.formats.rank import choice, ways_out
+from mpired.formats.transposed import in_order
 from mpired.log import step
 from mpired.ops import Op
 from mpired.ops.table import MAX, MIN

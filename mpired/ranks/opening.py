@@ -22,10 +22,11 @@ from mpired.errors import (
     parts,
 )
 from mpired.formats import Array, InputOptions, RankFile, format_named, open_rank
-from mpired.formats.array import UNKNOWN_COUNT, in_order
+from mpired.formats.array import UNKNOWN_COUNT
 from mpired.formats.memory import RankInFile, UnusableRank, check_holds_several
 from mpired.formats.names import lacking
 from mpired.formats.rank import reordered, turned
+from mpired.formats.transposed import in_order
 from mpired.progress import counted
 from mpired.ranks.order import RankWord
 from mpired.sources.local import check_names

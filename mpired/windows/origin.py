@@ -17,12 +17,13 @@ from mpired.datatypes.typemap.typemap import Run
 from mpired.errors import CountError, DatatypeError, UsageError
 from mpired.files import calls
 from mpired.formats import Array, AtHand, InputOptions, Model, open_rank
-from mpired.formats.array import Reader, in_order, within_budget, within_memory
+from mpired.formats.array import Reader, within_budget, within_memory
 from mpired.formats.convert import as_in
 from mpired.formats.decoding import Decoder
 from mpired.formats.memory import MemorySource
 from mpired.formats.names import lacking
 from mpired.formats.rank import element_text
+from mpired.formats.transposed import in_order
 from mpired.options import Options, PathLike
 from mpired.sources.compressed import UnpackedSource, unpacking_nbytes
 from mpired.windows.runs import Index, Runs

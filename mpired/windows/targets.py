@@ -109,7 +109,7 @@ class _NewFile(Update):
             if window.like is not None and window.scratch is not None:
                 source = LocalSource.of(window.name, window.scratch.shared_path)
                 changed = [each._replace(source=source) for each in window.windows]
-                rewrite(window.format, window.like, changed, self._draft.shared)
+                rewrite(window.format.rewrite, window.like, changed, self._draft.shared)
                 if old is None:
                     window.like.check_unchanged()
             hand_over(new_keys, old.fd if old else None, self._draft.fd)
