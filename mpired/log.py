@@ -34,7 +34,7 @@ def notice(paths: Sequence[str], text: str, level: str = "WARNING") -> None:
     logging.getLogger("mpired").log(getattr(logging, level), "%s: %s", paths[0], text)
 
 
-class Steps:
+class StepTimes:
     """The plans and the steps of a call in their order. A step excludes the time of the steps within it."""
 
     def __init__(self) -> None:
@@ -69,17 +69,17 @@ class Steps:
         return not self._seconds
 
 
-_collected: dict[int, Steps] = {}  # by thread
+_collected: dict[int, StepTimes] = {}  # by thread
 
 
 @contextlib.contextmanager
-def collect_steps() -> Iterator[Steps]:
+def collect_steps() -> Iterator[StepTimes]:
     """Collect the steps of this thread while the block runs; a call within another one adds to its steps."""
     thread = threading.get_ident()
     if thread in _collected:
-        yield Steps()
+        yield StepTimes()
         return
-    _collected[thread] = Steps()
+    _collected[thread] = StepTimes()
     try:
         yield _collected[thread]
     finally:

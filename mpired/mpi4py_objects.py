@@ -24,7 +24,7 @@ def module() -> Any:
     return sys.modules.get("mpi4py.MPI")
 
 
-class Decoded(str):
+class DatatypeText(str):
     """The text of a datatype of mpi4py, and what MPI says of its size and extent in bytes."""
 
     __slots__ = ("extent", "size")

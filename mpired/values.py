@@ -71,7 +71,7 @@ def _datatype(value: Any) -> str:
     if numpy and (isinstance(value, numpy.dtype) or (isinstance(value, type) and issubclass(value, numpy.generic))):
         dtype = numpy.dtype(value)
         return str(dtype.name if dtype.isnative else dtype.str)
-    return mpi4py_objects.Decoded(value) if mpi4py_objects.is_datatype(value) else _text(value)
+    return mpi4py_objects.DatatypeText(value) if mpi4py_objects.is_datatype(value) else _text(value)
 
 
 def _path(value: Any) -> str:

@@ -297,7 +297,7 @@ def test_reducing_npy_imports_no_other_format(npy_ranks, tmp_path):
 
 # What few commands need. Dataclasses take longer to make than all else of a module.
 LATE = {
-    "formats": {"indexed", "spread", "transposed"},
+    "formats": {"indexed", "spread"},
     "collectives": {"indices"},
     "datatypes": {"derived", "external32", "typemap"},
     "engines": {"userops"},

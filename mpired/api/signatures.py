@@ -36,10 +36,12 @@ def _with_options(group: Group, function: _F) -> _F:
     own = [each for each in parameters.values() if each.name != "context" and each.kind is not each.VAR_KEYWORD]
     table = {name: row for name, row in rows(group).items() if name not in parameters}
     shown = {name: row for name, row in table.items() if not row.hidden}
-    written = [each if each.name == "self" else each.replace(annotation=_Shown(each.annotation)) for each in own]
+    written = [each if each.name == "self" else each.replace(annotation=_TypeText(each.annotation)) for each in own]
     for name, row in shown.items():
         default = inspect.Parameter.empty if row.required else row.default
-        made = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_Shown(row.static))
+        made = inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_TypeText(row.static)
+        )
         written.append(made)
     taken = {each.name: "" for each in own if each.name != "self" and each.kind is not each.VAR_POSITIONAL}
     taken |= {name: row.flags or "" for name, row in shown.items()}
@@ -68,7 +70,7 @@ def _with_options(group: Group, function: _F) -> _F:
         del end
         return found
 
-    returned = _Shown(signature.return_annotation)
+    returned = _TypeText(signature.return_annotation)
     checked.__signature__ = signature.replace(parameters=written, return_annotation=returned)  # type: ignore[attr-defined]
     # A paragraph for each option takes the place of the one for `**options`.
     paragraphs = "".join(map(_paragraph, shown, shown.values()))
@@ -84,7 +86,7 @@ def _signed(value: Any) -> Any:
     return type(value)(map(_signed, value)) if type(value) in {list, tuple} else value
 
 
-class _Shown(str):
+class _TypeText(str):
     """A type as `help` shows it, without quotes."""
 
     __slots__ = ()

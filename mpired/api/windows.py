@@ -36,7 +36,7 @@ from mpired.options import (
 )
 from mpired.ranks import gathered
 from mpired.windows.call import plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
-from mpired.windows.request import Done, Request
+from mpired.windows.request import Done, WindowRequest
 from mpired.windows.transaction import transact
 
 
@@ -199,7 +199,7 @@ def _at_hand(origin: object, name: str) -> str | np.ndarray | AtHand:
     return origin if isinstance(origin, np.ndarray) else at_hand(origin, name)
 
 
-def _run(plan: Callable[[Context], Request], options: Options, context: Context, *origins: object) -> Done:
+def _run(plan: Callable[[Context], WindowRequest], options: Options, context: Context, *origins: object) -> Done:
     """Plan a call and carry it out; some of the origins may be files."""
     given = [origin.path if isinstance(origin, AtHand) else origin for origin in origins]
     files = [origin for origin in given if isinstance(origin, str | os.PathLike)]
@@ -208,7 +208,9 @@ def _run(plan: Callable[[Context], Request], options: Options, context: Context,
     return repeated(plan, lambda request, _: transact(request), lambda: files, context)
 
 
-def _fetched(plan: Callable[[Context], Request], options: Options, context: Context, *origins: object) -> np.ndarray:
+def _fetched(
+    plan: Callable[[Context], WindowRequest], options: Options, context: Context, *origins: object
+) -> np.ndarray:
     """Carry out a call, and return the old elements in their shape."""
     done = _run(plan, options, context, *origins)
     assert done.fetched is not None  # noqa: S101 - such a call fetches

@@ -26,7 +26,7 @@ def recover(*, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """
     options = checked(RECOVER, options)
     signals.leaves("repeat it for the files that have no line yet")
-    shown = _Shown("nothing" if options["only_list"] else "nothing to do", as_json=as_json)
+    shown = _Outcomes("nothing" if options["only_list"] else "nothing to do", as_json=as_json)
     try:
         recover_files(files, options, params.context(), shown.add)
     finally:
@@ -34,7 +34,7 @@ def recover(*, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
     shown.check()
 
 
-class _Shown:
+class _Outcomes:
     """The files whose line was written; where standard output takes none, standard error has what was changed."""
 
     def __init__(self, nothing: str, *, as_json: bool) -> None:

@@ -28,7 +28,7 @@ from mpired.formats.textual import encoder
 from mpired.options import SHOW, Options, checked, part
 from mpired.queries.figures import Figures, Part, Shown
 from mpired.queries.places import in_json
-from mpired.queries.show import BINS, Table, headings, plan_show
+from mpired.queries.show import BINS, ElementTable, headings, plan_show
 from mpired.report import describe_file
 
 _FIRST, _LAST = 10, 5
@@ -104,7 +104,7 @@ class _Page:
         attempts.carry_out(plan, lambda: [path], params.context(), overwrite=options["overwrite"])
         self._end, self._files = os.lseek(self._output.fd, 0, os.SEEK_END), self._files + 1
 
-    def _tell(self, shown: Shown, tables: Sequence[Table]) -> None:
+    def _tell(self, shown: Shown, tables: Sequence[ElementTable]) -> None:
         if self._options["as_json"]:
             self._write(itertools.chain(["," if self._files else "["], _json_lines(shown, tables)))
         else:
@@ -123,7 +123,7 @@ class _Page:
         encoder(lambda _: iter(lines))((), self._output.fd)
 
 
-def _lines(shown: Shown, tables: Sequence[Table], *, with_bars: bool) -> Iterator[str]:
+def _lines(shown: Shown, tables: Sequence[ElementTable], *, with_bars: bool) -> Iterator[str]:
     """Yield what is printed of a file."""
     width, columns = _width(), headings(tables[0].file.buffers)
     yield from lines_of(describe_file(tables[0].file))
@@ -158,7 +158,7 @@ def _aligned(rows: Iterable[Sequence[str]]) -> Iterator[str]:
             yield "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)).rstrip()
 
 
-def _list(table: Table) -> Iterator[list[str]]:
+def _list(table: ElementTable) -> Iterator[list[str]]:
     """Yield elements one below the other: the index, and the numbers."""
     columns = headings(table.buffers)
     yield ["element", *columns]
@@ -169,7 +169,7 @@ def _list(table: Table) -> Iterator[list[str]]:
             yield [",".join(map(str, index)), *map(_or_null, texts)]
 
 
-def _wanted(table: Table) -> list[range]:
+def _wanted(table: ElementTable) -> list[range]:
     """Return which elements are shown: the first and the last, unless they are chosen, or few."""
     count = table.selection.count
     if table.is_chosen or count <= _FIRST + _LAST + 1:
@@ -177,7 +177,7 @@ def _wanted(table: Table) -> list[range]:
     return [range(_FIRST), range(count - _LAST, count)]
 
 
-def _matrix(table: Table, width: int) -> Iterator[list[str]]:
+def _matrix(table: ElementTable, width: int) -> Iterator[list[str]]:
     """Yield elements of two dimensions as a matrix: the first and the last rows and columns, unless they are chosen."""
     if table.is_chosen:
         yield from _whole_matrix(table)
@@ -201,7 +201,7 @@ def _matrix(table: Table, width: int) -> Iterator[list[str]]:
         yield list(row)
 
 
-def _whole_matrix(table: Table) -> Iterator[list[str]]:
+def _whole_matrix(table: ElementTable) -> Iterator[list[str]]:
     rows, columns = table.selection.kept
     across = table.selection.axes[columns]
     yield ["", *map(str, across)]
@@ -284,7 +284,7 @@ def _takes_utf8() -> bool:
     return encoding.lower().replace("-", "") == "utf8" and "utf8" in locale.lower().replace("-", "")
 
 
-def _json_lines(shown: Shown, tables: Sequence[Table]) -> Iterator[str]:
+def _json_lines(shown: Shown, tables: Sequence[ElementTable]) -> Iterator[str]:
     """Yield what is known of a file as JSON; of several tables an element says which columns its values are of."""
     head = {
         "file": shown.file,

@@ -29,7 +29,7 @@ from mpired.sources.open import check_no_input, check_no_other_input
 from mpired.values import CREATION, LIKE
 from mpired.windows.call import plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
 from mpired.windows.fetched import FetchOutput, planned_size
-from mpired.windows.request import Done, Request
+from mpired.windows.request import Done, WindowRequest
 from mpired.windows.transaction import dry_run, transact
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def _split(windows: tuple[str, ...], files: tuple[str, ...]) -> tuple[tuple[str,
 
 def _carry_out(
     name: str,
-    plan: Callable[[Context], Request],
+    plan: Callable[[Context], WindowRequest],
     targets: Sequence[str],
     words: Sequence[str],  # origins or values, which may be files
     fetch: tuple[str, str | None, bool] | None = None,  # the file of the old elements, its format, `force`
@@ -214,7 +214,7 @@ def _carry_out(
     """Carry out a call on windows, and return the outcome; print the plan of a dry run, and return None."""
     path, to, force = fetch or _STANDARD_OUTPUT
 
-    def look(request: Request, context: Context) -> Description:
+    def look(request: WindowRequest, context: Context) -> Description:
         from mpired.report import Written, describe_request  # noqa: PLC0415 - for a dry run only
 
         planned, output = dry_run(request), None
@@ -223,7 +223,7 @@ def _carry_out(
             attempts.check_results([path], context, overwrite=force)
         return describe_request(name, planned, output)
 
-    def work(request: Request, context: Context) -> Done:
+    def work(request: WindowRequest, context: Context) -> Done:
         with hearing() as heard:
             if fetch is None:
                 done = transact(request)
@@ -260,7 +260,7 @@ def _tell(figures: dict[str, Any], done: Done) -> None:
 
 
 def _fetch_element(
-    name: str, plan: Callable[[Context], Request], targets: Sequence[str], words: Sequence[str], *, as_json: bool
+    name: str, plan: Callable[[Context], WindowRequest], targets: Sequence[str], words: Sequence[str], *, as_json: bool
 ) -> None:
     """Carry out a call on one element, and print the old one."""
     if (done := _carry_out(name, plan, targets, words, _STANDARD_OUTPUT)) is None:

@@ -21,7 +21,7 @@ from mpired.files.lock import NOTHING_HELD, Held
 from mpired.files.names import check_are_data
 from mpired.files.output import Output, open_output
 from mpired.files.places import in_the_way, is_stream
-from mpired.files.scratch import Packing
+from mpired.files.scratch import Compression
 from mpired.files.transaction import Transaction
 from mpired.files.update import ChangedFile
 from mpired.files.urls import is_url
@@ -213,7 +213,7 @@ def _check_outputs(collective: Collective, outputs: Sequence[str], engine: Engin
 def _check_packing(paths: Sequence[str], options: Options) -> None:
     """Raise `UsageError` for a level that a result has not, or for a link of compressed results."""
     for path in () if options["in_place"] else paths:
-        if Packing.of(path, options["level"]) and options["link"]:
+        if Compression.of(path, options["level"]) and options["link"]:
             raise UsageError("`link`", f"makes one file of all results, and {path} is compressed by itself")
 
 

@@ -12,7 +12,7 @@ from mpired.datatypes import DATATYPES, Datatype, Group, value_index
 from mpired.datatypes.pairs import INDICES, column_names
 from mpired.errors import DatatypeError, OpError, UsageError
 from mpired.formats import Array, AtHand, RankFile
-from mpired.formats.indexed import Indices, with_indices
+from mpired.formats.indexed import GeneratedIndices, with_indices
 from mpired.options import Options
 from mpired.ranks import number_of
 from mpired.sources.source import Source
@@ -44,7 +44,7 @@ def as_pairs(
 
     def paired(buffer: Array, first: int) -> Array:
         where = f"{buffer.name!r} of " if buffer.name else ""
-        return with_indices(buffer, _pair_of(buffer.datatype, index, where), Indices(first, counting))
+        return with_indices(buffer, _pair_of(buffer.datatype, index, where), GeneratedIndices(first, counting))
 
     def with_index(file: RankFile, first: int) -> RankFile:
         return file._replace(buffers=[paired(buffer, first) for buffer in file.buffers])

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from mpired import codecs, ops
 from mpired.collectives.request import Request
 from mpired.collectives.run import Result
-from mpired.collectives.table import BEFORE, Collective, Share, Task
+from mpired.collectives.table import BEFORE, CallShape, Collective, Share
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.pairs import FIELDS, VALID, column_of, field_type
 from mpired.errors import CountError, UsageError
@@ -117,7 +117,7 @@ def deals(request: Request) -> Iterator[Deal]:
     counts = options["counts"], options["counts_b"]
     for i, receivers in enumerate(request.groups[:1] if collective.to_root else request.groups):
         senders = request.groups[-1 - i]
-        task = Task(
+        task = CallShape(
             last=len(senders) - 1,
             nranks=len(receivers),
             count=receivers[0].buffers[0].count,

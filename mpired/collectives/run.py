@@ -11,7 +11,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from mpired import cautions, log
-from mpired.collectives.fold import Fold, Part, Region, Target
+from mpired.collectives.fold import Fold, PieceResult, Region, ResultFile
 from mpired.collectives.plan import Plan, Segment
 from mpired.collectives.table import Share
 from mpired.context import Context
@@ -70,7 +70,7 @@ def fill(course: Course, drafts: Sequence[Output], context: Context, *, link: bo
     """Fold one course into the drafts of its results: workers write flat ones, the others are encoded afterwards."""
     if drafts and isinstance(drafts[0], StreamOutput) and _flow(course, drafts[0], context):  # of a stream there is one
         return
-    flat: list[Target] = []
+    flat: list[ResultFile] = []
     encoded: list[tuple[Result, Output]] = []
     counted: set[object] = set()  # what several files have alike is counted once
     copied: list[tuple[Output, Output]] = []
@@ -87,7 +87,7 @@ def fill(course: Course, drafts: Sequence[Output], context: Context, *, link: bo
             with draft.created(None if layout.around or course.plan.is_open else end) as fd:
                 _write_around(layout, fd, draft.name, end)
             region = Region(layout.offset, layout.stored, layout.around, end)
-            flat.append(Target(draft.shared, draft.name, result.share, (region,), soon=True))
+            flat.append(ResultFile(draft.shared, draft.name, result.share, (region,), soon=True))
         elif isinstance(layout, ArrayLayout):
             flat.append(_laid(result, layout, draft, is_counted=result.share.part not in counted))
         else:
@@ -127,7 +127,7 @@ def _flow(course: Course, output: StreamOutput, context: Context) -> bool:
         if isinstance(layout, FlatLayout):
             calls.write_all(stream, layout.head)
             region, write = Region(layout.offset, layout.stored), partial(calls.write_all, stream)
-            _fold(plan, [Target(output.shared, output.stream_name, result.share, (region,), flow=write)], context)
+            _fold(plan, [ResultFile(output.shared, output.stream_name, result.share, (region,), flow=write)], context)
         else:
             with _Flowing(plan, result.share, output, context) as flowing:
                 layout([flowing.elements], stream)
@@ -140,8 +140,8 @@ class _Flowing(AbstractContextManager["_Flowing"]):
     def __init__(self, plan: Plan, share: Share, output: StreamOutput, context: Context) -> None:
         ranks = plan.buffers[0]
         datatype = field_type(plan.op.result(ranks[0].datatype), share.field)
-        target = Target(output.shared, output.name, share, (Region(0, datatype.form),), flow=self._take)
-        self._plan, self._parts, self._stack = plan, list[Part](), ExitStack()
+        target = ResultFile(output.shared, output.name, share, (Region(0, datatype.form),), flow=self._take)
+        self._plan, self._parts, self._stack = plan, list[PieceResult](), ExitStack()
         self._made: deque[memoryview] = deque()
         fold = Fold(self._stack.enter_context(_decoded(plan)), (target,))
         self._working = self._stack.enter_context(closing(worked(plan, fold, context)))
@@ -182,7 +182,7 @@ def _end(layout: FlatLayout, count: int) -> int:
     return min(end, replaced.source.nbytes) if replaced is not None and end == replaced.end else end
 
 
-def _laid(result: Result, layout: ArrayLayout, draft: Output, *, is_counted: bool) -> Target:
+def _laid(result: Result, layout: ArrayLayout, draft: Output, *, is_counted: bool) -> ResultFile:
     """Write what a file of arrays has besides the elements, and return where these go."""
     with draft.created() as fd:
         places = layout.lay(fd)
@@ -190,7 +190,7 @@ def _laid(result: Result, layout: ArrayLayout, draft: Output, *, is_counted: boo
     regions = tuple(map(Region, places, layout.stored, replaced))
     if layout.missing and is_counted:
         regions = tuple(each._replace(missing=one) for each, one in zip(regions, layout.missing, strict=True))
-    return Target(draft.shared, draft.name, result.share, regions, soon=True)
+    return ResultFile(draft.shared, draft.name, result.share, regions, soon=True)
 
 
 def _complete(layout: Layout, draft: Output, plan: Plan) -> None:
@@ -231,7 +231,7 @@ def folded(
     beside: Output | None,
     context: Context,
     *,
-    also: Sequence[Target] = (),  # files that take results as well
+    also: Sequence[ResultFile] = (),  # files that take results as well
     missing: Mapping[_Part, Sequence[Missing | None]] = _NOTHING_MISSING,
 ) -> Generator[list[list[Array]], None, None]:
     """Fold all segments into a scratch file beside an output, and give each share of the result as native elements."""
@@ -244,7 +244,7 @@ def folded(
     with Scratch(*place, named=plan.named) as scratch:
         if not plan.is_open:
             scratch.allocate(end)
-        targets = [Target(scratch.shared, scratch.name, share, each) for share, each in regions.values()]
+        targets = [ResultFile(scratch.shared, scratch.name, share, each) for share, each in regions.values()]
         _fold(plan, [*also, *targets], context)
         source = LocalSource.of(scratch.name, scratch.shared_path)
 
@@ -277,7 +277,7 @@ def _regions(
     return regions, end
 
 
-def _fold(plan: Plan, targets: Sequence[Target], context: Context) -> None:
+def _fold(plan: Plan, targets: Sequence[ResultFile], context: Context) -> None:
     with _decoded(plan) as decoded:
         if plan.returns and not _are_filled(plan, targets):
             parts = _received(decoded, targets, context)
@@ -294,7 +294,7 @@ def _fold(plan: Plan, targets: Sequence[Target], context: Context) -> None:
             cautions.tell(cautions.masked(count, ranks[0].name, missing.text, way_out))
 
 
-def _received(plan: Plan, targets: Sequence[Target], context: Context) -> list[Part]:
+def _received(plan: Plan, targets: Sequence[ResultFile], context: Context) -> list[PieceResult]:
     """Fold on other machines, and write their results here."""
     from mpired.collectives.sent import Receiver, SendingFold  # noqa: PLC0415 - for other machines only
 
@@ -303,7 +303,7 @@ def _received(plan: Plan, targets: Sequence[Target], context: Context) -> list[P
         return [receiver.written(part) for part in worked(plan, fold, context)]
 
 
-def _are_filled(plan: Plan, targets: Sequence[Target]) -> bool:
+def _are_filled(plan: Plan, targets: Sequence[ResultFile]) -> bool:
     """Return whether workers on other machines write the results: several files, in folders that all can write to."""
     if not plan.engine.fills_drafts:
         return False
@@ -316,7 +316,7 @@ def _are_filled(plan: Plan, targets: Sequence[Target]) -> bool:
     return probe.all_write(cast("FarRunner", plan.engine.runner), list(one_in_each.values()))
 
 
-def _tell(plan: Plan, parts: Sequence[Part]) -> None:
+def _tell(plan: Plan, parts: Sequence[PieceResult]) -> None:
     """Note what came of a fold: the count of open ranks; warn of what overflowed, or was never written."""
     if plan.is_open:
         plan.ended.append(max(part.stop for part in parts))

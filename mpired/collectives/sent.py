@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpired.collectives.fold import Fold, Part, Target, Writers, is_made
+from mpired.collectives.fold import Fold, PieceResult, ResultFile, Writers, is_made
 from mpired.collectives.plan import Plan
 
 # Bytes of partial results that are sent at once; both processes hold twice as many.
@@ -50,7 +50,7 @@ class _Sender:
         each = np.copy(n) if isinstance(n, np.ndarray) else n
         self._waiting.append(Partial(last, start, block.copy(), each, valid))
 
-    def described(self, part: Part) -> Part:
+    def described(self, part: PieceResult) -> PieceResult:
         """Return the part with the waiting partial results, and start anew."""
         waiting, self._waiting = self._waiting, []
         return part._replace(sent=waiting)
@@ -62,11 +62,11 @@ class _Sender:
 class Receiver:
     """Writes the partial results that workers send."""
 
-    def __init__(self, plan: Plan, targets: Sequence[Target]) -> None:
+    def __init__(self, plan: Plan, targets: Sequence[ResultFile]) -> None:
         self._plan, self._targets = plan, targets
         self._writers: dict[int, Writers] = {}
 
-    def written(self, part: Part) -> Part:
+    def written(self, part: PieceResult) -> PieceResult:
         """Write the partial results of a part, and return it without them."""
         if not part.sent:
             return part

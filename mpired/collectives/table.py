@@ -38,7 +38,7 @@ class Share(NamedTuple):
         return self.last, self.start, self.stop, self.field
 
 
-class Task(NamedTuple):
+class CallShape(NamedTuple):
     """A call as its row needs to know it."""
 
     last: int  # the last of the ranks that are combined
@@ -57,7 +57,7 @@ class Collective(NamedTuple):
     function: str  # the function of MPI
     section: str  # where the standard defines it
     options: Group
-    shares: Callable[[Task], list[Share]]
+    shares: Callable[[CallShape], list[Share]]
     intercomm: bool = True  # whether it is defined between two groups
     whole: bool = True  # whether a rank gets as many elements as it gives
     alike: bool = False  # whether all that get something get the same
@@ -74,26 +74,26 @@ class Collective(NamedTuple):
         return {**checked(CALL, options), **self.fixed}
 
 
-def _root(task: Task) -> list[Share]:
+def _root(task: CallShape) -> list[Share]:
     if not 0 <= task.root < task.nranks:
         raise RootError(f"root {task.root}", f"is not a rank; there are {task.nranks} ranks, 0 to {task.nranks - 1}")
     return [Share(task.root, task.last)]
 
 
-def _all(task: Task) -> list[Share]:
+def _all(task: CallShape) -> list[Share]:
     return [Share(rank, task.last) for rank in range(task.nranks)]
 
 
-def _inclusive(task: Task) -> list[Share]:
+def _inclusive(task: CallShape) -> list[Share]:
     return [Share(rank, rank) for rank in range(task.nranks)]
 
 
-def _exclusive(task: Task) -> list[Share]:
+def _exclusive(task: CallShape) -> list[Share]:
     # The result of rank 0 is undefined (6.11.2): it gets no file, unless the call asks for the neutral element.
     return [Share(rank, rank - 1) for rank in range(0 if task.identity else 1, task.nranks)]
 
 
-def _blocks(task: Task) -> list[Share]:
+def _blocks(task: CallShape) -> list[Share]:
     """Give consecutive blocks of the said counts to the ranks."""
     counts: Sequence[int] = task.counts or ()
     if len(counts) != task.nranks:
@@ -104,7 +104,7 @@ def _blocks(task: Task) -> list[Share]:
     return [Share(rank, task.last, stop - counts[rank], stop) for rank, stop in enumerate(stops)]
 
 
-def _equal_blocks(task: Task) -> list[Share]:
+def _equal_blocks(task: CallShape) -> list[Share]:
     each, rest = divmod(task.count, task.nranks)
     if rest:
         reason = f"{task.count} elements do not make {task.nranks} equal blocks; use reduce-scatter, with counts"

@@ -25,11 +25,11 @@ MAX_DEPTH = 100
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Draft:
+class DraftType:
     """A derived type that may be in another: it is spelled, and made the one of its text, only when it is finished."""
 
     typemap: TypeMap  # which bytes an element is made of
-    parts: tuple[str | Draft, ...]  # what the text consists of, the types in it as drafts too
+    parts: tuple[str | DraftType, ...]  # what the text consists of, the types in it as drafts too
     length: int  # characters of the text
     depth: int  # levels of types inside one another
 
@@ -38,7 +38,7 @@ class Draft:
         return "".join(part if isinstance(part, str) else part.text() for part in self.parts)
 
 
-Made: TypeAlias = Datatype | Draft
+Made: TypeAlias = Datatype | DraftType
 """A type that another may be made of."""
 
 
@@ -227,28 +227,28 @@ def finished(made: Made) -> Datatype:
     return found
 
 
-def _derived(name: str, build: Callable[..., TypeMap]) -> Callable[..., Draft]:
+def _derived(name: str, build: Callable[..., TypeMap]) -> Callable[..., DraftType]:
     """Return what makes a datatype by a function of type maps."""
 
-    def make(*arguments: Any) -> Draft:
+    def make(*arguments: Any) -> DraftType:
         parts = _listed(f"{name}(", arguments, ")")
-        length = sum([part.length if isinstance(part, Draft) else len(part) for part in parts])
+        length = sum([part.length if isinstance(part, DraftType) else len(part) for part in parts])
         if length > MAX_LENGTH:
             raise DatatypeError(name, f"is written with more than {MAX_LENGTH} characters")
-        depth = 1 + max((part.depth for part in parts if isinstance(part, Draft)), default=0)
+        depth = 1 + max((part.depth for part in parts if isinstance(part, DraftType)), default=0)
         if depth > MAX_DEPTH:
             raise DatatypeError(name, f"is nested deeper than {MAX_DEPTH} levels")
         try:
-            return Draft(build(*map(_mapped, arguments)), tuple(parts), length, depth)
+            return DraftType(build(*map(_mapped, arguments)), tuple(parts), length, depth)
         except ValueError as error:
             raise DatatypeError(name, str(error)) from error
 
     return make
 
 
-def _listed(opening: str, arguments: tuple[Any, ...], closing: str) -> list[str | Draft]:
+def _listed(opening: str, arguments: tuple[Any, ...], closing: str) -> list[str | DraftType]:
     """Return what the text of some arguments, of which there is one at least, consists of."""
-    parts: list[str | Draft] = [opening]
+    parts: list[str | DraftType] = [opening]
     for argument in arguments:
         if isinstance(argument, tuple) and argument and isinstance(argument[0], Made):
             parts += _listed("[", argument, "]")
@@ -257,7 +257,7 @@ def _listed(opening: str, arguments: tuple[Any, ...], closing: str) -> list[str 
         elif isinstance(argument, Datatype):
             parts.append(argument.name.lower() if argument.is_named else argument.name)
         else:
-            parts.append(argument if isinstance(argument, Draft) else str(argument))
+            parts.append(argument if isinstance(argument, DraftType) else str(argument))
         parts.append(",")
     parts[-1] = closing
     return parts

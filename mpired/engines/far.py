@@ -22,7 +22,7 @@ Answer: TypeAlias = tuple[list[Any], BaseException | None]
 _ONE = threading.Lock()
 
 
-class Place(NamedTuple):
+class WorkerPlace(NamedTuple):
     """Where the worker of a number is: the name of its machine, and how many files it may have open."""
 
     number: int
@@ -30,12 +30,12 @@ class Place(NamedTuple):
     descriptors: int
 
 
-def place(number: int) -> Place:
+def place(number: int) -> WorkerPlace:
     """Return where this process is, the worker of a number."""
-    return Place(number, os.uname().nodename, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    return WorkerPlace(number, os.uname().nodename, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
-def limits(places: Collection[Place], workers: int, threads: int = 1) -> Limits:
+def limits(places: Collection[WorkerPlace], workers: int, threads: int = 1) -> Limits:
     """Return what workers at these places may use: as many files as the one that may open fewest."""
     # As many of them as `threads` may be one process.
     of_all = (each.descriptors - RESERVED for each in places if each.descriptors != resource.RLIM_INFINITY)

@@ -169,7 +169,7 @@ class Mpi:
         self._stuck = False
         self._runs = 0
         self._stops: Counter[int] = Counter()
-        self._places: dict[int, far.Place] = {}
+        self._places: dict[int, far.WorkerPlace] = {}
         self._timeout = math.inf
 
     @property
@@ -231,7 +231,7 @@ class Mpi:
             return pool.limits()._replace(workers=1)
         return far.limits(self._known_places().values(), len(self._workers))
 
-    def _known_places(self) -> dict[int, far.Place]:
+    def _known_places(self) -> dict[int, far.WorkerPlace]:
         """Return where each worker is, which is asked for once."""
         if not self._places:
             places = self.run(far.place, self._workers, len(self._workers))  # the first of all have one each

@@ -42,7 +42,7 @@ _PAGE_NBYTES = _PAGE * (KEY_NBYTES + _DETAILS.size)
 _OLD_NBYTES = 10
 
 
-class Entry(NamedTuple):
+class KeyRecord(NamedTuple):
     """A recorded key."""
 
     key: bytes
@@ -130,26 +130,26 @@ class Keys:
         wanted = np.frombuffer(b"".join(prefixes), np.uint32)
         return {each.tobytes() for each in keys[np.isin(keys.view(np.uint32)[:, 0], wanted)]}
 
-    def last(self, most: int) -> list[Entry]:
+    def last(self, most: int) -> list[KeyRecord]:
         """Return at most `most` keys, the last one first."""
         if self._counted is None:
-            return [Entry(key[:_OLD_NBYTES], "", 0) for key in self._old[: -most - 1 : -1]]
+            return [KeyRecord(key[:_OLD_NBYTES], "", 0) for key in self._old[: -most - 1 : -1]]
         with self._opened(self._counted) as (fd, _):
             return [entry for entry, _ in _entries(fd, max(0, self.count - most), self.count)][::-1]
 
     def append(self, new: Sequence[tuple[bytes, str]], *, durable: bool) -> bytes:
         """Record keys with their texts; return the attribute that lets them count."""
         now = int(time.time())
-        entries = [Entry(key, text, now) for key, text in new]
+        entries = [KeyRecord(key, text, now) for key, text in new]
         with contextlib.ExitStack() as stack:
             if self._counted is not None:
                 fd, name = stack.enter_context(self._opened(self._counted, writable=True))
                 has_several_names = self._target is not None and calls.has_several_names(os.fstat(self._target))
                 if name == self._own_name or has_several_names:
                     return self._extended(fd, self._counted._replace(name=name), entries, durable=durable)
-                old: Iterable[Entry] = _verified(fd, self._counted, self._name)
+                old: Iterable[KeyRecord] = _verified(fd, self._counted, self._name)
             else:
-                old = [Entry(key, "", 0) for key in self._old]
+                old = [KeyRecord(key, "", 0) for key in self._old]
             with calls.blaming(self._keys_path):
                 created = self._created()
                 stack.callback(os.close, created)
@@ -177,7 +177,7 @@ class Keys:
             metadata.copy_access(os.fstat(self._target), self._target, fd, bits=0o666)
         return fd
 
-    def _extended(self, fd: int, counted: Counted, entries: Iterable[Entry], *, durable: bool) -> bytes:
+    def _extended(self, fd: int, counted: Counted, entries: Iterable[KeyRecord], *, durable: bool) -> bytes:
         """Write entries behind those that count, and return the attribute for all."""
         left = iter(entries)
         with calls.blaming(self._keys_path):
@@ -232,7 +232,7 @@ def _place(index: int, nbytes: int, begin: int = 0) -> int:
     return _HEADER_NBYTES + page * _PAGE_NBYTES + begin + slot * nbytes
 
 
-def _entries(fd: int, start: int, stop: int) -> Iterator[tuple[Entry, bytes]]:
+def _entries(fd: int, start: int, stop: int) -> Iterator[tuple[KeyRecord, bytes]]:
     """Yield entries, each with the chain digest up to it; a page is read at once."""
     while start < stop:
         end = min(stop, start + _PAGE - start % _PAGE)
@@ -241,7 +241,7 @@ def _entries(fd: int, start: int, stop: int) -> Iterator[tuple[Entry, bytes]]:
         details = calls.pread_some(fd, nbytes, _place(start, _DETAILS.size, _PAGE * KEY_NBYTES)).ljust(nbytes, b"\0")
         for index, (chain, seconds, text) in enumerate(_DETAILS.iter_unpack(details)):
             key = keys[index * KEY_NBYTES : (index + 1) * KEY_NBYTES]
-            yield Entry(key, os.fsdecode(text.rstrip(b"\0")), seconds), chain
+            yield KeyRecord(key, os.fsdecode(text.rstrip(b"\0")), seconds), chain
         start = end
 
 
@@ -252,7 +252,7 @@ def _is_of(fd: int, counted: Counted) -> bool:
     return header == _MAGIC + counted.identity and chain == counted.chain
 
 
-def _verified(fd: int, counted: Counted, name: str) -> Iterator[Entry]:
+def _verified(fd: int, counted: Counted, name: str) -> Iterator[KeyRecord]:
     """Yield the entries that count; `BufferFileError` at the end if they have changed."""
     chain = counted.identity
     for entry, _ in _entries(fd, 0, counted.number):
@@ -262,7 +262,7 @@ def _verified(fd: int, counted: Counted, name: str) -> Iterator[Entry]:
         raise BufferFileError(name, f"has a damaged file of keys ({os.fsdecode(counted.name)}); restore it")
 
 
-def _chained(chain: bytes, entry: Entry) -> bytes:
+def _chained(chain: bytes, entry: KeyRecord) -> bytes:
     """Return the chain digest of an entry behind others."""
     import hashlib  # noqa: PLC0415 - with it comes OpenSSL, and few commands record keys
 

@@ -38,7 +38,7 @@ _MOST_BODY_NBYTES = 1 << 30
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
-class Kind(IntEnum):
+class LogKind(IntEnum):
     """The kind of a log."""
 
     PATCH = 1  # new bytes of a file
@@ -46,7 +46,7 @@ class Kind(IntEnum):
     NOTE = 3  # where the log of a file is
 
 
-class Header(NamedTuple):
+class LogHeader(NamedTuple):
     """The fixed part of a log."""
 
     magic: bytes
@@ -129,7 +129,7 @@ class LogWriter(calls.Closing):
         else:
             self.ranges.append((offset, nbytes))
 
-    def seal(self, kind: Kind, body: Mapping[str, object]) -> None:
+    def seal(self, kind: LogKind, body: Mapping[str, object]) -> None:
         """Write all but the header."""
         import json  # noqa: PLC0415 - few commands have a log
 
@@ -138,7 +138,7 @@ class LogWriter(calls.Closing):
         self._append(text)
         os.ftruncate(self.fd, self._end)  # if more was reserved
         folder = os.fstat(self.dirfd).st_ino
-        self.header = Header(
+        self.header = LogHeader(
             _MAGIC, kind, self.identity, self._status.st_ino, folder, payload, len(self.ranges), len(text),
             self._content.digest(),
         )  # fmt: skip
@@ -213,19 +213,19 @@ class LogWriter(calls.Closing):
         self._end += len(data)
 
 
-def read_header(fd: int) -> Header | None:
+def read_header(fd: int) -> LogHeader | None:
     """Return the header of a log; None if it is not whole, so that nothing was committed."""
     sector = calls.pread_some(fd, HEADER_NBYTES, 0)
     if len(sector) < HEADER_NBYTES:
         return None
     fixed = sector[: _HEADER.size]
-    header = Header(*_HEADER.unpack(fixed))
+    header = LogHeader(*_HEADER.unpack(fixed))
     if header.magic != _MAGIC or sector != _sector(fixed) or header.nbytes != os.fstat(fd).st_size:
         return None
     return header if header.body_nbytes <= _MOST_BODY_NBYTES and header.nranges <= header.payload_nbytes else None
 
 
-def is_whole(fd: int, header: Header) -> bool:
+def is_whole(fd: int, header: LogHeader) -> bool:
     """Return whether a log has the content of its header; if not, the change was never committed."""
     digest = _digest()
     for block in calls.blocks(fd, HEADER_NBYTES, header.nbytes):
@@ -248,7 +248,7 @@ def has_mark(fd: int, dirfd: int, identity: bytes) -> bool | None:
     return True if folder.st_uid in {0, os.geteuid()} and not folder.st_mode & _OTHERS_WRITE else None
 
 
-def body_of(fd: int, header: Header) -> dict[str, Any]:
+def body_of(fd: int, header: LogHeader) -> dict[str, Any]:
     """Return the body of a log."""
     import json  # noqa: PLC0415 - as above
 
@@ -256,7 +256,7 @@ def body_of(fd: int, header: Header) -> dict[str, Any]:
     return body
 
 
-def apply(fd: int, header: Header, target: int, attributes: Mapping[str, str]) -> None:
+def apply(fd: int, header: LogHeader, target: int, attributes: Mapping[str, str]) -> None:
     """Give a file the bytes and the attributes of a patch, without a sync."""
     at = HEADER_NBYTES
     for block in calls.blocks(fd, header.ranges, header.body):  # the table is read in blocks

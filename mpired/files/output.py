@@ -16,7 +16,7 @@ from mpired.context import NO_LIMITS, Context
 from mpired.files import calls
 from mpired.files.lock import NOTHING_HELD, Held
 from mpired.files.places import check_stdout, descriptor_of, is_stream
-from mpired.files.scratch import Packing, Scratch, temporary_directory
+from mpired.files.scratch import Compression, Scratch, temporary_directory
 from mpired.files.transaction import Draft
 from mpired.files.urls import is_url
 
@@ -37,7 +37,7 @@ class StreamOutput(Scratch):
         opener: Callable[[], int],  # returns a descriptor to write to; for a FIFO it waits
         *,
         named: bool = False,  # see `Scratch`
-        packing: Packing | None = None,  # how it is compressed
+        packing: Compression | None = None,  # how it is compressed
     ) -> None:
         super().__init__(name=f"{name}, kept in {temporary_directory()} first", named=named)
         self.stream_name = name
@@ -93,7 +93,7 @@ def open_output(
     level: int | None = None,  # of compression, where the suffix of the path asks for a codec; None for the usual one
 ) -> Output:
     """Open the output of a path: `-` is standard output, a URL an object, anything but a file a stream."""
-    packing = Packing.of(path, level)
+    packing = Compression.of(path, level)
     if is_url(path):
         from mpired.files.upload import RemoteOutput  # noqa: PLC0415 - most results are files
 

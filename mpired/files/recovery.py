@@ -19,7 +19,7 @@ from mpired.context import Context
 from mpired.errors import BufferFileError, LockError, MpiredError, UnconfirmedError, UsageError, raise_all
 from mpired.files import calls, interruptions, log, mounts
 from mpired.files.lock import NoLocksError, Waiting, acquire
-from mpired.files.log import Header, Kind
+from mpired.files.log import LogHeader, LogKind
 from mpired.files.names import (
     MARK,
     Place,
@@ -184,7 +184,7 @@ def _recover_locked(place: Place, fd: int, how: How) -> str:
             reason = f"has a log of {_shown_user(status.st_uid)[0]} beside it, of which nothing was committed"
             raise LockError(place.name, f"{reason}; that user removes it: `mpired recover {place.name}`")
         return ""
-    if header is not None and header.kind == Kind.NOTE:
+    if header is not None and header.kind == LogKind.NOTE:
         return _recover_noted(place, fd, header, how)
     if not _is_writable(fd):
         if header is None and not how.writing:
@@ -199,7 +199,7 @@ def _recover_locked(place: Place, fd: int, how: How) -> str:
     return _finish(place, fd, header, how, place)
 
 
-def _judged(place: Place, fd: int, how: How) -> Header | None:
+def _judged(place: Place, fd: int, how: How) -> LogHeader | None:
     """Return the header of a log; None if nothing was committed; an error if it is of another user, or a copy."""
     header, status = log.read_header(fd), os.fstat(fd)
     if header is None:
@@ -230,7 +230,7 @@ def _forgotten(place: Place, fd: int, *, alone: bool = False) -> str:
     return FORGOTTEN
 
 
-def _recover_noted(place: Place, fd: int, header: Header, how: How) -> str:
+def _recover_noted(place: Place, fd: int, header: LogHeader, how: How) -> str:
     """Recover a file whose log is in another folder."""
     body = log.body_of(fd, header)
     with _folder(place, body["home"], body["inode"], how, _name(body["first"])) as home:
@@ -265,7 +265,7 @@ def _name(name: str) -> str:
     return name
 
 
-def _finish(home: Place, fd: int, header: Header, how: How, asked: Place) -> str:
+def _finish(home: Place, fd: int, header: LogHeader, how: How, asked: Place) -> str:
     """Do all steps of a committed log, and remove it: each step may have been done before."""
     if how.discard and not how.force:
         reason = f"has a committed change, so its log {hidden_path(asked.path)} stays"
@@ -273,14 +273,14 @@ def _finish(home: Place, fd: int, header: Header, how: How, asked: Place) -> str
     with interruptions.blocked():  # so that a signal leaves no half
         body = log.body_of(fd, header)
         calls.fsync(fd)  # its bytes may have come from memory alone
-        if header.kind == Kind.PATCH:
+        if header.kind == LogKind.PATCH:
             _finish_patch(home, fd, header, body, how)
         else:
             _finish_puts(home, fd, header, body, how, asked)
     return DISCARDED if how.force else FINISHED
 
 
-def _finish_patch(home: Place, fd: int, header: Header, body: dict[str, Any], how: How) -> None:
+def _finish_patch(home: Place, fd: int, header: LogHeader, body: dict[str, Any], how: How) -> None:
     place = home.neighbour(_name(body["name"]))
     calls.fsync_directory(home.dirfd)
     if not how.force:
@@ -321,7 +321,7 @@ def _patched(place: Place, pointer: str, body: dict[str, Any], how: How) -> int:
     return fd
 
 
-def _finish_puts(home: Place, fd: int, header: Header, body: dict[str, Any], how: How, asked: Place) -> None:
+def _finish_puts(home: Place, fd: int, header: LogHeader, body: dict[str, Any], how: How, asked: Place) -> None:
     done: list[str] = []
     with ExitStack() as stack:
         others = [stack.enter_context(_folder(home, path, inode, how)) for inode, path in body["folders"][1:]]

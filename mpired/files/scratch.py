@@ -15,14 +15,14 @@ from mpired.files import calls, mounts, names
 from mpired.log import step
 
 
-class Packing(NamedTuple):
+class Compression(NamedTuple):
     """The compression of a result."""
 
     codec: Codec
     level: int
 
     @classmethod
-    def of(cls, path: str, level: int | None) -> Packing | None:
+    def of(cls, path: str, level: int | None) -> Compression | None:
         """Return the compression of a result by its name, None if it is not compressed."""
         codec = codecs.by_suffix(path)
         if codec is not None:

@@ -22,10 +22,10 @@ from mpired.errors import ChangedError, LockError, OutputExistsError, Unconfirme
 from mpired.files import calls, copying, interruptions, metadata
 from mpired.files.access import recover_for_reading
 from mpired.files.lock import NOTHING_HELD, Held, Target, Waiting, descriptors_of
-from mpired.files.log import Kind, LogWriter, stamp
+from mpired.files.log import LogKind, LogWriter, stamp
 from mpired.files.names import Place, check_no_old_journal, exists_error, hidden_path, sync_folders
 from mpired.files.places import check_new, existing_file, is_stream
-from mpired.files.scratch import Packing, Scratch, Single, claimed, lock_own, remove_dead
+from mpired.files.scratch import Compression, Scratch, Single, claimed, lock_own, remove_dead
 
 _PAUSE = 0.005  # seconds
 _T = TypeVar("_T")
@@ -45,7 +45,7 @@ class Draft(Place, Single):
         durable: bool = True,  # whether the file and its name are synced
         place: Place | None = None,  # a `Target` that is locked, or a place in a checked folder
         named: bool = False,  # whether it has a name, by which processes that are not children of this one can open it
-        packing: Packing | None = None,  # how it is compressed when it is complete
+        packing: Compression | None = None,  # how it is compressed when it is complete
         kept_open: bool = True,  # else, of many, it is opened when it is filled, and has a name
     ) -> None:
         self.fd, self.has_name, self._owns_dirfd = -1, False, False
@@ -230,7 +230,7 @@ class Transaction(contextlib.ExitStack):
         level: int | None = None,  # of compression, where a suffix asks for a codec
     ) -> None:
         super().__init__()
-        packings = [Packing.of(path, level if codecs.by_suffix(path) else None) for path in paths]
+        packings = [Compression.of(path, level if codecs.by_suffix(path) else None) for path in paths]
         reason = "is a stream, and results that appear together are files"
         raise_all([UsageError(path, reason) for path in filter(is_stream, paths)], len(paths), "outputs")
         check_new(paths, context, overwrite=overwrite)
@@ -360,11 +360,11 @@ def _logs_of(drafts: Sequence[Draft], stack: contextlib.ExitStack) -> dict[str, 
     numbers = {directory: number for number, directory in enumerate(folders)}
     steps = [[numbers[each.directory], os.fsdecode(each.base), each.inode, stamp(each.existing)] for each in drafts]
     paths = [[inode, os.path.relpath(directory, home)] for directory, inode in folders.items()]
-    log.seal(Kind.PUTS, {"folders": paths, "steps": steps})
+    log.seal(LogKind.PUTS, {"folders": paths, "steps": steps})
     logs, name = {home: log}, os.fsdecode(drafts[0].base)
     for directory in others:
         note = stack.enter_context(new_log(first[directory], [first[directory].path], identity=log.identity))
-        note.seal(Kind.NOTE, {"home": os.path.relpath(home, directory), "inode": folders[home], "first": name})
+        note.seal(LogKind.NOTE, {"home": os.path.relpath(home, directory), "inode": folders[home], "first": name})
         note.complete()
         logs[directory] = note
     return logs

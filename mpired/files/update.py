@@ -158,7 +158,7 @@ class Patch(Update):
                 "name": os.fsdecode(target.base), "inode": status.st_ino, "generation": calls.generation(target.fd),
                 "size": status.st_size, "attributes": self._attributes,
             }  # fmt: skip
-            writer.seal(log.Kind.PATCH, body)
+            writer.seal(log.LogKind.PATCH, body)
 
     def publish(self, on_commit: Callable[[], None]) -> None:
         """Commit the log, write its bytes into the file, and remove it."""

@@ -10,7 +10,7 @@ from concurrent.futures import Future, wait
 from mpired.errors import OutputExistsError, UnconfirmedError, UsageError
 from mpired.files import calls, stores, urls
 from mpired.files.names import exists_error
-from mpired.files.scratch import Packing, Scratch
+from mpired.files.scratch import Compression, Scratch
 from mpired.files.stores import Version
 from mpired.log import step
 
@@ -32,7 +32,7 @@ class RemoteOutput(Scratch):
         *,
         overwrite: bool = False,  # whether an existing object may be replaced
         named: bool = False,  # see `Scratch`
-        packing: Packing | None = None,
+        packing: Compression | None = None,
     ) -> None:
         self._url, self._overwrite = url, overwrite
         self._before = check_new(url, overwrite=overwrite)

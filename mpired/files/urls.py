@@ -101,7 +101,7 @@ def listing() -> str:
     return f"{', '.join(most)} and {last}"
 
 
-class Place(NamedTuple):
+class ObjectPlace(NamedTuple):
     """The place of an object."""
 
     # With a query the store is the one object of that URL, whose name in it is empty.
@@ -121,7 +121,7 @@ def behind_host(word: str) -> str:
     return word.partition("://")[2].partition("/")[2] if is_url(word) else word
 
 
-def place_of(url: str) -> Place:
+def place_of(url: str) -> ObjectPlace:
     """Return where the object of a URL is."""
     url = signed(url)
     query = query_of(url)
@@ -140,7 +140,7 @@ def place_of(url: str) -> Place:
     if not _HOST.fullmatch(host):
         reason = f"has {host!r} in the place of a host or bucket, whose names have letters, digits and `.-_~$`"
         raise UsageError(url, f"{reason}; correct it")
-    return Place(scheme, f"{url}?{query}", "") if query else Place(scheme, f"{name}://{host}", key)
+    return ObjectPlace(scheme, f"{url}?{query}", "") if query else ObjectPlace(scheme, f"{name}://{host}", key)
 
 
 def _shown(url: str) -> str:

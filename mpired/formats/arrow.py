@@ -131,7 +131,7 @@ class ArrowFile(Table):
         return metadata
 
 
-def _has_room(batch: ipc.Batch) -> bool:
+def _has_room(batch: ipc.RecordBatch) -> bool:
     """Return whether a record batch may have a bit for each row; the size of a compressed one does not show that."""
     return batch.codec is not None or batch.rows <= 8 * batch.nbytes
 

@@ -52,7 +52,7 @@ def _open(source: Source, memory: int = DECODED_NBYTES, *, outside: bool) -> Any
     return _imported(_LIBRARY).HdfFile(source, memory, outside=outside)
 
 
-def _do(subject: Source | Plan, module: str, function: str, *args: Any) -> Any:
+def _do(subject: Source | Hdf5Plan, module: str, function: str, *args: Any) -> Any:
     """Call a function of a module that imports h5py for a file, or for the plan of one."""
     with explaining(subject.name, *ERRORS):
         return getattr(_imported(module), function)(subject, *args)
@@ -71,7 +71,7 @@ def inspect(source: Source, inputs: InputOptions, extra: str = "hdf5") -> RankFi
     return file
 
 
-class Plan(NamedTuple):
+class Hdf5Plan(NamedTuple):
     """What a file of results is: its arrays, the file that it is modelled on, and what is carried over from there."""
 
     buffers: tuple[Array, ...]  # the arrays that are combined
@@ -93,14 +93,14 @@ def prepare(model: Model, *, has_history: bool = False) -> ArrayLayout | Marking
     if any(buffer.fortran_order for buffer in model.buffers):
         raise DatatypeError("arrays in Fortran order", "have no form in HDF5; use `to='npy'` or `to='npz'`")
     kept = tuple(model.kept.names) if isinstance(model.kept, KeptArrays) else ()
-    plan = Plan(model.buffers, model.source, kept, context.history(), has_history)
+    plan = Hdf5Plan(model.buffers, model.source, kept, context.history(), has_history)
     stored, missing = apart(context, plan.name, _do, plan, _RESULTS, "forms")
     if stored is None:
         return MarkingLayout(functools.partial(_write, plan, context, "encode"), missing)
     return ArrayLayout(functools.partial(_write, plan, context, "lay"), stored, missing=missing)
 
 
-def _write(plan: Plan, context: Context, function: str, *args: Any) -> Any:
+def _write(plan: Hdf5Plan, context: Context, function: str, *args: Any) -> Any:
     """Let a worker call a function that writes to a file, whose descriptor is the last argument."""
     *results, fd = args
     return apart(context, plan.name, _do, plan, _RESULTS, function, *results, f"/proc/{os.getpid()}/fd/{fd}")

@@ -20,7 +20,7 @@ from mpired.formats import conventions, hierarchy
 from mpired.formats.array import Array
 from mpired.formats.arrays import copy_whole
 from mpired.formats.conventions import Attributes
-from mpired.formats.hdf5 import Plan
+from mpired.formats.hdf5 import Hdf5Plan
 from mpired.formats.hierarchy import DIMENSION_ONLY, HdfFile, address, each_attribute, text_of
 from mpired.formats.layout import encoded
 from mpired.formats.missing import Missing
@@ -170,10 +170,10 @@ def _ordered_as(old: Any, plist: Any) -> Any:
     return plist
 
 
-class _NewFile(NamedTuple):
+class _NewHdf5(NamedTuple):
     """A file of results that is made object by object."""
 
-    plan: Plan
+    plan: Hdf5Plan
     results: Mapping[str, _Result]
     old: h5py.File
     file: h5py.File
@@ -292,7 +292,7 @@ def _leads(tid: Any) -> bool:
     return isinstance(tid, h5t.TypeReferenceID)
 
 
-def _copy_root(plan: Plan, old: Any, to: Any) -> None:
+def _copy_root(plan: Hdf5Plan, old: Any, to: Any) -> None:
     """Copy the attributes of a file, with a line more in its history."""
     has_history = False
     for attribute in each_attribute(old):
@@ -347,13 +347,13 @@ def _copied(found: Any, to: Any, link: bytes) -> Any:
     return h5o.open(to, link)
 
 
-def _old(plan: Plan, stack: ExitStack) -> tuple[h5py.File | None, list[_Result]]:
+def _old(plan: Hdf5Plan, stack: ExitStack) -> tuple[h5py.File | None, list[_Result]]:
     """Open the file that results are modelled on, if there is one; return the results, too."""
     old = None if plan.source is None else stack.enter_context(closing(HdfFile(plan.source))).file
     return old, [_Result.of(buffer, old) for buffer in plan.buffers]
 
 
-def forms(plan: Plan) -> tuple[tuple[np.dtype, ...] | None, tuple[Missing | None, ...]]:
+def forms(plan: Hdf5Plan) -> tuple[tuple[np.dtype, ...] | None, tuple[Missing | None, ...]]:
     """Return the forms of the elements of all results, None unless each lies in one piece, and which are missing."""
     with ExitStack() as stack:
         _, results = _old(plan, stack)
@@ -363,7 +363,7 @@ def forms(plan: Plan) -> tuple[tuple[np.dtype, ...] | None, tuple[Missing | None
 
 
 @contextmanager
-def _created(plan: Plan, path: str, *, early: bool) -> Iterator[list[h5py.Dataset]]:
+def _created(plan: Hdf5Plan, path: str, *, early: bool) -> Iterator[list[h5py.Dataset]]:
     """Make the file of results with all but their elements: a copy if nothing else changes, or object by object."""
     with ExitStack() as stack:
         old, results = _old(plan, stack)
@@ -384,14 +384,14 @@ def _created(plan: Plan, path: str, *, early: bool) -> Iterator[list[h5py.Datase
             file = stack.enter_context(h5py.File(h5f.create(b"result", h5f.ACC_TRUNC, fcpl=fcpl, fapl=fapl)))
             by_name = {each.name: each for each in results}
             if old is not None:
-                _NewFile(plan, by_name, old, file, left_out, early, {}).write()
+                _NewHdf5(plan, by_name, old, file, left_out, early, {}).write()
             for each in results:
                 if each.name not in file:
                     _create(file.id, each, early=early)
         yield [file[each.name] for each in results]
 
 
-def _left_out(plan: Plan, results: Sequence[_Result], old: h5py.File) -> set[object]:
+def _left_out(plan: Hdf5Plan, results: Sequence[_Result], old: h5py.File) -> set[object]:
     """Return the names and addresses of the datasets of a file that results have not."""
     others = {each.name for each in results if not each.is_own}
     wanted = {*plan.kept, *(each.name for each in results)} - others
@@ -405,7 +405,7 @@ def _left_out(plan: Plan, results: Sequence[_Result], old: h5py.File) -> set[obj
     return found
 
 
-def _copy_around(plan: Plan, old: h5py.File, results: Sequence[_Result], fd: int) -> bool:
+def _copy_around(plan: Hdf5Plan, old: h5py.File, results: Sequence[_Result], fd: int) -> bool:
     """Copy a file but for the elements that results replace, if it is hardly larger than these; tell whether it is."""
     assert plan.source is not None  # noqa: S101 - asked before
     places, nbytes = sorted(each.place(old) for each in results), plan.source.nbytes
@@ -435,13 +435,13 @@ def _opened(target: Any) -> h5py.File:
     return h5py.File(h5f.open(b"result", h5f.ACC_RDWR, fapl=_by_file(target)))
 
 
-def lay(plan: Plan, path: str) -> list[int]:
+def lay(plan: Hdf5Plan, path: str) -> list[int]:
     """Write all but the elements of results, and return where these begin."""
     with _created(plan, path, early=True) as datasets:
         return [each.id.get_offset() or 0 for each in datasets]
 
 
-def encode(plan: Plan, results: Sequence[Array], path: str) -> None:
+def encode(plan: Hdf5Plan, results: Sequence[Array], path: str) -> None:
     """Write a file with its results."""
     with _created(plan, path, early=False) as datasets:
         for dataset, result in zip(datasets, results, strict=True):

@@ -11,7 +11,7 @@ from mpired.datatypes.pairs import FIELDS, column_names
 from mpired.formats.array import Array
 
 
-class Indices(NamedTuple):
+class GeneratedIndices(NamedTuple):
     """The reader of pairs of a value and an index (MPI-4.1, 6.9.4, first example of MPI_MAXLOC)."""
 
     first: int  # the index of the first element
@@ -22,7 +22,7 @@ class Indices(NamedTuple):
         return IndexedReader(array, self)
 
 
-def with_indices(values: Array, datatype: Datatype, indices: Indices) -> Array:
+def with_indices(values: Array, datatype: Datatype, indices: GeneratedIndices) -> Array:
     """Return an array of plain values as pairs of a datatype."""
     columns = column_names(values.name)
     stored = datatype.form.newbyteorder(values.byte_order)
@@ -35,7 +35,7 @@ def with_indices(values: Array, datatype: Datatype, indices: Indices) -> Array:
 class IndexedReader:
     """Reads element ranges of pairs whose indices are generated. The caller closes it."""
 
-    def __init__(self, array: Array, indices: Indices) -> None:
+    def __init__(self, array: Array, indices: GeneratedIndices) -> None:
         assert array.values is not None  # noqa: S101 - of pairs
         self._indices = indices
         self._values = array.values.open()

@@ -19,7 +19,7 @@ _RECORD_BATCH = 3  # MessageHeader
 _MOST_HEADER_NBYTES = 64 << 20
 
 
-class Batch(NamedTuple):
+class RecordBatch(NamedTuple):
     """A record batch."""
 
     rows: int
@@ -28,7 +28,7 @@ class Batch(NamedTuple):
     nbytes: int  # of its buffers in the file
 
 
-def batches(file: OpenSource, nbytes: int) -> Iterator[Batch]:
+def batches(file: OpenSource, nbytes: int) -> Iterator[RecordBatch]:
     """Yield the record batches of an open file, as its footer names them, or of a stream, one after another."""
     try:
         for header in _by_footer(file, nbytes) if file.read(len(MAGIC), 0) == MAGIC else _one_by_one(file, nbytes):
@@ -38,7 +38,7 @@ def batches(file: OpenSource, nbytes: int) -> Iterator[Batch]:
         raise DamageError(f"a header of a record batch makes no sense ({error})") from None
 
 
-class _Header:
+class _MessageHeader:
     """The bytes of a flatbuffer, whose tables are known by their places."""
 
     def __init__(self, data: bytes) -> None:
@@ -75,21 +75,21 @@ class _Header:
         return found
 
 
-def _by_footer(file: OpenSource, nbytes: int) -> Iterator[_Header]:
+def _by_footer(file: OpenSource, nbytes: int) -> Iterator[_MessageHeader]:
     """Yield the headers of a file's record batches."""
     tail = read_all(file, 4 + len(MAGIC), nbytes - 4 - len(MAGIC))
     length = int.from_bytes(tail[:4], "little")
     if tail[4:] != MAGIC or not 0 < length <= nbytes:
         raise DamageError("there is no footer of arrow at its end, perhaps it is cut off")
-    footer = _Header(read_all(file, length, nbytes - len(tail) - length))
+    footer = _MessageHeader(read_all(file, length, nbytes - len(tail) - length))
     for offset, header_nbytes, body_nbytes in footer.structures(footer.root, 3, "<qi4xq"):
         if min(offset, header_nbytes, body_nbytes) < 0 or offset + header_nbytes + body_nbytes > nbytes:
             raise DamageError(f"it has no record batch of {body_nbytes} bytes at {offset}, perhaps it is cut off")
         octets = read_all(file, min(header_nbytes, _MOST_HEADER_NBYTES), offset)
-        yield _Header(octets[8 if octets[:4] == b"\xff" * 4 else 4 :])
+        yield _MessageHeader(octets[8 if octets[:4] == b"\xff" * 4 else 4 :])
 
 
-def _one_by_one(file: OpenSource, nbytes: int) -> Iterator[_Header]:
+def _one_by_one(file: OpenSource, nbytes: int) -> Iterator[_MessageHeader]:
     """Yield the headers of a stream's messages; it ends by a length of 0, or where its bytes end."""
     at = 0
     while head := file.read(8, at):
@@ -103,14 +103,14 @@ def _one_by_one(file: OpenSource, nbytes: int) -> Iterator[_Header]:
             break
         if length > _MOST_HEADER_NBYTES:
             raise DamageError(f"there is no message at {at}")
-        header = _Header(read_all(file, length, at))
+        header = _MessageHeader(read_all(file, length, at))
         yield header
         at += length + header.integer(header.root, 3, "<q")
         if at > nbytes:
             raise DamageError(f"its last message should end at {at}, perhaps it is cut off")
 
 
-def _batch(header: _Header) -> Batch:
+def _batch(header: _MessageHeader) -> RecordBatch:
     table = header.table(header.root, 2)
     rows = header.integer(table, 0, "<q")
     nodes = header.structures(table, 1, "<qq")
@@ -118,4 +118,4 @@ def _batch(header: _Header) -> Batch:
         raise DamageError("a record batch has a negative number of rows, or more nulls than values")
     compression = header.table(table, 3)
     codec = _CODECS[header.integer(compression, 0, "<b")] if compression else None
-    return Batch(rows, tuple(nulls for _, nulls in nodes), codec, header.integer(header.root, 3, "<q"))
+    return RecordBatch(rows, tuple(nulls for _, nulls in nodes), codec, header.integer(header.root, 3, "<q"))

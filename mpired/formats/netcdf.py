@@ -91,7 +91,7 @@ class _Var:
 
 
 @dataclass(frozen=True)
-class _Header:
+class _ClassicHeader:
     """The header of a classic file: its version, the number of records, and what there is."""
 
     version: int
@@ -201,12 +201,12 @@ class _Cursor:
         return _Var(name, dims, attributes, code, self.number(offset))
 
 
-def _read_header(source: Source) -> _Header:
+def _read_header(source: Source) -> _ClassicHeader:
     """Return the header of a file, all of whose variables are within the file."""
     with closing(source.open()) as file, calls.blaming(source.name):
         cursor = _Cursor(source, file)
         magic = cursor.take(4)
-        header = _Header(magic[3], 0)
+        header = _ClassicHeader(magic[3], 0)
         if magic[:3] != b"CDF" or header.version not in (1, _64_BIT_OFFSET, _64_BIT_DATA):
             cursor.bad("it does not begin as netCDF")
         cursor.width = header.width
@@ -219,7 +219,7 @@ def _read_header(source: Source) -> _Header:
         variables = tuple(cursor.variable(dimensions, offset) for _ in cursor.entries(_VARIABLES, "variables"))
         if sum(not each.length for each in dimensions) > 1:
             cursor.bad("it has two record dimensions")
-        header = _Header(header.version, 0, dimensions, attributes, variables)
+        header = _ClassicHeader(header.version, 0, dimensions, attributes, variables)
         if len(header.by_name) < len(variables):
             cursor.bad("it has two variables of one name")
         if nrecords == (1 << 8 * header.width) - 1:  # the file was written as a stream
@@ -253,7 +253,7 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
     return arrays.inspect(source, inputs, found, Library(PiecesFile))
 
 
-def _array(source: Source, header: _Header, var: _Var, is_carried: bool, inputs: InputOptions) -> ArrayHeader:  # noqa: FBT001
+def _array(source: Source, header: _ClassicHeader, var: _Var, is_carried: bool, inputs: InputOptions) -> ArrayHeader:  # noqa: FBT001
     shape, attributes, leaf = header.shape(var), var.values, header.leaf(var.name)
     is_record, name = header.is_record(var), f"variable {var.name!r}"
     record = f"record dimension {header.dimensions[var.dims[0]].name!r}" if is_record else ""
@@ -288,10 +288,10 @@ def _digest(source: Source, leaf: Pieces, shape: Sequence[int], attributes: Attr
         return digest(what, (block for block, _ in file.arrays(leaf)))
 
 
-class _Plan(NamedTuple):
+class _NetcdfPlan(NamedTuple):
     """A file of results: its header, with places, the names of results, and what is carried from where to where."""
 
-    header: _Header
+    header: _ClassicHeader
     new: tuple[str, ...]
     source: Source | None
     kept: tuple[tuple[Pieces, Pieces], ...]
@@ -301,7 +301,7 @@ def prepare(model: Model) -> ArrayLayout | MarkingLayout:
     """Lay out results like `model`, in the form of netCDF that its file has."""
     if model.source is not None and _is_hdf5(model.source):
         return hdf5.prepare(model, has_history=True)
-    old = _Header(_64_BIT_OFFSET, 0) if model.source is None else _read_header(model.source)
+    old = _ClassicHeader(_64_BIT_OFFSET, 0) if model.source is None else _read_header(model.source)
     dimensions = list(old.dimensions)
     new = {(buffer.name or "value"): _new(buffer, old, dimensions) for buffer in model.buffers}
     kept = set(model.kept.names) - new.keys() if isinstance(model.kept, KeptArrays) else set()
@@ -310,7 +310,7 @@ def prepare(model: Model) -> ArrayLayout | MarkingLayout:
     header = replace(old, dimensions=tuple(dimensions), attributes=attributes, variables=tuple(variables.values()))
     header = _placed(header)
     moved = tuple((old.leaf(name), header.leaf(name)) for name in old.by_name if name in kept)
-    plan = _Plan(header, tuple(new), model.source, moved)
+    plan = _NetcdfPlan(header, tuple(new), model.source, moved)
     leaves = [header.leaf(name) for name in new]
     missing = tuple(conventions.missing(each.values, each.form) for each in new.values())
     if all(leaf.is_one for leaf in leaves) and not any(buffer.nullable for buffer in model.buffers):
@@ -318,7 +318,7 @@ def prepare(model: Model) -> ArrayLayout | MarkingLayout:
     return MarkingLayout(functools.partial(_encode, plan), missing)
 
 
-def _new(buffer: Array, old: _Header, dimensions: list[_Dimension]) -> _Var:
+def _new(buffer: Array, old: _ClassicHeader, dimensions: list[_Dimension]) -> _Var:
     """Return the variable of a result, whose dimensions are added if they are new."""
     name = buffer.name or "value"
     code = None if buffer.datatype.is_bool else _BY_FORM.get(as_numbers(buffer.datatype.form).newbyteorder(">"))
@@ -360,7 +360,7 @@ def _with_history(attributes: Sequence[_Attribute], line: str) -> tuple[_Attribu
     return tuple((kept | {_HISTORY: _Attribute(_HISTORY, _CHAR, octets)}).values())
 
 
-def _placed(header: _Header) -> _Header:
+def _placed(header: _ClassicHeader) -> _ClassicHeader:
     """Return a header whose variables have their places, in the least version that can hold them."""
     version = _64_BIT_DATA if any(each.code > _LAST_CLASSIC for each in header.variables) else header.version
     header = replace(header, version=version)
@@ -373,7 +373,7 @@ def _placed(header: _Header) -> _Header:
     return replace(header, variables=tuple(replace(each, begin=begins[each.name]) for each in header.variables))
 
 
-def _packed(header: _Header) -> bytes:
+def _packed(header: _ClassicHeader) -> bytes:
     """Return the bytes of a header."""
 
     def number(value: int, width: int = header.width) -> bytes:
@@ -403,7 +403,7 @@ def _packed(header: _Header) -> bytes:
     return head + dimensions + attributes(header.attributes) + entries(_VARIABLES, [*map(variable, header.variables)])
 
 
-def _lay(plan: _Plan, fd: int) -> list[int]:
+def _lay(plan: _NetcdfPlan, fd: int) -> list[int]:
     """Write all but the elements of results, and return where these begin."""
     leaves = [plan.header.leaf(each.name) for each in plan.header.variables]
     head = _packed(plan.header)
@@ -422,7 +422,7 @@ def _put(fd: int, leaf: Pieces, found: Iterator[np.ndarray]) -> None:
         calls.pwrite_all(fd, block.view(np.uint8).data, at)
 
 
-def _put_results(fd: int, header: _Header, results: Mapping[str, Array]) -> None:
+def _put_results(fd: int, header: _ClassicHeader, results: Mapping[str, Array]) -> None:
     """Write the elements of results into their variables; those that are missing as its value for that."""
     for name, result in results.items():
         var, leaf = header.by_name[name], header.leaf(name)
@@ -430,7 +430,7 @@ def _put_results(fd: int, header: _Header, results: Mapping[str, Array]) -> None
         _put(fd, leaf, encoded(result, leaf.form, counts, conventions.fill(var.values, var.form)))
 
 
-def _encode(plan: _Plan, results: Sequence[Array], fd: int) -> None:
+def _encode(plan: _NetcdfPlan, results: Sequence[Array], fd: int) -> None:
     """Write a file with its results."""
     _lay(plan, fd)
     _put_results(fd, plan.header, dict(zip(plan.new, results, strict=True)))

@@ -38,7 +38,7 @@ _KEYS = re.compile(rb"""['"](?:descr|fortran_order|shape)['"]\s*:""")
 _WORDS = {"U": "strings", "S": "bytes", "O": "Python objects"}
 
 
-class Header(NamedTuple):
+class NpyHeader(NamedTuple):
     """The header of an array."""
 
     head: bytes
@@ -105,7 +105,7 @@ def check_datatype(subject: str, dtype: np.dtype) -> None:
         raise DatatypeError(subject, f"holds {label_of(dtype)}{NO_DATATYPE}") from None
 
 
-def check_size(subject: str, header: Header, found: int | None) -> None:
+def check_size(subject: str, header: NpyHeader, found: int | None) -> None:
     """Raise `BufferFileError` unless `found` bytes are those of the shape; of objects nobody knows them."""
     shape = header.shape
     if any(type(dim) is not int or not 0 <= dim <= _MAX_DIM for dim in shape):
@@ -127,12 +127,12 @@ def _bad(name: str, reason: str) -> NoReturn:
     raise BufferFileError(name, f"{reason}; not a valid npy file")
 
 
-def _read_header(source: Source) -> Header:
+def _read_header(source: Source) -> NpyHeader:
     with closing(peek(source)) as file, calls.blaming(source.name):
         return header_in(source.name, file.read)
 
 
-def header_in(name: str, read: Callable[[int, int], bytes]) -> Header:
+def header_in(name: str, read: Callable[[int, int], bytes]) -> NpyHeader:
     """Read the header of an array; `read` takes a number of bytes and an offset."""
     start = read(_START_NBYTES, 0)
     if not start:
@@ -151,7 +151,7 @@ def header_in(name: str, read: Callable[[int, int], bytes]) -> Header:
     if len(head) < 8 + width + length:
         _bad(name, "the header is truncated")
     try:
-        return Header(head, *_parsed(head[8 + width :], is_utf8=start[6] == 3))  # noqa: PLR2004 - version 3
+        return NpyHeader(head, *_parsed(head[8 + width :], is_utf8=start[6] == 3))  # noqa: PLR2004 - version 3
     except Exception as error:  # noqa: BLE001 - of any kind
         _bad(name, f"the header cannot be read ({' '.join(str(error).split())[:100]})")
 

@@ -48,7 +48,7 @@ class _Member(NamedTuple):
     """A member of an archive, the header of its array, and where its data begin in the archive."""
 
     info: zipfile.ZipInfo
-    header: npy.Header
+    header: npy.NpyHeader
     start: int
 
     @property
@@ -156,7 +156,7 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
     return arrays.inspect(source, inputs, found, Library(_Archive, _ERRORS))
 
 
-class _New(NamedTuple):
+class _NewNpz(NamedTuple):
     """A member of a new archive: what precedes its elements, and their form; `None` of a member that is copied."""
 
     info: zipfile.ZipInfo
@@ -177,14 +177,14 @@ def prepare(model: Model) -> ArrayLayout | Encoder:
             old = {member.name: member for member in archive.members()}
     method = zipfile.ZIP_STORED if all(member.is_stored for member in old.values()) else zipfile.ZIP_DEFLATED
     kept = model.kept.names if isinstance(model.kept, KeptArrays) else []
-    new = [_New(_info(old[name].info.filename, method, old[name].info.file_size)) for name in kept]
+    new = [_NewNpz(_info(old[name].info.filename, method, old[name].info.file_size)) for name in kept]
     for number, buffer in enumerate(model.buffers):
         name = buffer.name or f"arr_{number}"
         dtype = old[name].header.dtype if name in old else None
         is_same = dtype is not None and agrees(buffer.datatype, dtype)
         stored, head = npy.laid_out(buffer, dtype if is_same else None)
         info = _info(name + _SUFFIX, method, len(head) + buffer.count * stored.itemsize)
-        new.append(_New(info, head, stored))
+        new.append(_NewNpz(info, head, stored))
     if method == zipfile.ZIP_DEFLATED and model.source is not None:
         return functools.partial(_write, new, model.source)
     for member, after in itertools.pairwise(new):
@@ -201,7 +201,7 @@ def _info(name: str, method: int, nbytes: int = 0) -> zipfile.ZipInfo:
     return info
 
 
-def _lay(new: Sequence[_New], source: Source | None, fd: int) -> list[int]:
+def _lay(new: Sequence[_NewNpz], source: Source | None, fd: int) -> list[int]:
     """Write all but elements and checksums; return where the elements begin."""
     calls.allocate(fd, new[-1].start + new[-1].info.file_size)
     for each in new:
@@ -214,7 +214,7 @@ def _lay(new: Sequence[_New], source: Source | None, fd: int) -> list[int]:
     return [each.start + len(each.head) for each in new if each.stored is not None]
 
 
-def _finish(new: Sequence[_New], fd: int) -> None:
+def _finish(new: Sequence[_NewNpz], fd: int) -> None:
     """Write the checksums, and the directory behind all members."""
     for each in new:
         each.info.CRC = 0
@@ -226,7 +226,7 @@ def _finish(new: Sequence[_New], fd: int) -> None:
         archive.start_dir = new[-1].start + new[-1].info.file_size
 
 
-def _write(new: Sequence[_New], source: Source, results: Sequence[Array], fd: int) -> None:
+def _write(new: Sequence[_NewNpz], source: Source, results: Sequence[Array], fd: int) -> None:
     """Write an archive, one member after another."""
     left = iter(results)
     with closing(_Archive(source)) as old, os.fdopen(os.dup(fd), "w+b") as file, zipfile.ZipFile(file, "w") as archive:
@@ -247,7 +247,7 @@ def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
     results = {each.name: each for each in changed}
     with explaining(source.name, *_ERRORS), closing(_Archive(source)) as old:
         members = old.members()
-    new = [_New(_info(each.info.filename, each.info.compress_type)) for each in members]
+    new = [_NewNpz(_info(each.info.filename, each.info.compress_type)) for each in members]
     for number, each in enumerate(members):
         if each.name in results:
             new[number] = new[number]._replace(head=each.header.head, stored=as_numbers(each.header.dtype))

@@ -50,7 +50,7 @@ _DOUBLE = struct.Struct("<d")
 _T = TypeVar("_T")
 
 
-class _Reader(Store):
+class _StoreReader(Store):
     """An open store, whose arrays are decoded a row of chunks at a time."""
 
     def rows(self, name: str, start: int = 0) -> Generator[np.ndarray, None, None]:
@@ -201,18 +201,18 @@ def _decoded(value: str) -> float | str:
 
 
 def _in_worker(source: Source, function: Callable[..., _T], *args: Any) -> _T:
-    with explaining(source.name, *_FAILURES), closing(_Reader(source)) as reader:
+    with explaining(source.name, *_FAILURES), closing(_StoreReader(source)) as reader:
         return function(reader, *args)
 
 
 def inspect(source: Source, inputs: InputOptions) -> RankFile:
     """Describe a store by its documents."""
     installed.check(source.name, "Zarr", "zarr", "zarr")
-    found = look_apart(inputs.context, _in_worker, source, _Reader.described, inputs.unpack, inputs.window)
-    return arrays.inspect(source, inputs, found, Library(_Reader, _FAILURES, inputs.context))
+    found = look_apart(inputs.context, _in_worker, source, _StoreReader.described, inputs.unpack, inputs.window)
+    return arrays.inspect(source, inputs, found, Library(_StoreReader, _FAILURES, inputs.context))
 
 
-class _New(NamedTuple):
+class _NewStore(NamedTuple):
     """An array of a result."""
 
     path: str
@@ -226,10 +226,10 @@ class _New(NamedTuple):
     null: float | None = None  # the value that is written for missing elements
 
 
-class _Plan(NamedTuple):
+class _ZarrPlan(NamedTuple):
     """A new store: its new arrays, the model, and the paths of the arrays that are copied from there."""
 
-    new: Sequence[_New]
+    new: Sequence[_NewStore]
     source: Source | None
     kept: Sequence[str]
 
@@ -244,20 +244,20 @@ def prepare(model: Model) -> MarkingLayout:
     else:
         new = apart(model.context, model.source.name, _in_worker, model.source, _planned, model.buffers)
     kept = model.kept.names if isinstance(model.kept, KeptArrays) else []
-    plan = _Plan(new, model.source, [_path(name) for name in kept])
+    plan = _ZarrPlan(new, model.source, [_path(name) for name in kept])
     return MarkingLayout(functools.partial(_encode, plan, model.context), tuple(each.missing for each in new))
 
 
-def _planned(store: Store, buffers: Sequence[Array]) -> list[_New]:
+def _planned(store: Store, buffers: Sequence[Array]) -> list[_NewStore]:
     return [_new(buffer, store) for buffer in buffers]
 
 
-def _new(buffer: Array, store: Store | None) -> _New:
+def _new(buffer: Array, store: Store | None) -> _NewStore:
     """Describe the array of a result."""
     dtype, shape = np.dtype(np.bool_) if buffer.datatype.is_bool else buffer.datatype.form, buffer.dimensions
     path, origin = (buffer.name or "value").lstrip(ROOT), _path(buffer.origin)
     old = store.node(origin) if store is not None and buffer.origin and store.is_array(origin) else None
-    new = _New(path, shape, dtype) if old is None else _like(old, buffer, _New(path, shape, dtype, origin))
+    new = _NewStore(path, shape, dtype) if old is None else _like(old, buffer, _NewStore(path, shape, dtype, origin))
     if not new.is_same and dtype.kind not in "biufc":
         raise DatatypeError(buffer.datatype.label, "has no form in zarr; use `to='npy'` or `to='npz'`")
     is_fill = store is not None and store.version == 2 and _DIMENSIONS in new.attributes  # noqa: PLR2004
@@ -269,7 +269,7 @@ def _new(buffer: Array, store: Store | None) -> _New:
     return new._replace(missing=conventions.missing(values, dtype), null=null if buffer.nullable else None)
 
 
-def _like(old: Any, buffer: Array, new: _New) -> _New:
+def _like(old: Any, buffer: Array, new: _NewStore) -> _NewStore:
     """Describe the array of a result as one of the model is."""
     values, form = conventions.viewed(_attributes(old), old.dtype)
     packed = conventions.packing(new.path, values, form)
@@ -300,13 +300,13 @@ def _converted(fill: Any, dtype: np.dtype) -> Any:
     return None if new is None else new[()]
 
 
-def _encode(plan: _Plan, context: Context, results: Sequence[Array], fd: int) -> None:
+def _encode(plan: _ZarrPlan, context: Context, results: Sequence[Array], fd: int) -> None:
     """Write a store, in a worker."""
     name = results[0].source.name
     apart(context, name, _write, plan, list(results), calls.SharedFile(f"/proc/{os.getpid()}/fd/{fd}"))
 
 
-def _write(plan: _Plan, results: Sequence[Array], file: calls.SharedFile) -> None:
+def _write(plan: _ZarrPlan, results: Sequence[Array], file: calls.SharedFile) -> None:
     """Write a store."""
     with (
         os.fdopen(file.open(), "w+b") as to,
@@ -325,7 +325,7 @@ def _write(plan: _Plan, results: Sequence[Array], file: calls.SharedFile) -> Non
             _write_chunks(archive, documents, new.path, new.null, result)
 
 
-def _documents(plan: _Plan, old: Store | None) -> Buffers:
+def _documents(plan: _ZarrPlan, old: Store | None) -> Buffers:
     """Return the documents of a new store."""
     found, version = Buffers(), 3 if old is None else old.version
     if old is not None:
@@ -347,7 +347,7 @@ def _documents(plan: _Plan, old: Store | None) -> Buffers:
     return found
 
 
-def _plain(new: _New, version: int) -> dict[str, Any]:
+def _plain(new: _NewStore, version: int) -> dict[str, Any]:
     """Return the layout of an array that has no model."""
     chunk = [max(1, each) for each in new.shape]
     for number in range(len(chunk)):

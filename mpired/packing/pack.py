@@ -23,7 +23,7 @@ from mpired.formats.recognise import check_records, unpacked
 from mpired.formats.spread import Records
 from mpired.log import step
 from mpired.options import Options, PathLike
-from mpired.packing.units import Packed, Transfer, describe_records, octets
+from mpired.packing.units import PackedUnit, Transfer, describe_records, octets
 from mpired.progress import Progress
 from mpired.sources.local import LocalSource
 from mpired.sources.open import check_no_input, check_no_other_input, open_source
@@ -112,7 +112,7 @@ def plan_pack(file: PathLike, output: str, options: Options, context: Context, *
     context.check_memory(BASE_NBYTES + chosen.encoding + codecs.packing_nbytes(output, None))
     if inputs.is_external and not chosen.needs_type:
         raise UsageError("`datarep`", f"external32 is a form of raw results, not of {chosen.name}; add `to='raw'`")
-    packed = Packed.of(inputs, datatype, as_bytes=chosen.needs_type and not inputs.is_external)
+    packed = PackedUnit.of(inputs, datatype, as_bytes=chosen.needs_type and not inputs.is_external)
     stored = packed.datatype.external_form if inputs.is_external else packed.stored
     plan = Packing(records, packed, (source,), output, chosen.name, FlatLayout(stored))
     if chosen.needs_type:

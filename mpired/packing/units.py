@@ -21,7 +21,7 @@ from mpired.sources.source import Source
 _BYTE = parse("byte")[0]
 
 
-class Packed(NamedTuple):
+class PackedUnit(NamedTuple):
     """Elements one after another: units that are predefined types, pairs or structures of them."""
 
     datatype: Datatype  # the unit: the fewest entries that, repeated, are an element
@@ -29,7 +29,7 @@ class Packed(NamedTuple):
     stored: np.dtype  # the NumPy form of a unit as it comes out of the records: without gaps, in their byte order
 
     @classmethod
-    def of(cls, inputs: InputOptions, datatype: Datatype, *, as_bytes: bool) -> Packed:
+    def of(cls, inputs: InputOptions, datatype: Datatype, *, as_bytes: bool) -> PackedUnit:
         """Return the packed form of a type; `as_bytes` allows bytes where the entries are no type for NumPy."""
         try:
             unit = unit_of(datatype)
@@ -45,7 +45,7 @@ class Transfer:
     """A packing or an unpacking that has passed all checks."""
 
     records: Records  # where the elements lie with gaps
-    packed: Packed
+    packed: PackedUnit
     sources: tuple[Source, ...]  # that are read
     path: str  # of the result
     format: str

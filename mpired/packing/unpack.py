@@ -26,7 +26,7 @@ from mpired.formats.decoding import Decoder
 from mpired.formats.recognise import check_raw_suffix, check_records, unpacked
 from mpired.formats.spread import Records
 from mpired.options import INPUTS, PACKED, Options, PathLike, part
-from mpired.packing.units import Packed, Transfer, describe_records, octets
+from mpired.packing.units import PackedUnit, Transfer, describe_records, octets
 from mpired.progress import Progress
 from mpired.ranks import check_use
 from mpired.sources.open import check_no_input, check_no_other_input, open_source
@@ -114,17 +114,17 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: O
     return Unpacking(records, form, (buffer.source, target), path, RAW.name, buffer, target)
 
 
-def _opened(path: str, declared: InputOptions, datatype: Datatype, inputs: InputOptions) -> tuple[Array, Packed]:
+def _opened(path: str, declared: InputOptions, datatype: Datatype, inputs: InputOptions) -> tuple[Array, PackedUnit]:
     """Open a file of units, or of whole elements as reductions write them, and say which it is."""
     # Once: a stream gives its bytes only once.
     source = unpacked(open_source(path, inputs.context), inputs._replace(datatype=datatype))
-    units = Packed.of(declared, datatype, as_bytes=not declared.is_external)
+    units = PackedUnit.of(declared, datatype, as_bytes=not declared.is_external)
     try:
         return _buffer(source, declared.of_units(units.datatype, inputs), declared.count), units
     except DatatypeError:
         if datatype.memory.obstacle:
             raise
-        whole = Packed(datatype, 1, declared.packed_form(datatype))
+        whole = PackedUnit(datatype, 1, declared.packed_form(datatype))
         with contextlib.suppress(DatatypeError):
             return _buffer(source, declared.of_units(datatype, inputs), declared.count), whole
         raise
@@ -140,7 +140,7 @@ def _buffer(source: Source, packed: InputOptions, count: int | None) -> Array:
     return file.only_buffer()
 
 
-def _elements(buffer: Array, packed: Packed, declared: InputOptions) -> int:
+def _elements(buffer: Array, packed: PackedUnit, declared: InputOptions) -> int:
     """Return how many whole elements a buffer of units holds, or those that are declared."""
     name = buffer.source.name
     if not packed.per_element:

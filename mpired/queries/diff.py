@@ -26,7 +26,7 @@ from mpired.ops.table import NO_OP
 from mpired.options import DIFF, Options, checked
 from mpired.progress import Pace
 from mpired.queries.elements import index_of
-from mpired.queries.measures import Part, Tolerance, differing, distance, parts, ulps
+from mpired.queries.measures import ComponentPair, Tolerance, differing, distance, parts, ulps
 from mpired.queries.places import place_text
 from mpired.ranks import check_use, compare, in_one_order
 
@@ -34,7 +34,7 @@ from mpired.ranks import check_use, compare, in_one_order
 _CLOSE_BYTES = 128 << 10
 
 
-class Place(NamedTuple):
+class ElementPlace(NamedTuple):
     """A number in a file."""
 
     element: int  # in the order in which they are compared
@@ -124,7 +124,7 @@ def _figures(each: Compared) -> str:
     return f"{counts}, largest difference {', '.join(texts)}" if texts else counts
 
 
-_Amount: TypeAlias = tuple[Any, Place]
+_Amount: TypeAlias = tuple[Any, ElementPlace]
 """A difference, and where it is."""
 
 
@@ -134,7 +134,7 @@ class _Found(NamedTuple):
     buffer: int
     nbytes: int = 0
     differing: int = 0
-    examples: tuple[tuple[Place, Any, Any, Any, int | None], ...] = ()
+    examples: tuple[tuple[ElementPlace, Any, Any, Any, int | None], ...] = ()
     difference: _Amount | None = None
     ulp: _Amount | None = None
 
@@ -214,15 +214,15 @@ class _Comparison:
             total = self.merged(total, found._replace(differing=int(np.count_nonzero(wrong))))
         return total
 
-    def _of_part(self, part: Part, differs: np.ndarray, buffer: int, start: int, first: int) -> _Found:
+    def _of_part(self, part: ComponentPair, differs: np.ndarray, buffer: int, start: int, first: int) -> _Found:
         """Return examples and the largest differences of a part, whose first number has the number `first`."""
         a, b = part.values
         apart, (units, known) = distance(a, b), ulps(part.a, part.b)
         width = a.shape[1]
 
-        def place(at: int) -> Place:
+        def place(at: int) -> ElementPlace:
             element, number = divmod(at, width)
-            return Place(start + element, first + number, part.label(number))
+            return ElementPlace(start + element, first + number, part.label(number))
 
         def largest(amounts: np.ndarray) -> _Amount | None:
             at = int(amounts.argmax())

@@ -23,7 +23,7 @@ from matplotlib.ticker import MaxNLocator
 from mpired.datatypes import Datatype
 from mpired.errors import escaped, shortened
 from mpired.queries.elements import are_nan, as_integers
-from mpired.queries.figures import Figures, Indices, Map, Part, Shown
+from mpired.queries.figures import Figures, Indices, Part, Plane, Shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,7 +45,7 @@ _EQUAL = 3.0  # the most that a map is longer in one direction and still has squ
 Panel: TypeAlias = Callable[["Axes"], None]
 
 
-def png(shown: Shown, contents: Sequence[tuple[Datatype, Map | None]]) -> bytes:
+def png(shown: Shown, contents: Sequence[tuple[Datatype, Plane | None]]) -> bytes:
     """Return the picture of a file, a row of panels for each buffer."""
     with mpl.rc_context(), warnings.catch_warnings():
         mpl.rcdefaults()
@@ -69,7 +69,7 @@ def png(shown: Shown, contents: Sequence[tuple[Datatype, Map | None]]) -> bytes:
     return file.getvalue()
 
 
-def _panels(figures: Figures, datatype: Datatype, contents: Map | None) -> list[Panel]:
+def _panels(figures: Figures, datatype: Datatype, contents: Plane | None) -> list[Panel]:
     """Return what is drawn of a buffer."""
     labels = [_label(figures, datatype, part) for part in figures.parts[:_MOST_PARTS]]
     panels: list[Panel]
@@ -167,7 +167,7 @@ def _draw_winners(axes: Axes, indices: Indices, label: str) -> None:
     _count_from_zero(axes)
 
 
-def _draw_map(axes: Axes, numbers: np.ndarray, label: str, contents: Map) -> None:
+def _draw_map(axes: Axes, numbers: np.ndarray, label: str, contents: Plane) -> None:
     whole = as_integers(numbers)
     drawable = np.ma.masked_invalid(whole.astype(np.float64))
     if (nans := are_nan(numbers)) is not None:
@@ -197,7 +197,7 @@ def _shares(numbers: np.ndarray, low: Any, high: Any) -> np.ndarray:
     return np.asarray((scaled - least) / ((most - least) or 1))
 
 
-def _draw_indices(axes: Axes, contents: Map, label: str, indices: Indices) -> None:
+def _draw_indices(axes: Axes, contents: Plane, label: str, indices: Indices) -> None:
     """Draw which index is where: a colour for each of a few, a scale for many."""
     numbers = contents.parts[1]
     if not indices.exact or indices.distinct > len(_CATEGORIES):
@@ -214,7 +214,7 @@ def _draw_indices(axes: Axes, contents: Map, label: str, indices: Indices) -> No
     bar.set_label(label, parse_math=False)
 
 
-def _image(axes: Axes, numbers: np.ndarray, contents: Map, **settings: Any) -> Any:
+def _image(axes: Axes, numbers: np.ndarray, contents: Plane, **settings: Any) -> Any:
     """Draw numbers where they are: the first axis downwards, the second to the right."""
     steps = contents.steps
     rows, columns = numbers.shape[0] * steps[0], numbers.shape[1] * steps[1]

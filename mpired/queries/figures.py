@@ -79,7 +79,7 @@ class Shown(NamedTuple):
         return f"<{self.format} file {self.file!r}: {', '.join(texts)}>"
 
 
-class Map(NamedTuple):
+class Plane(NamedTuple):
     """The numbers of an array of two dimensions, or of some rows and columns of a large one."""
 
     parts: tuple[np.ndarray, ...]  # the numbers of each component

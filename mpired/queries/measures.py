@@ -31,7 +31,7 @@ class Tolerance(NamedTuple):
         return self.ulp is None and self.rtol is None and self.atol is None
 
 
-class Part(NamedTuple):
+class ComponentPair(NamedTuple):
     """One number of each element of two blocks, or the numbers of a field that has several, a column each."""
 
     name: str  # that of the field, "" of an element without fields
@@ -68,14 +68,14 @@ class Part(NamedTuple):
         return a[0], b[0]
 
 
-def parts(a: np.ndarray, b: np.ndarray, datatype: Datatype) -> Iterator[Part]:
+def parts(a: np.ndarray, b: np.ndarray, datatype: Datatype) -> Iterator[ComponentPair]:
     """Yield the parts of the elements of two blocks, in the order of the type map; a complex number is one."""
     fields = () if datatype.group is Group.COMPLEX else datatype.fields
     for name in fields or ("",):
         one, other = (a[name], b[name]) if name else (a, b)
         shape = one.shape[1:]
         rows = len(one), math.prod(shape)
-        yield Part(name, shape, one.reshape(rows), other.reshape(rows), datatype)
+        yield ComponentPair(name, shape, one.reshape(rows), other.reshape(rows), datatype)
 
 
 def _values(numbers: np.ndarray) -> np.ndarray:
@@ -86,7 +86,7 @@ def _values(numbers: np.ndarray) -> np.ndarray:
     return real + 1j * imag.astype("f4")
 
 
-def differing(part: Part, tolerance: Tolerance) -> np.ndarray:
+def differing(part: ComponentPair, tolerance: Tolerance) -> np.ndarray:
     """Return which numbers differ."""
     a, b = part.values
     if tolerance.is_bitwise or part.is_exact:
@@ -104,7 +104,7 @@ def _bits(numbers: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(numbers).view(f"u{word}").reshape(*numbers.shape, -1)
 
 
-def _near(part: Part, tolerance: Tolerance) -> np.ndarray:
+def _near(part: ComponentPair, tolerance: Tolerance) -> np.ndarray:
     """Return which numbers are within the tolerance; infinite ones are near to none."""
     if tolerance.ulp is not None:
         units, known = ulps(part.a, part.b)

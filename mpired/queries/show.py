@@ -26,7 +26,7 @@ from mpired.formats.decoding import Decoder
 from mpired.formats.textual import column_names, component_names
 from mpired.options import Options
 from mpired.queries.elements import numbers, reading
-from mpired.queries.figures import Figures, Indices, Map, Part, Shown
+from mpired.queries.figures import Figures, Indices, Part, Plane, Shown
 from mpired.queries.selection import Selection, blocks, pick
 from mpired.queries.statistics import BLOCK, Counter, Extreme, Histogram, Statistics, Winners
 from mpired.ranks import check_use
@@ -134,7 +134,7 @@ def headings(buffers: Sequence[Array]) -> list[str]:
     return [escaped(name) for buffer in buffers for name in column_names(buffer)]
 
 
-class Table(NamedTuple):
+class ElementTable(NamedTuple):
     """The elements of a file that are shown one by one: its columns, or its arrays of one shape."""
 
     file: RankFile
@@ -181,7 +181,7 @@ def _is_plane(chosen: Selection) -> bool:
     return len(chosen.kept) == 2 and min(len(chosen.axes[axis]) for axis in chosen.kept) >= 2  # noqa: PLR2004
 
 
-def _map(buffer: Array, chosen: Selection, decoder: Decoder) -> Map | None:
+def _map(buffer: Array, chosen: Selection, decoder: Decoder) -> Plane | None:
     """Return the map of the chosen elements; None unless they have two dimensions."""
     if not _is_plane(chosen):
         return None
@@ -194,7 +194,7 @@ def _map(buffer: Array, chosen: Selection, decoder: Decoder) -> Map | None:
     names = [_axis_name(axis, chosen.axes[axis], chosen.shape[axis]) for axis in chosen.kept]
     dims = len(axes[row]), len(axes[column])
     planes = tuple(np.concatenate(part).reshape(dims) for part in zip(*parts, strict=True))
-    return Map(planes, steps, (names[0], names[1]))
+    return Plane(planes, steps, (names[0], names[1]))
 
 
 def _axis_name(axis: int, indices: Sequence[int], dim: int) -> str:
@@ -205,7 +205,7 @@ def _axis_name(axis: int, indices: Sequence[int], dim: int) -> str:
     return f"axis {axis}, from {first}" + ("" if second == first + 1 else f" in steps of {second - first}")
 
 
-Tell: TypeAlias = Callable[[Shown, Sequence[Table]], None]
+Tell: TypeAlias = Callable[[Shown, Sequence[ElementTable]], None]
 """Takes the figures of a file, and a table for each shape of its arrays."""
 
 
@@ -248,7 +248,7 @@ class Showing:
             tables = []
             for shape, selection in self.selections.items():
                 those = [buffer for buffer in buffers if _shape(buffer) == shape]
-                tables.append(Table(self.file, those, selection, self.is_chosen, decoder))
+                tables.append(ElementTable(self.file, those, selection, self.is_chosen, decoder))
             self.tell(shown, tables)
         self.file.source.check_unchanged()
         if self.png is not None:

@@ -209,30 +209,30 @@ def has_waited(status: os.stat_result) -> bool:
 _MOST_HELD = 64
 
 
-class _Descriptor:
+class _HeldDescriptor:
     """An open file, which is closed when it is forgotten."""
 
     number = 0
 
     def __init__(self, path: str) -> None:
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        _Descriptor.number += 1
+        _HeldDescriptor.number += 1
 
     def __del__(self) -> None:
         if hasattr(self, "fd"):
-            _Descriptor.number -= 1
+            _HeldDescriptor.number -= 1
             calls.let_go(self.fd)
 
 
 def may_hold(context: Context) -> bool:
     """Return whether a file that is inspected stays open."""
-    return context.keep_open and _Descriptor.number < _MOST_HELD and context.max_open_files is None
+    return context.keep_open and _HeldDescriptor.number < _MOST_HELD and context.max_open_files is None
 
 
 def held_source(name: str, context: Context) -> LocalSource:
     """Return the source of a file that stays open: the one of the name when no change of it is half done."""
     while True:
-        keep = _Descriptor(name)
+        keep = _HeldDescriptor(name)
         path = f"/proc/{os.getpid()}/fd/{keep.fd}"
         status = os.fstat(keep.fd)
         if has_log(calls.followed(name), status):
@@ -245,7 +245,9 @@ def held_source(name: str, context: Context) -> LocalSource:
 def check_names(sources: Iterable[Source]) -> None:
     """Raise `ChangedError` unless the names of files that stay open lead to them, now that all are open."""
     # Else the one may be from before the commit of several files, and the other from after it. One file is whole alone.
-    held = [source for source in sources if isinstance(source, LocalSource) and isinstance(source.keep, _Descriptor)]
+    held = [
+        source for source in sources if isinstance(source, LocalSource) and isinstance(source.keep, _HeldDescriptor)
+    ]
     for source in held if len({source.stamp for source in held}) > 1 else ():
         with calls.blaming(source.name):
             if _stamp(os.stat(source.name)) != source.stamp:

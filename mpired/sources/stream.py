@@ -104,7 +104,7 @@ class StreamSource:
     @classmethod
     def of_descriptor(cls, name: str, fd: int, limit: int | None, *, digested: bool) -> StreamSource:
         """Return the stream of a descriptor, which it closes when it is forgotten."""
-        stream, status = cls(name, _Descriptor(fd).fill, limit, digested=digested), os.fstat(fd)
+        stream, status = cls(name, _StreamDescriptor(fd).fill, limit, digested=digested), os.fstat(fd)
         stream.pipe = (status.st_dev, status.st_ino) if stat.S_ISFIFO(status.st_mode) else None
         return stream
 
@@ -156,7 +156,7 @@ class _Passing:
         return got
 
 
-class _Descriptor:
+class _StreamDescriptor:
     """An open stream, which is closed when it is forgotten."""
 
     def __init__(self, fd: int) -> None:

@@ -23,7 +23,7 @@ from mpired.ranks import RankWord, Skipped, check_formats, each_good, left_out, 
 from mpired.windows.once import keys_of
 from mpired.windows.origin import Origin, OriginLike, array_of, check_like, is_whole, open_origin
 from mpired.windows.placement import Given, Placement
-from mpired.windows.request import Filling, Request
+from mpired.windows.request import Filling, WindowRequest
 from mpired.windows.value import element_of, is_value
 
 _NAMED = {row.name: row for row in DATATYPES}
@@ -32,7 +32,7 @@ _NAMED_PAIRS = {tuple(part.name for part in row.parts): row for row in DATATYPES
 
 def plan_accumulate(
     windows: Sequence[PathLike], origins: Sequence[OriginLike], op: ops.OpLike, options: Options, context: Context
-) -> Request:
+) -> WindowRequest:
     """Check an accumulate as far as possible without the lock: options, and every origin, applied in order."""
     if not origins:
         raise UsageError("ORIGIN", "there is none; name at least one file after the target")
@@ -49,7 +49,7 @@ def plan_accumulate(
 
 def plan_get_accumulate(
     windows: Sequence[PathLike], origin: OriginLike | None, op: ops.OpLike, options: Options, context: Context
-) -> Request:
+) -> WindowRequest:
     """Check a get_accumulate, as `plan_accumulate`; NO_OP ignores the origin (MPI-4.1, 12.3.4)."""
     chosen = _resolve(op, ops.Use.FETCH, options)
     if origin is None and chosen.origin:
@@ -75,7 +75,7 @@ def _path(origin: object) -> object:
 
 def plan_fetch_and_op(
     windows: Sequence[PathLike], value: object, op: ops.OpLike, options: Options, context: Context
-) -> Request:
+) -> WindowRequest:
     """Check a fetch_and_op on one element, as `plan_accumulate`; NO_OP is an atomic read."""
     chosen = _resolve(op, ops.Use.FETCH, options)
     if value is None and chosen.origin:
@@ -86,7 +86,7 @@ def plan_fetch_and_op(
 
 def plan_compare_and_swap(
     windows: Sequence[PathLike], compare: object, value: object, options: Options, context: Context
-) -> Request:
+) -> WindowRequest:
     """Check a compare_and_swap: the element becomes `value` if it is `compare`, bit by bit (MPI-4.1, 12.3.5)."""
     return _on_one_element(windows, [value], ops.COMPARE_AND_SWAP, options, context, compare=compare)
 
@@ -99,7 +99,7 @@ def _on_one_element(
     context: Context,
     *,
     compare: object = None,
-) -> Request:
+) -> WindowRequest:
     if not windows:
         raise UsageError("TARGET", "is missing; name the file to change")
     read = values if op.origin else ()
@@ -109,7 +109,7 @@ def _on_one_element(
     if where["at"] is None:
         where |= {"target_disp": where["target_disp"] or 0, "target_count": 1}
 
-    def complete(request: Request, datatype: Datatype) -> Request:
+    def complete(request: WindowRequest, datatype: Datatype) -> WindowRequest:
         ops.check(op, datatype, ops.Use.FETCH)
         expected = element_of(compare, datatype, "COMPARE", inputs) if op is ops.COMPARE_AND_SWAP else None
         elements = [array_of(element_of(value, datatype, "VALUE", inputs), datatype, "VALUE") for value in read]
@@ -121,7 +121,7 @@ def _on_one_element(
         return replace(request, origins=origins, expected=expected, complete=None, doubts=doubts)
 
     # Without --type the file says what an element is, and it says that under the lock.
-    request = Request(
+    request = WindowRequest(
         windows=[os.fspath(window) for window in windows],
         op=op,
         inputs=inputs,
@@ -145,7 +145,7 @@ def _request(
     options: Options,
     context: Context,
     ranking: Options = _ALL,
-) -> tuple[Request, Sequence[object], tuple[Skipped, ...]]:
+) -> tuple[WindowRequest, Sequence[object], tuple[Skipped, ...]]:
     """Open the origins, and say where they go; also return the words for them, and those that are left out."""
     inputs = InputOptions.of(options, context)
     component, target, derived = _sides(options, inputs)
@@ -162,7 +162,7 @@ def _request(
 
     with step("opening and checking the origins"):
         opened, words, skipped = each_good(pieces(origins, inputs, ranking), open_next, inputs, ranking, "origins")
-    request = Request(
+    request = WindowRequest(
         windows=[os.fspath(window) for window in windows],
         op=op,
         inputs=inputs,
@@ -178,7 +178,7 @@ def _request(
     return request, words, skipped
 
 
-def _with_create(request: Request, options: Options) -> Request:
+def _with_create(request: WindowRequest, options: Options) -> WindowRequest:
     """Return a request that makes its windows if they are missing, if the options say so."""
     create: Any = options["create"]
     if create is None:

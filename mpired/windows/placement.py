@@ -21,7 +21,7 @@ from mpired.formats import Array, InputOptions, open_rank
 from mpired.formats.rank import element_text
 from mpired.options import Indices, Options, integer
 from mpired.windows.origin import check_layout, whole
-from mpired.windows.runs import ENTRY_NBYTES, RUN_NBYTES, Map, Runs, check_range
+from mpired.windows.runs import ENTRY_NBYTES, RUN_NBYTES, IndexMap, Runs, check_range
 
 _FARTHEST = 2**62  # bytes; no file is that large, and sums of two such offsets still fit 64 bits
 _SLICE = re.compile(
@@ -41,11 +41,11 @@ class Given(NamedTuple):
 NO_ORIGIN = Given("target", None)
 
 
-class Share(NamedTuple):
+class WindowShare(NamedTuple):
     """Elements of one window that a request combines something into."""
 
     window: Array
-    access: Runs | Map
+    access: Runs | IndexMap
     shape: tuple[int, ...] | None  # of the elements when they are fetched; `None` if the window has no shape
 
 
@@ -98,7 +98,7 @@ class Placement(NamedTuple):
         """Whether a whole origin has the shape of the elements, so that those of the same index are combined."""
         return self.indices is None and not self.is_numbered
 
-    def shares(self, windows: Sequence[Array], given: Given) -> list[Share | None]:
+    def shares(self, windows: Sequence[Array], given: Given) -> list[WindowShare | None]:
         """Return for each window its elements, checked."""
         first = self.rank or 0
         if self.indices is not None:
@@ -112,7 +112,7 @@ class Placement(NamedTuple):
                 shape, runs = _box(window, self.box, given, self.context)
             _check_counts(given, runs.entries)
             runs.check(window.source.name, window.nbytes, tail(window.stored))
-            found = [Share(window, runs, shape)]
+            found = [WindowShare(window, runs, shape)]
         return [*[None] * first, *found, *[None] * (len(windows) - first - len(found))]
 
     def _runs(self, window: Array, given: Given) -> Runs:
@@ -138,7 +138,7 @@ class Placement(NamedTuple):
         _check_counts(given, element.entries * count)  # before they are all laid out
         return element.repeated(start, count, self.typemap.extent, self.context)
 
-    def _mapped(self, windows: Sequence[Array], indices: np.ndarray, given: Given) -> list[Share | None]:
+    def _mapped(self, windows: Sequence[Array], indices: np.ndarray, given: Given) -> list[WindowShare | None]:
         """Count the entries through all windows in order, as the ranks of one array."""
         _check_counts(given, len(indices), "the map")
         borders = [0, *itertools.accumulate(window.count for window in windows)]
@@ -146,11 +146,11 @@ class Placement(NamedTuple):
         if len(wrong):
             reason = f"entry {wrong[0]} is {indices[wrong[0]]}, which is not an element"
             raise RangeError("`map`", f"{reason}; there are {borders[-1]}, from 0 on")
-        shares: list[Share | None] = []
+        shares: list[WindowShare | None] = []
         for window, (start, stop) in zip(windows, itertools.pairwise(borders), strict=True):
             index = np.flatnonzero((indices >= start) & (indices < stop))
-            access = Map(indices[index] - start, index, window.stored.itemsize)
-            shares.append(Share(window, access, _shape_of(len(index), window)) if len(index) else None)
+            access = IndexMap(indices[index] - start, index, window.stored.itemsize)
+            shares.append(WindowShare(window, access, _shape_of(len(index), window)) if len(index) else None)
         return shares
 
 

@@ -32,7 +32,7 @@ class Filling(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Request:
+class WindowRequest:
     """A call on windows that has passed all checks that need no lock."""
 
     windows: Sequence[str]  # the files, one a rank of the window
@@ -50,7 +50,7 @@ class Request:
     expected: np.ndarray | None = None  # the element that there has to be, or nothing changes (MPI_Compare_and_swap)
     decoder: Decoder = field(default_factory=Decoder)
     # returns the request with its elements, when the datatype of the windows is known; `None` if it has them
-    complete: Callable[[Request, Datatype], Request] | None = None
+    complete: Callable[[WindowRequest, Datatype], WindowRequest] | None = None
     doubts: Sequence[MpiredWarning] = ()
 
     @property

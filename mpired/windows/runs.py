@@ -122,7 +122,7 @@ class Runs:
         return np.repeat(starts, pieces) + within * self.itemsize, counts, np.repeat(first, pieces) + within
 
 
-class Map:
+class IndexMap:
     """Elements of a window by index; an index may come again, and then all its entries are applied in order."""
 
     in_order = False
@@ -167,7 +167,7 @@ class Map:
         return [*(Round(where[each], index[each]) for each in turns), *chains]
 
 
-Access: TypeAlias = Runs | Map
+Access: TypeAlias = Runs | IndexMap
 """All elements of a window that a request combines something into."""
 
 

@@ -25,7 +25,7 @@ from mpired.formats.decoding import rewrite
 from mpired.formats.input_options import ORDERS
 from mpired.sources.local import LocalSource, recovered_status
 from mpired.sources.source import Source
-from mpired.windows.request import Filling, Request
+from mpired.windows.request import Filling, WindowRequest
 
 _BLOCK_NBYTES = 4 << 20
 _ALIGNMENT = 64
@@ -66,7 +66,7 @@ class WindowFile(NamedTuple):
             return stack.enter_context(keys_of_file(self.name))
         return Keys(self.file, None if self.is_new else self.file.fd)
 
-    def begin(self, changed_nbytes: int, request: Request) -> Update:
+    def begin(self, changed_nbytes: int, request: WindowRequest) -> Update:
         """Begin to change it."""
         if not isinstance(self.file, Target):
             return _NewFile(self, durable=request.durable)
@@ -129,7 +129,7 @@ class _NewFile(Update):
             self._draft.close()
 
 
-def open_window(source: LocalSource, request: Request, target: Target | None, stack: ExitStack) -> WindowFile:
+def open_window(source: LocalSource, request: WindowRequest, target: Target | None, stack: ExitStack) -> WindowFile:
     """Inspect a locked file, or one of a dry run, and decode the elements if they do not lie as they are."""
     inputs = request.window_options
     row = recognise(source, inputs)
@@ -149,7 +149,7 @@ def open_window(source: LocalSource, request: Request, target: Target | None, st
     return _decoded(window, arrays, elements, os.path.dirname(target.path), stack)
 
 
-def plan_window(name: str, request: Request, stack: ExitStack) -> WindowFile:
+def plan_window(name: str, request: WindowRequest, stack: ExitStack) -> WindowFile:
     """Inspect a target for a dry run, without a lock, or the one that would be made."""
     context = request.inputs.context
     if request.create is not None and not os.path.exists(name):
@@ -164,7 +164,7 @@ def plan_window(name: str, request: Request, stack: ExitStack) -> WindowFile:
     return window
 
 
-def make_window(name: str, request: Request, stack: ExitStack) -> WindowFile:
+def make_window(name: str, request: WindowRequest, stack: ExitStack) -> WindowFile:
     """Make a target that does not exist yet."""
     row, keyed = _row(name, request), bool(request.keys)
     try:  # of those who make it with a file of keys one at a time
@@ -178,13 +178,13 @@ def make_window(name: str, request: Request, stack: ExitStack) -> WindowFile:
     return _new_window(name, row, request, draft, stack)
 
 
-def _row(name: str, request: Request) -> Format:
+def _row(name: str, request: WindowRequest) -> Format:
     """Return the format of a new target."""
     like = request.create.like if request.create else ""
     return format_to_create(name, like=like, declared=request.inputs.datatype is not None)
 
 
-def _new_window(name: str, row: Format, request: Request, draft: Draft | None, stack: ExitStack) -> WindowFile:
+def _new_window(name: str, row: Format, request: WindowRequest, draft: Draft | None, stack: ExitStack) -> WindowFile:
     """Fill the draft of a new target with initial elements; in a dry run there is no draft."""
     assert request.create is not None  # noqa: S101 - else nothing is made
     inputs, (elements, model, _) = request.inputs, request.create

@@ -31,13 +31,13 @@ from mpired.ranks import check_formats
 from mpired.sources.directory import check_one_file
 from mpired.sources.local import LocalSource
 from mpired.windows.origin import Origin, choose_open
-from mpired.windows.placement import Given, Share
-from mpired.windows.request import Done, Keep, Request
+from mpired.windows.placement import Given, WindowShare
+from mpired.windows.request import Done, Keep, WindowRequest
 from mpired.windows.targets import Appeared, WindowFile, make_window, open_window, plan_window
 from mpired.windows.update import fold
 
 
-def transact(request: Request, *, keep: Keep | None = None, replaced: Sequence[str] = ()) -> Done:
+def transact(request: WindowRequest, *, keep: Keep | None = None, replaced: Sequence[str] = ()) -> Done:
     """Carry out a request; `keep` gets the old elements when all is ready, and `replaced` are its files."""
     while True:
         with contextlib.suppress(Appeared), contextlib.closing(request.decoder), ExitStack() as stack:
@@ -49,7 +49,7 @@ def transact(request: Request, *, keep: Keep | None = None, replaced: Sequence[s
             return work.done()
 
 
-def dry_run(request: Request) -> Work:
+def dry_run(request: WindowRequest) -> Work:
     """Check a request as `transact` does, without a lock; nothing is made or changed."""
     _check_different(request.windows)
     with contextlib.closing(request.decoder), ExitStack() as stack:
@@ -62,7 +62,7 @@ def _check_different(names: Sequence[str]) -> None:
         raise UsageError("`windows`", "names one file twice; each window is a file of its own")
 
 
-def _open(request: Request, replaced: Sequence[str], stack: ExitStack) -> list[WindowFile]:
+def _open(request: WindowRequest, replaced: Sequence[str], stack: ExitStack) -> list[WindowFile]:
     """Lock and recover the windows and the files that are replaced; make windows that are missing."""
     names = request.windows
     existing = names if request.create is None else [name for name in names if os.path.exists(name)]
@@ -94,10 +94,10 @@ def _open(request: Request, replaced: Sequence[str], stack: ExitStack) -> list[W
     return [windows[name] if name in windows else make_window(name, request, stack) for name in names]
 
 
-class _Part(NamedTuple):
+class _WindowPart(NamedTuple):
     """What is done with one window."""
 
-    shares: Sequence[tuple[int, Share]] = ()  # its elements, each with the number of its array
+    shares: Sequence[tuple[int, WindowShare]] = ()  # its elements, each with the number of its array
     origins: Sequence[int] = ()  # the numbers of the origins
     keys: Keys | None = None
     new: Sequence[tuple[bytes, str]] = ()  # keys that it remembers then, and their texts
@@ -115,7 +115,7 @@ class _Part(NamedTuple):
 class Work:
     """A request at work: all checks, and then the elements; nothing is visible of it until it is published."""
 
-    def __init__(self, request: Request, windows: Sequence[WindowFile], stack: ExitStack) -> None:
+    def __init__(self, request: WindowRequest, windows: Sequence[WindowFile], stack: ExitStack) -> None:
         self.windows, self._stack = windows, stack
         for origin in request.all_origins:
             stack.callback(origin.close)
@@ -141,7 +141,7 @@ class Work:
         self._updates: list[Update] = []
         self.fetched = np.zeros(self._entries[0], windows[0].windows[0].datatype.form) if request.fetch else None
 
-    def _completed(self, request: Request) -> Request:
+    def _completed(self, request: WindowRequest) -> WindowRequest:
         """Return a request with the elements that could not be made before the datatype of its windows was known."""
         if request.complete is None:
             return request
@@ -196,23 +196,23 @@ class Work:
         one = max((origin.open_nbytes for origin in request.all_origins), default=0)
         request.inputs.context.check_memory(base + one + again + held * (2 if again else 1))
 
-    def _part(self, target: WindowFile, placed: Sequence[tuple[int, Share | None]]) -> _Part:
+    def _part(self, target: WindowFile, placed: Sequence[tuple[int, WindowShare | None]]) -> _WindowPart:
         """Leave out what a window remembers; one that was changed before a crash is not changed again."""
         request, keys = self.request, self.request.keys
         # In the order of the file.
         shares = [(i, share) for i, share in placed if share is not None and share.access.entries]
         shares.sort(key=lambda each: each[1].window.offset)
         if not shares:
-            return _Part()
+            return _WindowPart()
         if not keys:
-            return _Part(shares, range(len(request.origins)))
+            return _WindowPart(shares, range(len(request.origins)))
         own = target.keys(self._stack)
         remembered = own.find({prefix for key in keys for prefix in key.prefixes})
         new = [key for key in keys if not key.is_in(remembered)]
         again = [number for key in new if key.has_known_content(remembered) for number in keys[key]]
         cautions.tell(*cautions.known_content([request.origins[number][0].name for number in again]))
         origins = [number for key in new for number in keys[key]]
-        return _Part(shares, origins, own, [(key.kept, key.text) for key in new])
+        return _WindowPart(shares, origins, own, [(key.kept, key.text) for key in new])
 
     def combine(self) -> None:
         """Compute all new elements, and make the updates ready."""
@@ -239,7 +239,7 @@ class Work:
                 name = share.window.name if len(part.shares) > 1 else ""
                 yield from fold(share, self.request.op, origins, update, self.fetched, name)
 
-    def _ordered(self, origin: Origin, share: Share) -> Origin:
+    def _ordered(self, origin: Origin, share: WindowShare) -> Origin:
         """Return an origin with its elements in the order of the window, if those of the same index are combined."""
         if not self._by_shape or share.window.shape is None:
             return origin
@@ -248,14 +248,14 @@ class Work:
             self._stack.callback(ordered.close)
         return ordered
 
-    def _begin(self, target: WindowFile, part: _Part) -> Update:
+    def _begin(self, target: WindowFile, part: _WindowPart) -> Update:
         """Begin to change a target, if there is anything to change."""
         op, has_elements = self.request.op, part.shares and part.origins
         if not op.origin or not (target.is_new or has_elements) or not self._is_as_expected(target, part):
             return Update(target.fd)
         return self._stack.enter_context(target.begin(part.nbytes, self.request))
 
-    def _is_as_expected(self, target: WindowFile, part: _Part) -> bool:
+    def _is_as_expected(self, target: WindowFile, part: _WindowPart) -> bool:
         """Return whether the element is there that is expected, if any is: a target that stays is not written."""
         expected = self.request.expected
         if expected is None:

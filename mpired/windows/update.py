@@ -17,12 +17,17 @@ from mpired.ops import overflow
 from mpired.ops.overflow import Overflow, steps
 from mpired.ops.running import run
 from mpired.windows.origin import Origin, gathered, scattered
-from mpired.windows.placement import Share
+from mpired.windows.placement import WindowShare
 from mpired.windows.runs import Batch, Round
 
 
 def fold(
-    share: Share, op: ops.Op, origins: Sequence[Origin], update: Update, fetched: np.ndarray | None, buffer: str = ""
+    share: WindowShare,
+    op: ops.Op,
+    origins: Sequence[Origin],
+    update: Update,
+    fetched: np.ndarray | None,
+    buffer: str = "",
 ) -> Generator[int, None, None]:
     """Combine origins into a window, one after another, and give the new bytes to an update; then warn."""
     # Yields the bytes of the elements that an origin was combined into. `buffer` is the name of the window for

@@ -9,7 +9,7 @@ from command import refused, run, unchanged
 
 import mpired
 from mpired.datatypes import definitions, parse
-from mpired.datatypes.derived import Draft
+from mpired.datatypes.derived import DraftType
 from mpired.errors import DefinitionError
 
 CELLS = """
@@ -208,10 +208,10 @@ def test_a_list_of_chained_definitions_spells_none_of_them(tmp_path):
     lines = ['d0 = "contiguous(2,double)"', *(f'd{i} = "dup(d{i - 1})"' for i in range(1, 100))]
     (tmp_path / "chain.toml").write_text("\n".join(lines))
     words = ("types", "--types", "chain.toml")
-    outcome = run(*words, cwd=tmp_path, setup=lambda: setattr(Draft, "text", _spelled))
+    outcome = run(*words, cwd=tmp_path, setup=lambda: setattr(DraftType, "text", _spelled))
     assert (outcome.status, outcome.err) == (0, "")
     assert outcome.out.decode().splitlines()[-1].split() == ["d99", "16", "16", "dup(d98)"]
-    outcome = run(*words, "--json", cwd=tmp_path, setup=lambda: setattr(Draft, "text", _spelled))
+    outcome = run(*words, "--json", cwd=tmp_path, setup=lambda: setattr(DraftType, "text", _spelled))
     assert json.loads(outcome.out)[-1] == {"name": "d99", "type": "dup(d98)", "size": 16, "extent": 16}
 
 

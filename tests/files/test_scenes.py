@@ -335,7 +335,7 @@ def test_a_dry_run_finishes_nothing(words, folder):
         assert "has an unfinished change" in run(*TOTAL, "--dry-run", cwd=folder).err
 
 
-def planted(path: Path, kind: log.Kind, body: dict[str, object], identity: bytes = b"", data: bytes = b"") -> None:
+def planted(path: Path, kind: log.LogKind, body: dict[str, object], identity: bytes = b"", data: bytes = b"") -> None:
     """Write a whole log of this user."""
     writer = log.LogWriter(os.fsencode(path.name), os.open(path.parent, os.O_RDONLY), [str(path.parent)], identity)
     writer.write(data, 0)
@@ -353,7 +353,7 @@ def test_a_log_of_a_stranger_that_a_note_leads_to_is_not_applied(as_root, folder
     identity = bytes.fromhex(os.getxattr(path, log.MARK).decode())
     path.unlink()
     body = {"name": "x.npy", "inode": target.st_ino, "generation": 0, "size": target.st_size, "attributes": {}}
-    planted(path, log.Kind.PATCH, body, identity, b"forged")
+    planted(path, log.LogKind.PATCH, body, identity, b"forged")
     os.chown(path, STRANGER, -1)
     with unchanged(folder):
         refused(run("info", "b/y.npy", cwd=folder), 3, f"change of user {STRANGER}")
@@ -361,7 +361,7 @@ def test_a_log_of_a_stranger_that_a_note_leads_to_is_not_applied(as_root, folder
 
 def deep(path: Path) -> None:
     """A log in form, of which the body has a thousand brackets; it lacks the attribute."""
-    planted(path, log.Kind.PUTS, {"folders": [[[[]]] * 3] * 1000, "steps": ["../" * 9]})
+    planted(path, log.LogKind.PUTS, {"folders": [[[[]]] * 3] * 1000, "steps": ["../" * 9]})
     os.removexattr(path, log.MARK)
 
 

@@ -19,7 +19,7 @@ from mpired.datatypes.derived import CONSTRUCTORS, MAX_DEPTH, MAX_LENGTH, Argume
 from mpired.datatypes.dtypes import BY_NAME, BY_NUMPY_NAME, from_dtype
 from mpired.datatypes.named import canonical
 from mpired.errors import DatatypeError, UnknownDatatypeError, shortened
-from mpired.mpi4py_objects import Decoded
+from mpired.mpi4py_objects import DatatypeText
 
 Read: TypeAlias = tuple[Made, str | None]
 """What a text means, and the byte order that it says."""
@@ -75,7 +75,7 @@ def parse(text: str, defined: Names | None = None) -> tuple[Datatype, str | None
     """
     made, order = read(text, defined)
     datatype = finished(made)
-    if isinstance(text, Decoded) and (datatype.size, datatype.extent) != (text.size, text.extent):
+    if isinstance(text, DatatypeText) and (datatype.size, datatype.extent) != (text.size, text.extent):
         there, here = (f"{each.size} bytes and extent {each.extent}" for each in (text, datatype))
         raise DatatypeError(text, f"has {there} in this MPI, and {here} in mpired; give a type that says its size")
     return datatype, order
@@ -91,7 +91,7 @@ def is_taken(name: str) -> bool:
 
 def read(text: str, defined: Names | None) -> Read:
     """Return what a text means, which may be part of another."""
-    return _named(text, defined) or _Reader(text, defined).whole()
+    return _named(text, defined) or _Parser(text, defined).whole()
 
 
 def _named(word: str, defined: Names | None) -> Read | None:
@@ -130,7 +130,7 @@ def _constructor(word: str) -> Constructor | None:
     return CONSTRUCTORS.get(word.lower().removeprefix("mpi_"))
 
 
-class _Reader:
+class _Parser:
     """Reads one text, with the definitions of a file."""
 
     def __init__(self, text: str, defined: Names | None) -> None:

@@ -69,7 +69,7 @@ class _Leaf(NamedTuple):
             yield self._replace(disp=self.disp + i * copies.stride, at=self.at + i * copies.packed_stride)
 
 
-class Window(NamedTuple):
+class FileWindow(NamedTuple):
     """Stretches of a file that are moved together, each of `nbytes`, gaps included."""
 
     starts: range  # where each begins
@@ -139,29 +139,29 @@ def _smaller(run: Run) -> Iterator[Run] | None:
     return (Run(of, disp + first * stride, min(step, run.copies - first), stride) for first in firsts)
 
 
-def windows(run: Run) -> Iterator[Window]:
+def windows(run: Run) -> Iterator[FileWindow]:
     """Yield the windows of a file that move a run, each packed no larger than a block."""
     # Copies that follow one another are taken together with the gaps, and copies that are far apart one by one. Where
     # elements interleave it is the other way round: adjacent bytes belong to many of them.
     if run.copies > 1 and run.of.true_extent <= BLOCK_BYTES and not _interleaves(run):
         one = run._replace(copies=1)
-        part = _Part(*reach(one), run.of.size, functools.partial(_leaves, one))
+        part = _LeafPart(*reach(one), run.of.size, functools.partial(_leaves, one))
         yield from _along(part, _Copies(run.copies, run.stride, run.of.size))
         return
     for leaves in _neighbours(_leaves(run)):
-        part = _Part.of(leaves)
+        part = _LeafPart.of(leaves)
         if part.nbytes <= BLOCK_BYTES:
             yield part.window()
         else:
             yield from _across(leaves[0])
 
 
-def whole(run: Run) -> Window:
+def whole(run: Run) -> FileWindow:
     """Return all of a run as one window, however wide."""
-    return _Part(*reach(run), run.copies * run.of.size, functools.partial(_leaves, run)).window()
+    return _LeafPart(*reach(run), run.copies * run.of.size, functools.partial(_leaves, run)).window()
 
 
-class _Part(NamedTuple):
+class _LeafPart(NamedTuple):
     """Leaves that are moved together: their first byte and their end, the bytes of all, and how to get them."""
 
     low: int
@@ -170,7 +170,7 @@ class _Part(NamedTuple):
     leaves: Callable[[], Iterable[_Leaf]]
 
     @classmethod
-    def of(cls, leaves: Sequence[_Leaf]) -> _Part:
+    def of(cls, leaves: Sequence[_Leaf]) -> _LeafPart:
         lows, highs = zip(*(leaf.reach for leaf in leaves), strict=True)
         return cls(min(lows), max(highs), sum(leaf.size for leaf in leaves), lambda: leaves)
 
@@ -178,9 +178,9 @@ class _Part(NamedTuple):
     def nbytes(self) -> int:
         return self.high - self.low
 
-    def window(self) -> Window:
+    def window(self) -> FileWindow:
         """Return the window of all of it."""
-        return Window(range(self.low, self.low + 1), self.nbytes, self.size, self.placed(-self.low))
+        return FileWindow(range(self.low, self.low + 1), self.nbytes, self.size, self.placed(-self.low))
 
     def placed(self, disp: int, at: int = 0, *copies: _Copies) -> Iterator[_Leaf]:
         """Yield the leaves elsewhere, and as many as these copies of them."""
@@ -188,7 +188,7 @@ class _Part(NamedTuple):
             yield leaf._replace(disp=leaf.disp + disp, at=leaf.at + at, dims=copies + leaf.dims)
 
 
-def _along(part: _Part, copies: _Copies) -> Iterator[Window]:
+def _along(part: _LeafPart, copies: _Copies) -> Iterator[FileWindow]:
     """Yield windows of copies of a part: near ones with the bytes between, far ones as stretches of their own."""
     apart, nbytes = abs(copies.stride), part.nbytes
     near = apart - nbytes <= _FAR
@@ -203,25 +203,25 @@ def _along(part: _Part, copies: _Copies) -> Iterator[Window]:
             starts, length, stride = range(start, start + number * copies.stride, copies.stride), nbytes, nbytes
         disp = -part.low if stride >= 0 else -part.low - (number - 1) * stride
         inside = part.placed(disp, at, _Copies(number, stride, copies.packed_stride))
-        yield Window(starts, length, number * part.size, inside)
+        yield FileWindow(starts, length, number * part.size, inside)
 
 
-def _across(leaf: _Leaf) -> Iterator[Window]:
+def _across(leaf: _Leaf) -> Iterator[FileWindow]:
     """Yield windows of one leaf, which is too wide for one, cut at its widest strides."""
     for part in unfolded(leaf, _narrower):
-        if _Part.of([part]).nbytes <= BLOCK_BYTES or not part.dims:
-            yield _Part.of([part]).window()
+        if _LeafPart.of([part]).nbytes <= BLOCK_BYTES or not part.dims:
+            yield _LeafPart.of([part]).window()
         else:
             inner, widest = part.split()
-            yield from _along(_Part.of([inner]), widest)
+            yield from _along(_LeafPart.of([inner]), widest)
 
 
 def _narrower(leaf: _Leaf) -> Iterator[_Leaf] | None:
     """Return the copies that a leaf is, None if it or one of them is at most as wide as a block."""
-    if _Part.of([leaf]).nbytes <= BLOCK_BYTES or not leaf.dims:
+    if _LeafPart.of([leaf]).nbytes <= BLOCK_BYTES or not leaf.dims:
         return None
     inner, widest = leaf.split()
-    return None if _Part.of([inner]).nbytes <= BLOCK_BYTES else inner.copied(widest)
+    return None if _LeafPart.of([inner]).nbytes <= BLOCK_BYTES else inner.copied(widest)
 
 
 def _neighbours(leaves: Iterable[_Leaf]) -> Iterator[list[_Leaf]]:

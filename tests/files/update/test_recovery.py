@@ -164,7 +164,7 @@ def test_a_log_that_names_files_elsewhere_is_refused(name, folder):
     with Target("here/t.npy", str(folder / "here" / "t.npy"), -1, os.open(folder / "here", os.O_RDONLY)) as target:
         writer = log.LogWriter(LOG.encode(), target.dirfd, [target.path])
         writer.write(b"forged", 0)
-        writer.seal(log.Kind.PATCH, {"name": name})
+        writer.seal(log.LogKind.PATCH, {"name": name})
         writer.link(LOG.encode())
         writer.complete()
         writer.is_committed = True
