@@ -1,4 +1,4 @@
-"""What an array of a file is, and how elements are read that lie one after another as they are."""
+"""Arrays of files, and the reader of flat ones: consecutive elements, stored as they are."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class Array(NamedTuple):
     fortran_order: bool = False  # whether the first index of `shape` runs fastest, as the elements are read
     name: str = ""  # the name in the file; "" if it has none
     parts: tuple[str, ...] = ()  # the columns that it consists of: one, or those of the values and indices of pairs
-    reader: Opener | None = None  # opens it; None where elements lie one after another as they are
+    reader: Opener | None = None  # opens it; None for a flat array
     isolated: bool = False  # whether a library decodes it, which a damaged file may end together with the process
     memory: int = 0  # the most bytes that `reader` decodes or reads ahead at once; 0 if it does neither
     grain: int = 1  # the elements that are decoded together
-    is_turned: bool = False  # whether the elements are read in the other order than they lie in
+    is_turned: bool = False  # whether the elements are read in the other order than they are stored in
     values: Array | None = None  # the plain values in the file, of pairs whose indices are generated
     datarep: str | None = None  # "native" or "external32", of a raw file; None where the format leaves no choice
     to_end: bool = False  # whether a source that is read forward has to end behind the last element
@@ -75,7 +75,7 @@ class Array(NamedTuple):
     packed: str = ""  # NumPy's name for the elements that stand for these in the file; "" if they are not packed
     # whether the format has one byte order for all, so that results in others do not take it over
     fixed_order: bool = False
-    # what each dimension is called along which elements are added, as "record dimension 'time'"; "" for one of a fixed
+    # the name of each dimension along which elements are added: "record dimension 'time'"; "" for one of a fixed
     # length; () if all are
     unlimited: tuple[str, ...] = ()
     modelled_on: tuple[str, ...] = ()  # of a result, the names of the columns of the rank's file that it is made of
@@ -87,7 +87,7 @@ class Array(NamedTuple):
 
     @property
     def is_flat(self) -> bool:
-        """Whether its elements lie one after another as they are."""
+        """Whether its elements are consecutive, and stored as they are."""
         return self.reader is None
 
     @property
@@ -277,7 +277,7 @@ class FlatReader:
         raise array.miscounted(f"more than {array.count} elements")
 
     def _short(self, nbytes: int) -> MpiredError:
-        """Return the error for a source that has so many bytes of elements, as its end tells: too few."""
+        """Return the error for a source that ends after too few bytes of elements."""
         array = self._array
         if array.shape is not None:
             return BufferFileError(array.source.name, f"{self._expected}, found {nbytes}; it is cut off")
@@ -288,7 +288,7 @@ class FlatReader:
         return array.miscounted(f"count {count}")
 
     def _uneven(self, nbytes: int) -> CountError:
-        """Return the error for a source whose bytes of elements are no whole number of them."""
+        """Return the error for a source whose bytes are not a whole number of elements."""
         what = f"the bytes of an element of {self._array.datatype.label}"
         return CountError(self._array.source.name, f"{nbytes} bytes is not a multiple of {self._itemsize}, {what}")
 

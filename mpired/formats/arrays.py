@@ -1,8 +1,8 @@
-"""What the formats with named arrays share: every array of numbers is a buffer, with a shape of its own.
+"""The base of formats with named arrays: every array of numbers is a buffer, with a shape of its own.
 
-Where its elements lie as their bytes, they are read as those of a flat file. A library decodes the others, from their
-start to their end, in rows of chunks. Arrays that are no measure of anything, as coordinates, texts and times, are
-carried from the first rank's file into the result, and have to be the same in all ranks.
+Elements that are stored as they are, are read like those of a flat file. A library decodes the others, from start to
+end, in rows of chunks. Arrays without measured values, such as coordinates, strings and times, are carried from the
+first rank's file into the result, and must be equal in all ranks.
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ _BLOCK_NBYTES = 1 << 20
 class ArrayHeader(NamedTuple):
     """An array of a file, as its header describes it."""
 
-    name: str  # what it is called, with the groups that it is in, as `group/name`
-    dtype: np.dtype | None  # the NumPy form of its elements as they are combined; None if they are no numbers
+    name: str  # its name, with the groups that it is in, such as `group/name`
+    dtype: np.dtype | None  # the NumPy form of its elements as they are combined; None if they are not numbers
     shape: tuple[int, ...]  # its dimensions
-    # bytes before the first element, where all lie one after another as they are; None where a library decodes them
+    # bytes before the first element of a flat array; None where a library decodes the elements
     offset: int | None = None
-    stored: np.dtype | None = None  # the form of an element as it lies in the file, if it is not `dtype`
+    stored: np.dtype | None = None  # the form of an element in the file, if it is not `dtype`
     fortran_order: bool = False  # whether the first index runs fastest
     label: str = ""  # what its elements are, in the words of the format; "" for those of NumPy
-    reason: str = ""  # why it is no buffer, for an error of the file
+    reason: str = ""  # why it is not a buffer, for an error of the file
     way_out: str = ""  # what makes it one, if anything does
     carried: bool = False  # whether it is carried into results unless it is chosen
-    # that of the elements of an array that is carried, with all that makes them what they are; b"" of others
+    # of the elements of an array that is carried, and of the attributes that define their meaning; b"" of others
     digest: bytes = b""
     chunk: tuple[int, ...] = ()  # the dimensions of the pieces that a library decodes; () if all is one
     missing: Missing | None = None  # which values mean that an element is missing; None if none does
     dims: tuple[str, ...] = ()  # the names of the dimensions, "" for one without; () if none has any
     unit: str = ""  # the unit of the values, "" if there is none
-    # how it is stored, in a few words, as "chunks of (1, 721), deflate 4"; "" if there is nothing to say
+    # how it is stored, in a few words, such as "chunks of (1, 721), deflate 4"; "" if there is nothing to say
     storage: str = ""
     # whether the format has one byte order for all, so that results in others do not take it over
     fixed_order: bool = False
     leaf: object = None  # what the library knows it by, which then tells the missing elements itself; None for its name
     unseen: bool = False  # whether not even a shape is known, or there is none
-    # what each dimension is called along which elements are added, as "record dimension 'time'"; "" for one of a fixed
+    # the name of each dimension along which elements are added: "record dimension 'time'"; "" for one of a fixed
     # length; () if all are
     unlimited: tuple[str, ...] = ()
     packed: np.dtype | None = None  # the form of the elements in the file, where they are packed; None of others
@@ -86,11 +86,11 @@ class ArrayHeader(NamedTuple):
 
 
 class Library(NamedTuple):
-    """What decodes the arrays of a format that do not lie as they are."""
+    """The library that decodes the arrays of a format which are not stored as they are."""
 
     # opens the file, whose leaves are the names of the arrays, or `Field`s of them
     opener: Callable[..., ColumnFile]
-    errors: tuple[type[Exception], ...] = ()  # what it raises, besides the usual exceptions, for a damaged file
+    errors: tuple[type[Exception], ...] = ()  # exceptions for a damaged file, besides the usual ones
     context: Context | None = None  # of a library that only a worker calls
 
 
@@ -130,7 +130,7 @@ def inspect(
 
 
 def _other(array: ArrayHeader) -> SkippedArray:
-    """Describe an array that is no buffer."""
+    """Describe an array that is not a buffer."""
     label = array.label or ("elements of no datatype" if array.dtype is None else rank.element_text(array.dtype))
     if array.packed is not None:
         label = f"packed {rank.element_text(array.packed)}"
@@ -169,7 +169,7 @@ def _buffer(
     )
     if array.offset is not None:
         return found._replace(offset=array.offset)
-    assert library is not None  # noqa: S101 - what does not lie as it is
+    assert library is not None  # noqa: S101 - an array that is not flat
     fields = array.dtype.names or ()
     leaves = tuple(Field(array.name, field) for field in fields) or (array.leaf or array.name,)
     return found._replace(
@@ -184,7 +184,7 @@ def _buffer(
 
 
 class Pieces(NamedTuple):
-    """Elements that lie as they are in a file: `pieces` of `each` elements, `stride` bytes apart."""
+    """Elements stored as they are: `pieces` of `each` elements, `stride` bytes apart."""
 
     begin: int
     form: np.dtype
@@ -195,7 +195,7 @@ class Pieces(NamedTuple):
 
     @property
     def is_one(self) -> bool:
-        """Whether they lie one after another."""
+        """Whether the pieces are adjacent."""
         return self.pieces == 1 or self.stride == self.each * self.form.itemsize
 
     @property
@@ -260,14 +260,14 @@ class KeptArrays(NamedTuple):
     """Arrays that results have as a file has them."""
 
     source: Source  # the file
-    carried: tuple[ArrayHeader, ...]  # what they are
+    carried: tuple[ArrayHeader, ...]  # their headers
     library: Library | None  # what reads them
     # whether the user asked for them; else they are left out where the result has no place for them
     wanted: bool = False
 
     @property
     def kind(self) -> str:
-        """What is kept."""
+        """Arrays, in a word."""
         return "arrays"
 
     @property
@@ -277,7 +277,7 @@ class KeptArrays(NamedTuple):
 
     @property
     def others(self) -> list[SkippedArray]:
-        """What they are, for a file that is looked at."""
+        """Their descriptions, where a file is only inspected."""
         return [_other(array) for array in self.carried]
 
     def check_same(self, other: Kept, like: str) -> None:
@@ -328,7 +328,7 @@ def is_kept(name: str, inputs: InputOptions) -> bool:
 
 
 def digest(what: Sequence[object], blocks: Iterable[np.ndarray]) -> bytes:
-    """Return the digest of an array that is carried: of what makes its values what they are, and of these."""
+    """Return the digest of an array that is carried: of its values, and of the attributes that define their meaning."""
     import hashlib  # noqa: PLC0415 - with it comes OpenSSL
 
     found = hashlib.blake2b(repr(what).encode(), digest_size=16)

@@ -52,7 +52,7 @@ class ArrowFile(Table):
         return (pa.ipc.open_stream if self._is_stream else pa.ipc.open_file)(file, options=options)
 
     def contents(self) -> Contents:
-        """Return what it holds; of a stream that is read forward the number of rows shows at its end."""
+        """Return the contents; the number of rows of a stream is known only at its end."""
         if self._source.is_forward:
             return Contents(self.schema, (), UNKNOWN_COUNT, [0] * len(self.schema), 0)
         batches = list(ipc.batches(self._bytes, self._source.nbytes))

@@ -26,7 +26,7 @@ def is_time(kind: pa.DataType) -> bool:
 
 
 def has_arrays(kind: pa.DataType) -> bool:
-    """Return whether pyarrow gives Python arrays of a type; it gives none of the intervals that are no nanoseconds."""
+    """Return whether pyarrow gives Python arrays of a type; except intervals that are not nanoseconds."""
     return str(kind) not in {"month_interval", "day_time_interval"}
 
 

@@ -60,7 +60,7 @@ class Leaf(NamedTuple):
 
     column: str
     field: int | None
-    rows: tuple[int, ...]  # as of `Contents`
+    rows: tuple[int, ...]  # see `Contents`
 
 
 class Contents(NamedTuple):
@@ -85,7 +85,7 @@ class Table(ColumnFile):
             _check_names(field)
 
     def contents(self) -> Contents:
-        """Return what it holds."""
+        """Return the contents of the file."""
         raise NotImplementedError
 
     def values(self, leaf: Leaf, start: int) -> Iterator[pa.Array]:
@@ -231,7 +231,7 @@ def _others(contents: Contents, inputs: InputOptions) -> tuple[SkippedArray, ...
 
 
 def _no_buffer(field: pa.Field) -> str:
-    """Return why a column is no buffer."""
+    """Return why a column is not a buffer."""
     if pa.types.is_decimal(field.type):
         return f"column {field.name!r} is {field.type}, and no op takes decimals"
     if is_time(field.type):
@@ -272,7 +272,7 @@ def _in_words(kind: pa.DataType) -> str:
 
 
 def _not_one(names: Sequence[str], name: str) -> str:
-    """Return what is wrong with a name that is not that of one column; `names` are those of all."""
+    """Return the error for a name that is not that of one column; `names` are those of all."""
     if not (number := names.count(name)):
         return missing(name, names, "column")
     return f"has {number} columns named {name!r}; its columns are {listed(names)}"
@@ -503,11 +503,11 @@ class TableLayout(NamedTuple):
     kept: KeptColumns | None = None
 
     def most_rows(self, rows: int) -> int:
-        """Return how many rows are written at a time: so many, unless those of the columns that are kept are long."""
+        """Return how many rows are written at a time: `rows`, or fewer if those of the kept columns are long."""
         return rows if self.kept is None else max(1, min(rows, _KEPT_NBYTES // self.kept.row_nbytes))
 
     def batches(self, results: Sequence[Array], rows: int) -> Generator[pa.RecordBatch, None, None]:
-        """Yield all rows, so many at a time: the results, and the columns that are kept."""
+        """Yield all rows in blocks: the results, and the columns that are kept."""
         with contextlib.ExitStack() as stack:
             readers = [stack.enter_context(closing(FlatReader(result))) for result in results]
             kept = self.kept and stack.enter_context(closing(self.kept.open()))
@@ -547,7 +547,7 @@ def layout_like(model: Model, schema: pa.Schema | None) -> TableLayout:
 
 
 def _in_order_of(kept: KeptColumns, made: Sequence[tuple[Sequence[str], Sequence[pa.Field]]]) -> list[pa.Field]:
-    """Return the fields of a result, made ones where the file has what they are made of."""
+    """Return the fields of a result, also those that are made from several columns of the file."""
     places = {name: place for place, name in enumerate(kept.order)}
     names = set(kept.names)
     placed = [(places[field.name], field) for field in kept.fields]
@@ -593,7 +593,7 @@ def patching(
     """Open a file; give it, the schema to write, and the function that puts new elements into all batches in order."""
     with explaining(source.name), contextlib.ExitStack() as stack:
         old = stack.enter_context(closing(opener(source)))
-        schema = with_note(old.schema, None)  # the file does not hold what it held
+        schema = with_note(old.schema, None)  # the file has other columns now
         readers = {
             schema.get_field_index(each.name): (stack.enter_context(closing(each.open())), each.datatype)
             for each in changed

@@ -1,6 +1,6 @@
-"""What attributes say of an array by the conventions of netCDF and of climate and forecast data (CF).
+"""Attributes of arrays by the conventions of netCDF and of climate and forecast data (CF).
 
-They name missing values, units, packing, and which arrays are no measure of anything: coordinates, their bounds, times.
+They name missing values, units, packing, and the arrays without measured values: coordinates, their bounds, times.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Packed(NamedTuple):
         there = None if self.missing is None else self.missing.present(values)
         if there is not None and not nullable:
             raise NullsError(int(np.count_nonzero(~there)))
-        with np.errstate(over="ignore", invalid="ignore"):  # as of the arithmetic of the ops
+        with np.errstate(over="ignore", invalid="ignore"):  # as in the arithmetic of the ops
             return values.astype(self.dtype) * self.scale + self.offset, there
 
 
@@ -101,7 +101,7 @@ def text(attributes: Attributes, name: str) -> str:
 
 
 def numbers(attributes: Attributes, name: str, count: int | None = None) -> list[float]:
-    """Return an attribute of numbers; [] if it is none, or does not have so many."""
+    """Return an attribute of `count` numbers; [] if it is another one."""
     found = attributes.get(name, "")
     if isinstance(found, str) or found.dtype.kind not in "iuf":
         return []
@@ -218,7 +218,7 @@ def _is_carried(variable: Variable) -> bool:
 
 
 def identity(attributes: Attributes) -> tuple[str, ...]:
-    """Return what makes the values of an array what they are, besides themselves."""
+    """Return the attributes of an array that define the meaning of its values."""
     packed = [repr(numbers(attributes, name, 1)) for name in (SCALE, OFFSET) if name in attributes]
     return (*(text(attributes, name) for name in ("units", "calendar")), *packed)
 

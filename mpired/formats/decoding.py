@@ -65,7 +65,7 @@ class DecodeWorker:
         return bool(self._looks)
 
     def do(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
-        """Return what a function gives; errors as of `apart`."""
+        """Return the result of a function; errors are those of `apart`."""
         self._leave_looks()
         if not self.is_there:
             self._results = self._started()
@@ -88,7 +88,7 @@ class DecodeWorker:
                 self.close()
 
     def look(self, function: Callable[..., Any], source: Source, prefetch: Prefetch | None, *args: Any) -> Any:
-        """Return what a function gives of a file, as of `do`; the files behind it are inspected meanwhile."""
+        """Return the result of a function for a file, like `do`; the files behind it are inspected meanwhile."""
         asked = function, source, args
         self._leave_looks(asked if asked in self._looks else None)
         if self._looks:
@@ -104,7 +104,7 @@ class DecodeWorker:
         return found
 
     def _leave_looks(self, until: tuple[Any, ...] | None = None) -> None:
-        """Let go what was asked for ahead, up to one; the worker has begun with it."""
+        """Drop the results that were asked for ahead, up to one; the worker has begun with them."""
         while self._looks and self._looks[0] != until:
             _, source, _ = self._looks.popleft()
             with contextlib.suppress(BufferFileError):
@@ -175,13 +175,13 @@ def decode_worker(context: Context) -> Iterator[Context]:
 
 
 def apart(context: Context, name: str, function: Callable[..., _T], *args: Any) -> _T:
-    """Let a worker call a function of a library that a damaged file may end the process with; return what it gives."""
+    """Let a worker call a function of a library, because a damaged file may end its process; return the result."""
     with decode_worker(context) as served:
         return cast("_T", cast("DecodeWorker", served.worker).do(name, function, *args))
 
 
 def look_apart(context: Context, function: Callable[..., _T], source: Source, *args: Any) -> _T:
-    """Let a worker inspect a file by a function of a library, as `apart`, and then the files that stand behind it."""
+    """Let a worker inspect a file by a function of a library, like `apart`, and then the files behind it."""
     with decode_worker(context) as served:
         worker = cast("DecodeWorker", served.worker)
         return cast("_T", worker.look(function, source, served.prefetch, *args))

@@ -1,7 +1,7 @@
 """Files of other programs that end up among ranks: known by their first bytes or suffixes, so that none passes as raw.
 
-Any bytes can be raw elements, and a number may be a magic by chance. So what is looked for is at least four bytes, and
-where the magic is shorter, what every such file has behind it.
+Any bytes can be raw elements, and a number may be a magic by chance. So a sign has at least four bytes; where the
+magic is shorter, it includes bytes that every such file has behind it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mpired.sources.local import HEAD_NBYTES
 
 
 class _File(NamedTuple):
-    """What is seen of a file: its first bytes, its size, and what reads so many bytes from an offset on."""
+    """A file for recognition: its first bytes, its size, and a function that reads bytes from an offset on."""
 
     head: bytes
     nbytes: int
@@ -40,11 +40,11 @@ class _File(NamedTuple):
 class Foreign(NamedTuple):
     """A kind of file: a magic at one of some places, and what every such file has too."""
 
-    name: str  # what it is
+    name: str  # the kind, in words
     suffixes: tuple[str, ...] = ()  # file name endings that mean it
     magics: tuple[bytes, ...] = ()  # () if it is known by its suffixes alone
     at: Sequence[int] = (0,)
-    begin: bytes = b""  # what it begins with, as a regular expression, which is compiled only where it is needed
+    begin: bytes = b""  # its first bytes, a regular expression, which is compiled only where it is needed
     also: Callable[[_File], bool] | None = None
     way_out: str = "save its numbers with numpy.save"  # how its numbers become a rank
 
@@ -133,7 +133,7 @@ def _is_pickle(file: _File) -> bool:
     if _matches(_PICKLE, file.head):
         return True
     text = re.match(rb"(\x80[\x02\x03])?X(?P<long>.{4})|\x80\x03(B(?P<more>.{4})|C(?P<short>.))", file.head, re.DOTALL)
-    if text is not None:  # as many characters or bytes as are said, the number of the object, and the end
+    if text is not None:  # a string of the given length, the number of the object, and the end
         length = int.from_bytes(text["long"] or text["more"] or text["short"], "little")
         return file.nbytes == text.end() + length + 3 and file.tail.endswith(b"q\0.")
     if file.nbytes <= _TAIL_NBYTES and _matches(rb"\x80[\x02-\x05][\x88\x89)]\.\Z", file.head):
@@ -165,7 +165,7 @@ _PICKLE_ENDS = (
     (rb"[VS]", rb"\np[01]\n\.\Z"),  # a text
 )
 _TAIL_NBYTES = 16
-_LONG = 0xFFFFFFFF  # in the place of a number that stands elsewhere
+_LONG = 0xFFFFFFFF  # in the place of a number that is stored elsewhere
 _MOST_NBYTES = 16 << 20  # of the directory of a zip archive
 _END_NBYTES = 22 + 20 + 56  # of its end, as archives of more than 4 GiB have it
 
@@ -247,7 +247,7 @@ def _has_large_user_block(file: _File, reach: int) -> bool:
 
 
 def by_suffix(path: str) -> Foreign | None:
-    """Return the kind that the ending of `path` means, None if it means none; a number, as in `x.nc.0`, is none."""
+    """Return the kind that the ending of `path` means, None if it means none, such as a number (`x.nc.0`)."""
     root, suffix = os.path.splitext(path)
     while suffix[1:].isdecimal():
         root, suffix = os.path.splitext(root)

@@ -27,7 +27,7 @@ Layout: TypeAlias = FlatLayout | ArrayLayout | MarkingLayout | Encoder  # how a 
 
 
 class Format(NamedTuple):
-    """A file format: a row of the table. All that is particular to a format is said here, or done by its module."""
+    """A file format: a row of the table. Everything particular to a format is here, or in its module."""
 
     name: str  # that of `--from` and `--to`
     suffixes: tuple[str, ...] = ()  # file name endings that mean it, in small letters with their dot
@@ -37,7 +37,7 @@ class Format(NamedTuple):
     # other kinds of file that are of this format by their suffix, though another row may tell them by their content
     holds: tuple[object, ...] = ()
     readable: bool = True  # whether it can be an input; else it is for results only
-    # whether its files say nothing of their elements, so that the user declares datatype, count and byte order
+    # whether its files do not describe their elements, so that the user declares datatype, count and byte order
     needs_type: bool = False
     has_columns: bool = False  # whether it holds any number of buffers, each with a name; else one
     has_arrays: bool = False  # whether each of its buffers has a shape of its own; else they are columns of one length
@@ -52,7 +52,7 @@ class Format(NamedTuple):
     # whether its files can be windows. Those of a flat format are changed where their elements lie, and can be made
     # new; those of another are written again
     updatable: bool = False
-    # whether arrays of its files that lie as they are can be changed there: no checksum is of them
+    # whether flat arrays of its files can be changed in place: no checksum includes them
     in_place: bool = False
     # endings of the names of directories that are read as its files; a result has another name
     directories: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class Format(NamedTuple):
     decoding: int = 0  # bytes of memory that a process holds to read a file, with its libraries, besides the blocks
     encoding: int = 0  # bytes of memory that it takes at most to write a result, with its libraries
     address_space: int = 0  # bytes that its libraries need to be loaded; some crash where they cannot be mapped
-    # the module that knows an installed format, as `PACKAGE.MODULE`; "" for those of mpired itself. It supplies
+    # the module that knows an installed format, such as `PACKAGE.MODULE`; "" for those of mpired itself. It supplies
     # `inspect` if the format is `readable`, `prepare`, and `rewrite` if it is `updatable` and `streamed`
     place: str = ""
 
@@ -157,7 +157,7 @@ class Format(NamedTuple):
 
 @functools.cache
 def _imported(name: str, address_space: int) -> Any:
-    """Import a module; not out of `sys.modules`, where it stands already while another thread imports it."""
+    """Import a module; not from `sys.modules`, where it is already while another thread imports it."""
     calls.check_address_space(address_space)
     # An exception within an import is taken for another error, or lost.
     with interruptions.blocked(), contextlib.nullcontext() if name.startswith("mpired.") else installed.loading():

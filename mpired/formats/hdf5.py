@@ -72,7 +72,7 @@ def inspect(source: Source, inputs: InputOptions, extra: str = "hdf5") -> RankFi
 
 
 class Hdf5Plan(NamedTuple):
-    """What a file of results is: its arrays, the file that it is modelled on, and what is carried over from there."""
+    """A file of results: its arrays, the file that it is modelled on, and the arrays carried over from that."""
 
     buffers: tuple[Array, ...]  # the arrays that are combined
     source: Source | None  # the file of the first rank; None if that is of another format
@@ -87,7 +87,7 @@ class Hdf5Plan(NamedTuple):
 
 
 def prepare(model: Model, *, has_history: bool = False) -> ArrayLayout | MarkingLayout:
-    """Lay out results like `model`, whose arrays lie in one piece or in chunks as those of its file."""
+    """Lay out results like `model`, with arrays in one piece or in chunks like those of its file."""
     context = model.context
     check_installed("`to='hdf5'`" if model.source is None else model.source.name, "hdf5", context)
     if any(buffer.fortran_order for buffer in model.buffers):

@@ -140,7 +140,7 @@ def _is_elsewhere(plist: Any) -> bool:
 
 
 def _laid_out_as(like: h5py.Dataset, dtype: np.dtype) -> Any:
-    """Return how a dataset is created that lies as another does: layout, times of filling, filters."""
+    """Return the creation properties of a dataset stored like another: layout, times of filling, filters."""
     old = like.id.get_create_plist()
     plist = _ordered_as(old, h5p.create(h5p.DATASET_CREATE))
     if _is_elsewhere(old):
@@ -178,8 +178,8 @@ class _NewHdf5(NamedTuple):
     old: h5py.File
     file: h5py.File
     left_out: Collection[object]
-    early: bool  # whether there is to be room for elements that are written elsewhere
-    made: dict[tuple[int, int], str]  # the names of what is copied, by their addresses in the old file
+    early: bool  # whether it reserves room for elements that are written elsewhere
+    made: dict[tuple[int, int], str]  # the names of copied objects, by their addresses in the old file
 
     def write(self) -> None:
         """Make what the old file has, but for the elements of results."""
@@ -244,7 +244,7 @@ def _create(group: Any, result: _Result, name: bytes = b"", *, early: bool) -> N
     if early:
         plist.set_alloc_time(h5d.ALLOC_TIME_EARLY)
         plist.set_fill_time(h5d.FILL_TIME_NEVER)
-    # Elements that lay elsewhere lie in one piece, which has no room to grow.
+    # External elements become one piece, which has no room to grow.
     space = like.id.get_space() if like is not None and like.chunks else h5s.create_simple(result.shape)
     lcpl = h5p.create(h5p.LINK_CREATE)
     lcpl.set_create_intermediate_group(True)
@@ -354,7 +354,7 @@ def _old(plan: Hdf5Plan, stack: ExitStack) -> tuple[h5py.File | None, list[_Resu
 
 
 def forms(plan: Hdf5Plan) -> tuple[tuple[np.dtype, ...] | None, tuple[Missing | None, ...]]:
-    """Return the forms of the elements of all results, None unless each lies in one piece, and which are missing."""
+    """Return the forms of the elements of all results, None unless each is in one piece, and which are missing."""
     with ExitStack() as stack:
         _, results = _old(plan, stack)
         are_flat = all(not result.nullable and result.plist.get_layout() == h5d.CONTIGUOUS for result in results)
@@ -406,7 +406,7 @@ def _left_out(plan: Hdf5Plan, results: Sequence[_Result], old: h5py.File) -> set
 
 
 def _copy_around(plan: Hdf5Plan, old: h5py.File, results: Sequence[_Result], fd: int) -> bool:
-    """Copy a file but for the elements that results replace, if it is hardly larger than these; tell whether it is."""
+    """Copy a file except the elements that results replace, if it is hardly larger than these; return whether it is."""
     assert plan.source is not None  # noqa: S101 - asked before
     places, nbytes = sorted(each.place(old) for each in results), plan.source.nbytes
     with closing(plan.source.open()) as file:
@@ -426,7 +426,7 @@ def _by_file(file: Any, low: int = h5f.LIBVER_V18) -> Any:
     """Return the properties to access an open file of Python: the library opens none that has no name."""
     fapl = h5p.create(h5p.FILE_ACCESS)
     fapl.set_fileobj_driver(h5fd.fileobj_driver, file)
-    fapl.set_libver_bounds(low, h5f.LIBVER_LATEST)  # what is copied may have types of any version
+    fapl.set_libver_bounds(low, h5f.LIBVER_LATEST)  # copied objects may have types of any version
     return fapl
 
 

@@ -255,7 +255,7 @@ def look(source: Source, follow: bool, unpack: bool, window: bool) -> list[Array
             elif isinstance(each.object, h5g.GroupID):
                 groups.append(Variable(f"{each.name}/", (), attributes))
             elif isinstance(each.object, h5d.DatasetID) and not is_dimension_only(attributes):
-                dataset = h5py.Dataset(each.object, readonly=True)  # it keeps what it was asked for
+                dataset = h5py.Dataset(each.object, readonly=True)  # it keeps the answers to earlier questions
                 dims = _dims(each.name, dataset, attributes, scales)
                 entries.append((each, dataset, Variable(each.name, dims, attributes)))
         carried = conventions.carried([*groups, *(variable for _, _, variable in entries)])
@@ -512,7 +512,7 @@ def _virtual_source(file: h5py.File, source: Any, number: int) -> h5py.Dataset:
 
 
 def _form(name: str, dataset: h5py.Dataset) -> tuple[np.dtype | None, str, str]:
-    """Return the form of an array of numbers, else what its elements are, and why it is no buffer."""
+    """Return the form of an array of numbers, else the kind of its elements, and why it is not a buffer."""
     tid, dtype = dataset.id.get_type(), _dtype(dataset.id)
     label = next((text for kind, text in _KINDS.items() if isinstance(tid, kind)), "")
     if not label and dtype.kind == "V" and not dtype.names:
@@ -534,7 +534,7 @@ def _form(name: str, dataset: h5py.Dataset) -> tuple[np.dtype | None, str, str]:
 
 
 def _dtype(identifier: h5d.DatasetID) -> np.dtype:
-    """Return NumPy's form of the elements of an array; that of so many bytes if it has none."""
+    """Return NumPy's form of the elements of an array, bytes if it has none."""
     try:
         found: np.dtype = identifier.dtype
     except (TypeError, ValueError):  # a number that is larger than those of NumPy is a wrong value for h5py

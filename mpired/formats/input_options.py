@@ -35,14 +35,14 @@ class InputOptions(NamedTuple):
     offset: int = 0  # bytes before the first element, of raw files
     # number of elements, of raw files; None for all there are
     count: int | None = None  # type: ignore[assignment]  # tuples are not counted
-    packed: bool = False  # whether elements lie in raw files without any gaps, as MPI_Pack leaves them
-    # whether the file is a window: of a raw one that ends within an element, the whole ones are meant
+    packed: bool = False  # whether raw files have elements without any gaps, as MPI_Pack leaves them
+    # whether the file is a window: of a raw one that ends within an element, it is the whole elements
     window: bool = False
     taken: Group | None = None  # the groups of datatypes that the op takes; None where there is no op
     nullable: bool = False  # whether elements may be null
-    # whether what comes one after another, as a stream, is read as it comes; else a copy of it is read
+    # whether a stream is read as it arrives; else a copy of it is read
     forward: bool = False
-    unpack: bool = False  # whether packed values are computed as what they stand for
+    unpack: bool = False  # whether packed values are unpacked before they are combined
     follow_links: bool = False  # whether a file may lead to arrays in other files
     check_carried: bool = True  # whether arrays that are carried into results have to be the same in all ranks
     noun: str = "array"  # the word of the file's format for an array
@@ -72,7 +72,7 @@ class InputOptions(NamedTuple):
 
     @property
     def describes_bytes(self) -> bool:
-        """Whether the user declares how elements lie in raw files, those that are written too."""
+        """Whether the user declares the form of elements in raw files, also of results."""
         return self.byte_order is not None or self.datarep is not None
 
     @property

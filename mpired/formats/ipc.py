@@ -1,4 +1,4 @@
-"""The record batches of an Arrow IPC file or stream by their headers: pyarrow shows what is there only by decoding it.
+"""The record batches of an Arrow IPC file or stream by their headers: pyarrow shows them only by decoding.
 
 The tables are those of org.apache.arrow.flatbuf (File.fbs, Message.fbs); a place that a file does not have is damage.
 """

@@ -1,4 +1,4 @@
-"""How results lie in their files, and how elements get there."""
+"""Layouts of results in their files, and the encoding of elements."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from mpired.progress import counted
 
 
 class FlatLayout(NamedTuple):
-    """How a result lies in a flat file."""
+    """The layout of a result in a flat file."""
 
-    stored: np.dtype  # the NumPy form of an element as it is to lie in the file
+    stored: np.dtype  # the NumPy form of an element in the file
     head: bytes = b""  # the bytes before the first element
     # a buffer whose file gives the bytes before and after the result instead, for replacing it in place
     around: Array | None = None
@@ -34,11 +34,11 @@ class FlatLayout(NamedTuple):
 
 
 class ArrayLayout(NamedTuple):
-    """How results lie as arrays of a file, each in one piece. It is an encoder, too, for results that lie elsewhere."""
+    """The layout of results as arrays of a file, each in one piece. It also encodes results from a scratch file."""
 
     # writes all but the elements to an open file, and returns for each result the bytes before its first element
     lay: Callable[[int], Sequence[int]]
-    stored: tuple[np.dtype, ...]  # the NumPy form of the elements of each as they are to lie in the file
+    stored: tuple[np.dtype, ...]  # the NumPy form of the elements of each in the file
     # completes the file when the elements are there; None if it is complete
     finish: Callable[[int], None] | None = None
     # which values of each mean to readers of the file that an element is missing; None if none does
@@ -53,7 +53,7 @@ class ArrayLayout(NamedTuple):
 
     @classmethod
     def in_place_of(cls, arrays: Sequence[Array]) -> ArrayLayout:
-        """Return how results lie that take the place of arrays of a file."""
+        """Return the layout of results that replace arrays of a file."""
         places = [each.offset for each in arrays]
         return cls(lambda _: places, tuple(each.stored for each in arrays), there=tuple(arrays))
 
@@ -70,7 +70,7 @@ class MarkingLayout(NamedTuple):
     """How results are encoded as arrays with values that mean that an element is missing."""
 
     encode: Callable[[Sequence[Array], int], None]  # writes results to an open file
-    missing: tuple[Missing | None, ...]  # as of `ArrayLayout`
+    missing: tuple[Missing | None, ...]  # see `ArrayLayout`
 
     def __call__(self, results: Sequence[Array], fd: int) -> None:
         """Write results to an open file."""

@@ -10,15 +10,15 @@ from mpired.files import calls
 from mpired.sources.source import OpenSource
 
 _PIECE_NBYTES = 16 << 20
-_MAPPED_NBYTES = 1 << 20  # what is shorter is read
+_MAPPED_NBYTES = 1 << 20  # shorter files are read
 
 
 class DamageError(ValueError):
-    """Raised where the bytes of a file cannot be what they should be."""
+    """Raised if the bytes of a file are invalid."""
 
 
 def read_all(file: OpenSource, nbytes: int, start: int) -> bytes:
-    """Read so many bytes of a file."""
+    """Read `nbytes` bytes of a file."""
     data = file.read(nbytes, start) if start >= 0 else b""
     if len(data) < nbytes:
         raise DamageError(f"it has no {nbytes} bytes from {start} on, perhaps it is cut off")
@@ -56,7 +56,7 @@ class SourceFile(io.RawIOBase):
         left, parts = self._nbytes - self._at, []
         if nbytes >= 0:
             left = min(nbytes, left) if self._nbytes else nbytes
-        while left > 0:  # memory is taken for what is there, not for what a damaged header says
+        while left > 0:  # memory is taken for bytes that are there, not for the length in a damaged header
             wanted = left if self._nbytes else min(left, _PIECE_NBYTES)  # the length of a stream is not known
             part = self.opened.read(wanted, self._at)
             parts.append(part)
@@ -98,6 +98,6 @@ class TableFile(SourceFile):
         return memoryview(self.mapped.content)[start : self._at]
 
     def forget(self) -> None:
-        """Let the system keep what was read, but not as memory of this process."""
+        """Release the bytes that were read to the cache of the system."""
         if self.mapped is not None:
             self.mapped.forget()

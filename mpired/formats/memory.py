@@ -84,7 +84,7 @@ class _OpenMemory(OpenSource):
 
 
 class AtHand:
-    """A rank that is no path. Its source is made when it is looked at."""
+    """A rank that is not a path. Its source is made when it is inspected."""
 
     path: str | None = None  # the path of its file, if it has one
 
@@ -96,7 +96,7 @@ class AtHand:
         raise NotImplementedError
 
     def inputs(self, inputs: InputOptions) -> InputOptions:
-        """Return what the user says of it, where `inputs` is said of all ranks."""
+        """Return the options of this rank, given those of all ranks."""
         return inputs
 
 
@@ -126,7 +126,7 @@ class ArrayRank(AtHand):
 
 
 class RankInFile(AtHand):
-    """A rank that lies in a raw file with others."""
+    """A rank in a raw file with others."""
 
     path: str
 
@@ -144,7 +144,7 @@ class RankInFile(AtHand):
         return cast("LocalSource", source)._replace(name=self.name)  # or an object of a store, which has one, too
 
     def inputs(self, inputs: InputOptions) -> InputOptions:
-        """Return what the user says of it, where `inputs` is said of all ranks."""
+        """Return the options of this rank, given those of all ranks."""
         count = inputs.count if self._count is None else self._count
         return inputs._replace(offset=inputs.offset + self.start, count=count)
 

@@ -1,4 +1,4 @@
-"""Values that a file names as those of missing elements, as `_FillValue` and `valid_range` of netCDF do."""
+"""Values that a file names as those of missing elements, such as `_FillValue` and `valid_range` of netCDF."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class NullsError(Exception):
 class Missing(NamedTuple):
     """Which elements of an array are missing."""
 
-    # the values that mean it, of which a result takes the first. NaN is none: what becomes of NaNs, `nan` says
+    # the values that mean it, of which a result takes the first. NaN is not one: `nan` decides about NaNs
     values: tuple[float, ...] = ()
-    low: float | None = None  # the least and the greatest valid value; None for no limit
+    low: float | None = None  # the least and the largest valid value; None for no limit
     high: float | None = None
     nan: bool = False  # whether NaN means it, too
 

@@ -1,4 +1,4 @@
-"""Which columns or arrays of a file are meant: by their names, or by patterns of them."""
+"""The choice of columns or arrays of a file: by their names, or by patterns of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def picked(source: Source, names: Iterable[str], wanted: Sequence[str], what: st
 
 
 def missing(name: str, names: Sequence[str], what: str) -> str:
-    """Return what is wrong with a name that nothing has."""
+    """Return the error for a name that nothing has."""
     pattern = f" like {name!r}" if _SIGNS & set(name) else f" {name!r}"
     return f"has no {what}{pattern}; its {what}s are {listed(names)}"
 

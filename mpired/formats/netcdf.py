@@ -1,6 +1,6 @@
 """netCDF: variables, of which each is a buffer. netCDF-4 is HDF5; the classic forms, and CDF-5, are read here.
 
-The elements of a classic variable lie in one piece, in big-endian order, unless it has the record dimension beside
+The elements of a classic variable are in one piece, in big-endian order, unless it has the record dimension beside
 others: then each record has a piece of each such variable.
 """
 
@@ -119,7 +119,7 @@ class _ClassicHeader:
         return tuple(self.dimensions[each].length or self.nrecords for each in var.dims)
 
     def piece(self, var: _Var) -> int:
-        """Return how many bytes of a variable lie together."""
+        """Return how many bytes of a variable are adjacent."""
         return math.prod(self.shape(var)[self.is_record(var) :]) * var.form.itemsize
 
     @functools.cached_property
@@ -164,7 +164,7 @@ class _Cursor:
         return int.from_bytes(self.take(width or self.width), "big")
 
     def octets(self, itemsize: int = 1) -> bytes:
-        """Return elements that stand behind their number."""
+        """Return elements that follow their number."""
         nbytes = self.number() * itemsize
         return self.take(_padded(nbytes))[:nbytes]
 
@@ -289,7 +289,7 @@ def _digest(source: Source, leaf: Pieces, shape: Sequence[int], attributes: Attr
 
 
 class _NetcdfPlan(NamedTuple):
-    """A file of results: its header, with places, the names of results, and what is carried from where to where."""
+    """A file of results: its header, with places, the names of results, and the places of carried variables."""
 
     header: _ClassicHeader
     new: tuple[str, ...]
@@ -342,7 +342,7 @@ def _new(buffer: Array, old: _ClassicHeader, dimensions: list[_Dimension]) -> _V
 
 
 def _dimension(length: int, dimensions: list[_Dimension], *, first: bool) -> int:
-    """Return the number of a dimension of that length which is no record dimension, unless it has no elements."""
+    """Return the number of a dimension of that length, not the record dimension unless it has no elements."""
     if not length and not first:
         reason = "have no form in netCDF unless the first dimension is that of none"
         raise DatatypeError("arrays without elements", reason)

@@ -1,6 +1,6 @@
 """NumPy's .npy: versions 1 to 3, whose header NumPy reads.
 
-Its length and what it declares are checked against the file, because NumPy believes both.
+Its length and its contents are checked against the file, because NumPy believes both.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Known(NamedTuple):
     source: Source | None  # unless that keeps something open
     dtype: np.dtype
     head: bytes
-    nbytes: int  # of the source: the meaning depends on it, and on what is declared
+    nbytes: int  # of the source: the meaning depends on it, and on the declared datatype
     inputs: InputOptions
     buffer_of: Callable[[Source], Array]
 
@@ -106,7 +106,7 @@ def check_datatype(subject: str, dtype: np.dtype) -> None:
 
 
 def check_size(subject: str, header: NpyHeader, found: int | None) -> None:
-    """Raise `BufferFileError` unless `found` bytes are those of the shape; of objects nobody knows them."""
+    """Raise `BufferFileError` unless `found` bytes are those of the shape; of objects they are not known."""
     shape = header.shape
     if any(type(dim) is not int or not 0 <= dim <= _MAX_DIM for dim in shape):
         _bad(subject, "the shape is not a tuple of counts")

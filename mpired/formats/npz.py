@@ -1,4 +1,4 @@
-"""NumPy's .npz: a zip archive of npy files, as `numpy.savez` and `savez_compressed` write them.
+"""NumPy's .npz: a zip archive of npy files, like those of `numpy.savez` and `savez_compressed`.
 
 The elements of a stored member are read and written in place; the others are inflated from their start to their end.
 The checksum of a stored member is not compared, as flat files have none.
@@ -36,7 +36,7 @@ from mpired.sources.source import Source
 _ERRORS = (ValueError, zipfile.BadZipFile, zlib.error, EOFError, struct.error)
 _SUFFIX = ".npy"
 _LOCAL_NBYTES = 30
-_LENGTHS = 26  # of the name and of what else is between a local header and the data
+_LENGTHS = 26  # of the name and the extra field between a local header and the data
 _BLOCK_NBYTES = 1 << 20
 _HEAD_NBYTES = 66 << 10  # more than any header of an array
 _MAX_MEMBERS = 1 << 16
@@ -57,7 +57,7 @@ class _Member(NamedTuple):
 
     @property
     def is_stored(self) -> bool:
-        """Whether its bytes lie in the archive as they are."""
+        """Whether its bytes are stored in the archive as they are."""
         return self.info.compress_type == zipfile.ZIP_STORED
 
 

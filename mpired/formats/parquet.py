@@ -35,7 +35,7 @@ _MOST_PARSED = 32
 
 
 class _Parsed(NamedTuple):
-    """What is known of a file by its footer."""
+    """The footer of a file."""
 
     bytes: TableFile
     file: pq.ParquetFile
@@ -55,7 +55,7 @@ class ParquetFile(Table):
 
     def begin(self) -> None:
         """Read the footer."""
-        # Another opening of it may be at work with what is taken.
+        # Another opening of it may be using the kept footer.
         known = _parsed.pop(self._source, None) if _stays(self._source) else None
         self._known = known or self._parse()
         if known is not None:
@@ -84,7 +84,7 @@ class ParquetFile(Table):
         return _Parsed(file, parsed, schema, rows, leaves)
 
     def contents(self) -> Contents:
-        """Return what it holds."""
+        """Return the contents of the file."""
         groups = [self.metadata.row_group(number) for number in range(len(self.group_rows))]
         nulls = [_nulls(self.metadata, groups, own) for own in _own_leaves(self.schema)]
         nbytes = sum(each.total_byte_size for each in groups)
@@ -152,7 +152,7 @@ class ParquetFile(Table):
         }
 
     def close(self) -> None:
-        """Close the file, and keep what was parsed of it for the next column."""
+        """Close the file, and keep its footer for the next column."""
         super().close()
         if not _stays(self._source):
             return

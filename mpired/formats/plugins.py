@@ -37,7 +37,7 @@ def _loaded(name: str) -> Format | str:
     try:
         with interruptions.blocked(), installed.loading():
             row = points[0].load()
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever is wrong with somebody's package
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - any error of another package
         return f"{whose} cannot be loaded ({type(error).__name__}: {error}); repair or remove the package"
     if not isinstance(row, Format) or row.name != name or not row.place:
         return f"{whose} is not an mpired.formats.Format with this name and a `place`; repair or remove the package"

@@ -87,7 +87,7 @@ class Model(NamedTuple):
         return self._replace(buffers=tuple(buffers))
 
     def with_count(self, count: int) -> Model:
-        """Return the model of a result with so many elements in one dimension."""
+        """Return the model of a result with `count` elements in one dimension."""
         buffers = (each._replace(count=count, shape=None, fortran_order=False) for each in self.buffers)
         return self._replace(buffers=tuple(buffers))
 
@@ -97,7 +97,7 @@ class RankFile(NamedTuple):
 
     source: Source
     buffers: Sequence[Array]
-    others: Sequence[SkippedArray] = ()  # what else is in the file, unless columns were chosen
+    others: Sequence[SkippedArray] = ()  # other arrays of the file, unless columns were chosen
     ncolumns: int = 0
     format: str = ""  # filled in by its row
     obstacle: str = ""  # why a file that is only looked at has no buffers
@@ -107,7 +107,7 @@ class RankFile(NamedTuple):
 
     @classmethod
     def not_read(cls, source: Source, what: str, obstacle: str) -> RankFile:
-        """Return what can be said of a file that is looked at only: what it is, and why it has no buffers."""
+        """Return a file that is only inspected: its kind, and why it has no buffers."""
         return cls(source, (), format=what, obstacle=obstacle)
 
     def __repr__(self) -> str:
@@ -119,7 +119,7 @@ class RankFile(NamedTuple):
 
     @property
     def model(self) -> Model:
-        """What a result is like that is to be like this file."""
+        """The model of a result like this file."""
         return Model(self.format, tuple(each.result for each in self.buffers), self.source, self.kept)
 
     def ordered_as(self, other: RankFile) -> RankFile:
@@ -197,7 +197,7 @@ def choice(columns: Sequence[tuple[str, Group]], taken: Group | None) -> str:
 
 
 def ways_out(*ways: str) -> str:
-    """Return the end of a message that says what can be done, perhaps nothing."""
+    """Return the end of a message with the ways out; "" if there are none."""
     there = list(filter(None, ways))
     return f"; {', or '.join(there)}" if there else ""
 
@@ -246,7 +246,7 @@ def check_declared(source: Source, inputs: InputOptions, datatype: Datatype, dty
 
 
 def turned(dims: Sequence[str], others: Sequence[str]) -> str | None:
-    """Say how the dimensions of two arrays stand in another order, by those names that are not made up for a reader."""
+    """Return how the order of the dimensions of two arrays differs, by the names that are in the files."""
     pairs = zip(dims, others, strict=True) if len(dims) == len(others) else ()
     if not any(mine != other and mine in others and not mine.startswith("phony_dim_") for mine, other in pairs if mine):
         return None
@@ -254,7 +254,7 @@ def turned(dims: Sequence[str], others: Sequence[str]) -> str | None:
 
 
 def reordered(fields: Sequence[str], others: Sequence[str], datatype: Datatype) -> str | None:
-    """Say how the fields of two structures stand in another order, unless the datatype knows them by their names."""
+    """Return how the order of the fields of two structures differs, unless the datatype finds them by their names."""
     if list(fields) == list(others) or set(fields) != set(others) or set(fields) == set(datatype.form.names or ()):
         return None
     return f"fields {', '.join(map(escaped, fields))}, not {', '.join(map(escaped, others))}; save all in one order"

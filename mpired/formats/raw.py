@@ -77,5 +77,5 @@ def prepare(model: Model) -> FlatLayout | SpreadLayout:
     stored = datatype.form.newbyteorder(buffer.byte_order)
     if datatype.is_spread:
         return SpreadLayout.of(datatype, stored, buffer.count)
-    # A first entry that lies behind the start of its element does so in the result.
+    # A first entry behind the start of its element is there in the result, too.
     return FlatLayout(stored, bytes(max(0, -datatype.origin)))

@@ -23,7 +23,7 @@ from mpired.sources.open import open_source
 from mpired.sources.source import STORE_HEAD, Source, distance_of, of_file
 
 _ARROW = 192 << 20
-_ANY_NBYTES = 1 << 62  # of what is read forward
+_ANY_NBYTES = 1 << 62  # of a stream
 # What the formats of one kind have in common.
 _COLUMNS = Format("", has_columns=True, has_notes=True, keeps="columns", has_nulls=True, has_times=True,
     streamed=True, noun="column", address_space=_ARROW)  # fmt: skip
@@ -63,7 +63,7 @@ FORMATS = {row.name: row for row in _ROWS}
 _BY_SUFFIX = {suffix: row for row in _ROWS for suffix in (*row.suffixes, *row.directories)}
 _LONG_SUFFIXES = tuple(suffix for suffix in _BY_SUFFIX if suffix.count(".") > 1)
 
-RAW = FORMATS["raw"]  # the format of bytes that say nothing of themselves
+RAW = FORMATS["raw"]  # the format of bytes without a description
 ARRAY = FORMATS["npy"]  # the format of an array in memory
 LINES = FORMATS["text"]  # the format of the few elements that a command prints
 _FOR_TERMINALS = FORMATS["table"]
@@ -92,12 +92,12 @@ def by_suffix(path: str) -> Format | None:
 
 
 def _is_word(suffix: str) -> bool:
-    """Return whether a suffix may mean a format: a number, as in `out.0`, means none."""
+    """Return whether a suffix may mean a format; a number, such as in `out.0`, does not."""
     return suffix != "" and not suffix[1:].isdecimal()
 
 
 def _suffix(path: str) -> str:
-    """Return the ending of a name that may mean a format: that of compressed bytes stands behind it."""
+    """Return the ending of a name that may mean a format, without that of compressed bytes behind it."""
     base = path.rpartition(os.sep)[2]
     dot = base.find(".")
     return _suffix_of(f"_{base[dot:]}" if dot > 0 else base)
@@ -133,7 +133,7 @@ def _kind(path: str) -> foreign.Foreign | None:
 def open_rank(word: str | AtHand, inputs: InputOptions) -> RankFile:
     """Look at one rank's file: the one door from a word of the command line, or what a program has, to buffers."""
     source, inputs = _source_of(word, inputs)
-    if isinstance(word, ArrayRank):  # it says itself what it is, whatever the format of the files beside it
+    if isinstance(word, ArrayRank):  # it has its own type, whatever the format of the files beside it
         return ARRAY.inspect(source, inputs)
     source, form = _recognised_in(word, source, inputs)
     if source.is_forward and not (inputs.forward and form.forward):
@@ -161,7 +161,7 @@ def _recognised_in(word: str | AtHand, source: Source, inputs: InputOptions) -> 
 
 
 def look(word: str | AtHand, inputs: InputOptions) -> RankFile:
-    """Describe one file as far as that is possible, also if it is of a kind that is not read, or says nothing."""
+    """Describe one file as far as possible, also one of a kind that is not read, or without a description."""
     if isinstance(word, ArrayRank):
         return open_rank(word, inputs)
     source, inputs = _source_of(word, inputs)
@@ -191,7 +191,7 @@ def recognised(source: Source, inputs: InputOptions) -> tuple[Source, Format]:
     if named is None and form is None and (plain := by_suffix(source.name)):
         reason = f"holds {codec.name} by its first bytes, but its suffix means {plain.name}"
         raise BufferFileError(source.name, f"{reason}; rename it, for example to {source.name}{codec.suffix}")
-    from mpired.sources.compressed import CompressedSource  # noqa: PLC0415 - most ranks lie in files as they are
+    from mpired.sources.compressed import CompressedSource  # noqa: PLC0415 - few ranks are compressed
 
     source = CompressedSource(
         source, codec.name, codec.unpacking_of(start), inputs.stream_limit, max_open_files=inputs.context.max_open_files
@@ -240,7 +240,7 @@ def recognise(source: Source, inputs: InputOptions, start: bytes | None = None) 
 def _by_content(
     source: Source, start: bytes | None = None, named: Format | None = None
 ) -> tuple[bytes, Format | None, foreign.Foreign | None]:
-    """Return the first bytes of a file, and what it is by them: a format, a kind of another program, or neither."""
+    """Return the first bytes of a file, and the format or the kind of another program that they show, if any."""
     start = _bytes_of(source) if start is None else start
     row = next((row for row in _ROWS if row.magic and start.startswith(row.magic)), None)
     if row is not None:
@@ -289,7 +289,7 @@ def _as_the_inputs(path: str, like: str) -> Format:
 
 
 def _unknown_suffix(path: str) -> str:
-    """Return the suffix of a name if no format has it, else ""; a number, as in `out.0`, is none."""
+    """Return the suffix of a name if no format has it, else "", also for a number such as in `out.0`."""
     suffix = _suffix(path)
     return suffix if _is_word(suffix) and not by_suffix(path) else ""
 

@@ -1,7 +1,7 @@
 """Safetensors: a header in JSON, and the bytes of the tensors one after another.
 
-The header is read by a parser of our own with strict limits: the tensors lie within the file, without gaps or overlaps,
-as the format asks for. Elements of the short types of machine learning are combined as MPI_FLOAT, and rounded once when
+The header is read by a parser of our own with strict limits: the tensors are in the file, without gaps or overlaps, as
+the format asks for. Elements of the short types of machine learning are combined as MPI_FLOAT, and rounded once when
 the result is written; ml_dtypes knows these types, and is needed for them alone.
 """
 

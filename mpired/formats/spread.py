@@ -20,7 +20,7 @@ from mpired.sources.source import OpenSource, Source, local_fd
 
 @dataclass(frozen=True)
 class Records:
-    """Elements of a datatype where they lie in a raw file."""
+    """Elements of a datatype in a raw file, with gaps."""
 
     datatype: Datatype  # what an element is
     count: int  # how many there are
@@ -39,7 +39,7 @@ class Records:
         return self.part(0, self.count)
 
     def part(self, start: int, count: int) -> Run:
-        """Return so many elements, from element `start` on."""
+        """Return `count` elements, from element `start` on."""
         extent = self.datatype.typemap.extent
         return Run(self.datatype.typemap, self.offset + start * extent, count, extent)
 
@@ -72,7 +72,7 @@ class Records:
             raise UsageError("`offset`", f"the elements start {-self.reach[0]} bytes before the file; give `offset`")
 
     def check_inside(self, source: Source) -> None:
-        """Raise an error unless all elements lie in a file."""
+        """Raise an error unless all elements are in a file."""
         self.check_starts()
         if self.reach[1] > source.nbytes:
             what = f"{self.count} elements of {self.datatype.label}"
@@ -183,7 +183,7 @@ class SpreadLayout:
 
     @classmethod
     def of(cls, datatype: Datatype, stored: np.dtype, count: int) -> SpreadLayout:
-        """Return the layout of so many elements."""
+        """Return the layout of `count` elements."""
         Records(datatype, count, 0).check_apart("other formats take them one after another, e.g. `to='npy'`")
         return cls(datatype, stored)
 
@@ -204,7 +204,7 @@ class SpreadLayout:
             start += len(block)
 
     def _prepare(self, count: int, fd: int) -> Records:
-        """Write what else is in the file, and return where the elements go."""
+        """Write the other bytes of the file, and return where the elements go."""
         if self.around is None:
             low, _ = Records(self.datatype, count, 0).reach
             records = Records(self.datatype, count, max(0, -low))

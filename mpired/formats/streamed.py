@@ -1,4 +1,4 @@
-"""What is decoded by a library, from its start to its end: a column of a table, or an array that lies in chunks.
+"""Arrays that a library decodes, from start to end: a column of a table, or an array in chunks.
 
 A file of such a format gives the values of its leaves, which are its columns of plain values, in blocks.
 """
@@ -52,7 +52,7 @@ _DATA_LIMIT = resource.getrlimit(resource.RLIMIT_DATA)  # before it is narrowed
 
 @contextlib.contextmanager
 def limited_memory(nbytes: int, error: Exception) -> Iterator[None]:
-    """Let a library take so many bytes more than this process has by then; the error is raised for more."""
+    """Let a library take a number of bytes more than this process has by then; the error is raised for more."""
     hard = _DATA_LIMIT[1]
     with open("/proc/self/statm", "rb") as status:
         limit = int(status.read().split()[5]) * resource.getpagesize() + nbytes
@@ -66,7 +66,7 @@ def limited_memory(nbytes: int, error: Exception) -> Iterator[None]:
 
 
 def limited(name: str, memory: int, items: Iterator[_T]) -> Iterator[_T]:
-    """Yield what a library decodes, each part within a limit: what is decompressed, and the values of it."""
+    """Yield the parts that a library decodes, each within a limit: the decompressed bytes, and their values."""
     while True:
         with limited_memory(2 * memory + _SLACK_NBYTES, too_large(name, "a part of it", None, memory)):
             item = next(items, None)
@@ -204,7 +204,7 @@ class Stream:
         return done, mask
 
     def close(self) -> None:
-        """Forget what was decoded."""
+        """Forget the decoded values."""
         self._rest = self._rest[0][:0], None
         if isinstance(self._arrays, Generator):
             self._arrays.close()

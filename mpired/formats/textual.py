@@ -59,7 +59,7 @@ def component_names(datatype: Datatype) -> tuple[str, ...]:
 
 
 def components(block: np.ndarray, datatype: Datatype) -> list[np.ndarray]:
-    """Return the components of the elements as arrays: points in time as texts, as `2021-02-03T04:05:06`."""
+    """Return the components of the elements as arrays: points in time as strings, `2021-02-03T04:05:06`."""
     if datatype.group is Group.TIME:
         return [_iso_texts(as_times(block, datatype), "Z" if ", tz=" in datatype.name else "")]
     if datatype.group is Group.COMPLEX:
@@ -72,7 +72,7 @@ def components(block: np.ndarray, datatype: Datatype) -> list[np.ndarray]:
 
 
 def _iso_texts(times: np.ndarray, zone: str) -> np.ndarray:
-    """Return points in time, or times of day, as texts of ISO 8601."""
+    """Return points in time, or times of day, as strings of ISO 8601."""
     if times.dtype.kind == "M":
         texts = np.datetime_as_string(times)
         return texts if not zone else np.where(np.isnat(times), texts, np.char.add(texts, zone))

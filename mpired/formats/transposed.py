@@ -1,4 +1,4 @@
-"""Arrays that are read in the other order than they lie in: C for Fortran, or Fortran for C."""
+"""Arrays that are read in the other order than they are stored in: C for Fortran, or Fortran for C."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mpired.formats.convert import convert, lies_as
 MEMORY = 8 << 20
 """The most bytes that are read ahead without a limit of memory."""
 _WINDOW_NBYTES = 1 << 20
-# To copy so many bytes of the page cache takes about as long as another call of the system.
+# To copy this many bytes of the page cache takes about as long as another system call.
 _NEAR_NBYTES = 4 << 10
 
 

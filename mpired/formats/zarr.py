@@ -107,7 +107,7 @@ class _StoreReader(Store):
     def _array(self, name: str, node: Any, *, unpack: bool, window: bool) -> ArrayHeader:
         dtype, shape = node.dtype, node.shape
         meaning = conventions.NO_NUMBERS
-        with contextlib.suppress(DatatypeError, TypeError):  # NumPy's texts of any length have no byte order
+        with contextlib.suppress(DatatypeError, TypeError):  # NumPy's strings of any length have no byte order
             from_dtype(dtype)
             values, form = conventions.viewed(_attributes(node), dtype)
             meaning = conventions.meaning(f"array {name!r}", name, values, form, unpack=unpack, window=window)

@@ -154,7 +154,7 @@ IN_PLACE = ("--op", "sum", "--type", "uint8_t")
         (("accumulate", *IN_PLACE, "out", "fifo"), "out is as it was"),
         (("accumulate", "-q", *IN_PLACE, "out", "fifo"), None),
         (
-            ("get-accumulate", *IN_PLACE, "--window", "out", "--window", "rank.bin", "fifo"),
+            ("get-accumulate", *IN_PLACE, "--window", "out", "--window", "rank.bin", "--target-rank", "0", "fifo"),
             "out, rank.bin are as they were",
         ),
         (("fetch-and-op", *IN_PLACE, "out", "fifo"), "out is as it was"),
