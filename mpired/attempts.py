@@ -1,8 +1,8 @@
 """A call from its plan to its results, with the locks of the files that it replaces.
 
 A plan is made without a lock, because it may take long and most calls replace nothing. Then the files that the
-results take the place of are locked, as `accumulate` locks them, until the results are in place. What has changed
-since the plan is planned again under the lock, so that an update that came in between is in the result.
+results take the place of are locked, like those of `accumulate`, until the results are in place. If a file has changed
+since the plan, the call is planned again under the lock, so that an update that came in between is in the result.
 """
 
 from __future__ import annotations

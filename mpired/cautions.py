@@ -119,7 +119,7 @@ def same_files(targets: Sequence[object], origins: Sequence[object], indices: ob
     for what, name in ((what, name) for what, names in named for name in names):
         if not isinstance(name, str | os.PathLike):
             continue
-        with contextlib.suppress(OSError):  # as `-`; what cannot be used is told elsewhere
+        with contextlib.suppress(OSError):  # `-`, or an origin that is refused elsewhere
             status = os.stat(name)
             inode = status.st_dev, status.st_ino
             if what != "target" and inode in known and stat.S_ISREG(status.st_mode):
@@ -129,7 +129,7 @@ def same_files(targets: Sequence[object], origins: Sequence[object], indices: ob
 
 
 def known_content(names: Sequence[str]) -> list[SameContentWarning]:
-    """Warn of origins that `once` counts, though what they hold was combined before, from other places."""
+    """Warn of origins that `once` counts, though the same content was combined before, from other places."""
     if not names:
         return []
     shown = f"{', '.join(names[:_FEW])}{f' and {len(names) - _FEW} more' if len(names) > _FEW else ''}"

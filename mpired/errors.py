@@ -258,14 +258,14 @@ class RanksError(MpiredError, ValueError):
         self,
         nranks: int,  # all of them
         errors: Sequence[MpiredError | OSError],  # of the bad ones, in rank order
-        what: str = "ranks",  # or what they are instead
+        what: str = "ranks",  # or another noun
         *,
         nbad: int | None = None,  # the number of the bad ones, if some have several errors
     ) -> None:
         reason = "; ".join(_grouped(errors, nranks, what))
         subject = f"{len(errors) if nbad is None else nbad} of {nranks} {what}"
         super().__init__(subject, reason)
-        self.args, self.reason = (subject, reason), reason  # whole: every rank that is wrong is told
+        self.args, self.reason = (subject, reason), reason  # whole: with every rank that is wrong
         self.errors = tuple(errors)
         self.exit_status = min(exit_status(error) for error in errors)
         first = next((e for e in errors if isinstance(e, MpiredError)), None)
@@ -398,9 +398,9 @@ def _grouped(errors: Sequence[MpiredError | OSError], nranks: int, what: str) ->
 
 
 _NO_MEMORY = "memory: there is not enough; lower `jobs`, or set `max_memory`, or raise the limit (ulimit -v)"
-# What glibc's loader (dl-load.c) says when it gets no memory, by an allocation or a mapping. Another error of the
-# system may stand behind, as "Operation not permitted" for a mapping of a file system that is mounted noexec; and the
-# room for static TLS is no question of how much memory there is.
+# Messages of glibc's loader (dl-load.c) when it gets no memory, by an allocation or a mapping. Another error of the
+# system may follow, such as "Operation not permitted" for a mapping of a file system that is mounted noexec; and the
+# room for static TLS does not depend on how much memory there is.
 _LOADER_LACKS_MEMORY = re.compile(
     r"(cannot allocate (?!memory in static TLS)[^:]*|failed to map segment from shared object[^:]*"
     r"|cannot map zero-fill pages|cannot create (shared object descriptor|search path array|cache for search path)"

@@ -29,7 +29,7 @@ class Held:
     """Holds ctrl-C back while a block runs, in the main thread, if its handler is the usual one."""
 
     # It is raised by `rest` and `waited`; a second one anywhere, for what calls neither; after `committed` by none. The
-    # block is given what has to be forgotten right before the function with it returns.
+    # block gets an object that is deleted right before the function with it returns.
 
     may_end, at_once, came = True, False, False
     later: _Later | None = None

@@ -44,7 +44,7 @@ _T = TypeVar("_T")
 
 
 Counting: TypeAlias = Callable[[Sequence[Any], str], Iterable[Any]]
-"""Shows how many of some things are done, which it passes on; the text says what is done with them."""
+"""Shows how many of the objects are done, which it passes on, beside a label."""
 
 _counter: Counting | None = None
 
@@ -58,7 +58,7 @@ def counted(things: Sequence[_T], what: str) -> Iterable[_T]:
 
 @contextlib.contextmanager
 def counting_by(show: Counting) -> Iterator[None]:
-    """Let the command show what is counted in the block: it has one terminal."""
+    """Let the command show the progress of the block: it has one terminal."""
     global _counter  # noqa: PLW0603 - a property of the process
     before, _counter = _counter, show
     try:

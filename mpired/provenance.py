@@ -1,4 +1,4 @@
-"""Where a result comes from: a record in the result's file or in a file beside it, and what it says."""
+"""The origin of a result: a record in the result's file or in a file beside it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SMALL_BYTES = 16 << 20
 
 
 class Note:
-    """The record of a call, made when the first result that has it is written: what is read forward is read then."""
+    """The record of a call, made when the first result that has it is written: streams are read by then."""
 
     def __init__(self, context: Context) -> None:
         self._how = context.record
@@ -39,7 +39,7 @@ class Note:
         return self._known
 
     def write(self, what: Mapping[str, Any], inputs: Sequence[tuple[str, Source]], jobs: int) -> None:
-        """Say what is recorded: the call, and its inputs, each with what it is for the call."""
+        """Set the record: the call, and its inputs, each with its role in the call."""
         self._known, self._call = None, (what, inputs, jobs)
 
     def _record(self, what: Mapping[str, Any], inputs: Sequence[tuple[str, Source]], jobs: int) -> str:

@@ -169,7 +169,7 @@ def summarise(call: Call, warned: Sequence[MpiredWarning] = ()) -> Summary:
 
 
 def _nan(op: Op, datatypes: Sequence[Datatype]) -> str | None:
-    """Return what becomes of NaN, in words; None if there can be none, or the op knows none."""
+    """Return the treatment of NaN, in words; None if there can be none, or the op knows none."""
     floating = Group.FLOATING_POINT | Group.COMPLEX
     if not any(each.form[0].kind == "f" if each.group is Group.PAIR else each.group in floating for each in datatypes):
         return None
@@ -282,7 +282,7 @@ def _use_of(buffer: Array) -> str | None:
 
 
 def _use_of_other(other: SkippedArray, file: RankFile) -> str:
-    """Return what can be done with what is no buffer."""
+    """Return the ways to use an array that is not a buffer."""
     if [each.name for each in file.others].count(other.name) > 1:
         return "other columns have this name, too"
     kept = f", `mpired reduce --keep {other.name}` carries it" if file.ncolumns and other.keeps else ""
@@ -330,7 +330,7 @@ def describe_file(file: RankFile) -> dict[str, Any]:
 def _described(
     each: Array | SkippedArray, datatype: Mapping[str, Any], stored: Mapping[str, Any], words: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return what is known of an array, in the order of the JSON."""
+    """Return the description of an array, in the order of the JSON."""
     shape = None if each.shape is None else list(each.shape)
     meta = {"nulls": each.nulls, "unit": each.unit or None, "storage": each.storage or None}
     return {"name": each.name, **datatype, "count": each.count, "shape": shape, **stored, **meta, **words}
@@ -362,7 +362,7 @@ class Description(NamedTuple):
     nbytes: int  # that are read
     written: Sequence[Written]  # files
     # segments, worker processes, elements in a block of each buffer, about how many bytes of memory all processes take,
-    # at most how many files each has open, and what is divided among them; {} if one process does it
+    # at most how many files each has open, and the work of each; {} if one process does it
     work: Mapping[str, Any] = {}
     skipped: Sequence[str] = ()  # origins that were applied before
 
@@ -426,7 +426,7 @@ def describe_call(call: Call) -> Description:
 
 
 def _written(result: Result, plan: Plan) -> Written:
-    """Return what is known of a result: of ranks whose end is not known, or that is compressed, not its bytes."""
+    """Return the description of a result; its bytes only if they are known: not of streams, nor compressed."""
     if plan.is_open:
         return Written(result.path, result.format, None, exact=False)
     nbytes, exact = result.nbytes(plan)

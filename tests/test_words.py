@@ -2,13 +2,14 @@
 
 import ast
 import inspect
+import io
 import re
+import tokenize
 from pathlib import Path
 
 import click
 import pytest
 
-import mpired
 from mpired.cli import cli
 
 ROOT = Path(__file__).parent.parent
@@ -42,10 +43,6 @@ PAGES = sorted(
     for pattern in ("*.md", "docs/*.md", "sample_data/*.md", "examples/*/*.md", "benchmarks/*.md")
     for path in ROOT.glob(pattern)
 )
-PUBLIC = [getattr(mpired, name) for name in mpired.__all__]
-KINDS = {kind.__module__ for each in PUBLIC for kind in (each, type(each)) if isinstance(kind, type)}
-MODULES = {"mpired.errors", *mpired._HOMES.values(), *(name for name in KINDS if name.startswith("mpired."))}  # noqa: SLF001
-API = {ROOT / f"{module.replace('.', '/')}.py" for module in MODULES}
 
 
 def name(path):
@@ -66,25 +63,20 @@ def prose(page):
 
 
 def strings(path):
-    """Yield the line and text of each string of a module that users read.
-
-    These are all but the docstrings of private names, and of modules that have no part in the API.
-    """
-    tree = ast.parse(path.read_text())
-    unread, parts = set(), set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            is_private = getattr(node, "name", "").startswith("_")
-            for each in node.body:
-                if isinstance(each, ast.Expr) and (is_private or path not in API):
-                    unread.add(each.value)
-        elif isinstance(node, ast.JoinedStr):
+    """Yield the line and text of each string and comment of a module."""
+    source = path.read_text()
+    parts = set()
+    for node in ast.walk(tree := ast.parse(source)):
+        if isinstance(node, ast.JoinedStr):
             parts |= set(node.values)
             text = "".join(each.value if isinstance(each, ast.Constant) else " X " for each in node.values)
             yield node.lineno, text
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in unread | parts:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in parts:
             yield node.lineno, node.value
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -93,7 +85,7 @@ def test_pages(page):
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "mpired").rglob("*.py")), ids=name)
-def test_messages_and_docstrings(path):
+def test_messages_docstrings_and_comments(path):
     places = [place for line, text in strings(path) for place in found(text, name(path), line)]
     assert places == []
 

@@ -90,7 +90,7 @@ _READER_GONE = 141
 _KILLED = 128  # and the number of the signal, as shells count
 _CLOSE = 0.75  # one letter of four
 COMPLETION = "_MPIRED_COMPLETE"
-"""The variable by which a shell asks for what can stand in a line."""
+"""The variable by which a shell asks for completions."""
 
 
 class _Commands(click.Group):
@@ -139,7 +139,7 @@ class _Commands(click.Group):
 
 
 def _suggestion(word: str) -> str:
-    """Return what may be meant by a word that is no command: an op, or a command that is spelled almost so."""
+    """Return the hint for an unknown command: an op of this name, or a command that is spelled almost so."""
     calls.check_address_space(_NUMPY)
     from mpired.ops import Use, named  # noqa: PLC0415 - only for an error
 
@@ -219,7 +219,7 @@ def cli() -> None:
 
 
 def main(arguments: list[str] | None = None, came: list[int] | None = None) -> int:
-    """Run the command, and return the exit status that says what happened; all that was printed is written."""
+    """Run the command, and return its exit status; everything that was printed is written."""
     # `came` gets the signals that come before there are handlers.
     signals.begin([] if came is None else came)
     _fill_closed_descriptors()
@@ -265,7 +265,7 @@ def _told(failure: Failure, words: Sequence[str], *more: str) -> int:
 def _run(words: Sequence[str]) -> int:
     """Parse and run; `cli.main` would turn a reader that is gone into status 1."""
     try:
-        # A shell asks without any words; with words a command is meant, whatever the environment holds.
+        # A shell asks without any words; words are a command, whatever the environment contains.
         if not words and (instruction := os.environ.get(COMPLETION)):
             from click.shell_completion import shell_complete, split_arg_string  # noqa: PLC0415 - for shells only
 

@@ -37,7 +37,7 @@ _NOT_IF_QUIET = (HardLinkWarning, OrderWarning)
 
 
 class _Grouped(params.Command):
-    """A command whose `--group-b` takes all words up to the next option, as `--group-b r0.npy r1.npy -o out`."""
+    """A command whose `--group-b` takes all words up to the next option: `--group-b r0.npy r1.npy -o out`."""
 
     def spelled(self, words: list[str], ctx: click.Context) -> Iterator[str]:
         """Yield each word of the group as an option of its own."""
@@ -190,7 +190,7 @@ def reduce_local(*, invec: str, inoutvec: str, op: str, **options: Any) -> None:
 def _combine(
     name: str, ranks: Sequence[str], op: str, output: str | None, given: Mapping[str, object], *, terminal: bool = False
 ) -> None:
-    """Combine ranks, and print on standard error what was done; `terminal`: whether the result goes to one."""
+    """Combine ranks, and print the summary on standard error; `terminal`: whether the result goes to one."""
     pool.adopt_orphans()
     options = COLLECTIVES[name].checked(given)
     words: Sequence[RankWord] = ranks

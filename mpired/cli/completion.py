@@ -13,7 +13,7 @@ class _Shell(click.Choice[str]):
     """The names of shells; the message for a missing one names them on its line."""
 
     def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:  # noqa: ARG002 - of click
-        """Return what is said after that the argument is missing."""
+        """Return the end of the message about a missing argument."""
         return f"It is one of {', '.join(self.choices)}."
 
 

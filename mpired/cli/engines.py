@@ -64,7 +64,7 @@ def _row(engine: Engine) -> dict[str, Any]:
 
 
 def _looked(engine: Engine, ranks: tuple[str, ...]) -> tuple[list[dict[str, Any]], str]:
-    """Return what each worker of the engine is, and what is wrong with one of them, "" for nothing."""
+    """Return a line for each worker of the engine, and the error of one of them, "" if there is none."""
     from mpired.engines import probe  # noqa: PLC0415 - with NumPy
     from mpired.sources.open import open_source  # noqa: PLC0415 - as above
 

@@ -87,7 +87,7 @@ def _once_keys(path: str) -> dict[str, Any]:
 
 
 def _with_note(file: RankFile, _context: Context) -> tuple[dict[str, Any], str | None]:
-    """Return what a file holds, and what it says of where it comes from, if that can be read once more."""
+    """Return the contents of a file, and the record of its origin, if the file can be read once more."""
     again = not file.obstacle and not file.source.is_forward
     return describe_file(file), format_named(file.format).note(file.source) if again else None
 
@@ -120,7 +120,7 @@ def lines_of(file: dict[str, Any]) -> list[str]:
 
 
 def _details(each: dict[str, Any]) -> Iterator[str]:
-    """Yield what is to be said of a buffer, or of what is none."""
+    """Yield the lines of a buffer, or of an array that is not one."""
     count = "" if each["count"] is None else f"{each['count']} x "
     yield f"{count}{escaped(each['label'])}"
     if each["shape"] is not None:

@@ -61,7 +61,7 @@ def report() -> Options:
 
 def buffer_streams() -> None:
     """Let the standard streams write all that they are given."""
-    # With PYTHONUNBUFFERED, or `python -u`, Python writes each text by one write(2), and loses what that does not take.
+    # With PYTHONUNBUFFERED, or `python -u`, Python writes a string by one write(2), and loses the rest of a short one.
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         raw = getattr(stream, "buffer", None)
@@ -140,7 +140,7 @@ _heard: list[MpiredWarning] = []
 
 
 def hearing() -> AbstractContextManager[list[MpiredWarning]]:
-    """Collect what is warned of while the block runs, for the JSON of an error too."""
+    """Collect the warnings of the block, for the JSON of an error too."""
     from mpired import cautions  # noqa: PLC0415 - for the commands that do something
 
     return cautions.heard(also=_heard.append)
@@ -154,7 +154,7 @@ def tell_json(summary: Mapping[str, Any], warned: Iterable[MpiredWarning] = ()) 
 
 
 def warning_texts(warned: Iterable[MpiredWarning]) -> list[str]:
-    """Return the texts of warnings for JSON, each once."""
+    """Return the messages of warnings for JSON, each once."""
     return list(dict.fromkeys(in_flags(str(each)) for each in warned))
 
 
@@ -167,7 +167,7 @@ def json_line(told: Mapping[str, Any]) -> str:
 
 
 def tell(line: str | None) -> None:
-    """Say what was done, if anything, and which options the environment set: they are never silent."""
+    """Print the summary, if any, and the options that the environment set: they are never silent."""
     if text := "; ".join(filter(None, [line, from_environment()])):
         say(text)
 
@@ -189,7 +189,7 @@ def from_environment() -> str:
 def tell_plan(
     found: Description, inputs: Sequence[object], heard: Sequence[MpiredWarning], ranks: str = "rank"
 ) -> None:
-    """Write to standard output what a call would do, and to standard error what it would warn of."""
+    """Print the description of a dry run on standard output, and its warnings on standard error."""
     if report().get("as_json") or click.get_current_context().params.get("as_json"):  # of the summary, or printed
         texts = {"inputs": [str(each) for each in inputs], "warnings": warning_texts(heard)}
         show(json_line({**found.details(), **texts}))
@@ -206,7 +206,7 @@ def end_without(skipped: Iterable[object]) -> None:
 
 
 class Wanted(NamedTuple):
-    """What is wanted: JSON, no summary, and whether nothing else goes to standard output."""
+    """The wanted output: JSON, no summary, and whether nothing else goes to standard output."""
 
     # The files are `inputs` and `output`, as far as the words name them.
 
@@ -271,7 +271,7 @@ class Failure(NamedTuple):
 
     @classmethod
     def of(cls, error: MpiredError | OSError) -> Failure:
-        """Return what is to be said of an error."""
+        """Return the message of an error."""
         mpi_class = error.mpi_class if isinstance(error, MpiredError) else "MPI_ERR_IO"
         bad = error.errors if isinstance(error, (RanksError, CountError)) else ()
         ranks = [cls.of(each)._asdict() for each in bad]

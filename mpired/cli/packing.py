@@ -59,7 +59,7 @@ def unpack(*, packed: str, output: str, into: str | None, **options: Any) -> Non
 
 
 def _carry_out(plan: Callable[[Context], Any], files: list[str], *, overwrite: bool) -> None:
-    """Do a call that writes one file, and say what was done."""
+    """Do a call that writes one file, and print its summary."""
     context = params.context()
     with hearing() as heard:
         planned = attempts.carry_out(plan, lambda: files, context, overwrite=overwrite)

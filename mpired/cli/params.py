@@ -64,7 +64,7 @@ class _Value(click.ParamType):  # type: ignore[type-arg]  # before click 8.4 it 
 
 DATATYPE = _Value(TYPE)
 _ARGUMENTS = {"[TYPE]": DATATYPE, "DIR": _Value(paths("DIR", "dir"))}
-_FILE = _Value(paths())  # or what else the command says of an argument
+_FILE = _Value(paths())  # or another kind that the command gives an argument
 
 
 class RowOption(click.Option):
@@ -140,7 +140,7 @@ class Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the words, and keep the options of the report apart."""
         if not ctx.resilient_parsing:
-            know(ctx)  # not while a shell asks what it can offer
+            know(ctx)  # not while a shell asks for completions
         end = args.index("--") if "--" in args else len(args)
         rest = super().parse_args(ctx, [*self.spelled(args[:end], ctx), *args[end:]])
         kept = [each.name or "" for each in self.params if isinstance(each, RowOption) and each.row in _KEPT]
@@ -237,5 +237,5 @@ def meant(*groups: Sequence[str]) -> list[list[RankWord]]:
 
 
 def is_written(name: str) -> bool:
-    """Return whether an option stands on the command line, and is not from the environment."""
+    """Return whether an option is on the command line, not from the environment."""
     return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE

@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 def bar(done: Iterable[int], total: int) -> Iterator[int]:
     """Pass the bytes on as they are done, out of `total`, 0 if unknown, and show a bar with rate and time left."""
     started, read = time.monotonic(), 0
-    # Streams that say nothing of their count have no total, of which a share could be shown: the bar only moves.
+    # Streams without a count have no total, of which a share could be shown: the bar only moves.
     shown = click.progressbar(filter(None, list[int]()), length=total or None, file=sys.stderr)
     try:
         for nbytes in done:

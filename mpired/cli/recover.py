@@ -35,7 +35,7 @@ def recover(*, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
 
 
 class _Outcomes:
-    """The files whose line was written; where standard output takes none, standard error has what was changed."""
+    """The files whose line was written; where standard output takes none, standard error has the changes."""
 
     def __init__(self, nothing: str, *, as_json: bool) -> None:
         self._nothing, self._as_json = nothing, as_json

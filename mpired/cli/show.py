@@ -88,7 +88,7 @@ def _check(files: Sequence[str], options: Options) -> None:
 
 
 class _Page:
-    """What is printed, kept until all of it is known: a file without a name that goes to standard output at the end."""
+    """The printed page, kept until it is complete: a file without a name that goes to standard output at the end."""
 
     def __init__(self, output: Output, options: Options) -> None:
         self._output, self._options = output, options
@@ -124,7 +124,7 @@ class _Page:
 
 
 def _lines(shown: Shown, tables: Sequence[ElementTable], *, with_bars: bool) -> Iterator[str]:
-    """Yield what is printed of a file."""
+    """Yield the lines of a file."""
     width, columns = _width(), headings(tables[0].file.buffers)
     yield from lines_of(describe_file(tables[0].file))
     yield ""
@@ -285,7 +285,7 @@ def _takes_utf8() -> bool:
 
 
 def _json_lines(shown: Shown, tables: Sequence[ElementTable]) -> Iterator[str]:
-    """Yield what is known of a file as JSON; of several tables an element says which columns its values are of."""
+    """Yield a file as JSON; with several tables an element has the columns that its values belong to."""
     head = {
         "file": shown.file,
         "format": shown.format,

@@ -69,13 +69,13 @@ _left = "no result was written"
 
 
 def leaves(words: str) -> None:
-    """Let these words say what an interrupted command leaves, instead of that no result was written."""
+    """Let these words describe the files after an interruption, instead of "no result was written"."""
     global _left  # noqa: PLW0603 - a property of the process
     _left = words
 
 
 def message() -> str:
-    """Return the message after ctrl-C, with what has become of the files."""
+    """Return the message after ctrl-C, with the state of the files."""
     return f"interrupted; {_left}"
 
 

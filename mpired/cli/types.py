@@ -49,7 +49,7 @@ def types(*, text: str | None, types: str | None, value_index: tuple[str, str] |
         _tell_type(*parse(text, defined), as_json=as_json)
         return
     if value_index is not None:
-        # That there is no such pair is no error (MPI-4.1, 6.9.4).
+        # A pair that does not exist is not an error (MPI-4.1, 6.9.4).
         pair = datatypes.value_index(*(parse(each, defined)[0] for each in value_index))
         if as_json:
             show_json(None if pair is None else _row(pair))

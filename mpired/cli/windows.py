@@ -52,7 +52,7 @@ class _Creating(params.Command):
 
 
 def _is_shape(word: str, ctx: click.Context) -> bool:
-    """Tell whether a word behind `--create` is a count or a shape; refuse one that may be meant otherwise."""
+    """Return whether a word behind `--create` is a count or a shape; refuse an ambiguous one."""
     is_there = os.path.lexists(word)
     if word == LIKE and not is_there:
         ways = f"write --create alone, or --create={word}, to make the target like the first origin"
@@ -188,7 +188,7 @@ def compare_and_swap(*, words: tuple[str, ...], windows: tuple[str, ...], as_jso
 
 
 def _without_options(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Return words that may be negative numbers; what else begins with a hyphen is an option that there is not."""
+    """Return words that may be negative numbers; another one with a hyphen is an unknown option."""
     for word in words:
         if re.fullmatch(r"--.*|-[a-z]+", word, re.IGNORECASE) and word.lower() not in {"-inf", "-infinity", "-nan"}:
             raise click.NoSuchOption(word, ctx=click.get_current_context())
@@ -242,7 +242,7 @@ def _carry_out(
 
 
 def _tell(figures: dict[str, Any], done: Done) -> None:
-    """Say what was done, and what the user should know of it."""
+    """Print the summary and the warnings of a call."""
     quiet, verbose = report()["quiet"], report()["verbose"]
     if report()["as_json"]:
         tell_json(figures, done.cautions)

@@ -22,7 +22,7 @@ _FRAME_NBYTES = 4 << 20
 
 
 class Unframing:
-    """The contents of one frame after another; `read` gives the next compressed bytes, at most so many."""
+    """The contents of one frame after another; `read` gives the next compressed bytes, at most a number of them."""
 
     def __init__(self, codec: str, read: Callable[[int], bytes]) -> None:
         self._compressed = _Compressed(read)
@@ -59,7 +59,7 @@ class _Compressed(io.RawIOBase):
 
 
 class Framing:
-    """Compresses bytes into frames of one size, whatever the size of what is given at a time."""
+    """Compresses bytes into frames of one size, whatever the size of the blocks that it gets."""
 
     def __init__(self, codec: str, level: int) -> None:
         self._codec = pa.Codec(codec, compression_level=level)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from mpired.errors import UsageError
 
-Read: TypeAlias = Callable[[int], bytes]  # gives the next bytes, at most so many; none at the end
+Read: TypeAlias = Callable[[int], bytes]  # returns the next bytes, at most a number of them; b"" at the end
 _CHUNK_NBYTES = 64 << 10
 # The most that is decompressed, a file says how much it needs: 65 MiB with level 9 of xz; zstd's library takes no more.
 _MOST_MEMORY = 256 << 20
@@ -55,7 +55,7 @@ class Codec(NamedTuple):
         return head.startswith(self.magic) and re.match(self.begin, head, re.DOTALL) is not None
 
     def unpacking_of(self, head: bytes) -> int:
-        """Return the memory that decompressing a file takes that begins so; if it is damaged that is told later."""
+        """Return the memory that decompressing a file with this beginning takes; damage is an error later."""
         try:
             window = self.window(_first_frame(head)) if self.window else 0
         except IndexError:
@@ -141,7 +141,7 @@ class _Inflate:
 
 
 def _by(library: str, make: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
-    """Return what makes something by a library, which is imported when it is used, of what it is given."""
+    """Return a function of a library, which is imported at the first call."""
     return lambda given: make(importlib.import_module(library), given)
 
 
@@ -218,7 +218,7 @@ def by_content(head: bytes) -> Codec | None:
 
 
 def _first_frame(head: bytes) -> bytes:
-    """Return what is behind frames that are skipped."""
+    """Return the bytes behind frames that are skipped."""
     while head.startswith(_SKIPPED) and len(head) > 8 + (nbytes := int.from_bytes(head[4:8], "little")):
         head = head[8 + nbytes :]
     return head

@@ -1,6 +1,6 @@
-"""What a process and a worker of it say to each other: objects, one after another, through two pipes.
+"""Messages between a process and its worker: objects, one after another, through two pipes.
 
-Not a connection of `multiprocessing`: what that imports, sockets first, takes as long as starting the workers.
+Not a connection of `multiprocessing`: its imports, sockets first, take as long as the start of the workers.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from mpired.errors import UsageError, WorkerError
 
 _TIMEOUT = 120.0
 _LOOK = 5.0  # seconds between two looks at the workers while none has done anything
-_PATIENCE = 1.0  # seconds for what is only polite: to cancel tasks, to close a connection
+_PATIENCE = 1.0  # seconds to cancel tasks and to close a connection, which may fail
 
 
 @contextlib.contextmanager
@@ -41,7 +41,7 @@ def connect(options: Mapping[str, Any]) -> Iterator[Dask]:
         way_out = "start one by `dask scheduler`, and name its address, such as tcp://host:8786"
         raise UsageError("`scheduler`", f"is missing; {way_out}")
     for name in [each for each in logging.root.manager.loggerDict if each.partition(".")[0] == "distributed"]:
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # what it says, we say
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # our own messages say the same
     where = {"scheduler_file": address} if os.path.isfile(address) else {"address": address}
     try:
         client = cast("Any", distributed.Client)(**where, timeout=timeout, name="mpired", set_as_default=False)
@@ -153,13 +153,13 @@ class Dask(Futures):
             raise WorkerError(self._name, f"a worker cannot do its task ({what}); nothing was written") from None
 
     def cancel(self, futures: Collection[Any]) -> None:
-        """Cancel what is not done; what is under way ends unheard."""
+        """Cancel waiting tasks; the results of running ones are ignored."""
         if futures and self._client.status == "running":
             with contextlib.suppress(Exception):  # it may be gone by now
                 self._client.cancel(list(futures), force=True)
 
     def _check_alive(self, futures: Collection[Any]) -> None:
-        """Raise `WorkerError` if a task is with a worker that has not been heard of for long, or there is none."""
+        """Raise `WorkerError` if the worker of a task has been silent for long, or there is no worker."""
         workers, now = self._workers(), time.monotonic()
         if workers:
             self._last_worker = now

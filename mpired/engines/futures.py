@@ -62,7 +62,7 @@ class Futures:
             return answer
 
     def cancel(self, futures: Collection[Any]) -> None:
-        """Let no worker begin with what is not done."""
+        """Cancel the tasks that no worker has begun."""
         for future in futures:
             future.cancel()
 

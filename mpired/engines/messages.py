@@ -1,7 +1,7 @@
 """Messages between the processes of MPI: values with their arrays, and waiting that takes no core.
 
-Of stages each worker of a line does its items with what the worker before hands on, and hands on what comes of them. No
-two stages wait for each other: one waits for the stage before or the one after it, the last one for rank 0, which takes
+In a line of stages each worker does its items with the values of the worker before, and hands on new values. No two
+stages wait for each other: one waits for the stage before or the one after it, the last one for rank 0, which takes
 all.
 """
 
@@ -20,7 +20,7 @@ _LEAST_PAUSE, _MOST_PAUSE = 20e-6, 1e-3  # seconds between two looks for a messa
 WAITING = "waiting"
 """What a stage says to rank 0 again and again while it waits, so that another one is taken for the one that stands."""
 _VALUE, _END = "value", "end"
-_PERIOD = 0.5  # seconds between two times that it is said
+_PERIOD = 0.5  # seconds between two signs of life
 
 
 def wait(ready: Callable[[], object], until: float | None = None) -> None:
@@ -49,7 +49,7 @@ def post(world: Any, message: tuple[str, Any], to: int) -> list[Any]:
 
 
 def are_taken(requests: Iterable[Any]) -> bool:
-    """Return whether what was posted is received."""
+    """Return whether the posted message was received."""
     return all(request.Test() for request in requests)
 
 

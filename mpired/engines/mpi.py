@@ -27,7 +27,7 @@ from mpired.engines.worker import flush_streams, keep_freed_memory, lent, prepar
 from mpired.errors import UsageError, WorkerError, installation
 
 _FUNCTION, _ITEM, _RESULT, _DONE, _ERROR, _END = "function", "item", "result", "done", "error", "end"
-_PATIENCE = 1.0  # seconds that a worker has to notice that what it does is not wanted any more
+_PATIENCE = 1.0  # seconds that a worker has to notice that its work is not wanted any more
 
 # In words that mean more than one file: patterns, lists, ranges, objects of a store.
 _MORE = ("*", "?", "[", "{", "@", "%", "://", "--files-from")
@@ -39,7 +39,7 @@ _obstacle: UsageError | None = None
 
 def main(command: Callable[[], int], ahead: Callable[[], object]) -> int:
     """Be the command, or a worker of it until it ends; return the exit status where there is no MPI."""
-    # A worker imports `ahead` what it will need: at that time the command looks at the files. It does not where the
+    # A worker imports modules `ahead`: at that time the command looks at the files. It does not where the
     # words name little, which the command does itself.
     global _running, _obstacle  # noqa: PLW0603 - properties of the process
     if not ENGINES["mpi"].started:
@@ -50,7 +50,7 @@ def main(command: Callable[[], int], ahead: Callable[[], object]) -> int:
         mpi4py.rc(thread_level="funneled", finalize=False)
         from mpi4py import MPI  # noqa: PLC0415 - which initialises MPI
     except ModuleNotFoundError:
-        return command()  # it says what is missing
+        return command()  # its error names the missing package
     except (ImportError, RuntimeError) as error:
         _obstacle = _no_library(error)
         return command()
@@ -94,10 +94,10 @@ def _is_little(words: Sequence[str]) -> bool:
 
 
 def _abort(world: Any, status: int) -> NoReturn:
-    """End all processes. MPICH's launcher may drop what it has not read of their streams, so it is waited for."""
+    """End all processes. MPICH's launcher may drop unread bytes of their streams, so it is waited for."""
     flush_streams()
     until = time.monotonic() + _PATIENCE
-    with contextlib.suppress(OSError):  # closed, or no pipes: what is written to a file is there
+    with contextlib.suppress(OSError):  # closed, or no pipes: bytes written to a file are there
         while any(_unread(stream) for stream in (1, 2)) and time.monotonic() < until:
             time.sleep(0.001)
     world.Abort(status)
@@ -304,7 +304,7 @@ class Mpi:
                     break
         finally:
             self._stop(set(busy))
-            for worker in given:  # with the function it closes what it keeps open
+            for worker in given:  # with the function it closes its open files
                 messages.send(self._world, (_FUNCTION, (self._runs, b"")), worker)
 
     def _answer(self, heard: Mapping[int, float]) -> tuple[int, tuple[str, Any]]:
@@ -318,7 +318,7 @@ class Mpi:
             raise WorkerError(f"the worker of rank {silent}{where}", reason) from None
 
     def _message(self, until: float) -> tuple[int, tuple[str, Any]]:
-        """Wait for a message of a worker, and return the worker and what it says."""
+        """Wait for a message of a worker, and return the worker and the message."""
         from mpi4py import MPI  # noqa: PLC0415 - it is there
 
         status = MPI.Status()
@@ -326,7 +326,7 @@ class Mpi:
         return status.source, messages.received(self._world, status.source)
 
     def _stop(self, busy: set[int]) -> None:
-        """Let workers leave what they do, and wait a moment for them."""
+        """Let workers stop their work, and wait a moment for them."""
         for worker in busy:
             self._world.send(self._runs, worker, messages.STOP)
             self._stops[worker] += 1
@@ -340,7 +340,7 @@ class Mpi:
             self._stuck = True
 
     def ended(self, status: int | None = None) -> bool:
-        """End the workers, with a status if they end as processes; tell whether all could be: an op may go on."""
+        """End the workers, with a status if they end as processes; return whether all ended: an op may go on."""
         while self._workers and not self._stuck:
             worker = self._workers.pop()
             messages.send(self._world, (_END, (self._stops[worker], status)), worker)

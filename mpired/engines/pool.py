@@ -46,7 +46,7 @@ def run(
 ) -> Generator[Any, None, None]:
     """Apply `function` to every item with `jobs` worker processes; yield the results as they are done."""
     # What a generator function yields are results. The function is sent once to each worker. An item is taken from
-    # `items` when a worker is free for it. With one job all runs in this process, unless it is to be isolated from it.
+    # `items` when a worker is free for it. With one job all runs in this process, unless it must be isolated.
     # At the end no worker is left, and nothing that one may have started. With `ahead` the first thing that is yielded
     # is None, when the workers have begun.
     if jobs == 1 and not isolated:
@@ -139,7 +139,7 @@ class _Worker:
 
     def end(self) -> None:
         """End the process, which has nothing to finish: one that waits for a thread of an op would never end."""
-        for kill in (os.killpg, os.kill):  # it leads a group, in which is what it started, if it got that far
+        for kill in (os.killpg, os.kill):  # it leads a group of the processes that it started, if it got that far
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 kill(self._pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
@@ -160,11 +160,11 @@ def _ready(descriptors: Iterable[int], timeout: float | None = None) -> set[int]
 
 
 def _start(function: Callable[[Any], Any], connection: Channel) -> tuple[int, tuple[Any, ...]]:
-    """Start a worker; return its process and what it has to be sent before the first item."""
+    """Start a worker; return its process, and the messages that it needs before the first item."""
     parent = os.getpid()
     if not can_fork():
         return _new_interpreter(parent, connection), (function,)
-    flush_streams()  # or both would write what is in the buffers
+    flush_streams()  # or both would write the bytes in the buffers
     pid = os.fork()
     if not pid:
         work(parent, connection, function)
@@ -186,7 +186,7 @@ def _new_interpreter(parent: int, connection: Channel) -> int:
 
 
 def _results(workers: list[_Worker], rest: Iterator[Any]) -> Iterator[Any]:
-    """Yield what the workers make of an item that each has, and of the rest, which goes to the next that is free."""
+    """Yield the results of an item that each worker has, and of the rest, which goes to the next free worker."""
     busy = {worker.connection.incoming: worker for worker in workers}
     deaths = {worker.ended: worker for worker in workers}
     while busy:
@@ -207,11 +207,11 @@ def _results(workers: list[_Worker], rest: Iterator[Any]) -> Iterator[Any]:
 
 
 def _end(workers: Iterable[_Worker]) -> None:
-    """End all workers, and what they may have left behind."""
+    """End all workers, and the processes that they may have left behind."""
     with interruptions.blocked():  # one that came between would leave the others
         for worker in workers:
             worker.end()
-        # What they started in process groups of its own, and then what that leaves, a few generations down.
+        # The processes that they started in other groups, and then those that these leave, a few generations down.
         for _ in range(_GENERATIONS if _adopting else 0):
             for pid in set(_children()) - _spared - _alive:
                 with contextlib.suppress(ProcessLookupError, ChildProcessError, PermissionError):

@@ -26,12 +26,12 @@ _ROUNDED = Group.FLOATING_POINT | Group.COMPLEX | Group.PAIR | Group.DERIVED
 
 
 class Seen(NamedTuple):
-    """What a worker is, and what it sees."""
+    """A worker, and the files that it sees."""
 
     host: str  # the name of its machine
     versions: dict[str, str]  # what must be the same everywhere, by its name
-    files: tuple[str, ...] = ()  # for each file that it has looked at what is wrong with it, "" for nothing
-    op: str = ""  # what is wrong with the file of the op
+    files: tuple[str, ...] = ()  # the fault of each file that it has inspected, "" for none
+    op: str = ""  # the fault of the file of the op, "" for none
     features: frozenset[str] = frozenset()  # what its processor can do, by NumPy's names
 
 
@@ -43,7 +43,7 @@ class Probe:
     kernel: Any = None  # what a user-defined op applies, None for a predefined one
 
     def __call__(self, _number: int) -> Seen:
-        """Return what is seen here."""
+        """Return the record of this worker."""
         host = os.uname().nodename
         wrong = ""
         try:
@@ -73,7 +73,7 @@ def _features() -> frozenset[str]:
 
 
 def _wrong(source: Source) -> str:
-    """Return what is wrong with a file, "" if it is the one that the command has looked at."""
+    """Return the fault of a file, "" if it is the one that the command has inspected."""
     # It is opened only if that does not show otherwise: a machine may remember an old status of it.
     path = getattr(of_file(source), "path", "")
     with contextlib.suppress(MpiredError, OSError):

@@ -1,9 +1,9 @@
 """The engines, one row each: who runs the segments of a plan.
 
-What a task has of files can be opened by every process of this user: the paths of ranks and of user-defined ops become
+Every process of this user can open the files of a task: the paths of ranks and of user-defined ops become
 absolute when a task is sent, and a rank is known without the number of its device, which other machines do not share.
-An output has a name where the workers of an engine are no children of this process; where they may be on other machines
-they send results back instead, and this process writes them.
+An output has a name where the workers of an engine are not children of this process; workers on other machines send
+results back instead, and this process writes them.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Engine(NamedTuple):
     name: str
     # the module that has it, which is imported when it is used: a `Runner`, or with `connect` what gives one
     module: str
-    extra: str = ""  # the extra that installs what it needs, "" if it needs nothing more
+    extra: str = ""  # the extra that installs its package, "" if it needs none
     same_host: bool = True  # whether its workers are on this host, and write results themselves
     # whether they are children of this process, which open files that it has open and that have no name
     same_tree: bool = True
@@ -107,10 +107,10 @@ class Engine(NamedTuple):
     # Variables of the environment that say that something has started it (what a launcher tells each process, or where
     # a scheduler is); with the variable that says which of its processes one is, from 0 on.
     told_by: Mapping[str, str] = {}
-    # whether a worker has a function no longer than a run takes, so that what it keeps open is closed then
+    # whether a worker drops a function at the end of a run, so that the files that it keeps open are closed then
     tells_ends: bool = True
-    # whether its workers on other machines write several results where these are to be: a worker that is lost ends the
-    # command, so that none writes later
+    # whether its workers on other machines write several results to their files: a lost worker ends the command, and
+    # none writes later
     fills_drafts: bool = False
     chains: bool = False  # whether its workers can be stages that hand values to one another: a `ChainRunner`
     connected: Runner | None = None  # what `connect` of the module has given, while the engine is used
@@ -120,7 +120,7 @@ class Engine(NamedTuple):
 
     @property
     def started(self) -> dict[str, str]:
-        """What the environment says of what has started it, by variable."""
+        """The variables of the environment that show a launcher or a scheduler."""
         return {name: os.environ[name] for name in self.told_by if os.environ.get(name)}
 
     @property

@@ -20,7 +20,7 @@ _PROPERTIES = operator.methodcaller("properties")  # of a kernel, to be called i
 
 
 def load(op: ops.Op, *, commute: bool | None = None) -> ops.Op:
-    """Return a user-defined op with what it says of itself; a worker loads it to find out."""
+    """Return a user-defined op with its properties; a worker loads it to find out."""
     return ops.with_properties(op, _in_worker(_PROPERTIES, op.kernel, op), commute=commute)
 
 

@@ -98,7 +98,7 @@ def _prepare(parent: int) -> None:
 
 
 def prepare() -> None:
-    """Prepare a process that runs ops: what they print goes to standard error, and ctrl-C is the command's matter."""
+    """Prepare a process that runs ops: their output goes to standard error, and ctrl-C is the command's matter."""
     _redirect_streams()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -127,7 +127,7 @@ def be_quiet() -> None:
 
 @contextlib.contextmanager
 def lent() -> Iterator[None]:
-    """Let this process be a worker while the block runs, and what it was before after that."""
+    """Let this process be a worker while the block runs, and restore it after that."""
     flush_streams()
     streams, kept = (sys.stdout, sys.stderr), [os.dup(number) for number in (0, 1)]
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -175,7 +175,7 @@ def _redirect_streams() -> None:
 
 
 def flush_streams() -> None:
-    """Write out what is printed without an end of line: before a fork, and in a worker, which will be killed."""
+    """Write out printed text without an end of line: before a fork, and in a worker, which will be killed."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # an op may have done anything to them
             stream.flush()

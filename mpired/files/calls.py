@@ -126,7 +126,7 @@ def real_paths(paths: Iterable[str]) -> list[str]:
             real.append(os.path.realpath(path))
             continue
         if directory not in directories:
-            with blaming(path):  # there may be no current directory
+            with blaming(path):  # the current directory may be gone
                 directories[directory] = os.path.realpath(directory)
         real.append(os.path.join(directories[directory], base))
     return real

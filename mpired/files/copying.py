@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _BLOCKS_UNIT = 512  # bytes, whatever the blocks of the file system are (inode(7))
-# A file of few ranges has them in its inode; else blocks that list them are among its blocks, about so many in each.
+# A file of few ranges has them in its inode; else some of its blocks list them, about this many in each.
 _RANGES_IN_INODE, _RANGES_A_BLOCK = 4, 300
 _FICLONE = 0x40049409  # ioctl_ficlone(2), which Python does not name
 

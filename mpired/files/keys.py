@@ -5,7 +5,7 @@
     user.mpired.once   of the target: magic, identity, number of keys, chain digest of the last, name of the file
 
 Keys are on the disk before a change of the target is committed, and the attribute changes with the data: keys beyond
-its number do not exist. A chain digest covers a key and all before it, so the last one tells whether the file belongs
+its number do not exist. A chain digest covers a key and all before it, so the last one shows whether the file belongs
 to the target. A program that replaces the target leaves it without the attribute, and so without keys. In version 0.1
 the attribute had the keys themselves, ten bytes each.
 """
@@ -138,7 +138,7 @@ class Keys:
             return [entry for entry, _ in _entries(fd, max(0, self.count - most), self.count)][::-1]
 
     def append(self, new: Sequence[tuple[bytes, str]], *, durable: bool) -> bytes:
-        """Record keys with their texts; return the attribute that lets them count."""
+        """Record keys with their labels; return the attribute that lets them count."""
         now = int(time.time())
         entries = [KeyRecord(key, text, now) for key, text in new]
         with contextlib.ExitStack() as stack:

@@ -21,7 +21,7 @@ from mpired.files.names import Place
 from mpired.log import notice, step
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02  # seconds between two attempts
-# A file that may not be opened for writing can still be replaced by whoever may write to its directory.
+# A file that may not be opened for writing can still be replaced by a user who may write to its directory.
 _NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ETXTBSY})
 _PATIENCE, _REMINDER = 2.0, 10.0  # seconds of a wait before a message, and between two messages
 _FEW = 8  # files whose locks are among the reserved descriptors

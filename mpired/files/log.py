@@ -1,4 +1,4 @@
-"""The redo log of a committed change: what is still to be done, beside the files that change.
+"""The redo log of a committed change: the remaining steps, beside the files that change.
 
     header    4096 bytes: its kind, identity, inode and folder, what follows with a digest, and the digest of the header
     payload   the new bytes of a patch
@@ -6,11 +6,11 @@
     body      JSON: names, and what must be there
 
 `.NAME.mpired` beside each file is a hard link of the log; in another folder it is a note that leads to the log. The
-process of a log holds a lock on it, so whoever gets the lock knows that this process has ended.
+process of a log holds a lock on it, so another process that gets the lock knows that this one has ended.
 
-The header is written last, by itself: its coming to the disk is the commit. It says what files are to be, not how to
-change them: to apply it twice does no harm. A log that is found is input, which a neighbour may have put there, so it
-is judged by what content cannot give: its owner, its inode, an attribute.
+The header is written last, by itself: its coming to the disk is the commit. It has the new state of files, not the
+way to it: to apply it twice does no harm. A log that is found is input, which a neighbour may have put there, so it is
+judged by properties outside its content: its owner, its inode, an attribute.
 """
 
 from __future__ import annotations

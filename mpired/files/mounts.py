@@ -11,7 +11,7 @@ import os
 from typing import NamedTuple
 
 # posix_fallocate is a promise of space on these; elsewhere the C library may emulate it by writing. A file says where
-# its holes are; elsewhere that was found to be wrong, and what it left out would be lost.
+# its holes are; elsewhere that was found to be wrong, and bytes that it left out would be lost.
 _WITH_EXTENTS = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"})
 _MAGICS = {0xEF53: "ext4", 0x58465342: "xfs", 0x9123683E: "btrfs", 0xF2F52010: "f2fs", 0x01021994: "tmpfs"}
 # The kernel takes fine times from a clock that moves once a tick; and file systems that know even seconds only.

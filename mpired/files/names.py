@@ -127,7 +127,7 @@ def mark_of(file: str | int) -> bytes | None:
 
 
 def check_no_old_journal(path: str) -> None:
-    """Raise `BufferFileError` if mpired 0.1 has left an update of a file unfinished, whose path is no link."""
+    """Raise `BufferFileError` if mpired 0.1 has left an update of a file unfinished, whose path is not a link."""
     journal = hidden_path(path, "-journal")
     if exists(journal):
         reason = f"has an update that mpired 0.1 did not finish ({journal})"

@@ -100,7 +100,7 @@ def open_output(
         return RemoteOutput(path, overwrite=overwrite, named=named, packing=packing)
     check_stdout(path)
     if (number := descriptor_of(path)) is not None:
-        # A second opening would start at offset 0 of a redirected file and write over what is there.
+        # A second opening would start at offset 0 of a redirected file and write over its bytes.
         shown = "standard output" if path == "-" else path
         return StreamOutput(shown, lambda: os.dup(number), named=named)
     if is_stream(path):

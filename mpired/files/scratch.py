@@ -161,7 +161,7 @@ def claimed(name: bytes, dirfd: int) -> int | None:
 
 
 def lock_own(fd: int) -> bool:
-    """Lock a file of our own; a file system without locks is no reason to fail, because none can be taken then."""
+    """Lock a file of our own; on a file system without locks it counts as locked, because no process can lock it."""
     try:
         return calls.lock(fd)
     except OSError as error:

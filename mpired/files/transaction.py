@@ -58,7 +58,7 @@ class Draft(Place, Single):
             raise exists_error(path)
         if place is None:
             recover_for_reading(path, context)  # else an unfinished change would meet a new file
-        with calls.blaming(path), calls.undoing(self.close):  # there may be no current directory
+        with calls.blaming(path), calls.undoing(self.close):  # the current directory may be gone
             real = place.path if place else os.path.realpath(path)
             check_no_old_journal(real)
             super().__init__(path, real, place.dirfd if place else calls.open_directory(os.path.dirname(real)))
@@ -122,7 +122,7 @@ class Draft(Place, Single):
         return self.has_name
 
     def seal(self) -> None:
-        """Compress and sync the file: a lack of space or rights shows here, as `OSError`."""
+        """Compress and sync the file; raise `OSError` for a lack of space or rights."""
         with calls.blaming(self.name), self._opened() as fd:
             if self._packing is not None:
                 made = os.fstat(fd).st_mtime_ns  # a record beside the result is made after that
@@ -396,7 +396,7 @@ def _take_name(file: Place, take: Callable[[], _T]) -> _T:
 
 @contextlib.contextmanager
 def unconfirmed(name: str, what: str) -> Iterator[None]:
-    """Raise `UnconfirmedError` for any error after a commit: the next command finishes what is left."""
+    """Raise `UnconfirmedError` for any error after a commit: the next command finishes the change."""
     try:
         yield
     except Exception as error:

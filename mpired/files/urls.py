@@ -43,7 +43,7 @@ class Signed(str):
 
 
 def signed(word: str) -> str:
-    """Return a word, as `Signed` if it is a URL with a query, or names a list by such a URL."""
+    """Return a word; it is `Signed` if it is a URL with a query, or names a list by such a URL."""
     if not is_url(word.removeprefix("@")):
         return word
     name = _name(word)
@@ -77,7 +77,7 @@ def _name(url: str) -> str:
 class Scheme(NamedTuple):
     """A scheme of URLs: a row of the table."""
 
-    name: str  # what stands before `://`
+    name: str  # the part before `://`
     lists: bool = True  # whether a glob can be expanded: the store tells the names of its objects
     takes: bool = True  # whether a result can go there: it appears whole or not at all
     encoded: bool = False  # whether `%20` is a space, and `?` begins something else
@@ -117,7 +117,7 @@ def is_url(path: str) -> bool:
 
 
 def behind_host(word: str) -> str:
-    """Return what of a word can be a glob: of a URL what follows its host, as `[::1]`."""
+    """Return the part of a word that can be a glob: of a URL the part behind its host, which may be `[::1]`."""
     return word.partition("://")[2].partition("/")[2] if is_url(word) else word
 
 

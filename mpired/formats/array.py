@@ -19,7 +19,7 @@ from mpired.sources.source import Source
 
 UNKNOWN_COUNT = 1 << 63  # the count of an array whose end shows when it is read: one more than any file can declare
 NOWHERE: Source = LocalSource("a result", "", (0, 0, 0, 0))
-"""The source of arrays that only say what a result is like."""
+"""The source of arrays that are only models of results."""
 _REGISTERED = 2  # of a dtype that another library has made
 
 

@@ -72,7 +72,7 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
             return RankFile(source, (known.buffer_of(source),))
     header = _read_header(source)
     dtype, shape = header.dtype, header.shape
-    # The end of what is read forward shows when it is read.
+    # The end of a stream shows when it is read.
     check_size(source.name, header, None if source.is_forward else source.nbytes - len(header.head))
     try:
         check_datatype(source.name, dtype)

@@ -121,7 +121,7 @@ def chosen(better: np.ufunc) -> Kernel:
 
 def locate(better: np.ufunc) -> Kernel:
     """Return the kernel of MAXLOC or MINLOC, which picks the pair whose value is `better` (MPI-4.1, 6.9.4)."""
-    # Among equal values the smaller index wins; if that is equal too, the lower rank's. The standard says nothing of
+    # Among equal values the smaller index wins; if that is equal too, the lower rank's. The standard does not define
     # NaN: here a NaN value wins in both ops, and among NaNs the smaller index, which keeps the operation associative
     # and commutative.
 

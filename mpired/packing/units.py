@@ -30,7 +30,7 @@ class PackedUnit(NamedTuple):
 
     @classmethod
     def of(cls, inputs: InputOptions, datatype: Datatype, *, as_bytes: bool) -> PackedUnit:
-        """Return the packed form of a type; `as_bytes` allows bytes where the entries are no type for NumPy."""
+        """Return the packed form of a type; `as_bytes` allows bytes where NumPy has no type of the entries."""
         try:
             unit = unit_of(datatype)
             return cls(unit, datatype.size // unit.size, inputs.packed_form(unit))
@@ -44,7 +44,7 @@ class PackedUnit(NamedTuple):
 class Transfer:
     """A packing or an unpacking that has passed all checks."""
 
-    records: Records  # where the elements lie with gaps
+    records: Records  # the elements with gaps
     packed: PackedUnit
     sources: tuple[Source, ...]  # that are read
     path: str  # of the result

@@ -1,4 +1,4 @@
-"""Unpack: elements that lie one after another to where a datatype says (MPI_Unpack; MPI-4.1, 5.2)."""
+"""Unpack: adjacent elements to the places of a datatype (MPI_Unpack; MPI-4.1, 5.2)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Unpacking(Transfer):
         return self.target is not None
 
     def write(self, output: Output, progress: Progress) -> None:
-        """Write what is between the elements, and then the elements."""
+        """Write the bytes between the elements, and then the elements."""
         with calls.blaming(output.name):
             if self.target is None:
                 self.records.make_room(output.fd)

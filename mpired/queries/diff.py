@@ -30,7 +30,7 @@ from mpired.queries.measures import ComponentPair, Tolerance, differing, distanc
 from mpired.queries.places import place_text
 from mpired.ranks import check_use, compare, in_one_order
 
-# What is looked at closer at a time, so that what is made of it is in the cache.
+# The elements compared closer at a time, so that the temporaries stay in the cache.
 _CLOSE_BYTES = 128 << 10
 
 
@@ -39,7 +39,7 @@ class ElementPlace(NamedTuple):
 
     element: int  # in the order in which they are compared
     number: int  # which number of the element it is, in the order of the type map
-    field: str  # what that is called, as `value`; "" of an element without fields
+    field: str  # the name of the field, such as `value`; "" of an element without fields
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Difference:
     reason: str = ""  # why their elements were not compared
     buffers: tuple[Compared, ...] = ()
     examples: tuple[Example, ...] = ()  # ordered by column, element and field
-    noun: str = "column"  # the word of A's format for what has elements
+    noun: str = "column"  # the word of A's format for an array
 
     def __str__(self) -> str:
         """Return the lines that `mpired diff` prints."""
@@ -154,7 +154,7 @@ class _Comparison:
     examples: int  # the most examples
 
     def __call__(self, segment: Segment) -> Iterator[_Found]:
-        """Compare the elements of a segment, and yield what is found in its pieces."""
+        """Compare the elements of a segment, and yield the differences of its pieces."""
         ranks, step = self.plan.buffers[segment.buffer], self.plan.block_counts[segment.buffer]
         datatype = ranks[0].datatype
         found, pace = _Found(segment.buffer), Pace()

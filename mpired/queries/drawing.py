@@ -70,7 +70,7 @@ def png(shown: Shown, contents: Sequence[tuple[Datatype, Plane | None]]) -> byte
 
 
 def _panels(figures: Figures, datatype: Datatype, contents: Plane | None) -> list[Panel]:
-    """Return what is drawn of a buffer."""
+    """Return the panels of a buffer."""
     labels = [_label(figures, datatype, part) for part in figures.parts[:_MOST_PARTS]]
     panels: list[Panel]
     if contents is not None:

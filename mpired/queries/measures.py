@@ -42,7 +42,7 @@ class ComponentPair(NamedTuple):
 
     @property
     def is_exact(self) -> bool:
-        """Whether a tolerance makes no sense: they are no numbers."""
+        """Whether a tolerance makes no sense: they are not numbers."""
         return self.datatype.group in _EXACT
 
     @property

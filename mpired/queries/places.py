@@ -10,7 +10,7 @@ import numpy as np
 
 
 def place_text(column: str, index: Sequence[int], field: str = "") -> str:
-    """Return the place of an element, or of a field of it, as `[3, 0]`, `energy[4]` or `[3].value`."""
+    """Return the place of an element, or of a field of it: `[3, 0]`, `energy[4]` or `[3].value`."""
     return f"{column}[{', '.join(map(str, index))}]{f'.{field}' if field else ''}"
 
 

@@ -27,7 +27,7 @@ _NEAR_DECODED = 1 << 20
 
 @dataclass(frozen=True)
 class Selection:
-    """Some elements of an array, numbered in C order of what they are together."""
+    """Some elements of an array, numbered in C order of the selection."""
 
     shape: tuple[int, ...]  # the dimensions of the array
     axes: tuple[Sequence[int], ...]  # the indices along each of them, in order

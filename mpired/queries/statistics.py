@@ -54,7 +54,7 @@ def _integer_sum(values: np.ndarray) -> int:
 
 
 def _float_sum(values: np.ndarray) -> tuple[int, int]:
-    """Return the sum of numbers as an integer and the exponent of the power of two that it is to be multiplied with."""
+    """Return the sum of numbers as an integer and the exponent of the power of two that multiplies it."""
     wide = values if values.dtype.char == "g" else values.astype(np.float64)
     fractions, exponents = np.frexp(wide)
     # The 53 or 64 bits of a fraction as two integers.
@@ -72,14 +72,14 @@ def _float_sum(values: np.ndarray) -> tuple[int, int]:
 
 
 class Extreme(NamedTuple):
-    """The least or the greatest number, and its first place in C order."""
+    """The minimum or the maximum, and its first place in C order."""
 
     value: Any
     place: int
 
 
 class Statistics:
-    """What is known of the numbers of a component so far. NaN and NaT count for nothing else; nulls never come here."""
+    """The figures of a component so far. NaN and NaT count for nothing else; nulls never come here."""
 
     def __init__(self) -> None:
         self.count = self.nan = 0
@@ -88,7 +88,7 @@ class Statistics:
         self.beyond = 0
         """How many finite long doubles are too large for a double."""
         self.drawn: tuple[Any, Any] | None = None
-        """The least and the greatest finite number that a double can hold."""
+        """The smallest and the largest finite number that a double can hold."""
         self._above = self._below = 0
         self._sum = ExactSum()
 
@@ -222,5 +222,5 @@ class Counter:
 
     @property
     def histogram(self) -> Histogram:
-        """What was counted."""
+        """The histogram."""
         return Histogram(self.edges, tuple(self._counts.tolist()))

@@ -50,7 +50,7 @@ def plan_accumulate(
 def plan_get_accumulate(
     windows: Sequence[PathLike], origin: OriginLike | None, op: ops.OpLike, options: Options, context: Context
 ) -> WindowRequest:
-    """Check a get_accumulate, as `plan_accumulate`; NO_OP ignores the origin (MPI-4.1, 12.3.4)."""
+    """Check a get_accumulate, like `plan_accumulate`; NO_OP ignores the origin (MPI-4.1, 12.3.4)."""
     chosen = _resolve(op, ops.Use.FETCH, options)
     if origin is None and chosen.origin:
         raise UsageError("ORIGIN", f"{chosen} needs an origin, which is missing (MPI-4.1, 12.3.4)")
@@ -69,14 +69,14 @@ def _check_names(windows: Sequence[PathLike], indices: object = None) -> None:
 
 
 def _path(origin: object) -> object:
-    """Return the path of an origin, or what else it is."""
+    """Return the path of an origin, or another origin as it is."""
     return origin.path if isinstance(origin, AtHand) else origin
 
 
 def plan_fetch_and_op(
     windows: Sequence[PathLike], value: object, op: ops.OpLike, options: Options, context: Context
 ) -> WindowRequest:
-    """Check a fetch_and_op on one element, as `plan_accumulate`; NO_OP is an atomic read."""
+    """Check a fetch_and_op on one element, like `plan_accumulate`; NO_OP is an atomic read."""
     chosen = _resolve(op, ops.Use.FETCH, options)
     if value is None and chosen.origin:
         raise UsageError("VALUE", f"{chosen} needs a value, which is missing (MPI-4.1, 12.3.5)")
@@ -120,7 +120,7 @@ def _on_one_element(
         origins = [[Origin(element, context)] for element in elements]
         return replace(request, origins=origins, expected=expected, complete=None, doubts=doubts)
 
-    # Without --type the file says what an element is, and it says that under the lock.
+    # Without --type the file has the datatype, which is read under the lock.
     request = WindowRequest(
         windows=[os.fspath(window) for window in windows],
         op=op,

@@ -27,7 +27,7 @@ from mpired.windows.request import Done
 
 def laid_out(path: str, to: str | None, model: Model) -> tuple[Format, Layout]:
     """Return the format and the layout of fetched elements that go to a path."""
-    # Elements of a column are no file with columns.
+    # Elements of a column are not a file with columns.
     like = RAW.name if format_named(model.format).has_columns else model.format
     form = output_format(path, to, like, terminal=is_terminal(path))
     held = sum(2 * array.count * array.datatype.itemsize for array in model.buffers)

@@ -1,4 +1,4 @@
-"""Exactly once: the keys by which a target remembers what was combined into it; `mpired.files.keys` records them."""
+"""Exactly once: the keys of origins that were combined into a target; `mpired.files.keys` records them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Key(NamedTuple):
 
     @classmethod
     def of_origin(cls, content: bytes, place: str) -> Key:
-        """Return the key of an origin with a content in a place: a path, or a number for what has none."""
+        """Return the key of an origin with a content in a place: a path, or a number for an origin without one."""
         data = content + place.encode(errors="surrogateescape")
         kept, old = (
             content[:nbytes] + _digest(data, whole - nbytes)
@@ -83,7 +83,7 @@ def keys_of(
 ) -> dict[Key, Sequence[int]]:
     """Return the keys for the target to remember, and the numbers of the origins of each; none without --once."""
     # A key of the user stands for the whole command, whatever its origins are; else each origin, named by one of
-    # `words`, has its own, of its place, its content, and what is done with it.
+    # `words`, has its own, of its place, its content, and the op and its place in the target.
     if (key := options["once_key"]) is not None:
         return {Key.of_text(key): range(len(origins))}
     if not options["once"]:

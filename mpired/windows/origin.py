@@ -54,7 +54,7 @@ class Origin:
             self.open_nbytes += unpacking_nbytes([array.source.packed])
         self.places_nbytes = 0  # memory of the places of elements, and of all between them
         self.nunset = 0  # elements combined so far that have the value of those that were never written
-        # from one block to the next: what is compressed can only be decoded in sequence
+        # from one block to the next: compressed elements can only be decoded in sequence
         self.stays_open = True
         self._context, self._first = context, first
         self._reader: Reader | None = None
@@ -236,7 +236,7 @@ def _scattered(array: Array, derived: Datatype, first: int, count: int | None, c
 
 
 def check_layout(array: Array, option: str) -> None:
-    """Raise `UsageError` if elements lie closer in a file than in memory, so that no type map is of them."""
+    """Raise `UsageError` if elements are closer in a file than in memory, so that no type map describes them."""
     if array.stored.itemsize != array.datatype.extent:
         reason = f"needs elements as in memory, and {array.source.name} has them packed; use raw, or an aligned dtype"
         raise UsageError(option, reason)
@@ -250,7 +250,7 @@ def check_like(origin: Sequence[Origin], other: Sequence[Origin], *, datatypes: 
         names = [each.array.name for each in origin], "the other", [each.array.name for each in other]
         raise CountError(origin[0].name, f"{reason}{lacking('it', *names)}")
     own = {each.array.name: each for each in origin}
-    for number, theirs in enumerate(other):  # those of the same names may stand in another order
+    for number, theirs in enumerate(other):  # those of the same names may be in another order
         mine = own.get(theirs.array.name, origin[number])
         if datatypes and mine.datatype != theirs.datatype:
             reason = f"has datatype {mine.datatype.label}, but {theirs.name!r} has {theirs.datatype.label}"

@@ -160,7 +160,7 @@ def _shape_of(entries: int, window: Array) -> tuple[int, ...] | None:
 
 
 def _index_text(at: Any) -> str | None:
-    """Return an index as on the command line; in Python it may be what stands in brackets behind an array."""
+    """Return an index as on the command line; in Python it may be the object in brackets behind an array."""
     if at is None or isinstance(at, str):
         return at
     parts = at if isinstance(at, tuple | list) else [at]

@@ -1,4 +1,4 @@
-"""One request: what is combined into which elements of a window; and its result."""
+"""A request: the origins, the elements of windows that they are combined into; and its outcome."""
 
 from __future__ import annotations
 

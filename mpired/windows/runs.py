@@ -86,7 +86,7 @@ class Runs:
         return _expanded(self.starts, self.counts, self.itemsize)
 
     def check(self, name: str, window_nbytes: int, tail: int = 0) -> None:
-        """Raise an error unless all elements lie in the window, and none overlap, but for the `tail` of each."""
+        """Raise an error unless all elements are in the window, and none overlap, except the `tail` of each."""
         if not len(self.starts):
             return
         ends = self.starts + self.counts * self.itemsize - tail
@@ -190,7 +190,7 @@ def _starts_counts(
 
 
 def check_range(name: str, start: int, stop: int, window_nbytes: int) -> None:
-    """Raise `RangeError` unless the bytes from `start` to `stop` lie in the window."""
+    """Raise `RangeError` unless the bytes from `start` to `stop` are in the window."""
     if start < 0 or stop > window_nbytes:
         reason = f"the request reaches from byte {start} to {stop}, outside of the window of {window_nbytes} bytes"
         raise RangeError(name, f"{reason}; nothing was changed")

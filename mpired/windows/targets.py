@@ -32,7 +32,7 @@ _ALIGNMENT = 64
 
 
 class Appeared(Exception):  # noqa: N818 - no error: the request starts again with the file that is there
-    """Raised when a target that was to be made has been made by another process."""
+    """Raised when another process has made a target meanwhile."""
 
 
 class WindowFile(NamedTuple):
@@ -61,7 +61,7 @@ class WindowFile(NamedTuple):
         return isinstance(self.file, Draft)
 
     def keys(self, stack: ExitStack) -> Keys:
-        """Return the keys of what was combined into it before; `stack` closes what is opened."""
+        """Return the keys of origins that were combined into it before; `stack` closes their file."""
         if self.file is None:
             return stack.enter_context(keys_of_file(self.name))
         return Keys(self.file, None if self.is_new else self.file.fd)
@@ -77,7 +77,7 @@ class WindowFile(NamedTuple):
         return replaced or Patch(self.file, changed_nbytes, durable=request.durable)
 
     def check_commit(self, commit: str) -> None:
-        """Raise `UsageError` if a file that is written again is to be changed where it is."""
+        """Raise `UsageError` if the call asks to patch a file that can only be written again."""
         if self.like is not None and commit == "journal":
             chunked = "have chunks, codecs or missing values"
             how = chunked if self.format.in_place else f"are encoded or checked by {self.format.name}"
@@ -130,7 +130,7 @@ class _NewFile(Update):
 
 
 def open_window(source: LocalSource, request: WindowRequest, target: Target | None, stack: ExitStack) -> WindowFile:
-    """Inspect a locked file, or one of a dry run, and decode the elements if they do not lie as they are."""
+    """Inspect a locked file, or one of a dry run, and decode the elements unless they are flat."""
     inputs = request.window_options
     row = recognise(source, inputs)
     file = row.inspect(source, inputs)

@@ -95,12 +95,12 @@ def _open(request: WindowRequest, replaced: Sequence[str], stack: ExitStack) -> 
 
 
 class _WindowPart(NamedTuple):
-    """What is done with one window."""
+    """The work on one window."""
 
     shares: Sequence[tuple[int, WindowShare]] = ()  # its elements, each with the number of its array
     origins: Sequence[int] = ()  # the numbers of the origins
     keys: Keys | None = None
-    new: Sequence[tuple[bytes, str]] = ()  # keys that it remembers then, and their texts
+    new: Sequence[tuple[bytes, str]] = ()  # new keys, and their labels
 
     @property
     def nbytes(self) -> int:
@@ -180,7 +180,7 @@ class Work:
             raise UsageError("`columns`", f"is missing; choose one {first.format.noun} to fetch")
 
     def _check_memory(self) -> None:
-        """Raise `UsageError` if there is less memory than what is held at once, beside the blocks, takes."""
+        """Raise `UsageError` if there is less memory than the call needs beside the blocks."""
         request, shares = self.request, [share for part in self._parts for _, share in part.shares]
         in_order = all(share.access.in_order for share in shares)
         formats = request.formats | {window.format.name for window in self.windows}
@@ -221,7 +221,7 @@ class Work:
         with step("combining the origins"):
             for _ in request.inputs.context.progress(self._combined(), nbytes):
                 pass
-        request.decoder.close()  # what is written again takes another worker
+        request.decoder.close()  # a file that is written again takes another worker
         for origin in request.all_origins:
             origin.array.source.check_unchanged()
         for update, part in zip(self._updates, self._parts, strict=True):
@@ -285,7 +285,7 @@ class Work:
                 changed.append(target.name)
 
     def done(self) -> Done:
-        """Return what was done, or is to be done."""
+        """Return the outcome, or that of a dry run."""
         applied = {number for part in self._parts for number in part.origins}
         names = [arrays[0].name for arrays in self.request.origins]
         skipped = [name for number, name in enumerate(names) if number not in applied] if self.request.keys else []

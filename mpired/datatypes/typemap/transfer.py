@@ -19,7 +19,7 @@ BLOCK_BYTES = 1 << 20
 """The most bytes that are moved at a time, and the most that are read with the gaps in one piece."""
 
 INTERLEAVED_BYTES = 4 << 20
-"""The same of elements that interleave: the more of them at a time, the longer what lies together."""
+"""The same of elements that interleave: the more of them at a time, the longer the adjacent bytes."""
 
 MOST_GAPS = 8
 """How many times the bytes of its entries something large may span that is not yet mostly gaps."""
