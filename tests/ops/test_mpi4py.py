@@ -174,14 +174,14 @@ def test_datatypes_of_mpi4py(tmp_path):
     printed = program(
         tmp_path,
         """
-        from mpired.mpi4py_objects import Decoded
+        from mpired.mpi4py_objects import DatatypeText
         known = {row.name for row in mpired.DATATYPES}
         count = 0
         for name in sorted(dir(MPI)):
             datatype = getattr(MPI, name)
             mine = name.replace("TWO", "2") if name.startswith("TWO") else name
             if isinstance(datatype, MPI.Datatype) and datatype != MPI.DATATYPE_NULL and mine in known:
-                text = Decoded(datatype)
+                text = DatatypeText(datatype)
                 try:
                     parsed = mpired.datatypes.parse(text)[0]
                 except mpired.errors.DatatypeError as error:
@@ -208,7 +208,7 @@ def test_datatypes_of_mpi4py(tmp_path):
             packed = bytearray(made.Pack_size(2, MPI.COMM_SELF))
             end = made.Pack(records.view("u1")[: 2 * made.extent], packed, 0, MPI.COMM_SELF)
             found = mpired.pack("records.bin", type=made, count=2)
-            assert found.tobytes() == bytes(packed[:end]), Decoded(made)
+            assert found.tobytes() == bytes(packed[:end]), DatatypeText(made)
             count += 1
         print(count)
         assert mpired.reduce(["records.bin"] * 2, "sum", type=double).tolist() == (records * 2).tolist()
@@ -224,7 +224,7 @@ def test_datatypes_of_mpi4py(tmp_path):
             refused(lambda: mpired.reduce(["records.bin"], "sum", type=bad), "`type`", words)
         called = double.Dup()
         called.Set_name("MPI_INT")
-        assert Decoded(called) == "dup(MPI_DOUBLE)"
+        assert DatatypeText(called) == "dup(MPI_DOUBLE)"
 
         class Other(MPI.Datatype):
             def Get_size(self):
