@@ -182,8 +182,8 @@ def test_a_long_map_is_shortened(tmp_path):
     ("before", "after", "levels", "drawn"),
     [
         ("dup(", ")", 100, "|0|"),
-        ("struct([1,1],[1,0],[byte,", "])", 100, "|##|"),
-        ("struct([1,1],[0,2],[byte,", "])", 100, f"|{'+' * 51}|"),
+        ("struct([1,1],[1,0],[byte,", "])", 100, "|sr|"),  # of entries 100 and 99, counted from 0 to z
+        ("struct([1,1],[0,2],[byte,", "])", 100, f"|{'+' * 50}#|"),
         ("struct([1,1],[0,1],[byte,", "])", 100, f"|{'#' * 51}|"),
         ("struct([1,1],[0,70],[byte,", "])", 100, f"|{'+' * 64}|"),
     ],
