@@ -208,7 +208,7 @@ class Store:
 
     def tell(self, what: str, body: bytes = b"") -> bytes:
         """Tell the server something, and return what it says."""
-        request = urllib.request.WindowRequest(f"{self.url}{_CONTROL}{urllib.parse.quote(what)}", body, method="POST")
+        request = urllib.request.Request(f"{self.url}{_CONTROL}{urllib.parse.quote(what)}", body, method="POST")
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as answer:
             return answer.read()
 

@@ -17,8 +17,7 @@ from mpired import ranks
 from mpired.datatypes import from_dtype
 from mpired.errors import CountError
 from mpired.formats import Array, InputOptions, RankFile, open_rank
-from mpired.formats.array import in_order
-from mpired.formats.transposed import TransposedReader
+from mpired.formats.transposed import TransposedReader, in_order
 
 SHAPES = ((5, 7), (1, 6), (6, 1), (3, 1, 4), (2, 3, 4, 5), (130, 3), (3, 130), (0, 4))
 DTYPES = ("<i4", ">i4", "<f8", ">c16", "|u1", "?", [("value", ">f8"), ("index", "<i4")])

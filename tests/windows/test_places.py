@@ -138,11 +138,11 @@ def test_far_into_a_sparse_file(commit, tmp_path):
     assert path.stat().st_blocks * 512 < 1 << 20
 
 
-def test_types_as_deep_as_a_text_is_long(tmp_path):
-    """Every third number of the window and of the origin, by a thousand structures in one another."""
-    levels = 1000
+def test_types_of_a_hundred_levels(tmp_path):
+    """Every third number of the window and of the origin, by a hundred structures in one another."""
+    levels = 100
     deep = "struct([1,1],[0,6],[short," * levels + "short" + "])" * levels
-    target, origin = np.arange(6000, dtype=np.int16), np.arange(6000, dtype=np.int16)[::-1].copy()
+    target, origin = np.arange(600, dtype=np.int16), np.arange(600, dtype=np.int16)[::-1].copy()
     target.tofile(tmp_path / "t.bin")
     origin.tofile(tmp_path / "o.bin")
     words = ("--type", "short", "--target-type", deep, "--target-count", "1", "--target-disp", "2")
