@@ -412,11 +412,16 @@ _EXCLUDED = {
     ("skip_bad", "in_place"): "would let bad ranks decide which file is replaced; name an `output`",
     ("skip_bad", "weights"): "leaves ranks out, and the weights are of all; leave one out",
     ("skip_bad", "weights_from"): "leaves ranks out, and the weights are of all; leave one out",
+    ("ulp", "rtol"): "is another measure than `rtol` and `atol`; give one or the other",
+    ("ulp", "atol"): "is another measure than `rtol` and `atol`; give one or the other",
+    ("only_list", "discard"): "changes nothing, and `discard` removes logs; give one of the two",
 }
 _NEEDED = {
     ("counts_b", "group_b"): "is for the ranks of `group_b`, and there are none",
     ("index_type", "index"): "is the type of the indices that `index` makes; give `index` too",
     ("null", "files_from"): "says how the names in a list end; give the list by `files_from`",
+    ("force", "discard"): "lets `discard` remove a log that is needed; give `discard` too, or neither",
+    ("overwrite", "png"): "is for a picture; name one with `png`",
 }
 
 
@@ -454,7 +459,7 @@ def checked(group: Group, options: Options) -> dict[str, Any]:
         if name in chosen and other in chosen:
             raise UsageError(f"`{name}`", reason)
     for (name, other), reason in _NEEDED.items():
-        if name in chosen and other not in chosen:
+        if name in chosen and other in table and other not in chosen:  # other calls have the keyword alone
             raise UsageError(f"`{name}`", reason)
     return values
 

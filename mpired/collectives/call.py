@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from mpired import __version__, codecs, ops
 from mpired.collectives.counts import labelled
@@ -29,9 +29,6 @@ from mpired.formats import FORMATS, ArrayLayout, AtHand, RankFile, format_named
 from mpired.options import Options
 from mpired.ranks import Skipped
 from mpired.sources.source import Source
-
-if TYPE_CHECKING:
-    from mpired.provenance import Note
 
 
 class Call(NamedTuple):
@@ -172,7 +169,7 @@ def plan_call(  # noqa: PLR0913 - all that a call is
     pairs = zip((deal for deal, _ in dealt), results, strict=True)
     courses = tuple(make_course(deal, each, request, nlocked=nlocked) for deal, each in pairs)
     call = Call(request, courses, outputs)
-    _check_beside(call, request.note)
+    _check_beside(call)
     return call
 
 
@@ -183,9 +180,9 @@ def _beside(paths: Iterable[str]) -> list[str]:
     return list(map(beside, paths))
 
 
-def _check_beside(call: Call, note: Note | None) -> None:
+def _check_beside(call: Call) -> None:
     """Raise `UsageError` if there is no place for what results say of where they come from."""
-    for path in call.paths if note else ():
+    for path in call.paths if call.request.note else ():
         if is_stream(path):
             reason = "is recorded in or beside a file, and this result is a stream; name a file"
             raise UsageError("`provenance`", reason)

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from mpired.context import Context
-from mpired.errors import BufferFileError, LockError, MpiredError, UnconfirmedError, UsageError, raise_all
+from mpired.errors import BufferFileError, LockError, MpiredError, UnconfirmedError, raise_all
 from mpired.files import calls, interruptions, log, mounts
 from mpired.files.lock import NoLocksError, Waiting, acquire
 from mpired.files.log import LogHeader, LogKind
@@ -416,7 +416,6 @@ class Recovered(NamedTuple):
 
 def recover_files(files: Sequence[str], options: Options, context: Context, tell: Callable[[Recovered], None]) -> None:
     """Finish the interrupted update of each file, and remove its leftovers."""
-    _check(options)
     wanted = {name: options[name] for name in ("adopt", "discard", "force")}
     errors: list[MpiredError | OSError] = []
     heard: list[tuple[Sequence[str], str]] = []  # the files that were finished, and the message
@@ -439,15 +438,6 @@ def recover_files(files: Sequence[str], options: Options, context: Context, tell
         if not any(_concerns(paths, name) for name in done):
             notice(paths, words)
     raise_all(errors, len(files), "files")
-
-
-def _check(options: Options) -> None:
-    """Raise `UsageError` if the options contradict each other."""
-    if options["only_list"] and options["discard"]:
-        raise UsageError("`only_list`", "changes nothing, and `discard` removes logs; give one of the two")
-    if options["force"] and not options["discard"]:
-        reason = "lets `discard` remove a log that is needed; give `discard` too, or neither"
-        raise UsageError("`force`", reason)
 
 
 def _concerns(paths: Sequence[str], name: str) -> bool:

@@ -272,8 +272,6 @@ def _compare_all(files: tuple[RankFile, RankFile], comparison: _Comparison, cont
 def plan_diff(words: Sequence[str | AtHand], options: Options, context: Context) -> Callable[[Context], Difference]:
     """Look at two files, and return what compares them, whose headers are compared here."""
     tolerance = Tolerance(options["ulp"], options["rtol"], options["atol"], options["nan_equal"])
-    if tolerance.ulp is not None and (tolerance.rtol is not None or tolerance.atol is not None):
-        raise UsageError("`ulp`", "is another measure than `rtol` and `atol`; give one or the other")
     if list(words).count("-") > 1:
         raise UsageError("-", "standard input can be one of the files only; write the other to a file")
     inputs = InputOptions.of(options, context)

@@ -261,8 +261,6 @@ class Showing:
 def plan_show(path: str, options: Options, tell: Tell, context: Context, *, text: str | None = None) -> Showing:
     """Check the request; nothing is read but the header. `text` slices what the table shows, None for all."""
     png = options["png"]
-    if png is None and options["overwrite"]:
-        raise UsageError("`overwrite`", "is for a picture; name one with `png`")
     if png is not None:
         check_are_data([png])
         if os.path.splitext(png)[1].lower() != ".png":
