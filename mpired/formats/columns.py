@@ -205,7 +205,8 @@ def _buffer(source: Source, contents: Contents, inputs: InputOptions, columns: t
     known = None if None in missing and not any(missing) else sum(each or 0 for each in missing)
     form = form_of(datatype, dtype.names or ())
     found = Array(source, datatype, contents.nrows, form, name=name, parts=columns, fixed_order=True, unit=unit)
-    return found._replace(isolated=True, memory=_DECODED_NBYTES, nulls=known, nullable=inputs.nullable)
+    grain = max((1, *contents.rows))  # of a row group only the whole is decoded
+    return found._replace(isolated=True, memory=_DECODED_NBYTES, grain=grain, nulls=known, nullable=inputs.nullable)
 
 
 def _others(contents: Contents, inputs: InputOptions) -> tuple[SkippedArray, ...]:

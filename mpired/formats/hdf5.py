@@ -79,6 +79,7 @@ class Hdf5Plan(NamedTuple):
     kept: tuple[str, ...]  # the names of the arrays that are carried
     line: str  # what the history gets
     has_history: bool  # whether there is one if the first rank has none
+    jobs: int  # the most threads that compress; 0 for as many as there are cores
 
     @property
     def name(self) -> str:
@@ -93,7 +94,7 @@ def prepare(model: Model, *, has_history: bool = False) -> ArrayLayout | Marking
     if any(buffer.fortran_order for buffer in model.buffers):
         raise DatatypeError("arrays in Fortran order", "have no form in HDF5; use `to='npy'` or `to='npz'`")
     kept = tuple(model.kept.names) if isinstance(model.kept, KeptArrays) else ()
-    plan = Hdf5Plan(model.buffers, model.source, kept, context.history(), has_history)
+    plan = Hdf5Plan(model.buffers, model.source, kept, context.history(), has_history, context.jobs)
     stored, missing = apart(context, plan.name, _do, plan, _RESULTS, "forms")
     if stored is None:
         return MarkingLayout(functools.partial(_write, plan, context, "encode"), missing)

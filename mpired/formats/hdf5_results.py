@@ -15,8 +15,9 @@ import numpy as np
 from h5py import h5a, h5d, h5ds, h5f, h5fd, h5g, h5o, h5p, h5s, h5t, h5z
 
 from mpired.datatypes import as_numbers
+from mpired.engines.cores import usable_cores
 from mpired.files import calls, copying
-from mpired.formats import conventions, hierarchy
+from mpired.formats import conventions, deflated, hierarchy
 from mpired.formats.array import Array
 from mpired.formats.arrays import copy_whole
 from mpired.formats.conventions import Attributes
@@ -445,10 +446,10 @@ def encode(plan: Hdf5Plan, results: Sequence[Array], path: str) -> None:
     """Write a file with its results."""
     with _created(plan, path, early=False) as datasets:
         for dataset, result in zip(datasets, results, strict=True):
-            _fill(dataset, result)
+            _fill(dataset, result, plan.jobs)
 
 
-def _fill(dataset: h5py.Dataset, result: Array) -> None:
+def _fill(dataset: h5py.Dataset, result: Array, jobs: int = 0) -> None:
     """Write all elements of a dataset; those that are missing as its value for that."""
     attributes, form = _read(dataset)
     form = as_numbers(form)
@@ -460,8 +461,15 @@ def _fill(dataset: h5py.Dataset, result: Array) -> None:
         for selection in chosen
     ]
     elements = encoded(result, form, list(map(math.prod, shapes)), mark)
-    for selection, shape, block in zip(chosen, shapes, elements, strict=True):
-        dataset[selection] = block.view(dataset.dtype).reshape(shape)  # it may be of truth values, or unsigned
+    # They may be of truth values, or unsigned.
+    arrays = (block.view(dataset.dtype).reshape(shape) for shape, block in zip(shapes, elements, strict=True))
+    blocks = zip(chosen, arrays, strict=True)
+    level = deflated.level_of(dataset, chosen) if hierarchy.is_plain(dataset) else None
+    if level is not None:
+        deflated.write(dataset, level, blocks, jobs or usable_cores())
+        return
+    for selection, block in blocks:
+        dataset[selection] = block
 
 
 def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
