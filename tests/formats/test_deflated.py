@@ -19,7 +19,7 @@ _CASES = (  # shape, chunks, form, and whether bytes are shuffled
 
 def test_the_library_reads_what_is_in_the_chunks(tmp_path, monkeypatch):
     """Edges of arrays, byte orders and filters: the elements are those of NumPy, whatever the number of workers."""
-    monkeypatch.setattr(hdf5_results, "DECODED_NBYTES", 200_000)  # so that large planes are written by their rows
+    monkeypatch.setattr(hdf5_results, "DECODED_NBYTES", 400_000)  # so that large planes are written by their rows
     rng = np.random.default_rng(5)
     for case in _CASES:
         shape, chunks, dtype, shuffle = case
