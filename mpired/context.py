@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -78,8 +79,6 @@ class Context(NamedTuple):
     def history(self) -> str:
         """Return the line of history of a result, with the time and the command line."""
         # The time is that of SOURCE_DATE_EPOCH, if it is set, so that a result can be made again bit for bit.
-        import shlex  # noqa: PLC0415 - few formats have a history
-
         epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
         when = time.gmtime(int(epoch)) if epoch.isdecimal() else time.localtime()
         words = [*map(without_secrets, self.argv)]

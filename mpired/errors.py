@@ -33,8 +33,10 @@ SameContentWarning, HardLinkWarning, ProcessorWarning, InputWarning and UnusedWa
 from __future__ import annotations
 
 import errno
+import importlib.util
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -333,18 +335,16 @@ def exit_status(error: MpiredError | OSError) -> int:
 
 def installation(*words: str) -> str:
     """Return the command that installs packages for the interpreter that runs: `pip` may be another one's."""
-    import shlex  # noqa: PLC0415 - only for an error
     import sysconfig  # noqa: PLC0415 - as above
-    from importlib.util import find_spec  # noqa: PLC0415 - as above
 
     python, packages = shlex.quote(sys.executable), shlex.join(words)
     made, pip = "", f"{python} -m pip"
     if sys.prefix != sys.base_prefix:
-        if find_spec("pip") is None:  # that of the interpreter beneath works on it from outside
+        if importlib.util.find_spec("pip") is None:  # that of the interpreter beneath works on it from outside
             pip = f"{shlex.quote(os.path.realpath(sys.executable))} -m pip --python {python}"
     elif os.path.exists(os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")):  # PEP 668
         made, pip = f"{python} -m venv .venv && ", ".venv/bin/python -m pip"
-        if find_spec("ensurepip") is None:  # Debian without python3-venv
+        if importlib.util.find_spec("ensurepip") is None:  # Debian without python3-venv
             made, pip = f"{python} -m venv --without-pip .venv && ", f"{python} -m pip --python .venv/bin/python"
     return f"`{made}{pip} install {packages}`"
 

@@ -7,6 +7,7 @@ installed: it must not spoil the others.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -50,9 +51,7 @@ def loading() -> Iterator[None]:
 
 def check(subject: str, what: str, library: str, extra: str) -> None:
     """Raise `UsageError` unless the library of a format is installed, which an extra of mpired installs."""
-    from importlib.util import find_spec  # noqa: PLC0415 - few formats need an extra
-
-    if find_spec(library) is None:
+    if importlib.util.find_spec(library) is None:
         install = installation(f"mpired[{extra}]")
         raise UsageError(subject, f"is {what}, for which mpired needs {library}; install it with {install}")
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
@@ -54,8 +57,6 @@ class Note:
             read.append({"as": name, "file": source.name, "nbytes": nbytes, "sha256": digest, "of": of})
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         record = {**self._how, **what, "inputs": read, "time": now, "host": os.uname().nodename}
-        import json  # noqa: PLC0415 - here and below only where a record is made or read
-
         return without_secrets(json.dumps(record, indent=1))
 
 
@@ -72,8 +73,6 @@ def _digests(sources: Sequence[Source], jobs: int) -> list[str]:
 def _digest(numbered: tuple[int, Source]) -> tuple[int, str]:
     """Return the digest of the bytes of a source, with its number."""
     number, source = numbered
-    import hashlib  # noqa: PLC0415 - with it comes OpenSSL
-
     digest, block = hashlib.sha256(), memoryview(bytearray(min(_BLOCK_BYTES, max(1, source.nbytes))))
     with closing(source.open()) as file:
         if isinstance(file, OpenStore):  # as `sha256sum` lists its files, and that list
@@ -115,8 +114,6 @@ def found(path: str, within: str | None) -> tuple[str, dict[str, Any] | None]:
 def _parsed(text: str) -> dict[str, Any] | None:
     """Return what a record says; None if the text is none."""
     try:
-        import json  # noqa: PLC0415
-
         record = json.loads(text)
     except ValueError:
         return None
@@ -132,8 +129,6 @@ def lines(where: str, record: Mapping[str, Any]) -> Iterable[str]:
     made = f"{record['function']}{op} of {number(len(inputs), 'input')}, {record.get('time')}"
     yield escaped(f"made by mpired {record.get('version')}: {made}")
     if "argv" in record:
-        import shlex  # noqa: PLC0415 - for this line only
-
         yield escaped(f"by {shlex.join(map(str, record['argv']))}")
     elif "call" in record:
         yield escaped(f"by {record['call']}")

@@ -11,6 +11,8 @@ from mpired.datatypes import DATATYPES, TIMES, Datatype, Group, beside
 from mpired.datatypes.times import dtype_name
 from mpired.errors import MpiredWarning, OverflowWarning, number
 from mpired.formats import FlatLayout
+from mpired.formats.array import stored_array
+from mpired.formats.rank import dtype_text
 from mpired.ops import OPS, Op, Use
 
 if TYPE_CHECKING:  # a report of one command need not wait for the modules of all
@@ -131,8 +133,6 @@ def request_line(figures: Mapping[str, Any]) -> str:
 
 def summarise(call: Call, warned: Sequence[MpiredWarning] = ()) -> Summary:
     """Return the summary of a collective that is done, and has warned of this."""
-    from mpired.formats.array import stored_array  # noqa: PLC0415 - as above
-
     plans, files, model = call.plans, call.combined, call.root
     op = plans[0].op
     return Summary(
@@ -234,7 +234,6 @@ def describe_datatype(datatype: Datatype, byte_order: str | None = None) -> dict
     """Return what a datatype is, for printing and for JSON; of a long type map the first entries and the last."""
     # `byte_order` is what its text says: "little", "big", "native" or nothing.
     from mpired.datatypes.typemap import picture  # noqa: PLC0415
-    from mpired.formats.rank import dtype_text  # noqa: PLC0415 - for this description only
 
     typemap, drawn, name = datatype.typemap, picture.draw(datatype.typemap), datatype.numpy_name
     entries: Sequence[int] = range(typemap.entries)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import re
@@ -95,8 +96,6 @@ class _TypeText(str):
 
 def _meant(word: str, taken: Mapping[str, str]) -> str:
     """Return which of the keywords may be meant by a word, one with such a flag or one like it; else all of them."""
-    import difflib  # noqa: PLC0415 - only for an error
-
     flag = f"--{word.strip('_').replace('_', '-')}"
     close = [name for name, flags in taken.items() if flag in flags.split()]
     close = close or difflib.get_close_matches(word, taken, n=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import os
 import signal
 import sys
@@ -147,8 +148,6 @@ def _suggestion(word: str) -> str:
     if op is not None:
         command = "reduce" if Use.REDUCE in op.uses else "accumulate" if Use.ACCUMULATE in op.uses else "get-accumulate"
         return f"; an op is an option of a command: `mpired {command} --op {op.name.lower()}`{more}"
-    import difflib  # noqa: PLC0415 - only for an error
-
     alike = difflib.get_close_matches(word.lower(), [*_COMMANDS, "statuses"], n=2, cutoff=_CLOSE)
     close = _ELSEWHERE.get(word) or " or ".join(_ELSEWHERE.get(each, each) for each in alike)
     return f"; did you mean {close}?" if close else ""

@@ -8,10 +8,11 @@ from typing import Any, cast
 
 from mpired.cli import params
 from mpired.cli.messages import show, show_json
-from mpired.engines import ENGINES, LOCAL, Engine, connected
+from mpired.engines import ENGINES, LOCAL, Engine, connected, probe
 from mpired.engines.table import FarRunner
 from mpired.errors import UsageError, escaped, installation, number
 from mpired.options import ENGINE, checked
+from mpired.sources.open import open_source
 
 
 @params.command(*ENGINE, "rank_numbers", "as_json@print", ranks="[RANK...]")
@@ -65,9 +66,6 @@ def _row(engine: Engine) -> dict[str, Any]:
 
 def _looked(engine: Engine, ranks: tuple[str, ...]) -> tuple[list[dict[str, Any]], str]:
     """Return a line for each worker of the engine, and the error of one of them, "" if there is none."""
-    from mpired.engines import probe  # noqa: PLC0415 - with NumPy
-    from mpired.sources.open import open_source  # noqa: PLC0415 - as above
-
     sources = [open_source(cast("str", rank), params.context()) for rank in params.meant(ranks)[0]] if ranks else []
     rows, wrong = [], ""
     own = probe.Probe()(0).versions

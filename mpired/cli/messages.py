@@ -8,6 +8,7 @@ import io
 import itertools
 import os
 import re
+import shlex
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import click
 from click.core import ParameterSource
 
-from mpired import __version__
+from mpired import __version__, cautions
 from mpired.errors import (
     CountError,
     MpiredError,
@@ -129,8 +130,6 @@ def _as_flag(keyword: re.Match[str]) -> str:
         return FLAGS[name]
     if value == "False":
         return f"--no-{FLAGS[name][2:]}"
-    import shlex  # noqa: PLC0415 - only for a message with a value
-
     word = shlex.quote(value[1:-1]) if value[:1] in {"'", '"'} else value
     return f"{FLAGS[name]} {word}"
 
@@ -141,8 +140,6 @@ _heard: list[MpiredWarning] = []
 
 def hearing() -> AbstractContextManager[list[MpiredWarning]]:
     """Collect the warnings of the block, for the JSON of an error too."""
-    from mpired import cautions  # noqa: PLC0415 - for the commands that do something
-
     return cautions.heard(also=_heard.append)
 
 

@@ -11,6 +11,12 @@ from typing import TYPE_CHECKING
 
 from click.shell_completion import CompletionItem
 
+from mpired.datatypes import DATATYPES
+from mpired.datatypes.dtypes import BY_NUMPY_NAME
+from mpired.errors import MpiredError
+from mpired.formats import InputOptions, format_names, recognise
+from mpired.ops import STATISTICS, Use, ops_for, plugins
+from mpired.sources.local import LocalSource
 from mpired.values import INPUT_FORMAT, Kind
 
 if TYPE_CHECKING:
@@ -41,15 +47,11 @@ def _names(kind: Kind, words: Sequence[str], begun: str) -> Iterable[str]:
     if kind.offers == "datatype":
         return _datatypes(begun)
     if "format" in kind.offers:
-        from mpired.formats import format_names  # noqa: PLC0415
-
         return format_names(readable=kind is INPUT_FORMAT)
     return _columns(words, begun) if kind.offers == "column" else ()
 
 
 def _ops(kind: Kind, begun: str) -> Iterator[str]:
-    from mpired.ops import STATISTICS, Use, ops_for, plugins  # noqa: PLC0415 - with it comes NumPy, here and below
-
     yield from _spelled(kind.names or (op.name for op in ops_for(Use[kind.use])), begun)
     if _may_be_a_function(kind):
         yield from (op.name.lower() for op in STATISTICS)  # which have no names in MPI
@@ -57,9 +59,6 @@ def _ops(kind: Kind, begun: str) -> Iterator[str]:
 
 
 def _datatypes(begun: str) -> Iterator[str]:
-    from mpired.datatypes import DATATYPES  # noqa: PLC0415
-    from mpired.datatypes.dtypes import BY_NUMPY_NAME  # noqa: PLC0415
-
     yield from _spelled((row.name for row in DATATYPES if row.dtype is not None), begun)
     yield from BY_NUMPY_NAME
 
@@ -80,10 +79,6 @@ def _columns(words: Sequence[str], begun: str) -> Iterator[str]:
 
 def _file_of(word: str) -> RankFile | None:
     """Return the header of the first file that a word means, if it has columns."""
-    from mpired.errors import MpiredError  # noqa: PLC0415
-    from mpired.formats import InputOptions, recognise  # noqa: PLC0415
-    from mpired.sources.local import LocalSource  # noqa: PLC0415
-
     with contextlib.suppress(MpiredError, OSError, StopIteration):
         path = next(filter(os.path.isfile, glob.iglob(os.path.expanduser(word))))
         source = LocalSource.of(path, path)  # not by the door of all commands, which finishes interrupted updates

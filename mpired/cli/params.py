@@ -21,6 +21,7 @@ from mpired.log import collect_steps
 from mpired.ops import STATISTICS, Use, ops_for
 from mpired.options import OPTIONS, REPORT, RUNNING, SECTIONS, Option, keyword
 from mpired.progress import counting_by, unwatched
+from mpired.ranks import lists
 from mpired.values import FLAG, FORMAT, INPUT_FORMAT, TYPE, Kind, paths
 
 if TYPE_CHECKING:
@@ -231,8 +232,6 @@ def context() -> Context:
 
 def meant(*groups: Sequence[str]) -> list[list[RankWord]]:
     """Return the ranks that the words for each group mean, in the command that runs."""
-    from mpired.ranks import lists  # noqa: PLC0415 - of few commands
-
     return lists.meant(groups, report()["rank_numbers"])
 
 

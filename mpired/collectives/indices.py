@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mpired import ops
-from mpired.datatypes import DATATYPES, Datatype, Group, value_index
+from mpired.datatypes import DATATYPES, Datatype, Group, parse, value_index
 from mpired.datatypes.pairs import INDICES, column_names
 from mpired.errors import DatatypeError, OpError, UsageError
 from mpired.formats import Array, AtHand, RankFile
@@ -106,8 +106,6 @@ def _index_type(text: Any, needed: Sequence[tuple[int, int, str]]) -> Datatype:
     if text is None:
         types = [row for each in _DEFAULTS for row in DATATYPES if row.name == each]
     else:
-        from mpired.datatypes import parse  # noqa: PLC0415 - few calls name a type
-
         datatype, order = parse(text)
         if datatype.group not in INDICES or order is not None:
             wrong = "is not an integer type; use int, int64_t or another"

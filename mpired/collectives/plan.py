@@ -261,7 +261,7 @@ class _Work:
 
     def pieces(self, engine: Engine, jobs: int) -> int:
         """Return into how many segments a buffer is cut."""
-        # What can only be decoded in sequence is cut as little as possible: each segment opens and looks at files again.
+        # What can only be decoded in sequence is cut as little as possible: each segment opens all files again.
         # A worker on another machine opens a rank once, unless the results of its segment are too long to send.
         whole = self.small or self.streamed or self.nturned or self.nforward or not engine.same_host
         pieces = jobs * (1 if whole else _SEGMENTS_PER_WORKER)

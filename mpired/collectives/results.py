@@ -30,6 +30,7 @@ from mpired.formats import (
 )
 from mpired.formats.array import stored_array
 from mpired.options import Options
+from mpired.sources.directory import check_one_file
 from mpired.sources.source import STANDARD_INPUT, of_file
 
 # The format of a field, behind its colon: digits for a number, nothing for a string.
@@ -218,8 +219,6 @@ def _check_nulls(form: Format, model: Model, file: RankFile, request: Request) -
 
 def _in_place(path: str, deal: Deal, receiver: Named, share: Share, request: Request) -> Result:
     """Let a result replace the file of its rank."""
-    from mpired.sources.directory import check_one_file  # noqa: PLC0415 - most results are files of their own
-
     file = receiver.file
     check_one_file(path)
     for buffer in file.buffers:

@@ -19,7 +19,7 @@ from mpired.datatypes.pairs import VALID, column_of, field_type
 from mpired.engines import pool
 from mpired.engines.worker import be_quiet
 from mpired.errors import WorkerError
-from mpired.files import calls
+from mpired.files import calls, copying
 from mpired.files.output import Output, StreamOutput
 from mpired.files.scratch import Scratch
 from mpired.formats import ArrayLayout, FlatLayout, Layout, MarkingLayout, decoding, format_named
@@ -28,6 +28,7 @@ from mpired.ops import overflow, stands_for_null
 from mpired.sources.local import LocalSource
 from mpired.sources.open import check_unchanged
 from mpired.sources.source import local_fd
+from mpired.sources.stream import StreamSource
 
 if TYPE_CHECKING:
     from mpired.engines.table import ChainRunner, FarRunner
@@ -146,8 +147,6 @@ class _Flowing(AbstractContextManager["_Flowing"]):
         fold = Fold(self._stack.enter_context(_decoded(plan)), (target,))
         self._working = self._stack.enter_context(closing(worked(plan, fold, context)))
         name = column_of(ranks[0].name, ranks[0].columns, share.field)
-        from mpired.sources.stream import StreamSource  # noqa: PLC0415 - few results are streams
-
         source = StreamSource(output.stream_name, self._fill)
         self.elements = Array(source, datatype, share.count_of(ranks[0].count), datatype.form, name=name)
 
@@ -213,8 +212,6 @@ def _write_around(layout: FlatLayout, fd: int, name: str, end: int) -> None:
     if buffer is None:
         calls.pwrite_all(fd, layout.head, 0)
         return
-    from mpired.files import copying  # noqa: PLC0415 - most results are files of their own
-
     with closing(buffer.source.open()) as file, calls.blaming(name):
         copying.copy_sparse(local_fd(file), fd, 0, buffer.offset, 0)
         if layout.around is None:

@@ -16,6 +16,7 @@ import stat
 import sys
 import termios
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -70,8 +71,6 @@ def main(command: Callable[[], int], ahead: Callable[[], object]) -> int:
     try:
         status = command()
     except BaseException:  # noqa: BLE001 - a bug; the others wait for messages
-        import traceback  # noqa: PLC0415 - only for an error
-
         traceback.print_exc()
         _abort(world, 1)
     if not _running.ended():
@@ -194,8 +193,6 @@ class Mpi:
             status = error.code if isinstance(error.code, int) else int(error.code is not None)
         if not self.ended(status):
             if error is not None:
-                import traceback  # noqa: PLC0415 - only for an error
-
                 traceback.print_exception(error)
             _abort(self._world, status or 1)
         if status is None:

@@ -8,6 +8,7 @@ import errno
 import itertools
 import os
 import resource
+import select
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -151,8 +152,6 @@ class _Worker:
 
 def _ready(descriptors: Iterable[int], timeout: float | None = None) -> set[int]:
     """Wait until some of the descriptors can be read, at most `timeout` seconds, and return these."""
-    import select  # noqa: PLC0415 - small jobs wait for nothing
-
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)

@@ -18,10 +18,9 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-if TYPE_CHECKING:
-    from mpired.engines.channel import Channel
+from mpired.engines.channel import Channel
 
 _PR_SET_PDEATHSIG = 1
 _IOLBF = 1
@@ -58,8 +57,6 @@ def results(function: Callable[[Any], Any], item: Any) -> Iterable[Any]:
 
 def start() -> NoReturn:
     """Be a worker in an interpreter of its own; the words are its parent, and the descriptors of its channel."""
-    from mpired.engines.channel import Channel  # noqa: PLC0415 - a forked worker has its end already
-
     parent, *ends = (int(sys.argv.pop(1)) for _ in range(3))
     for end in ends:
         os.set_inheritable(end, False)  # noqa: FBT003 - it takes no keyword

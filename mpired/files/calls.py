@@ -10,6 +10,7 @@ import ctypes
 import errno
 import fcntl
 import functools
+import mmap
 import os
 import resource
 import stat
@@ -162,8 +163,6 @@ class Mapped:
     """The bytes of an open file, mapped into memory for reading."""
 
     def __init__(self, fd: int) -> None:
-        import mmap  # noqa: PLC0415 - few files are mapped
-
         self.content = mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
         self._advice = mmap.MADV_DONTNEED
 

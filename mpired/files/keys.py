@@ -26,7 +26,7 @@ import numpy as np
 from mpired.errors import BufferFileError, UsageError, number
 from mpired.files import calls, metadata
 from mpired.files.lock import opened
-from mpired.files.names import Place
+from mpired.files.names import Place, digest
 
 ATTRIBUTE = metadata.OWN_ATTRIBUTES + "once"
 KEY_NBYTES = 16
@@ -264,10 +264,8 @@ def _verified(fd: int, counted: Counted, name: str) -> Iterator[KeyRecord]:
 
 def _chained(chain: bytes, entry: KeyRecord) -> bytes:
     """Return the chain digest of an entry behind others."""
-    import hashlib  # noqa: PLC0415 - with it comes OpenSSL, and few commands record keys
-
     data = b"%b%b%d %b" % (chain, entry.key, entry.seconds, _shortened(entry.text))
-    return hashlib.blake2b(data, digest_size=len(chain)).digest()
+    return digest(data, len(chain)).digest()
 
 
 def _shortened(text: str) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import glob
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -227,8 +228,6 @@ def _taken(fd: int, name: str, *, shared: bool) -> bool:
 def _holder(fd: int) -> str:
     """Return the process that has a file locked, as far as this user may know."""
     # The kernel does not say who has a lock on an open file description, but shows each process its own.
-    import glob  # noqa: PLC0415 - few commands wait for long
-
     status = os.fstat(fd)
     place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     for path in glob.iglob("/proc/[0-9]*/fdinfo/*"):

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from mpired.errors import UnconfirmedError
 from mpired.files import calls, metadata
-from mpired.files.names import MARK
+from mpired.files.names import MARK, digest
 from mpired.files.scratch import lock_own
 
 _MAGIC = b"MPIREDL1"
@@ -75,16 +75,9 @@ class LogHeader(NamedTuple):
         return self.body + self.body_nbytes
 
 
-def _digest(data: bytes = b"") -> Any:
-    import hashlib  # noqa: PLC0415 - a tenth of the start of a command that meets no log
-
-    return hashlib.blake2b(data, digest_size=_DIGEST_NBYTES)
-
-
 def _sector(fixed: bytes) -> bytes:
     """Return the sector of a header, with the digest that makes it whole."""
-    digest: bytes = _digest(fixed).digest()
-    return (fixed + digest).ljust(HEADER_NBYTES, b"\0")
+    return (fixed + digest(fixed, _DIGEST_NBYTES).digest()).ljust(HEADER_NBYTES, b"\0")
 
 
 class LogWriter(calls.Closing):
@@ -103,7 +96,7 @@ class LogWriter(calls.Closing):
         self.identity = identity or os.urandom(8)
         self.is_committed = False  # also set if that is not certain: it is not removed then
         self.ranges: list[tuple[int, int]] = []
-        self._end, self._content = HEADER_NBYTES, _digest()
+        self._end, self._content = HEADER_NBYTES, digest(nbytes=_DIGEST_NBYTES)
         unnamed = calls.open_unnamed(dirfd)
         self.fd = calls.open_new(name, dirfd) if unnamed is None else unnamed
         self.names = [name] if unnamed is None else []
@@ -227,11 +220,10 @@ def read_header(fd: int) -> LogHeader | None:
 
 def is_whole(fd: int, header: LogHeader) -> bool:
     """Return whether a log has the content of its header; if not, the change was never committed."""
-    digest = _digest()
+    found = digest(nbytes=_DIGEST_NBYTES)
     for block in calls.blocks(fd, HEADER_NBYTES, header.nbytes):
-        digest.update(block)
-    found: bytes = digest.digest()
-    return found == header.digest
+        found.update(block)
+    return found.digest() == header.digest
 
 
 def has_mark(fd: int, dirfd: int, identity: bytes) -> bool | None:

@@ -14,9 +14,13 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from mpired.errors import BufferFileError, OutputExistsError, UsageError
 from mpired.files import calls, metadata
+
+if TYPE_CHECKING:
+    import hashlib
 
 # Names of our own, and why they are not files of the user.
 _OWN_FILES = (
@@ -44,13 +48,16 @@ MARK = metadata.OWN_ATTRIBUTES + "log"
 _NO_MARK = calls.UNSUPPORTED | {errno.ENODATA, errno.ENOENT, errno.ENOTDIR}
 
 
+def digest(data: bytes = b"", nbytes: int = 16, person: bytes = b"") -> hashlib.blake2b:
+    """Return a digest, which can be updated by more data."""
+    import hashlib  # noqa: PLC0415 - with it comes OpenSSL, and few commands need a digest
+
+    return hashlib.blake2b(data, digest_size=nbytes, person=person)
+
+
 def _fitting(base: bytes) -> bytes:
     """Return a name, or a shorter one with its digest in the place of a long one."""
-    if len(base) > _LONGEST_BASE:
-        import hashlib  # noqa: PLC0415 - with it comes OpenSSL
-
-        base = base[:100] + b"." + hashlib.blake2b(base, digest_size=16).hexdigest().encode()
-    return base
+    return base if len(base) <= _LONGEST_BASE else base[:100] + b"." + digest(base).hexdigest().encode()
 
 
 def hidden_name(base: bytes, ending: str = "") -> bytes:

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import pwd
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -167,8 +168,6 @@ def _of_another(place: Place, status: os.stat_result) -> BufferFileError:
 
 def _shown_user(user: int) -> tuple[str, str]:
     """Return a user for messages, and the name alone."""
-    import pwd  # noqa: PLC0415 - most commands meet no log of another user
-
     try:
         name = pwd.getpwuid(user).pw_name
     except KeyError:

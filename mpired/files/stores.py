@@ -5,14 +5,17 @@ A store is made from the URL in each process that needs it, with the credentials
 
 from __future__ import annotations
 
+import base64
 import errno
 import functools
+import netrc
 import os
 import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, NoReturn, TypeVar
+from urllib.parse import urlsplit
 
 from mpired import interrupts
 from mpired.errors import BufferFileError, MpiredError, UsageError, installation, without_secrets
@@ -208,10 +211,6 @@ def _login(root: str) -> str | None:
     path = os.path.expanduser("~/.netrc")
     if not os.path.exists(path):
         return None
-    import base64  # noqa: PLC0415 - here and below only where there is such a file
-    import netrc  # noqa: PLC0415
-    from urllib.parse import urlsplit  # noqa: PLC0415
-
     try:
         found = netrc.netrc().hosts.get(urlsplit(root).hostname or "")  # not its default, which is for any host
     except netrc.NetrcParseError:  # whose text may have a password

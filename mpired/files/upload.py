@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
@@ -120,8 +121,6 @@ def _etag(fd: int, nbytes: int) -> str | None:
     """Return the ETag of an object that one request made of a file; None if it was sent in parts."""
     if nbytes > _SINGLE_NBYTES:
         return None
-    import hashlib  # noqa: PLC0415 - with it comes OpenSSL
-
     digest = hashlib.md5(usedforsecurity=False)
     for block in calls.blocks(fd, 0, nbytes):
         digest.update(block)

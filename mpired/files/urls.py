@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, Self
 
 from mpired.errors import UsageError
+from mpired.files.names import digest
 
 _DEVICE = -2
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://", re.ASCII)
@@ -152,11 +153,9 @@ def _shown(url: str) -> str:
 
 def identity(url: str) -> tuple[int, int]:
     """Return a digest of a URL in the place of device and inode, so that two equal URLs show."""
-    import hashlib  # noqa: PLC0415 - with it comes OpenSSL
-
     # With the query, which may choose a version, or be all that names the object.
     whole = f"{url}?{query_of(url)}".encode(errors="surrogateescape")
-    return _DEVICE, int.from_bytes(hashlib.blake2b(whole, digest_size=8).digest())
+    return _DEVICE, int.from_bytes(digest(whole, 8).digest())
 
 
 def check_are_files(paths: Iterable[object]) -> None:

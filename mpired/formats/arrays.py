@@ -20,6 +20,7 @@ from mpired.datatypes import as_numbers, from_dtype
 from mpired.datatypes.pairs import FIELDS
 from mpired.errors import BufferFileError, CountError, DatatypeError
 from mpired.files import calls, copying
+from mpired.files.names import digest as begun_digest
 from mpired.formats import rank
 from mpired.formats.array import Array
 from mpired.formats.conventions import Packed
@@ -329,9 +330,7 @@ def is_kept(name: str, inputs: InputOptions) -> bool:
 
 def digest(what: Sequence[object], blocks: Iterable[np.ndarray]) -> bytes:
     """Return the digest of an array that is carried: of its values, and of the attributes that define their meaning."""
-    import hashlib  # noqa: PLC0415 - with it comes OpenSSL
-
-    found = hashlib.blake2b(repr(what).encode(), digest_size=16)
+    found = begun_digest(repr(what).encode())
     for block in blocks:
         found.update(repr(block.tolist()).encode() if block.dtype.hasobject else block.tobytes())
     return found.digest()

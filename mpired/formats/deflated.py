@@ -34,7 +34,7 @@ def level_of(dataset: Any, selections: Sequence[Selection]) -> int | None:
 
 
 def write(dataset: Any, level: int, blocks: Iterable[tuple[Selection, np.ndarray]], nthreads: int) -> None:
-    """Write blocks of whole chunks; of one at an edge of the array, what is outside is 0."""
+    """Write blocks of whole chunks; one at an edge of the array ends with zeros."""
     is_shuffled = dataset.id.get_create_plist().get_nfilters() > 1
     most = max(1, min(2 * nthreads, _AHEAD_NBYTES // (math.prod(dataset.chunks) * dataset.dtype.itemsize)))
 

@@ -19,9 +19,11 @@ import numpy as np
 from mpired.errors import ChangedError, DatatypeError, UsageError
 from mpired.files import calls
 from mpired.files.scratch import Scratch
+from mpired.formats.npy import header_of
 from mpired.sources.local import LocalSource, recovered_status
 from mpired.sources.open import open_source
 from mpired.sources.source import STANDARD_INPUT, OpenSource, Source
+from mpired.sources.stream import StreamSource, check_has_end
 
 if TYPE_CHECKING:
     from mpired.formats.input_options import InputOptions
@@ -109,8 +111,6 @@ class ArrayRank(AtHand):
 
     def source(self, inputs: InputOptions) -> Source:  # noqa: ARG002 - it is not a stream
         """Return the array as an npy file."""
-        from mpired.formats.npy import header_of  # noqa: PLC0415 - formats are imported when they are used
-
         if isinstance(self._array, np.ma.MaskedArray):
             raise UsageError(self.name, "is a masked array, and a rank has no missing elements; use its `filled(...)`")
         array = np.asarray(self._array)
@@ -199,8 +199,6 @@ class OpenFile(AtHand):
             if stat.S_ISREG(status.st_mode):
                 path = f"/proc/{os.getpid()}/fd/{fd}"
                 return LocalSource.of_status(self.name, path, recovered_status(self.path, path, inputs.context))
-            from mpired.sources.stream import StreamSource, check_has_end  # noqa: PLC0415 - most ranks are files
-
             check_has_end(self.name, status, inputs.stream_limit)
             self._stream = self._stream or StreamSource.of_descriptor(
                 self.name, os.dup(fd), inputs.stream_limit, digested=bool(inputs.context.record)

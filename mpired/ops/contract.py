@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import inspect
 import os
 import signal
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
@@ -51,8 +53,6 @@ def absolute(directory: str) -> str:
 
 def digest(path: str) -> str:
     """Return what tells the content of a file from any other, "" if it cannot be read."""
-    import hashlib  # noqa: PLC0415 - with it comes OpenSSL
-
     try:
         with open(path, "rb") as file:
             return hashlib.blake2b(file.read(), digest_size=16).hexdigest()
@@ -275,8 +275,6 @@ class Failing(AbstractContextManager[None]):
 
 def raised(error: BaseException) -> str:
     """Return what foreign code raised, and the line of its own where that came from."""
-    import traceback  # noqa: PLC0415 - only for an error
-
     text = _text(error)
     foreign = [
         (frame.f_code.co_filename, line)

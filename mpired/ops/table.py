@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copyreg
+import difflib
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -158,8 +159,6 @@ def get(name: str, use: Use = ANY_USE) -> Op:
     if op is not None and (parameter or op.name == "QUANTILE"):
         return _with_quantile(op, name, parameter)
     if op is None:
-        import difflib  # noqa: PLC0415 - only for an error
-
         ops = [*ops_for(use), *(STATISTICS if Use.REDUCE in use else ())]
         close = difflib.get_close_matches(canonical(name), [row.name for row in ops], n=2)
         hint = f"did you mean {' or '.join(close).lower()}?" if close else f"the ops are {names_of(ops)}"

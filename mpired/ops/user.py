@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mpired.datatypes import Datatype
+from mpired.datatypes import Datatype, parse
 from mpired.errors import UserOpError
 from mpired.ops import plugins
 from mpired.ops.contract import Failing, Function, Properties, UserKernel, as_op, first_line, limited
@@ -58,8 +58,6 @@ def op(
     >>> hypotenuse.mpired_op.datatypes
     ('MPI_DOUBLE',)
     """
-    from mpired.datatypes import parse  # noqa: PLC0415 - few ops name datatypes
-
     texts = [datatypes] if isinstance(datatypes, str) else datatypes
     known = tuple(str(parse(str(text))[0]) for text in texts)
     said = Properties(str(name), None if commute is None else bool(commute), known, _plain(identity))

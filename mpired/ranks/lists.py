@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import glob
 import itertools
 import math
 import os
@@ -102,8 +103,6 @@ def _matching(pattern: str) -> list[str]:
         from mpired.sources import remote  # noqa: PLC0415 - most ranks are files
 
         return remote.matching(pattern)
-    import glob  # noqa: PLC0415 - mostly the shell has done it
-
     found = sorted(path for path in glob.iglob(pattern, recursive=True) if not os.path.isdir(path))
     if not found:
         raise FileNotFoundError(errno.ENOENT, f"{os.strerror(errno.ENOENT)}, and no file matches", pattern)

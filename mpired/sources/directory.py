@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from mpired.errors import BufferFileError, UsageError
 from mpired.files import calls
+from mpired.files.names import digest
 from mpired.files.urls import check_are_files
 from mpired.sources.local import LocalFile, has_waited
 from mpired.sources.source import STORE_DOCUMENTS, STORE_MARKS, Lasting, OpenStore
@@ -123,10 +124,8 @@ def _stamp(name: str, path: str) -> tuple[tuple[int, int, bytes], os.stat_result
             status = entry.stat(follow_symlinks=False)
             newest = max(newest, status, key=lambda each: each.st_mtime_ns)
             found.append((within, _times(status)))
-    import hashlib  # noqa: PLC0415 - with it comes OpenSSL, and few ranks are directories
-
-    digest = hashlib.blake2b(repr(sorted(found)).encode("utf-8", "surrogateescape"), digest_size=16).digest()
-    return (top.st_dev, top.st_ino, digest), newest
+    times = repr(sorted(found)).encode("utf-8", "surrogateescape")
+    return (top.st_dev, top.st_ino, digest(times).digest()), newest
 
 
 def _times(status: os.stat_result) -> tuple[int, int, int]:

@@ -20,8 +20,10 @@ from mpired.files import calls, mounts
 from mpired.files.access import recover_for_reading
 from mpired.files.names import check_is_data, has_log
 from mpired.files.urls import check_scheme, identity, is_url
+from mpired.sources.directory import DirectorySource, is_store
 from mpired.sources.local import FEW_BYTES, LocalSource, held_source, may_hold, recovered_status
 from mpired.sources.source import STANDARD_INPUT, Source
+from mpired.sources.stream import StreamSource, check_has_end
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -113,8 +115,6 @@ def _opened(word: str, context: Context, limit: int | None = None) -> Source:
         if status is None:
             status = os.fstat(0) if word == "-" else _status(word, context)
         if stat.S_ISDIR(status.st_mode):
-            from mpired.sources.directory import DirectorySource, is_store  # noqa: PLC0415 - most ranks are files
-
             if is_store(name):
                 return DirectorySource.of(name)
             way_out = f"name its files, e.g. '{name.rstrip('/')}/*.npy'"
@@ -129,8 +129,6 @@ def _opened(word: str, context: Context, limit: int | None = None) -> Source:
             prefetch = context.prefetch or _NO_PREFETCH
             status = recovered_status(named, path, context, status, is_link=is_link)
             return LocalSource.of_status(name, path, status).with_content(prefetch.few_bytes)
-        from mpired.sources.stream import StreamSource, check_has_end  # noqa: PLC0415 - as above
-
         check_has_end(name, status, limit)
         fd = os.dup(0) if word == "-" else interrupts.waited(os.open, word, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
         return StreamSource.of_descriptor(name, fd, limit, digested=bool(context.record))

@@ -144,7 +144,7 @@ class _Passing:
     """Digests the bytes of a stream as they arrive."""
 
     def __init__(self, fill: Callable[[memoryview], int]) -> None:
-        import hashlib  # noqa: PLC0415 - only where a digest is wanted
+        import hashlib  # noqa: PLC0415 - with it comes OpenSSL
 
         self._fill, self.nbytes, self.digest = fill, 0, hashlib.sha256()
 

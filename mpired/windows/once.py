@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mpired.files.keys import KEY_NBYTES, PREFIX_NBYTES
+from mpired.files.names import digest
 from mpired.files.urls import is_url
 from mpired.formats.memory import RankInFile
 from mpired.options import PLACES, Options, part
@@ -34,14 +35,14 @@ class Key(NamedTuple):
     def of_text(cls, text: str) -> Key:
         """Return a key that the user chose."""
         data = text.encode(errors="surrogateescape")
-        return cls(_digest(data, KEY_NBYTES), _padded(_digest(data, _OLD_NBYTES)), text)
+        return cls(digest(data, KEY_NBYTES).digest(), _padded(digest(data, _OLD_NBYTES).digest()), text)
 
     @classmethod
     def of_origin(cls, content: bytes, place: str) -> Key:
         """Return the key of an origin with a content in a place: a path, or a number for an origin without one."""
         data = content + place.encode(errors="surrogateescape")
         kept, old = (
-            content[:nbytes] + _digest(data, whole - nbytes)
+            content[:nbytes] + digest(data, whole - nbytes).digest()
             for nbytes, whole in ((_CONTENT_NBYTES, KEY_NBYTES), (_OLD_CONTENT_NBYTES, _OLD_NBYTES))
         )
         return cls(kept, _padded(old), place, content)
@@ -68,12 +69,6 @@ def _padded(old: bytes) -> bytes:
     return old.ljust(KEY_NBYTES, b"\0")
 
 
-def _digest(data: bytes, nbytes: int) -> bytes:
-    import hashlib  # noqa: PLC0415 - here and below: with it comes OpenSSL, and few commands remember keys
-
-    return hashlib.blake2b(data, digest_size=nbytes).digest()
-
-
 def keys_of(
     origins: Sequence[Sequence[Origin]],
     words: Sequence[object],
@@ -88,21 +83,19 @@ def keys_of(
         return {Key.of_text(key): range(len(origins))}
     if not options["once"]:
         return {}
-    import hashlib  # noqa: PLC0415
-
     where = {name: str(value) for name, value in part(PLACES, options).items() if value is not None}
     if indices is not None:
-        where["map"] = hashlib.blake2b(indices.tobytes()).hexdigest()
+        where["map"] = digest(indices.tobytes(), 64).hexdigest()
     if options["columns"]:
         where["columns"] = ",".join(options["columns"])
     request = f"{op} {sorted(where.items())}".encode(errors="surrogateescape")
     keys: dict[Key, Sequence[int]] = {}
     met: Counter[bytes] = Counter()  # contents that have no place
     for number, (arrays, word) in enumerate(zip(origins, words, strict=True)):
-        digest = hashlib.blake2b(request, digest_size=_OLD_NBYTES, person=b"content")
+        found = digest(request, _OLD_NBYTES, b"content")
         for block in (block for origin in arrays for block in origin.blocks()):
-            digest.update(block.view(np.uint8).data)
-        place, content = _place(word, options["offset"]), digest.digest()
+            found.update(block.view(np.uint8).data)
+        place, content = _place(word, options["offset"]), found.digest()
         if not place:
             place = str(met[content])
             met[content] += 1

@@ -9,6 +9,7 @@ The names can be used in each other, in any order.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 
 from mpired.datatypes.datatype import Datatype
@@ -95,8 +96,6 @@ class Definitions(Mapping[str, tuple[Datatype, str | None]]):
 
 
 def _entries(path: str) -> dict[str, object]:
-    import tomllib  # noqa: PLC0415 - with it come dates, which only a file of types needs
-
     try:
         with open(path, "rb") as file:
             octets = file.read(_MAX_BYTES + 1)

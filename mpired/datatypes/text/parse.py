@@ -7,6 +7,7 @@ none: what reads a type is a generator, which is left where another type begins 
 
 from __future__ import annotations
 
+import difflib
 import functools
 import re
 from collections.abc import Iterator
@@ -285,8 +286,6 @@ class _Parser:
 
 def _hint(word: str) -> str:
     """Return what may help who wrote a word that means nothing."""
-    import difflib  # noqa: PLC0415 - only for an error
-
     if re.match(r"bf(loat)?16|f(loat)?8", word.strip(), re.IGNORECASE):
         where = "mpired reads it only from safetensors and HDF5 files, which need no type"
         return f"{where}; convert others to float32"
