@@ -1,10 +1,10 @@
-"""Options from the environment, which a command always tells of."""
+"""Options from the environment, which a command always tells of, once."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
-from command import refused, run
+from command import run
+from rows import check_refused, each
 from three_ranks import A, B
 
 
@@ -21,30 +21,59 @@ def test_environment_sets_options_and_is_told(folder):
     assert "environment" not in run(*words, "--type", "double", cwd=folder).err
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("MPIRED_OP", "max"), ("OP", "max"), ("TYPE", "float"), ("REDUCE_OP", "max"), ("JOBS", "x")]
-)
+@each("name, value", [("MPIRED_OP", "max"), ("OP", "max"), ("TYPE", "float"), ("REDUCE_OP", "max"), ("JOBS", "x")])
 def test_environment_that_is_not_asked(name, value, folder):
     outcome = run("reduce", "--op", "sum", "--type", "double", "a.bin", "b.bin", cwd=folder, env={name: value})
     assert (outcome.status, outcome.out) == (0, (A + B).tobytes())
-    refused(run("reduce", "a.npy", cwd=folder, env={name: value}), 2, "--op")
+    check_refused(folder, "reduce a.npy", 2, "--op", env={name: value})
+
+
+@each(
+    "words, env, told",
+    [
+        ("info --json a.npy", {"MPIRED_TYPE": "double"}, "--type (MPIRED_TYPE)"),
+        ("reduce -q --op sum a.npy --to text", {"MPIRED_TYPE": "double"}, "--type (MPIRED_TYPE)"),
+        ("accumulate -q --op sum a.npy b.npy", {"MPIRED_TYPE": "double"}, "--type (MPIRED_TYPE)"),
+        ("accumulate --json --op sum a.npy b.npy", {"MPIRED_TYPE": "double"}, "--type (MPIRED_TYPE)"),
+        ("fetch-and-op --op sum a.npy 1", {"MPIRED_TYPE": "double"}, "--type (MPIRED_TYPE)"),
+        ("pack -q a.bin -o d.npy", {"MPIRED_TYPE": "double"}, "--type (MPIRED_TYPE)"),
+        ("reduce --op sum a.npy -o new.npy", {"MPIRED_QUIET": "1"}, "--quiet (MPIRED_QUIET)"),
+        ("reduce -v --op sum a.npy b.npy -o c.npy", {"MPIRED_FORCE": "1"}, "--overwrite (MPIRED_FORCE)"),
+        ("reduce --json --op sum a.npy b.npy -o c.npy", {"MPIRED_OVERWRITE": "1"}, "--overwrite (MPIRED_OVERWRITE)"),
+    ],
+)
+def test_an_option_of_the_environment_is_told_once_by_every_command(words, env, told, folder):
+    outcome = run(*words.split(), cwd=folder, env=env)
+    assert outcome.status == 0, outcome.err
+    assert outcome.err.count("from the environment: ") == 1
+    assert outcome.err.endswith(f"from the environment: {told}\n") or "-v" in words
+
+
+@each(
+    "words, status",
+    [
+        ("reduce --op sum a.npy b.npy", 2),
+        ("reduce --op nope a.npy b.npy", 2),
+        ("reduce --op sum a.npy b.npy --offset=-1", 2),
+        ("reduce --op sum a.npy missing.npy", 4),
+        ("accumulate --op sum a.npy b.npy", 2),
+        ("fetch-and-op --op sum missing.npy 1", 4),
+        ("info a.npy", 2),
+    ],
+)
+def test_an_option_of_the_environment_is_told_by_a_failure_too(words, status, folder):
+    told = "; from the environment: --columns (MPIRED_COLUMNS)"
+    check_refused(folder, words, status, told, env={"MPIRED_COLUMNS": "x"})
 
 
 def test_environment_that_makes_no_sense(folder):
-    outcome = run("reduce", "--op", "sum", "a.npy", cwd=folder, env={"MPIRED_JOBS": "many"})
-    refused(outcome, 2, "jobs", "many")
+    check_refused(folder, "reduce --op sum a.npy", 2, "jobs", "many", env={"MPIRED_JOBS": "many"})
 
 
-@pytest.mark.parametrize("variable", ["MPIRED_FORCE", "MPIRED_OVERWRITE"])
-@pytest.mark.parametrize("report", ["-q", "--json", "-v"])
-def test_environment_is_never_silent(variable, report, folder):
-    words = ("reduce", report, "--op", "sum", "a.npy", "b.npy", "-o", "c.npy")
-    outcome = run(*words, cwd=folder, env={variable: "1"})
-    assert outcome.status == 0
-    assert f"from the environment: --overwrite ({variable})" in outcome.err
-    np.testing.assert_array_equal(np.load(folder / "c.npy"), A + B)
-
-
-def test_quiet_from_the_environment_says_so(folder):
-    outcome = run("reduce", "--op", "sum", "a.npy", "-o", "new.npy", cwd=folder, env={"MPIRED_QUIET": "1"})
-    assert outcome == (0, b"", "mpired: from the environment: --quiet (MPIRED_QUIET)\n")
+@each("shell", ["bash_source", "zsh_source", "bash_complete", "nonsense"])
+def test_completion_is_asked_for_without_words(shell, folder):
+    """A command with words is done, not taken for a question of the shell."""
+    np.save(folder / "a.npy", A)
+    words = ("accumulate", "-q", "--op", "sum", "a.npy", "b.npy")
+    assert run(*words, cwd=folder, env={"_MPIRED_COMPLETE": shell}) == (0, b"", "")
+    assert np.load(folder / "a.npy").tolist() == (A + B).tolist()

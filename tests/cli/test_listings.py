@@ -12,22 +12,8 @@ import mpired
 from mpired import ops
 from mpired.errors import OpError
 
-_PREDEFINED = [
-    "MAX",
-    "MIN",
-    "SUM",
-    "PROD",
-    "LAND",
-    "BAND",
-    "LOR",
-    "BOR",
-    "LXOR",
-    "BXOR",
-    "MAXLOC",
-    "MINLOC",
-    "REPLACE",
-    "NO_OP",
-]
+_PREDEFINED = ["MAX", "MIN", "SUM", "PROD", "LAND", "BAND", "LOR", "BOR", "LXOR", "BXOR", "MAXLOC", "MINLOC",
+               "REPLACE", "NO_OP"]  # fmt: skip
 
 
 def test_ops(folder):

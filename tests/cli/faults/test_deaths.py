@@ -9,17 +9,27 @@ import signal
 import subprocess
 from pathlib import Path
 
-import pytest
 from command import COMMAND, alive, children, told_after, unchanged, wait_until
-from running import ENDLESS, MEBIBYTE, end_in_time, running
+from rows import each
+from running import ENDLESS, end_in_time, running
+
+# As endless, into as many files as ranks; all together they hold one rank.
+ENDLESS_BLOCKS = ("reduce-scatter-block", "--op", "sum", "--type", "uint8_t", "-j", "2", "-o", "new_{rank}",
+                  *["rank.bin"] * 512)  # fmt: skip
+NEW_FILE = [word if word != "out" else "new.bin" for word in ENDLESS]
 
 
-@pytest.mark.parametrize(
-    ("number", "which"),
-    [(signal.SIGKILL, 0), (signal.SIGKILL, 1), (signal.SIGSEGV, 0), (signal.SIGBUS, 1), (signal.SIGTERM, 0)],
+@each(
+    "words, number, which",
+    [
+        (ENDLESS, signal.SIGKILL, 1),
+        (NEW_FILE, signal.SIGSEGV, 0),
+        (ENDLESS, signal.SIGTERM, 0),
+        (ENDLESS_BLOCKS, signal.SIGKILL, 0),
+    ],
 )
-def test_death_of_a_worker_ends_the_run(number, which, folder):
-    with unchanged(folder), running(*ENDLESS, cwd=folder) as command:
+def test_death_of_a_worker_ends_the_run(words, number, which, folder):
+    with unchanged(folder), running(*words, cwd=folder) as command:
         workers = command.workers()
         os.kill(workers[which], number)
         wait_until(lambda: command.process.poll() is not None)
@@ -29,15 +39,9 @@ def test_death_of_a_worker_ends_the_run(number, which, folder):
         end_in_time(workers)
 
 
-def test_death_of_a_worker_leaves_no_new_file(folder):
-    words = [word if word != "out" else "new.bin" for word in ENDLESS]
+@each("words", [ENDLESS, ENDLESS_BLOCKS])
+def test_death_of_the_parent_ends_the_workers(words, folder):
     with unchanged(folder), running(*words, cwd=folder) as command:
-        os.kill(command.workers()[0], signal.SIGKILL)
-        assert command.end()[0] == 8
-
-
-def test_death_of_the_parent_ends_the_workers(folder):
-    with unchanged(folder), running(*ENDLESS, cwd=folder) as command:
         workers = command.workers()
         os.kill(command.pid, signal.SIGKILL)
         end_in_time(workers)
@@ -69,42 +73,10 @@ def test_death_of_a_parent_with_threads(folder):
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-# Many results: what was drafted is gone again
-
-
-# As endless, into as many files as ranks; all together they hold one rank.
-ENDLESS_BLOCKS = ("reduce-scatter-block", "--op", "sum", "--type", "uint8_t", "-j", "2", "-o", "new_{rank}",
-                  *["rank.bin"] * 256)  # fmt: skip
-
-
-@pytest.fixture
-def large_folder(folder: Path) -> Path:
-    """A rank of 256 MiB that takes no space."""
-    os.truncate(folder / "rank.bin", 256 * MEBIBYTE)
-    return folder
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_signal_while_many_results_are_made(number, large_folder):
-    with unchanged(large_folder), running(*ENDLESS_BLOCKS, cwd=large_folder) as command:
+@each("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_while_many_results_are_made(number, folder):
+    with unchanged(folder), running(*ENDLESS_BLOCKS, cwd=folder) as command:
         workers = command.workers()
         os.kill(command.pid, number)
         end_in_time([command.pid, *workers])
         assert command.end() == (-number, b"", told_after(number))
-
-
-def test_death_of_a_worker_while_many_results_are_made(large_folder):
-    with unchanged(large_folder), running(*ENDLESS_BLOCKS, cwd=large_folder) as command:
-        workers = command.workers()
-        os.kill(workers[0], signal.SIGKILL)
-        wait_until(lambda: command.process.poll() is not None)
-        status, out, err = command.end()
-        assert (status, out) == (8, b"")
-        assert re.fullmatch(r"mpired: [^\n]*worker[^\n]*died[^\n]*\n", err)
-
-
-def test_death_of_the_parent_while_many_results_are_made(large_folder):
-    with unchanged(large_folder), running(*ENDLESS_BLOCKS, cwd=large_folder) as command:
-        workers = command.workers()
-        os.kill(command.pid, signal.SIGKILL)
-        end_in_time(workers)

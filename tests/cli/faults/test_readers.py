@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 
-import pytest
 from command import COMMAND, shell, unchanged
+from rows import each
 from running import MEBIBYTE
 
 
-@pytest.mark.parametrize("script", ['"$@" | head -c 10', '"$@" | :'])
-@pytest.mark.parametrize("to", ["raw", "npy", "csv"])
+@each("script, to", [('"$@" | head -c 10', "raw"), ('"$@" | :', "npy"), ('"$@" | head -c 10', "csv")])
 def test_reader_that_goes(script, to, small_folder):
     words = ("reduce", "-q", "--op", "sum", "--type", "double", "small.bin", "--to", to)
     with unchanged(small_folder):
@@ -19,7 +18,7 @@ def test_reader_that_goes(script, to, small_folder):
         assert (outcome.status, outcome.err) == (141, "")
 
 
-@pytest.mark.parametrize("words", ["ops", "types", "ops --json", "--help"])
+@each("words", ["ops", "ops --json", "--help"])
 def test_reader_that_goes_before_anything_is_printed(words, tmp_path):
     read, write = os.pipe()
     os.close(read)

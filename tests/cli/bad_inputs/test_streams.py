@@ -1,4 +1,4 @@
-"""Standard streams that are closed, full or broken."""
+"""Standard streams that are closed, full or broken, and odd environments."""
 
 from __future__ import annotations
 
@@ -7,31 +7,34 @@ import subprocess
 
 import numpy as np
 import pytest
-from bad_files import DATA, THREE, covers
+from bad_files import DATA, THREE, npy_of
 from command import COMMAND, installed, reduce, refused, run, shell, unchanged
+from rows import each
 
 
-@covers(80)
-@pytest.mark.parametrize("to", ["raw", "npy", "text", "csv", "json", "table"])
+@each("to", ["raw", "npy", "text", "csv", "json", "table"])
 def test_full_standard_output(to, folder):
     with unchanged(folder), open("/dev/full", "wb") as full:
         words = ("--op", "sum", "good.npy", "good.npy", "--to", to)
         refused(reduce(*words, cwd=folder, stdout=full.fileno()), 4, "standard output", "No space left")
 
 
-@covers(80)
-@pytest.mark.parametrize("words", ["ops", "types", "info good.npy", "--help", "reduce --help", "--version"])
+@each("words", ["ops", "types", "info good.npy", "--help", "reduce --help", "--version"])
 def test_full_standard_output_of_what_only_prints(words, folder):
     with open("/dev/full", "wb") as full:
         outcome = run(*words.split(), cwd=folder, stdout=full.fileno())
         refused(outcome, 4, "standard output", "No space left")
 
 
-@covers(80)
-@pytest.mark.parametrize("words", ["ops --json", "types", "reduce --help", "recover --list" + 200 * " good.npy"])
-def test_standard_output_that_takes_a_part(words, mounted, folder):
+@pytest.fixture
+def place(mounted):
+    """A file system with room for the beginning of a text."""
+    return mounted("size=4k")
+
+
+@each("words", ["ops --json", "types", "reduce --help", "recover --list" + 200 * " good.npy"])
+def test_standard_output_that_takes_a_part(words, place, folder):
     """Python writes each text once without a buffer, and takes what is left of it for written."""
-    place = mounted("size=4k")
     whole = run(*words.split(), cwd=folder).out
     with open(place / "out", "wb") as file:
         settings = {"stdout": file, "stderr": subprocess.PIPE, "env": os.environ | {"PYTHONUNBUFFERED": "1"}}
@@ -48,7 +51,6 @@ def test_standard_output_that_takes_a_part(words, mounted, folder):
     assert piped == (0, whole, "")
 
 
-@covers(80)
 def test_closed_standard_output(folder):
     with unchanged(folder):
         refused(shell('"$@" >&-', "reduce", "-q", "--op", "sum", "good.npy", cwd=folder), 4, "standard output")
@@ -57,23 +59,41 @@ def test_closed_standard_output(folder):
     np.testing.assert_array_equal(np.load(folder / "new.npy"), THREE)
 
 
-@covers(80)
 def test_closed_standard_input(folder):
     assert shell('"$@" <&-', "reduce", "-q", "--op", "sum", "good.npy", "--to", "raw", cwd=folder) == (0, DATA, "")
-    for words in ("info -", "reduce --op sum --type double - -o new", "accumulate --op sum good.npy -"):
+    words = ("info -", "reduce --op sum --type double - -o new", "accumulate --op sum good.npy -", "info /dev/stdin")
+    for each_words in words:
+        name = "/dev/stdin" if "/dev" in each_words else "standard input"
         with unchanged(folder):
-            refused(shell('"$@" <&-', *words.split(), cwd=folder), 4, "standard input: is closed")
-    for word in ("/dev/stdin", "/dev/fd/0"):
-        refused(shell('"$@" <&-', "info", word, cwd=folder), 4, f"{word}: is closed")
+            refused(shell('"$@" <&-', *each_words.split(), cwd=folder), 4, f"{name}: is closed")
 
 
-@covers(80)
-@pytest.mark.parametrize("where", ["2>&-", "2>/dev/full", "0<&- 2>&-"])
+@each("where", ["2>&-", "2>/dev/full", "0<&- 2>&-"])
 def test_standard_error_that_takes_nothing(where, folder):
     """The summary cannot be written, but the result is in place, and that is what the status tells of."""
-    outcome = shell(f'"$@" {where}', "reduce", "--op", "sum", "good.npy", "-o", "new.npy", cwd=folder)
+    outcome = shell(f'"$@" {where}', "reduce", "--op", "sum", "good.npy", "-f", "-o", "new.npy", cwd=folder)
     assert outcome == (0, b"", "")
     np.testing.assert_array_equal(np.load(folder / "new.npy"), THREE)
     with unchanged(folder):
         outcome = shell(f'"$@" {where}', "reduce", "--op", "sum", "bad.npy", "-o", "out", "-f", cwd=folder)
     assert outcome == (4, b"", "")
+
+
+TABLE = b"element  value\n      0    2.0\n      1    4.0\n      2    6.0\n"
+
+
+@each(
+    "env, to, expected",
+    [
+        ({"HOME": None, "USER": None, "LOGNAME": None, "PATH": None}, "npy", npy_of(2 * THREE)),
+        ({"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": None, "TMPDIR": ""}, "table", TABLE),
+        ({"LANG": None, "LC_ALL": None, "TMPDIR": None, "PYTHONHASHSEED": "4294967295"}, "npy", npy_of(2 * THREE)),
+        ({"TMPDIR": "/does/not/exist", "PYTHONOPTIMIZE": "2", "PYTHONWARNINGS": "error"}, "npy", npy_of(2 * THREE)),
+        ({"COLUMNS": "1", "OMP_NUM_THREADS": "junk", "SLURM_CPUS_PER_TASK": "junk", "NO_COLOR": "1"}, "table", TABLE),
+    ],
+)
+def test_odd_environments(env, to, expected, folder):
+    (folder / "ö.npy").write_bytes(npy_of(THREE))
+    environment = {name: value for name, value in (os.environ | env).items() if value is not None}
+    outcome = installed("reduce", "-q", "--op", "sum", "good.npy", "ö.npy", "--to", to, cwd=folder, env=environment)
+    assert outcome == (0, expected, "")
