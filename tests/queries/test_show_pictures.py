@@ -47,7 +47,7 @@ def folder(tmp_path: Path) -> Path:
 def test_counts_are_those_of_numpy(bins, folder):
     """Of numbers on the edges of bins too."""
     normal = np.load(folder / "normal.npy")
-    for numbers in (normal, np.arange(7.0 * bins), np.arange(-4.0 * bins, 8 * bins, 3)):
+    for numbers in (normal, np.arange(7.0 * bins + 1), np.arange(-4.0 * bins, 8 * bins + 1, 3)):
         np.save(folder / "a.npy", numbers)
         edges, counts = mpired.show(folder / "a.npy", bins=bins).buffers[0].parts[0].histogram
         expected = np.histogram(numbers[np.isfinite(numbers)], bins)
@@ -114,20 +114,22 @@ def pixels(path):
 
 @each("name, panels", [("normal.npy", 1), ("pairs.npy", 2), ("map of pairs.npy", 2), ("narrow.npy", 1)])
 def test_picture(name, panels, folder):
-    """It appears as every result does."""
-    (folder / "x.png").write_text("something else")
-    check_refused(folder, ("show", name, "--png", "x.png"), 2, "x.png: already exists; --force replaces it")
-    check_refused(folder, ("show", name, "--png", "missing/x.png"), 4, "missing/x.png")
-    outcome = run("show", name, "-f", "--png", "x.png", cwd=folder)
-    assert (outcome.status, outcome.err) == (0, "")
+    mpired.show(folder / name, png=folder / "x.png", overwrite=True)
     image = pixels(folder / "x.png")
     assert image.shape == (504, 720 * panels, 3)
     for panel in np.split(image, panels, axis=1):
         assert len(np.unique(panel.reshape(-1, 3), axis=0)) > 5
         assert (np.ptp(panel.astype(int), axis=2) > 60).mean() > 0.02  # something is drawn that is not text
-    (folder / "link.png").unlink(missing_ok=True)
-    (folder / "link.png").symlink_to(name)
-    refused(run("show", name, "--png", "link.png", "-f", cwd=folder), 2, "is the file of the elements")
+
+
+def test_a_picture_appears_as_every_result(folder):
+    (folder / "x.png").write_text("something else")
+    check_refused(folder, "show narrow.npy --png x.png", 2, "x.png: already exists; --force replaces it")
+    check_refused(folder, "show narrow.npy --png missing/x.png", 4, "missing/x.png")
+    outcome = run("show", "narrow.npy", "-f", "--png", "x.png", cwd=folder)
+    assert (outcome.status, outcome.err) == (0, "")
+    (folder / "link.png").symlink_to("narrow.npy")
+    refused(run("show", "narrow.npy", "--png", "link.png", "-f", cwd=folder), 2, "is the file of the elements")
 
 
 def test_a_map_shows_the_elements_where_they_are(tmp_path):
