@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from budgets import watched
-from command import refused, run, unchanged
+from rows import check_refused, each
 
 COUNT = 1 << 17
 TYPE = ("--type", "resized(0,16,double)")
@@ -21,6 +21,7 @@ LEAST = {
 
 
 @pytest.mark.parametrize("suffix", LEAST)
+@pytest.mark.sampled(2)
 def test_memory_is_kept(suffix, tmp_path):
     np.random.default_rng(16).standard_normal(2 * COUNT).tofile(tmp_path / "records.bin")
     packed = f"packed{suffix}"
@@ -33,9 +34,8 @@ def test_memory_is_kept(suffix, tmp_path):
         assert peaks.memory <= int(allowed[:-1]) << 20
 
 
-@pytest.mark.parametrize(("suffix", "least"), [(".npy", 60), (".parquet", 172)])
+@each("suffix, least", [(".npy", 60), (".parquet", 172)])
 def test_less_than_is_needed_is_refused(suffix, least, tmp_path):
     np.zeros(4).tofile(tmp_path / "records.bin")
-    with unchanged(tmp_path):
-        words = ("pack", *TYPE, "records.bin", "-o", f"packed{suffix}", "--max-memory", f"{least - 1}M")
-        refused(run(*words, cwd=tmp_path), 2, "--max-memory", f"needs {least}M")
+    words = ("pack", *TYPE, "records.bin", "-o", f"packed{suffix}", "--max-memory", f"{least - 1}M")
+    check_refused(tmp_path, words, 2, "--max-memory", f"needs {least}M")

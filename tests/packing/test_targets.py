@@ -6,8 +6,9 @@ import signal
 
 import numpy as np
 import pytest
-from command import refused, run, shell, succeeded, unchanged
+from command import run, succeeded
 from records import CELL, records
+from rows import check_refused, each
 
 import mpired
 from mpired.datatypes.typemap import transfer
@@ -33,9 +34,8 @@ def test_a_full_disk_leaves_the_target(mounted):
     place = mounted("size=1m")
     np.arange(80_000, dtype="<f8").tofile(place / "a.rec")
     np.arange(1000, dtype="<f8").tofile(place / "d.bin")
-    with unchanged(place):
-        words = "--type", "resized(0,16,double)", "--count", "1000", "d.bin", "--into", "a.rec"
-        refused(run("unpack", *words, cwd=place), 4, "No space left")
+    words = "unpack --type resized(0,16,double) --count 1000 d.bin --into a.rec"
+    check_refused(place, words, 4, "No space left")
 
 
 WRITING = ("pwrite", "fsync", "link", "replace", "posix_fallocate", "ftruncate", "fchmod", "fchown")
@@ -107,9 +107,9 @@ def test_a_file_that_grows_meanwhile_is_noticed(folder, monkeypatch):
     assert not (folder / "out.npy").exists()
 
 
-@pytest.mark.parametrize("apart", [1 << 28, 1 << 30])
-def test_holes_stay_holes(tmp_path, apart):
+def test_holes_stay_holes(tmp_path):
     """Four numbers far apart: whatever is done to them, nobody writes the zeros between."""
+    apart = 1 << 30
     far = f"hvector(4,1,{apart},double)"
     of_each = "def add(a, b, count, datatype):\n    for name in a.dtype.names:\n        b[name] += a[name]\n"
     (tmp_path / "add.py").write_text(of_each)
@@ -129,36 +129,34 @@ def test_holes_stay_holes(tmp_path, apart):
     assert (tmp_path / "old.bin").stat().st_size == 4 * apart
 
 
-@pytest.mark.parametrize("form", ["npy", "parquet", "arrow"])
-@pytest.mark.parametrize(
-    "text",
+@each(
+    "text, form",
     [
-        "vector(2,1,2,double)",
-        "resized(0,8,vector(2,1,3,double))",
-        "struct([1,1],[16,0],[double,double])",
-        "struct([1,1,2],[8,0,12],[int,double,int8_t])",
+        ("vector(2,1,2,double)", "npy"),
+        ("resized(0,8,vector(2,1,3,double))", "parquet"),
+        ("struct([1,1],[16,0],[double,double])", "npy"),
+        ("struct([1,1,2],[8,0,12],[int,double,int8_t])", "arrow"),
     ],
 )
-@pytest.mark.sampled(3)
-def test_elements_that_a_reduction_has_written_are_put_back(tmp_path, text, form):
+def test_elements_that_a_reduction_has_written_are_put_back(text, form, tmp_path):
     """By way of another format comes what the reduction writes to raw."""
 
     def add(a, b):
         return np.array([tuple(x + y for x, y in zip(*pair, strict=True)) for pair in zip(a, b, strict=True)], b.dtype)
 
-    for rank in range(2):
-        (np.arange(12.0) + rank).tofile(tmp_path / f"{rank}.bin")
     ranks = [tmp_path / "0.bin", tmp_path / "1.bin"]
+    for rank, path in enumerate(ranks):
+        (np.arange(12.0) + rank).tofile(path)
     for output in ("sum.bin", f"sum.{form}"):
-        mpired.reduce(ranks, add, type=text, count=2, output=tmp_path / output)
-    mpired.unpack(tmp_path / f"sum.{form}", type=text, output=tmp_path / "back.bin")
-    assert (tmp_path / "back.bin").read_bytes() == (tmp_path / "sum.bin").read_bytes()
-    outcome = shell(f'cat sum.{form} | "$@" -', "unpack", "-q", "--type", text, cwd=tmp_path)
+        mpired.reduce(ranks, add, type=text, count=2, output=tmp_path / output, overwrite=True)
+    outcome = run("unpack", "-q", "--type", text, f"sum.{form}", cwd=tmp_path)
+    assert outcome == (0, (tmp_path / "sum.bin").read_bytes(), "")
+    outcome = run("unpack", "-q", "--type", text, "-", cwd=tmp_path, stdin=(tmp_path / f"sum.{form}").read_bytes())
     assert outcome == (0, (tmp_path / "sum.bin").read_bytes(), "")
 
 
-@pytest.mark.parametrize("verb", ["reduce", "scan", "reduce_scatter"])
-def test_holes_around_replaced_elements_stay(tmp_path, verb):
+@each("verb", ["reduce", "scan", "reduce_scatter"])
+def test_holes_around_replaced_elements_stay(verb, tmp_path):
     """Ten numbers in the middle of a large file without any others, in place."""
     paths = [tmp_path / "0.bin", tmp_path / "1.bin"]
     for path in paths:
@@ -179,7 +177,7 @@ def test_holes_around_replaced_elements_stay(tmp_path, verb):
     assert octets[100 << 20 :][: 8 * kept] == first[:kept].tobytes()
 
 
-@pytest.mark.parametrize("words", [
+@each("words", [
     "unpack --type int64_t s.bin --from raw",
     "unpack --type int64_t --datarep external32 s.bin",
     "unpack --type vector(2,1,2,int64_t) s.bin",
@@ -196,5 +194,4 @@ def test_no_elements_of_a_file_that_has_none(words, tmp_path):
     (tmp_path / "z.bin").write_bytes(bytes(16))
     assert run(*words.split(), "-q", "--count", "0", cwd=tmp_path) == (0, b"", "")
     assert [(tmp_path / name).read_bytes() for name in ("s.bin", "z.bin")] == [b"abc", bytes(16)]
-    with unchanged(tmp_path):
-        refused(run(*words.split(), "--count", "1", cwd=tmp_path), 3)
+    check_refused(tmp_path, f"{words} --count 1", 3)
