@@ -104,24 +104,6 @@ def test_a_stream_is_not_read(folder):
     os.close(write)
 
 
-def test_calls_on_one_element(folder):
-    np.save(folder / "counter.npy", np.array([41, 7]))
-    cases = (
-        (("fetch-and-op", "--op", "sum", "counter.npy", "1"), b"MPI_Fetch_and_op with MPI_SUM", b"41\n"),
-        (("compare-and-swap", "counter.npy", "42", "0"), b"MPI_Compare_and_swap with ", b"42\n"),
-    )
-    for words, told, old in cases:
-        with unchanged(folder):
-            outcome = run(*words, "--dry-run", cwd=folder)
-            assert (outcome.status, outcome.err) == (0, "")
-            assert told in outcome.out
-            assert b"1 x MPI_INT64_T" in outcome.out
-            wrong = [*words[:-1], "nonsense"]
-            assert run(*wrong, "--dry-run", cwd=folder) == run(*wrong, cwd=folder)
-        assert run(*words, cwd=folder) == (0, old, "")
-    assert np.load(folder / "counter.npy").tolist() == [0, 7]
-
-
 def test_warnings_and_origins_that_are_left_out_are_told(folder):
     words = ("accumulate", "--op", "sum", "--once", *NAMES)
     assert run(*words[:-1], cwd=folder).status == 0

@@ -178,27 +178,6 @@ def test_another_error_of_a_lock_leaves_nothing_behind(tmp_path):
     assert sorted(os.listdir(tmp_path)) == before
 
 
-def test_what_waits_where_there_are_no_locks_is_said_and_recovered_when_asked_for(tmp_path):
-    """A command cannot know there whether another one is at work; who calls `mpired recover` says that none is."""
-    fill(tmp_path)
-    ended_between_the_renames(tmp_path)
-    outcome = run("reduce", "-q", "--op", "max", *RANKS, "--to", "json", cwd=tmp_path, setup=no_locks(errno.ENOLCK))
-    refused(outcome, 5, "no locks", "`mpired recover` of this file")
-    assert run("recover", "r0.npy", cwd=tmp_path, setup=no_locks(errno.ENOLCK)).status == 0
-    assert [np.load(tmp_path / name)[0] for name in RANKS] == [1, 3, 6, 10]
-    assert litter(tmp_path) == []
-
-
-def test_a_draft_that_was_never_committed_waits_for_recover_where_there_are_no_locks(tmp_path):
-    fill(tmp_path)
-    (tmp_path / ".r0.npy.mpired-new").touch()
-    words = ("reduce", "-q", "-f", "--op", "sum", *RANKS[1:], "-o", "r0.npy", "--lock-timeout", "0.1")
-    refused(run(*words, cwd=tmp_path, setup=no_locks(errno.ENOLCK)), 5, "r0.npy", "mpired recover")
-    assert len(litter(tmp_path)) == 1
-    assert run("recover", "r0.npy", cwd=tmp_path, setup=no_locks(errno.ENOLCK)).status == 0
-    assert litter(tmp_path) == []
-
-
 def test_root_whom_a_file_server_takes_for_another_user(tmp_path):
     """All that a process makes there belongs to that user, and not to the one that it runs as."""
     fill(tmp_path)

@@ -35,20 +35,6 @@ def lines(*words, cwd):
     return [line.strip() for line in outcome.out.decode().splitlines()[1:]]
 
 
-def test_files_of_numbers(folder):
-    outcome = run("info", "a.npy", "b.parquet", cwd=folder)
-    assert (outcome.status, outcome.err) == (0, "")
-    assert outcome.out.decode().splitlines() == [
-        "a.npy: npy, 152 bytes",
-        "  3 x MPI_DOUBLE (float64), shape (3,), C order, little-endian",
-        f"b.parquet: parquet, {(folder / 'b.parquet').stat().st_size} bytes",
-        "  x: 3 x MPI_DOUBLE (float64)",
-    ]
-    words = ("--type", ">i4", "--offset", "4", "--count", "2", "a.bin")
-    assert lines(*words, cwd=folder) == ["2 x MPI_INT32_T (int32), big-endian"]
-    assert lines("a.bin", cwd=folder) == ["does not store the type of its elements; give it with --type"]
-
-
 def test_all_of_it_is_in_the_json(folder):
     np.save(folder / "f.npy", np.zeros((2, 3), ">i2", order="F"))
     described = json.loads(run("info", "--json", "f.npy", "a.parquet", cwd=folder).out)

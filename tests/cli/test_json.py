@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from command import run
 from rows import each
-from three_ranks import A, B
 
 import mpired
 
@@ -26,17 +23,6 @@ def ranks(tmp_path):
 def _line(text):
     (line,) = text.splitlines()
     return json.loads(line)
-
-
-def test_summary(folder):
-    outcome = run("reduce", "--op", "sum", "-j", "1", "a.npy", "b.npy", "c.npy", "-o", "out.npy", cwd=folder)
-    line = "mpired: sum of 3 ranks, 3 x float64, NaN propagates, 1 worker -> out.npy (npy)\n"
-    assert outcome == (0, b"", line)
-    outcome = run("reduce", "--op", "band", "--type", "int", "-j", "1", "a.bin", "--to", "text", cwd=folder)
-    assert outcome.err == "mpired: band of 1 rank, 6 x int32, 1 worker -> standard output (text)\n"
-    pq.write_table(pa.table({"x": [1, 2], "y": [3.0, 4.0], "z": [5, 6]}), folder / "a.parquet")
-    outcome = run("reduce", "--op", "sum", "a.parquet", "-o", "out.parquet", cwd=folder)
-    assert outcome.err.startswith("mpired: sum of 1 rank, 2 x int64 and 2 more, NaN propagates, ")
 
 
 def test_quiet_and_verbose(folder):
@@ -72,18 +58,6 @@ def test_verbose_names_the_steps_in_their_order(folder, cut_into):
     *steps, (whole, _, _) = told
     assert all(float(seconds) >= 0 for seconds, _, _ in steps)
     assert sum(float(seconds) - 0.001 for seconds, _, _ in steps) <= float(whole)
-
-
-def test_summary_as_json(folder):
-    outcome = run("reduce", "--op", "mpi_sum", "a.npy", "b.npy", "-o", "out.npy", "--json", "-j", "1", cwd=folder)
-    assert (outcome.status, outcome.err) == (0, "")
-    summary = _line(outcome.out)
-    buffer = {"name": "", "datatype": "MPI_DOUBLE", "dtype": "float64", "count": 3, "stored": None, "unpacked": None}
-    expected = {"op": "MPI_SUM", "buffers": [buffer], "nranks": 2, "nbytes": 48, "nan": "propagates", "workers": 1}
-    expected |= {"root": 0, "output": "out.npy", "format": "npy"}
-    assert {name: summary[name] for name in expected} == expected
-    outcome = run("reduce", "--op", "sum", "a.bin", "b.bin", "--type", "double", "-v", "--json", cwd=folder)
-    assert (outcome.status, outcome.out) == (0, (A + B).tobytes())
 
 
 @each("output", ["out.npy", "-"])
@@ -205,21 +179,6 @@ def test_calls_on_one_element(ranks):
     ):
         np.save(ranks / "e.npy", element)
         assert _line(run("fetch-and-op", "--json", "--op", "no_op", "e.npy", cwd=ranks).err)["old"] == old
-
-
-def test_packing(ranks):
-    np.arange(6.0).tofile(ranks / "records.bin")
-    words = ("pack", "--json", "--type", "resized(0,16,double)", "records.bin", "-o", "p.npy")
-    summary = _line(run(*words, cwd=ranks).out)
-    named = ("call", "inputs", "output", "datatype", "dtype", "unit", "unit_dtype", "units", "warnings")
-    assert [summary[name] for name in named] == [
-        "MPI_Pack", ["records.bin"], "p.npy", "resized(0,16,double)", None, "MPI_DOUBLE", "float64", 3, []
-    ]  # fmt: skip
-    failure = _line(run(*words, cwd=ranks).out)
-    assert (failure["error"], failure["inputs"], failure["output"]) == ("OutputExistsError", ["records.bin"], "p.npy")
-    words = ("unpack", "--json", "--type", "resized(0,16,double)", "p.npy", "--into", "records.bin")
-    summary = _line(run(*words, cwd=ranks).out)
-    assert [summary[name] for name in ("call", "output", "kept")] == ["MPI_Unpack", "records.bin", True]
 
 
 def test_recovery_and_examples(ranks):

@@ -9,7 +9,6 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from command import Child, Outcome, run, unchanged
 from rows import each
+from terminals import on_terminal
 
 from mpired.cli import progress
 
@@ -77,31 +77,17 @@ def test_the_cursor_comes_back(end, monkeypatch):
     assert text.rindex(SHOW) > text.rindex(HIDE)
 
 
-def on_terminal(*words: str, cwd: Path) -> tuple[Outcome, str]:
-    """Run the command with a terminal as standard error; return the outcome and what is seen."""
-    master, slave = pty.openpty()
-    name = os.ttyname(slave)
-    outcome = run(*words, cwd=cwd, setup=lambda: os.dup2(os.open(name, os.O_RDWR | os.O_NOCTTY), 2))
-    os.close(slave)
-    seen = b""
-    with contextlib.suppress(OSError):  # the other end is closed
-        while part := os.read(master, 65536):
-            seen += part
-    os.close(master)
-    return outcome, seen.decode()
-
-
 @each("to", ["parquet", "arrow", "csv"])
 def test_what_the_terminal_shows_of_a_command(to, folder, monkeypatch):
     """Ranks as they are checked, bytes as they are combined, and the result as it is encoded; `-q` shows nothing."""
     monkeypatch.setattr(progress, "_PATIENCE", -1.0)
     words = ("reduce", "--op", "sum", "a.npy", "b.npy", "c.npy", "-f", "-o", f"out.{to}")
-    outcome, seen = on_terminal(*words, cwd=folder)
+    outcome, seen = on_terminal(*words, cwd=folder, stream=2)
     assert (outcome.status, outcome.out) == (0, b""), seen
     checked, combined, encoded = seen.index("3/3"), seen.index("GB/s"), seen.index("1/1")
     assert seen.index("checking ranks") < checked < combined < seen.index("encoding results") < encoded
     assert seen.rindex(SHOW) > seen.rindex(HIDE)
-    assert on_terminal(*words, "-q", cwd=folder) == (Outcome(0, b"", ""), "")
+    assert on_terminal(*words, "-q", cwd=folder, stream=2) == (Outcome(0, b"", ""), "")
     assert "checking" not in run(*words, cwd=folder).err
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import pty
-from pathlib import Path
 
 import numpy as np
-from command import Child, Outcome, reduce, refused, run, shell
+from command import Child, reduce, refused, run, shell
 from rows import each
+from terminals import on_terminal
 from three_ranks import PAIR, A, B, C, fold
 
 
@@ -37,21 +37,6 @@ def test_shell_pipeline(folder):
     script = '"$@" <(cat a.npy) <(cat b.npy) | "$1" reduce -q --op sum - <(cat c.npy) -o out.npy'
     assert shell(script, "reduce", "-q", "--op", "sum", cwd=folder) == (0, b"", "")
     np.testing.assert_array_equal(np.load(folder / "out.npy"), fold(np.add, A, B, C))
-
-
-def on_terminal(*words: str, cwd: Path) -> tuple[Outcome, str]:
-    """Run with a terminal as standard output; return the outcome and what is seen."""
-    master, slave = pty.openpty()
-    outcome = Child(*words, cwd=cwd, stdout=slave).finish()
-    os.close(slave)
-    seen = b""
-    with open(master, "rb", buffering=0) as terminal:
-        try:
-            while part := terminal.read(65536):
-                seen += part
-        except OSError:  # the other end is closed
-            pass
-    return outcome, seen.decode().replace("\r\n", "\n")
 
 
 TABLE = ["0", "11.5", "1", "2.25", "2", "2.0"]

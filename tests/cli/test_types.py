@@ -4,35 +4,15 @@ import json
 
 import matrix
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import typemaps
-from command import refused, run
+from command import run
 from hypothesis import given, settings
 from rows import check_refused, each
 
-import mpired
 from mpired import datatypes
 from mpired.datatypes import parse
-from mpired.datatypes.typemap import picture, pieces
-from mpired.errors import DatatypeError
-
-LINES = """\
-vector(3,1,2,double)
-  combiner    MPI_COMBINER_VECTOR
-  size        24
-  lb          0
-  ub          40
-  extent      40
-  true lb     0
-  true extent 40
-  alignment   8
-  type map    (double,0) (double,16) (double,32)
-  NumPy       (<f8, <f8, <f8)
-  external32  24 bytes
-  picture     |00000000........11111111........22222222|  bytes 0 to 40
-"""
+from mpired.datatypes.typemap import picture
 
 
 def shown(text, cwd):
@@ -42,46 +22,22 @@ def shown(text, cwd):
     return {line[2:14].strip(): line[14:] for line in outcome.out.decode().splitlines()[1:]}
 
 
-def test_the_whole(tmp_path):
-    assert run("types", "vector(3,1,2,double)", cwd=tmp_path).out.decode() == LINES
-
-
-@each(
-    "text, combiner",
-    [
-        ("double", "NAMED"), ("mpi_double_int", "NAMED"), ("<f8", "NAMED"), ("pair(double,int)", "NAMED"),
-        ("pair(double,int64_t)", "VALUE_INDEX"), ("dup(int)", "DUP"), ("contiguous(1,int)", "CONTIGUOUS"),
-        ("hvector(1,1,1,int)", "HVECTOR"), ("indexed([1],[1],int)", "INDEXED"), ("hindexed([1],[1],int)", "HINDEXED"),
-        ("indexed_block(1,[1],int)", "INDEXED_BLOCK"), ("hindexed_block(1,[1],int)", "HINDEXED_BLOCK"),
-        ("struct([1],[1],[int])", "STRUCT"), ("subarray([1],[1],[0],C,int)", "SUBARRAY"),
-        ("darray(1,0,[1],[none],[dflt],[1],F,int)", "DARRAY"), ("resized(0,9,int)", "RESIZED"),
-    ],
-)  # fmt: skip
-def test_combiner(tmp_path, text, combiner):
-    assert shown(text, tmp_path)["combiner"] == f"MPI_COMBINER_{combiner}"
-
-
 @each(
     "text, drawn",
     [
         ("double_int", "|000000001111....|  bytes 0 to 16"),
-        ("struct([1],[3],[int])", "|0000|  bytes 3 to 7"),
         ("resized(-4,24,double)", "|....00000000............|  bytes -4 to 20"),
-        ("resized(0,-8,double)", "|........|00000000  bytes -8 to 8"),
         ("resized(2,4,double)", "00|0000|00  bytes 0 to 8"),
         ("hvector(3,1,-1,short)", "|2210|  bytes -2 to 2"),
         ("contiguous(0,int)", "none: there are no bytes, or too many pieces"),
         ("resized(0,64,byte)", f"|0{'.' * 63}|  bytes 0 to 64"),
-        ("resized(0,65,byte)", f"|+{'.' * 32}|  bytes 0 to 65, 2 bytes a character"),
-        ("contiguous(100,short)", f"|{'#' * 50}|  bytes 0 to 200, 4 bytes a character"),
         ("darray(4,3,[9],[block],[dflt],[4],C,double)", f"|{'.' * 36}|  bytes 0 to 72, 2 bytes a character"),
-        ("resized(0,65,contiguous(0,double))", f"|{'.' * 33}|  bytes 0 to 65, 2 bytes a character"),
         ("contiguous(600,resized(0,0,byte))", "|#  bytes 0 to 1"),
         ("vector(1000000,1,2,double)", "none: there are no bytes, or too many pieces"),
         ("vector(2,32,64,int)", f"|{'#' * 21}+{'.' * 20}+{'#' * 21}|  bytes 0 to 384, 6 bytes a character"),
     ],
 )
-def test_picture(tmp_path, text, drawn):
+def test_picture(text, drawn, tmp_path):
     assert shown(text, tmp_path)["picture"] == drawn
 
 
@@ -103,13 +59,6 @@ def test_a_picture_shows_every_byte(drawn):
             assert cell == ("#" if all(inside) else "+" if any(inside) else "."), drawn.text
         else:
             assert (cell != ".") == inside[0], drawn.text
-
-
-def test_pieces_of_maps_in_maps():
-    twice = "hindexed([1,2,1],[100,0,50],hindexed_block(1,[9,3,0],vector(2,1,2,byte)))"
-    places = [disp + 12 * copy + inner + at for disp, copies in ((100, 1), (0, 2), (50, 1))
-              for copy in range(copies) for inner in (9, 3, 0) for at in (0, 2)]  # fmt: skip
-    assert pieces.pieces(parse(twice)[0].typemap).tolist() == [[place, place + 1] for place in places]
 
 
 @each(
@@ -159,21 +108,6 @@ def test_a_name_of_numpy(name, tmp_path):
     assert {each.removeprefix("MPI_") for each in shown - {""}} == wanted
     assert name == "bool" or np.dtype(told["NumPy"]).name == name
     assert json.loads(run("types", name, "--json", cwd=tmp_path).out)["numpy_name"] == name
-
-
-def test_both_names_in_messages(tmp_path):
-    """MPI's and NumPy's, of what is declared and of what a file holds."""
-    np.save(tmp_path / "a.npy", np.zeros(2))
-    pq.write_table(pa.table({"x": [1.0]}), tmp_path / "a.parquet")
-    both = "MPI_DOUBLE (float64)", "MPI_FLOAT (float32)"
-    for name in ("a.npy", "a.parquet"):
-        refused(run("reduce", "--op", "max", "--type", "float32", name, cwd=tmp_path), 3, *both)
-    refused(run("reduce", "--op", "max", "--type", ">f8", "a.npy", cwd=tmp_path), 3, both[0], "<f8", "not big-endian")
-    words = ("accumulate", "--op", "sum", "--type", "float32", "--target-type", "contiguous(2,double)")
-    refused(run(*words, "a.npy", "a.npy", cwd=tmp_path), 3, *both)
-    refused(run("accumulate", "--op", "sum", "--map", "a.npy", "a.npy", "a.npy", cwd=tmp_path), 3, both[0])
-    with pytest.raises(DatatypeError, match=r"MPI_DOUBLE \(float64\), which are not MPI_FLOAT \(float32\)"):
-        mpired.Window(tmp_path / "a.npy", type="float32").accumulate(np.zeros(2), "sum")
 
 
 def test_a_long_map_is_shortened(tmp_path):

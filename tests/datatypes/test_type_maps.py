@@ -79,20 +79,6 @@ CONVERTED = ["double", "int", "short", "int8_t", "float", "uint16_t", "byte", "l
              "c_double_complex", "int64_t", "count", "char", "c_bool"]  # fmt: skip
 
 
-@each("name", CONVERTED)
-def test_external32_as_a_real_mpi(tmp_path, name):
-    @settings(max_examples=20, deadline=None, derandomize=True)
-    @given(drawn=typemaps.types([name], like_mpich=True), count=st.integers(1, 3))
-    def as_mpi(drawn, count):
-        whole, low, nbytes = addressed(drawn.real(MPI), drawn.twin, count)
-        buffer = np.random.default_rng(8).integers(0, 256, nbytes, dtype=np.uint8)
-        theirs = np.zeros(count * drawn.twin.size, np.uint8)
-        assert whole.Pack_external("external32", buffer, theirs, 0) == len(theirs)
-        assert packed_externally(tmp_path, drawn.text, count, low, buffer) == theirs.tobytes(), drawn.text
-
-    as_mpi()
-
-
 PARTS = {"c_float_complex": 2, "c_double_complex": 2}
 
 

@@ -1,8 +1,6 @@
 """The files that unpack writes into or replaces: old or new whatever happens, and holes stay holes."""
 
-import errno
 import os
-import signal
 
 import numpy as np
 import pytest
@@ -36,60 +34,6 @@ def test_a_full_disk_leaves_the_target(mounted):
     np.arange(1000, dtype="<f8").tofile(place / "d.bin")
     words = "unpack --type resized(0,16,double) --count 1000 d.bin --into a.rec"
     check_refused(place, words, 4, "No space left")
-
-
-WRITING = ("pwrite", "fsync", "link", "replace", "posix_fallocate", "ftruncate", "fchmod", "fchown")
-
-
-def at_call(number, happen):
-    """Return a setup that lets something happen before the writing call of that number."""
-    count = 0
-
-    def counted(call):
-        def wrapper(*arguments, **keywords):
-            nonlocal count
-            count += 1
-            if count == number:
-                happen()
-            return call(*arguments, **keywords)
-
-        return wrapper
-
-    def setup():
-        for name in WRITING:
-            setattr(os, name, counted(getattr(os, name)))
-
-    return setup
-
-
-def fail():
-    raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-
-def die():
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-@pytest.mark.parametrize("happen", [fail, die])
-def test_whatever_happens_the_target_is_the_old_or_the_new(folder, happen):
-    np.save(folder / "d.npy", -np.arange(5.0))
-    old, new = records(), records()
-    new["d"] = -np.arange(5.0)
-    target = folder / "rank0.rec"
-    outcomes = []
-    for number in range(1, 21):
-        target.write_bytes(old.tobytes())
-        words = "unpack", "-q", "--type", CELL, "d.npy", "--into", "rank0.rec"
-        outcome = run(*words, cwd=folder, setup=at_call(number, happen))
-        found = target.read_bytes()
-        assert found in (old.tobytes(), new.tobytes())
-        outcomes.append(outcome.status)
-        if happen is fail:
-            assert found == (old.tobytes() if outcome.status == 4 else new.tobytes())
-            assert sorted(path.name for path in folder.iterdir()) == ["d.npy", "rank0.rec"]
-    assert outcomes[-1] == 0
-    assert set(outcomes) == ({0, 4, 6} if happen is fail else {0, -signal.SIGKILL})
-    assert sum(status != 0 for status in outcomes) >= 6
 
 
 def test_a_file_that_grows_meanwhile_is_noticed(folder, monkeypatch):

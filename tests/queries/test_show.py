@@ -14,6 +14,7 @@ import pytest
 from command import measured, run, shell
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, basic_indices
 from rows import check_refused, each
 from tables import bytes_of
 from values import BITING
@@ -156,28 +157,6 @@ def test_nulls_are_counted_and_left_out(form, how, tmp_path):
         assert row == [str(at), *("null" if each is None else str(each) for each in (numbers[at], *peak))]
 
 
-@st.composite
-def parts(draw, dim):
-    """Draw an index along an axis."""
-    bounds = st.none() | st.integers(-dim - 2, dim + 2)
-    if dim and draw(st.booleans()):
-        return draw(st.integers(-dim, dim - 1))
-    return slice(draw(bounds), draw(bounds), draw(st.none() | st.integers(1, 4) | st.integers(-4, -1)))
-
-
-@st.composite
-def selections(draw):
-    """Draw the shape of an array, and an index of it."""
-    shape = tuple(draw(st.lists(st.integers(0, 7), min_size=1, max_size=3)))
-    chosen = [draw(parts(dim)) for dim in shape[: draw(st.integers(1, len(shape)))]]
-    place = draw(st.none() | st.integers(0, len(chosen)))
-    if place is not None:
-        rest = draw(st.integers(0, len(chosen) - place))
-        tail = [draw(parts(dim)) for dim in shape[len(shape) - rest :]] if rest else []
-        chosen = [*chosen[:place], ..., *tail]
-    return shape, tuple(chosen), draw(st.sampled_from("CF"))
-
-
 def text_of(index):
     """Write an index as it is typed."""
 
@@ -190,22 +169,25 @@ def text_of(index):
     return ",".join(map(written, index))
 
 
-@given(selections())
+@given(array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=7), st.sampled_from("CF"), st.data())
 @settings(deadline=None, max_examples=100)
-def test_slices_are_those_of_numpy(drawn):
-    shape, index, order = drawn
+def test_slices_are_those_of_numpy(shape, order, data):
+    index = data.draw(basic_indices(shape, min_dims=0, allow_newaxis=False))
+    index = index if isinstance(index, tuple) else (index,)
     array = np.arange(math.prod(shape)).reshape(shape)
     stored = array.ravel(order=order)
     expected = array[index]
-    selection = Selection.of(text_of(index), shape)
+    selection = Selection.of(text_of(index or (...,)), shape)
     assert tuple(len(selection.axes[axis]) for axis in selection.kept) == expected.shape
+
+    def read(start, count):
+        return stored[start : start + count], None
+
     found = []
     for block in blocks([range(selection.count)]):
         indices = selection.indices(block.start, block.stop)
         positions = selection.positions(indices, fortran_order=order == "F")
-        picked, _ = pick(
-            lambda start, count: (stored[start : start + count], None), positions, itemsize=8, decoded=False
-        )
+        picked, _ = pick(read, positions, itemsize=8, decoded=False)
         assert array[tuple(indices)].tolist() == picked.tolist()
         found += picked.tolist()
     assert found == expected.ravel().tolist()

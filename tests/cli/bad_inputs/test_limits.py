@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from bad_files import furnish
-from command import become_nobody, reduce, refused, run, shell, succeeded, unchanged
+from command import reduce, refused, run, shell, succeeded, unchanged
 from rows import check_refused, each
 
 import mpired
@@ -47,19 +46,6 @@ def test_too_little_memory(to, folder):
 
     words = ("reduce", "--op", "sum", "large.npy", "large.npy", "--to", to, "-o", "out", "-f")
     check_refused(folder, words, 8, "memory", setup=take_all_memory)
-
-
-def test_no_more_processes(as_root, open_folder):
-    furnish(open_folder).chmod(0o777)
-    with open(open_folder / "large.bin", "wb") as file:
-        file.truncate(64 << 20)
-
-    def become_nobody_alone() -> None:
-        resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
-        become_nobody()
-
-    words = "reduce --op sum --type double large.bin large.bin -j 2 -o out -f"
-    check_refused(open_folder, words, 4, "worker", "temporarily unavailable", setup=become_nobody_alone)
 
 
 def test_no_more_threads(folder):

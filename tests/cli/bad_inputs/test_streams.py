@@ -1,9 +1,10 @@
-"""Standard streams that are closed, full or broken, and odd environments."""
+"""Standard streams that are closed, full or broken, or whose readers go, and odd environments."""
 
 from __future__ import annotations
 
 import os
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -97,3 +98,43 @@ def test_odd_environments(env, to, expected, folder):
     environment = {name: value for name, value in (os.environ | env).items() if value is not None}
     outcome = installed("reduce", "-q", "--op", "sum", "good.npy", "ö.npy", "--to", to, cwd=folder, env=environment)
     assert outcome == (0, expected, "")
+
+
+# Readers of results and messages that go
+
+
+@pytest.fixture
+def large(folder: Path) -> Path:
+    """More elements than a pipe holds."""
+    (folder / "large.bin").write_bytes(bytes(2 << 20))
+    return folder
+
+
+@each("script, to", [('"$@" | head -c 10', "raw"), ('"$@" | :', "npy"), ('"$@" | head -c 10', "csv")])
+def test_reader_that_goes(script, to, large):
+    words = ("reduce", "-q", "--op", "sum", "--type", "double", "large.bin", "--to", to)
+    with unchanged(large):
+        outcome = shell(f"{script}; exit ${{PIPESTATUS[0]}}", *words, cwd=large)
+        assert (outcome.status, outcome.err) == (141, "")
+
+
+def without_a_reader(*words, stream, **settings):
+    """Run the installed command with a pipe as one of its streams that nobody reads."""
+    read, write = os.pipe()
+    os.close(read)
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: write}
+    done = subprocess.run([COMMAND, *words], check=False, **streams, **settings)
+    os.close(write)
+    return done.returncode, done.stdout, done.stderr
+
+
+@each("words", ["ops", "ops --json", "--help"])
+def test_reader_that_goes_before_anything_is_printed(words, tmp_path):
+    assert without_a_reader(*words.split(), stream="stdout", cwd=tmp_path) == (141, None, b"")
+
+
+def test_messages_that_nobody_reads(large):
+    """The result is in place when the summary is written; a reader that is gone does not make that untrue."""
+    words = ("reduce", "--op", "sum", "--type", "double", "large.bin", "-o", "new.bin")
+    assert without_a_reader(*words, stream="stderr", cwd=large) == (0, b"", None)
+    assert (large / "new.bin").read_bytes() == bytes(2 << 20)

@@ -44,24 +44,6 @@ def test_npy_without_elements(shape, folder):
     assert f"'shape': {shape}".encode() in result
 
 
-@each(
-    "array, op, expected",
-    [
-        *((np.array([1, 2, 3], code), "sum", np.array([2, 4, 6], code)) for code in ("<f16", ">f16", "<c32", ">f8")),
-        (np.array([(1, 5), (2, 4)], "f4,f4"), "maxloc", np.array([(1, 5), (2, 4)], "f4,f4")),
-        (np.array([(2.5, 3)], [("größe", "<f8"), ("rang", "<i4")]), "minloc", None),  # a header of version 3
-        (np.array(4), "prod", np.array(16)),
-    ],
-)
-@pytest.mark.filterwarnings("ignore:Stored array in format 3.0")
-def test_elements_of_npy(array, op, expected, folder):
-    np.save(folder / "a.npy", array)
-    succeeded(reduce("--op", op, "a.npy", "a.npy", "-f", "-o", "result.npy", cwd=folder))
-    result = np.load(folder / "result.npy")
-    assert result.dtype == array.dtype
-    np.testing.assert_array_equal(result, array if expected is None else expected, strict=True)
-
-
 def test_claimed_size_takes_no_memory(folder):
     (folder / "bad.npy").write_bytes(npy(header(shape="(65536, 65536)"), DATA[:8]))
     status, peak, err = measured("reduce", "--op", "sum", "bad.npy", cwd=folder)
@@ -99,27 +81,6 @@ def test_many_rows_in_few_bytes(tmp_path):
     assert (status, err) == (0, "")
     assert np.array_equal(np.fromfile(tmp_path / "sum.bin", "u1"), np.full(20_000_000, 2, "u1"))
     assert peak < 250 << 20
-
-
-@each(
-    "values, dtype, op, expected",
-    [
-        ([2**63, 2**64 - 1, 1], "u8", "max", [2**63, 2**64 - 1, 1]),
-        ([2**63, 2**64 - 1, 1], "u8", "sum", [0, 2**64 - 2, 2]),
-        ([2**53 + 1, -(2**63), 7], "i8", "max", [2**53 + 1, -(2**63), 7]),
-        ([200, 255, 0], "u1", "sum", [144, 254, 0]),
-        ([65504, 6e-8, -0.0], "f2", "sum", [np.inf, 1.1920929e-07, -0.0]),
-        ([True, False, True], "?", "lxor", [False, False, False]),
-        ([True, False, True], "?", "lor", [True, False, True]),
-    ],
-)
-def test_columns_of_parquet_exactly(values, dtype, op, expected, folder):
-    (folder / "a.parquet").write_bytes(parquet({"x": np.array(values, dtype)}, write_page_checksum=True))
-    words = ("--op", op, "a.parquet", "a.parquet", "-f", "-o", "result.parquet", "--overflow", "wrap")
-    succeeded(reduce(*words, cwd=folder))
-    column = pq.read_table(folder / "result.parquet")["x"]
-    assert column.type == pa.from_numpy_dtype(np.dtype(dtype))
-    assert column.to_numpy().tobytes() == np.array(expected, dtype).tobytes()
 
 
 # Raw elements from devices, pipes, sockets and terminals, as far as they end
