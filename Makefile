@@ -13,9 +13,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 KERNELS := mpired/ops/native/kernels.c.so
 OLDEST := .venv-oldest
-OLDEST_TESTS := tests/test_options.py $(addprefix tests/cli/test_,environment.py info.py listings.py options.py \
-	progress.py starting.py summary.py terminals_and_pipes.py types.py usage.py) \
-	$(addprefix tests/cli/bad_inputs/test_,npy.py parquet.py refusals.py) \
+OLDEST_TESTS := tests/test_options.py $(addprefix tests/cli/test_,info.py itself.py json.py options.py \
+	progress.py starting.py terminals_and_pipes.py types.py) \
+	$(addprefix tests/cli/bad_inputs/test_,refusals.py taken.py) \
 	$(addprefix tests/collectives/test_,input_formats.py output_formats.py reduce.py) \
 	$(addprefix tests/formats/test_,columns_at_length.py formats.py hostile_columns.py npy.py sources.py textual.py \
 	transposed.py) tests/sources/test_remote_failures.py \

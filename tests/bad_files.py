@@ -1,4 +1,4 @@
-"""Good and bad files of every format, and the rows of tests/cli/bad_inputs/bad_inputs.md that they are for."""
+"""Good and bad files of every format, and the refusals of bad ones."""
 
 from __future__ import annotations
 
@@ -19,22 +19,13 @@ Content = bytes | Callable[[], bytes]
 
 
 class Case(NamedTuple):
-    """A refusal: the row and a name for it, the files, the words, the exit status, what the line must say."""
+    """A refusal: a name for it, the files, the words, the exit status, what the line must say."""
 
-    row: int
     label: str
     files: Mapping[str, Content]
     words: tuple[str, ...]
     status: int
     reasons: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"{self.row}-{self.label}"
-
-
-def covers(*rows: int) -> Callable[[Callable], Callable]:
-    """Mark a test as one of these rows; `test_every_row_is_covered` reads the marks."""
-    return lambda test: test
 
 
 def npy(header: str | bytes, data: bytes = b"", version: bytes = b"\x01\x00") -> bytes:

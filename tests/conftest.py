@@ -33,6 +33,7 @@ pytest.register_assert_rewrite(
     "format_files",
     "one_sided",
     "op_faults",
+    "rows",
     "running",
     "shared_target",
     "updates",

@@ -21,6 +21,7 @@ from click.shell_completion import BashComplete
 from command import in_child, run, unchanged, wait_until
 from needs import needs
 from quick import commands
+from rows import each
 
 from mpired.cli import COMPLETION, cli
 from mpired.datatypes import parse
@@ -38,7 +39,9 @@ printf '%s\\n' "$@" > typed.new
 mv typed.new typed
 """
 # The name of a column: a shell that does not quote it runs it.
-COMMANDS = "cell $(touch made) `touch made`; touch made"
+HOSTILE = "cell $(touch made) `touch made`; touch made"
+COMMANDS = cli.list_commands(click.Context(cli))
+OFFERED = {"FILE", "PATH", "PATTERN", "OLD", "RANK...", "OP", "TYPE"}
 # What is typed, a tab being a tab, and the words that the command gets.
 TYPED = {
     "true | mpired exs\t": "exscan",
@@ -108,7 +111,7 @@ def environment(folder: Path) -> dict[str, str]:
 def folder(tmp_path: Path) -> Path:
     """Two parquet files, another file and one with ops."""
     (tmp_path / "data").mkdir()
-    table = pa.table({"energy": np.ones(3), "hits": np.arange(3), COMMANDS: np.arange(3), "name": ["a"] * 3})
+    table = pa.table({"energy": np.ones(3), "hits": np.arange(3), HOSTILE: np.arange(3), "name": ["a"] * 3})
     for rank in range(2):
         pq.write_table(table, tmp_path / f"data/cells_{rank}.parquet")
     pq.write_table(pa.table({"a,b": [1.0]}), tmp_path / "odd.parquet")
@@ -161,79 +164,84 @@ def words_for(line: str, folder: Path, **environment: str) -> list[str]:
     return [word for kind, word in asked(line, folder, **environment) if kind == "plain"]
 
 
-@pytest.mark.parametrize("name", cli.list_commands(click.Context(cli)))
-def test_every_argument_and_every_path_is_completed(name, folder):
-    flags = []
-    for parameter in cli.get_command(click.Context(cli), name).params:
-        flag = max(parameter.opts, key=len) if isinstance(parameter, click.Option) else ""
-        metavar = parameter.metavar or getattr(parameter.type, "name", "")
-        if not flag or metavar in {"FILE", "PATH", "PATTERN", "OLD", "RANK...", "OP", "TYPE"}:
-            flags.append(flag)
+def test_every_argument_and_every_path_is_completed(folder):
+    asked = [
+        (name, max(parameter.opts, key=len) if isinstance(parameter, click.Option) else "")
+        for name in COMMANDS
+        for parameter in cli.get_command(click.Context(cli), name).params
+        if isinstance(parameter, click.Argument)
+        or (parameter.metavar or getattr(parameter.type, "name", "")) in OFFERED
+    ]
+    assert len(asked) > 50
 
-    def unanswered() -> list[str]:
+    def unanswered() -> list[tuple[str, str]]:
         os.chdir(folder)
         found = []
-        for flag in flags:
+        for name, flag in asked:
             os.environ |= {"COMP_WORDS": f"mpired {name} {flag} ", "COMP_CWORD": "3" if flag else "2"}
             if not BashComplete(cli, {}, "mpired", COMPLETION).complete():
-                found.append(flag)
+                found.append((name, flag))
         return found
 
     assert in_child(unanswered) == []
 
 
-def test_commands_and_options(folder):
-    assert sorted(words_for("mpired ", folder)) == sorted(cli.list_commands(click.Context(cli)))
-    assert words_for("mpired --v", folder) == ["--version"]
-    assert words_for("mpired reduce --over", folder) == ["--overflow", "--overwrite"]
-    assert words_for("mpired reduce --overflow ", folder) == ["warn", "wrap", "error"]
-    assert words_for("mpired completion ", folder) == ["bash", "zsh", "fish"]
-    assert asked("mpired nonsense x", folder) == []
+FORMATS = "raw npy parquet arrow arrows npz safetensors hdf5 netcdf zarr"
 
 
-def test_ops(folder):
-    names = [op.name.lower() for op in OPS if Use.REDUCE in op.uses]
-    assert set(words_for("mpired reduce --op ", folder)) >= set(names)
-    assert words_for("mpired reduce --op MPI_M", folder) == ["MPI_MAX", "MPI_MIN", "MPI_MAXLOC", "MPI_MINLOC"]
-    assert asked("mpired reduce --op ./", folder) == [("file", "./")]
-    assert words_for("mpired get-accumulate --op no", folder) == ["no_op"]
-    assert words_for("mpired accumulate --op no", folder) == []
-    assert asked("mpired accumulate --op ./", folder) == []
+@each(
+    "line, words",
+    [
+        ("mpired ", " ".join(sorted(COMMANDS))),
+        ("mpired --v", "--version"),
+        ("mpired reduce --over", "--overflow --overwrite"),
+        ("mpired reduce --overflow ", "warn wrap error"),
+        ("mpired completion ", "bash zsh fish"),
+        ("mpired reduce --op MPI_M", "MPI_MAX MPI_MIN MPI_MAXLOC MPI_MINLOC"),
+        ("mpired get-accumulate --op no", "no_op"),
+        ("mpired accumulate --op no", ""),
+        ("mpired accumulate --target-type int16_", "int16_t"),
+        ("mpired info --from ", FORMATS),
+        ("mpired reduce --to c", "csv"),
+        ("mpired reduce data/cells_?.parquet --columns ", "energy hits name"),
+        ("mpired reduce data/cells_?.parquet --columns energy,", "energy,hits energy,name"),
+        ("mpired reduce data/cells_?.parquet --keep ", "energy hits name"),
+    ],
+)
+def test_words_that_are_offered(line, words, folder):
+    assert sorted(words_for(line, folder)) == sorted(words.split())
 
 
-def test_datatypes_are_what_the_command_takes(folder):
+@each(
+    "line, offered",
+    [
+        ("mpired nonsense x", []),
+        ("mpired reduce --op ./", [("file", "./")]),
+        ("mpired accumulate --op ./", []),
+        *((f"mpired reduce {files} --columns ", []) for files in ("", "my_ops.py", "missing.parquet", "data")),
+        ("mpired reduce damaged.parquet --columns ", []),
+    ],
+)
+def test_files_and_nothing(line, offered, folder):
+    (folder / "damaged.parquet").write_bytes(b"PAR1 is damaged")
+    assert asked(line, folder) == offered
+
+
+def test_ops_and_datatypes_are_what_the_command_takes(folder):
+    names = {op.name.lower() for op in OPS if Use.REDUCE in op.uses}
+    assert set(words_for("mpired reduce --op ", folder)) >= names
     for begun in ("", "MPI_"):
         names = words_for(f"mpired reduce --type {begun}", folder)
         assert len(names) > 60
         assert all(parse(name) for name in names)
     assert "double_int" in words_for("mpired types d", folder)
     assert "float64" in words_for("mpired types f", folder)
-    assert words_for("mpired accumulate --target-type int16_", folder) == ["int16_t"]
-
-
-def test_formats(folder):
-    assert words_for("mpired info --from ", folder) == [
-        *("raw", "npy", "parquet", "arrow", "arrows", "npz", "safetensors", "hdf5", "netcdf", "zarr")
-    ]
-    assert words_for("mpired reduce --to c", folder) == ["csv"]
-
-
-def test_columns(folder):
-    line = "mpired reduce data/cells_?.parquet --columns "
-    assert words_for(line, folder) == ["energy", "hits", "name"]
-    assert words_for(f"{line}energy,", folder) == ["energy,hits", "energy,name"]
-    assert words_for("mpired accumulate --window ~/data/cells_0.parquet --columns h", folder, HOME=str(folder)) == [
-        "hits"
-    ]
-    assert words_for("mpired reduce data/cells_?.parquet --keep ", folder) == ["energy", "hits", "name"]
-    for files in ("", "my_ops.py", "missing.parquet", "data"):
-        assert asked(f"mpired reduce {files} --columns ", folder) == []
-    (folder / "data/cells_0.parquet").write_bytes(b"PAR1 is damaged")
-    assert asked("mpired reduce data/cells_0.parquet --columns ", folder) == []
 
 
 def test_nothing_is_changed_or_told(folder):
     """Nor is an update finished, or told what the environment sets, or that --group-b needs a word."""
+    window = "mpired accumulate --window ~/data/cells_0.parquet --columns h"
+    assert words_for(window, folder, HOME=str(folder)) == ["hits"]
     np.save(folder / "t.npy", np.ones(3))
     (folder / ".t.npy.mpired").touch()
     with unchanged(folder):

@@ -16,26 +16,26 @@ import numpy as np
 import pytest
 from command import refused, run, succeeded
 from needs import needs
+from rows import each
 
 RANKS = [f"r{rank}.npy" for rank in range(4)]
-SCAN = {f"{{}}{rank}.npy": (rank + 1) * (rank + 2) / 2 for rank in range(4)}
-TOTAL = dict.fromkeys(SCAN, 10.0)
+SCAN = (1.0, 3.0, 6.0, 10.0)
 # Commands, and what their results hold.
-MANY = {
-    "scan": (("scan", *RANKS, "-o", "s{rank}.npy"), "s", SCAN),
-    "scan -f": (("scan", "-f", *RANKS, "-o", "s{rank}.npy"), "s", SCAN),
-    "scan in place": (("scan", *RANKS, "--in-place"), "r", SCAN),
-    "allreduce": (("allreduce", *RANKS, "-o", "s{rank}.npy"), "s", TOTAL),
-    "allreduce link": (("allreduce", "--link", *RANKS, "-o", "s{rank}.npy"), "s", TOTAL),
-    "reduce-scatter-block": (("reduce-scatter-block", *RANKS, "-o", "s{rank}.npy"), "s", TOTAL),
-}
-ONE = {
-    "reduce": (("reduce", *RANKS, "-o", "x.npy"), "x.npy", 10.0),
-    "reduce -f": (("reduce", "-f", *RANKS[:3], "-o", "r3.npy"), "r3.npy", 6.0),
-    "reduce-local": (("reduce-local", "r0.npy", "r1.npy"), "r1.npy", 3.0),
-    "accumulate": (("accumulate", "r0.npy", "r1.npy"), "r0.npy", 3.0),
-    "accumulate by journal": (("accumulate", "--commit", "journal", "r0.npy", "r1.npy"), "r0.npy", 3.0),
-}
+MANY = [
+    (("scan", *RANKS, "-o", "s{rank}.npy"), {f"s{rank}.npy": SCAN[rank] for rank in range(4)}),
+    (("scan", "-f", *RANKS, "-o", "s{rank}.npy"), {f"s{rank}.npy": SCAN[rank] for rank in range(4)}),
+    (("scan", *RANKS, "--in-place"), {f"r{rank}.npy": SCAN[rank] for rank in range(4)}),
+    (("allreduce", *RANKS, "-o", "s{rank}.npy"), {f"s{rank}.npy": 10.0 for rank in range(4)}),
+    (("allreduce", "--link", *RANKS, "-o", "s{rank}.npy"), {f"s{rank}.npy": 10.0 for rank in range(4)}),
+    (("reduce-scatter-block", *RANKS, "-o", "s{rank}.npy"), {f"s{rank}.npy": 10.0 for rank in range(4)}),
+]
+ONE = [
+    (("reduce", *RANKS, "-o", "x.npy"), {"x.npy": 10.0}),
+    (("reduce", "-f", *RANKS[:3], "-o", "other.npy"), {"other.npy": 6.0}),
+    (("reduce-local", "r0.npy", "r1.npy"), {"r1.npy": 3.0}),
+    (("accumulate", "r0.npy", "r1.npy"), {"r0.npy": 3.0}),
+    (("accumulate", "--commit", "journal", "r0.npy", "r1.npy"), {"r0.npy": 3.0}),
+]
 
 
 def fill(folder: Path) -> None:
@@ -122,27 +122,28 @@ def no_locks(number: int) -> Callable[[], None]:
     return setup
 
 
-def check_many(folder: Path, name: str, setup: Callable[[], None] | None = None) -> None:
-    words, prefix, expected = MANY[name]
+def check(folder: Path, words: tuple[str, ...], results: dict[str, float], setup: Callable[[], None] | None) -> None:
+    """Run a command on four ranks, and look at its results and at what it leaves."""
+    for path in folder.glob("*.npy"):
+        path.unlink()
+    fill(folder)
     if "-f" in words:
-        for path in expected:
-            np.save(folder / path.format(prefix), np.zeros(3))
+        for name in results:
+            np.save(folder / name, np.zeros(3))
     succeeded(run(words[0], "-q", "--op", "sum", *words[1:], cwd=folder, setup=setup))
-    assert {path: np.load(folder / path.format(prefix))[0] for path in expected} == expected
+    assert {name: np.load(folder / name)[0] for name in results} == results
     assert litter(folder) == []
 
 
-@pytest.mark.parametrize("name", MANY)
-def test_many_results_on_fuse(fuse, name):
-    check_many(fuse, name)
+@each("words, results", [*MANY, *ONE])
+def test_results_on_fuse(words, results, fuse):
+    check(fuse, words, results, None)
 
 
-@pytest.mark.parametrize("name", ONE)
-def test_one_result_on_fuse(fuse, name):
-    words, path, expected = ONE[name]
-    succeeded(run(words[0], "-q", "--op", "sum", *words[1:], cwd=fuse))
-    assert np.load(fuse / path).tolist() == [expected] * 8
-    assert litter(fuse) == []
+@each("words, results", MANY[:3])
+@each("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_many_results_without_locks(words, results, number, tmp_path):
+    check(tmp_path, words, results, no_locks(number))
 
 
 def ended_between_the_renames(folder: Path) -> None:
@@ -169,40 +170,12 @@ def test_the_next_command_finishes_on_fuse(fuse):
     assert litter(fuse) == []
 
 
-@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
-@pytest.mark.parametrize("name", MANY)
-def test_many_results_without_locks(tmp_path, name, number):
-    fill(tmp_path)
-    check_many(tmp_path, name, no_locks(number))
-
-
 def test_another_error_of_a_lock_leaves_nothing_behind(tmp_path):
     fill(tmp_path)
     before = sorted(os.listdir(tmp_path))
     words = ("scan", "-q", "--op", "sum", *RANKS, "-o", "s{rank}.npy")
     refused(run(*words, cwd=tmp_path, setup=no_locks(errno.EIO)), 4, "s0.npy", "Input/output error")
     assert sorted(os.listdir(tmp_path)) == before
-
-
-def test_what_waits_where_there_are_no_locks_is_said_and_recovered_when_asked_for(tmp_path):
-    """A command cannot know there whether another one is at work; who calls `mpired recover` says that none is."""
-    fill(tmp_path)
-    ended_between_the_renames(tmp_path)
-    outcome = run("reduce", "-q", "--op", "max", *RANKS, "--to", "json", cwd=tmp_path, setup=no_locks(errno.ENOLCK))
-    refused(outcome, 5, "no locks", "`mpired recover` of this file")
-    assert run("recover", "r0.npy", cwd=tmp_path, setup=no_locks(errno.ENOLCK)).status == 0
-    assert [np.load(tmp_path / name)[0] for name in RANKS] == [1, 3, 6, 10]
-    assert litter(tmp_path) == []
-
-
-def test_a_draft_that_was_never_committed_waits_for_recover_where_there_are_no_locks(tmp_path):
-    fill(tmp_path)
-    (tmp_path / ".r0.npy.mpired-new").touch()
-    words = ("reduce", "-q", "-f", "--op", "sum", *RANKS[1:], "-o", "r0.npy", "--lock-timeout", "0.1")
-    refused(run(*words, cwd=tmp_path, setup=no_locks(errno.ENOLCK)), 5, "r0.npy", "mpired recover")
-    assert len(litter(tmp_path)) == 1
-    assert run("recover", "r0.npy", cwd=tmp_path, setup=no_locks(errno.ENOLCK)).status == 0
-    assert litter(tmp_path) == []
 
 
 def test_root_whom_a_file_server_takes_for_another_user(tmp_path):

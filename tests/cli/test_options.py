@@ -1,4 +1,4 @@
-"""What holds for the options of all commands."""
+"""What holds for the options of all commands, and options from the environment, which are always told."""
 
 from __future__ import annotations
 
@@ -6,86 +6,32 @@ import contextlib
 
 import click
 import numpy as np
-import pytest
-from command import refused, run, unchanged
+from command import refused, run
+from rows import check_refused, each
+from three_ranks import A, B
 
 from mpired.cli import cli
 
+COMMANDS = {name: cli.get_command(click.Context(cli), name) for name in cli.list_commands(click.Context(cli))}
+OPTIONS = [
+    (name, option)
+    for name, command in COMMANDS.items()
+    for option in command.params
+    if isinstance(option, click.Option)
+]
 
-def _options():
-    for name in cli.list_commands(click.Context(cli)):
-        command = cli.get_command(click.Context(cli), name)
-        for parameter in command.params:
-            if isinstance(parameter, click.Option):
-                for flag in (*parameter.opts, *parameter.secondary_opts):
-                    yield pytest.param(command, parameter.name, flag, id=f"{name} {flag}")
 
-
-@pytest.mark.parametrize(("command", "name", "flag"), list(_options()))
-def test_an_option_has_always_a_value_or_never(command, name, flag):
+@each("command, option, flag", [(*row, flag) for row in OPTIONS for flag in (*row[1].opts, *row[1].secondary_opts)])
+def test_an_option_has_always_a_value_or_never(command, option, flag):
     """A value that may be left out would take the file behind it for itself."""
 
     def value(*words):
         # The option of help is kept with the command, so it has to be the one that the group gives.
-        context = click.Context(command, parent=click.Context(cli, **cli.context_settings))
-        return command.make_parser(context).parse_args([flag, *words])[0][name]
+        context = click.Context(COMMANDS[command], parent=click.Context(cli, **cli.context_settings))
+        return COMMANDS[command].make_parser(context).parse_args([flag, *words])[0][option.name]
 
     with contextlib.suppress(click.BadOptionUsage):  # which says that it needs a value
         assert value() == value("file")
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """Two ranks."""
-    for name in ("a", "b"):
-        np.save(tmp_path / f"{name}.npy", np.arange(3.0))
-    return tmp_path
-
-
-TOLD = "from the environment: --columns (MPIRED_COLUMNS)"
-
-
-@pytest.mark.parametrize(
-    ("words", "status"),
-    [
-        ("reduce --op sum a.npy b.npy", 2),
-        ("reduce --op nope a.npy b.npy", 2),
-        ("reduce --op sum a.npy b.npy --offset=-1", 2),
-        ("reduce --op sum a.npy missing.npy", 4),
-        ("accumulate --op sum a.npy b.npy", 2),
-        ("fetch-and-op --op sum missing.npy 1", 4),
-        ("info a.npy", 2),
-    ],
-)
-def test_an_option_of_the_environment_is_told_by_a_failure_too(words, status, folder):
-    with unchanged(folder):
-        outcome = run(*words.split(), cwd=folder, env={"MPIRED_COLUMNS": "x"})
-    refused(outcome, status, f"; {TOLD}")
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "info --json a.npy",
-        "reduce -q --op sum a.npy --to text",
-        "accumulate -q --op sum a.npy b.npy",
-        "accumulate --json --op sum a.npy b.npy",
-        "fetch-and-op --op sum a.npy 1",
-    ],
-)
-def test_an_option_of_the_environment_is_told_once_by_every_command(words, folder):
-    outcome = run(*words.split(), cwd=folder, env={"MPIRED_TYPE": "double"})
-    assert outcome.status == 0
-    assert outcome.err.count("from the environment: ") == 1
-    assert "--type (MPIRED_TYPE)" in outcome.err
-
-
-@pytest.mark.parametrize("shell_name", ["bash_source", "zsh_source", "bash_complete", "nonsense"])
-def test_completion_is_asked_for_without_words(shell_name, folder):
-    """A command with words is done, not taken for a question of the shell."""
-    words = ("accumulate", "-q", "--op", "sum", "a.npy", "b.npy")
-    assert run(*words, cwd=folder, env={"_MPIRED_COMPLETE": shell_name}) == (0, b"", "")
-    assert np.load(folder / "a.npy").tolist() == [0, 2, 4]
 
 
 _LONG = "9x" * 21_000
@@ -105,27 +51,96 @@ _WORDS = {
     **dict.fromkeys(("reduce", "allreduce", "scan", "exscan", "reduce-scatter-block"), "--op sum a.npy -o out{rank}"),
 }
 _LONG_WORDS = [
-    [_LONG],
     [f"--{_LONG}"],
-    [f"-{_LONG}"],
     *([name, *words.split(), _LONG] for name, words in _WORDS.items()),
-    *([name, *words.split(), f"--{_LONG}"] for name, words in _WORDS.items()),
     *{
-        max(parameter.opts, key=len): [name, *words.split(), max(parameter.opts, key=len), *[_LONG] * parameter.nargs]
-        for name, words in _WORDS.items()
-        for parameter in cli.get_command(click.Context(cli), name).params
-        if isinstance(parameter, click.Option) and not parameter.is_flag
+        max(option.opts, key=len): [name, *_WORDS[name].split(), max(option.opts, key=len), *[_LONG] * option.nargs]
+        for name, option in OPTIONS
+        if name in _WORDS and not option.is_flag
     }.values(),  # each option with one of the commands that have it
     ["fetch-and-op", "--op", "no_op", "a.npy", _LONG],
 ]
 
 
-@pytest.mark.parametrize("words", [pytest.param(words, id=" ".join(words)[:80]) for words in _LONG_WORDS])
-def test_a_message_has_an_end_however_long_a_word_is(words, folder):
+@each("words", _LONG_WORDS)
+def test_a_message_has_an_end_however_long_a_word_is(words, tmp_path):
     """Its beginning and its end are there: what it is about, and the way out."""
-    outcome = run(*words, cwd=folder)
+    for name in ("a", "b"):
+        np.save(tmp_path / f"{name}.npy", np.arange(3.0))
+    outcome = run(*words, cwd=tmp_path)
     assert len(outcome.err) < 6000
     assert all(line.startswith("mpired: ") for line in outcome.err.splitlines())
     if outcome.status:
         refused(outcome, outcome.status)
         assert outcome.status in {2, 3, 4, 7}
+
+
+def test_environment_sets_options_and_is_told(folder):
+    words = ("reduce", "--op", "sum", "a.bin", "b.bin")
+    env = {"MPIRED_TYPE": "double", "MPIRED_TO": "text", "MPIRED_JOBS": "1"}
+    outcome = run(*words, cwd=folder, env=env)
+    assert outcome.out == b"11.5\n2.25\n2.0\n"
+    given = outcome.err.rstrip().partition("; from the environment: ")[2].split(", ")
+    assert sorted(given) == ["--jobs (MPIRED_JOBS)", "--to (MPIRED_TO)", "--type (MPIRED_TYPE)"]
+    outcome = run(*words, "--to", "csv", "-j", "1", cwd=folder, env=env)
+    assert outcome.out == b"value\n11.5\n2.25\n2.0\n"
+    assert outcome.err.rstrip().endswith("; from the environment: --type (MPIRED_TYPE)")
+    assert "environment" not in run(*words, "--type", "double", cwd=folder).err
+
+
+@each("name, value", [("MPIRED_OP", "max"), ("OP", "max"), ("TYPE", "float"), ("REDUCE_OP", "max"), ("JOBS", "x")])
+def test_environment_that_is_not_asked(name, value, folder):
+    outcome = run("reduce", "--op", "sum", "--type", "double", "a.bin", "b.bin", cwd=folder, env={name: value})
+    assert (outcome.status, outcome.out) == (0, (A + B).tobytes())
+    check_refused(folder, "reduce a.npy", 2, "--op", env={name: value})
+
+
+@each(
+    "words, env, told",
+    [
+        ("info --json a.npy", {"MPIRED_TYPE": "double"}, "--type (MPIRED_TYPE)"),
+        ("reduce -q --op sum a.npy --to text", {"MPIRED_TYPE": "double"}, "--type (MPIRED_TYPE)"),
+        ("accumulate -q --op sum a.npy b.npy", {"MPIRED_TYPE": "double"}, "--type (MPIRED_TYPE)"),
+        ("accumulate --json --op sum a.npy b.npy", {"MPIRED_TYPE": "double"}, "--type (MPIRED_TYPE)"),
+        ("fetch-and-op --op sum a.npy 1", {"MPIRED_TYPE": "double"}, "--type (MPIRED_TYPE)"),
+        ("pack -q a.bin -o d.npy", {"MPIRED_TYPE": "double"}, "--type (MPIRED_TYPE)"),
+        ("reduce --op sum a.npy -o new.npy", {"MPIRED_QUIET": "1"}, "--quiet (MPIRED_QUIET)"),
+        ("reduce -v --op sum a.npy b.npy -o c.npy", {"MPIRED_FORCE": "1"}, "--overwrite (MPIRED_FORCE)"),
+        ("reduce --json --op sum a.npy b.npy -o c.npy", {"MPIRED_OVERWRITE": "1"}, "--overwrite (MPIRED_OVERWRITE)"),
+    ],
+)
+def test_an_option_of_the_environment_is_told_once_by_every_command(words, env, told, folder):
+    outcome = run(*words.split(), cwd=folder, env=env)
+    assert outcome.status == 0, outcome.err
+    assert outcome.err.count("from the environment: ") == 1
+    assert outcome.err.endswith(f"from the environment: {told}\n") or "-v" in words
+
+
+@each(
+    "words, status",
+    [
+        ("reduce --op sum a.npy b.npy", 2),
+        ("reduce --op nope a.npy b.npy", 2),
+        ("reduce --op sum a.npy b.npy --offset=-1", 2),
+        ("reduce --op sum a.npy missing.npy", 4),
+        ("accumulate --op sum a.npy b.npy", 2),
+        ("fetch-and-op --op sum missing.npy 1", 4),
+        ("info a.npy", 2),
+    ],
+)
+def test_an_option_of_the_environment_is_told_by_a_failure_too(words, status, folder):
+    told = "; from the environment: --columns (MPIRED_COLUMNS)"
+    check_refused(folder, words, status, told, env={"MPIRED_COLUMNS": "x"})
+
+
+def test_environment_that_makes_no_sense(folder):
+    check_refused(folder, "reduce --op sum a.npy", 2, "jobs", "many", env={"MPIRED_JOBS": "many"})
+
+
+@each("shell", ["bash_source", "zsh_source", "bash_complete", "nonsense"])
+def test_completion_is_asked_for_without_words(shell, folder):
+    """A command with words is done, not taken for a question of the shell."""
+    np.save(folder / "a.npy", A)
+    words = ("accumulate", "-q", "--op", "sum", "a.npy", "b.npy")
+    assert run(*words, cwd=folder, env={"_MPIRED_COMPLETE": shell}) == (0, b"", "")
+    assert np.load(folder / "a.npy").tolist() == (A + B).tolist()

@@ -1,16 +1,22 @@
-"""The bar on a terminal: it shows how far the work is, and leaves the terminal as it was."""
+"""The bar on a terminal: it shows how far the work is, and leaves the terminal as it was; ctrl-C ends the work."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import pty
+import re
+import signal
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from command import Outcome, run
+from command import Child, Outcome, run, unchanged
+from rows import each
+from terminals import on_terminal
 
 from mpired.cli import progress
 
@@ -39,23 +45,18 @@ def terminal(monkeypatch, patience: float = -1.0) -> Iterator[Callable[[], str]]
     os.close(master)
 
 
-def test_bar_shows_how_far_the_work_is(monkeypatch):
-    with terminal(monkeypatch) as shown:
-        assert list(progress.bar([10, 20, 70], 100)) == [10, 20, 70]
+@each("patience, total, shares", [(-1.0, 100, ["10%", "30%", "100%"]), (-1.0, 0, []), (60.0, 100, None)])
+def test_bar_shows_how_far_the_work_is(patience, total, shares, monkeypatch):
+    """Work without a known end has no share, and short work no bar."""
+    with terminal(monkeypatch, patience) as shown:
+        assert list(progress.bar([10, 20, 70], total)) == [10, 20, 70]
         text = shown()
-    assert all(f"{percent}%" in text for percent in (10, 30, 100))
-    assert "GB/s" in text
+    assert ("GB/s" in text, text == "") == (shares is not None, shares is None)
+    assert ("%" in text) == bool(shares)
+    assert [share for share in shares or () if share not in text] == []
 
 
-def test_what_has_no_known_end_shows_no_share(monkeypatch):
-    with terminal(monkeypatch) as shown:
-        assert list(progress.bar([10, 20, 70], 0)) == [10, 20, 70]
-        text = shown()
-    assert "GB/s" in text
-    assert "%" not in text
-
-
-@pytest.mark.parametrize("end", [KeyboardInterrupt, MemoryError, None])
+@each("end", [KeyboardInterrupt, MemoryError, None])
 def test_the_cursor_comes_back(end, monkeypatch):
     def work() -> Iterator[int]:
         yield 10
@@ -76,37 +77,17 @@ def test_the_cursor_comes_back(end, monkeypatch):
     assert text.rindex(SHOW) > text.rindex(HIDE)
 
 
-def test_short_work_has_no_bar(monkeypatch):
-    with terminal(monkeypatch, patience=60.0) as shown:
-        assert list(progress.bar([50, 50], 100)) == [50, 50]
-        assert shown() == ""
-
-
-def on_terminal(*words: str, cwd: Path) -> tuple[Outcome, str]:
-    """Run the command with a terminal as standard error; return the outcome and what is seen."""
-    master, slave = pty.openpty()
-    name = os.ttyname(slave)
-    outcome = run(*words, cwd=cwd, setup=lambda: os.dup2(os.open(name, os.O_RDWR | os.O_NOCTTY), 2))
-    os.close(slave)
-    seen = b""
-    with contextlib.suppress(OSError):  # the other end is closed
-        while part := os.read(master, 65536):
-            seen += part
-    os.close(master)
-    return outcome, seen.decode()
-
-
-@pytest.mark.parametrize("to", ["parquet", "arrow", "csv"])
+@each("to", ["parquet", "arrow", "csv"])
 def test_what_the_terminal_shows_of_a_command(to, folder, monkeypatch):
     """Ranks as they are checked, bytes as they are combined, and the result as it is encoded; `-q` shows nothing."""
     monkeypatch.setattr(progress, "_PATIENCE", -1.0)
     words = ("reduce", "--op", "sum", "a.npy", "b.npy", "c.npy", "-f", "-o", f"out.{to}")
-    outcome, seen = on_terminal(*words, cwd=folder)
+    outcome, seen = on_terminal(*words, cwd=folder, stream=2)
     assert (outcome.status, outcome.out) == (0, b""), seen
     checked, combined, encoded = seen.index("3/3"), seen.index("GB/s"), seen.index("1/1")
     assert seen.index("checking ranks") < checked < combined < seen.index("encoding results") < encoded
     assert seen.rindex(SHOW) > seen.rindex(HIDE)
-    assert on_terminal(*words, "-q", cwd=folder) == (Outcome(0, b"", ""), "")
+    assert on_terminal(*words, "-q", cwd=folder, stream=2) == (Outcome(0, b"", ""), "")
     assert "checking" not in run(*words, cwd=folder).err
 
 
@@ -118,3 +99,46 @@ def test_thousands_of_ranks_are_few_lines(monkeypatch):
         text = shown()
     assert "100000/100000" in text
     assert text.count("\r") < 100
+
+
+# Small files that unfold to many elements
+
+GROUPS, ROWS = 100, 1 << 20  # of a byte: much longer work than that of the first group
+WORK = {
+    "reduce to parquet": ("reduce", "--op", "sum", "-j", "1", "many.parquet", "many.parquet", "-o", "sum.parquet"),
+    "get-accumulate": ("get-accumulate", "--op", "sum", "--fetch", "old.npy", "total.npy", "many.parquet"),
+    "accumulate into parquet": ("accumulate", "--op", "sum", "many.parquet", "total.npy"),
+}
+
+
+@pytest.fixture(scope="module")
+def expanding(tmp_path_factory):
+    where = tmp_path_factory.mktemp("expanding")
+    table = pa.table({"x": pa.array(np.zeros(ROWS, np.int8))})
+    with pq.ParquetWriter(where / "many.parquet", table.schema, compression="zstd") as writer:
+        for _ in range(GROUPS):
+            writer.write_table(table)
+    assert (where / "many.parquet").stat().st_size < 1 << 20
+    np.save(where / "total.npy", np.zeros(GROUPS * ROWS, np.int8))
+    return where
+
+
+@pytest.mark.parametrize("name", WORK)
+def test_how_far_the_work_is_shows_and_an_interrupt_ends_it(name, expanding):
+    """The bar is there long before the end, and nothing is left of a command that is interrupted then."""
+    master, slave = pty.openpty()
+    terminal = os.ttyname(slave)
+
+    def setup() -> None:
+        os.dup2(os.open(terminal, os.O_RDWR | os.O_NOCTTY), 2)
+        progress._PATIENCE = -1.0  # noqa: SLF001 - a bar at once, however fast the machine is
+
+    with unchanged(expanding):
+        child, text = Child(*WORK[name], cwd=expanding, setup=setup), ""
+        while not re.search(r"[1-9]\d*%", text):
+            text += os.read(master, 10_000).decode(errors="replace")
+        os.kill(child.pid, signal.SIGINT)
+        os.close(slave)
+        assert child.finish().status == -signal.SIGINT
+    os.close(master)
+    assert "100%" not in text

@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import refused, run, unchanged
+from command import run
+from rows import check_refused, each
 
 import mpired
 from mpired import __version__
@@ -25,18 +26,25 @@ RANKS = ("a.npy", "b.npy", "c.npy")
 
 def record_in(path):
     """Read a record without mpired."""
-    if path.suffix == ".parquet":
-        return json.loads(pq.read_schema(path).metadata[b"mpired"])
     if path.suffix == ".gz":
         return json.loads(pq.read_schema(io.BytesIO(gzip.decompress(path.read_bytes()))).metadata[b"mpired"])
-    if path.suffix == ".arrows":
-        return json.loads(pa.ipc.open_stream(path.read_bytes()).schema.metadata[b"mpired"])
-    if path.suffix == ".arrow":
-        return json.loads(pa.ipc.open_file(path).schema.metadata[b"mpired"])
+    schemas = {
+        ".parquet": lambda: pq.read_schema(path),
+        ".arrows": lambda: pa.ipc.open_stream(path.read_bytes()).schema,
+        ".arrow": lambda: pa.ipc.open_file(path).schema,
+    }
+    if path.suffix in schemas:
+        return json.loads(schemas[path.suffix]().metadata[b"mpired"])
     return json.loads(path.with_name(path.name + ".json").read_text())
 
 
-@pytest.mark.parametrize("suffix", ["npy", "bin", "csv", "parquet", "arrow", "arrows", "parquet.gz", "npy.zst"])
+def digests(folder, names=RANKS):
+    """Return the digests of files by another program."""
+    done = subprocess.run(["sha256sum", *names], cwd=folder, check=True, capture_output=True, text=True)
+    return done.stdout.split()[::2]
+
+
+@each("suffix", ["npy", "bin", "csv", "parquet", "arrow", "arrows", "parquet.gz", "npy.zst"])
 def test_a_result_says_where_it_comes_from(suffix, folder):
     words = ("reduce", "-q", "--provenance", "--op", "sum", "--nan", "ignore", *RANKS, "-o", f"out.{suffix}")
     assert run(*words, cwd=folder) == (0, b"", "")
@@ -46,12 +54,11 @@ def test_a_result_says_where_it_comes_from(suffix, folder):
     assert record["policies"]["nan"] == "ignore"
     assert record["buffers"] == [{"name": "", "datatype": "MPI_DOUBLE", "count": 3}]
     assert record["host"] == os.uname().nodename
-    sums = subprocess.run(["sha256sum", *RANKS], cwd=folder, check=True, capture_output=True, text=True).stdout.split()
-    assert [each["sha256"] for each in record["inputs"]] == sums[::2]
-    assert [(each["as"], each["file"]) for each in record["inputs"]] == [
-        (f"rank {rank}", name) for rank, name in enumerate(RANKS)
+    inputs = [(each["as"], each["file"], each["nbytes"], each["sha256"]) for each in record["inputs"]]
+    assert inputs == [
+        (f"rank {rank}", name, (folder / name).stat().st_size, digest)
+        for rank, (name, digest) in enumerate(zip(RANKS, digests(folder), strict=True))
     ]
-    assert [each["nbytes"] for each in record["inputs"]] == [(folder / name).stat().st_size for name in RANKS]
     run(*[word for word in words if word != "--provenance"][:-1], f"plain.{suffix}", cwd=folder)
     if suffix in {"npy", "bin", "csv"}:
         assert (folder / f"plain.{suffix}").read_bytes() == (folder / f"out.{suffix}").read_bytes()
@@ -71,22 +78,19 @@ def test_records_of_many_results_and_large_inputs(folder, monkeypatch):
     assert run(*words, cwd=folder) == (0, b"", "")
     for rank in range(3):
         record = record_in(folder / f"out_{rank}.npy")
-        expected = [hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in RANKS]
-        assert [each["sha256"] for each in record["inputs"]] == expected
+        assert [each["sha256"] for each in record["inputs"]] == digests(folder)
         assert record["outputs"] == [f"out_{number}.npy" for number in range(3)]
 
 
 def test_the_record_and_the_result_appear_together(folder):
     (folder / "out.npy.json").write_text("mine")
     words = ("reduce", "--provenance", "--op", "sum", *RANKS, "-o", "out.npy")
-    with unchanged(folder):
-        refused(run(*words, cwd=folder), 2, "out.npy.json", "already exists")
+    check_refused(folder, words, 2, "out.npy.json", "already exists")
     assert run(*words, "-f", cwd=folder).status == 0
     assert record_in(folder / "out.npy")["op"] == "MPI_SUM"
 
 
-@pytest.mark.parametrize("suffix", ["npy", "parquet"])
-@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+@each("suffix, pack", [("npy", gzip.compress), ("parquet", bytes)])
 def test_the_digest_of_a_stream_is_of_the_bytes_that_passed(suffix, pack, folder):
     sent = pack((folder / "b.npy").read_bytes())
     words = ("reduce", "-q", "--provenance", "--op", "sum", "a.npy", "-", "-o", f"out.{suffix}")
@@ -105,22 +109,15 @@ def test_the_digest_of_a_compressed_rank_is_of_its_file(folder):
     (folder / "a.parquet.gz").write_bytes(gzip.compress((folder / "a.parquet").read_bytes()))
     names = ["a.npy.gz", "a.parquet.gz"]
     assert run("reduce", "-q", "--provenance", "--op", "sum", *names, "-o", "out.npy", cwd=folder).status == 0
-    expected = [hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names]
-    assert [each["sha256"] for each in record_in(folder / "out.npy")["inputs"]] == expected
+    assert [each["sha256"] for each in record_in(folder / "out.npy")["inputs"]] == digests(folder, names)
 
 
 def test_where_there_is_no_place_for_it(folder):
-    words = ("--provenance", "--op", "sum", "a.npy", "b.npy")
-    with unchanged(folder):
-        refused(run("reduce", *words, cwd=folder), 2, "--provenance", "a stream")
-        refused(run("reduce", *words, "--in-place", cwd=folder), 2, "--provenance", "in place")
-    np.save(folder / "x.npy", np.zeros(3))
-    os.rename(folder / "x.npy", folder / "out.npy.json")
-    refused(
-        run("reduce", *words, "--from", "npy", "out.npy.json", "-f", "-o", "out.npy", cwd=folder),
-        2,
-        "an input of this command",
-    )
+    words = "reduce --provenance --op sum a.npy b.npy"
+    check_refused(folder, words, 2, "--provenance", "a stream")
+    check_refused(folder, f"{words} --in-place", 2, "--provenance", "in place")
+    os.rename(folder / "c.npy", folder / "out.npy.json")
+    check_refused(folder, f"{words} --from npy out.npy.json -f -o out.npy", 2, "an input of this command")
 
 
 def test_a_record_does_not_outlive_what_it_is_of(folder):
@@ -149,7 +146,6 @@ def test_in_python(folder):
     assert "argv" not in record
     arrays = [np.load(path) for path in ranks]
     mpired.reduce(arrays, "sum", output=folder / "of_arrays.parquet", provenance=True)
-    expected = [hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in RANKS]
-    assert [each["sha256"] for each in record_in(folder / "of_arrays.parquet")["inputs"]] == expected
+    assert [each["sha256"] for each in record_in(folder / "of_arrays.parquet")["inputs"]] == digests(folder)
     with pytest.raises(UsageError, match="`provenance`: is for files"):
         mpired.reduce(ranks, "sum", provenance=True)

@@ -1,4 +1,4 @@
-"""Derived datatypes: their figures, and what ops make of their elements."""
+"""Derived datatypes: their figures, as deep as is allowed, and what ops make of their elements."""
 
 import gc
 import pickle
@@ -6,17 +6,30 @@ import sys
 
 import numpy as np
 import pytest
-from type_texts import GOLDEN, some
+from mpi4py import MPI
+from rows import each
+from type_texts import DEEP, GOLDEN, nested, some
 
 import mpired
 from mpired.datatypes import derived, parse
-from mpired.errors import OpError
+from mpired.datatypes.typemap import pieces, transfer
+from mpired.datatypes.typemap.typemap import Run
+from mpired.errors import DatatypeError, OpError, UnknownDatatypeError
+from mpired.report import describe_datatype
+from mpired.windows.call import component_of
+from mpired.windows.runs import Runs
 
 
-@pytest.mark.parametrize(("text", "size", "lb", "extent", "true_lb", "true_extent"), GOLDEN)
-def test_figures(text, size, lb, extent, true_lb, true_extent):
-    made = parse(text)[0].typemap
-    assert (made.size, made.lb, made.extent, made.true_lb, made.true_extent) == (size, lb, extent, true_lb, true_extent)
+@each("row", GOLDEN)
+def test_figures(row):
+    """Those of the standard; and there is one instance of each type."""
+    text, *figures = row
+    datatype = parse(text)[0]
+    made = datatype.typemap
+    assert [made.size, made.lb, made.extent, made.true_lb, made.true_extent] == figures
+    assert parse(f" MPI_{text.upper().replace(',', ' , ')} ")[0] is datatype
+    assert parse(datatype.name)[0] is datatype
+    assert pickle.loads(pickle.dumps(datatype)) is datatype
 
 
 def test_words_of_mpi_are_taken():
@@ -24,12 +37,75 @@ def test_words_of_mpi_are_taken():
     assert parse(long)[0] is parse("darray(4,1,[10],[cyclic],[dflt],[4],F,double)")[0]
 
 
-@pytest.mark.parametrize("row", GOLDEN)
-def test_there_is_one_instance_of_each(row):
-    datatype = parse(row[0])[0]
-    assert parse(f" MPI_{row[0].upper().replace(',', ' , ')} ")[0] is datatype
-    assert parse(datatype.name)[0] is datatype
+# The same in the grammar and of mpi4py; MPICH takes the padding of a part for an entry, so there is none.
+LAYERS = {
+    "dup": ("dup(", ")", lambda inner: inner.Dup()),
+    "contiguous": ("contiguous(1,", ")", lambda inner: inner.Create_contiguous(1)),
+    "vector": ("vector(1,1,3,", ")", lambda inner: inner.Create_vector(1, 1, 3)),
+    "hindexed": ("hindexed([1],[2],", ")", lambda inner: inner.Create_hindexed([1], [2])),
+    "resized": ("resized(-2,40,", ")", lambda inner: inner.Create_resized(-2, 40)),
+    "struct": ("struct([1,1],[0,4],[byte,", "])",
+               lambda inner: MPI.Datatype.Create_struct([1, 1], [0, 4], [MPI.BYTE, inner])),
+    "pairs": ("struct([1,1],[12,0],[", ",short_int])",
+              lambda inner: MPI.Datatype.Create_struct([1, 1], [12, 0], [inner, MPI.SHORT_INT])),
+}  # fmt: skip
+
+
+@each("layers", [*([name] for name in LAYERS), ["struct", "dup", "contiguous"], ["resized", "vector"]])
+def test_a_hundred_levels_as_a_real_mpi(layers):
+    text, real = "int", MPI.INT
+    for i in range(100):
+        before, after, wrap = LAYERS[layers[i % len(layers)]]
+        text, real = f"{before}{text}{after}", wrap(real)
+    with pytest.raises(UnknownDatatypeError, match="nested deeper than 100 levels"):
+        parse(f"{before}{text}{after}")
+    made = parse(text)[0].typemap
+    assert (made.size, (made.lb, made.extent)) == (real.Get_size(), real.Get_extent())
+    assert (made.true_lb, made.true_extent) == real.Get_true_extent()
+    # Where the entries are shows in the bytes that are packed.
+    buffer = np.random.default_rng(6).integers(0, 256, made.true_extent, dtype=np.uint8)
+    packed = np.zeros(made.size, np.uint8)
+    moved = MPI.Datatype.Create_struct([1], [-made.true_lb], [real]).Create_resized(0, made.true_extent).Commit()
+    moved.Pack(buffer, packed, 0, MPI.COMM_SELF)
+    entries = [(entry.disp, entry.disp + entry.form.itemsize) for entry in made.walk()]
+    for places in (entries, pieces.pieces(made)):
+        assert packed.tobytes() == b"".join(buffer[start - made.true_lb : end - made.true_lb] for start, end in places)
+
+
+@each("name", [name for name in DEEP if name not in {"structures between", "with pairs", "twice"}])
+def test_everything_that_goes_through_a_type_takes_a_hundred_levels(name):
+    text = nested(*(part.replace("char", "byte") for part in DEEP[name]))[0]
+    datatype = parse(text)[0]
+    typemap = datatype.typemap
+    entries = list(typemap.walk())
+    assert [typemap.entry(i) for i in (0, typemap.entries - 1)] == [entries[0], entries[-1]]
+    _ = describe_datatype(datatype), typemap.unit, datatype.memory.fields, repr(datatype), pieces.overlaps(typemap, 2)
     assert pickle.loads(pickle.dumps(datatype)) is datatype
+    low, high = typemap.true_lb, typemap.true_ub
+    octets = np.random.default_rng(6).integers(0, 256, high - low, dtype=np.uint8)
+    packed = np.zeros(typemap.size, np.uint8)
+    for run in transfer.cut(Run(typemap, -low)):
+        for window in transfer.windows(run):
+            window.gather(octets[window.starts[0] :], packed)
+    assert packed.tobytes() == b"".join(bytes(octets[entry.disp - low :][: entry.form.itemsize]) for entry in entries)
+    assert Runs.of(typemap, component_of(datatype).size).entries == typemap.entries
+
+
+def test_a_hundred_levels_are_packed_and_reduced(tmp_path):
+    text = "struct([1,1],[1,0],[int8_t," * 100 + "uint8_t" + "])" * 100
+    (tmp_path / "a.bin").write_bytes(b"ab")
+    mpired.pack(tmp_path / "a.bin", type=text, to="raw", output=tmp_path / "b.bin")
+    assert (tmp_path / "b.bin").read_bytes() == b"b" * 100 + b"a"
+    with pytest.raises(DatatypeError, match="entries overlap"):
+        mpired.unpack(tmp_path / "b.bin", type=text, format="raw", output=tmp_path / "c.bin")
+    text = text.replace("[1,0]", "[0,3]")
+    mpired.unpack(tmp_path / "b.bin", type=text, format="raw", output=tmp_path / "c.bin")
+    assert (tmp_path / "c.bin").read_bytes() == b"b\0\0" * 100 + b"a"
+    ranks = np.random.default_rng(4).integers(0, 50, (2, 301), dtype=np.uint8)
+    wanted = np.zeros(301, np.uint8)
+    wanted[::3] = ranks.sum(0)[::3]
+    mpired.reduce(write(tmp_path, *map(bytes, ranks)), op=add_fields, type=text, output=tmp_path / "out.bin")
+    assert (tmp_path / "out.bin").read_bytes() == wanted.tobytes()
 
 
 def test_a_million_entries_cost_nothing():
@@ -64,20 +140,10 @@ def test_a_subarray_of_many_dimensions_is_no_deep_tree():
     assert [entry.disp for entry in made.typemap.walk()] == [4, 8]
 
 
-def test_levels_are_reduced(tmp_path):
-    text = "struct([1,1],[0,3],[int8_t," * 100 + "uint8_t" + "])" * 100
-    ranks = np.random.default_rng(4).integers(0, 50, (2, 301), dtype=np.uint8)
-    wanted = np.zeros(301, np.uint8)
-    wanted[::3] = ranks.sum(0)[::3]
-    mpired.reduce(write(tmp_path, *map(bytes, ranks)), op=add_fields, type=text, output=tmp_path / "out.bin")
-    assert (tmp_path / "out.bin").read_bytes() == wanted.tobytes()
-
-
 def write(directory, *ranks):
-    paths = []
-    for i, rank in enumerate(ranks):
-        paths.append(directory / f"rank{i}.rec")
-        paths[-1].write_bytes(rank)
+    paths = [directory / f"rank{i}.rec" for i in range(len(ranks))]
+    for path, rank in zip(paths, ranks, strict=True):
+        path.write_bytes(rank)
     return paths
 
 
@@ -102,32 +168,21 @@ def test_a_user_op_sees_the_fields_and_gaps_come_out_as_zeros(tmp_path):
     assert output.read_bytes() == expected.tobytes()
 
 
-@pytest.mark.parametrize("text", ["contiguous(1,double)", "dup(double)", "resized(0,16,double)"])
-def test_predefined_ops_refuse_derived_types(tmp_path, text):
-    paths = write(tmp_path, bytes(16), bytes(16))
-    with pytest.raises(OpError, match="takes user-defined ops only"):
-        mpired.reduce(paths, "sum", type=text, format="raw")
-
-
-@pytest.mark.parametrize("op", ["sum", "maxloc"])
-def test_an_op_that_is_not_defined_is_said_before_what_is_wrong_with_the_files(tmp_path, op):
-    paths = write(tmp_path, bytes(72), bytes(71))
-    with pytest.raises(OpError, match="is derived"):
-        mpired.reduce([*paths, tmp_path / "missing"], op, type="struct([1,1],[0,8],[double,int])", format="raw")
-
-
-@pytest.mark.parametrize(
-    ("text", "way_out"),
+@each(
+    "op, text, reason",
     [
-        ("struct([1,1],[0,8],[double,int])", "use `type='MPI_DOUBLE_INT'`, which has the same layout"),
-        ("struct([1,1],[0,8],[double,int64_t])", "use `type='pair(double,int64_t)'`, which has"),
-        ("struct([1,1],[8,0],[double,int])", "by `mpired pack`"),
-        ("resized(0,24,struct([1,1],[0,8],[double,int]))", "by `mpired pack`"),
-        ("struct([1,1],[0,8],[int,double])", "by `mpired pack`"),
-        ("contiguous(2,double_int)", "by `mpired pack`"),
+        *(("sum", text, "takes user-defined ops only") for text in ("contiguous(1,double)", "dup(double)")),
+        ("maxloc", "struct([1,1],[0,8],[double,int])", "use `type='MPI_DOUBLE_INT'`, which has the same layout"),
+        ("maxloc", "struct([1,1],[0,8],[double,int64_t])", "use `type='pair(double,int64_t)'`, which has"),
+        ("maxloc", "struct([1,1],[8,0],[double,int])", "by `mpired pack`"),
+        ("maxloc", "resized(0,24,struct([1,1],[0,8],[double,int]))", "by `mpired pack`"),
+        ("maxloc", "struct([1,1],[0,8],[int,double])", "by `mpired pack`"),
+        ("maxloc", "contiguous(2,double_int)", "by `mpired pack`"),
     ],
 )
-def test_what_maxloc_takes_instead_of_a_structure(tmp_path, text, way_out):
+def test_predefined_ops_refuse_derived_types(op, text, reason, tmp_path):
+    """Before anything is said of files that are wrong too."""
+    paths = write(tmp_path, bytes(96), bytes(71))
     with pytest.raises(OpError) as caught:
-        mpired.reduce(write(tmp_path, bytes(96)), "maxloc", type=text, format="raw")
-    assert way_out in str(caught.value)
+        mpired.reduce([*paths, tmp_path / "missing"], op, type=text, format="raw")
+    assert reason in str(caught.value)

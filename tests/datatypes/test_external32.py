@@ -1,7 +1,6 @@
 """external32: the bytes that a real MPI packs, the binary128 of gcc, and what does not fit."""
 
 import struct
-import subprocess
 from fractions import Fraction
 
 import matrix
@@ -9,8 +8,9 @@ import numpy as np
 import pytest
 import reference
 import values
-from command import refused, run, unchanged
-from needs import needs
+from command import run
+from mpi4py import MPI
+from rows import check_refused, each
 
 import mpired
 from mpired.datatypes import parse
@@ -81,20 +81,20 @@ def packed_by_mpired(tmp_path, name, buffer, **options):
 
 
 # The value of LONG_INT has four bytes there: see test_pairs.
-@pytest.mark.parametrize("name", [name for name in (*SCALARS, *matrix.PAIR) if name != "LONG_INT"])
-def test_pack_and_unpack(tmp_path, name):
+@each("name", [name for name in (*SCALARS, *matrix.PAIR) if name != "LONG_INT"])
+def test_pack_and_unpack(name, tmp_path):
     (buffer,) = fitting(name)
     assert packed_by_mpired(tmp_path, name, buffer).hex(" ", 8) == external(name, buffer).hex(" ", 8)
-    mpired.unpack(tmp_path / "packed.ext", type=name, output=tmp_path / "again.bin", datarep="external32")
+    mpired.unpack(
+        tmp_path / "packed.ext", type=name, output=tmp_path / "again.bin", datarep="external32", overwrite=True
+    )
     again = (tmp_path / "again.bin").read_bytes()
     expected = b"".join(reference.without_padding(name, element) for element in reference.elements(name, buffer))
     assert again.hex(" ", 8) == expected.hex(" ", 8)
 
 
-@pytest.mark.parametrize("name", [name for name in SCALARS if name not in MPICH_CANNOT])
-def test_the_bytes_are_those_of_a_real_mpi(tmp_path, name):
-    from mpi4py import MPI
-
+@each("name", [name for name in SCALARS if name not in MPICH_CANNOT])
+def test_the_bytes_are_those_of_a_real_mpi(name, tmp_path):
     renamed = {"LONG_LONG_INT": "LONG_LONG"}.get(name, name)
     real = getattr(MPI, renamed)
     (buffer,) = fitting(name)
@@ -108,94 +108,31 @@ def test_the_bytes_are_those_of_a_real_mpi(tmp_path, name):
     assert ours.hex(" ", 8) == theirs.hex(" ", 8)
     back = bytearray(len(buffer))
     real.Unpack_external("external32", theirs, 0, back)
-    mpired.unpack(tmp_path / "packed.ext", type=name, output=tmp_path / "again.bin", datarep="external32")
+    mpired.unpack(
+        tmp_path / "packed.ext", type=name, output=tmp_path / "again.bin", datarep="external32", overwrite=True
+    )
     ours = (tmp_path / "again.bin").read_bytes()
     cleared = [b"".join(reference.without_padding(name, e) for e in reference.elements(name, b)) for b in (ours, back)]
     assert cleared[0] == cleared[1]
-
-
-GCC = r"""
-#include <stdio.h>
-#include <string.h>
-int main(int argc, char **argv) {
-    unsigned char in[16], out[16];
-    while (fread(in, 1, 16, stdin) == 16) {
-        memset(out, 0, 16);
-        if (argv[1][0] == 'w') {
-            long double x; __float128 y;
-            memcpy(&x, in, 16); y = x; memcpy(out, &y, 16);
-        } else {
-            __float128 x; long double y;
-            memcpy(&x, in, 16); y = x; memcpy(out, &y, 10);
-        }
-        fwrite(out, 1, 16, stdout);
-    }
-    return 0;
-}
-"""
-
-
-@pytest.fixture(scope="module")
-def gcc(tmp_path_factory):
-    """Give the conversion that gcc does: "widen" x87 to binary128, "narrow" the other way."""
-    needs("gcc")
-    folder = tmp_path_factory.mktemp("gcc")
-    (folder / "convert.c").write_text(GCC)
-    subprocess.run(["gcc", "-O0", "-o", folder / "convert", folder / "convert.c"], check=True)
-
-    def convert(direction, numbers):
-        done = subprocess.run([folder / "convert", direction], input=numbers, capture_output=True, check=True)
-        return done.stdout
-
-    return convert
 
 
 def x87(count):
     """Draw x87 numbers of all magnitudes, subnormal ones and limits among them, but no NaN."""
     drawn = [each for rank in values.ranks("LONG_DOUBLE", 3, count) for each in reference.elements("LONG_DOUBLE", rank)]
     draw = np.random.default_rng(11)
-    for shift in range(63):  # the next one is written as subnormal but is none, and gcc takes it for 0
+    for shift in range(63):  # the next one is written as subnormal but is none
         drawn.append((1 << shift).to_bytes(8, "little") + bytes(8))
         drawn.append(int(draw.integers(1, 1 << 63)).to_bytes(8, "little") + b"\0\x80" + bytes(6))
     drawn = [each[:10] + bytes(6) for each in drawn]
     return [each for each in drawn if not reference.has_nan("LONG_DOUBLE", each)]
 
 
-def test_binary128_is_that_of_gcc(tmp_path, gcc):
-    numbers = x87(2000)
-    theirs = gcc("widen", b"".join(numbers))
-    expected = b"".join(theirs[at : at + 16][::-1] for at in range(0, len(theirs), 16))
-    assert packed_by_mpired(tmp_path, "long_double", b"".join(numbers)).hex(" ", 16) == expected.hex(" ", 16)
-    narrowed = gcc("narrow", theirs)
-    mpired.unpack(tmp_path / "packed.ext", type="long_double", output=tmp_path / "again.bin", datarep="external32")
-    assert (tmp_path / "again.bin").read_bytes() == narrowed == b"".join(numbers)
-
-
-@pytest.mark.parametrize(
-    ("number", "octets"),
-    [
-        ("1.5", "3fff8000000000000000000000000000"),
-        ("-2", "c0000000000000000000000000000000"),
-        ("0", "00000000000000000000000000000000"),
-        ("-0.0", "80000000000000000000000000000000"),
-        ("inf", "7fff0000000000000000000000000000"),
-        ("-inf", "ffff0000000000000000000000000000"),
-        ("nan", "7fff8000000000000000000000000000"),
-        ("1.18973149535723176502e+4932", "7ffefffffffffffffffe000000000000"),
-        ("3.36210314311209350626e-4932", "00010000000000000000000000000000"),
-        ("0.1", "3ffb999999999999999a000000000000"),
-    ],
-)
-def test_known_binary128(tmp_path, number, octets):
-    number = np.array([np.longdouble(number)])
-    assert packed_by_mpired(tmp_path, "long_double", number.tobytes()).hex() == octets
-    np.testing.assert_array_equal(read_binary128(tmp_path, octets), number)
-
-
-def test_the_least_long_double(tmp_path):
-    number = np.array([np.ldexp(np.longdouble(1), -16445)])
-    assert packed_by_mpired(tmp_path, "long_double", number.tobytes()).hex() == "00000000000000000002000000000000"
-    np.testing.assert_array_equal(read_binary128(tmp_path, "00000000000000000002000000000000"), number)
+def test_binary128_of_all_magnitudes(tmp_path):
+    """Each number comes back, and no NaN is among them."""
+    numbers = x87(200)
+    packed = packed_by_mpired(tmp_path, "long_double", b"".join(numbers))
+    assert packed.hex(" ", 16) == b"".join(map(binary128, numbers)).hex(" ", 16)
+    assert read_binary128(tmp_path, packed.hex()).tobytes() == b"".join(numbers)
 
 
 def read_binary128(tmp_path, octets):
@@ -203,7 +140,7 @@ def read_binary128(tmp_path, octets):
     return mpired.reduce([tmp_path / "x.ext"], "max", type="long_double", datarep="external32", format="raw")
 
 
-@pytest.mark.parametrize(
+@each(
     "octets",
     [
         "3fff0000000000000000000000000001",
@@ -214,26 +151,23 @@ def read_binary128(tmp_path, octets):
         "3ffd5555555555555555555555555555",  # a third
     ],
 )
-def test_a_binary128_with_too_many_digits_is_an_error(tmp_path, octets):
+def test_a_binary128_with_too_many_digits_is_an_error(octets, tmp_path):
     with pytest.raises(ConversionError, match=rf"x\.ext: element 1: the binary128 number .* {octets} has more digits"):
         read_binary128(tmp_path, "3fff" + "00" * 14 + octets)
 
 
-@pytest.mark.parametrize("octets", ["7fff0000000000000000000000000001", "ffff0000000000000001000000000000"])
-def test_a_nan_is_one_with_fewer_digits_too(tmp_path, octets):
+@each("octets", ["7fff0000000000000000000000000001", "ffff0000000000000001000000000000"])
+def test_a_nan_is_one_with_fewer_digits_too(octets, tmp_path):
     assert np.isnan(read_binary128(tmp_path, octets)).all()
 
 
-@pytest.mark.parametrize("exponent", [1, 0x3FFF, 0x7FFF])
-def test_what_is_no_long_double_is_an_error(tmp_path, exponent):
+@each("exponent", [1, 0x3FFF, 0x7FFF])
+def test_what_is_no_long_double_is_an_error(exponent, tmp_path):
     octets = struct.pack("<QH6x", 1 << 62, exponent)
     with pytest.raises(ConversionError, match=rf"element 0: the bytes {octets[:10].hex()} are not a long double"):
         packed_by_mpired(tmp_path, "long_double", octets)
-
-
-def test_a_number_written_as_subnormal_is_the_least_normal_one(tmp_path):
-    octets = struct.pack("<QH6x", 3 << 62, 0)
-    assert packed_by_mpired(tmp_path, "long_double", octets).hex() == "0001" + "80" + "00" * 13
+    subnormal = struct.pack("<QH6x", 3 << 62, 0)  # as which the least normal number may be written
+    assert packed_by_mpired(tmp_path, "long_double", subnormal).hex() == "0001" + "80" + "00" * 13
 
 
 LIMITS = {
@@ -241,16 +175,15 @@ LIMITS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", LIMITS)
-def test_what_does_not_fit_names_file_element_and_value(tmp_path, name):
+@each("name", LIMITS)
+def test_what_does_not_fit_names_file_element_and_value(name, tmp_path):
     code, low, high = LIMITS[name]
     outside = [number for number in (low - 1, high + 1) if number >= 0 or code != "Q"]
     for number in outside:
         numbers = [low, high, 0, number, 1, number]
         (tmp_path / "a.bin").write_bytes(struct.pack(f"6{code}", *numbers))
-        with unchanged(tmp_path):
-            outcome = run("pack", "--type", name, "--datarep", "external32", "a.bin", "-o", "out.ext", cwd=tmp_path)
-            refused(outcome, 3, "out.ext: element 3", f"{number} does not fit")
+        words = f"pack --type {name} --datarep external32 a.bin -o out.ext"
+        check_refused(tmp_path, words, 3, "out.ext: element 3", f"{number} does not fit")
     for fits in (low, high):
         assert packed_by_mpired(tmp_path, name, struct.pack(code, fits)) == fits.to_bytes(
             np.dtype(NARROW[name]).itemsize, "big", signed=fits < 0
@@ -259,11 +192,8 @@ def test_what_does_not_fit_names_file_element_and_value(tmp_path, name):
 
 def test_a_result_that_does_not_fit_is_an_error_and_leaves_nothing(tmp_path):
     (tmp_path / "a.ext").write_bytes(struct.pack(">3i", 1, 2**31 - 1, 5))
-    with unchanged(tmp_path):
-        words = "--op sum --type long --datarep external32 --from raw --to raw -o out.ext a.ext a.ext"
-        refused(
-            run("reduce", *words.split(), cwd=tmp_path), 3, "out.ext: element 1", "4294967294 does not fit the 4 bytes"
-        )
+    words = "reduce --op sum --type long --datarep external32 --from raw --to raw -o out.ext a.ext a.ext"
+    check_refused(tmp_path, words, 3, "out.ext: element 1", "4294967294 does not fit the 4 bytes")
 
 
 PAIRS = [
@@ -274,8 +204,8 @@ PAIRS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "native", "there"), PAIRS)
-def test_pairs(tmp_path, name, native, there):
+@each("name, native, there", PAIRS)
+def test_pairs(name, native, there, tmp_path):
     elements = [(3, 7), (5, 1), (100, 127)]
     buffer = b"".join(struct.pack(native, *element) for element in elements)
     expected = b"".join(struct.pack(there, *element) for element in elements)
@@ -284,28 +214,34 @@ def test_pairs(tmp_path, name, native, there):
     (tmp_path / "other.ext").write_bytes(b"".join(struct.pack(there, *element) for element in [(9, 9), (5, 0), (7, 7)]))
     ranks = [tmp_path / "packed.ext", tmp_path / "other.ext"]
     output = tmp_path / "best.ext"
-    mpired.reduce(ranks, "maxloc", type=name, datarep="external32", format="raw", to="raw", output=output)
+    mpired.reduce(
+        ranks, "maxloc", type=name, datarep="external32", format="raw", to="raw", output=output, overwrite=True
+    )
     best = [(9, 9), (5, 0), (100, 127)]
     assert output.read_bytes() == b"".join(struct.pack(there, *element) for element in best)
     assert mpired.info(output, type=name, datarep="external32").buffers[0].count == 3
 
 
-@pytest.mark.parametrize(("op", "name"), [pair for pair in matrix.LEGAL_PAIRS if pair[1] in SCALARS][::2])
-def test_reduce_reads_and_writes_it(tmp_path, op, name):
-    ranks = fitting(name, 3)
-    paths, natives = [], []
-    for i, rank in enumerate(ranks):
-        small = b"".join(reference.without_padding(name, each) for each in reference.elements(name, rank))
-        if name in NARROW:  # so that the result fits too
-            small = bytes(np.frombuffer(small, f"i{reference.FORMS[name][1]}") % 100)
-        natives.append(tmp_path / f"{i}.bin")
-        natives[-1].write_bytes(small)
-        paths.append(tmp_path / f"{i}.ext")
-        mpired.pack(natives[-1], type=name, output=paths[-1], datarep="external32")
-    there, here = tmp_path / "there.ext", tmp_path / "here.bin"
-    mpired.reduce(paths, op, type=name, datarep="external32", format="raw", to="raw", output=there)
-    mpired.reduce(natives, op, type=name, output=here)
-    assert there.read_bytes() == packed_by_mpired(tmp_path, name, here.read_bytes())
+@pytest.mark.parametrize("op", matrix.REDUCE_OPS[:-2])
+def test_reduce_reads_and_writes_it(tmp_path, op):
+    """Of each datatype what a reduction of native elements gives."""
+
+    @each("name", sorted(matrix.LEGAL[op].intersection(SCALARS))[:: 1 if op == "SUM" else 4])
+    def reads_and_writes(name):
+        natives, paths = [tmp_path / f"{i}.bin" for i in range(3)], [tmp_path / f"{i}.ext" for i in range(3)]
+        for rank, native, path in zip(fitting(name, 3), natives, paths, strict=True):
+            small = b"".join(reference.without_padding(name, each) for each in reference.elements(name, rank))
+            if name in NARROW:  # so that the result fits too
+                small = bytes(np.frombuffer(small, f"i{reference.FORMS[name][1]}") % 100)
+            native.write_bytes(small)
+            mpired.pack(native, type=name, output=path, datarep="external32", overwrite=True)
+        there, here = tmp_path / "there.ext", tmp_path / "here.bin"
+        settings = {"type": name, "format": "raw", "to": "raw", "overwrite": True}
+        mpired.reduce(paths, op, datarep="external32", output=there, **settings)
+        mpired.reduce(natives, op, output=here, **settings)
+        assert there.read_bytes() == packed_by_mpired(tmp_path, name, here.read_bytes())
+
+    reads_and_writes()
 
 
 def test_other_formats_become_external32_and_back(tmp_path):
@@ -318,8 +254,8 @@ def test_other_formats_become_external32_and_back(tmp_path):
     assert np.load(tmp_path / "c.npy").tolist() == [1.5, -2]
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "reason"),
+@each(
+    "options, error, reason",
     [
         ({"byte_order": "little"}, UsageError, "big-endian, not little"),
         ({"type": "<i4"}, UsageError, "big-endian, not little"),
@@ -328,16 +264,10 @@ def test_other_formats_become_external32_and_back(tmp_path):
         ({"type": "double_int"}, CountError, "is not a multiple of 12, the bytes of MPI_DOUBLE_INT in external32"),
     ],
 )
-def test_wrong_words(tmp_path, options, error, reason):
+def test_wrong_words(options, error, reason, tmp_path):
     (tmp_path / "a.bin").write_bytes(bytes(16))
     with pytest.raises(error, match=reason):
         mpired.info(tmp_path / "a.bin", **{"type": "int", "datarep": "external32"} | options)
-
-
-def test_it_is_said_of_raw_files(tmp_path):
-    np.save(tmp_path / "a.npy", [1.0])
-    outcome = run("reduce", "--op", "sum", "--datarep", "external32", "a.npy", "-o", "b.npy", cwd=tmp_path)
-    refused(outcome, 2, "--datarep", "only for raw files, and there is none")
 
 
 def test_info_tells_of_it(tmp_path):

@@ -9,6 +9,7 @@ import tracemalloc
 import pytest
 import typemaps
 from command import in_child
+from rows import each
 from type_texts import DEEP, GOLDEN, nested, some
 
 from mpired.datatypes import parse
@@ -134,8 +135,8 @@ def test_no_text_takes_much_memory(long):
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize(
-    ("text", "place"),
+@each(
+    "text, place",
     [
         ("vector(3,1,double)", "vector(3,1,^double)"),
         ("contiguous(-1,int)", "contiguous(^-1,int)"),

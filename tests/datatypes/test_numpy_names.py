@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from command import refused, run
+from command import run
+from rows import check_refused, each
 
 import mpired
 from mpired.datatypes import DATATYPES, parse
 
-NAMES = [
-    *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    *("float16", "float32", "float64", "complex64", "complex128", "bool"),
-]  # fmt: skip
+NAMES = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128 bool".split()  # noqa: SIM905 - names
 
 
-@pytest.mark.parametrize("name", [*NAMES, np.dtype("g").name, np.dtype("G").name])
-def test_a_name_of_numpy_is_the_type_of_that_form(name):
+@each("name", [*NAMES, np.dtype("g").name, np.dtype("G").name])
+def test_a_name_of_numpy_is_the_type_of_that_form(name, tmp_path):
     datatype, byte_order = parse(name)
-    assert byte_order is None
-    assert np.dtype(name).itemsize == datatype.extent
-    assert datatype.numpy_name == name
+    assert (byte_order, datatype.extent, datatype.numpy_name) == (None, np.dtype(name).itemsize, name)
     assert datatype.is_bool if name == "bool" else datatype.form == np.dtype(name)
+    values = np.array([1, 0, 1]).astype(name)
+    values.tofile(tmp_path / "a.bin")
+    found = mpired.reduce([tmp_path / "a.bin"], "lor" if name == "bool" else "sum", type=name)
+    np.testing.assert_array_equal(found, values, strict=True)
 
 
-@pytest.mark.parametrize("name", ["half", "single", "longdouble", "intc", "uintc", "intp", "uintp", "uint"])
+@each("name", ["half", "single", "longdouble", "intc", "uintc", "intp", "uintp", "uint"])
 def test_another_name_of_numpy_is_the_same_type(name):
     assert parse(name) == parse(np.dtype(name).name)
     assert parse(f"pair({name},int32)")[0].form["value"] == np.dtype(name)
@@ -34,48 +36,41 @@ def test_names_of_mpi_mean_what_they_are_in_mpi():
     for row in filter(lambda row: row.dtype is not None, DATATYPES):
         assert parse(row.name.lower())[0] is row
     assert parse("float")[0].form == np.float32
-
-
-def test_names_of_numpy_are_parts_of_types(tmp_path):
     assert str(parse("pair(float64, int64)")[0]) == "pair(double,int64_t)"
     assert str(parse("vector(3,1,2,float32)")[0]) == "vector(3,1,2,float)"
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_raw_files_of_a_name_of_numpy(name, tmp_path):
-    values = np.array([1, 0, 1]).astype(name)
-    values.tofile(tmp_path / "a.bin")
-    op = "lor" if name == "bool" else "sum"
-    words = ("reduce", "-q", "--op", op, "--type", name, "a.bin", "a.bin", "--to", "npy", "-o", "out.npy")
-    assert run(*words, cwd=tmp_path).status == 0
-    out = np.load(tmp_path / "out.npy")
-    np.testing.assert_array_equal(out, values if name == "bool" else values + values)
-    assert out.dtype == np.dtype(name)
-
-
-@pytest.mark.parametrize(
-    ("word", "hint"), [("flot64", "float64"), ("Float64", "float64"), ("int23", "int32"), ("longduble", "longdouble")]
-)
+@each("word, hint", [("flot64", "float64"), ("Float64", "float64"), ("int23", "int32"), ("longduble", "longdouble")])
 def test_a_slip_is_answered_with_names_of_numpy_too(word, hint, tmp_path):
-    message = run("types", word, cwd=tmp_path).err
-    assert hint in message.partition("did you mean")[2]
+    assert hint in run("types", word, cwd=tmp_path).err.partition("did you mean")[2]
 
 
-def test_messages_have_both_names(tmp_path):
+BOTH = ["MPI_DOUBLE (float64)", "MPI_FLOAT (float32)"]
+
+
+@each(
+    "words, reasons",
+    [
+        ("reduce --op band h.npy", ["MPI_REAL2 (float16)"]),
+        ("reduce --op sum h.npy d.npy", ["datatype MPI_DOUBLE (float64)", "has MPI_REAL2 (float16)"]),
+        ("reduce --op max --type float32 d.npy", BOTH),
+        ("reduce --op max --type float32 d.parquet", BOTH),
+        ("reduce --op max --type >f8 d.npy", [BOTH[0], "<f8", "not big-endian"]),
+        ("accumulate --op sum --type float32 --target-type contiguous(2,double) d.npy d.npy", BOTH),
+        ("accumulate --op sum --map d.npy d.npy d.npy", BOTH[:1]),
+    ],
+)
+def test_messages_have_both_names(words, reasons, tmp_path):
     np.save(tmp_path / "h.npy", np.ones(2, "f2"))
     np.save(tmp_path / "d.npy", np.ones(2))
-    refused(run("reduce", "--op", "band", "h.npy", cwd=tmp_path), 3, "MPI_REAL2 (float16)")
-    both = run("reduce", "--op", "sum", "h.npy", "d.npy", cwd=tmp_path)
-    refused(both, 3, "datatype MPI_DOUBLE (float64)", "has MPI_REAL2 (float16)")
+    pq.write_table(pa.table({"x": [1.0]}), tmp_path / "d.parquet")
+    check_refused(tmp_path, words, 3, *reasons)
 
 
-@pytest.mark.parametrize("value", [np.float64, np.dtype("f8"), mpired.datatypes.DOUBLE, np.dtype("f8").name])
-def test_types_of_numpy_and_of_mpired_in_python(value, tmp_path):
+def test_types_of_numpy_and_of_mpired_in_python(tmp_path):
     np.arange(4.0).tofile(tmp_path / "a.bin")
-    assert mpired.reduce([tmp_path / "a.bin"], "max", type=value).tolist() == [0, 1, 2, 3]
-
-
-def test_the_byte_order_of_a_type_of_numpy(tmp_path):
+    for value in (np.float64, np.dtype("f8"), mpired.datatypes.DOUBLE, np.dtype("f8").name):
+        assert mpired.reduce([tmp_path / "a.bin"], "max", type=value).tolist() == [0, 1, 2, 3]
     np.arange(4, dtype=">i4").tofile(tmp_path / "a.bin")
     assert mpired.reduce([tmp_path / "a.bin"], "max", type=np.dtype(">i4")).tolist() == [0, 1, 2, 3]
     for value in (np.dtype("U3"), np.dtype("f8,i4")):

@@ -1,10 +1,11 @@
 """Type maps as the standard defines them, and their bytes in the order in which a real MPI packs them."""
 
 import numpy as np
-import pytest
 import typemaps
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mpi4py import MPI
+from rows import each
 
 import mpired
 from mpired.datatypes import parse
@@ -12,7 +13,7 @@ from mpired.datatypes.typemap import transfer
 from mpired.datatypes.typemap.typemap import Run
 
 
-@pytest.mark.parametrize("word", typemaps.WORDS)
+@each("word", typemaps.WORDS)
 def test_as_the_standard_defines_it(word):
     @settings(max_examples=60, deadline=None, derandomize=True)
     @given(drawn=typemaps.types([*typemaps.BASIC, *typemaps.PAIRS], outermost=word))
@@ -27,25 +28,23 @@ def test_as_the_standard_defines_it(word):
     as_defined()
 
 
-def addressed(mpi, real, twin, count):
+def addressed(real, twin, count):
     """Return `count` elements as one type whose bytes all lie behind its address: mpi4py checks its buffers."""
-    whole = mpi.Datatype.Create_struct([1], [0], [real.Create_contiguous(count)])
+    whole = MPI.Datatype.Create_struct([1], [0], [real.Create_contiguous(count)])
     low = min(start for start, _ in typemaps.positions(twin, count))
     high = max(start + nbytes for start, nbytes in typemaps.positions(twin, count))
-    moved = mpi.Datatype.Create_struct([1], [-low], [whole])
+    moved = MPI.Datatype.Create_struct([1], [-low], [whole])
     return moved.Create_resized(0, high - low).Commit(), low, high - low
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(drawn=typemaps.types([*typemaps.BASIC, *typemaps.PAIRS], like_mpich=True), count=st.integers(1, 3))
 def test_as_a_real_mpi(drawn, count):
-    from mpi4py import MPI
-
     typemap, real = parse(drawn.text)[0].typemap, drawn.real(MPI).Commit()
     assert (typemap.lb, typemap.extent) == real.Get_extent(), drawn.text
     assert (typemap.true_lb, typemap.true_extent) == real.Get_true_extent(), drawn.text
     assert typemap.size == real.Get_size(), drawn.text
-    whole, low, nbytes = addressed(MPI, real, drawn.twin, count)
+    whole, low, nbytes = addressed(real, drawn.twin, count)
     buffer = np.random.default_rng(7).integers(0, 256, nbytes, dtype=np.uint8)
     packed = np.zeros(count * typemap.size, np.uint8)
     whole.Pack(buffer, packed, 0, MPI.COMM_SELF)
@@ -78,22 +77,6 @@ def packed_externally(folder, text, count, low, buffer):
 # Of several types in one MPICH packs nothing, or stops the process.
 CONVERTED = ["double", "int", "short", "int8_t", "float", "uint16_t", "byte", "logical", "c_float_complex",
              "c_double_complex", "int64_t", "count", "char", "c_bool"]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", CONVERTED)
-def test_external32_as_a_real_mpi(tmp_path, name):
-    from mpi4py import MPI
-
-    @settings(max_examples=20, deadline=None, derandomize=True)
-    @given(drawn=typemaps.types([name], like_mpich=True), count=st.integers(1, 3))
-    def as_mpi(drawn, count):
-        whole, low, nbytes = addressed(MPI, drawn.real(MPI), drawn.twin, count)
-        buffer = np.random.default_rng(8).integers(0, 256, nbytes, dtype=np.uint8)
-        theirs = np.zeros(count * drawn.twin.size, np.uint8)
-        assert whole.Pack_external("external32", buffer, theirs, 0) == len(theirs)
-        assert packed_externally(tmp_path, drawn.text, count, low, buffer) == theirs.tobytes(), drawn.text
-
-    as_mpi()
 
 
 PARTS = {"c_float_complex": 2, "c_double_complex": 2}

@@ -7,9 +7,10 @@ import struct
 import numpy as np
 import pytest
 import typemaps
-from command import measured, refused, run
+from command import measured
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rows import check_refused, each
 
 import mpired
 from mpired.datatypes import parse
@@ -71,8 +72,8 @@ def test_pack_and_unpack_leave_the_bytes_between(tmp_path, word):
     there_and_back()
 
 
-@pytest.mark.parametrize("block", [1, 7, 64, 1000])
-def test_blocks_do_not_show(tmp_path, monkeypatch, block):
+@each("block", [1, 7, 1000])
+def test_blocks_do_not_show(block, tmp_path, monkeypatch):
     texts = ["vector(3,2,3,double)", "subarray([9,8,7],[5,4,3],[2,1,3],F,short)", "resized(0,8,vector(9,1,9,double))",
              "indexed([3,1,2],[9,0,5],struct([1,1],[0,9],[double,int8_t]))", "hvector(40,1,-13,byte)",
              "hindexed([1,1],[0,100000],int)"]  # fmt: skip
@@ -99,19 +100,27 @@ def test_overlaps_are_found(drawn, count):
     assert pieces.overlaps(parse(drawn.text)[0].typemap, count) == overlap(places), drawn.text
 
 
-def test_a_matrix_of_any_size_is_seen_to_be_free_of_overlaps():
-    assert pieces.overlaps(parse("resized(0,8,vector(100000,1,100000,double))")[0].typemap, 100_000) is False
-    assert pieces.overlaps(parse("resized(0,8,vector(100000,1,100000,double))")[0].typemap, 100_001) is True
-    assert pieces.overlaps(parse("contiguous(1000000,vector(1000000,1,2,double))")[0].typemap, 1000) is False
-    two = "struct([90000000,80000000],[0,{}],[resized(0,16,double),resized(0,16,double)])"
-    assert pieces.overlaps(parse(two.format(8))[0].typemap, 1) is False
-    assert pieces.overlaps(parse(two.format(-88))[0].typemap, 3) is False
-    assert pieces.overlaps(parse(two.format(7))[0].typemap, 1) is None
-    assert pieces.overlaps(parse(two.format(8))[0].typemap, 0) is False
+TWO = "struct([90000000,80000000],[0,{}],[resized(0,16,double),resized(0,16,double)])"
+
+
+@each(
+    "text, count, overlap",
+    [
+        ("resized(0,8,vector(100000,1,100000,double))", 100_000, False),
+        ("resized(0,8,vector(100000,1,100000,double))", 100_001, True),
+        ("contiguous(1000000,vector(1000000,1,2,double))", 1000, False),
+        (TWO.format(8), 1, False),
+        (TWO.format(-88), 3, False),
+        (TWO.format(7), 1, None),
+        (TWO.format(8), 0, False),
+    ],
+)
+def test_overlaps_of_types_of_any_size(text, count, overlap):
+    assert pieces.overlaps(parse(text)[0].typemap, count) is overlap
 
 
 def test_types_that_are_no_array_go_into_raw_files(tmp_path):
-    text = f"struct([1,{1200}],[0,8],[double,struct([1,1],[0,2],[short,byte])])"
+    text = "struct([1,1200],[0,8],[double,struct([1,1],[0,2],[short,byte])])"
     octets = np.random.default_rng(2).integers(0, 256, parse(text)[0].typemap.extent, dtype=np.uint8).tobytes()
     (tmp_path / "a.bin").write_bytes(octets)
     mpired.pack(tmp_path / "a.bin", type=text, output=tmp_path / "packed.bin")
@@ -121,12 +130,12 @@ def test_types_that_are_no_array_go_into_raw_files(tmp_path):
     mpired.unpack(tmp_path / "packed.bin", type=text, into=tmp_path / "b.bin")
     mpired.pack(tmp_path / "b.bin", type=text, output=tmp_path / "again.bin")
     assert (tmp_path / "again.bin").read_bytes() == expected
-    for words in (["-o", "a.npy"], ["--datarep", "external32", "-o", "a.ext"]):
-        refused(run("pack", "--type", text, "a.bin", *words, cwd=tmp_path), 3, "2401 entries do not make a structure")
+    for words in ("-o a.npy", "--datarep external32 -o a.ext"):
+        check_refused(tmp_path, f"pack --type {text} a.bin {words}", 3, "2401 entries do not make a structure")
 
 
-@pytest.mark.parametrize("extent", [0, -8])
-def test_extents_that_go_nowhere_or_back(tmp_path, extent):
+@each("extent", [0, -8])
+def test_extents_that_go_nowhere_or_back(extent, tmp_path):
     (tmp_path / "a.bin").write_bytes(struct.pack("<3d", 1, 2, 3))
     text = f"resized(0,{extent},double)"
     with pytest.raises(UsageError, match=f"is needed: the extent of .* is {extent}"):

@@ -1,13 +1,12 @@
 """The files that unpack writes into or replaces: old or new whatever happens, and holes stay holes."""
 
-import errno
 import os
-import signal
 
 import numpy as np
 import pytest
-from command import refused, run, shell, succeeded, unchanged
+from command import run, succeeded
 from records import CELL, records
+from rows import check_refused, each
 
 import mpired
 from mpired.datatypes.typemap import transfer
@@ -33,63 +32,8 @@ def test_a_full_disk_leaves_the_target(mounted):
     place = mounted("size=1m")
     np.arange(80_000, dtype="<f8").tofile(place / "a.rec")
     np.arange(1000, dtype="<f8").tofile(place / "d.bin")
-    with unchanged(place):
-        words = "--type", "resized(0,16,double)", "--count", "1000", "d.bin", "--into", "a.rec"
-        refused(run("unpack", *words, cwd=place), 4, "No space left")
-
-
-WRITING = ("pwrite", "fsync", "link", "replace", "posix_fallocate", "ftruncate", "fchmod", "fchown")
-
-
-def at_call(number, happen):
-    """Return a setup that lets something happen before the writing call of that number."""
-    count = 0
-
-    def counted(call):
-        def wrapper(*arguments, **keywords):
-            nonlocal count
-            count += 1
-            if count == number:
-                happen()
-            return call(*arguments, **keywords)
-
-        return wrapper
-
-    def setup():
-        for name in WRITING:
-            setattr(os, name, counted(getattr(os, name)))
-
-    return setup
-
-
-def fail():
-    raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-
-def die():
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-@pytest.mark.parametrize("happen", [fail, die])
-def test_whatever_happens_the_target_is_the_old_or_the_new(folder, happen):
-    np.save(folder / "d.npy", -np.arange(5.0))
-    old, new = records(), records()
-    new["d"] = -np.arange(5.0)
-    target = folder / "rank0.rec"
-    outcomes = []
-    for number in range(1, 21):
-        target.write_bytes(old.tobytes())
-        words = "unpack", "-q", "--type", CELL, "d.npy", "--into", "rank0.rec"
-        outcome = run(*words, cwd=folder, setup=at_call(number, happen))
-        found = target.read_bytes()
-        assert found in (old.tobytes(), new.tobytes())
-        outcomes.append(outcome.status)
-        if happen is fail:
-            assert found == (old.tobytes() if outcome.status == 4 else new.tobytes())
-            assert sorted(path.name for path in folder.iterdir()) == ["d.npy", "rank0.rec"]
-    assert outcomes[-1] == 0
-    assert set(outcomes) == ({0, 4, 6} if happen is fail else {0, -signal.SIGKILL})
-    assert sum(status != 0 for status in outcomes) >= 6
+    words = "unpack --type resized(0,16,double) --count 1000 d.bin --into a.rec"
+    check_refused(place, words, 4, "No space left")
 
 
 def test_a_file_that_grows_meanwhile_is_noticed(folder, monkeypatch):
@@ -107,9 +51,9 @@ def test_a_file_that_grows_meanwhile_is_noticed(folder, monkeypatch):
     assert not (folder / "out.npy").exists()
 
 
-@pytest.mark.parametrize("apart", [1 << 28, 1 << 30])
-def test_holes_stay_holes(tmp_path, apart):
+def test_holes_stay_holes(tmp_path):
     """Four numbers far apart: whatever is done to them, nobody writes the zeros between."""
+    apart = 1 << 30
     far = f"hvector(4,1,{apart},double)"
     of_each = "def add(a, b, count, datatype):\n    for name in a.dtype.names:\n        b[name] += a[name]\n"
     (tmp_path / "add.py").write_text(of_each)
@@ -129,36 +73,34 @@ def test_holes_stay_holes(tmp_path, apart):
     assert (tmp_path / "old.bin").stat().st_size == 4 * apart
 
 
-@pytest.mark.parametrize("form", ["npy", "parquet", "arrow"])
-@pytest.mark.parametrize(
-    "text",
+@each(
+    "text, form",
     [
-        "vector(2,1,2,double)",
-        "resized(0,8,vector(2,1,3,double))",
-        "struct([1,1],[16,0],[double,double])",
-        "struct([1,1,2],[8,0,12],[int,double,int8_t])",
+        ("vector(2,1,2,double)", "npy"),
+        ("resized(0,8,vector(2,1,3,double))", "parquet"),
+        ("struct([1,1],[16,0],[double,double])", "npy"),
+        ("struct([1,1,2],[8,0,12],[int,double,int8_t])", "arrow"),
     ],
 )
-@pytest.mark.sampled(3)
-def test_elements_that_a_reduction_has_written_are_put_back(tmp_path, text, form):
+def test_elements_that_a_reduction_has_written_are_put_back(text, form, tmp_path):
     """By way of another format comes what the reduction writes to raw."""
 
     def add(a, b):
         return np.array([tuple(x + y for x, y in zip(*pair, strict=True)) for pair in zip(a, b, strict=True)], b.dtype)
 
-    for rank in range(2):
-        (np.arange(12.0) + rank).tofile(tmp_path / f"{rank}.bin")
     ranks = [tmp_path / "0.bin", tmp_path / "1.bin"]
+    for rank, path in enumerate(ranks):
+        (np.arange(12.0) + rank).tofile(path)
     for output in ("sum.bin", f"sum.{form}"):
-        mpired.reduce(ranks, add, type=text, count=2, output=tmp_path / output)
-    mpired.unpack(tmp_path / f"sum.{form}", type=text, output=tmp_path / "back.bin")
-    assert (tmp_path / "back.bin").read_bytes() == (tmp_path / "sum.bin").read_bytes()
-    outcome = shell(f'cat sum.{form} | "$@" -', "unpack", "-q", "--type", text, cwd=tmp_path)
+        mpired.reduce(ranks, add, type=text, count=2, output=tmp_path / output, overwrite=True)
+    outcome = run("unpack", "-q", "--type", text, f"sum.{form}", cwd=tmp_path)
+    assert outcome == (0, (tmp_path / "sum.bin").read_bytes(), "")
+    outcome = run("unpack", "-q", "--type", text, "-", cwd=tmp_path, stdin=(tmp_path / f"sum.{form}").read_bytes())
     assert outcome == (0, (tmp_path / "sum.bin").read_bytes(), "")
 
 
-@pytest.mark.parametrize("verb", ["reduce", "scan", "reduce_scatter"])
-def test_holes_around_replaced_elements_stay(tmp_path, verb):
+@each("verb", ["reduce", "scan", "reduce_scatter"])
+def test_holes_around_replaced_elements_stay(verb, tmp_path):
     """Ten numbers in the middle of a large file without any others, in place."""
     paths = [tmp_path / "0.bin", tmp_path / "1.bin"]
     for path in paths:
@@ -179,7 +121,7 @@ def test_holes_around_replaced_elements_stay(tmp_path, verb):
     assert octets[100 << 20 :][: 8 * kept] == first[:kept].tobytes()
 
 
-@pytest.mark.parametrize("words", [
+@each("words", [
     "unpack --type int64_t s.bin --from raw",
     "unpack --type int64_t --datarep external32 s.bin",
     "unpack --type vector(2,1,2,int64_t) s.bin",
@@ -196,5 +138,4 @@ def test_no_elements_of_a_file_that_has_none(words, tmp_path):
     (tmp_path / "z.bin").write_bytes(bytes(16))
     assert run(*words.split(), "-q", "--count", "0", cwd=tmp_path) == (0, b"", "")
     assert [(tmp_path / name).read_bytes() for name in ("s.bin", "z.bin")] == [b"abc", bytes(16)]
-    with unchanged(tmp_path):
-        refused(run(*words.split(), "--count", "1", cwd=tmp_path), 3)
+    check_refused(tmp_path, f"{words} --count 1", 3)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -11,19 +10,19 @@ import pyarrow.parquet as pq
 import pytest
 import reference
 import values
-from command import in_child, refused, run
+from command import in_child, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rows import check_refused, each
 
 import mpired
 from mpired.errors import CountError, OpError, UsageError
 
-QUICK = settings(max_examples=60, deadline=None)
 # The components of plain types that have an order.
 CODES = ["i1", "u1", "i8", "u8", "f2", "f4", "f8", "g"]
 
 
-def expected(ranks: Sequence[np.ndarray], op: str, nan: str, top: int) -> list[tuple[int, int]]:
+def expected(ranks, op, nan, top):
     """Return rank and element of the extremes, by sorting all elements as Python does."""
     keyed, sign = [], -1 if op == "maxloc" else 1
     for rank, array in enumerate(ranks):
@@ -47,7 +46,7 @@ def some_ranks(draw):
     return [np.frombuffer(b"".join(padded[i] for i in draws.integers(0, len(padded), n)), code) for n in counts]
 
 
-@QUICK
+@settings(max_examples=60, deadline=None)
 @given(some_ranks(), st.sampled_from(["maxloc", "minloc"]), st.sampled_from(["propagate", "ignore"]),
        st.sampled_from([1, 2, 7, 1000]), st.sampled_from([1, 5, 1 << 20]))  # fmt: skip
 def test_extremes_are_those_of_a_sort(ranks, op, nan, top, block):
@@ -60,32 +59,26 @@ def test_extremes_are_those_of_a_sort(ranks, op, nan, top, block):
             return
         found = mpired.locate(ranks, op, nan=nan, top=top)
     assert [(each.rank, each.index[0]) for each in found] == wanted
-    bits = [ranks[rank][element].tobytes() for rank, element in wanted]
-    assert [each.value.tobytes() for each in found] == bits
+    assert [each.value.tobytes() for each in found] == [ranks[rank][element].tobytes() for rank, element in wanted]
 
 
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("code", ["i4", "f8"])
-def test_an_index_is_that_of_argmax(order, code):
-    draw = np.random.default_rng(7)
-    for shape in ((), (5,), (4, 3), (3, 1, 4), (2, 3, 4)):
-        array = np.array(draw.integers(0, 3, shape), code, order=order)
-        ranks = [np.full(2, 1, code), array]
-        for op, function in (("maxloc", np.argmax), ("minloc", np.argmin)):
-            found = mpired.locate(ranks[1:], op)
-            assert found.index == tuple(map(int, np.unravel_index(function(array), shape)))
-            assert found.value == array[found.index]
-            assert found.rank == 0
+@each("order", ["C", "F"])
+@each("shape", [(), (5,), (4, 3), (3, 1, 4), (2, 3, 4)])
+@each("op, function", [("maxloc", np.argmax), ("minloc", np.argmin)])
+def test_an_index_is_that_of_argmax(order, shape, op, function):
+    array = np.array(np.random.default_rng(7).integers(0, 3, shape), "f8", order=order)
+    found = mpired.locate([array], op)
+    assert found.index == tuple(map(int, np.unravel_index(function(array), shape)))
+    assert (found.value, found.rank) == (array[found.index], 0)
 
 
 def test_the_same_answer_for_any_workers_and_blocks(cut, tmp_path):
     draw = np.random.default_rng(1)
     paths = []
     for rank, count in enumerate((50, 7)):
-        paths.append(tmp_path / f"r{rank}.parquet")
+        paths += [tmp_path / f"r{rank}.parquet", tmp_path / f"r{rank}.npy"]
         table = pa.table({name: draw.integers(0, 50, count) * 0.5 for name in "xy"})
-        pq.write_table(table, paths[-1], row_group_size=20)
-        paths.append(tmp_path / f"r{rank}.npy")
+        pq.write_table(table, paths[-2], row_group_size=20)
         np.save(paths[-1], np.asfortranarray(draw.integers(0, 60, (count, 3)) * 0.5))
 
     def answers(jobs: int) -> list[str]:
@@ -97,7 +90,7 @@ def test_the_same_answer_for_any_workers_and_blocks(cut, tmp_path):
         assert in_child(lambda jobs=jobs: answers(jobs)) == whole
 
 
-def test_columns_and_what_is_printed(tmp_path):
+def test_what_is_printed(tmp_path):
     pq.write_table(pa.table({"x": [1.0, 9.0, 3.0], "y": [0.5, 9.0, 9.0], "n": [7, 8, 9]}), tmp_path / "a.parquet")
     np.save(tmp_path / "b.npy", np.array([[9.0, 2.0], [10.0, -np.inf]]))
     words = ("--columns", "x,y", "a.parquet", "b.npy")
@@ -111,70 +104,52 @@ def test_columns_and_what_is_printed(tmp_path):
     ]
     outcome = run("locate", "--json", "--op", "minloc", *words, cwd=tmp_path)
     assert json.loads(outcome.out) == [{"value": "-inf", "rank": 1, "file": "b.npy", "index": [1, 1], "column": ""}]
-    refused(run("locate", "--op", "maxloc", "a.parquet", cwd=tmp_path), 3, "n: MPI_INT64_T", "--columns x")
-
-
-def test_times_have_an_order(tmp_path):
+    check_refused(tmp_path, "locate --op maxloc a.parquet", 3, "n: MPI_INT64_T", "--columns x")
     table = pa.table({"t": pa.array(["2024-05-01T02:00:00", "2024-05-01T01:00:00"]).cast(pa.timestamp("s"))})
-    pq.write_table(table, tmp_path / "a.parquet")
-    outcome = run("locate", "--op", "minloc", "--columns", "t", "a.parquet", cwd=tmp_path)
-    assert outcome == (0, b"2024-05-01T01:00:00.000 in rank 0, a.parquet, at t[1]\n", "")
+    pq.write_table(table, tmp_path / "t.parquet")
+    outcome = run("locate", "--op", "minloc", "--columns", "t", "t.parquet", cwd=tmp_path)
+    assert outcome == (0, b"2024-05-01T01:00:00.000 in rank 0, t.parquet, at t[1]\n", "")
+    for name, numbers in (("rank10", [1, -5]), ("rank2", [-5, -5, 2])):  # which may have other counts
+        np.array(numbers, ">i2").tofile(tmp_path / name)
+    outcome = run("locate", "--op", "minloc", "--type", ">i2", "rank10", "rank2", cwd=tmp_path)
+    assert (outcome.status, outcome.out) == (0, b"-5 in rank 0, rank10, at [1]\n")
+    assert "rank10 came before rank2" in outcome.err
 
 
-@pytest.mark.parametrize("dtype", ["M8[D]", "m8[ns]"])
-@pytest.mark.parametrize("op", ["maxloc", "minloc"])
-def test_nat_is_the_nan_of_times(op, dtype):
+@each("dtype, op, function", [("M8[D]", "maxloc", np.argmax), ("m8[ns]", "minloc", np.argmin)])
+def test_nat_is_the_nan_of_times(dtype, op, function):
     ranks = [np.array([4, -2, 9], dtype), np.array([5, "NaT", 9, "NaT", -2], dtype)]
     whole = np.concatenate(ranks)
-    function = np.argmax if op == "maxloc" else np.argmin
     assert function(whole) == 4  # NaT, as NumPy has it
+    numbers = np.sort(whole[~np.isnat(whole)])
     for top in (1, 3):
         found = mpired.locate(ranks, op, top=top)
         assert [(each.rank, each.index) for each in found[:2]] == [(1, (1,)), (1, (3,))][:top]
         assert np.isnat([each.value for each in found[:2]]).all()
         left = mpired.locate(ranks, op, nan="ignore", top=top)
-        numbers = np.sort(whole[~np.isnat(whole)])
         assert [each.value for each in left] == list(numbers[::-1] if op == "maxloc" else numbers)[:top]
     with pytest.raises(CountError, match="are NaT, all of them"):
         mpired.locate([whole[4:5]], op, nan="ignore")
 
 
-def test_raw_files_of_any_length(tmp_path):
-    for name, numbers in (("a", [1, -5]), ("b", [-5, -5, 2])):
-        np.array(numbers, ">i2").tofile(tmp_path / name)
-    outcome = run("locate", "--op", "minloc", "--type", ">i2", "b", "a", cwd=tmp_path)
-    assert outcome == (0, b"-5 in rank 0, b, at [0]\n", "")
-
-
-def test_a_doubtful_order_is_told(tmp_path):
-    for name in ("rank10", "rank2"):
-        np.save(tmp_path / f"{name}.npy", np.zeros(1))
-    outcome = run("locate", "--op", "maxloc", "rank10.npy", "rank2.npy", cwd=tmp_path)
-    assert outcome.status == 0
-    assert "rank10.npy came before rank2.npy" in outcome.err
-
-
-@pytest.mark.parametrize(
-    ("words", "status", "reasons"),
+@each(
+    "words, status, reasons",
     [
-        (("--op", "sum", "a.npy"), 3, ("MPI_SUM", "give --op maxloc or --op minloc")),
-        (("--op", "most", "a.npy"), 2, ("most", "is not an MPI op")),
-        (("--op", "maxloc"), 2, ("there are none",)),
-        (("a.npy",), 2, ("Missing option '--op'",)),
-        (("--op", "maxloc", "missing.npy"), 4, ("missing.npy", "No such file")),
-        (("--op", "maxloc", "."), 3, ("is a directory",)),
-        (("--op", "maxloc", "a.npy", "empty.npy"), 3, ("empty.npy", "rank 1 has no elements", "leave it out")),
-        (("--op", "maxloc", "a.npy", "i.npy"), 3, ("i.npy", "rank 1 has datatype MPI_INT64_T", "MPI_DOUBLE")),
-        (("--op", "maxloc", "flags.npy"), 3, ("flags.npy", "MPI_C_BOOL", "logical")),
-        (("--op", "maxloc", "pairs.npy"), 3, ("pairs.npy", "MPI_DOUBLE_INT", "combines pairs")),
-        (("--op", "maxloc", "z.npy"), 3, ("z.npy", "complex")),
-        (("--op", "maxloc", "raw"), 2, ("raw", "give --type")),
-        (("--op", "minloc", "--nan", "ignore", "nan.npy"), 3, ("are NaN, all of them",)),
-        (("--op", "maxloc", "--nan", "mpi", "a.npy"), 2, ("--nan", "'mpi'")),
-        (("--op", "maxloc", "--top", "0", "a.npy"), 2, ("--top", "0 is not between 1")),
-        (("--op", "maxloc", "-", "-"), 2, ("standard input",)),
+        ("--op sum a.npy", 3, ["MPI_SUM", "give --op maxloc or --op minloc"]),
+        ("--op most a.npy", 2, ["most", "is not an MPI op"]),
+        ("--op maxloc", 2, ["there are none"]),
+        ("a.npy", 2, ["Missing option '--op'"]),
+        ("--op maxloc a.npy empty.npy", 3, ["empty.npy", "rank 1 has no elements", "leave it out"]),
+        ("--op maxloc a.npy i.npy", 3, ["i.npy", "rank 1 has datatype MPI_INT64_T", "MPI_DOUBLE"]),
+        ("--op maxloc flags.npy", 3, ["flags.npy", "MPI_C_BOOL", "logical"]),
+        ("--op maxloc pairs.npy", 3, ["pairs.npy", "MPI_DOUBLE_INT", "combines pairs"]),
+        ("--op maxloc z.npy", 3, ["z.npy", "complex"]),
+        ("--op maxloc raw", 2, ["raw", "give --type"]),
+        ("--op minloc --nan ignore nan.npy", 3, ["are NaN, all of them"]),
+        ("--op maxloc --nan mpi a.npy", 2, ["--nan", "'mpi'"]),
+        ("--op maxloc --top 0 a.npy", 2, ["--top", "0 is not between 1"]),
+        ("--op maxloc - -", 2, ["standard input"]),
     ],
-    ids=lambda each: " ".join(each) if isinstance(each, tuple) else str(each),
 )
 def test_refusals(words, status, reasons, tmp_path):
     arrays = {
@@ -184,7 +159,7 @@ def test_refusals(words, status, reasons, tmp_path):
     for name, array in arrays.items():
         np.save(tmp_path / f"{name}.npy", array)
     (tmp_path / "raw").write_bytes(bytes(8))
-    refused(run("locate", *words, cwd=tmp_path), status, *reasons)
+    check_refused(tmp_path, f"locate {words}", status, *reasons)
 
 
 def test_what_python_gives():
@@ -194,5 +169,3 @@ def test_what_python_gives():
         mpired.locate([np.arange(3)], sum)
     with pytest.raises(UsageError, match="is one array"):
         mpired.locate(np.arange(3), "maxloc")
-    with pytest.raises(UsageError, match="there are none"):
-        mpired.locate([], "maxloc")

@@ -10,10 +10,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-import pytest
-from bad_files import DATA, THREE, covers, npy_of
+from bad_files import DATA, THREE, npy_of
 from command import Child, open_fifo, reduce, refused, snapshot
+from rows import each
 
 import mpired
 import mpired.sources.local
@@ -39,33 +38,32 @@ _CHANGES = {
 }
 
 
-@covers(38)
-@pytest.mark.parametrize("change", _CHANGES)
+@each("change", _CHANGES)
 def test_file_that_changes_between_check_and_read(change, folder):
     """The second rank is a FIFO: when it is opened, the first has been checked, and nothing has been read of it."""
+    (folder / "good.npy").write_bytes(npy_of(THREE))
+    (folder / "slow.npy").unlink(missing_ok=True)
     os.mkfifo(folder / "slow.npy")
     child = Child("reduce", "-q", "--op", "sum", "good.npy", "slow.npy", "-o", "out", "-f", cwd=folder)
     with open_fifo(folder / "slow.npy") as fifo:
         _CHANGES[change](folder / "good.npy")
         with_change = snapshot(folder)
         fifo.write(npy_of(THREE))
-    outcome = child.finish()
     if change == "removed":
-        refused(outcome, 4, "good.npy", "No such file")
+        refused(child.finish(), 4, "good.npy", "No such file")
     else:
-        refused(outcome, 3, "good.npy", "changed while being read")
+        refused(child.finish(), 3, "good.npy", "changed while being read")
     assert snapshot(folder) == with_change
 
 
-def at_reads(change: Callable[[], object], times: int | None = None) -> Callable[[], None]:
-    """Return a setup that lets a change happen before each read of elements, or before the first few."""
+def at_reads(change: Callable[[int], object]) -> Callable[[], None]:
+    """Return a setup that calls a function before each read of elements, with the number of the read."""
 
     def setup() -> None:
-        original, left = os.preadv, itertools.count() if times is None else iter(range(times))
+        original, reads = os.preadv, itertools.count()
 
         def preadv(*arguments: object) -> int:
-            if next(left, None) is not None:
-                change()
+            change(next(reads))
             return original(*arguments)
 
         os.preadv = preadv
@@ -73,32 +71,33 @@ def at_reads(change: Callable[[], object], times: int | None = None) -> Callable
     return setup
 
 
-@covers(38)
-@pytest.mark.parametrize("name", ["good.npy", "good.bin"])
-@pytest.mark.parametrize("change", ["cut", "appended to"])
+@each("name", ["good.npy", "good.bin"])
+@each("change", ["cut", "appended to"])
 def test_file_that_changes_while_it_is_read(name, change, folder):
     """Whoever changes it goes on with that, so that it is read in vain a few times."""
+    (folder / "good.npy").write_bytes(npy_of(THREE))
+    (folder / "good.bin").write_bytes(DATA)
     words = ("--op", "sum", "--type", "double", name, name, "-o", "out", "-f")
-    outcome = reduce(*words, cwd=folder, setup=at_reads(lambda: _CHANGES[change](Path(name))))
+    outcome = reduce(*words, cwd=folder, setup=at_reads(lambda _: _CHANGES[change](Path(name))))
     refused(outcome, 3, name)
     assert (folder / "out").read_bytes() == b"the old result"
 
 
-@covers(38)
-@pytest.mark.parametrize("times", [1, 2, None])
+@each("times", [1, 2, 1000])
 def test_file_that_is_replaced_while_it_is_read_is_read_again(times, folder):
     """A writer that comes in between, as `accumulate` does, is no reason to fail; one that does so each time is."""
-    new = npy_of(np.asarray(THREE) * 5)
+    (folder / "good.npy").write_bytes(npy_of(THREE))
 
-    def change() -> None:
-        Path("other").write_bytes(new)
-        os.replace("other", "good.npy")
+    def change(number: int) -> None:
+        if number < times:
+            Path("other").write_bytes(npy_of(THREE * 5))
+            os.replace("other", "good.npy")
 
-    outcome = reduce("--op", "sum", "good.npy", "good.npy", "--to", "npy", cwd=folder, setup=at_reads(change, times))
-    if times is None:
+    outcome = reduce("--op", "sum", "good.npy", "good.npy", "--to", "npy", cwd=folder, setup=at_reads(change))
+    if times == 1000:
         refused(outcome, 3, "good.npy: changed while being read")
     else:
-        assert outcome == (0, npy_of(np.asarray(THREE) * 10), "")
+        assert outcome == (0, npy_of(THREE * 10), "")
 
 
 def test_a_change_within_the_second_of_a_coarse_file_time_is_noticed(folder):
@@ -111,39 +110,30 @@ def test_a_change_within_the_second_of_a_coarse_file_time_is_noticed(folder):
             file.write((THREE * factor).tobytes())
         os.utime(path, (int(time.time()),) * 2)
 
-    def setup() -> None:
-        original, reads = os.preadv, itertools.count()
-
-        def preadv(*arguments: object) -> int:
-            if next(reads) == 1:  # between the first rank and the second
-                write(100)
-            return original(*arguments)
-
-        os.preadv = preadv
-
     time.sleep(1 - time.time() % 1)  # so that both changes would be in one second
     write(10)
+    setup = at_reads(lambda number: write(100) if number == 1 else None)  # between the first rank and the second
     outcome = reduce("--op", "sum", "good.npy", "good.npy", "--to", "npy", cwd=folder, setup=setup)
     assert outcome == (0, npy_of(THREE * 200), "")
 
 
-@pytest.mark.parametrize("name", ["good.npy", "good.bin"])
+@each("name", ["good.npy", "good.bin"])
 def test_reads_that_give_less_than_asked_for_are_repeated(name, folder):
     def setup() -> None:
         pread, preadv = os.pread, os.preadv
         os.pread = lambda fd, nbytes, offset: pread(fd, min(nbytes, 5), offset)
         os.preadv = lambda fd, buffers, offset: preadv(fd, [memoryview(buffers[0]).cast("B")[:5]], offset)
 
-    outcome = reduce("--op", "sum", "--type", "double", name, name, "--to", "raw", cwd=folder, setup=setup)
-    assert outcome == (0, (THREE * 2).tobytes(), "")
+    words = ("--op", "sum", "--type", "double", "--to", "raw", name)
+    assert reduce(*words, name, cwd=folder, setup=setup) == (0, (THREE * 2).tobytes(), "")
     with open(folder / name, "rb") as stdin:
-        outcome = reduce("--op", "sum", "--type", "double", "-", name, "--to", "raw", cwd=folder, setup=setup,
-                         stdin=stdin.fileno())  # fmt: skip
+        outcome = reduce(*words, "-", cwd=folder, setup=setup, stdin=stdin.fileno())
     assert outcome == (0, (THREE * 2).tobytes(), "")
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.EINTR, errno.EAGAIN])
-def test_a_close_that_fails_after_all_was_read_is_no_failure(number, folder):
+@each("number", [errno.EIO, errno.EINTR, errno.EAGAIN])
+@each("name", ["good.npy", "good.bin"])
+def test_a_close_that_fails_after_all_was_read_is_no_failure(number, name, folder):
     def setup() -> None:
         close = os.close
 
@@ -155,9 +145,8 @@ def test_a_close_that_fails_after_all_was_read_is_no_failure(number, folder):
 
         os.close = failing
 
-    for name in "good.npy", "good.bin":
-        outcome = reduce("--op", "sum", "--type", "double", name, "--to", "raw", cwd=folder, setup=setup)
-        assert outcome == (0, DATA, "")
+    outcome = reduce("--op", "sum", "--type", "double", name, "--to", "raw", cwd=folder, setup=setup)
+    assert outcome == (0, DATA, "")
 
 
 def test_times_in_the_future_are_not_waited_for(folder, monkeypatch):

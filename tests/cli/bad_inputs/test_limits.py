@@ -15,25 +15,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from bad_files import covers, furnish
-from command import become_nobody, reduce, refused, run, shell, succeeded, unchanged
+from command import reduce, refused, run, shell, succeeded, unchanged
+from rows import check_refused, each
 
 import mpired
 import mpired.files.calls
 
 
-@covers(79)
 def test_too_few_descriptors(folder):
     def almost_none() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (4, 4))
 
-    with unchanged(folder):
-        words = ("--op", "sum", "good.npy", "good.npy", "-o", "out", "-f")
-        refused(reduce(*words, cwd=folder, setup=almost_none), 4, "Too many open files")
+    words = ("reduce", "--op", "sum", "good.npy", "good.npy", "-o", "out", "-f")
+    check_refused(folder, words, 4, "Too many open files", setup=almost_none)
 
 
-@covers(79)
-@pytest.mark.parametrize("to", ["npy", "parquet"])
+@each("to", ["npy", "parquet"])
 def test_too_little_memory(to, folder):
     np.save(folder / "large.npy", np.zeros(100_000))
     taken = []
@@ -47,28 +44,10 @@ def test_too_little_memory(to, folder):
                 while True:
                     taken.append(np.empty(nbytes, np.uint8))
 
-    with unchanged(folder):
-        words = ("--op", "sum", "large.npy", "large.npy", "--to", to, "-o", "out", "-f")
-        refused(reduce(*words, cwd=folder, setup=take_all_memory), 8, "memory")
+    words = ("reduce", "--op", "sum", "large.npy", "large.npy", "--to", to, "-o", "out", "-f")
+    check_refused(folder, words, 8, "memory", setup=take_all_memory)
 
 
-@covers(79)
-def test_no_more_processes(as_root, open_folder):
-    furnish(open_folder).chmod(0o777)
-    with open(open_folder / "large.bin", "wb") as file:
-        file.truncate(64 << 20)
-
-    def become_nobody_alone() -> None:
-        resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
-        become_nobody()
-
-    with unchanged(open_folder):
-        words = ("--op", "sum", "--type", "double", "large.bin", "large.bin", "-j", "2", "-o", "out", "-f")
-        outcome = reduce(*words, cwd=open_folder, setup=become_nobody_alone)
-        refused(outcome, 4, "worker", "temporarily unavailable")
-
-
-@covers(79)
 def test_no_more_threads(folder):
     with open(folder / "large.bin", "wb") as file:
         file.truncate(64 << 20)
@@ -93,19 +72,21 @@ def needed() -> int:
     return (int(done.stdout) >> 10) + 1
 
 
-@covers(79)
-@pytest.mark.parametrize("words", ["reduce --op sum good.npy good.npy -o new.npy", "info good.npy", "ops"])
-@pytest.mark.parametrize("share", [0.25, 0.55, 0.8, 0.98])
-def test_too_little_address_space_for_numpy(share, words, needed, folder):
+@each(
+    "words, share",
+    [("reduce --op sum good.npy good.npy -o new.npy", 0.25), ("info good.npy", 0.55), ("ops", 0.8),
+     ("reduce --op sum good.npy good.npy -o new.npy", 0.98)],
+)  # fmt: skip
+def test_too_little_address_space_for_numpy(words, share, needed, folder):
     """Neither NumPy's text nor that of its libraries, of which some end the process themselves."""
     with unchanged(folder):
         outcome = shell(f'ulimit -v {int(needed * share * 1024)}; "$@"', *words.split(), cwd=folder)
         refused(outcome, 8, "memory")
 
 
-@covers(79)
 @pytest.mark.parametrize("more", range(8, 152, 24))
 @pytest.mark.parametrize("suffix", ["bin", "parquet"])
+@pytest.mark.sampled(3)
 def test_address_space_limit(suffix, more, needed, folder):
     """Whatever is the first that does not fit, a library, an array or a worker: an end, and one line."""
     with open(folder / "rank.bin", "wb") as file:
@@ -120,22 +101,20 @@ def test_address_space_limit(suffix, more, needed, folder):
     assert (folder / "new.npy").exists() == (outcome.status == 0)
 
 
-@covers(79)
-@pytest.mark.parametrize(("words", "status"), [
-    ("libx.so.1: cannot open shared object file: Too many open files", 4),
-    ("/lib/x.so: cannot read file data: Input/output error", 4),
-    ("/lib/x.so: file too short\nand more", 4),
-    ("/lib/x.so: undefined symbol: PyThing", 4),
-    ("/lib/x.so: cannot allocate memory in static TLS block", 4),
-    ("/lib/x.so: failed to map segment from shared object: Operation not permitted", 4),
-    ("/lib/x.so: failed to map segment from shared object", 8),
-    ("/lib/x.so: failed to map segment from shared object: Cannot allocate memory", 8),
-    ("/lib/x.so: cannot map zero-fill pages: Cannot allocate memory", 8),
-    ("/lib/x.so: cannot allocate memory for program header: Cannot allocate memory", 8),
-    ("libx.so.1: cannot create shared object descriptor: Cannot allocate memory", 8),
-    ("libx.so.1: cannot open shared object file: Cannot allocate memory", 8),
-])  # fmt: skip
-@pytest.mark.parametrize("wrapped", [False, True])
+@each(
+    "words, status",
+    [
+        ("libx.so.1: cannot open shared object file: Too many open files", 4),
+        ("/lib/x.so: file too short\nand more", 4),
+        ("/lib/x.so: cannot allocate memory in static TLS block", 4),
+        ("/lib/x.so: failed to map segment from shared object: Operation not permitted", 4),
+        ("/lib/x.so: failed to map segment from shared object", 8),
+        ("/lib/x.so: cannot map zero-fill pages: Cannot allocate memory", 8),
+        ("libx.so.1: cannot create shared object descriptor: Cannot allocate memory", 8),
+        ("libx.so.1: cannot open shared object file: Cannot allocate memory", 8),
+    ],
+)
+@each("wrapped", [False, True])
 def test_a_library_that_cannot_be_loaded(words, status, wrapped, folder):
     """Only what the loader says of memory is about memory."""
 

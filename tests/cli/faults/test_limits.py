@@ -14,15 +14,6 @@ from command import installed, measured, refused, run, shell, unchanged
 from running import MEBIBYTE, OLD
 
 
-@pytest.mark.parametrize("jobs", ["1", "2"])
-def test_full_disk(jobs, mounted, folder):
-    where = mounted("size=1m")
-    (where / "out").write_bytes(OLD)
-    words = ("reduce", "--op", "sum", "--type", "double", "-j", jobs, "-o", str(where / "out"), "-f")
-    with unchanged(where):
-        refused(installed(*words, *["rank.bin"] * 4, cwd=folder), 4, str(where / "out"), "No space left")
-
-
 def test_disk_that_fills_up_while_the_result_is_written(mounted, folder):
     """Nothing was reserved: the space is gone when the workers write."""
     where = mounted("size=9m")
@@ -37,9 +28,8 @@ def test_disk_that_fills_up_while_the_result_is_written(mounted, folder):
         refused(outcome, 4, str(where / "out"), "No space left")
 
 
-@pytest.mark.parametrize("jobs", ["1", "2"])
-def test_file_size_limit(jobs, folder):
-    words = ("reduce", "--op", "sum", "--type", "double", "-j", jobs, "-o", "out", "-f", *["rank.bin"] * 4)
+def test_file_size_limit(folder):
+    words = ("reduce", "--op", "sum", "--type", "double", "-j", "2", "-o", "out", "-f", *["rank.bin"] * 4)
     with unchanged(folder):
         refused(shell('ulimit -f 1024; exec "$@"', *words, cwd=folder), 4, "out", "File too large")
 
@@ -57,51 +47,17 @@ def test_full_place_for_temporary_files(mounted, small_folder):
 # Descriptors and memory
 
 
-@pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Five thousand ranks of a hundred integers."""
-    folder = tmp_path_factory.mktemp("many")
-    for rank in range(5000):
-        np.save(folder / f"r{rank:04}.npy", np.arange(rank, rank + 100))
-    return folder
-
-
-@pytest.mark.parametrize("op", ["sum", "max"])
-def test_many_files_with_few_descriptors(op, many):
-    words = ("reduce", "-q", "--op", op, "--to", "raw", *sorted(os.listdir(many)))
-    outcome = shell('ulimit -n 64; exec "$@"', *words, cwd=many)
-    first = np.arange(100)
-    expected = 5000 * first + 5000 * 4999 // 2 if op == "sum" else first + 4999
-    assert outcome == (0, expected.tobytes(), "")
-
-
 def test_many_files_with_few_descriptors_and_workers(folder):
-    words = (
-        "reduce",
-        "-q",
-        "--op",
-        "sum",
-        "--overflow",
-        "wrap",
-        "--type",
-        "uint8_t",
-        "-j",
-        "2",
-        "-o",
-        "out",
-        "-f",
-        *["rank.bin"] * 200,
-    )
+    words = ("-q", "--op", "sum", "--overflow", "wrap", "--type", "uint8_t", "-j", "2", "-o", "out", "-f")
     (folder / "rank.bin").write_bytes(b"\x01\x02" * (MEBIBYTE // 4))
-    assert shell('ulimit -n 64; exec "$@"', *words, cwd=folder) == (0, b"", "")
+    assert shell('ulimit -n 64; exec "$@"', "reduce", *words, *["rank.bin"] * 200, cwd=folder) == (0, b"", "")
     assert (folder / "out").read_bytes() == b"\xc8\x90" * (MEBIBYTE // 4)
 
 
 def test_many_parquet_files_with_few_descriptors(tmp_path):
     for rank in range(100):
-        pq.write_table(
-            pa.table({"x": np.arange(rank, rank + 10), "y": np.full(10, rank)}), tmp_path / f"r{rank:02}.parquet"
-        )
+        table = pa.table({"x": np.arange(rank, rank + 10), "y": np.full(10, rank)})
+        pq.write_table(table, tmp_path / f"r{rank:02}.parquet")
     words = ("reduce", "-q", "--op", "sum", *sorted(os.listdir(tmp_path)), "-o", "sum.parquet")
     assert shell('ulimit -n 64; exec "$@"', *words, cwd=tmp_path) == (0, b"", "")
     expected = {"x": [100 * i + 4950 for i in range(10)], "y": [4950] * 10}
@@ -127,38 +83,30 @@ def large_ranks(folder: Path, suffix: str, nranks: int) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "suffix", "nranks", "limit"),
     [
-        (("--op", "maxloc", "--type", "double_int"), ".bin", 16, 150),
+        (("--op", "maxloc", "--type", "double_int"), ".bin", 8, 150),
         (("--op", "prod", "--type", "c_double_complex"), ".bin", 6, 150),
-        (("--op", "sum"), ".parquet", 16, 250),
+        (("--op", "sum"), ".parquet", 8, 250),
     ],
 )
 def test_memory_of_every_process_and_equal_bytes(words, suffix, nranks, limit, tmp_path):
     results, ranks = [], large_ranks(tmp_path, suffix, nranks)
-    for jobs in ("1", "2", "7"):
+    for jobs in ("1", "3"):
         out = tmp_path / f"out{jobs}{suffix}"
-        arguments = ("reduce", "-q", *words, "-j", jobs, "-o", str(out), *ranks)
-        status, peak, err = measured(*arguments, cwd=tmp_path)
+        status, peak, err = measured("reduce", "-q", *words, "-j", jobs, "-o", str(out), *ranks, cwd=tmp_path)
         assert (status, err) == (0, "")
         assert peak < limit * 10**6
         results.append(out.read_bytes())
-    assert results[0] == results[1] == results[2]
+    assert results[0] == results[1]
 
 
-@pytest.mark.parametrize("size", ["150M", "300M", "1G"])
-def test_memory_allowed_is_kept(size, tmp_path):
+def test_memory_allowed_is_kept(tmp_path):
     """The processes together: the parent, and what it says of its workers."""
-    words = ("reduce", "--json", "--op", "maxloc", "--type", "double_int", "-j", "4", "--max-memory", size)
+    words = ("reduce", "--json", "--op", "maxloc", "--type", "double_int", "-j", "4")
     ranks = large_ranks(tmp_path, ".bin", 16)
-    status, peak, err = measured(*words, *ranks, cwd=tmp_path)
-    assert status == 0
-    workers = json.loads(err)["workers"]
-    processes = 1 if workers == 1 else workers + 1
-    allowed = int(size[:-1]) << (30 if size.endswith("G") else 20)
-    assert processes * peak <= allowed
-    assert workers == {"150M": 1}.get(size, workers)
-
-
-def test_memory_that_is_never_enough(small_folder):
-    words = ("reduce", "--op", "sum", "--type", "uint8_t", "--max-memory", "10M", "small.bin", "-o", "out", "-f")
-    with unchanged(small_folder):
-        refused(installed(*words, cwd=small_folder), 2, "--max-memory", "too little")
+    for megabytes in (150, 300):
+        status, peak, err = measured(*words, "--max-memory", f"{megabytes}M", *ranks, cwd=tmp_path)
+        assert status == 0
+        workers = json.loads(err)["workers"]
+        processes = 1 if workers == 1 else workers + 1
+        assert processes * peak <= megabytes << 20
+        assert (workers == 1) == (megabytes == 150)

@@ -1,0 +1,140 @@
+"""Standard streams that are closed, full or broken, or whose readers go, and odd environments."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from bad_files import DATA, THREE, npy_of
+from command import COMMAND, installed, reduce, refused, run, shell, unchanged
+from rows import each
+
+
+@each("to", ["raw", "npy", "text", "csv", "json", "table"])
+def test_full_standard_output(to, folder):
+    with unchanged(folder), open("/dev/full", "wb") as full:
+        words = ("--op", "sum", "good.npy", "good.npy", "--to", to)
+        refused(reduce(*words, cwd=folder, stdout=full.fileno()), 4, "standard output", "No space left")
+
+
+@each("words", ["ops", "types", "info good.npy", "--help", "reduce --help", "--version"])
+def test_full_standard_output_of_what_only_prints(words, folder):
+    with open("/dev/full", "wb") as full:
+        outcome = run(*words.split(), cwd=folder, stdout=full.fileno())
+        refused(outcome, 4, "standard output", "No space left")
+
+
+@pytest.fixture
+def place(mounted):
+    """A file system with room for the beginning of a text."""
+    return mounted("size=4k")
+
+
+@each("words", ["ops --json", "types", "reduce --help", "recover --list" + 200 * " good.npy"])
+def test_standard_output_that_takes_a_part(words, place, folder):
+    """Python writes each text once without a buffer, and takes what is left of it for written."""
+    whole = run(*words.split(), cwd=folder).out
+    with open(place / "out", "wb") as file:
+        settings = {"stdout": file, "stderr": subprocess.PIPE, "env": os.environ | {"PYTHONUNBUFFERED": "1"}}
+        done = subprocess.run([COMMAND, *words.split()], cwd=folder, check=False, **settings)
+    part = (place / "out").read_bytes()
+    assert whole.startswith(part)
+    if part == whole:
+        assert (done.returncode, done.stderr) == (0, b"")
+    else:
+        assert done.returncode == 4
+        assert b"No space left on device" in done.stderr
+        assert done.stderr.startswith(b'{"' if "--json" in words else b"mpired: standard output: ")
+    piped = installed(*words.split(), cwd=folder, env=os.environ | {"PYTHONUNBUFFERED": "1"})
+    assert piped == (0, whole, "")
+
+
+def test_closed_standard_output(folder):
+    with unchanged(folder):
+        refused(shell('"$@" >&-', "reduce", "-q", "--op", "sum", "good.npy", cwd=folder), 4, "standard output")
+    outcome = shell('"$@" >&-', "reduce", "-q", "--op", "sum", "good.npy", "-o", "new.npy", cwd=folder)
+    assert outcome == (0, b"", "")
+    np.testing.assert_array_equal(np.load(folder / "new.npy"), THREE)
+
+
+def test_closed_standard_input(folder):
+    assert shell('"$@" <&-', "reduce", "-q", "--op", "sum", "good.npy", "--to", "raw", cwd=folder) == (0, DATA, "")
+    words = ("info -", "reduce --op sum --type double - -o new", "accumulate --op sum good.npy -", "info /dev/stdin")
+    for each_words in words:
+        name = "/dev/stdin" if "/dev" in each_words else "standard input"
+        with unchanged(folder):
+            refused(shell('"$@" <&-', *each_words.split(), cwd=folder), 4, f"{name}: is closed")
+
+
+@each("where", ["2>&-", "2>/dev/full", "0<&- 2>&-"])
+def test_standard_error_that_takes_nothing(where, folder):
+    """The summary cannot be written, but the result is in place, and that is what the status tells of."""
+    outcome = shell(f'"$@" {where}', "reduce", "--op", "sum", "good.npy", "-f", "-o", "new.npy", cwd=folder)
+    assert outcome == (0, b"", "")
+    np.testing.assert_array_equal(np.load(folder / "new.npy"), THREE)
+    with unchanged(folder):
+        outcome = shell(f'"$@" {where}', "reduce", "--op", "sum", "bad.npy", "-o", "out", "-f", cwd=folder)
+    assert outcome == (4, b"", "")
+
+
+TABLE = b"element  value\n      0    2.0\n      1    4.0\n      2    6.0\n"
+
+
+@each(
+    "env, to, expected",
+    [
+        ({"HOME": None, "USER": None, "LOGNAME": None, "PATH": None}, "npy", npy_of(2 * THREE)),
+        ({"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": None, "TMPDIR": ""}, "table", TABLE),
+        ({"LANG": None, "LC_ALL": None, "TMPDIR": None, "PYTHONHASHSEED": "4294967295"}, "npy", npy_of(2 * THREE)),
+        ({"TMPDIR": "/does/not/exist", "PYTHONOPTIMIZE": "2", "PYTHONWARNINGS": "error"}, "npy", npy_of(2 * THREE)),
+        ({"COLUMNS": "1", "OMP_NUM_THREADS": "junk", "SLURM_CPUS_PER_TASK": "junk", "NO_COLOR": "1"}, "table", TABLE),
+    ],
+)
+def test_odd_environments(env, to, expected, folder):
+    (folder / "ö.npy").write_bytes(npy_of(THREE))
+    environment = {name: value for name, value in (os.environ | env).items() if value is not None}
+    outcome = installed("reduce", "-q", "--op", "sum", "good.npy", "ö.npy", "--to", to, cwd=folder, env=environment)
+    assert outcome == (0, expected, "")
+
+
+# Readers of results and messages that go
+
+
+@pytest.fixture
+def large(folder: Path) -> Path:
+    """More elements than a pipe holds."""
+    (folder / "large.bin").write_bytes(bytes(2 << 20))
+    return folder
+
+
+@each("script, to", [('"$@" | head -c 10', "raw"), ('"$@" | :', "npy"), ('"$@" | head -c 10', "csv")])
+def test_reader_that_goes(script, to, large):
+    words = ("reduce", "-q", "--op", "sum", "--type", "double", "large.bin", "--to", to)
+    with unchanged(large):
+        outcome = shell(f"{script}; exit ${{PIPESTATUS[0]}}", *words, cwd=large)
+        assert (outcome.status, outcome.err) == (141, "")
+
+
+def without_a_reader(*words, stream, **settings):
+    """Run the installed command with a pipe as one of its streams that nobody reads."""
+    read, write = os.pipe()
+    os.close(read)
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: write}
+    done = subprocess.run([COMMAND, *words], check=False, **streams, **settings)
+    os.close(write)
+    return done.returncode, done.stdout, done.stderr
+
+
+@each("words", ["ops", "ops --json", "--help"])
+def test_reader_that_goes_before_anything_is_printed(words, tmp_path):
+    assert without_a_reader(*words.split(), stream="stdout", cwd=tmp_path) == (141, None, b"")
+
+
+def test_messages_that_nobody_reads(large):
+    """The result is in place when the summary is written; a reader that is gone does not make that untrue."""
+    words = ("reduce", "--op", "sum", "--type", "double", "large.bin", "-o", "new.bin")
+    assert without_a_reader(*words, stream="stderr", cwd=large) == (0, b"", None)
+    assert (large / "new.bin").read_bytes() == bytes(2 << 20)
