@@ -222,11 +222,11 @@ def test_files_elsewhere_are_read_only_if_that_is_wanted(tmp_path):
     make(tmp_path / "other.h5")
     layout = h5py.VirtualLayout((4, 6), "f8")
     layout[:] = h5py.VirtualSource("other.h5", "z", (4, 6))
-    (tmp_path / "bytes").write_bytes(np.arange(4.0).tobytes())
+    (tmp_path / "bytes").write_bytes(bytes(8) + np.arange(4.0).tobytes())
     with h5py.File(tmp_path / "links.h5", "w") as file:
         file["out"] = h5py.ExternalLink("other.h5", "/z")
         file.create_virtual_dataset("virtual", layout)
-        file.create_dataset("stored", (4,), "f8", external=[("bytes", 0, 32)])
+        file.create_dataset("stored", (4,), "f8", external=[("bytes", 8, 32)])
     for name, where in {"out": "other.h5:/z", "virtual": "a virtual dataset", "stored": "bytes"}.items():
         words = ("reduce", "--op", "sum", "--columns", name, "-o", "s.h5", "links.h5", "links.h5")
         refused(run(*words, cwd=tmp_path), 3, f"{name!r} is stored in another file ({where})", "--follow-links")
@@ -238,8 +238,8 @@ def test_files_elsewhere_are_read_only_if_that_is_wanted(tmp_path):
         with unchanged(tmp_path):
             refused(run(*words, cwd=tmp_path), 3, "which targets do not include")
     words = ("reduce", "--op", "sum", "--follow-links", "links.h5", "--columns")
-    (tmp_path / "bytes").write_bytes(bytes(10))
-    refused(run(*words, "stored", cwd=tmp_path), 3, "'stored' is stored in other files, and 'bytes' has 10 bytes of 32")
+    (tmp_path / "bytes").write_bytes(bytes(39))
+    refused(run(*words, "stored", cwd=tmp_path), 3, "'stored' is stored in other files, and 'bytes' has 39 bytes of 40")
     (tmp_path / "bytes").write_bytes(bytes(32))
     with h5py.File(tmp_path / "links.h5", "a") as file:
         del file["out"]

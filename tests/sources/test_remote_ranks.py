@@ -129,6 +129,8 @@ def test_2500_keys_by_a_glob(store, tmp_path):
         ("s3://bucket/*/1.bin", ["a/1.bin", "b/1.bin"]),
         ("s3://bucket/**/1.bin", ["a/1.bin", "a/deep/1.bin", "b/1.bin"]),
         ("s3://bucket/a/**", ["a/1.bin", "a/2.bin", "a/deep/1.bin"]),
+        ("s3://bucket/a/*", ["a/1.bin", "a/2.bin"]),
+        ("s3://bucket/a/.*", ["a/.hidden"]),
         ("s3://bucket/b/with[1].bin", ["b/with[1].bin"]),
     ],
 )
