@@ -8,6 +8,7 @@ import sys
 import pytest
 from command import PIP, refused, run, wait_until
 from object_store import BYTES, MEBIBYTE, big
+from remote import repeating
 from running import running
 from together import together
 
@@ -43,7 +44,7 @@ def test_or_one_error(remote):
             with case(fault):
                 big(remote.store, 2, 5 * MEBIBYTE)
                 remote.store.faults({"method": "GET", "of": "bytes=41[0-9]{5}-", "times": 999, **fault})
-                done = remote.run(*words, setup=remote.repeating(2))
+                done = remote.run(*words, setup=repeating(2))
                 refused(done, 4, reason)
                 assert re.fullmatch(r"mpired: s3://bucket/r[01]\.bin: .*\n", done.err)
                 assert not (remote.folder / "out").exists()
@@ -84,7 +85,7 @@ def test_what_cannot_be_a_rank(remote):
             environment = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
             reason = "s3://bucket/x: the store cannot be reached (Connection refused)"
             words = ("reduce", *BYTES, "s3://bucket/x")
-            remote.refuses(4, reason, words=words, env=environment, setup=remote.repeating(2))
+            remote.refuses(4, reason, words=words, env=environment, setup=repeating(2))
         with case("no account"):
             unset = dict.fromkeys(name for name in os.environ if name.startswith("AZURE_"))
             reason = "az://container/x: there are no credentials; set AZURE_STORAGE_ACCOUNT_NAME"
