@@ -182,34 +182,6 @@ def test_filters_that_leave_bits_out(tmp_path):
     succeeded(run(*words, "--columns", "free", "m0.h5", "m1.h5", cwd=tmp_path))
 
 
-@pytest.mark.parametrize("chunks", [None, (2,)])
-def test_missing_and_packed_values(tmp_path, chunks):
-    for i, values in enumerate([[1, 2, -9, 4], [1, -9, -9, 5]]):
-        with h5py.File(tmp_path / f"m{i}.h5", "w") as file:
-            for name in ("plain", "packed"):
-                data = file.create_dataset(name, data=np.array(values, "i2"), chunks=chunks)
-                data.attrs["_FillValue"] = np.int16(-9)
-            data.attrs["scale_factor"], data.attrs["add_offset"] = 0.5, 100.0
-    words = ("reduce", "--op", "sum", "-o", "s.h5", "m0.h5", "m1.h5")
-    refused(run(*words, cwd=tmp_path), 3, "'packed' is packed by `scale_factor` and `add_offset`", "--unpack")
-    refused(run(*words, "--columns", "plain", cwd=tmp_path), 3, "1 missing element", "--nulls ignore")
-    outcome = run(*words, "--unpack", "--nulls", "ignore", cwd=tmp_path)
-    assert (outcome.status, "packed unpacked and not packed again, " in outcome.err) == (0, True)
-    with h5py.File(tmp_path / "s.h5") as file:
-        assert file["plain"][()].tolist() == [2, 2, -9, 9]
-        fill = file["packed"].attrs["_FillValue"][0]
-        assert file["packed"][()].tolist() == [201.0, 101.0, fill, 204.5]
-        assert list(file["packed"].attrs) == ["_FillValue"]
-        assert file["packed"].dtype == np.float64
-    text = run("info", "m0.h5", cwd=tmp_path).out.decode()
-    assert "  packed: 4 x packed MPI_INT16_T (int16), shape (4,)" in text
-    assert "; unpack it with --unpack, and skip missing values with --nulls ignore, no op takes it as it is" in text
-    outcome = run(*words, "-f", "--json", "--columns", "packed", "--unpack", "--nulls", "ignore", cwd=tmp_path)
-    assert json.loads(outcome.out)["buffers"][0]["unpacked"] == "int16"
-    words = ("accumulate", "--op", "sum", "--unpack", "--columns", "packed", "m0.h5", "m1.h5")
-    refused(run(*words, cwd=tmp_path), 3, "packed elements are not updated")
-
-
 def test_in_place_where_it_lies_or_by_a_new_file(members, tmp_path):
     before = bytearray((tmp_path / "m0.h5").read_bytes())
     for name in ("big", "deep/er/counts"):

@@ -163,25 +163,6 @@ def test_as_many_are_told_of_by_any_number_of_workers(tmp_path):
         assert expected in run("reduce", *words, *names, cwd=tmp_path).err
 
 
-def test_packed_records(tmp_path):
-    for i in range(2):
-        with netCDF4.Dataset(tmp_path / f"m{i}.nc", "w", format="NETCDF3_CLASSIC") as file:
-            file.createDimension("t", None)
-            for name, fill in (("a", None), ("b", -9)):
-                packed = file.createVariable(name, "i2", ("t",), fill_value=fill)
-                packed.scale_factor, packed.add_offset = np.float32(0.25), np.float32(10)
-                packed.set_auto_maskandscale(False)
-                packed[:] = [i, 2, -9]
-    words = ("reduce", "-q", "--op", "sum", "-o", "r.nc", "m0.nc", "m1.nc")
-    refused(run(*words, cwd=tmp_path), 3, "variable 'a' is packed", "--unpack")
-    succeeded(run(*words, "--unpack", "--nulls", "ignore", cwd=tmp_path))
-    new = all_of(tmp_path / "r.nc")
-    np.testing.assert_array_equal(new["a"][0], np.array([20.25, 21, 15.5], "f4"), strict=False)
-    assert new["a"][1] == {}
-    assert new["b"][0].tolist() == [20.25, 21.0, None]
-    assert (new["b"][0].dtype, list(new["b"][1])) == (np.float32, ["_FillValue"])
-
-
 def test_info_of_what_is_carried_or_packed(tmp_path):
     with netCDF4.Dataset(tmp_path / "m.nc", "w") as file:
         file.createDimension("time", None)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+
 import h5py
 import netCDF4
 import numpy as np
@@ -72,6 +75,40 @@ def test_unsigned_elements_that_the_file_has_as_signed_ones(tmp_path, form):
             else:
                 assert "_Unsigned" not in own
                 np.testing.assert_array_equal(found, both.mean(0).filled(np.nan))
+
+
+@every_format
+def test_missing_and_packed_values(tmp_path, form):
+    """Packed values are refused, or unpacked and not packed again; they are never updated."""
+    fill = {"_FillValue": np.int16(-9)}
+    packing = {"scale_factor": np.float32(0.5), "add_offset": np.float32(100)}
+    names = []
+    for i, values in enumerate([[1, 2, -9, 4], [1, -9, -9, 5]]):
+        arrays = {"plain": (np.array(values, "i2"), fill), "packed": (np.array(values, "i2"), {**fill, **packing})}
+        names.append(written(tmp_path / str(i), form, arrays, chunk=(2,) if i else None))
+    result = f"r{suffix(form, result=True)}"
+    words = ("reduce", "-f", "--op", "sum", "-o", result, *names)
+    refused(run(*words, cwd=tmp_path), 3, "'packed' is packed by `scale_factor` and `add_offset`", "--unpack")
+    for name in ("plain", "packed"):
+        refused(run(*words, "--unpack", "--columns", name, cwd=tmp_path), 3, "--nulls ignore")
+    outcome = run(*words, "--unpack", "--nulls", "ignore", cwd=tmp_path)
+    assert (outcome.status, "packed unpacked and not packed again, " in outcome.err) == (0, True), outcome.err
+    new, read = raw(tmp_path / result, form), decoded(tmp_path / result, form)
+    assert new["plain"][0].tolist() == [2, 2, -9, 9]
+    assert new["packed"][0].dtype == ("f8" if form.startswith("ZARR") else "f4")  # in Zarr, attributes have no types
+    assert not packing.keys() & new["packed"][1].keys()
+    np.testing.assert_array_equal(read["packed"], [201.0, 101.0, np.nan, 204.5])
+    outcome = run(*words, "--json", "--columns", "packed", "--unpack", "--nulls", "ignore", cwd=tmp_path)
+    assert json.loads(outcome.out)["buffers"][0]["unpacked"] == "int16"
+    text = run("info", names[0], cwd=tmp_path).out.decode()
+    assert "  packed: 4 x packed MPI_INT16_T (int16), shape (4,)" in text
+    assert "; unpack it with --unpack, and skip missing values with --nulls ignore, no op takes it as it is" in text
+    if form.startswith("ZARR"):
+        shutil.make_archive(tmp_path / names[0], "zip", tmp_path / names[0])
+        names[0] += ".zip"
+    for more in ((), ("--unpack",)):
+        words = ("accumulate", "--op", "sum", "--columns", "packed", *more, names[0], result)
+        refused(run(*words, cwd=tmp_path), 3, "'packed' is packed", "packed elements are not updated")
 
 
 @every_format

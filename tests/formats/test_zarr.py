@@ -104,27 +104,6 @@ def test_groups_shards_and_chunks_that_are_not_there(tmp_path, version):
     assert "other" not in result
 
 
-@VERSIONS
-def test_packed(tmp_path, version):
-    t = DRAW.uniform(200, 300, 12)
-    t[3] = np.nan
-    encoding = {"t": {"dtype": "i2", "scale_factor": 0.01, "add_offset": 250.0, "_FillValue": -32768}}
-    xr.Dataset({"t": ("x", t)}).to_zarr(tmp_path / "r.zarr", zarr_format=version, encoding=encoding)
-    words = (*SUM, "-o", "sum.zarr.zip", "r.zarr", "r.zarr")
-    refused(run(*words, cwd=tmp_path), 3, "array 't' is packed by `scale_factor` and `add_offset`", "--unpack")
-    assert b"t: 12 x packed MPI_INT16_T (int16), shape (12,), " in run("info", "r.zarr", cwd=tmp_path).out
-    refused(run(*words, "--unpack", cwd=tmp_path), 3, "'t' has 1 null")
-    succeeded(run(*words, "--unpack", "--nulls", "ignore", cwd=tmp_path))
-    result = opened(tmp_path / "sum.zarr.zip").t
-    np.testing.assert_allclose(result, 2 * xr.open_zarr(tmp_path / "r.zarr").t, rtol=1e-12)
-    assert "scale_factor" not in result.encoding
-    shutil.make_archive(tmp_path / "p.zarr", "zip", tmp_path / "r.zarr")
-    for more in ((), ("--unpack",)):
-        with unchanged(tmp_path):
-            words = ("accumulate", "--op", "sum", *more, "p.zarr.zip", "sum.zarr.zip")
-            refused(run(*words, cwd=tmp_path), 3, "array 't' is packed", "packed elements are not updated")
-
-
 def test_missing_values_of_results(tmp_path):
     """Elements that come out as missing ones are told of; integers have a form where missing ones are left out."""
     t = xr.DataArray([100.0, 200.0, 300.0], dims="x", attrs={"valid_min": 0, "valid_max": 330})
