@@ -1,4 +1,4 @@
-"""Packed values, `_Unsigned` and values that netCDF never wrote, as xarray and netCDF4 read them."""
+"""Packed values, `_Unsigned`, and missing values: those that netCDF never wrote, and those that results come to."""
 
 from __future__ import annotations
 
@@ -161,6 +161,51 @@ def test_an_attribute_that_is_not_a_number(tmp_path, form):
                 outcome = run("reduce", "--op", "sum", *more, "--columns", name, file, "-o", "r.npy", cwd=tmp_path)
                 refused(outcome, 3, f"as `{attribute}`, which is not a number; choose with --columns u")
     succeeded(run("reduce", "-q", "--op", "sum", "--columns", "u", file, "-o", "r.npy", cwd=tmp_path))
+
+
+OUT_OF_RANGE = "of t came out outside of its valid range (from 0 to 330) or as its fill value (-9), so that readers"
+AS_FILL = (
+    "1 element of n came out as its fill value (",
+    "as its fill value (6), so that readers of the result take them",
+)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_elements_that_come_out_as_missing_ones_are_told_of(tmp_path, form):
+    limits = {"_FillValue": np.float32(-9), "valid_range": np.array([0, 330], "f4")}
+    n = np.arange(1, 6, dtype="i2"), {"missing_value": np.int16(6)}
+    a, b, c = (
+        written(tmp_path / name, form, {"t": (np.array(values, "f4"), limits), "n": n})
+        for name, values in {
+            "a": [100, 200, 300, 1, -9],
+            "b": [100, 200, 100, -9, -9],
+            "c": [100, 200, 300, 1, 2],
+        }.items()
+    )
+    end, words = suffix(form, result=True), ("-q", "-f", "--nulls", "ignore", "--op")
+    few = f"2 elements {OUT_OF_RANGE}"
+    commands = [
+        (("reduce", *words, "sum", "-o", f"r{end}", a, b, a), few, *AS_FILL),
+        (("reduce", *words, "max", "-o", f"q{end}", a, b),),
+        (("reduce", *words, "sum", "-o", "r.csv", a, b),),
+        (("allreduce", *words, "sum", "-o", f"s{{rank}}{end}", a, b, a), few, *AS_FILL),
+        (("scan", *words, "sum", "-o", f"s{{rank}}{end}", a, b, a), "4 elements of t"),
+    ]
+    if not form.startswith("ZARR"):
+        commands += [
+            (("accumulate", "-q", "--op", "sum", "--columns", "t", f"new{end}", c, c, "--create"), few),
+            (("accumulate", "-q", "--op", "sum", "--columns", "t", c, c), few),
+        ]
+    with together(tmp_path) as case:
+        for arguments, *expected in commands:
+            with case(arguments):
+                outcome = run(*arguments, cwd=tmp_path)
+                assert (outcome.status, outcome.err == "") == (0, not expected), outcome.err
+                assert [outcome.err.count(each) for each in expected] == [1] * len(expected), outcome.err
+    assert raw(tmp_path / f"q{end}", form)["t"][0].tolist() == [100, 200, 300, 1, -9]
+    outcome = run("reduce", "--json", *words[1:], "sum", "-o", f"r{end}", a, b, a, cwd=tmp_path)
+    warnings = sorted(each.partition(" came out")[0] for each in json.loads(outcome.out)["warnings"])
+    assert warnings == ["1 element of n", "2 elements of t"]
 
 
 SIZE = 100_000
