@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 import h5py
@@ -212,15 +211,6 @@ def test_the_way_out_of_nulls_on_integers_is_one(tmp_path):
     succeeded(run(*words, "s.parquet", "--to", "parquet", "--columns", "a", cwd=tmp_path))
     found = run("accumulate", "-q", "--op", "sum", "r0.h5", "r1.h5", cwd=tmp_path)
     assert found.err.endswith("give its attributes other values\n")
-
-
-def test_info(members, tmp_path):
-    text = run("info", members[0], cwd=tmp_path).out.decode()
-    assert "deep/er/counts: 70 x MPI_INT32_T" in text
-    assert "chunks of (3, 4), shuffle, deflate 4, fletcher32" in text
-    assert "in K" in text
-    (file,) = json.loads(run("info", "--json", members[0], cwd=tmp_path).out)
-    assert [each["name"] for each in file["buffers"]] == ["z", "deep/er/counts", "big"]
 
 
 def test_tables_with_text_are_listed(tmp_path):

@@ -118,16 +118,3 @@ def test_as_many_are_told_of_by_any_number_of_workers(tmp_path):
             file["t"].valid_range = np.array([0, 330], "f4")
         words = ("--op", "sum", "-j", jobs, "--nulls", "ignore", "-f", "-o", "r.nc", "a.nc", "a.nc")
         assert expected in run("reduce", *words, cwd=tmp_path).err
-
-
-def test_info_of_what_is_carried_or_packed(tmp_path):
-    with netCDF4.Dataset(tmp_path / "m.nc", "w") as file:
-        file.createDimension("time", None)
-        time = file.createVariable("time", "f8", ("time",), chunksizes=(4,))
-        time.units = "days since 2000-01-01"
-        packed = file.createVariable("p", "i2", ("time",), chunksizes=(2,), zlib=True)
-        packed.units, packed.scale_factor = "mm", 0.5
-        time[:], packed[:] = [1, 2], [3, 4]
-    text = run("info", "m.nc", cwd=tmp_path).out.decode()
-    assert "shape (2,), in days since 2000-01-01, chunks of (4,); carried into results as it is" in text
-    assert "shape (2,), in mm, chunks of (2,), shuffle, deflate 4; " in text
