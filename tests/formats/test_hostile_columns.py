@@ -17,7 +17,6 @@ from tables import SMALLEST, SUFFIXES, THREE, bytes_of
 from together import together
 
 import mpired
-from mpired.errors import MpiredError
 
 
 def test_a_footer_that_contradicts_itself(tmp_path):
@@ -88,15 +87,6 @@ def test_an_encrypted_column_ends_its_worker_without_a_word(nullable, tmp_path):
         refused(run(*words, "--columns", "x", path.name, cwd=tmp_path), 3, "t.parquet: cannot be decoded")
     if not nullable:
         assert mpired.reduce([path] * 2, "sum", columns=["y"]).tolist() == (2 * THREE).tolist()
-
-
-def test_structures_without_fields(tmp_path):
-    path = tmp_path / "t.arrow"
-    path.write_bytes(bytes_of(pa.table({"x": THREE, "e": pa.array([{}] * 3, pa.struct([]))}), "arrow"))
-    assert [buffer.name for buffer in mpired.info(path).buffers] == ["x"]
-    with pytest.raises(MpiredError, match=r"'e' holds struct<>, not numbers"):
-        mpired.reduce([path], "sum")
-    assert mpired.reduce([path], "sum", columns=["x"]).tolist() == THREE.tolist()
 
 
 def failing(call, number, error):

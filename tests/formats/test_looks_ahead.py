@@ -134,14 +134,3 @@ def test_each_file_is_opened_once(tmp_path, others):
     opened = Counter((tmp_path / "opened").read_text().split())
     assert set(names[::2]) <= opened.keys()
     assert set(opened.values()) == {1}
-
-
-def test_the_reasons_of_all(tmp_path):
-    """Ranks of other shapes and without the array, in any order."""
-    names = [f"{i}.h5" for i in range(8)]
-    for name in names:
-        write(tmp_path / name, np.ones(4 if name == "5.h5" else 3))
-    with h5py.File(tmp_path / "2.h5", "w") as file:
-        file["y"] = np.ones(3)
-    outcome = run("reduce", "--op", "sum", "--columns", "x", "-o", "n.npy", *names, cwd=tmp_path)
-    refused(outcome, 3, "2 of 8 ranks", "2.h5", "5.h5")
