@@ -8,71 +8,51 @@ import numpy as np
 import pytest
 import xarray
 import zarr
+from attributed import suffix, write
 from command import refused, run, succeeded
 from together import together
 
 VALUES = np.arange(9.0).reshape(3, 3)
 
 
-def netcdf(path, dims, form="NETCDF4", units="K"):
-    with netCDF4.Dataset(path, "w", format=form) as file:
-        for name in ("lat", "lon"):
-            file.createDimension(name, 3)
-        array = file.createVariable("t", "f8", dims)
-        array.units = units
-        array[:] = VALUES
-
-
-def hdf5(path, dims):
-    with h5py.File(path, "w") as file:
-        file["t"] = VALUES
-        for axis, name in enumerate(dims):
-            file[f"axis{name}"] = np.arange(3.0)
-            file[f"axis{name}"].make_scale(name)
-            file["t"].dims[axis].attach_scale(file[f"axis{name}"])
-
-
-def store(path, dims):
-    group = zarr.create_group(zarr.storage.LocalStore(path))
-    group.create_array("t", data=VALUES, dimension_names=dims)
-
-
-WRITERS = {
-    "classic.nc": lambda path, dims: netcdf(path, dims, "NETCDF3_CLASSIC"),
-    "new.nc": netcdf,
-    "h5": hdf5,
-    "zarr": store,
-}
+def write_t(folder, name, form, dims, units="K"):
+    """Write an array with names of dimensions, in HDF5 by scales, and return the name of the file."""
+    path = folder / f"{name}_{form}{suffix(form)}"
+    write(path, form, {"t": (dims, VALUES, {"units": units})})
+    for axis, dim in enumerate(dims if form == "HDF5" else ()):
+        with h5py.File(path, "a") as file:
+            file[f"axis{dim}"] = np.arange(3.0)
+            file[f"axis{dim}"].make_scale(dim)
+            file["t"].dims[axis].attach_scale(file[f"axis{dim}"])
+    return path.name
 
 
 def test_dimensions_in_another_order_are_refused(tmp_path):
     """By position the two are of one shape: xarray adds them by their names. Without names they are combined."""
     words = ("reduce", "-q", "-f", "--op", "sum", "--columns", "t", "--to", "npy", "-o", "out.npy")
-    for form, write in WRITERS.items():
-        write(tmp_path / f"a.{form}", ("lat", "lon"))
-        write(tmp_path / f"b.{form}", ("lon", "lat"))
-        outcome = run(*words, f"a.{form}", f"b.{form}", cwd=tmp_path)
-        refused(outcome, 3, f"b.{form}", "lat", "lon", "write all in one order")
+    for form in ("NETCDF3_CLASSIC", "NETCDF4", "HDF5", "ZARR3"):
+        first, other = (write_t(tmp_path, dims[0], form, dims) for dims in (["lat", "lon"], ["lon", "lat"]))
+        refused(run(*words, first, other, cwd=tmp_path), 3, other, "lat", "lon", "write all in one order")
         assert not (tmp_path / "out.npy").exists()
-        succeeded(run(*words, f"a.{form}", f"a.{form}", cwd=tmp_path))
+        succeeded(run(*words, first, first, cwd=tmp_path))
         assert np.array_equal(np.load(tmp_path / "out.npy"), 2 * VALUES)
         (tmp_path / "out.npy").unlink()
-    with xarray.open_dataset(tmp_path / "a.new.nc") as one, xarray.open_dataset(tmp_path / "b.new.nc") as other:
-        assert not np.array_equal((one.t + other.t).values, 2 * VALUES)
-    hdf5(tmp_path / "plain.h5", ())
-    for ranks in (("plain.h5", "plain.h5"), ("plain.h5", "a.new.nc"), ("a.new.nc", "plain.h5")):
+    first, other = "lat_NETCDF4.nc", "lon_NETCDF4.nc"
+    with xarray.open_dataset(tmp_path / first) as one, xarray.open_dataset(tmp_path / other) as two:
+        assert not np.array_equal((one.t + two.t).values, 2 * VALUES)
+    write(tmp_path / "plain.h5", "HDF5", {"t": ((), VALUES, {})})
+    for ranks in (("plain.h5", "plain.h5"), ("plain.h5", first), (first, "plain.h5")):
         succeeded(run(*words, *ranks, cwd=tmp_path))
 
 
 def test_other_units_are_warned_of(tmp_path):
-    words = ("reduce", "-q", "-f", "--op", "mean", "--to", "npy", "-o", "out.npy", "a.nc")
+    words = ("reduce", "-q", "-f", "--op", "mean", "--to", "npy", "-o", "out.npy")
     for form in ("NETCDF3_CLASSIC", "NETCDF4"):
-        netcdf(tmp_path / "a.nc", ("lat", "lon"), form)
-        netcdf(tmp_path / "b.nc", ("lat", "lon"), form, units="degC")
-        outcome = run(*words, "b.nc", cwd=tmp_path)
+        first, other = (write_t(tmp_path, unit, form, ["lat", "lon"], unit) for unit in ("K", "degC"))
+        outcome = run(*words, first, other, cwd=tmp_path)
         assert (outcome.status, outcome.err.count("\n")) == (0, 1)
-        assert "'b.nc' has t in 'degC', but 'a.nc' has it in 'K'" in outcome.err
-        succeeded(run(*words, "a.nc", cwd=tmp_path))
+        assert f"{other!r} has t in 'degC', but {first!r} has it in 'K'" in outcome.err
+        succeeded(run(*words, first, first, cwd=tmp_path))
 
 
 def test_records_of_different_number(tmp_path):

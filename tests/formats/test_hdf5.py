@@ -40,12 +40,6 @@ def members(tmp_path):
     return [make(tmp_path / f"m{i}.h5", scale) for i, scale in enumerate((1, 10, 100))]
 
 
-def write(path, **arrays):
-    with h5py.File(path, "w") as file:
-        for name, values in arrays.items():
-            file[name] = values
-
-
 def reduce(*words, cwd):
     succeeded(run("reduce", "-q", "-f", "--op", "sum", *words, cwd=cwd))
 
@@ -215,14 +209,10 @@ def test_the_way_out_of_nulls_on_integers_is_one(tmp_path):
 
 def test_tables_with_text_are_listed(tmp_path):
     """They hide no other array, whether the text has a length or not."""
-    write(
-        tmp_path / "a.h5",
-        fixed=np.array([(b"ab", 1.5), (b"cd", 2.5)], [("name", "S4"), ("x", "f8")]),
-        opaque=np.void(b"abc"),
-        y=np.arange(3.0),
-    )
-    with h5py.File(tmp_path / "a.h5", "a") as file:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["fixed"] = np.array([(b"ab", 1.5), (b"cd", 2.5)], [("name", "S4"), ("x", "f8")])
         file.create_dataset("any", (2,), np.dtype([("name", h5py.string_dtype()), ("x", "f8")]))
+        file["opaque"], file["y"] = np.void(b"abc"), np.arange(3.0)
     assert [each.name for each in mpired.info(tmp_path / "a.h5").buffers] == ["y"]
     with pytest.raises(mpired.MpiredError, match="choose with `columns='y'`"):
         mpired.reduce([tmp_path / "a.h5"], "sum")
