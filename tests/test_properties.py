@@ -60,108 +60,32 @@ def write(directory, ranks, before=b"", after=b""):
     return paths
 
 
-def written(directory, paths, op, **options):
-    """Return the bytes of the file that a reduction writes."""
-    output = directory / "result.bin"
-    # Arbitrary bytes may start like a file of another format.
-    mpired.reduce(paths, op, output=output, overwrite=True, format="raw", **options)
-    return output.read_bytes()
-
-
-@EXAMPLES
-@given(reduction=reductions())
-def test_a_reduction_is_the_twins(directory, reduction):
-    op, name, ranks = reduction
-    result = written(directory, write(directory, ranks), op, type=name)
-    assert result.hex(" ") == reference.reduce(op, name, ranks).hex(" ")
-
-
-@EXAMPLES
-@given(reduction=reductions())
-def test_the_array_that_is_returned_has_the_bytes_of_the_file(directory, reduction):
-    op, name, ranks = reduction
-    array = mpired.reduce(write(directory, ranks), op, type=name, format="raw")
-    expected = reference.reduce(op, name, ranks)
-    if name in {"C_BOOL", "CXX_BOOL"}:  # NumPy's bool, in which a byte is 0 or 1
-        expected = bytes(octet != 0 for octet in expected)
-    assert array.shape == (len(expected) // reference.FORMS[name][1],)
-    assert array.tobytes().hex(" ") == expected.hex(" ")
-
-
-@EXAMPLES
+@settings(EXAMPLES, max_examples=100)
 @given(
     reduction=reductions(),
     byte_order=st.sampled_from(["big", "little", "native"]),
     header=st.binary(max_size=20),
     trailer=st.binary(max_size=20),
+    root=st.integers(0, 5),
 )
-def test_byte_order_header_and_trailer_change_nothing(directory, reduction, byte_order, header, trailer):
+def test_a_reduction_is_the_twins(directory, reduction, byte_order, header, trailer, root):
+    """In the file that is written and in the array that is returned; byte order, surroundings and root do not show."""
     op, name, ranks = reduction
-    count = len(ranks[0]) // reference.FORMS[name][1]
     expected = reference.reduce(op, name, ranks)
+    in_file = reference.swapped(name, expected) if byte_order == "big" else expected
     if byte_order == "big":
-        ranks, expected = [reference.swapped(name, rank) for rank in ranks], reference.swapped(name, expected)
-    paths = write(directory, ranks, header, trailer)
-    result = written(directory, paths, op, type=name, byte_order=byte_order, offset=len(header), count=count)
-    assert result.hex(" ") == expected.hex(" ")
-
-
-@EXAMPLES
-@given(reduction=reductions(), first=st.integers(0, 40), number=st.integers(0, 40))
-def test_a_part_of_the_elements_gives_that_part_of_the_result(directory, reduction, first, number):
-    op, name, ranks = reduction
-    extent = reference.FORMS[name][1]
-    first = min(first, len(ranks[0]) // extent)
-    number = min(number, len(ranks[0]) // extent - first)
-    paths = write(directory, ranks)
-    whole = written(directory, paths, op, type=name)
-    part = written(directory, paths, op, type=name, offset=first * extent, count=number)
-    assert part == whole[first * extent : (first + number) * extent]
-
-
-@EXAMPLES
-@given(reduction=reductions(how_many=st.integers(2, 6)), cut=st.integers(1, 5))
-def test_the_fold_can_be_taken_up_where_it_was_left(directory, reduction, cut):
-    op, name, ranks = reduction
-    paths = write(directory, ranks)
-    cut = min(cut, len(paths) - 1)
-    before = directory / "before.bin"
-    mpired.reduce(paths[:cut], op, output=before, overwrite=True, type=name, format="raw")
-    assert written(directory, [before, *paths[cut:]], op, type=name) == written(directory, paths, op, type=name)
-
-
-@EXAMPLES
-@given(
-    reduction=reductions(st.sampled_from([pair for pair in matrix.LEGAL_PAIRS if pair[0] in reference.INTEGRAL])),
-    shuffle=st.randoms(use_true_random=False),
-)
-def test_the_order_of_ranks_is_nothing_to_bits_and_truth(directory, reduction, shuffle):
-    op, name, ranks = reduction
-    paths = write(directory, ranks)
-    others = shuffle.sample(paths, len(paths))
-    assert written(directory, others, op, type=name) == written(directory, paths, op, type=name)
-
-
-@EXAMPLES
-@given(reduction=reductions(st.sampled_from([pair for pair in matrix.LEGAL_PAIRS if pair[0] in reference.CHOICES])))
-def test_max_and_min_choose_an_operand_whole(directory, reduction):
-    op, name, ranks = reduction
-    result = written(directory, write(directory, ranks), op, type=name)
-    operands = zip(*(reference.elements(name, rank) for rank in ranks), strict=True)
-    for chosen, candidates in zip(reference.elements(name, result), operands, strict=True):
-        whole = [reference.without_padding(name, candidate) for candidate in candidates]
-        code = reference.FORMS[name][0][0][0]
-        nan = op in ("MAX", "MIN") and len(ranks) > 1 and reference.is_nan(reference.decode(code, chosen))
-        assert chosen in ([reference.without_padding(name, reference.QUIET_NAN[code])] if nan else whole)
-
-
-@EXAMPLES
-@given(reduction=reductions(), root=st.integers(0, 5))
-def test_the_root_does_not_show_in_the_bits(directory, reduction, root):
-    op, name, ranks = reduction
-    paths = write(directory, ranks)
-    root = min(root, len(paths) - 1)
-    assert written(directory, paths, op, type=name, root=root) == written(directory, paths, op, type=name)
+        ranks = [reference.swapped(name, rank) for rank in ranks]
+    paths, output = write(directory, ranks, header, trailer), directory / "result.bin"
+    # Arbitrary bytes may start like a file of another format.
+    options = {"type": name, "format": "raw", "byte_order": byte_order, "offset": len(header)}
+    options |= {"count": len(ranks[0]) // reference.FORMS[name][1], "root": min(root, len(ranks) - 1)}
+    mpired.reduce(paths, op, output=output, overwrite=True, **options)
+    assert output.read_bytes().hex(" ") == in_file.hex(" ")
+    array = mpired.reduce(paths, op, **options)
+    if name in {"C_BOOL", "CXX_BOOL"}:  # NumPy's bool, in which a byte is 0 or 1
+        expected = bytes(octet != 0 for octet in expected)
+    assert array.shape == (len(expected) // reference.FORMS[name][1],)
+    assert array.tobytes().hex(" ") == expected.hex(" ")
 
 
 @EXAMPLES

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from command import refused, run, succeeded, unchanged
 from tables import THREE
+from together import together
 
 import mpired
 
@@ -109,41 +110,39 @@ def by_library(content):
         return None
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"metadata": {"by": "a test", "ARROWS": "2"}},
-        {"metadata": {"ARROW:later": ""}},
-        {"schema": (0, [1, 2])},
-        {"schema": (1, [])},  # big-endian
-        {"schema": (2, [])},
-        {"version": 3},
-        {"version": 0},
-        {"version": 5},
-        {"more": [("<q", 1)]},
-        {"more_of_batch": [("<q", 1)]},
-        {"compression": table(None, ("<b", 1))},
-        {"metadata": {"ARROW:experimental_compression": "zstd"}},
-    ],
-)
-@pytest.mark.parametrize("end", [8, 0])
-def test_streams_as_the_library_reads_them(end, settings, tmp_path):
+WRITERS = [
+    {},
+    {"metadata": {"by": "a test", "ARROWS": "2"}},
+    {"metadata": {"ARROW:later": ""}},
+    {"schema": (0, [1, 2])},
+    {"schema": (1, [])},  # big-endian
+    {"schema": (2, [])},
+    {"version": 3},
+    {"version": 0},
+    {"version": 5},
+    {"more": [("<q", 1)]},
+    {"more_of_batch": [("<q", 1)]},
+    {"compression": table(None, ("<b", 1))},
+    {"metadata": {"ARROW:experimental_compression": "zstd"}},
+]
+
+
+def test_streams_as_the_library_reads_them(tmp_path):
     """Their ends are marked or not."""
-    content = stream(**settings)
-    content = content if end else content[:-8]
-    expected = by_library(content)
-    path = tmp_path / "t.arrows"
-    path.write_bytes(content)
-    outcomes = [
-        run("reduce", "--op", "sum", path.name, "--to", "raw", cwd=tmp_path),
-        run("reduce", "--op", "sum", "-", "--to", "raw", cwd=tmp_path, stdin=content),
-    ]
-    for outcome in outcomes:
-        if expected is None:
-            refused(outcome, 3, "t.arrows" if outcome is outcomes[0] else "standard input")
-        else:
-            assert (outcome.status, outcome.out) == (0, expected.astype("f8").tobytes())
+    words = ("reduce", "--op", "sum", "--to", "raw")
+    with together(tmp_path) as case:
+        for number, settings in enumerate(WRITERS):
+            content = stream(**settings)
+            for end in (len(content), len(content) - 8):
+                with case(number, settings.keys(), end) as folder:
+                    (folder / "t.arrows").write_bytes(content[:end])
+                    expected = by_library(content[:end])
+                    for name in ("t.arrows", "-"):
+                        outcome = run(*words, name, cwd=folder, stdin=content[:end])
+                        if expected is None:
+                            refused(outcome, 3, name if name != "-" else "standard input")
+                        else:
+                            assert (outcome.status, outcome.out) == (0, expected.astype("f8").tobytes())
 
 
 MONTHS = [table(string("y"), ("<B", 1), ("<B", 11), table(("<h", 0)), None, tables())], [(3, 0)], [(0, 0), (0, 12)]
@@ -188,17 +187,19 @@ def compressed_as_once(values):
     return pa.Array.from_buffers(pa.float64(), len(values), [None, pa.py_buffer(body)])
 
 
-@pytest.mark.parametrize("suffix", ["arrow", "arrows"])
-@pytest.mark.parametrize("old", [True, False], ids=["compressed", "plain"])
-def test_files_from_before_arrow_1(old, suffix, tmp_path):
-    path = tmp_path / f"t.{suffix}"
-    batch = pa.record_batch({"x": compressed_as_once(THOUSAND) if old else THOUSAND})
-    new, read = (pa.ipc.new_file, pa.ipc.open_file) if suffix == "arrow" else (pa.ipc.new_stream, pa.ipc.open_stream)
-    with new(path, batch.schema, options=pa.ipc.IpcWriteOptions(metadata_version=V4)) as writer:
-        writer.write_batch(batch, custom_metadata={"ARROW:experimental_compression": "zstd"} if old else None)
-    assert read(path).read_all()["x"].to_numpy().tolist() == THOUSAND.tolist()
-    assert mpired.reduce([path] * 2, "sum").tolist() == (2 * THOUSAND).tolist()
+def test_files_from_before_arrow_1(tmp_path):
     np.save(tmp_path / "o.npy", THOUSAND)
-    if suffix == "arrow":
-        mpired.Window(path).accumulate(tmp_path / "o.npy", "sum")
-        assert read(path).read_all()["x"].to_numpy().tolist() == (2 * THOUSAND).tolist()
+    with together(tmp_path) as case:
+        for suffix, is_compressed in (("arrow", True), ("arrow", False), ("arrows", True), ("arrows", False)):
+            with case(suffix, is_compressed) as folder:
+                is_file, path = suffix == "arrow", folder / f"t.{suffix}"
+                new, read = (pa.ipc.new_file, pa.ipc.open_file) if is_file else (pa.ipc.new_stream, pa.ipc.open_stream)
+                batch = pa.record_batch({"x": compressed_as_once(THOUSAND) if is_compressed else THOUSAND})
+                said = {"ARROW:experimental_compression": "zstd"} if is_compressed else None
+                with new(path, batch.schema, options=pa.ipc.IpcWriteOptions(metadata_version=V4)) as writer:
+                    writer.write_batch(batch, custom_metadata=said)
+                assert read(path).read_all()["x"].to_numpy().tolist() == THOUSAND.tolist()
+                assert mpired.reduce([path] * 2, "sum").tolist() == (2 * THOUSAND).tolist()
+                if is_file:
+                    mpired.Window(path).accumulate(tmp_path / "o.npy", "sum")
+                    assert read(path).read_all()["x"].to_numpy().tolist() == (2 * THOUSAND).tolist()

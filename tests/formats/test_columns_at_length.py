@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from command import measured, run, succeeded, unchanged
 from tables import THREE, bytes_of
+from together import together
 
 import mpired
 from mpired.errors import BufferFileError
@@ -19,65 +20,68 @@ from mpired.errors import BufferFileError
 WRITER = inspect.signature(pq.ParquetWriter).parameters
 
 
-@pytest.fixture(scope="session")
-def bombs(tmp_path_factory):
-    """Files of few bytes, of which one page, string or record batch unfolds to 800 MB."""
-    folder, count = tmp_path_factory.mktemp("bombs"), 100 << 20
-    numbers = pa.table({"x": np.zeros(count)})
+def too_long(folder, *words, most, reason="smaller parts", **settings):
+    """Check that a command ends with one line that gives a reason, in some MiB of memory."""
+    with unchanged(folder):
+        status, peak, err = measured(*words, cwd=folder, **settings)
+    assert (status, err.count("\n")) == (3, 1), err
+    assert reason in err
+    assert peak < most << 20
+
+
+def test_bombs(tmp_path):
+    """One page, string or record batch in files of few bytes unfolds to 800 MB."""
+    count = 100 << 20
     settings = {"row_group_size": count, "data_page_size": 1 << 30, "use_dictionary": False, "compression": "zstd"}
     settings |= (
         {"max_rows_per_page": count} if "max_rows_per_page" in WRITER else {}
     )  # an old pyarrow has no such limit
-    (folder / "page.parquet").write_bytes(bytes_of(numbers, "parquet", **settings))
-    (folder / "batch.arrow").write_bytes(bytes_of(numbers, "arrow", compression="zstd"))
-    text = pa.table({"x": [1.0], "s": ["a" * (800 << 20)]})
+    numbers, text = pa.table({"x": np.zeros(count)}), pa.table({"x": [1.0], "s": ["a" * (800 << 20)]})
+    (tmp_path / "page.parquet").write_bytes(bytes_of(numbers, "parquet", **settings))
+    (tmp_path / "batch.arrow").write_bytes(bytes_of(numbers, "arrow", compression="zstd"))
     settings = {"use_dictionary": False, "write_statistics": False, "compression": "zstd"}
-    (folder / "text.parquet").write_bytes(bytes_of(text, "parquet", **settings))
-    (folder / "text.arrow").write_bytes(bytes_of(text, "arrow", compression="zstd"))
-    np.save(folder / "o.npy", np.zeros(1))
-    assert all(file.stat().st_size < 200_000 for file in folder.iterdir())
-    return folder
-
-
-@pytest.mark.parametrize(("name", "limit"), [("page.parquet", "200M"), ("batch.arrow", "200M"), ("batch.arrow", None)])
-def test_a_column_that_unfolds_to_more_than_memory(name, limit, bombs):
-    limit = ("--max-memory", limit) if limit else ()
-    for words in (
-        ("reduce", "-q", "--op", "sum", name, "--to", "raw", "-o", "out", "-j", "1", *limit),
-        ("accumulate", "--op", "sum", "--target-disp", "0", *limit, name, "o.npy"),
-    ):
-        with unchanged(bombs):
-            status, peak, err = measured(*words, cwd=bombs)
-        assert (status, err.count("\n")) == (3, 1)
-        assert name in err
-        assert "smaller parts" in err
-        assert peak < (400 << 20 if limit else 700 << 20)
-
-
-@pytest.mark.parametrize("name", ["text.parquet", "text.arrow"])
-def test_a_string_beside_that_unfolds_to_more_than_memory(name, bombs, tmp_path):
-    with unchanged(bombs):
-        status, peak, err = measured("accumulate", "--op", "sum", "--columns", "x", name, "o.npy", cwd=bombs)
-        assert (status, err.count("\n")) == (3, 1)
-        assert "smaller parts" in err
-        assert peak < 700 << 20
-        for words in (
-            ("info",),
-            ("reduce", "-q", "--op", "sum", "--columns", "x", "--to", "raw", "-o", tmp_path / "out"),
-        ):
-            status, peak, err = measured(*map(str, words), name, cwd=bombs)
-            assert (status, err) == (0, "")
-            assert peak < 110 << 20
+    (tmp_path / "text.parquet").write_bytes(bytes_of(text, "parquet", **settings))
+    (tmp_path / "text.arrow").write_bytes(bytes_of(text, "arrow", compression="zstd"))
+    np.save(tmp_path / "o.npy", np.zeros(1))
+    assert all(file.stat().st_size < 200_000 for file in tmp_path.iterdir())
+    with together(tmp_path) as case:
+        for name, *limit in (("page.parquet", "--max-memory", "200M"), ("batch.arrow", "--max-memory", "200M"),
+                             ("batch.arrow",)):  # fmt: skip
+            most = 400 if limit else 700
+            words = ("-q", "--op", "sum", *limit)
+            with case(name, *limit):
+                too_long(tmp_path, "reduce", *words, name, "-o", "out", "--to", "raw", "-j", "1", most=most)
+                too_long(tmp_path, "accumulate", *words, "--target-disp", "0", name, "o.npy", most=most)
+        for name in ("text.parquet", "text.arrow"):
+            with case(name) as folder:
+                chosen = ("-q", "--op", "sum", "--columns", "x", name)
+                too_long(tmp_path, "accumulate", *chosen, "o.npy", most=700)
+                for words in (("info", name), ("reduce", *chosen, "--to", "raw", "-o", str(folder / "out"))):
+                    status, peak, err = measured(*words, cwd=tmp_path)
+                    assert (status, err, peak < 110 << 20) == (0, "", True)
 
 
 @pytest.mark.parametrize("words", [("info", "t.arrows"), ("reduce", "--op", "sum", "--from", "arrows", "-")])
 def test_a_header_that_says_it_is_longer_than_memory(words, tmp_path):
     path = tmp_path / "t.arrows"
     path.write_bytes(b"\xff" * 4 + (1 << 30).to_bytes(4, "little") + bytes(1000))
-    with path.open("rb") as content, unchanged(tmp_path):
-        status, peak, err = measured(*words, cwd=tmp_path, stdin=content)
-    assert (status, err.count("\n")) == (3, 1)
-    assert peak < 110 << 20
+    with path.open("rb") as content:
+        too_long(tmp_path, *words, stdin=content, reason="", most=110)
+
+
+LONG = np.zeros(20_000_000)
+LONG[::999_999] = np.arange(21)
+
+
+def write_long(path):
+    if path.suffix == ".npy":
+        np.save(path, LONG)
+    elif path.suffix == ".npz":
+        np.savez_compressed(path, x=LONG)
+    else:
+        settings = {"compression": "zstd"} | ({"row_group_size": 1 << 20} if path.suffix == ".parquet" else {})
+        parts = [pa.array(LONG[at : at + (1 << 20)]) for at in range(0, len(LONG), 1 << 20)]
+        path.write_bytes(bytes_of(pa.table({"x": pa.chunked_array(parts)}), path.suffix[1:], **settings))
 
 
 @pytest.mark.sampled(5)
@@ -85,19 +89,8 @@ def test_a_header_that_says_it_is_longer_than_memory(words, tmp_path):
 @pytest.mark.parametrize("origin", ["npy", "npz", "parquet", "arrow"])
 def test_long_origins_are_accumulated_in_pieces(target, origin, tmp_path):
     """Of a length that does not end with a piece."""
-    values = np.zeros(20_000_000)
-    values[::999_999] = np.arange(21)
-
-    def write(name, form):
-        if form in {"npy", "npz"}:
-            {"npy": np.save, "npz": lambda path, x: np.savez_compressed(path, x=x)}[form](tmp_path / name, values)
-        else:
-            settings = {"compression": "zstd"} | ({"row_group_size": 1 << 20} if form == "parquet" else {})
-            parts = [pa.array(values[at : at + (1 << 20)]) for at in range(0, len(values), 1 << 20)]
-            (tmp_path / name).write_bytes(bytes_of(pa.table({"x": pa.chunked_array(parts)}), form, **settings))
-
-    write(f"target.{target}", target)
-    write(f"origin.{origin}", origin)
+    write_long(tmp_path / f"target.{target}")
+    write_long(tmp_path / f"origin.{origin}")
     words = ("accumulate", "-q", "--op", "sum", f"target.{target}", f"origin.{origin}")
     status, peak, err = measured(*words, cwd=tmp_path)
     assert (status, err) == (0, "")
@@ -107,7 +100,7 @@ def test_long_origins_are_accumulated_in_pieces(target, origin, tmp_path):
     else:
         found = np.load(tmp_path / f"target.{target}")
         found = found["x"] if target == "npz" else found
-    assert found.tobytes() == (2 * values).tobytes()
+    assert found.tobytes() == (2 * LONG).tobytes()
 
 
 def test_a_long_row_group_is_written_again_in_pieces(tmp_path):
@@ -121,15 +114,10 @@ def test_a_long_row_group_is_written_again_in_pieces(tmp_path):
     assert np.flatnonzero(pq.read_table(tmp_path / "t.parquet")["x"].to_numpy()).tolist() == [5]
 
 
-# What it costs
-
-
-@pytest.mark.parametrize("ncolumns", [3, 60])
-def test_columns_cost_the_same_each(ncolumns, tmp_path):
-    """The footer is parsed as often as for one column."""
-    table = pa.table({f"c{i}": THREE * i for i in range(ncolumns)})
-    for name in ("a", "b"):
-        (tmp_path / f"{name}.parquet").write_bytes(bytes_of(table, "parquet"))
+def test_columns_cost_the_same_each(tmp_path):
+    """The footer of each rank is parsed once: the worker that inspects it reads it."""
+    for name in ("a.parquet", "b.parquet"):
+        (tmp_path / name).write_bytes(bytes_of(pa.table({f"c{i}": THREE * i for i in range(60)}), "parquet"))
     log, plain = tmp_path / "log", pq.ParquetFile
 
     def opened(*words, **more):
@@ -139,19 +127,16 @@ def test_columns_cost_the_same_each(ncolumns, tmp_path):
 
     words = ("reduce", "-q", "--op", "sum", "a.parquet", "b.parquet", "-o", "out.parquet", "-j", "1")
     succeeded(run(*words, cwd=tmp_path, setup=lambda: setattr(pq, "ParquetFile", opened)))
-    assert log.stat().st_size == 2  # of each rank once: the worker that inspects them reads them
+    assert log.stat().st_size == 2
     assert pq.read_table(tmp_path / "out.parquet")["c2"].to_pylist() == (THREE * 4).tolist()
 
 
-@pytest.mark.parametrize("blocks", [2, 20])
-def test_a_long_row_group_as_origin_is_decoded_once(blocks, suffix, tmp_path, monkeypatch):
-    count = 1000 * blocks
+def test_a_long_row_group_as_origin_is_decoded_once(suffix, tmp_path, monkeypatch):
+    count, opened, plain = 20_000, [], os.open
     monkeypatch.setattr("mpired.windows.origin._BLOCK_NBYTES", 8000)
     values = np.random.default_rng(2).normal(size=count)
     (tmp_path / f"o.{suffix}").write_bytes(bytes_of(pa.table({"x": values}), suffix))
     np.save(tmp_path / "t.npy", np.zeros(count))
-    opened = []
-    plain = os.open
     monkeypatch.setattr(os, "open", lambda path, *rest, **more: opened.append(path) or plain(path, *rest, **more))
     mpired.Window(tmp_path / "t.npy").accumulate(tmp_path / f"o.{suffix}", "sum", once=True)
     monkeypatch.undo()

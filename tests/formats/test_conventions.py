@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
-
-import h5py
-import netCDF4
 import numpy as np
 import pytest
+import xarray as xr
+from attributed import FORMATS, suffix, write
 from command import refused, run, succeeded
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    import xarray as xr
-    import zarr
 
 import mpired
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-FORMATS = ["NETCDF3_CLASSIC", "NETCDF3_64BIT_DATA", "NETCDF4", "HDF5", "ZARR2", "ZARR3"]
 every_format = pytest.mark.parametrize("form", FORMATS)
 
 # Appendix A of CF 1.12, and its mesh topology variables: what an attribute of `{}` says, where it names a variable.
@@ -60,135 +52,64 @@ STANDARD = ["latitude", "longitude", "time", "grid_latitude", "projection_x_coor
 DATA = {"units": ["degrees", "days", "s", "degrees_C", "m since"], "standard_name": ["latitude standard_error", "lon"]}
 
 
-def write(path, form, arrays, attributes=()):
-    """Write arrays, each (dims, values, attributes), where the dimensions have names, if the format has such."""
-    if form == "HDF5":
-        with h5py.File(path, "w") as file:
-            file.attrs.update(attributes)
-            for name, (_, values, own) in arrays.items():
-                file[name] = values
-                file[name].attrs.update(own)
-    elif form.startswith("ZARR"):
-        root = zarr.open_group(path, mode="w", zarr_format=int(form[-1]), attributes=dict(attributes))
-        for name, (dims, values, own) in arrays.items():
-            named = {"dimension_names": dims} if form == "ZARR3" else {"attributes": {"_ARRAY_DIMENSIONS": dims, **own}}
-            made = root.create_array(name, data=np.asarray(values), **named)
-            made.update_attributes(own)
-    else:
-        with netCDF4.Dataset(path, "w", format=form) as file:
-            file.setncatts(dict(attributes))
-            for name, (dims, values, own) in arrays.items():
-                for dim, length in zip(dims, np.shape(values), strict=True):
-                    if dim not in file.dimensions:
-                        file.createDimension(dim, length)
-                made = file.createVariable(name, np.asarray(values).dtype, dims)
-                made[...] = values
-                made.setncatts(
-                    {key: np.int32(value) if isinstance(value, int) else value for key, value in own.items()}
-                )
-    return str(path)
-
-
-def suffix(form):
-    return {"HDF5": "h5"}.get(form, "zarr" if form.startswith("ZARR") else "nc")
-
-
-def summed(folder, form, arrays, attributes=()):
-    """Return the names of the arrays that a sum of two such files leaves as they are, and of those that it doubles."""
-    paths = [write(folder / f"{number}.{suffix(form)}", form, arrays, attributes) for number in range(2)]
-    found = mpired.reduce(paths, "sum")
-    carried = {name for name, (_, values, _) in arrays.items() if np.array_equal(found[name], values)}
-    doubled = {name for name, (_, values, _) in arrays.items() if np.array_equal(found[name], np.multiply(2, values))}
-    return carried, doubled
-
-
-def numbered(dims=("x",)):
-    return np.arange(1.0, 4.0).reshape((3,) * len(dims)) if dims else 4.0
-
-
-def with_attribute(attribute, value):
-    return (["x"], numbered(), {attribute: value})
+VALUES = np.arange(1.0, 4.0)
 
 
 @every_format
-def test_the_attributes_of_appendix_a(tmp_path, form):
-    arrays = {}
+def test_what_is_carried(tmp_path, form):
+    """By the attributes of appendix A, of the array itself, of the file, and by names; all others are combined."""
+    arrays = {name: {} for name in ("gw", "area", "date", "datesec", "n", "t", "alone", "a", "pressure")}
+    arrays["level"] = {"formula_terms": "a: a ps: pressure"}  # of which the pressure is a field
     for attribute, value in (NAMES | OTHERS).items():
-        said = value.format(f"of_{attribute}") if isinstance(value, str) else value
-        arrays[f"has_{attribute}"] = with_attribute(attribute, said)
-        arrays[f"of_{attribute}"] = (["x"], numbered(), {})
-    carried, doubled = summed(tmp_path, form, arrays)
-    assert carried == {f"of_{attribute}" for attribute in NAMES} | {"has_formula_terms"}
-    assert doubled == arrays.keys() - carried
-    if suffix(form) == "nc":
-        with xr.open_dataset(tmp_path / "0.nc", decode_coords="all", decode_times=False) as opened:
+        named = value.format(f"of_{attribute}") if isinstance(value, str) else value
+        arrays |= {f"has_{attribute}": {attribute: named}, f"of_{attribute}": {}}
+    marks = {f"mark_{attribute}": {attribute: value} for attribute, value in MARKS.items()}
+    marks |= {f"unit_{number}": {"units": unit} for number, unit in enumerate(UNITS)}
+    marks |= {f"standard_{number}": {"standard_name": each} for number, each in enumerate(STANDARD)}
+    data = {f"{key}_{number}": {key: each} for key, values in DATA.items() for number, each in enumerate(values)}
+    arrays |= marks | data
+    carried = {f"of_{attribute}" for attribute in NAMES} | {"has_formula_terms", "level", "a", "alone"} | marks.keys()
+    if form != "HDF5":  # without names of dimensions
+        carried |= {"gw", "area", "date", "datesec", "n"}
+    else:
+        carried -= {"mark_axis"}
+    content = {name: (["n"], VALUES, own) for name, own in arrays.items()}
+    attributes = {"coordinates": "alone none"}  # as xarray writes them
+    paths = [write(tmp_path / f"{number}{suffix(form)}", form, content, attributes) for number in range(2)]
+    found = mpired.reduce(paths, "sum")
+    assert found.keys() == arrays.keys()
+    assert {name for name, values in found.items() if np.array_equal(values, VALUES)} == carried
+    assert {name for name, values in found.items() if np.array_equal(values, 2 * VALUES)} == arrays.keys() - carried
+    for name in ("mark_cf_role", "of_bounds"):  # what is chosen is combined
+        assert np.array_equal(mpired.reduce(paths, "sum", columns=[name])[name], 2 * VALUES)
+    if suffix(form) == ".nc":
+        with xr.open_dataset(paths[0], decode_coords="all", decode_times=False) as opened:
             assert len(opened.coords) > 9
-            assert opened.coords.keys() <= carried
-
-
-@every_format
-def test_what_marks_a_coordinate(tmp_path, form):
-    marks = {f"mark_{attribute}": with_attribute(attribute, value) for attribute, value in MARKS.items()}
-    marks |= {f"unit_{number}": with_attribute("units", unit) for number, unit in enumerate(UNITS)}
-    marks |= {f"standard_{number}": with_attribute("standard_name", each) for number, each in enumerate(STANDARD)}
-    data = {f"{attribute}_{number}": with_attribute(attribute, each)
-            for attribute, values in DATA.items() for number, each in enumerate(values)}  # fmt: skip
-    carried, doubled = summed(tmp_path, form, marks | data)
-    has_names = form != "HDF5"  # so that a direction is that of an axis
-    assert carried == marks.keys() - (set() if has_names else {"mark_axis"})
-    assert doubled == (marks.keys() | data.keys()) - carried
-
-
-@every_format
-def test_names_of_models_without_attributes(tmp_path, form):
-    arrays = {name: (["x"], numbered(), {}) for name in ("gw", "area", "date", "datesec", "x", "t")}
-    carried, _ = summed(tmp_path, form, arrays)
-    assert carried == (set() if form == "HDF5" else set(arrays) - {"t"})
-
-
-@every_format
-def test_attributes_of_the_file_name_coordinates_as_xarray_writes_them(tmp_path, form):
-    arrays = {name: (["x"], numbered(), {}) for name in ("alone", "t")}
-    assert summed(tmp_path, form, arrays, {"coordinates": "alone none"}) == ({"alone"}, {"t"})
-
-
-@every_format
-def test_terms_of_a_formula_that_are_fields_are_combined(tmp_path, form):
-    terms = "a: a b: b ps: pressure p0: p0 orog: hill"
-    arrays = {name: (["x"], numbered(), {}) for name in ("a", "b", "pressure", "p0", "hill", "t")}
-    arrays["level"] = (["x"], numbered(), {"formula_terms": terms})
-    assert summed(tmp_path, form, arrays)[1] == {"pressure", "t"}
-
-
-@every_format
-def test_what_columns_name_is_combined(tmp_path, form):
-    arrays = {"gw": (["x"], numbered(), {"cf_role": "profile_id"}), "t": (["x"], numbered(), {"bounds": "gw"})}
-    paths = [write(tmp_path / f"{number}.{suffix(form)}", form, arrays) for number in range(2)]
-    np.testing.assert_array_equal(mpired.reduce(paths, "sum", columns=["gw"]), 2 * numbered())
-
-
-def mesh(path, form, shift=0):
-    """Write an unstructured mesh of UGRID, with a field on its faces."""
-    arrays = {
-        "topology": ([], np.int32(0), {
-            "cf_role": "mesh_topology", "topology_dimension": 2, "node_coordinates": "node_x node_y",
-            "face_node_connectivity": "corners",
-        }),
-        "node_x": (["node"], np.arange(4.0), {}), "node_y": (["node"], np.arange(4.0) ** 2, {}),
-        "corners": (["face", "three"], np.array([[0, 1, 2], [1, 2, 3]], "i4") + shift, {"start_index": shift}),
-        "t": (["face"], np.array([280.0, 281.0]), {"mesh": "topology", "location": "face"}),
-    }  # fmt: skip
-    return write(path, form, arrays)
+            assert opened.coords.keys() <= carried | {"pressure"}
 
 
 @every_format
 def test_a_mesh_is_carried_and_has_to_be_equal(tmp_path, form):
-    end = suffix(form)
-    names = [mesh(tmp_path / f"{number}.{end}", form, number) for number in (0, 1)]
-    result = f"r.{end}{'.zip' if end == 'zarr' else ''}"
-    words = ("reduce", "-q", "--op", "sum", "-o", result, *names)
-    refused(run(*words, cwd=tmp_path), 3, "'corners' differs from that of rank 0", "--columns")
-    succeeded(run(*words[:-1], names[0], cwd=tmp_path))
+    """It is an unstructured mesh of UGRID, with a field on its faces."""
+    topology = {
+        "cf_role": "mesh_topology", "topology_dimension": 2, "node_coordinates": "node_x node_y",
+        "face_node_connectivity": "corners",
+    }  # fmt: skip
+    corners = np.array([[0, 1, 2], [1, 2, 3]], "i4")
+    names = []
+    for shift in range(2):
+        arrays = {
+            "topology": ([], np.int32(0), topology),
+            "node_x": (["node"], np.arange(4.0), {}),
+            "node_y": (["node"], np.arange(4.0) ** 2, {}),
+            "corners": (["face", "three"], corners + shift, {"start_index": shift}),
+            "t": (["face"], np.array([280.0, 281.0]), {"mesh": "topology", "location": "face"}),
+        }
+        names.append(write(tmp_path / f"{shift}{suffix(form)}", form, arrays))
+    result = f"r{suffix(form, result=True)}"
+    words = ("reduce", "-q", "--op", "sum", "-o", result, names[0])
+    refused(run(*words, names[1], cwd=tmp_path), 3, "'corners' differs from that of rank 0", "--columns")
+    succeeded(run(*words, names[0], cwd=tmp_path))
     found = mpired.reduce([str(tmp_path / result)], "max")
-    np.testing.assert_array_equal(found["corners"], [[0, 1, 2], [1, 2, 3]])
+    np.testing.assert_array_equal(found["corners"], corners)
     np.testing.assert_array_equal(found["t"], [560.0, 562.0])

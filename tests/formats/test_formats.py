@@ -16,7 +16,7 @@ from format_files import DRAW, INTEGERS, NUMBERS, RANKS, READABLE, READERS, ROWS
 from mpired.formats import FORMATS
 
 every_readable = pytest.mark.parametrize("form", READABLE)
-every_type = pytest.mark.parametrize("datatype", NUMBERS)
+every_updatable = pytest.mark.parametrize("form", UPDATABLE)
 
 
 def test_every_format_is_in_the_suite():
@@ -27,88 +27,63 @@ def test_every_format_is_in_the_suite():
     assert all(row.suffixes for row in ROWS.values() if row.readable)
 
 
-@every_type
-@every_readable
-def test_reduce(bench, form, datatype):
-    a, b, c = NUMBERS[datatype]
-    output = f"sum{ROWS[form].suffixes[0]}"
-    bench.reduce(*typed(form, datatype), "-o", output, *bench.write(form, [a, b, c]))
-    same(bench.read(form, output, a.dtype), (a + b) + c)
-
-
-@every_type
 @pytest.mark.parametrize("to", ROWS)
-def test_result(bench, to, datatype):
-    a, b, c = NUMBERS[datatype]
-    names = bench.write("npy", [a, b, c])
-    same(READERS[to](bench.reduce("--to", to, *names), a.dtype), (a + b) + c)
-    for suffix in ROWS[to].suffixes:
-        bench.reduce("-o", f"sum{suffix}", *names)
-        same(bench.read(to, f"sum{suffix}", a.dtype), (a + b) + c)
-
-
-@pytest.mark.parametrize("to", ROWS)
-def test_result_of_a_stream(bench, to):
-    """Its count shows only at its end."""
+def test_results(bench, to):
+    """Of ranks of every datatype, and of a stream, whose count shows only at its end."""
+    for a, b, c in NUMBERS.values():
+        names = bench.write("npy", [a, b, c])
+        same(READERS[to](bench.reduce("--to", to, *names), a.dtype), (a + b) + c)
+        for suffix in ROWS[to].suffixes:
+            bench.reduce("-f", "-o", f"sum{suffix}", *names)
+            same(bench.read(to, f"sum{suffix}", a.dtype), (a + b) + c)
     outcome = bench.run("reduce", "-q", "--op", "sum", "--type", "double", "--to", to, "-", stdin=RANKS[0].tobytes())
     succeeded(outcome)
     same(READERS[to](outcome.out, np.dtype("f8")), RANKS[0])
 
 
 @every_readable
-def test_scan(bench, form):
-    a, b, c = RANKS
+def test_ranks_and_results_of_collectives(bench, form):
     suffix = ROWS[form].suffixes[0]
-    names = bench.write(form, RANKS)
-    succeeded(bench.run("scan", "-q", "--op", "sum", *typed(form, "double"), "-o", f"to_{{rank}}{suffix}", *names))
-    for rank, expected in enumerate([a, a + b, (a + b) + c]):
-        same(bench.read(form, f"to_{rank}{suffix}", a.dtype), expected)
-
-
-@every_readable
-def test_blocks_of_other_counts(bench, form):
+    for datatype, (a, b, c) in NUMBERS.items():
+        bench.reduce(*typed(form, datatype), "-f", "-o", f"sum{suffix}", *bench.write(form, [a, b, c]))
+        same(bench.read(form, f"sum{suffix}", a.dtype), (a + b) + c)
     a, b, c = INTEGERS
-    suffix = ROWS[form].suffixes[0]
+    mean = ("reduce", "-q", "--op", "mean", *typed(form, "int32_t"), "-o", f"mean{suffix}")
+    succeeded(bench.run(*mean, *bench.write(form, INTEGERS)))
+    same(bench.read(form, f"mean{suffix}", np.dtype("f8")), np.mean(INTEGERS, axis=0))
     words = (*typed(form, "int32_t"), "--counts", "3,0,9", "--in-place", *bench.write(form, INTEGERS))
     succeeded(bench.run("reduce-scatter", "-q", "--op", "sum", *words))
     for rank, part in enumerate([slice(0, 3), slice(3, 3), slice(3, 12)]):
         same(bench.read(form, f"rank{rank}{suffix}", a.dtype), (a + b + c)[part])
-
-
-@every_readable
-def test_in_place(bench, form):
     a, b, c = RANKS
     names = bench.write(form, RANKS)
+    succeeded(bench.run("scan", "-q", "--op", "sum", *typed(form, "double"), "-o", f"to_{{rank}}{suffix}", *names))
+    for rank, expected in enumerate([a, a + b, (a + b) + c]):
+        same(bench.read(form, f"to_{rank}{suffix}", a.dtype), expected)
     bench.reduce(*typed(form, "double"), "--root", "1", "--in-place", *names)
     for name, expected in zip(names, [a, (a + b) + c, c], strict=True):
         same(bench.read(form, name, a.dtype), expected)
+    bench.reduce(*typed(form, "double"), "-f", "-o", f"sum{suffix}", *bench.write(form, [np.zeros(0)] * 2))
+    same(bench.read(form, f"sum{suffix}", np.dtype("f8")), np.zeros(0))
 
 
-@pytest.mark.parametrize("form", UPDATABLE)
-def test_accumulate(bench, form):
+@every_updatable
+def test_updates(bench, form):
     a, b, c = RANKS
     target, *origins = bench.write(form, RANKS)
     succeeded(bench.run("accumulate", "-q", "--op", "sum", *typed(form, "double"), target, *origins))
     same(bench.read(form, target, a.dtype), (a + b) + c)
-
-
-@pytest.mark.parametrize("form", UPDATABLE)
-def test_get_accumulate(bench, form):
+    if ROWS[form].is_flat:
+        made = f"made{ROWS[form].suffixes[0]}"
+        words = ("--op", "sum", "--type", "double", "--create", "12", made, *bench.write(form, RANKS))
+        succeeded(bench.run("accumulate", "-q", *words))
+        same(bench.read(form, made, a.dtype), (a + b) + c)
     a, b, _ = INTEGERS
     target, origin, _ = bench.write(form, INTEGERS)
     words = ("--op", "sum", *typed(form, "int32_t"), "--to", "npy", "--fetch", "old.npy", target, origin)
     succeeded(bench.run("get-accumulate", "-q", *words))
     same(bench.read("npy", "old.npy", a.dtype), a)
     same(bench.read(form, target, a.dtype), a + b)
-
-
-@pytest.mark.parametrize("form", [name for name in UPDATABLE if ROWS[name].is_flat])
-def test_target_that_is_made(bench, form):
-    a, b, c = RANKS
-    target = f"made{ROWS[form].suffixes[0]}"
-    words = ("--op", "sum", "--type", "double", "--create", "12", target, *bench.write(form, RANKS))
-    succeeded(bench.run("accumulate", "-q", *words))
-    same(bench.read(form, target, a.dtype), (a + b) + c)
 
 
 @every_readable
@@ -121,17 +96,29 @@ def test_mixed_with_all_others(bench, form):
     same(bench.read(form, output, np.dtype("f8")), np.sum(arrays, axis=0))
 
 
-@pytest.mark.parametrize("op", ["sum", "max"])
 @every_readable
-def test_the_bits_of_raw(bench, form, op):
+def test_values_of_every_sort(bench, form):
+    """Zeros of both signs, infinities and NaN as in raw files; missing ones; and where an extreme is from."""
+    suffix, double = ROWS[form].suffixes[0], typed(form, "double")
     odd = np.array([0.0, -0.0, np.inf, -np.inf, 5e-324, 1 + 2**-52, np.nan, -np.nan])
-    arrays = [odd, odd[::-1].copy(), np.full(8, -0.0)]
-    outputs = []
-    for each in ("raw", form):
-        words = ("--op", op, "--type", "double", "--to", "raw", *bench.write(each, arrays))
-        outputs.append(bench.run("reduce", "-q", *words))
-        succeeded(outputs[-1])
-    assert outputs[0].out == outputs[1].out
+    for op in ("sum", "max"):
+        found = []
+        for each in ("raw", form):
+            names = bench.write(each, [odd, odd[::-1].copy(), np.full(8, -0.0)])
+            found.append(bench.run("reduce", "-q", "--op", op, "--type", "double", "--to", "raw", *names))
+            succeeded(found[-1])
+        assert found[0].out == found[1].out
+    arrays = [np.array([-9.0, 2.0, -9.0, 4.0]), np.array([1.0, -9.0, -9.0, 8.0])]
+    words = (*double, "--missing", "-9", "--count-valid", "n.npy", "-o", f"sum{suffix}")
+    bench.reduce(*words, *bench.write(form, arrays))
+    same(bench.read(form, f"sum{suffix}", np.dtype("f8")), np.array([1.0, 2.0, -9.0, 12.0]))
+    same(bench.read("npy", "n.npy", np.dtype("i8")), np.array([1, 1, 0, 2]))
+    arrays = [np.array([1.0, 5.0, np.nan, 2.0]), np.array([4.0, 5.0, 0.0, -1.0])]
+    words = ("reduce", "-q", "--op", "maxloc", "--index", "global", *double, *bench.write(form, arrays))
+    succeeded(bench.run(*words, "--split", f"v{suffix},i.npy"))
+    same(bench.read(form, f"v{suffix}", np.dtype("f8")), np.max(arrays, axis=0))
+    same(bench.read("npy", "i.npy", np.dtype("i4")), np.array([4, 1, 2, 3], "i4"))
+    assert bench.run(*words, "--to", "text").out == b"4.0 4\n5.0 1\nnan 2\n2.0 3\n"
 
 
 @pytest.mark.parametrize("form", ["raw", "npy", "npz", "hdf5", "zarr", "mini", "bundle"])
@@ -146,105 +133,53 @@ def test_big_endian_elements(bench, form):
 
 
 @every_readable
-def test_a_result_of_another_type(bench, form):
-    names = bench.write(form, INTEGERS)
-    output = f"mean{ROWS[form].suffixes[0]}"
-    words = ("reduce", "-q", "--op", "mean", *typed(form, "int32_t"), "-o", output, *names)
-    succeeded(bench.run(*words))
-    same(bench.read(form, output, np.dtype("f8")), np.mean(INTEGERS, axis=0))
-
-
-@every_readable
-def test_missing_values_and_how_many_are_valid(bench, form):
-    arrays = [np.array([-9.0, 2.0, -9.0, 4.0]), np.array([1.0, -9.0, -9.0, 8.0])]
-    suffix, names = ROWS[form].suffixes[0], bench.write(form, arrays)
-    words = ("--missing", "-9", "--count-valid", "n.npy", "-o", f"sum{suffix}")
-    bench.reduce(*typed(form, "double"), *words, *names)
-    same(bench.read(form, f"sum{suffix}", np.dtype("f8")), np.array([1.0, 2.0, -9.0, 12.0]))
-    same(bench.read("npy", "n.npy", np.dtype("i8")), np.array([1, 1, 0, 2]))
-
-
-@every_readable
-def test_values_and_where_they_are_from(bench, form):
-    arrays = [np.array([1.0, 5.0, np.nan, 2.0]), np.array([4.0, 5.0, 0.0, -1.0])]
-    suffix, names = ROWS[form].suffixes[0], bench.write(form, arrays)
-    words = ("reduce", "-q", "--op", "maxloc", "--index", "global", *typed(form, "double"), *names)
-    succeeded(bench.run(*words, "--split", f"v{suffix},i.npy"))
-    same(bench.read(form, f"v{suffix}", np.dtype("f8")), np.max(arrays, axis=0))
-    same(bench.read("npy", "i.npy", np.dtype("i4")), np.array([4, 1, 2, 3], "i4"))
-    outcome = bench.run(*words, "--to", "text")
-    assert outcome.out == b"4.0 4\n5.0 1\nnan 2\n2.0 3\n"
-
-
-@every_type
-@every_readable
-def test_info(bench, form, datatype):
-    (name,) = bench.write(form, NUMBERS[datatype][:1])
-    outcome = bench.run("info", "--json", *typed(form, datatype), name)
-    succeeded(outcome)
-    (file,) = json.loads(outcome.out)
-    (buffer,) = file["buffers"]
-    nbytes = (bench.folder / name).stat().st_size
-    assert (file["file"], file["format"], file["nbytes"]) == (name, form, nbytes)
-    assert (buffer["datatype"], buffer["count"]) == (f"MPI_{datatype.upper()}", 12)
-    assert (buffer["name"] == "value") == ROWS[form].has_columns
-    assert (buffer["datarep"] is None) != ROWS[form].needs_type
-    succeeded(bench.run("info", *typed(form, datatype), name))
-
-
-@every_readable
-def test_no_elements(bench, form):
-    output = f"sum{ROWS[form].suffixes[0]}"
-    bench.reduce(*typed(form, "double"), "-o", output, *bench.write(form, [np.zeros(0)] * 2))
-    same(bench.read(form, output, np.dtype("f8")), np.zeros(0))
-
-
-@every_readable
-def test_name_without_suffix(bench, form):
+def test_info_and_names(bench, form):
+    for datatype, ranks in NUMBERS.items():
+        (name,) = bench.write(form, ranks[:1])
+        outcome = bench.run("info", "--json", *typed(form, datatype), name)
+        succeeded(outcome)
+        (file,) = json.loads(outcome.out)
+        (buffer,) = file["buffers"]
+        nbytes = (bench.folder / name).stat().st_size
+        assert (file["file"], file["format"], file["nbytes"]) == (name, form, nbytes)
+        assert (buffer["datatype"], buffer["count"]) == (f"MPI_{datatype.upper()}", 12)
+        assert (buffer["name"] == "value") == ROWS[form].has_columns
+        assert (buffer["datarep"] is None) != ROWS[form].needs_type
+        succeeded(bench.run("info", *typed(form, datatype), name))
     (name,) = bench.write(form, RANKS[:1])
-    (bench.folder / name).rename(bench.folder / "rank.0")
-    words = typed(form, "double") if ROWS[form].magic or ROWS[form].needs_type else ("--from", form)
-    same(READERS["raw"](bench.reduce(*words, "--to", "raw", "rank.0"), np.dtype("f8")), RANKS[0])
+    content = (bench.folder / name).read_bytes()
+    is_known = ROWS[form].magic or ROWS[form].needs_type
+    for other, words in (("rank.0", () if is_known else ("--from", form)), ("rank.csv", ("--from", form))):
+        (bench.folder / other).write_bytes(content)
+        found = bench.reduce(*words, *typed(form, "double"), "--to", "raw", other)
+        same(READERS["raw"](found, np.dtype("f8")), RANKS[0])
 
 
 @every_readable
-def test_format_that_is_named(bench, form):
-    (name,) = bench.write(form, RANKS[:1])
-    (bench.folder / name).rename(bench.folder / "rank.csv")
-    words = ("--from", form, *typed(form, "double"), "--to", "raw", "rank.csv")
-    same(READERS["raw"](bench.reduce(*words), np.dtype("f8")), RANKS[0])
-
-
-@every_readable
-def test_type_that_is_not_that_of_the_file(bench, form):
-    names = bench.write(form, RANKS)
+def test_refusals(bench, form):
+    """Of another type or none, of files that are cut, and of a target of another type than its origin."""
+    names, double = bench.write(form, RANKS), typed(form, "double")
     if ROWS[form].needs_type:
         bench.refuses(2, names[0], "give --type", words=("reduce", "--op", "sum", *names))
     else:
         words = ("reduce", "--op", "sum", "--type", "int32_t", "-o", "new.npy", *names)
         bench.refuses(3, names[0], "is not MPI_INT32_T", words=words)
+    if ROWS[form].updatable:
+        (origin,) = bench.write("npy", INTEGERS[:1], "other")
+        reason = origin if ROWS[form].needs_type else "INT32_T"
+        bench.refuses(3, "DOUBLE", reason, words=("accumulate", "--op", "sum", *double, names[0], origin))
+    content = (bench.folder / names[1]).read_bytes()
+    for kept in (0, 5):
+        (bench.folder / names[1]).write_bytes(content[:kept])
+        bench.refuses(3, names[1], words=("reduce", "--op", "sum", *double, "-o", "new.npy", *names))
 
 
-@pytest.mark.parametrize("kept", [0, 5], ids=["empty", "five bytes"])
-@every_readable
-def test_rank_that_is_cut(bench, form, kept):
-    names = bench.write(form, RANKS)
-    (bench.folder / names[1]).write_bytes((bench.folder / names[1]).read_bytes()[:kept])
-    words = ("reduce", "--op", "sum", *typed(form, "double"), "-o", "new.npy", *names)
-    bench.refuses(3, names[1], words=words)
-
-
-@pytest.mark.parametrize("form", UPDATABLE)
-def test_target_that_is_not_like_the_origin(bench, form):
-    target, origin = *bench.write(form, RANKS[:1]), *bench.write("npy", INTEGERS[:1], "other")
-    words = ("accumulate", "--op", "sum", *typed(form, "double"), target, origin)
-    bench.refuses(3, "DOUBLE", "INT32_T" if not ROWS[form].needs_type else origin, words=words)
-
-
-@pytest.mark.parametrize("form", sorted(set(ROWS) - set(READABLE)))
-def test_format_for_results_only(bench, form):
-    bench.refuses(2, f"'{form}' is not one of", words=("reduce", "--op", "sum", "--from", form, "rank"))
-    for suffix in ROWS[form].suffixes:
-        (bench.folder / f"rank{suffix}").write_bytes(b"1\n2\n")
-        reason = f"is {form} by its suffix, which mpired does not read"
-        bench.refuses(3, reason, words=("reduce", "--op", "sum", f"rank{suffix}"))
+def test_formats_for_results_only(bench):
+    forms = set(ROWS) - set(READABLE)
+    assert forms
+    for form in forms:
+        bench.refuses(2, f"'{form}' is not one of", words=("reduce", "--op", "sum", "--from", form, "rank"))
+        for suffix in ROWS[form].suffixes:
+            (bench.folder / f"rank{suffix}").write_bytes(b"1\n2\n")
+            reason = f"is {form} by its suffix, which mpired does not read"
+            bench.refuses(3, reason, words=("reduce", "--op", "sum", f"rank{suffix}"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import io
 import subprocess
@@ -12,72 +13,79 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from command import unchanged
+from format_files import WRITERS
 from tables import bytes_of
+from together import together
 
 import mpired
 from mpired.collectives.table import COLLECTIVES
-from mpired.errors import CountError, DatatypeError, RanksError, UsageError
+from mpired.errors import CountError, DatatypeError, MpiredError, RanksError, UsageError
+from mpired.formats import FORMATS
 
 VALUES = np.arange(60.0).reshape(5, 3, 4)
 PAIRS = np.zeros(7, np.dtype([("value", "f8"), ("index", "i4")], align=True))
 PAIRS["value"], PAIRS["index"] = [3, 1, 4, 1, 5, 9, 2], range(7)
-
-
-def mapped(folder: Path) -> np.ndarray:
-    np.save(folder / "mapped.npy", VALUES)
-    return np.load(folder / "mapped.npy", mmap_mode="r")
-
-
 ARRAYS = {
-    "C order": lambda _: VALUES,
-    "Fortran order": lambda _: np.asfortranarray(VALUES),
-    "transposed": lambda _: VALUES.T,
-    "not contiguous": lambda _: VALUES[::-2, :, ::3],
-    "other byte order": lambda _: VALUES.astype(">f8"),
-    "integers of one byte": lambda _: VALUES.astype("u1"),
-    "truth values": lambda _: VALUES % 2 == 0,
-    "pairs with padding": lambda _: PAIRS,
-    "pairs without": lambda _: PAIRS.astype([("value", ">f8"), ("index", "<i4")]),
-    "no dimensions": lambda _: np.array(2.5),
-    "no elements": lambda _: np.zeros((3, 0, 2)),
-    "mapped": mapped,
-    "a part of what is mapped": lambda folder: mapped(folder)[1:, :2],
-    "long double": lambda _: VALUES.astype(np.longdouble) / 3,
+    "C order": VALUES,
+    "Fortran order": np.asfortranarray(VALUES),
+    "transposed": VALUES.T,
+    "not contiguous": VALUES[::-2, :, ::3],
+    "other byte order": VALUES.astype(">f8"),
+    "integers of one byte": VALUES.astype("u1"),
+    "truth values": VALUES % 2 == 0,
+    "pairs with padding": PAIRS,
+    "pairs without": PAIRS.astype([("value", ">f8"), ("index", "<i4")]),
+    "no dimensions": np.array(2.5),
+    "no elements": np.zeros((3, 0, 2)),
+    "long double": VALUES.astype(np.longdouble) / 3,
 }
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def op_for(array: np.ndarray) -> str:
-    return {"b": "lor", "V": "maxloc"}.get(array.dtype.kind, "sum")
+def test_an_array_is_the_rank_that_its_file_is(folder):
+    np.save("mapped.npy", VALUES)
+    mapped = np.load("mapped.npy", mmap_mode="r")
+    arrays = ARRAYS | {"mapped": mapped, "a part of what is mapped": mapped[1:, :2]}
+    with together(folder) as case:
+        for form, array in arrays.items():
+            with case(form):
+                op = {"b": "lor", "V": "maxloc"}.get(array.dtype.kind, "sum")
+                np.save("saved.npy", array)
+                expected = mpired.reduce(["saved.npy"] * 3, op)
+                for ranks in ([array, array, array], ["saved.npy", array, "saved.npy"], [array, "saved.npy", array]):
+                    found = mpired.reduce(ranks, op)
+                    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+                    assert found.tobytes() == expected.tobytes()
+                    assert found.flags.f_contiguous == expected.flags.f_contiguous
+                written = mpired.reduce([array, "saved.npy"], op, output="result.npy", overwrite=True)
+                assert (written.nranks, written.format) == (2, "npy")
+                mpired.reduce(["saved.npy", "saved.npy"], op, output="expected.npy", overwrite=True)
+                assert Path("result.npy").read_bytes() == Path("expected.npy").read_bytes()
 
 
-@pytest.mark.parametrize("form", ARRAYS)
-def test_an_array_is_the_rank_that_its_file_is(form, folder):
-    array = ARRAYS[form](folder)
-    np.save("saved.npy", array)
-    expected = mpired.reduce(["saved.npy"] * 3, op_for(array))
-    for ranks in ([array, array, array], ["saved.npy", array, "saved.npy"], [array, "saved.npy", array]):
-        found = mpired.reduce(ranks, op_for(array))
-        assert (found.shape, found.dtype, found.tobytes()) == (expected.shape, expected.dtype, expected.tobytes())
-        assert found.flags.f_contiguous == expected.flags.f_contiguous
-    written = mpired.reduce([array, "saved.npy"], op_for(array), output="result.npy")
-    assert (written.nranks, written.format) == (2, "npy")
-    mpired.reduce(["saved.npy", "saved.npy"], op_for(array), output="expected.npy")
-    assert Path("result.npy").read_bytes() == Path("expected.npy").read_bytes()
-
-
-def test_numpy_gives_the_same_sums(folder):
+def test_numpy_gives_the_same_sums_and_the_result_is_no_view():
     ranks = [VALUES, VALUES[::-1], (VALUES * 0.1).astype(">f8"), np.asfortranarray(VALUES / 7)]
     assert np.array_equal(mpired.reduce(ranks, "sum"), ((ranks[0] + ranks[1]) + ranks[2]) + ranks[3])
+    array = VALUES.copy()
+    found = mpired.reduce([array], "sum")
+    array[:] = 0
+    assert np.array_equal(found, VALUES)
 
 
-@pytest.mark.parametrize("name", COLLECTIVES)
-def test_every_collective(name, folder):
+def test_every_collective(folder):
+    with together(folder) as case:
+        for name in COLLECTIVES:
+            with case(name):
+                _compare_collective(name)
+
+
+def _compare_collective(name: str) -> None:
+    """Compare the results of arrays, a path and an open file with those of paths."""
     arrays = [np.arange(6, dtype=np.int32) * (rank + 1) for rank in range(3)]
     for rank, array in enumerate(arrays):
         np.save(f"r{rank}.npy", array)
@@ -90,53 +98,50 @@ def test_every_collective(name, folder):
     expected = call(["r0.npy", "r1.npy", "r2.npy"], "sum", **more)
     with open("r2.npy", "rb") as file:
         found = call([arrays[0], "r1.npy", file], "sum", **more)
-    assert [None if each is None else each.tolist() for each in found] == [
-        None if each is None else each.tolist() for each in expected
-    ]
+    both = ([None if each is None else each.tolist() for each in results] for results in (found, expected))
+    assert next(both) == next(both)
     if COLLECTIVES[name].intercomm:
-        for_a = call(
-            arrays[:1], "max", group_b=["r1.npy", arrays[2]], **({"counts": [6], "counts_b": [2, 4]} if more else {})
-        )
+        counts = {"counts": [6], "counts_b": [2, 4]} if more else {}
+        for_a = call(arrays[:1], "max", group_b=["r1.npy", arrays[2]], **counts)
         assert np.concatenate(for_a if name == "reduce" else for_a[0], axis=None).tolist()[:6] == arrays[2].tolist()
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_workers_read_them(threads, cut_into, folder, monkeypatch):
+def test_workers_read_them(threads, cut_into, monkeypatch):
     """A worker that is forked, and one that is a new interpreter, has the elements of this process."""
     monkeypatch.setattr("mpired.engines.pool.can_fork", lambda: threads == 1)
     cut_into(1 << 16)
     array = np.random.default_rng(5).random((300, 200))
     np.save("r.npy", array)
     stream = io.BytesIO(bytes_of(pa.table({"x": array[0]}), "parquet"))
-    assert np.array_equal(
-        mpired.reduce([array, "r.npy", array.T[::-1].T], "sum", jobs=2), (array + array) + array[:, ::-1]
-    )
+    turned = mpired.reduce([array, "r.npy", array.T[::-1].T], "sum", jobs=2)
+    assert np.array_equal(turned, (array + array) + array[:, ::-1])
     assert np.array_equal(mpired.reduce([stream, stream], np.multiply, jobs=2), array[0] * array[0])
 
 
-FILES = {
-    "buffered": lambda: open("r.npy", "rb"),  # noqa: SIM115 - the test closes it
-    "raw": lambda: open("r.npy", "rb", buffering=0),  # noqa: SIM115 - as above
-    "for writing too": lambda: open("r.npy", "r+b"),  # noqa: SIM115 - as above
-    "in memory": lambda: io.BytesIO(Path("r.npy").read_bytes()),
-    "unpacked": lambda: gzip.open("r.npy.gz", "rb"),  # noqa: SIM115 - as above
-    "buffered and unpacked": lambda: io.BufferedReader(gzip.open("r.npy.gz", "rb")),  # noqa: SIM115 - as above
-}
-
-
-@pytest.mark.parametrize("form", FILES)
-def test_an_open_file_is_read_from_its_start_and_stays_where_it_is(form, folder):
+def test_an_open_file_is_read_from_its_start_and_stays_where_it_is(folder):
     np.save("r.npy", VALUES)
-    Path("r.npy.gz").write_bytes(gzip.compress(Path("r.npy").read_bytes()))
-    with FILES[form]() as file:
-        file.read(100)
-        for _ in range(2):
-            assert np.array_equal(mpired.reduce([file, VALUES, file], "sum"), VALUES * 3)
-            assert file.tell() == 100
-        assert file.read(10) == Path("r.npy").read_bytes()[100:110]
+    content = Path("r.npy").read_bytes()
+    Path("r.npy.gz").write_bytes(gzip.compress(content))
+    files = {
+        "buffered": functools.partial(open, "r.npy", "rb"),
+        "raw": functools.partial(open, "r.npy", "rb", buffering=0),
+        "for writing too": functools.partial(open, "r.npy", "r+b"),
+        "in memory": functools.partial(io.BytesIO, content),
+        "unpacked": functools.partial(gzip.open, "r.npy.gz", "rb"),
+        "buffered and unpacked": lambda: io.BufferedReader(gzip.open("r.npy.gz", "rb")),  # noqa: SIM115 - closed below
+    }
+    with together(folder) as case:
+        for form, opened in files.items():
+            with case(form), opened() as file:
+                file.read(100)
+                for _ in range(2):
+                    assert np.array_equal(mpired.reduce([file, VALUES, file], "sum"), VALUES * 3)
+                    assert file.tell() == 100
+                assert file.read(10) == content[100:110]
 
 
-def test_temporary_files_and_pipes(folder):
+def test_temporary_files_and_pipes():
     np.save("r.npy", VALUES)
     with tempfile.NamedTemporaryFile() as named, tempfile.TemporaryFile() as unnamed:
         for file in (named, unnamed):
@@ -150,23 +155,31 @@ def test_temporary_files_and_pipes(folder):
             mpired.reduce([zeros], "sum", type="double")
 
 
-def test_raw_bytes_beside_an_array(folder):
+def test_every_format_in_memory_and_raw_bytes_beside_an_array(folder):
     """What is declared is about raw files; an array says itself what it is."""
-    raw = io.BytesIO(b"head" + np.array([1, 2, 3], ">i4").tobytes())
-    found = mpired.reduce(
-        [raw, np.array([10, 20, 30], "i4")], "sum", type="int", offset=4, byte_order="big", format="raw"
-    )
-    assert found.tolist() == [11, 22, 33]
-    with pytest.raises(DatatypeError, match=r"array of rank 0: holds MPI_DOUBLE \(float64\), which is not MPI_INT"):
-        mpired.reduce([np.zeros(3)], "sum", type="int")
-
-
-def test_a_table_in_memory(folder):
+    values = np.arange(100_000.0)
+    readable = [row.name for row in FORMATS.values() if row.readable]
+    with together(folder) as case:
+        for form in readable:
+            content = WRITERS[form](values)
+            more = {"type": "double"} if form == "raw" else {}
+            with case(form):
+                found = mpired.reduce([io.BytesIO(content), values], "sum", **more)
+                assert np.array_equal(next(iter(found.values())) if isinstance(found, dict) else found, 2 * values)
+                for nbytes in (len(content) // 2 - 3, 5):
+                    with pytest.raises(MpiredError) as error:
+                        mpired.reduce([io.BytesIO(content[:nbytes])], "sum", **more)
+                    assert error.value.exit_status in ({3, 2} if nbytes == 5 else {3})  # so little is no sign of some
     table = pa.table({"x": [1.0, 2.0], "n": [3, 4]})
     ranks = [io.BytesIO(bytes_of(table, "parquet")), io.BytesIO(bytes_of(table, "arrow"))]
     found = mpired.reduce(ranks, "sum")
-    assert {name: values.tolist() for name, values in found.items()} == {"x": [2.0, 4.0], "n": [6, 8]}
+    assert {name: each.tolist() for name, each in found.items()} == {"x": [2.0, 4.0], "n": [6, 8]}
     assert mpired.reduce(ranks, "sum", columns="n", output="n.parquet").format == "parquet"
+    raw = io.BytesIO(b"head" + np.array([1, 2, 3], ">i4").tobytes())
+    declared = {"type": "int", "offset": 4, "byte_order": "big", "format": "raw"}
+    assert mpired.reduce([raw, np.array([10, 20, 30], "i4")], "sum", **declared).tolist() == [11, 22, 33]
+    with pytest.raises(DatatypeError, match=r"array of rank 0: holds MPI_DOUBLE \(float64\), which is not MPI_INT"):
+        mpired.reduce([np.zeros(3)], "sum", type="int")
 
 
 def closed() -> io.BytesIO:
@@ -196,17 +209,16 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_is_no_rank(case, folder):
-    ranks, error, words = REFUSED[case]
-    with unchanged(folder), pytest.raises(error, match=words):
-        mpired.reduce(ranks, "sum", output="out.npy")
+def test_refusals(folder):
+    with together(folder) as case:
+        for name, (ranks, error, words) in REFUSED.items():
+            with case(name), unchanged(folder), pytest.raises(error, match=words):
+                mpired.reduce(ranks, "sum", output="out.npy")
 
 
 def test_ranks_come_out_of_a_generator():
-    for_a, for_b = mpired.allreduce(
-        (VALUES for _ in range(2)), "sum", group_b={"a": VALUES, "b": VALUES, "c": VALUES}.values()
-    )
+    group_b = {"a": VALUES, "b": VALUES, "c": VALUES}.values()
+    for_a, for_b = mpired.allreduce((VALUES for _ in range(2)), "sum", group_b=group_b)
     assert (len(for_a), len(for_b)) == (2, 3)
     assert np.array_equal(for_a[0], VALUES * 3)
     assert np.array_equal(for_b[0], VALUES * 2)
@@ -215,19 +227,28 @@ def test_ranks_come_out_of_a_generator():
 def test_names_of_results(folder):
     np.save("r.npy", VALUES)
     with open("r.npy", "rb") as file:
-        with unchanged(folder), pytest.raises(UsageError, match=r"^{stem}: rank 1 is array, which has no name"):
-            mpired.scan([file, VALUES], "sum", output="out_{stem}.npy")
+        for message, call in (
+            (
+                r"^{stem}: rank 1 is array, which has no name",
+                lambda: mpired.scan([file, VALUES], "sum", output="{stem}"),
+            ),
+            (r"^`in_place`: would replace rank 0, r.npy;", lambda: mpired.reduce([file, VALUES], "sum", in_place=True)),
+            (
+                r"^r.npy: is the file of rank 0, an input",
+                lambda: mpired.reduce([file, VALUES], "sum", output="r.npy", overwrite=True),
+            ),
+            (
+                r"^`in_place`: would replace rank 1, array of rank 1",
+                lambda: mpired.scan(["r.npy", VALUES], "sum", in_place=True),
+            ),
+        ):
+            with unchanged(folder), pytest.raises(UsageError, match=message):
+                call()
         mpired.scan([file, "r.npy"], "sum", output="{rank}_{stem}.npy")
-        with unchanged(folder), pytest.raises(UsageError, match=r"^`in_place`: would replace rank 0, r.npy;"):
-            mpired.reduce([file, VALUES], "sum", in_place=True)
-        with unchanged(folder), pytest.raises(UsageError, match=r"^r.npy: is the file of rank 0, an input"):
-            mpired.reduce([file, VALUES], "sum", output="r.npy", overwrite=True)
-    with unchanged(folder), pytest.raises(UsageError, match=r"^`in_place`: would replace rank 1, array of rank 1"):
-        mpired.scan(["r.npy", VALUES], "sum", in_place=True)
     assert np.array_equal(np.load("1_r.npy"), VALUES * 2)
 
 
-def test_an_open_file_as_origin(folder):
+def test_an_open_file_as_origin():
     np.save("total.npy", VALUES)
     np.save("r.npy", VALUES)
     window = mpired.Window("total.npy")
@@ -235,11 +256,3 @@ def test_an_open_file_as_origin(folder):
         assert window.accumulate([file, VALUES, io.BytesIO(Path("r.npy").read_bytes())], "sum") == 3
         assert np.array_equal(window.get_accumulate(file, mpired.REPLACE), VALUES * 4)
     assert np.array_equal(np.load("total.npy"), VALUES)
-
-
-def test_the_caller_may_write_to_an_array_later(folder):
-    """The result is no view of a rank."""
-    array = VALUES.copy()
-    found = mpired.reduce([array], "sum")
-    array[:] = 0
-    assert np.array_equal(found, VALUES)

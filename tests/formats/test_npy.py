@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from together import together
 from values import folder_in_memory
 
+import mpired
 from mpired.errors import BufferFileError, MpiredError
 from mpired.formats import InputOptions, open_rank
 
@@ -114,27 +116,23 @@ def test_what_is_accepted_is_what_numpy_reads(long, record_property):
 HEADERS = [np.dtype("<f8"), np.dtype(">f8"), np.dtype("<i8"), np.dtype("<u8")]
 
 
-@pytest.mark.parametrize("order", [(0, 1, 0, 1), (1, 1, 0, 0), (2, 2, 3, 2), (0, 0, 2, 1)])
-def test_a_header_of_the_same_length_is_read_for_what_it_says(tmp_path, order):
+def test_a_header_of_the_same_length_is_read_for_what_it_says(tmp_path):
     """Most headers are those of the rank before, and are not read again; one byte makes another one of them."""
-    declared = InputOptions()
-    for rank, which in enumerate(order):
-        path = tmp_path / f"{rank}.npy"
-        np.save(path, np.arange(6).reshape(2, 3).astype(HEADERS[which], order="CF"[rank % 2]))
-        (buffer,) = open_rank(str(path), declared).buffers
-        block = np.empty(6, buffer.datatype.form)
-        with closing(buffer.open()) as reader:
-            reader.read(0, block)
-        assert buffer.stored == HEADERS[which]
-        assert np.array_equal(block.reshape(buffer.shape, order="CF"[buffer.fortran_order]), np.load(path))
+    with together(tmp_path) as case:
+        for order in ((0, 1, 0, 1), (1, 1, 0, 0), (2, 2, 3, 2), (0, 0, 2, 1)):
+            for rank, which in enumerate(order):
+                with case(order, rank) as folder:
+                    path = folder / "r.npy"
+                    np.save(path, np.arange(6).reshape(2, 3).astype(HEADERS[which], order="CF"[rank % 2]))
+                    assert agree(path)
 
 
-@pytest.mark.parametrize("damage", [(0, b"?"), (20, b"?"), (-1, b"")])
-def test_damage_after_a_good_rank_with_the_same_header_is_found(tmp_path, damage):
-    good, bad, declared = tmp_path / "0.npy", tmp_path / "1.npy", InputOptions()
+def test_damage_after_a_good_rank_with_the_same_header_is_found(tmp_path):
+    good, bad = tmp_path / "0.npy", tmp_path / "1.npy"
     np.save(good, np.arange(6.0))
-    octets, (at, byte) = good.read_bytes(), damage
-    bad.write_bytes(octets[:at] if at < 0 else octets[:at] + byte + octets[at + 1 :])
-    open_rank(str(good), declared)
-    with pytest.raises(BufferFileError, match=r"1\.npy"):
-        open_rank(str(bad), declared)
+    octets = good.read_bytes()
+    for content in (b"?" + octets[1:], octets[:20] + b"?" + octets[21:], octets[:-1]):
+        bad.write_bytes(content)
+        mpired.info(good)
+        with pytest.raises(BufferFileError, match=r"1\.npy"):
+            mpired.reduce([good, bad], "sum")

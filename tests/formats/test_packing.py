@@ -1,98 +1,45 @@
-"""Packed values and `_Unsigned`: values that stand for themselves, integers read without a sign, wrong attributes."""
+"""Packed values, `_Unsigned`, and missing values: those that netCDF never wrote, and those that results come to."""
 
 from __future__ import annotations
 
-import warnings
+import json
+import shutil
 
 import h5py
 import netCDF4
 import numpy as np
 import pytest
+from attributed import FORMATS, decoded, raw, suffix, write
 from command import refused, run, succeeded
+from together import together
 
 import mpired
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    import xarray as xr
-    import zarr
-
 pytestmark = pytest.mark.filterwarnings("ignore")
-FORMATS = ["NETCDF3_CLASSIC", "NETCDF4", "HDF5", "ZARR2", "ZARR3"]
-every_format = pytest.mark.parametrize("form", FORMATS)
-ENDS = {"NETCDF3_CLASSIC": "nc", "NETCDF4": "nc", "HDF5": "h5"}
+every_format = pytest.mark.parametrize("form", [form for form in FORMATS if form != "NETCDF3_64BIT_DATA"])
 
 
-def name_of(stem, form):
-    return f"{stem}.{ENDS.get(form, 'zarr')}"
-
-
-def result_of(form):
-    return f"r.{ENDS.get(form, 'zarr.zip')}"
-
-
-def write(path, form, arrays, chunk=None):
-    """Write arrays, each (values, attributes), with a dimension x."""
-    if form == "HDF5":
-        with h5py.File(path, "w") as file:
-            for name, (values, own) in arrays.items():
-                file.create_dataset(name, data=values, chunks=chunk)
-                file[name].attrs.update(own)
-    elif form.startswith("ZARR"):
-        root = zarr.open_group(path, mode="w", zarr_format=int(form[-1]))
-        for name, (values, own) in arrays.items():
-            plain = {key: value if isinstance(value, str) else value.tolist() for key, value in own.items()}
-            dims = {"dimension_names": ["x"]} if form == "ZARR3" else {}
-            made = root.create_array(name, data=values, fill_value=plain.get("_FillValue", 0), **dims)
-            made.update_attributes(plain | ({} if dims else {"_ARRAY_DIMENSIONS": ["x"]}))
-    else:
-        with netCDF4.Dataset(path, "w", format=form) as file:
-            file.createDimension("x", None)
-            file.set_auto_maskandscale(False)
-            for name, (values, own) in arrays.items():
-                made = file.createVariable(name, values.dtype, "x", fill_value=own.get("_FillValue"))
-                made[:] = values
-                made.setncatts({key: value for key, value in own.items() if key != "_FillValue"})
-    return str(path)
-
-
-def opened(path, form, **settings):
-    """Return what xarray reads, with values that are decoded."""
-    if form.startswith("ZARR"):
-        store = zarr.storage.ZipStore(path, mode="r") if path.suffix == ".zip" else path
-        return xr.open_zarr(store, consolidated=False, **settings).load()
-    with xr.open_dataset(path, engine="netcdf4", **settings) as found:
-        return found.load()
-
-
-def raw(path, form):
-    """Return the elements and attributes of all arrays, as they lie in the file."""
-    if form == "HDF5":
-        with h5py.File(path) as file:
-            return {name: (each[:], dict(each.attrs)) for name, each in file.items()}
-    if form.startswith("ZARR"):
-        store = zarr.storage.ZipStore(path, mode="r") if path.suffix == ".zip" else path
-        return {name: (each[:], dict(each.attrs)) for name, each in zarr.open_group(store, mode="r").arrays()}
-    with netCDF4.Dataset(path) as file:
-        file.set_auto_maskandscale(False)
-        return {name: (each[:], {key: each.getncattr(key) for key in each.ncattrs()})
-                for name, each in file.variables.items()}  # fmt: skip
+def written(path, form, arrays, chunk=None):
+    """Write arrays, each (values, attributes), with an unlimited dimension x, and return the name."""
+    content = {name: (["x"], values, own) for name, (values, own) in arrays.items()}
+    path = path.with_name(path.name + suffix(form))
+    write(path, form, content, unlimited=True, chunk=chunk)
+    return path.name
 
 
 @every_format
 def test_a_scale_of_one_and_an_offset_of_zero_pack_no_numbers_of_floating_point(tmp_path, form):
     plain = {"scale_factor": np.float32(1), "add_offset": np.float32(0)}
     arrays = {"t": (np.array([1, 2, 3], "f4"), plain), "u": (np.array([4, 5, 6], "f8"), {"add_offset": np.float64(0)})}
-    names = [write(tmp_path / name_of(i, form), form, arrays) for i in range(2)]
-    succeeded(run("reduce", "-q", "--op", "sum", *names, "-o", result_of(form), cwd=tmp_path))
-    found = raw(tmp_path / result_of(form), form)
-    for name, (values, own) in arrays.items():
-        np.testing.assert_array_equal(found[name][0], values * 2)
-        assert found[name][0].dtype == values.dtype
-        assert own.items() <= found[name][1].items()
-    integers = {"t": (np.array([1, 2], "i2"), plain)}  # these stand for numbers of floating point
-    name = write(tmp_path / name_of("i", form), form, integers)
-    refused(run("reduce", "--op", "sum", name, name, "-f", "-o", result_of("f"), cwd=tmp_path), 3, "--unpack")
+    name, result = written(tmp_path / "a", form, arrays), f"r{suffix(form, result=True)}"
+    succeeded(run("reduce", "-q", "--op", "sum", name, name, "-o", result, cwd=tmp_path))
+    found = raw(tmp_path / result, form)
+    for each, (values, own) in arrays.items():
+        np.testing.assert_array_equal(found[each][0], values * 2)
+        assert found[each][0].dtype == values.dtype
+        assert own.items() <= found[each][1].items()
+    name = written(tmp_path / "i", form, {"t": (np.array([1, 2], "i2"), plain)})  # these stand for such numbers
+    refused(run("reduce", "--op", "sum", name, name, "-f", "-o", "f.npy", cwd=tmp_path), 3, "--unpack")
 
 
 UNSIGNED = {
@@ -102,9 +49,8 @@ UNSIGNED = {
 }
 
 
-@pytest.mark.parametrize("op", ["max", "mean"])
 @every_format
-def test_unsigned_elements_that_the_file_has_as_signed_ones(tmp_path, form, op):
+def test_unsigned_elements_that_the_file_has_as_signed_ones(tmp_path, form):
     """Elements and fill values are read without a sign, and results of the same type are stored as in the file."""
     ranks = []
     for i in range(2):
@@ -113,78 +59,213 @@ def test_unsigned_elements_that_the_file_has_as_signed_ones(tmp_path, form, op):
             signed = f"i{values.itemsize}"
             own = {"_Unsigned": "true", "_FillValue": np.array(fill, values.dtype).view(signed)[()]}
             arrays[name] = np.roll(values, i).view(signed), own
-        ranks.append(write(tmp_path / name_of(i, form), form, arrays, chunk=(2,) if i else None))
-    result = tmp_path / result_of(form)
-    succeeded(run("reduce", "-q", "--op", op, "--nulls", "ignore", *ranks, "-o", result.name, cwd=tmp_path))
-    new = raw(result, form)
-    for name, (values, fill) in UNSIGNED.items():
-        both = np.ma.masked_equal(np.stack([np.roll(values, i) for i in range(2)]), fill)
-        if op == "max":
-            expected = both.max(0).filled(fill)
-            assert new[name][0].dtype == f"i{values.itemsize}"
-            assert (new[name][1]["_Unsigned"], new[name][1]["_FillValue"]) == ("true", -1)
-            np.testing.assert_array_equal(new[name][0].view(values.dtype), expected)
-        else:
-            assert "_Unsigned" not in new[name][1]
-            np.testing.assert_array_equal(new[name][0], both.mean(0).filled(np.nan))
-    if op == "max":
-        first = opened(result, form)
+        ranks.append(written(tmp_path / str(i), form, arrays, chunk=(2,) if i else None))
+    for op in ("max", "mean"):
+        result = tmp_path / f"{op}{suffix(form, result=True)}"
+        succeeded(run("reduce", "-q", "--op", op, "--nulls", "ignore", *ranks, "-o", result.name, cwd=tmp_path))
+        new, read = raw(result, form), decoded(result, form)
         for name, (values, fill) in UNSIGNED.items():
             both = np.ma.masked_equal(np.stack([np.roll(values, i) for i in range(2)]), fill)
-            np.testing.assert_array_equal(first[name], both.max(0).filled(fill).astype("f8"))
+            found, own = new[name]
+            if op == "max":
+                expected = both.max(0).filled(fill)
+                assert (found.dtype, own["_Unsigned"], own["_FillValue"]) == (f"i{values.itemsize}", "true", -1)
+                np.testing.assert_array_equal(found.view(values.dtype), expected)
+                np.testing.assert_array_equal(read[name], expected.astype("f8"))
+            else:
+                assert "_Unsigned" not in own
+                np.testing.assert_array_equal(found, both.mean(0).filled(np.nan))
 
 
 @every_format
-def test_packed_elements_without_a_sign(tmp_path, form):
+def test_missing_and_packed_values(tmp_path, form):
+    """Packed values are refused, or unpacked and not packed again; they are never updated."""
+    fill = {"_FillValue": np.int16(-9)}
+    packing = {"scale_factor": np.float32(0.5), "add_offset": np.float32(100)}
+    names = []
+    for i, values in enumerate([[1, 2, -9, 4], [1, -9, -9, 5]]):
+        arrays = {"plain": (np.array(values, "i2"), fill), "packed": (np.array(values, "i2"), {**fill, **packing})}
+        names.append(written(tmp_path / str(i), form, arrays, chunk=(2,) if i else None))
+    result = f"r{suffix(form, result=True)}"
+    words = ("reduce", "-f", "--op", "sum", "-o", result, *names)
+    refused(run(*words, cwd=tmp_path), 3, "'packed' is packed by `scale_factor` and `add_offset`", "--unpack")
+    for name in ("plain", "packed"):
+        refused(run(*words, "--unpack", "--columns", name, cwd=tmp_path), 3, "--nulls ignore")
+    outcome = run(*words, "--unpack", "--nulls", "ignore", cwd=tmp_path)
+    assert (outcome.status, "packed unpacked and not packed again, " in outcome.err) == (0, True), outcome.err
+    new, read = raw(tmp_path / result, form), decoded(tmp_path / result, form)
+    assert new["plain"][0].tolist() == [2, 2, -9, 9]
+    assert new["packed"][0].dtype == ("f8" if form.startswith("ZARR") else "f4")  # in Zarr, attributes have no types
+    assert not packing.keys() & new["packed"][1].keys()
+    np.testing.assert_array_equal(read["packed"], [201.0, 101.0, np.nan, 204.5])
+    outcome = run(*words, "--json", "--columns", "packed", "--unpack", "--nulls", "ignore", cwd=tmp_path)
+    assert json.loads(outcome.out)["buffers"][0]["unpacked"] == "int16"
+    text = run("info", names[0], cwd=tmp_path).out.decode()
+    assert "  packed: 4 x packed MPI_INT16_T (int16), shape (4,)" in text
+    assert "; unpack it with --unpack, and skip missing values with --nulls ignore, no op takes it as it is" in text
+    if form.startswith("ZARR"):
+        shutil.make_archive(tmp_path / names[0], "zip", tmp_path / names[0])
+        names[0] += ".zip"
+    for more in ((), ("--unpack",)):
+        words = ("accumulate", "--op", "sum", "--columns", "packed", *more, names[0], result)
+        refused(run(*words, cwd=tmp_path), 3, "'packed' is packed", "packed elements are not updated")
+
+
+@every_format
+def test_packed_elements_with_and_without_a_sign(tmp_path, form):
     own = {
-        "_Unsigned": "true",
         "scale_factor": np.float64(0.5),
         "add_offset": np.float64(-3),
+        "_Unsigned": "true",
         "_FillValue": np.int8(-1),
     }
-    arrays = {"t": (np.array([1, -56, -1, 127, -128], "i1"), own)}
-    name = write(tmp_path / name_of("a", form), form, arrays)
-    words = ("reduce", "-q", "--op", "max", "--unpack", "--nulls", "ignore", name, name, "-o", result_of(form))
+    name = written(tmp_path / "a", form, {"t": (np.array([1, -56, -1, 127, -128], "i1"), own)})
+    result = f"r{suffix(form, result=True)}"
+    words = ("reduce", "-q", "--op", "max", "--unpack", "--nulls", "ignore", name, name, "-o", result)
     succeeded(run(*words, cwd=tmp_path))
     expected = np.array([1, 200, np.nan, 127, 128]) * 0.5 - 3
-    np.testing.assert_array_equal(opened(tmp_path / name_of("a", form), form)["t"], expected)
-    np.testing.assert_array_equal(opened(tmp_path / result_of(form), form)["t"], expected)
-    assert "_Unsigned" not in raw(tmp_path / result_of(form), form)["t"][1]
-
-
-@every_format
-def test_signed_elements_that_the_file_has_as_unsigned_ones(tmp_path, form):
+    for each in (name, result):
+        np.testing.assert_array_equal(decoded(tmp_path / each, form)["t"], expected)
+    assert "_Unsigned" not in raw(tmp_path / result, form)["t"][1]
     kind = "u1" if form != "NETCDF3_CLASSIC" else "i1"  # which has no others
-    arrays = {"t": (np.array([1, 250], "u1").view(kind), {"_Unsigned": "false"})}
-    name = write(tmp_path / name_of("a", form), form, arrays)
-    succeeded(run("reduce", "-q", "--op", "min", name, name, "-o", "r.npy", cwd=tmp_path))
-    np.testing.assert_array_equal(np.load(tmp_path / "r.npy"), np.array([1, -6], "i1"))
+    name = written(tmp_path / "s", form, {"t": (np.array([1, 250], "u1").view(kind), {"_Unsigned": "false"})})
+    assert mpired.reduce([tmp_path / name] * 2, "min").tolist() == [1, -6]
+    limits = {"scale_factor": np.float64(0.5), "valid_min": np.int16(-5), "valid_max": np.int16(5)}
+    name = written(tmp_path / "v", form, {"v": (np.array([-6, -5, 1, 5, 6], "i2"), limits)})
+    assert mpired.reduce([tmp_path / name], "count", nulls="ignore", unpack=True).tolist() == [0, 1, 1, 1, 0]
 
 
 def test_accumulate_into_elements_without_a_sign(tmp_path):
     np.save(tmp_path / "one.npy", np.array([1, 100, 5, 7], "u1"))
-    for form in FORMATS[:3]:
+    for form in ("NETCDF3_CLASSIC", "NETCDF4", "HDF5"):
         arrays = {"t": (np.array([1, 100, 60, -128], "i1"), {"_Unsigned": "true"})}
-        name = write(tmp_path / name_of("a", form), form, arrays, chunk=(2,))
+        name = written(tmp_path / "a", form, arrays, chunk=(2,))
         succeeded(run("accumulate", "-q", "--op", "sum", name, "one.npy", cwd=tmp_path))
-        found, own = raw(tmp_path / name_of("a", form), form)["t"]
+        found, own = raw(tmp_path / name, form)["t"]
         assert (found.tolist(), own["_Unsigned"]) == ([2, -56, 65, -121], "true")
 
 
-@pytest.mark.parametrize("value", ["273.15", "", np.array([1.0, 2.0])], ids=["text", "empty", "two"])
-@pytest.mark.parametrize("attribute", ["add_offset", "scale_factor"])
 @every_format
-def test_an_attribute_that_is_not_a_number(tmp_path, form, attribute, value):
-    arrays = {"t": (np.array([1, 2], "i2"), {attribute: value}), "u": (np.array([1.0, 2.0]), {})}
-    name = write(tmp_path / name_of("a", form), form, arrays)
-    for more in ((), ("--unpack",)):
-        words = ("reduce", "--op", "sum", *more, name, name, "-o", result_of(form))
-        refused(run(*words, cwd=tmp_path), 3, f"as `{attribute}`, which is not a number; choose with --columns u")
-    succeeded(run("reduce", "-q", "--op", "sum", "--columns", "u", name, "-o", result_of(form), cwd=tmp_path))
+def test_an_attribute_that_is_not_a_number(tmp_path, form):
+    wrong = {
+        f"{attribute}{number}": (attribute, value)
+        for attribute in ("add_offset", "scale_factor")
+        for number, value in enumerate(("273.15", "", np.array([1.0, 2.0])))
+    }
+    arrays = {name: (np.array([1, 2], "i2"), dict([pair])) for name, pair in wrong.items()}
+    file = written(tmp_path / "a", form, {**arrays, "u": (np.array([1.0, 2.0]), {})})
+    with together(tmp_path) as case:
+        for number, (name, (attribute, _)) in enumerate(wrong.items()):
+            with case(name):
+                more = ("--unpack",) * (number % 2)
+                outcome = run("reduce", "--op", "sum", *more, "--columns", name, file, "-o", "r.npy", cwd=tmp_path)
+                refused(outcome, 3, f"as `{attribute}`, which is not a number; choose with --columns u")
+    succeeded(run("reduce", "-q", "--op", "sum", "--columns", "u", file, "-o", "r.npy", cwd=tmp_path))
 
 
-@every_format
-def test_the_least_and_the_greatest_valid_value_are_valid(form, tmp_path):
-    own = {"scale_factor": np.float64(0.5), "valid_min": np.int16(-5), "valid_max": np.int16(5)}
-    path = write(tmp_path / name_of("a", form), form, {"v": (np.array([-6, -5, 1, 5, 6], "i2"), own)})
-    assert mpired.reduce([path], "count", nulls="ignore", unpack=True).tolist() == [0, 1, 1, 1, 0]
+OUT_OF_RANGE = "of t came out outside of its valid range (from 0 to 330) or as its fill value (-9), so that readers"
+AS_FILL = (
+    "1 element of n came out as its fill value (",
+    "as its fill value (6), so that readers of the result take them",
+)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_elements_that_come_out_as_missing_ones_are_told_of(tmp_path, form):
+    limits = {"_FillValue": np.float32(-9), "valid_range": np.array([0, 330], "f4")}
+    n = np.arange(1, 6, dtype="i2"), {"missing_value": np.int16(6)}
+    a, b, c = (
+        written(tmp_path / name, form, {"t": (np.array(values, "f4"), limits), "n": n})
+        for name, values in {
+            "a": [100, 200, 300, 1, -9],
+            "b": [100, 200, 100, -9, -9],
+            "c": [100, 200, 300, 1, 2],
+        }.items()
+    )
+    end, words = suffix(form, result=True), ("-q", "-f", "--nulls", "ignore", "--op")
+    few = f"2 elements {OUT_OF_RANGE}"
+    commands = [
+        (("reduce", *words, "sum", "-o", f"r{end}", a, b, a), few, *AS_FILL),
+        (("reduce", *words, "max", "-o", f"q{end}", a, b),),
+        (("reduce", *words, "sum", "-o", "r.csv", a, b),),
+        (("allreduce", *words, "sum", "-o", f"s{{rank}}{end}", a, b, a), few, *AS_FILL),
+        (("scan", *words, "sum", "-o", f"s{{rank}}{end}", a, b, a), "4 elements of t"),
+    ]
+    if not form.startswith("ZARR"):
+        commands += [
+            (("accumulate", "-q", "--op", "sum", "--columns", "t", f"new{end}", c, c, "--create"), few),
+            (("accumulate", "-q", "--op", "sum", "--columns", "t", c, c), few),
+        ]
+    with together(tmp_path) as case:
+        for arguments, *expected in commands:
+            with case(arguments):
+                outcome = run(*arguments, cwd=tmp_path)
+                assert (outcome.status, outcome.err == "") == (0, not expected), outcome.err
+                assert [outcome.err.count(each) for each in expected] == [1] * len(expected), outcome.err
+    assert raw(tmp_path / f"q{end}", form)["t"][0].tolist() == [100, 200, 300, 1, -9]
+    outcome = run("reduce", "--json", *words[1:], "sum", "-o", f"r{end}", a, b, a, cwd=tmp_path)
+    warnings = sorted(each.partition(" came out")[0] for each in json.loads(outcome.out)["warnings"])
+    assert warnings == ["1 element of n", "2 elements of t"]
+
+
+SIZE = 100_000
+DEFAULT = "leave them out with --missing 9.969209968386869e+36"
+
+
+def half_written(path, form, dtype="f4", **attributes):
+    """Write a variable without its first elements, and return how many netCDF4 masks."""
+    with netCDF4.Dataset(path, "w", format=form) as file:
+        file.createDimension("x", SIZE)
+        variable = file.createVariable("t", dtype, ("x",))
+        variable.setncatts(attributes)
+        variable.set_auto_maskandscale(False)
+        variable[SIZE // 3 :] = np.arange(SIZE - SIZE // 3) % 100
+    with netCDF4.Dataset(path) as file:
+        return int(np.ma.count_masked(file["t"][:]))
+
+
+def warning(count, way_out, name="t"):
+    elements, verb = ("1 element", "has") if count == 1 else (f"{count} elements", "have")
+    reason = f"{elements} of {name} {verb} netCDF's default fill value, which no attribute names"
+    return f"mpired: warning: {reason}, and is combined; {way_out}\n"
+
+
+@pytest.mark.parametrize("form", ["NETCDF3_CLASSIC", "NETCDF3_64BIT_DATA", "NETCDF4"])
+def test_as_many_elements_are_warned_of_as_netcdf4_masks(form, tmp_path):
+    np.save(tmp_path / "target.npy", np.zeros(SIZE, "f4"))
+    with together(tmp_path) as case:
+        for jobs, dtype in zip("1212", ("i2", "i4", "f4", "f8"), strict=True):
+            with case(dtype) as folder:
+                count = sum(half_written(folder / name, form, dtype) for name in ("a.nc", "b.nc"))
+                assert count == 2 * (SIZE // 3)
+                value = netCDF4.default_fillvals[dtype]
+                words = ("reduce", "-q", "-f", "-j", jobs, "--op", "max", "-o", "o.npy", "a.nc", "b.nc")
+                outcome = run(*words, cwd=folder)
+                assert (outcome.status, outcome.err) == (0, warning(count, f"leave them out with --missing {value}"))
+                succeeded(run(*words, "--missing", str(value), cwd=folder))
+        count = half_written(tmp_path / "a.nc", form)
+        for words, expected in (
+            (["scan", "--op", "sum", "-o", "s_{rank}.npy"], warning(count, DEFAULT)),
+            (["reduce", "--op", "sum", "--to", "text", "-o", "-"], warning(count, DEFAULT)),
+            (["reduce-scatter-block", "--op", "sum", "-o", "r_{rank}.npy"], warning(count, DEFAULT)),
+            (["accumulate", "--op", "sum", "target.npy"], warning(count, "give the origins a `_FillValue`")),
+            (["locate", "--op", "maxloc"], warning(1, "give the variable a `_FillValue`", "the result")),
+        ):
+            with case(*words):
+                outcome = run(*words, *(["-q"] if words[0] != "locate" else []), "a.nc", cwd=tmp_path)
+                assert (outcome.status, outcome.err) == (0, expected)
+        with case("packed"):
+            count = half_written(tmp_path / "p.nc", form, "i2", scale_factor=np.float32(0.5), add_offset=np.float32(1))
+            outcome = run("reduce", "-q", "--unpack", "--op", "max", "-o", "out.npy", "p.nc", cwd=tmp_path)
+            assert outcome.err == warning(count, "leave them out with --missing -16382.5")
+
+
+def test_what_is_declared_or_no_fill_value_is_not_warned_of(tmp_path):
+    with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
+        file.createDimension("x", 3)
+        file.createVariable("byte", "i1", ("x",))  # any value of a byte is a number
+        file.createVariable("own", "f4", ("x",), fill_value=-1)[:] = netCDF4.default_fillvals["f4"]
+    with h5py.File(tmp_path / "b.h5", "w") as file:
+        file["t"] = np.full(3, netCDF4.default_fillvals["f4"], "f4")
+    for arguments in (["--columns", "byte", "a.nc"], ["--columns", "own", "a.nc"], ["b.h5"]):
+        assert run("reduce", "-qf", "--op", "max", "-o", "out.npy", *arguments, cwd=tmp_path).err == ""

@@ -10,12 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command import in_child
+from together import together
 
 import mpired
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.formats import InputOptions, open_rank
 
 COUNT = 30_000
+COMPRESSIONS = ["none", "snappy", "zstd", "gzip", "lz4", "brotli"]
 TYPES = ["bool", "int8", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64"]
 
 
@@ -40,40 +42,45 @@ def read(path, start=0):
     return block.tobytes()
 
 
-@pytest.mark.sampled(5)
-@pytest.mark.parametrize("compression", ["none", "snappy", "zstd", "gzip", "lz4", "brotli"])
-@pytest.mark.parametrize("nullable", [True, False])
 @pytest.mark.parametrize("form", TYPES)
-def test_what_the_library_reads(form, nullable, compression, tmp_path):
-    given = column(form)
-    schema = pa.schema([pa.field("x", pa.from_numpy_dtype(given.dtype), nullable=nullable)])
-    path = written(pa.table([pa.array(given)], schema), tmp_path / "x.parquet", compression=compression)
-    for start in (0, 1, 6_999, 7_000, 23_456, COUNT - 1):
-        assert read(path, start) == given[start:].tobytes(), start
+def test_what_the_library_reads(form, tmp_path, long):
+    """Every type with one of the compressions, nullable or not; with `--long` with each of them."""
+    given, number = column(form), TYPES.index(form)
+    every = [(compression, nullable) for compression in COMPRESSIONS for nullable in (True, False)]
+    for compression, nullable in every if long else every[number : number + 1]:
+        schema = pa.schema([pa.field("x", pa.from_numpy_dtype(given.dtype), nullable=nullable)])
+        path = written(pa.table([pa.array(given)], schema), tmp_path / "x.parquet", compression=compression)
+        for start in (0, 1, 6_999, 7_000, 23_456, COUNT - 1):
+            assert read(path, start) == given[start:].tobytes(), (compression, nullable, start)
 
 
-@pytest.mark.parametrize("options", [
-    {"use_dictionary": True}, {"data_page_version": "2.0"}, {"column_encoding": {"x": "BYTE_STREAM_SPLIT"}},
+ENCODINGS = [
+    {"use_dictionary": True},
+    {"data_page_version": "2.0"},
+    {"column_encoding": {"x": "BYTE_STREAM_SPLIT"}},
     {"use_dictionary": True, "dictionary_pagesize_limit": 5_000},
-], ids=str)  # fmt: skip
-def test_every_encoding(options, tmp_path):
+]
+
+
+def test_every_encoding(tmp_path):
     given = column("float64")
-    path = written(pa.table({"x": given}), tmp_path / "x.parquet", **options)
-    for start in (0, 10_001):
-        assert read(path, start) == given[start:].tobytes()
+    for options in ENCODINGS:
+        path = written(pa.table({"x": given}), tmp_path / "x.parquet", **options)
+        for start in (0, 10_001):
+            assert read(path, start) == given[start:].tobytes(), (options, start)
 
 
-@pytest.mark.parametrize("statistics", [True, False])
-@pytest.mark.parametrize("at", [0, 8_123, COUNT - 1])
-def test_nulls_in_any_page(at, statistics, tmp_path):
-    values = list(range(COUNT))
-    values[at] = None
-    path = written(pa.table({"x": pa.array(values, pa.int64())}), tmp_path / "x.parquet", write_statistics=statistics)
-    with pytest.raises(DatatypeError, match="1 null"):
-        mpired.reduce([path], "sum")
-    result = mpired.reduce([path, path], "sum", nulls="ignore")
-    assert result.mask.nonzero()[0].tolist() == [at]
-    assert (result.data == 2 * np.arange(COUNT))[~result.mask].all()
+def test_nulls_in_any_page(tmp_path):
+    with together(tmp_path) as case:
+        for at, statistics in ((0, True), (8_123, True), (COUNT - 1, True), (0, False), (COUNT - 1, False)):
+            values = pa.array(range(COUNT), mask=np.arange(COUNT) == at)
+            with case(at, statistics) as folder:
+                path = written(pa.table({"x": values}), folder / "x.parquet", write_statistics=statistics)
+                with pytest.raises(DatatypeError, match="1 null"):
+                    mpired.reduce([path], "sum")
+                result = mpired.reduce([path, path], "sum", nulls="ignore")
+                assert result.mask.nonzero()[0].tolist() == [at]
+                assert (result.data == 2 * np.arange(COUNT))[~result.mask].all()
 
 
 def damaged(path, change):
@@ -82,17 +89,15 @@ def damaged(path, change):
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("compression", ["none", "snappy", "zstd"])
-def test_a_flipped_bit_in_a_page_with_a_checksum(compression, tmp_path):
-    table = pa.table({"x": column("int64")})
-    path = written(table, tmp_path / "x.parquet", compression=compression, write_page_checksum=True)
-
+def test_a_flipped_bit_in_a_page_with_a_checksum(tmp_path):
     def flip(content, chunk):
         content[chunk.data_page_offset + chunk.total_compressed_size // 2] ^= 4
 
-    damaged(path, flip)
-    with pytest.raises(BufferFileError, match="CRC"):
-        mpired.reduce([path], "sum")
+    for compression in ("none", "snappy", "zstd"):
+        options = {"compression": compression, "write_page_checksum": True}
+        damaged(path := written(pa.table({"x": column("int64")}), tmp_path / "x.parquet", **options), flip)
+        with pytest.raises(BufferFileError, match="CRC"):
+            mpired.reduce([path], "sum")
 
 
 def test_a_flipped_bit_in_the_header_of_a_page(tmp_path):

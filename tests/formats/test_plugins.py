@@ -8,6 +8,7 @@ import pytest
 from command import refused, run, unchanged
 from format_files import MINI, RANKS, READABLE, READERS, WRITERS, Bench, same
 from packages import install
+from together import together
 
 BROKEN = """
 from mpired.formats import Format
@@ -50,27 +51,29 @@ def beside(tmp_path, broken_site):
     return Bench(tmp_path, broken_site)
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("absent", "absent_package:ROW of mpired-absent cannot be loaded (ModuleNotFoundError: "),
-        ("raising", "raising_row:ROW of mpired-raising cannot be loaded (ValueError: at import)"),
-        ("exiting", "exiting_row:ROW of mpired-exiting cannot be loaded (SystemExit: 0)"),
-        ("norow", "norow_row:ROW of mpired-norow is not an mpired.formats.Format"),
-        ("other", "other_row:ROW of mpired-other is not an mpired.formats.Format with this name"),
-        ("nomodule", "the format nomodule of no_such_module failed (ModuleNotFoundError: "),
-        ("failing", "the format failing of failing_code failed (ZeroDivisionError: "),
-        ("twice", "is the format of 2 entry points (one:ROW of twice-one, two:ROW of twice-two)"),
-    ],
-)
-def test_package_that_is_broken(beside, name, reason):
+REASONS = {
+    "absent": "absent_package:ROW of mpired-absent cannot be loaded (ModuleNotFoundError: ",
+    "raising": "raising_row:ROW of mpired-raising cannot be loaded (ValueError: at import)",
+    "exiting": "exiting_row:ROW of mpired-exiting cannot be loaded (SystemExit: 0)",
+    "norow": "norow_row:ROW of mpired-norow is not an mpired.formats.Format",
+    "other": "other_row:ROW of mpired-other is not an mpired.formats.Format with this name",
+    "nomodule": "the format nomodule of no_such_module failed (ModuleNotFoundError: ",
+    "failing": "the format failing of failing_code failed (ZeroDivisionError: ",
+    "twice": "is the format of 2 entry points (one:ROW of twice-one, two:ROW of twice-two)",
+}
+
+
+def test_packages_that_are_broken(beside):
     (npy,) = beside.write("npy", RANKS[:1])
-    (beside.folder / f"rank.{name}").write_bytes(b"what is in the file")
-    for words in (["--from", name, npy], ["--to", name, npy], [f"rank.{name}"], ["-o", f"new.{name}", npy]):
-        if words[0] != "-o" or name != "twice":
-            with unchanged(beside.folder):
-                outcome = beside.run("reduce", "--op", "sum", *words)
-            refused(outcome._replace(err=outcome.err.removeprefix("printed\n")), 3, reason)
+    with together(beside.folder) as case:
+        for name, reason in REASONS.items():
+            (beside.folder / f"rank.{name}").write_bytes(b"what is in the file")
+            for words in (("--from", name, npy), ("--to", name, npy), (f"rank.{name}",), ("-o", f"new.{name}", npy)):
+                if (name, words[0]) == ("twice", "-o"):
+                    continue
+                with case(name, words), unchanged(beside.folder):
+                    outcome = beside.run("reduce", "--op", "sum", *words)
+                    refused(outcome._replace(err=outcome.err.removeprefix("printed\n")), 3, reason)
 
 
 def test_other_formats_work_beside_broken_packages(beside):

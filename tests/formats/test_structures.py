@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-import zarr
 from command import in_child
 from tables import bytes_of, read
+from together import together
 
 import mpired
-from mpired.errors import DatatypeError, MpiredError
+from mpired.errors import MpiredError
 from mpired.formats import columns
 
 
@@ -33,18 +32,18 @@ def write(suffix, tmp_path):
     return written
 
 
-@pytest.mark.parametrize("kind", ["int8", "uint64", "halffloat", "double"])
-def test_one_field(kind, write, suffix, tmp_path):
-    numbers = pa.array([1, 2, 3], pa.int64()).cast("float" if kind == "halffloat" else kind).cast(kind)
-    path = write(structures(numbers))
-    expected = structures(pc.add(*[numbers.cast("double" if kind == "halffloat" else kind)] * 2).cast(kind))
-    mpired.reduce([path] * 2, "sum", output=tmp_path / f"sum.{suffix}")
-    assert read(tmp_path / f"sum.{suffix}")["s"].combine_chunks().equals(expected)
-    mpired.scan([path] * 2, "sum", output=str(tmp_path / f"scan{{rank}}.{suffix}"))
-    assert read(tmp_path / f"scan0.{suffix}").equals(read(path))
-    assert read(tmp_path / f"scan1.{suffix}")["s"].combine_chunks().equals(expected)
-    mpired.Window(path).accumulate(write(structures(numbers), "origin"), "sum")
-    assert read(path)["s"].combine_chunks().equals(expected)
+def test_one_field(write, suffix, tmp_path):
+    for kind in ("int8", "uint64", "halffloat", "double"):
+        numbers = pa.array([1, 2, 3], pa.int64()).cast("float" if kind == "halffloat" else kind).cast(kind)
+        path = write(structures(numbers))
+        expected = structures(pc.add(*[numbers.cast("double" if kind == "halffloat" else kind)] * 2).cast(kind))
+        mpired.reduce([path] * 2, "sum", output=tmp_path / f"sum.{suffix}", overwrite=True)
+        assert read(tmp_path / f"sum.{suffix}")["s"].combine_chunks().equals(expected)
+        mpired.scan([path] * 2, "sum", output=str(tmp_path / f"scan{{rank}}.{suffix}"), overwrite=True)
+        assert read(tmp_path / f"scan0.{suffix}").equals(read(path))
+        assert read(tmp_path / f"scan1.{suffix}")["s"].combine_chunks().equals(expected)
+        mpired.Window(path).accumulate(write(structures(numbers), "origin"), "sum")
+        assert read(path)["s"].combine_chunks().equals(expected)
 
 
 def test_one_field_of_which_some_are_missing(write, suffix, tmp_path):
@@ -68,20 +67,21 @@ def test_two_fields_are_a_pair(write, suffix, tmp_path):
     assert read(paths[0])["s"].to_pylist() == expected
 
 
-@pytest.mark.parametrize("nested", [False, True])
-@pytest.mark.parametrize("nfields", [0, 1, 2, 3])
-def test_what_no_op_takes_is_refused_as_such(nfields, nested, write, suffix):
+def test_what_no_op_takes_is_refused_as_such(write, suffix, tmp_path):
     """A sum is not of pairs and of more fields, and no op is of structures in structures."""
-    column = pa.array([{f"f{i}": i for i in range(nfields)}] * 2, pa.struct([(f"f{i}", "i4") for i in range(nfields)]))
-    if nested:
-        column = structures(column)
-    if (nfields, suffix) == (0, "parquet") or (nfields, nested) == (1, False):
-        return  # of no form in parquet; combined
-    path, origin = write(column), write(column, "origin")
-    for call in (lambda: mpired.reduce([path], "sum"), lambda: mpired.Window(path).accumulate(origin, "sum")):
-        with pytest.raises(MpiredError, match=r"not numbers|is not defined for 's'") as caught:
-            call()
-        assert "damaged" not in str(caught.value)
+    with together(tmp_path) as case:
+        for nfields, is_nested in ((0, False), (2, False), (3, False), (0, True), (1, True), (3, True)):
+            if (nfields, suffix) == (0, "parquet"):
+                continue  # of no form there
+            fields = [(f"f{i}", pa.int32()) for i in range(nfields)]
+            column = pa.array([{f"f{i}": i for i in range(nfields)}] * 2, pa.struct(fields))
+            column = structures(column) if is_nested else column
+            path, origin = write(column), write(column, "origin")
+            for call in (lambda p: mpired.reduce([p], "sum"), lambda p: mpired.Window(p).accumulate(origin, "sum")):  # noqa: B023
+                with case(nfields, is_nested):
+                    with pytest.raises(MpiredError, match=r"not numbers|is not defined for 's'") as caught:
+                        call(path)
+                    assert "damaged" not in str(caught.value)
 
 
 def test_a_mistake_of_this_program_is_no_damage(write, suffix, tmp_path, monkeypatch):
@@ -104,38 +104,3 @@ def test_a_mistake_of_this_program_is_no_damage(write, suffix, tmp_path, monkeyp
     in_child(look)  # which has no threads, so that its workers are forks and make the mistake too
     assert path.read_bytes() == before
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
-
-
-@pytest.mark.parametrize("version", [2, 3])
-def test_structures_of_zarr(version, tmp_path):
-    """Those of version 3 have no form in a result; those of one field become numbers."""
-
-    def made(*fields):
-        array = np.zeros(2, list(fields))
-        array["v"] = [1.5, 2.5]
-        with pytest.warns() if version == 3 else pytest.MonkeyPatch.context():  # that it is not specified
-            store = zarr.storage.ZipStore(tmp_path / f"{len(fields)}.zarr.zip", mode="w")
-            zarr.create_array(store, name="a", data=array, zarr_format=version)
-            store.close()
-        return tmp_path / f"{len(fields)}.zarr.zip"
-
-    one, two = made(("v", "f8")), made(("v", "f8"), ("i", "i4"))
-    mpired.reduce([one] * 2, "sum", output=tmp_path / "o.zarr.zip")
-    assert mpired.reduce([tmp_path / "o.zarr.zip"], "sum").tolist() == [3.0, 5.0]
-    if version == 3:
-        with pytest.raises(DatatypeError, match="has no form in zarr"):
-            mpired.reduce([two], "maxloc", output=tmp_path / "p.zarr.zip")
-
-
-def test_tables_with_text_in_hdf5_are_listed(tmp_path):
-    """They hide no other array, whether the text has a length or not."""
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file["fixed"] = np.array([(b"ab", 1.5), (b"cd", 2.5)], [("name", "S4"), ("x", "f8")])
-        file.create_dataset("any", (2,), np.dtype([("name", h5py.string_dtype()), ("x", "f8")]))
-        file["opaque"] = np.void(b"abc")
-        file["y"] = np.arange(3.0)
-    shown = mpired.info(tmp_path / "a.h5")
-    assert [each.name for each in shown.buffers] == ["y"]
-    with pytest.raises(MpiredError, match="choose with `columns='y'`"):
-        mpired.reduce([tmp_path / "a.h5"], "sum")
-    assert mpired.reduce([tmp_path / "a.h5"] * 2, "sum", columns=["y"]).tolist() == [0, 2, 4]

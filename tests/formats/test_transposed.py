@@ -11,6 +11,7 @@ import pytest
 from command import measured, refused, run, succeeded, unchanged
 from hypothesis import given
 from hypothesis import strategies as st
+from together import together
 
 import mpired
 from mpired import ranks
@@ -20,7 +21,8 @@ from mpired.formats import Array, InputOptions, RankFile, open_rank
 from mpired.formats.transposed import TransposedReader, in_order
 
 SHAPES = ((5, 7), (1, 6), (6, 1), (3, 1, 4), (2, 3, 4, 5), (130, 3), (3, 130), (0, 4))
-DTYPES = ("<i4", ">i4", "<f8", ">c16", "|u1", "?", [("value", ">f8"), ("index", "<i4")])
+CODES = {"<i4": "bor", ">i4": "bor", "<f8": "sum", ">c16": "sum", "|u1": "bor", "?": "lor"}
+PAIR = [("value", ">f8"), ("index", "<i4")]
 
 
 def array_of(shape: tuple[int, ...], code: object = "<f8", first: int = 0) -> np.ndarray:
@@ -37,6 +39,11 @@ def array_of(shape: tuple[int, ...], code: object = "<f8", first: int = 0) -> np
 def saved(path: Path, array: np.ndarray, order: str) -> str:
     np.save(path, np.asarray(array, order=order))
     return str(path)
+
+
+def saved_ranks(folder: Path, arrays: list[np.ndarray], orders: str) -> list[str]:
+    each = enumerate(zip(arrays, orders, strict=True))
+    return [saved(folder / f"r{rank}.npy", array, order) for rank, (array, order) in each]
 
 
 class _Held:
@@ -66,7 +73,7 @@ class _Held:
 @given(st.data())
 def test_any_range_of_any_array_is_that_of_numpy(data):
     shape = (2, *data.draw(st.lists(st.integers(1, 6), max_size=3)), data.draw(st.integers(2, 6)))
-    array = array_of(shape, data.draw(st.sampled_from(("<i8", ">f4", "<c16", DTYPES[-1]))))
+    array = array_of(shape, data.draw(st.sampled_from(("<i8", ">f4", "<c16", PAIR))))
     order, other = data.draw(st.sampled_from(("CF", "FC")))
     datatype = from_dtype(array.dtype)
     flat = Array(_Held(b"head" + array.tobytes(order)), datatype, array.size, array.dtype, 4, shape, order == "F")
@@ -97,59 +104,52 @@ def test_stretches_are_read_at_once(gap):
     assert held.nreads <= (1 if gap == 1 else 50)
 
 
-@pytest.mark.parametrize(
-    ("shape", "code"), [*((shape, "<f8") for shape in SHAPES), *(((3, 4), c) for c in DTYPES[:-1])]
-)
-def test_a_rank_in_the_other_order_is_converted(shape, code, tmp_path):
-    arrays = [array_of(shape, code, 100 * rank) for rank in range(3)]
-    expected = arrays[0] | arrays[1] | arrays[2] if code in {"<i4", ">i4", "|u1", "?"} else sum(arrays)
-    op = "bor" if code in {"<i4", ">i4", "|u1"} else "lor" if code == "?" else "sum"
-    for orders in itertools.islice(itertools.product("CF", repeat=3), 1, 7):
-        paths = [saved(tmp_path / f"r{i}.npy", *each) for i, each in enumerate(zip(arrays, orders, strict=True))]
-        result = mpired.reduce(paths, op)
-        assert result.dtype == expected.dtype.newbyteorder("=")
-        assert result.tobytes("C") == expected.astype(result.dtype).tobytes("C")
-        assert result.shape == shape
+def test_ranks_in_both_orders(tmp_path):
+    with together(tmp_path) as case:
+        for shape, code in [*((shape, "<f8") for shape in SHAPES), *(((3, 4), code) for code in CODES)]:
+            arrays = [array_of(shape, code, 100 * rank) for rank in range(3)]
+            expected = sum(arrays) if CODES[code] == "sum" else arrays[0] | arrays[1] | arrays[2]
+            for orders in itertools.islice(itertools.product("CF", repeat=3), 1, 7):
+                with case(shape, code, orders) as folder:
+                    result = mpired.reduce(saved_ranks(folder, arrays, orders), CODES[code])
+                    assert result.dtype == expected.dtype.newbyteorder("=")
+                    assert result.tobytes("C") == expected.astype(result.dtype).tobytes("C")
+                    assert result.shape == shape
+    pairs = [array_of((5, 3), PAIR), array_of((5, 3), PAIR, 40)]
+    larger = pairs[1]["value"] > pairs[0]["value"]
+    found = mpired.reduce(saved_ranks(tmp_path, pairs, "CF"), "maxloc")
+    assert found["index"].tolist() == np.where(larger, pairs[1]["index"], pairs[0]["index"]).tolist()
 
 
 @pytest.mark.parametrize("root", [0, 1])
 def test_the_result_has_the_order_of_the_root(root, tmp_path):
     arrays = [array_of((4, 6)), array_of((4, 6), ">f8", 50)]
-    saved(tmp_path / "r0.npy", arrays[0], "C")
-    saved(tmp_path / "r1.npy", arrays[1], "F")
-    succeeded(
-        run("reduce", "-q", "--op", "sum", "r0.npy", "r1.npy", "--root", str(root), "-o", "out.npy", cwd=tmp_path)
-    )
+    saved_ranks(tmp_path, arrays, "CF")
+    words = ("reduce", "-q", "--op", "sum", "r0.npy", "r1.npy", "--root", str(root))
+    succeeded(run(*words, "-o", "out.npy", cwd=tmp_path))
     out = np.load(tmp_path / "out.npy")
     assert out.flags.f_contiguous == bool(root)
     assert out.dtype == arrays[root].dtype
     assert out.tolist() == (arrays[0] + arrays[1]).tolist()
-    words = ("--op", "sum", "r0.npy", "r1.npy", "--root", str(root), "--in-place")
-    succeeded(run("reduce", "-q", *words, cwd=tmp_path))
+    succeeded(run(*words, "--in-place", cwd=tmp_path))
     assert (tmp_path / f"r{root}.npy").read_bytes() == (tmp_path / "out.npy").read_bytes()
-
-
-@pytest.mark.parametrize("code", DTYPES[-1:])
-def test_pairs(code, tmp_path):
-    arrays = [array_of((5, 3), code), array_of((5, 3), code, 40)]
-    paths = [saved(tmp_path / f"r{i}.npy", array, "CF"[i]) for i, array in enumerate(arrays)]
-    larger = arrays[1]["value"] > arrays[0]["value"]
-    expected = np.where(larger, arrays[1]["index"], arrays[0]["index"])
-    assert mpired.reduce(paths, "maxloc")["index"].tolist() == expected.tolist()
 
 
 def test_raw_ranks_have_no_order_of_their_own(tmp_path):
     array = array_of((3, 4))
-    paths = [str(tmp_path / "r0.bin"), *(saved(tmp_path / f"{order}.npy", array, order) for order in "FC")]
+    paths = [str(tmp_path / "raw.bin"), *saved_ranks(tmp_path, [array, array], "FC")]
     np.zeros(12).tofile(paths[0])
     assert mpired.reduce(paths, "sum", type="double").tolist() == (2 * array.ravel("F")).tolist()
 
 
 def test_all_results_have_one_order(tmp_path):
     arrays = [array_of((3, 5), first=20 * rank) for rank in range(3)]
-    for rank, array in enumerate(arrays):
-        saved(tmp_path / f"r{rank}.npy", array, "FCC"[rank])
+    saved_ranks(tmp_path, arrays, "FCC")
     names = [f"r{rank}.npy" for rank in range(3)]
+    words = ("--op", "sum", "r0.npy", "--group-b", "r1.npy", "-o", "{group}{rank}.npy")
+    succeeded(run("allreduce", "-q", *words, cwd=tmp_path))
+    for name, array in (("a0.npy", arrays[1]), ("b0.npy", arrays[0])):
+        assert np.load(tmp_path / name).tolist() == array.tolist()
     succeeded(run("scan", "-q", "--op", "sum", *names, "-o", "out_{rank}.npy", cwd=tmp_path))
     succeeded(run("scan", "-q", "--op", "sum", *names, "--in-place", cwd=tmp_path))
     for rank in range(3):
@@ -159,29 +159,15 @@ def test_all_results_have_one_order(tmp_path):
         assert (tmp_path / f"r{rank}.npy").read_bytes() == (tmp_path / f"out_{rank}.npy").read_bytes()
 
 
-def test_two_groups(tmp_path):
-    arrays = [array_of((3, 4), first=20 * rank) for rank in range(2)]
-    for rank, array in enumerate(arrays):
-        saved(tmp_path / f"r{rank}.npy", array, "CF"[rank])
-    words = ("--op", "sum", "r0.npy", "--group-b", "r1.npy", "-o", "out_{group}_{rank}.npy")
-    succeeded(run("allreduce", "-q", *words, cwd=tmp_path))
-    assert np.load(tmp_path / "out_a_0.npy").tolist() == arrays[1].tolist()
-    assert np.load(tmp_path / "out_b_0.npy").tolist() == arrays[0].tolist()
-
-
 def test_memory_workers_and_open_files_do_not_show(tmp_path):
+    """What is read ahead counts as memory: 32 MiB a rank are turned in 80 MiB for all."""
     arrays = [array_of((300, 40), ">i4", rank) for rank in range(6)]
-    paths = [saved(tmp_path / f"r{i}.npy", array, "CFF"[i % 3]) for i, array in enumerate(arrays)]
+    paths = saved_ranks(tmp_path, arrays, "CFFCFF")
     expected = sum(each.astype("i4") for each in arrays)
     for options in ({"max_memory": 61 << 20}, {"max_memory": 500 << 20, "jobs": 2}, {"jobs": 1}):
         assert mpired.reduce(paths, "sum", **options).tolist() == expected.tolist()
-
-
-def test_bounded_memory(tmp_path):
-    """What is read ahead counts as memory: 32 MiB a rank are turned in 80 MiB for all."""
     shape = (1024, 4096)
-    for rank in range(3):
-        saved(tmp_path / f"r{rank}.npy", np.full(shape, rank + 1.0), "CFF"[rank])
+    saved_ranks(tmp_path, [np.full(shape, rank + 1.0) for rank in range(3)], "CFF")
     words = ("-q", "--op", "sum", "r0.npy", "r1.npy", "r2.npy", "-o", "out.npy", "-j", "1", "--max-memory", "80M")
     status, peak, err = measured("reduce", *words, cwd=tmp_path)
     assert (status, err) == (0, "")
@@ -197,26 +183,23 @@ def test_a_format_that_cannot_be_turned_is_refused(tmp_path):
         ranks.in_one_order(((file, other),), 0)
 
 
-@pytest.mark.parametrize("orders", ["CF", "FC"])
-@pytest.mark.parametrize("at", [None, "1:,::2"])
-def test_an_origin_in_the_other_order(orders, at, tmp_path):
-    """Elements of the same index are combined, of a file and of an array."""
+def test_origins_in_the_other_order(tmp_path):
+    """Elements of the same index are combined, of files and of arrays."""
     target, whole = array_of((4, 6)), array_of((4, 6), first=60)
-    origin = whole if at is None else whole[1:, ::2]
-    saved(tmp_path / "t.npy", target, orders[0])
-    saved(tmp_path / "o.npy", origin, orders[1])
-    expected = target.copy()
-    expected[(...,) if at is None else np.s_[1:, ::2]] += 2 * origin
-    window = mpired.Window(tmp_path / "t.npy")
-    old = window.get_accumulate(tmp_path / "o.npy", "sum", at=at)
-    assert old.tolist() == target[(...,) if at is None else np.s_[1:, ::2]].tolist()
-    assert window.accumulate(np.asarray(origin, order=orders[1]), "sum", at=at) == 1
-    found = np.load(tmp_path / "t.npy")
-    assert found.flags.f_contiguous == (orders[0] == "F")
-    assert found.tolist() == expected.tolist()
-
-
-def test_origins_in_both_orders(tmp_path):
+    with together(tmp_path) as case:
+        for orders, at in itertools.product(("CF", "FC"), (None, "1:,::2")):
+            with case(orders, at) as folder:
+                place = (...,) if at is None else np.s_[1:, ::2]
+                origin = whole[place]
+                window = mpired.Window(saved(folder / "t.npy", target, orders[0]))
+                path = saved(folder / "o.npy", origin, orders[1])
+                assert window.get_accumulate(path, "sum", at=at).tolist() == target[place].tolist()
+                assert window.accumulate(np.asarray(origin, order=orders[1]), "sum", at=at) == 1
+                expected = target.copy()
+                expected[place] += 2 * origin
+                found = np.load(folder / "t.npy")
+                assert found.flags.f_contiguous == (orders[0] == "F")
+                assert found.tolist() == expected.tolist()
     for name, order in (("t", "C"), ("c", "C"), ("f", "F")):
         saved(tmp_path / f"{name}.npy", array_of((3, 5)), order)
     succeeded(run("accumulate", "-q", "--op", "sum", "t.npy", "f.npy", "c.npy", "f.npy", cwd=tmp_path))

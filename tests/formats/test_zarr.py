@@ -12,6 +12,7 @@ import zipfile
 import numpy as np
 import pytest
 from command import refused, run, succeeded, unchanged
+from together import together
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -19,11 +20,11 @@ with warnings.catch_warnings():
     import zarr
 
 import mpired
-from mpired.context import NO_LIMITS
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 VERSIONS = pytest.mark.parametrize("version", [2, 3])
 DRAW = np.random.default_rng(21)
+SUM = ("reduce", "-q", "-f", "--op", "sum")
 
 
 def month(number):
@@ -55,6 +56,10 @@ def arrays_in(path):
     return zarr.open_group(zarr.storage.ZipStore(path, mode="r"), mode="r")
 
 
+def change_document(path, **changes):
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
 @VERSIONS
 def test_what_xarray_writes_and_reads(tmp_path, version):
     names, months = write(tmp_path, version, consolidated=True)
@@ -72,11 +77,10 @@ def test_what_xarray_writes_and_reads(tmp_path, version):
     old = zarr.open_group(tmp_path / "r0.zarr")["t"]
     new = arrays_in(tmp_path / "mean1.zarr.zip")["t"]
     assert (new.compressors, new.metadata.zarr_format) == (old.compressors, version)
-
-
-def test_a_coordinate_that_differs(tmp_path):
-    names, _ = write(tmp_path, 3)
-    zarr.open_group(tmp_path / "r1.zarr")["lat"][2] = 7
+    found = mpired.reduce([tmp_path / name for name in names], op="count", nulls="ignore")
+    np.testing.assert_array_equal(found["n"], [2, 2, 2, 3, 3])
+    assert (found["site"].tolist(), found["lat"].tolist()) == (list("abcde"), months[0].lat.values.tolist())
+    zarr.open_group(tmp_path / "r1.zarr", use_consolidated=False)["lat"][2] = 7
     words = ("reduce", "-q", "--op", "max", "--nulls", "ignore", "-o", "out.zarr.zip", *names)
     refused(run(*words, cwd=tmp_path), 3, "'lat' differs from that of rank 0")
     succeeded(run(*words, "--no-check-coordinates", cwd=tmp_path))
@@ -92,8 +96,7 @@ def test_groups_shards_and_chunks_that_are_not_there(tmp_path, version):
         inner = group.create_array("a/b", shape=(7, 6), dtype=">i2", chunks=(2, 2), fill_value=5, **shards)
         inner[:4] = values[:4]
         group.create_array("other", shape=(3,), dtype="f8")
-    words = ("--columns", "a/*", "-o", "sum.zarr.zip", "r0.zarr", "r1.zarr")
-    succeeded(run("reduce", "-q", "--op", "sum", *words, cwd=tmp_path))
+    succeeded(run(*SUM, "--columns", "a/*", "-o", "sum.zarr.zip", "r0.zarr", "r1.zarr", cwd=tmp_path))
     expected = sum(np.concatenate([values[:4], np.full((3, 6), 5)]) for values in arrays)
     result = arrays_in(tmp_path / "sum.zarr.zip")
     np.testing.assert_array_equal(result["a/b"][...], expected)
@@ -101,108 +104,97 @@ def test_groups_shards_and_chunks_that_are_not_there(tmp_path, version):
     assert "other" not in result
 
 
-@VERSIONS
-def test_packed(tmp_path, version):
-    t = DRAW.uniform(200, 300, 12)
-    t[3] = np.nan
-    encoding = {"t": {"dtype": "i2", "scale_factor": 0.01, "add_offset": 250.0, "_FillValue": -32768}}
-    xr.Dataset({"t": ("x", t)}).to_zarr(tmp_path / "r.zarr", zarr_format=version, encoding=encoding)
-    words = ("reduce", "-q", "--op", "sum", "-o", "sum.zarr.zip", "r.zarr", "r.zarr")
-    refused(run(*words, cwd=tmp_path), 3, "array 't' is packed by `scale_factor` and `add_offset`", "--unpack")
-    text = run("info", "r.zarr", cwd=tmp_path).out.decode()
-    assert "t: 12 x packed MPI_INT16_T (int16), shape (12,), " in text
-    assert "; unpack it with --unpack, and skip missing values with --nulls ignore, no op takes it as it is" in text
-    refused(run(*words, "--unpack", cwd=tmp_path), 3, "'t' has 1 null")
-    succeeded(run(*words, "--unpack", "--nulls", "ignore", cwd=tmp_path))
-    result = opened(tmp_path / "sum.zarr.zip").t
-    np.testing.assert_allclose(result, 2 * xr.open_zarr(tmp_path / "r.zarr").t, rtol=1e-12)
-    assert "scale_factor" not in result.encoding
-    shutil.make_archive(tmp_path / "p.zarr", "zip", tmp_path / "r.zarr")
-    for more in ((), ("--unpack",)):
-        with unchanged(tmp_path):
-            words = ("accumulate", "--op", "sum", *more, "p.zarr.zip", "sum.zarr.zip")
-            refused(run(*words, cwd=tmp_path), 3, "array 't' is packed", "packed elements are not updated")
+def test_integers_whose_missing_values_are_left_out_have_a_form(tmp_path):
+    for fill in (0, None):
+        group = zarr.create_group(zarr.storage.LocalStore(tmp_path / f"{fill}.zarr"))
+        group.create_array("v", data=np.array([1, 2, 3], "i4"), fill_value=fill)
+        succeeded(run(*SUM, "--nulls", "ignore", *[f"{fill}.zarr"] * 2, "-o", "out.zarr.zip", cwd=tmp_path))
+        assert arrays_in(tmp_path / "out.zarr.zip")["v"][:].tolist() == [2, 4, 6]
 
 
 @VERSIONS
-def test_elements_that_come_out_as_missing_ones_are_told_of(tmp_path, version):
-    t = xr.DataArray([100.0, 200.0, 300.0], dims="x", attrs={"valid_min": 0, "valid_max": 330})
-    xr.Dataset({"t": t}).to_zarr(tmp_path / "r.zarr", zarr_format=version, encoding={"t": {"_FillValue": 200.0}})
-    words = ("reduce", "-q", "--nulls", "ignore", "-f", "-o", "r.zarr.zip", "r.zarr", "r.zarr", "--op")
-    found = run(*words, "sum", cwd=tmp_path)
-    said = "came out outside of its valid range (from 0 to 330) or as its fill value (200)"
-    assert (found.status, f"mpired: warning: 2 elements of t {said}" in found.err) == (0, True)
-    succeeded(run(*words, "max", cwd=tmp_path))
+def test_structures(version, tmp_path):
+    """Those of version 3 have no form in a result; those of one field become numbers."""
 
+    def made(*fields):
+        array = np.zeros(2, list(fields))
+        array["v"] = [1.5, 2.5]
+        store = zarr.storage.ZipStore(path := tmp_path / f"{len(fields)}.zarr.zip", mode="w")
+        zarr.create_array(store, name="a", data=array, zarr_format=version)
+        store.close()
+        return path
 
-def test_in_python(tmp_path):
-    names, months = write(tmp_path, 2)
-    found = mpired.reduce([tmp_path / name for name in names], op="count", nulls="ignore")
-    np.testing.assert_array_equal(found["n"], [2, 2, 2, 3, 3])
-    assert (found["site"].tolist(), found["lat"].tolist()) == (list("abcde"), months[0].lat.values.tolist())
-
-
-@pytest.mark.parametrize("content", [None, {}])
-def test_a_root_that_has_no_consolidated_metadata_in_it(tmp_path, content):
-    group = zarr.create_group(tmp_path / "r.zarr")
-    group.create_array("v", data=np.arange(3.0))
-    _document(tmp_path / "r.zarr/zarr.json", consolidated_metadata=content)
-    succeeded(run("reduce", "-q", "--op", "sum", "r.zarr", "-o", "s.zarr.zip", cwd=tmp_path))
-    assert arrays_in(tmp_path / "s.zarr.zip")["v"][:].tolist() == [0, 1, 2]
+    one, two = made(("v", "f8")), made(("v", "f8"), ("i", "i4"))
+    mpired.reduce([one] * 2, "sum", output=tmp_path / "o.zarr.zip")
+    assert mpired.reduce([tmp_path / "o.zarr.zip"], "sum").tolist() == [3.0, 5.0]
+    words = ("reduce", "-q", "--op", "maxloc", two.name, "-o", "p.zarr.zip")
+    outcome = run(*words, cwd=tmp_path)
+    if version == 3:
+        refused(outcome, 3, "has no form in zarr")
+    else:
+        succeeded(outcome)
 
 
 def test_directories_are_not_written(tmp_path):
     names, _ = write(tmp_path, 3)
-    for status, reason, *words in (
-        (2, "name it sum.zarr.zip", "reduce", "--op", "max", "-o", "sum.zarr", *names),
-        (2, "cannot be replaced as one", "reduce", "--op", "max", "--nulls", "ignore", "--in-place", *names),
-        (2, "cannot be replaced as one", "accumulate", "--op", "max", *names),
-    ):
-        with unchanged(tmp_path):
-            refused(run(*words, cwd=tmp_path), status, reason)
     os.mkdir(tmp_path / "plain.zarr")
-    refused(run("info", "plain.zarr", cwd=tmp_path), 3, "is a directory, not a file")
+    with together(tmp_path) as case:
+        for status, reason, *words in (
+            (2, "name it sum.zarr.zip", "reduce", "--op", "max", "-o", "sum.zarr", *names),
+            (2, "cannot be replaced as one", "reduce", "--op", "max", "--nulls", "ignore", "--in-place", *names),
+            (2, "cannot be replaced as one", "accumulate", "--op", "max", *names),
+            (3, "is a directory, not a file", "info", "plain.zarr"),
+        ):
+            with case(*words), unchanged(tmp_path):
+                refused(run(*words, cwd=tmp_path), status, reason)
 
 
-def _document(path, **changes):
-    document = json.loads(path.read_text())
-    path.write_text(json.dumps(document | changes))
+def long_chunk(document):
+    chunks = {"name": "regular", "configuration": {"chunk_shape": [1 << 40]}}
+    change_document(document, chunk_grid=chunks)
 
 
 DAMAGES = {
-    "no JSON": lambda folder: (folder / "r.zarr/v/zarr.json").write_bytes(b"{"),
-    "no object": lambda folder: (folder / "r.zarr/v/zarr.json").write_bytes(b"[]"),
-    "nested": lambda folder: (folder / "r.zarr/v/zarr.json").write_bytes(b"[" * 100_000),
-    "no shape": lambda folder: _document(folder / "r.zarr/v/zarr.json", shape="x"),
-    "negative": lambda folder: _document(folder / "r.zarr/v/zarr.json", shape=[-1]),
-    "huge": lambda folder: _document(folder / "r.zarr/v/zarr.json", shape=[1 << 62]),
-    "huge chunk": lambda folder: _document(
-        folder / "r.zarr/v/zarr.json", chunk_grid={"name": "regular", "configuration": {"chunk_shape": [1 << 40]}}
-    ),
-    "no codec": lambda folder: _document(folder / "r.zarr/v/zarr.json", codecs=[{"name": "none such"}]),
-    "no type": lambda folder: _document(folder / "r.zarr/v/zarr.json", data_type=[{}]),
-    "attributes": lambda folder: _document(folder / "r.zarr/v/zarr.json", attributes=[1]),
-    "cut chunk": lambda folder: os.truncate(folder / "r.zarr/v/c/0", 9),
-    "long chunk": lambda folder: os.truncate(folder / "r.zarr/v/c/0", 1 << 30),
-    "link": lambda folder: os.symlink("/etc/passwd", folder / "r.zarr/v/c/9"),
-    "cycle": lambda folder: os.symlink("..", folder / "r.zarr/v/again"),
-    "fifo": lambda folder: os.mkfifo(folder / "r.zarr/v/c/1"),
-    "empty": lambda folder: (folder / "r.zarr/zarr.json").write_bytes(b""),
+    "no JSON": lambda folder: (folder / "v/zarr.json").write_bytes(b"{"),
+    "no object": lambda folder: (folder / "v/zarr.json").write_bytes(b"[]"),
+    "nested": lambda folder: (folder / "v/zarr.json").write_bytes(b"[" * 100_000),
+    "no shape": lambda folder: change_document(folder / "v/zarr.json", shape="x"),
+    "negative": lambda folder: change_document(folder / "v/zarr.json", shape=[-1]),
+    "huge": lambda folder: change_document(folder / "v/zarr.json", shape=[1 << 62]),
+    "huge chunk": lambda folder: long_chunk(folder / "v/zarr.json"),
+    "no codec": lambda folder: change_document(folder / "v/zarr.json", codecs=[{"name": "none such"}]),
+    "no type": lambda folder: change_document(folder / "v/zarr.json", data_type=[{}]),
+    "attributes": lambda folder: change_document(folder / "v/zarr.json", attributes=[1]),
+    "cut chunk": lambda folder: os.truncate(folder / "v/c/0", 9),
+    "long chunk": lambda folder: os.truncate(folder / "v/c/0", 1 << 30),
+    "link": lambda folder: os.symlink("/etc/passwd", folder / "v/c/9"),
+    "cycle": lambda folder: os.symlink("..", folder / "v/again"),
+    "fifo": lambda folder: os.mkfifo(folder / "v/c/1"),
+    "empty": lambda folder: (folder / "zarr.json").write_bytes(b""),
 }
+GROUPS = {f"group {text}": text for text in ("{}", '{"zarr_format": 7}', "[]", "{")}
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("whole") / "r.zarr"
-    zarr.create_group(folder).create_array("v", data=np.arange(8.0), chunks=(8,))
-    return folder
+def without_zarr():
+    sys.modules["zarr"] = None
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged(tmp_path, whole, damage):
-    shutil.copytree(whole, tmp_path / "r.zarr")
-    DAMAGES[damage](tmp_path)
-    refused(run("reduce", "-q", "--op", "sum", "r.zarr", cwd=tmp_path), 3, "r.zarr")
+def test_damaged(tmp_path):
+    whole = tmp_path / "r.zarr"
+    zarr.create_group(whole).create_array("v", data=np.arange(8.0), chunks=(8,))
+    with together(tmp_path) as case:
+        for name, damage in DAMAGES.items():
+            with case(name) as folder:
+                shutil.copytree(whole, folder / "r.zarr")
+                damage(folder / "r.zarr")
+                refused(run("reduce", "-q", "--op", "sum", "r.zarr", cwd=folder), 3, "r.zarr")
+        for (name, text), version in ((each, version) for each in GROUPS.items() for version in (2, 3)):
+            with case(name, version) as folder:
+                zarr.create_group(folder / "r.zarr", zarr_format=version).create_array("grp/v", data=np.arange(3.0))
+                (folder / "r.zarr/grp" / (".zgroup" if version == 2 else "zarr.json")).write_text(text)
+                refused(run("reduce", "--op", "max", "r.zarr", cwd=folder), 3, "r.zarr: ", "'grp/")
+        with case("no library"):
+            refused(run("info", "r.zarr", cwd=tmp_path, setup=without_zarr), 2, "install 'mpired[zarr]'")
 
 
 @VERSIONS
@@ -235,16 +227,6 @@ def test_archives_whose_documents_come_later(tmp_path):
         np.testing.assert_array_equal(found["t"], months[0].t)
 
 
-@VERSIONS
-@pytest.mark.parametrize("text", ["{}", '{"zarr_format": 7}', "[]", "{"])
-def test_documents_of_groups_that_zarr_would_not_open(tmp_path, version, text):
-    group = zarr.create_group(tmp_path / "r.zarr", zarr_format=version)
-    group.create_array("grp/v", data=np.arange(3.0))
-    (tmp_path / "r.zarr/grp" / (".zgroup" if version == 2 else "zarr.json")).write_text(text)
-    with unchanged(tmp_path):
-        refused(run("reduce", "--op", "max", "r.zarr", "-o", "s.zarr.zip", cwd=tmp_path), 3, "r.zarr: ", "'grp/")
-
-
 STALE = {
     "an attribute": lambda group: group["grp/v"].attrs.update(scale_factor=2.0),
     "an array more": lambda group: group.create_array("grp/w", data=np.arange(3)),
@@ -254,51 +236,44 @@ STALE = {
 
 
 @VERSIONS
-@pytest.mark.parametrize("change", STALE)
-def test_consolidated_metadata_that_are_not_those_of_the_nodes(tmp_path, version, change):
-    group = zarr.create_group(tmp_path / "r.zarr", zarr_format=version)
-    group.create_array("grp/v", data=np.arange(3.0), fill_value=np.nan)
-    group["grp/v"].attrs["limit"] = float("nan")
-    zarr.consolidate_metadata(tmp_path / "r.zarr")
-    succeeded(run("reduce", "-q", "--op", "max", "r.zarr", "-o", "s.zarr.zip", cwd=tmp_path))
-    STALE[change](zarr.open_group(tmp_path / "r.zarr", use_consolidated=False))
-    words = ("reduce", "-f", "--op", "max", "r.zarr", "-o", "s.zarr.zip")
-    reason = "r.zarr: the consolidated metadata of the root is not what the documents say of 'grp/"
-    refused(run(*words, cwd=tmp_path), 3, reason, "write it again with `zarr.consolidate_metadata`")
-    zarr.consolidate_metadata(tmp_path / "r.zarr")
-    if change == "a longer array":
-        succeeded(run(*words, "-q", cwd=tmp_path))
+def test_consolidated_metadata(tmp_path, version):
+    """They have to be those of the nodes; there may be none, also in a document."""
+    words = ("reduce", "-qf", "--op", "max", "r.zarr", "-o", "s.zarr.zip")
+    with together(tmp_path) as case:
+        for change, make_stale in STALE.items():
+            with case(change) as folder:
+                group = zarr.create_group(folder / "r.zarr", zarr_format=version)
+                group.create_array("grp/v", data=np.arange(3.0), fill_value=np.nan)
+                group["grp/v"].attrs["limit"] = float("nan")
+                zarr.consolidate_metadata(folder / "r.zarr")
+                succeeded(run(*words, cwd=folder))
+                make_stale(zarr.open_group(folder / "r.zarr", use_consolidated=False))
+                reason = "r.zarr: the consolidated metadata of the root is not what the documents say of 'grp/"
+                refused(run(*words, cwd=folder), 3, reason, "write it again with `zarr.consolidate_metadata`")
+                if change == "a longer array":
+                    zarr.consolidate_metadata(folder / "r.zarr")
+                    succeeded(run(*words, cwd=folder))
+        for content in (None, {}) if version == 3 else ():
+            with case("none", content) as folder:
+                zarr.create_group(folder / "r.zarr").create_array("v", data=np.arange(3.0))
+                change_document(folder / "r.zarr/zarr.json", consolidated_metadata=content)
+                succeeded(run(*words, cwd=folder))
+                assert arrays_in(folder / "s.zarr.zip")["v"][:].tolist() == [0, 1, 2]
 
 
-def test_a_store_that_changes(tmp_path, whole):
+def test_a_store_that_changes(tmp_path):
+    from mpired.context import NO_LIMITS
     from mpired.errors import ChangedError
     from mpired.sources.open import open_source
 
     for name, change in (
-        ("document", lambda folder: _document(folder / "v/zarr.json", attributes={"new": 1})),
+        ("document", lambda folder: change_document(folder / "v/zarr.json", attributes={"new": 1})),
         ("chunk", lambda folder: zarr.open_group(folder)["v"].__setitem__(0, 7.0)),
     ):
-        shutil.copytree(whole, folder := tmp_path / name / "r.zarr")
+        folder = tmp_path / name / "r.zarr"
+        zarr.create_group(folder).create_array("v", data=np.arange(8.0), chunks=(8,))
         source = open_source(str(folder), NO_LIMITS)
         source.check_unchanged()
         change(folder)
         with pytest.raises(ChangedError):
             source.open()
-
-
-def test_without_the_library(tmp_path, whole):
-    def without():
-        sys.modules["zarr"] = None
-
-    refused(run("info", str(whole), cwd=tmp_path, setup=without), 2, "install 'mpired[zarr]'")
-
-
-@pytest.mark.parametrize("fill", [0, None])
-def test_integers_whose_missing_values_are_left_out_have_a_form(fill, tmp_path):
-    for rank in range(2):
-        group = zarr.create_group(zarr.storage.LocalStore(tmp_path / f"r{rank}.zarr"))
-        group.create_array("v", data=np.array([1, 2, 3], "i4") * (rank + 1), fill_value=fill)
-    words = ("reduce", "-q", "--op", "sum", "--nulls", "ignore", "r0.zarr", "r1.zarr", "-o", "out.zarr.zip")
-    succeeded(run(*words, cwd=tmp_path))
-    with zarr.storage.ZipStore(tmp_path / "out.zarr.zip", mode="r") as store:
-        assert zarr.open_group(store, mode="r")["v"][:].tolist() == [3, 6, 9]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import bz2
 import functools
 import gzip
-import io
 import lzma
 import subprocess
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from bad_files import npy_of
 from command import measured, reduce, refused, run, succeeded, unchanged
 from needs import needs
 from tables import bytes_of
@@ -39,112 +39,79 @@ PACK = {
     "zstd": functools.partial(by_program, "zstd"),
     "lz4": functools.partial(by_program, "lz4"),
 }
-UNPACK = {
-    "gzip": gzip.decompress,
-    "bzip2": bz2.decompress,
-    "xz": lzma.decompress,
-    "zstd": lambda data: subprocess.run(["zstd", "-dc"], input=data, stdout=subprocess.PIPE, check=True).stdout,
-    "lz4": lambda data: subprocess.run(["lz4", "-dc"], input=data, stdout=subprocess.PIPE, check=True).stdout,
-}
 SUFFIXES = {name: row.suffix for name, row in CODECS.items()}
-every_codec = pytest.mark.parametrize("codec", PACK)
-
-
-def npy(array: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    np.save(file, array)
-    return file.getvalue()
-
-
 FORMS = {
-    ".npy": npy,
+    ".npy": npy_of,
     ".bin": np.ndarray.tobytes,
     ".parquet": lambda array: bytes_of(pa.table({"x": array.ravel()}), "parquet"),
     ".arrow": lambda array: bytes_of(pa.table({"x": array.ravel()}), "arrow"),
 }
+every_codec = pytest.mark.parametrize("codec", PACK)
 
 
 def test_every_codec_is_tried():
-    assert PACK.keys() == UNPACK.keys() == CODECS.keys()
+    assert PACK.keys() == CODECS.keys()
 
 
-@pytest.mark.parametrize("form", FORMS)
 @every_codec
-@pytest.mark.sampled(3)
-def test_ranks_of_every_format(codec, form, tmp_path):
+def test_ranks_of_every_format(codec, tmp_path):
+    """A name says nothing; members come one after another; an op may read twice."""
+    form = [*FORMS][[*PACK].index(codec) % len(FORMS)]
     names = [f"r{i}{form}{SUFFIXES[codec]}" for i in range(3)]
     for name, array in zip(names, RANKS, strict=True):
         (tmp_path / name).write_bytes(PACK[codec](FORMS[form](array)))
-    words = ("--op", "sum", "--type", "double", *names)
-    assert reduce(*words, "--to", "raw", cwd=tmp_path) == (0, SUM.tobytes(), "")
-    streams = [(tmp_path / name).read_bytes() for name in names]
-    assert reduce(*words[:-1], "--to", "raw", "-", cwd=tmp_path, stdin=streams[2]) == (0, SUM.tobytes(), "")
-
-
-@every_codec
-def test_members_one_after_another_any_name_and_an_op_that_reads_twice(codec, folder, tmp_path):
+    words = ("--op", "sum", "--type", "double", "--to", "raw", *names[:2])
+    assert reduce(*words, names[2], cwd=tmp_path) == (0, SUM.tobytes(), "")
+    assert reduce(*words, "-", cwd=tmp_path, stdin=(tmp_path / names[2]).read_bytes()) == (0, SUM.tobytes(), "")
     data = RANKS[0].astype("i2").tobytes()
     (tmp_path / "r.0").write_bytes(PACK[codec](data[:1000]) + PACK[codec](data[1000:]))
     (tmp_path / "r.1").write_bytes(data)
-    found = mpired.reduce([tmp_path / "r.0", tmp_path / "r.1"], "prod", type="int16_t", overflow="wrap")
+    ranks = [tmp_path / "r.0", tmp_path / "r.1"]
+    found = mpired.reduce(ranks, "prod", type="int16_t", overflow="wrap")
     assert np.array_equal(found, np.frombuffer(data, "i2") ** 2)
     with pytest.raises(mpired.MpiredError, match="overflow"):
-        mpired.reduce([tmp_path / "r.0", tmp_path / "r.1"], "prod", type="int16_t", overflow="error")
+        mpired.reduce(ranks, "prod", type="int16_t", overflow="error")
 
 
-@pytest.mark.parametrize("damage", ["cut", "changed", "more"])
 @every_codec
-def test_what_is_damaged_is_told_on_one_line(codec, damage, tmp_path):
-    data = bytearray(PACK[codec](npy(RANKS[0])))
-    if damage == "cut":
-        del data[len(data) // 2 :]
-    elif damage == "changed":
-        place = len(data) * 3 // 4
-        data[place : place + 8] = b"damaged."
-    else:
-        data += b"more"
-    name = f"r.npy{SUFFIXES[codec]}"
-    (tmp_path / name).write_bytes(data)
+def test_what_is_damaged_is_told_on_one_line(codec, tmp_path):
+    """What is changed may be decompressed to something else before its checksum tells."""
+    data, name, npy = PACK[codec](npy_of(RANKS[0])), f"r.npy{SUFFIXES[codec]}", npy_of(RANKS[0])
+    place, damaged = len(data) * 3 // 4, f"cannot be decompressed, the {codec} data is damaged ("
+    expected = "expected 1200000 data bytes for the shape (300, 500), "
     np.save(tmp_path / "a.npy", RANKS[1])
-    with unchanged(tmp_path):
-        outcome = run("reduce", "--op", "sum", "a.npy", name, "-o", "out.npy", cwd=tmp_path)
-        # What is changed may be decompressed to something else before its checksum tells.
-        reason = "" if damage == "changed" else f"cannot be decompressed, the {codec} data is damaged ("
-        refused(outcome, 3, f"{name}: {reason}")
-
-
-@every_codec
-def test_a_header_that_promises_other_elements(codec, tmp_path):
-    data = npy(RANKS[0])
-    for name, content, found in (("s", data[:-8], "found 1199992"), ("l", data + bytes(8), "found more")):
-        (tmp_path / name).write_bytes(PACK[codec](content))
+    for content, reason in (
+        (data[: len(data) // 2], damaged),
+        (data[:place] + b"damaged." + data[place + 8 :], ""),
+        (data + b"more", damaged),
+        (PACK[codec](npy[:-8]), f"{expected}found 1199992"),
+        (PACK[codec](npy + bytes(8)), f"{expected}found more"),
+    ):
+        (tmp_path / name).write_bytes(content)
         with unchanged(tmp_path):
-            outcome = run("reduce", "--op", "sum", name, "-o", "out.npy", cwd=tmp_path)
-            refused(outcome, 3, f"{name}: expected 1200000 data bytes for the shape (300, 500), {found}")
+            outcome = run("reduce", "--op", "sum", "a.npy", name, "-o", "out.npy", cwd=tmp_path)
+            refused(outcome, 3, f"{name}: {reason}")
 
 
 @every_codec
 def test_names_that_disagree(codec, tmp_path):
     suffix = SUFFIXES[codec]
-    (tmp_path / "r.npy").write_bytes(PACK[codec](npy(RANKS[0])))
-    (tmp_path / f"p.npy{suffix}").write_bytes(npy(RANKS[0]))
     other = next(each for each in SUFFIXES.values() if each != suffix)
-    (tmp_path / f"o.npy{other}").write_bytes(PACK[codec](npy(RANKS[0])))
-    for name, reason in (
-        (
-            "r.npy",
-            f"holds {codec} by its first bytes, but its suffix means npy; rename it, for example to r.npy{suffix}",
-        ),
-        (f"p.npy{suffix}", f"does not begin as {codec}, but its suffix means {codec}; rename it"),
-        (f"o.npy{other}", f"holds {codec} by its first bytes, but its suffix means"),
+    npy = npy_of(RANKS[0])
+    holds = f"holds {codec} by its first bytes, but its suffix means"
+    for name, content, reason in (
+        ("r.npy", PACK[codec](npy), f"{holds} npy; rename it, for example to r.npy{suffix}"),
+        (f"p.npy{suffix}", npy, f"does not begin as {codec}, but its suffix means {codec}; rename it"),
+        (f"o.npy{other}", PACK[codec](npy), holds),
     ):
+        (tmp_path / name).write_bytes(content)
         refused(run("reduce", "--op", "sum", name, cwd=tmp_path), 3, f"{name}: {reason}")
 
 
 @every_codec
 def test_other_commands_and_targets(codec, tmp_path):
     name = f"r.npy{SUFFIXES[codec]}"
-    (tmp_path / name).write_bytes(PACK[codec](npy(RANKS[0])))
+    (tmp_path / name).write_bytes(PACK[codec](npy_of(RANKS[0])))
     np.save(tmp_path / "r.npy", RANKS[0])
     np.save(tmp_path / "t.npy", RANKS[1])
     np.save(tmp_path / "f.npy", np.asfortranarray(RANKS[1]))
@@ -154,41 +121,49 @@ def test_other_commands_and_targets(codec, tmp_path):
     for order in (("f.npy", name), (name, "f.npy")):
         found = mpired.reduce([tmp_path / each for each in order], "sum")
         assert np.array_equal(found, RANKS[0] + RANKS[1])
-    with unchanged(tmp_path):
-        words = ("--op", "sum", name, "t.npy")
-        refused(run("accumulate", *words, cwd=tmp_path), 3, f"{name}: is {codec}; decompress it first")
-        refused(
-            run("accumulate", "--create", "3", *words[:2], f"new{name}", "t.npy", cwd=tmp_path), 2, "--create", codec
-        )
-        refused(run("reduce", "--in-place", *words, cwd=tmp_path), 2, "compressed and cannot be replaced")
-        refused(run("reduce", *words, "-f", "-o", name, cwd=tmp_path), 2, f"{name}: is the file of rank 0")
+    words = ("--op", "sum", name, "t.npy")
+    for command, status, *reasons in (
+        (("accumulate", *words), 3, f"{name}: is {codec}; decompress it first"),
+        (("accumulate", "--create", "3", "--op", "sum", f"new{name}", "t.npy"), 2, "--create", codec),
+        (("reduce", "--in-place", *words), 2, "compressed and cannot be replaced"),
+        (("reduce", *words, "-f", "-o", name), 2, f"{name}: is the file of rank 0"),
+    ):
+        with unchanged(tmp_path):
+            refused(run(*command, cwd=tmp_path), status, *reasons)
     succeeded(run("accumulate", "-q", "--op", "sum", "t.npy", name, cwd=tmp_path))
     assert np.array_equal(np.load(tmp_path / "t.npy"), RANKS[0] + RANKS[1])
 
 
-def test_what_is_in_it_is_of_another_program_or_compressed_too(tmp_path):
-    (tmp_path / "r.gz").write_bytes(gzip.compress(gzip.compress(bytes(64))))
-    (tmp_path / "h.gz").write_bytes(gzip.compress(b"\x0e\x03\x13\x01" + bytes(64)))
-    for name, reason in (("r.gz", "is gzip; decompress it first"), ("h.gz", "is HDF4; save its numbers")):
+def test_what_is_in_it_and_around_it(tmp_path):
+    """It may be compressed twice or of another program; there may be zeros behind, fields, and frames to skip."""
+    for name, content, reason in (
+        ("r.gz", gzip.compress(bytes(64)), "is gzip; decompress it first"),
+        ("h.gz", b"\x0e\x03\x13\x01" + bytes(64), "is HDF4; save its numbers"),
+    ):
+        (tmp_path / name).write_bytes(gzip.compress(content))
         refused(reduce("--op", "sum", "--type", "double", name, cwd=tmp_path), 3, f"{name}: {reason}")
-
-
-def test_zeros_behind_gzip_and_its_optional_fields(tmp_path):
     data = RANKS[0].tobytes()
     with gzip.GzipFile(tmp_path / "named.bin.gz", "wb", mtime=7) as file:
         file.write(data)
     (tmp_path / "zeros.gz").write_bytes(gzip.compress(data) + bytes(200_000) + gzip.compress(data[:8]))
+    skipped = bytes.fromhex("532a4d180c000000") + bytes(12)  # as parallel compressors write them (RFC 8878, 3.1.2)
+    for codec in ("zstd", "lz4"):
+        (tmp_path / f"r.bin{SUFFIXES[codec]}").write_bytes(skipped * 2 + PACK[codec](data))
     words = ("--op", "sum", "--type", "double", "--to", "raw")
-    assert reduce(*words, "named.bin.gz", cwd=tmp_path) == (0, data, "")
-    assert reduce(*words, "zeros.gz", cwd=tmp_path) == (0, data + data[:8], "")
+    for name, expected in (
+        ("named.bin.gz", data),
+        ("zeros.gz", data + data[:8]),
+        ("r.bin.zst", data),
+        ("r.bin.lz4", data),
+    ):
+        assert reduce(*words, name, cwd=tmp_path) == (0, expected, "")
 
 
 @pytest.mark.parametrize("codec", ["gzip", "zstd"])
 def test_a_bomb_takes_no_memory(codec, tmp_path):
     """Zeros of 256 MiB in some kilobytes."""
-    bomb = PACK[codec](
-        npy(np.zeros(8, "f8")).replace(b"(8,), }" + b" " * 9, b"(33554432,), }  ")[:128] + bytes(256 << 20)
-    )
+    header = npy_of(np.zeros(8)).replace(b"(8,), }" + b" " * 9, b"(33554432,), }  ")[:128]
+    bomb = PACK[codec](header + bytes(256 << 20))
     assert len(bomb) < 1 << 20
     (tmp_path / f"r.npy{SUFFIXES[codec]}").write_bytes(bomb)
     status, peak, err = measured("reduce", "--op", "max", f"r.npy{SUFFIXES[codec]}", "-o", "out.npy", cwd=tmp_path)
@@ -196,28 +171,18 @@ def test_a_bomb_takes_no_memory(codec, tmp_path):
     assert peak < 150 << 20
 
 
-@pytest.mark.parametrize("threads", [0, 2])
 @every_codec
-def test_ranges_of_any_size_that_go_forward(codec, threads, tmp_path):
+def test_ranges_of_any_size_that_go_forward(codec, tmp_path):
     data = CHANCE.bytes(100) + CHANCE.integers(0, 9, 1_500_000, np.uint8).tobytes()
     (tmp_path / "r").write_bytes(PACK[codec](data))
-    file = CompressedSource(LocalSource.of("r", str(tmp_path / "r")), codec, 0, threads=threads).open()
-    at = 0
-    while at < len(data):
-        count = int(CHANCE.choice([8, 4096, 40_000, 262_144]))
-        for _ in range(2):  # the last range can be read again
-            assert file.read(count, at) == data[at : at + count]
-        at += count + int(CHANCE.choice([0, 0, 5000]))
-    assert file.read(8, len(data)) == b""
-    with pytest.raises(BufferFileError, match="is read forward, and byte 0 is read already"):
-        file.read(8, 0)
-
-
-@pytest.mark.parametrize(("codec", "suffix"), [("zstd", ".zst"), ("lz4", ".lz4")])
-def test_a_frame_that_is_skipped_may_come_first(codec, suffix, tmp_path):
-    """As parallel compressors and indexes write them (RFC 8878, 3.1.2)."""
-    array = np.arange(100.0)
-    skipped = bytes.fromhex("532a4d180c000000") + bytes(12)
-    (tmp_path / f"r.npy{suffix}").write_bytes(skipped * 2 + PACK[codec](npy(array)))
-    succeeded(reduce("--op", "sum", f"r.npy{suffix}", "-o", "out.npy", cwd=tmp_path))
-    assert np.array_equal(np.load(tmp_path / "out.npy"), array)
+    for threads in (0, 2):
+        file = CompressedSource(LocalSource.of("r", str(tmp_path / "r")), codec, 0, threads=threads).open()
+        at = 0
+        while at < len(data):
+            count = int(CHANCE.choice([8, 4096, 40_000, 262_144]))
+            for _ in range(2):  # the last range can be read again
+                assert file.read(count, at) == data[at : at + count]
+            at += count + int(CHANCE.choice([0, 0, 5000]))
+        assert file.read(8, len(data)) == b""
+        with pytest.raises(BufferFileError, match="is read forward, and byte 0 is read already"):
+            file.read(8, 0)

@@ -1,4 +1,4 @@
-"""Files on file systems of other machines are looked at several at a time, and told of in their order."""
+"""Files on file systems of other machines are looked at several at a time; files that change while they are opened."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 
 import mpired
+from mpired import attempts
 from mpired.errors import RanksError
+from mpired.sources import open as opening
 from mpired.sources.local import LocalSource
 
 NRANKS = 100
+TOTAL = NRANKS * (NRANKS - 1) // 2
 
 
 @pytest.fixture
@@ -37,37 +40,47 @@ def test_several_are_looked_at_at_once(far, monkeypatch):
         return of_status(*args)
 
     monkeypatch.setattr(LocalSource, "of_status", waiting)
-    result = mpired.reduce(far, "sum")
-    assert result.tolist() == [NRANKS * (NRANKS - 1) // 2 + NRANKS * element for element in range(5)]
-    assert len(seen) >= 8
-
-
-def test_what_is_wrong_is_told_in_order(far):
-    far[7].unlink()
-    far[50].write_bytes(b"\x93NUMPY\x01\x00")
-    np.save(far[90], np.arange(6))
-    with pytest.raises(RanksError) as caught:
-        mpired.reduce(far, "sum")
-    text = str(caught.value)
-    places = [text.index(far[rank].name) for rank in (7, 50, 90)]
-    assert "3 of 100 ranks" in text
-    assert places == sorted(places)
-
-
-def test_bad_ranks_are_left_out(far):
-    far[7].unlink()
-    with pytest.warns(mpired.errors.SkippedWarning, match="1 of 100 ranks"):
-        assert mpired.reduce(far, "sum", skip_bad=True).tolist()[0] == NRANKS * (NRANKS - 1) // 2 - 7
-
-
-def test_a_file_named_twice(far):
-    assert mpired.reduce([*far, far[3], far[3]], "last").tolist() == [3, 4, 5, 6, 7]
-
-
-def test_no_thread_is_left(far):
     before = set(threading.enumerate())
-    mpired.reduce(far, "sum")
+    assert mpired.reduce(far, "sum").tolist() == [TOTAL + NRANKS * element for element in range(5)]
+    assert len(seen) >= 8
     until = time.monotonic() + 60
     while set(threading.enumerate()) - before:  # those that read ahead are told to end, and not waited for
         assert time.monotonic() < until
         time.sleep(0.01)
+    assert mpired.reduce([*far, far[3], far[3]], "last").tolist() == [3, 4, 5, 6, 7]
+
+
+def test_what_is_wrong_is_told_in_order(far):
+    far[7].unlink()
+    with pytest.warns(mpired.errors.SkippedWarning, match="1 of 100 ranks"):
+        assert mpired.reduce(far, "sum", skip_bad=True).tolist()[0] == TOTAL - 7
+    far[50].write_bytes(b"\x93NUMPY\x01\x00")
+    np.save(far[90], np.arange(6))
+    with pytest.raises(RanksError, match="3 of 100 ranks") as caught:
+        mpired.reduce(far, "sum")
+    places = [str(caught.value).index(far[rank].name) for rank in (7, 50, 90)]
+    assert places == sorted(places)
+
+
+def test_files_that_stay_open_are_of_one_state(tmp_path, monkeypatch):
+    """Two files are replaced together when the first of them is open: each alone would be whole."""
+    paths = [tmp_path / "p.npy", tmp_path / "q.npy"]
+    opened: list[str] = []
+
+    def replace(value: int) -> None:
+        for path in paths:
+            np.save(tmp_path / "new.npy", np.full(3, value))
+            (tmp_path / "new.npy").replace(path)
+
+    def held(name, context, original=opening.held_source):
+        source = original(name, context)
+        opened.append(name)
+        if len(opened) == 1:
+            replace(5)
+        return source
+
+    replace(6)
+    monkeypatch.setattr(attempts, "_LIGHT_ATTEMPTS", 0)
+    monkeypatch.setattr(opening, "held_source", held)
+    assert mpired.reduce(paths, "bxor", jobs=1).tolist() == [0, 0, 0]
+    assert len(opened) == 4

@@ -8,52 +8,52 @@ import ipaddress
 import ssl
 import threading
 
-import pytest
 from command import refused, run
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from object_store import BYTES, CLOSED
+from remote import repeating
+from together import together
 
 from mpired.errors import without_secrets
-from mpired.files import stores
 from mpired.files.urls import SCHEMES
 
-
-def once():
-    stores.RETRYING["max_retries"] = 0
-
-
-@pytest.mark.parametrize("scheme", ["http", "https", "s3", "gs", "az", "ftp", "HTTPS"])
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["info", "URL"],
-        ["show", "--json", "URL"],
-        ["diff", "URL", "r.npy"],
-        ["reduce", "--op", "sum", "-o", "out.npy", "--skip-bad", "--provenance", "r.bin", "URL", "--type", "int"],
-        ["reduce", "--op", "sum", "-o", "out.npy", "@list"],
-        ["reduce", "--op", "sum", "-o", "out.npy", "--files-from=URL"],
-        ["reduce", "--op", "sum", "-o", "out.npy", "--dry-run", "--json", "URL"],
-        ["reduce", "--op", "sum", "-o", "URL", "r.bin", "--type", "int"],
-        ["reduce", "--op", "URL", "-o", "out.npy", "r.bin", "--type", "int"],
-        ["reduce", "--none=URL"],
-        ["accumulate", "--op", "sum", "URL", "r.bin"],
-    ],
+OTHERS = ("http", "s3", "gs", "az", "ftp", "HTTPS")
+COMMANDS = (
+    "info URL",
+    "show --json URL",
+    "diff URL r.npy",
+    "reduce --op sum -o out.npy --skip-bad --provenance r.bin URL --type int",
+    "reduce --op sum -o out.npy @list",
+    "reduce --op sum -o out.npy --files-from=URL",
+    "reduce --op sum -o out.npy --dry-run --json URL",
+    "reduce --op sum -o URL r.bin --type int",
+    "reduce --op URL -o out.npy r.bin --type int",
+    "reduce --none=URL",
+    "accumulate --op sum URL r.bin",
 )
-def test_a_password_is_refused_and_told_nowhere(tmp_path, scheme, words):
-    url = f"{scheme}://someone:pass'wd@host/r.npy"
-    (tmp_path / "r.bin").write_bytes(bytes(8))
-    (tmp_path / "list").write_text(f"{url}\n")
+
+
+def test_a_password_is_refused_and_told_nowhere(tmp_path):
+    """By each command with https and another scheme."""
     env = {**CLOSED, "HTTPS_PROXY": "http://someone:pass'wd@127.0.0.1:9"}
-    done = run(*(word.replace("URL", url) for word in words), cwd=tmp_path, env=env, setup=once)
-    (tmp_path / "list").unlink()
-    assert done.status in {2, 4, 7, 9} - {9 if scheme in SCHEMES else 0}, done.err
-    assert "Traceback" not in done.err
-    told = [done.out, done.err.encode(), *(path.read_bytes() for path in tmp_path.iterdir())]
-    assert not any(each in text for each in (b"wd@", b"pass'") for text in told)
-    if scheme in SCHEMES and "--op=URL" not in words:
-        assert "has a user or a password before `@`" in done.err or "--none" in done.err
+    with together(tmp_path) as case:
+        for number, command in enumerate(COMMANDS):
+            for scheme in ("https", OTHERS[number % len(OTHERS)]):
+                with case(scheme, command) as folder:
+                    url = f"{scheme}://someone:pass'wd@host/r.npy"
+                    (folder / "r.bin").write_bytes(bytes(8))
+                    (folder / "list").write_text(f"{url}\n")
+                    words = [word.replace("URL", url) for word in command.split()]
+                    done = run(*words, cwd=folder, env=env, setup=repeating(0))
+                    (folder / "list").unlink()
+                    assert done.status in {2, 4, 7, 9} - {9 if scheme in SCHEMES else 0}, done.err
+                    assert "Traceback" not in done.err
+                    told = [done.out, done.err.encode(), *(path.read_bytes() for path in folder.iterdir())]
+                    assert not any(each in text for each in (b"wd@", b"pass'") for text in told)
+                    if scheme in SCHEMES:
+                        assert "has a user or a password before `@`" in done.err or "--none" in done.err
 
 
 def test_other_words_stay():
@@ -124,7 +124,7 @@ def netrc(folder, text, mode=0o600):
 def asking(folder, *words):
     """Run reduce where the home is a folder and the certificate of `secured` is trusted."""
     env = {"HOME": str(folder), "SSL_CERT_FILE": str(folder / "certificate"), "no_proxy": "127.0.0.1,localhost"}
-    return run("reduce", *BYTES, "-o", "-", *words, cwd=folder, env=env, setup=once)
+    return run("reduce", *BYTES, "-o", "-", *words, cwd=folder, env=env, setup=repeating(0))
 
 
 def test_netrc_has_the_passwords(tmp_path):
@@ -139,12 +139,13 @@ def test_netrc_has_the_passwords(tmp_path):
         assert asked[2:] == [None]
 
 
-@pytest.mark.parametrize(("more", "mode"), [("oops", 0o600), ("", 0o644)])
-def test_a_netrc_that_cannot_be_used(tmp_path, more, mode):
-    netrc(tmp_path, f"machine h login me password secret {more}\n", mode)
-    done = asking(tmp_path, "https://127.0.0.1:9/a")
-    refused(done, 2, f"{tmp_path}/.netrc: is not this user's alone, or has more than entries as `machine HOST login")
-    assert "secret" not in done.err
+def test_a_netrc_that_cannot_be_used(tmp_path):
+    for more, mode in (("oops", 0o600), ("", 0o644)):
+        netrc(tmp_path, f"machine h login me password secret {more}\n", mode)
+        done = asking(tmp_path, "https://127.0.0.1:9/a")
+        reason = "is not this user's alone, or has more than entries as `machine HOST login"
+        refused(done, 2, f"{tmp_path}/.netrc: {reason}")
+        assert "secret" not in done.err
 
 
 def test_a_redirection_gets_no_password(tmp_path):

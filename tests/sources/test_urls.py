@@ -1,20 +1,15 @@
 """URLs and keys of any form: a rank, or one line that says why not."""
 
-import pytest
 from command import reduce, refused, run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from object_store import BYTES, CLOSED
-
-from mpired.files import stores
+from remote import repeating
+from together import together
 
 EXAMPLES = settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
-
-
-def once():
-    stores.RETRYING["max_retries"] = 0
 
 
 # What a URL is made of, and any characters between, those that have a meaning above all.
@@ -31,7 +26,7 @@ urls = st.tuples(st.sampled_from(["s3", "gs", "az", "https", "http", "@s3", "@ht
 @EXAMPLES
 @given(word=urls | texts.map("s3://{}".format))
 def test_any_url_is_one_line(tmp_path, word):
-    done = reduce("--op", "sum", "-o", "out", "--", word, cwd=tmp_path, env=CLOSED, setup=once)
+    done = reduce("--op", "sum", "-o", "out", "--", word, cwd=tmp_path, env=CLOSED, setup=repeating(0))
     assert done.status in {2, 4}, done.err
     refused(done, done.status)
     assert list(tmp_path.iterdir()) == []
@@ -47,36 +42,37 @@ def test_any_key_that_a_glob_finds(store, tmp_path, data):
     for key in keys:
         store.put(key, b"\1")
     word = data.draw(st.sampled_from(["s3://bucket/*", "s3://bucket/**", "s3://bucket/a/*", "s3://bucket/?/b"]))
-    done = reduce(*BYTES, "-o", "-", word, cwd=tmp_path, env=store.environment, setup=once)
+    done = reduce(*BYTES, "-o", "-", word, cwd=tmp_path, env=store.environment, setup=repeating(0))
     if done.status:
         assert done.status in {2, 3, 4}, done.err
         refused(done, done.status)
 
 
-@pytest.mark.parametrize(
-    ("word", "status", "reason"),
-    [
-        ("s3://", 2, "s3://: names no object; write s3://BUCKET/NAME"),
-        ("@s3://", 2, "s3://: names no object; write s3://BUCKET/NAME"),
-        ("http://HOST:99999/x", 2, "http://HOST:99999/x: is not a URL that can be asked for (invalid port number)"),
-        ("http://[::1]:9/x", 4, "http://[::1]:9/x: the store cannot be reached"),
-        ("http://[::1]:9/x*", 2, "http://[::1]:9/x*: is a glob, and a server of http does not list its files"),
-        ("http://[::1/x", 2, "has '[::1' in the place of a host or bucket"),
-        ("s3://a b/x", 2, "has 'a b' in the place of a host or bucket"),
-        ("http://%zz/x", 2, "has '%zz' in the place of a host or bucket"),
-        ("https://host#a/x", 2, "has a part behind `#`"),
-        ("https://host/%ff", 2, "is not a URL that can be asked for ('utf-8' codec"),
-        ("s3://bucket/\udcff", 2, "is not a URL that can be asked for ('utf-8' codec"),
-    ],
-)
-def test_what_is_said(tmp_path, word, status, reason):
-    refused(run("info", word, cwd=tmp_path, env=CLOSED, setup=once), status, reason)
+REASONS = [
+    ("s3://", 2, "s3://: names no object; write s3://BUCKET/NAME"),
+    ("@s3://", 2, "s3://: names no object; write s3://BUCKET/NAME"),
+    ("http://HOST:99999/x", 2, "http://HOST:99999/x: is not a URL that can be asked for (invalid port number)"),
+    ("http://[::1]:9/x", 4, "http://[::1]:9/x: the store cannot be reached"),
+    ("http://[::1]:9/x*", 2, "http://[::1]:9/x*: is a glob, and a server of http does not list its files"),
+    ("http://[::1/x", 2, "has '[::1' in the place of a host or bucket"),
+    ("s3://a b/x", 2, "has 'a b' in the place of a host or bucket"),
+    ("http://%zz/x", 2, "has '%zz' in the place of a host or bucket"),
+    ("https://host#a/x", 2, "has a part behind `#`"),
+    ("https://host/%ff", 2, "is not a URL that can be asked for ('utf-8' codec"),
+    ("s3://bucket/\udcff", 2, "is not a URL that can be asked for ('utf-8' codec"),
+]
 
 
-def test_a_key_that_cannot_be_asked_for(store, tmp_path):
-    store.put("run/a/../b", b"\1")
-    store.put("run/c", b"\1")
-    done = reduce(*BYTES, "-o", "-", "s3://bucket/run/**", cwd=tmp_path, env=store.environment)
-    refused(done, 2, "s3://bucket/run/**: has an object beside it whose name has an empty part, `.`, `..`")
-    found = reduce(*BYTES, "-o", "-", "s3://bucket/run/c", cwd=tmp_path, env=store.environment)
-    assert (found.status, found.out) == (0, b"\1")
+def test_what_is_said(tmp_path):
+    with together(tmp_path) as case:
+        for word, status, reason in REASONS:
+            with case(repr(word)):
+                refused(run("info", word, cwd=tmp_path, env=CLOSED, setup=repeating(0)), status, reason)
+
+
+def test_a_key_that_cannot_be_asked_for(remote):
+    remote.store.put("run/a/../b", b"\1")
+    remote.store.put("run/c", b"\1")
+    reason = "s3://bucket/run/**: has an object beside it whose name has an empty part, `.`, `..`"
+    remote.refuses(2, reason, words=("reduce", *BYTES, "-o", "-", "s3://bucket/run/**"))
+    assert remote.reduced(*BYTES, "-o", "-", "s3://bucket/run/c") == b"\1"

@@ -1,0 +1,79 @@
+"""Files of arrays with attributes in netCDF, HDF5 and Zarr."""
+
+from __future__ import annotations
+
+import warnings
+
+import h5py
+import netCDF4
+import numpy as np
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import xarray as xr
+    import zarr
+
+FORMATS = ["NETCDF3_CLASSIC", "NETCDF3_64BIT_DATA", "NETCDF4", "HDF5", "ZARR2", "ZARR3"]
+
+
+def suffix(form, *, result=False):
+    """Return the suffix of a format; a result in Zarr is an archive."""
+    if form.startswith("ZARR"):
+        return ".zarr.zip" if result else ".zarr"
+    return ".h5" if form == "HDF5" else ".nc"
+
+
+def write(path, form, arrays, attributes=(), *, unlimited=False, chunk=None):
+    """Write arrays, each (dims, values, attributes), where the dimensions have names, if the format has such."""
+    if form == "HDF5":
+        with h5py.File(path, "w") as file:
+            file.attrs.update(attributes)
+            for name, (_, values, own) in arrays.items():
+                file.create_dataset(name, data=values, chunks=chunk).attrs.update(own)
+    elif form.startswith("ZARR"):
+        root = zarr.open_group(path, mode="w", zarr_format=int(form[-1]), attributes=dict(attributes))
+        for name, (dims, values, own) in arrays.items():
+            plain = {key: np.asarray(value).tolist() for key, value in own.items()}
+            named = {"dimension_names": dims} if form == "ZARR3" else {"attributes": {"_ARRAY_DIMENSIONS": dims}}
+            fill = plain.get("_FillValue", 0)
+            root.create_array(name, data=np.asarray(values), fill_value=fill, **named).update_attributes(plain)
+    else:
+        with netCDF4.Dataset(path, "w", format=form) as file:
+            file.set_auto_maskandscale(False)
+            file.setncatts(dict(attributes))
+            for name, (dims, values, own) in arrays.items():
+                for dim, length in zip(dims, np.shape(values), strict=True):
+                    if dim not in file.dimensions:
+                        file.createDimension(dim, None if unlimited else length)
+                made = file.createVariable(name, np.asarray(values).dtype, dims, fill_value=own.get("_FillValue"))
+                made.set_auto_maskandscale(False)
+                made[...] = values
+                for key, value in own.items():
+                    if key != "_FillValue":
+                        made.setncattr(key, np.int32(value) if isinstance(value, int) else value)
+    return str(path)
+
+
+def _store(path):
+    return zarr.storage.ZipStore(path, mode="r") if path.suffix == ".zip" else path
+
+
+def raw(path, form):
+    """Return the elements and attributes of all arrays, as they lie in the file."""
+    if form == "HDF5":
+        with h5py.File(path) as file:
+            return {name: (each[:], dict(each.attrs)) for name, each in file.items()}
+    if form.startswith("ZARR"):
+        return {name: (each[:], dict(each.attrs)) for name, each in zarr.open_group(_store(path), mode="r").arrays()}
+    with netCDF4.Dataset(path) as file:
+        file.set_auto_maskandscale(False)
+        return {name: (each[:], {key: each.getncattr(key) for key in each.ncattrs()})
+                for name, each in file.variables.items()}  # fmt: skip
+
+
+def decoded(path, form):
+    """Return what xarray reads."""
+    if form.startswith("ZARR"):
+        return xr.open_zarr(_store(path), consolidated=False).load()
+    with xr.open_dataset(path, engine="netcdf4") as found:
+        return found.load()
