@@ -231,11 +231,12 @@ def test_copies_of_compressed_ranks_are_closed(many):
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
-def test_open_files_of_many_workers(many, cut_into):
-    """Connections to workers are open files, too: there are fewer workers then."""
+@pytest.mark.parametrize("limit", [27, 60])
+def test_open_files_of_many_workers(limit, many, cut_into):
+    """Connections to workers are open files, too: there are fewer workers then, and fewer ranks open in each."""
     cut_into(1024)
-    words = ("reduce", "--json", "--op", "sum", *ranks_of("npy"), "-o", "out.npy", "-j", "40", "-n", "27")
-    outcome = run(*words, cwd=many, setup=unseen_limit(27))
+    words = ("reduce", "--json", "--op", "sum", *ranks_of("npy"), "-o", "out.npy", "-j", "40", "-n", str(limit))
+    outcome = run(*words, cwd=many, setup=unseen_limit(limit))
     assert outcome.status == 0, outcome.err
     assert json.loads(outcome.out)["workers"] > 1
 

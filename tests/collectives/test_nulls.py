@@ -305,7 +305,7 @@ def test_blocks_that_lack_all_elements(tmp_path, monkeypatch):
 
 
 def test_a_null_does_not_overflow(tmp_path, recwarn):
-    columns = [[100, 100], [100, None], [1, 1], [-127, 100]]
+    columns = [[100, 100], [100, None], [1, 100], [-127, 100]]
     paths = written(tmp_path, [pa.table({"n": pa.array(each, pa.int8())}) for each in columns], "batches")
     assert mpired.reduce(paths[1:], "sum", nulls="propagate").tolist() == [-26, None]
     assert not recwarn.list

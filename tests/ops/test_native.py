@@ -172,11 +172,19 @@ def test_overflow_is_told_alike(op, name, tmp_path, either_kernel):
         mpired.reduce(paths, op, type=name)  # infinite operands overflow nothing
 
 
-def test_blocks_that_are_not_aligned_are_left_to_numpy(compiled):
+def test_blocks_that_are_not_aligned_or_have_gaps_are_left_to_numpy(compiled, monkeypatch):
     datatype = get("LONG_DOUBLE_INT")
     lower, upper = (elements(datatype, 50, seed) for seed in (1, 2))
     expected = combined("MAXLOC", datatype, lower.copy(), upper.copy())
-    assert combined("MAXLOC", datatype, at_offset(lower, 8), at_offset(upper, 8)) == expected
+    apart = [np.zeros((50, 2), datatype.form)[:, 0] for _ in range(2)]
+    for block, content in zip(apart, (lower, upper), strict=True):
+        block[...] = content
+    with monkeypatch.context() as patch:
+        patch.setattr(native, "twin", lambda *_: lambda *_: pytest.fail("compiled"))
+        assert combined("MAXLOC", datatype, at_offset(lower, 8), at_offset(upper, 8)) == expected
+        found = mpired.MAXLOC.kernel(*apart, datatype).copy()
+    datatype.clear_padding(found)
+    assert found.tobytes() == expected
     assert not at_offset(lower, 8).flags.aligned
 
 

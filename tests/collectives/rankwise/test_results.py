@@ -161,6 +161,14 @@ def test_equal_blocks_need_a_multiple(folder):
         refused(run(*words, cwd=folder), 3, "12 elements do not make 5 equal blocks")
 
 
+def test_arrays_of_different_lengths_are_not_cut(tmp_path):
+    np.savez(tmp_path / "r.npz", short=np.zeros(2), long=np.zeros(4))
+    for verb, *counts in (("reduce-scatter-block",), ("reduce-scatter", "--counts", "1,1")):
+        with unchanged(tmp_path):
+            outcome = run(verb, *SUM, *counts, "r.npz", "r.npz", "-o", "out_{rank}.npz", cwd=tmp_path)
+            refused(outcome, 3, "r.npz: has arrays of different lengths", "--columns")
+
+
 @pytest.mark.parametrize("verb", ["scan", "exscan", "allreduce", "reduce-scatter-block"])
 def test_no_elements(tmp_path, verb):
     for rank in range(3):
