@@ -352,3 +352,21 @@ def test_the_examples_in_c_and_in_python(tmp_path):
         for place in example, EXAMPLE_OPS:
             arrays = [np.array([4, 7, rank], code) for rank in range(4)]
             assert reduced(tmp_path, f"{place}:sum_or_max", arrays).tolist() == expected, (place, code)
+
+
+def test_the_example_for_several_datatypes_refuses_another(tmp_path):
+    paths = saved(tmp_path, [np.ones(2, np.float32)] * 2)
+    with unchanged(tmp_path):
+        outcome = run("reduce", "--op", f"{EXAMPLE_OPS}:sum_or_max", *paths, cwd=tmp_path)
+        refused(outcome, 7, "aborted: sum_or_max takes no MPI_FLOAT")
+
+
+def test_a_subroutine_in_fortran_is_an_op(tmp_path):
+    """Compared with NumPy, whose complex product may round its sums otherwise."""
+    needs("gfortran")
+    library, source = tmp_path / "ops.so", EXAMPLE.with_suffix(".f90")
+    flags = ("-O2", "-ffp-contract=off", "-shared", "-fPIC")
+    subprocess.run(["gfortran", *flags, "-o", library, source], check=True)
+    arrays = list(np.random.default_rng(5).normal(size=(5, 1000, 2)).view("c16")[..., 0])
+    result = reduced(tmp_path, f"{library}:complex_product", arrays)
+    np.testing.assert_allclose(result, np.prod(arrays, axis=0), rtol=1e-13)
