@@ -43,8 +43,8 @@ _REOPENING_BLOCK_BYTES = 2 << 20
 _MIN_BLOCK_BYTES = 4 << 10
 _MAX_OPEN = 1024
 _LEAST_OPEN = 64
-# The connection to a worker and the sign of its end; those of a few are among the files reserved.
-_PIPES, _FEW_WORKERS = 2, 4
+# The two pipes to a worker and the sign of its end; those of a few are among the files reserved.
+_PIPES, _FEW_WORKERS = 3, 4
 # An open column keeps a page and a read buffer.
 _MAX_OPEN_STREAMED = 16
 _SEGMENTS_PER_WORKER = 8

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from command import measured, refused, run, shell, succeeded, unchanged
+from command import measured, run, shell, succeeded
+from refusals import check_refusals
 
 import mpired
 from mpired.errors import UsageError
@@ -32,38 +33,34 @@ def test_a_result_is_what_head_and_cat_make(folder):
     plain = ("-q", "--op", "sum", "--type", ">i4", "--offset", "16", *RANKS)
     succeeded(shell('{ head -c 16 r0.bin; "$@"; } | cmp - out.bin', "reduce", *plain, cwd=folder))
     assert (folder / "out.bin").read_bytes() == headed(0, 2)
-    again = run("reduce", *COPY, "out.bin", "-o", "-", cwd=folder)
-    assert again.out == headed(0, 2)
+    assert run("reduce", *COPY, "out.bin", "-o", "-", cwd=folder).out == headed(0, 2)
 
 
-def test_the_header_is_that_of_the_root(folder):
-    succeeded(run("reduce", *COPY, *RANKS, "--root", "2", "-o", "out.bin", cwd=folder))
-    assert (folder / "out.bin").read_bytes() == headed(2, 2)
+def test_every_result_has_it(folder):
+    """That of the root; the header stands there as it is, whatever the form of the elements."""
+    scattered = [headed(0, 2, slice(*each)) for each in ((0, 1), (1, 1), (1, 6))]
+    blocks = [headed(0, 2, slice(first, first + 2)) for first in (0, 2, 4)]
+    rows = {
+        "reduce --root 2": [headed(2, 2)],
+        "reduce --datarep external32": [headed(0, 2)],
+        "allreduce": [headed(0, 2)] * 3,
+        "allreduce --link": [headed(0, 2)] * 3,
+        "scan": [headed(0, last) for last in range(3)],
+        "exscan": [None, headed(0, 0), headed(0, 1)],
+        "reduce-scatter --counts 1,0,5": scattered,
+        "reduce-scatter-block": blocks,
+    }
+    for words, expected in rows.items():
+        names = ["out.bin"] if words.startswith("reduce -") else [f"out_{rank}.bin" for rank in range(3)]
+        pattern = "out.bin" if len(names) == 1 else "out_{rank}.bin"
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
+        succeeded(run(*words.split(), *COPY, *RANKS, "-o", pattern, cwd=folder))
+        paths = [folder / name for name in names]
+        assert [path.read_bytes() if path.exists() else None for path in paths] == expected, words
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (("allreduce",), [headed(0, 2)] * 3),
-        (("allreduce", "--link"), [headed(0, 2)] * 3),
-        (("scan",), [headed(0, last) for last in range(3)]),
-        (("exscan",), [None, headed(0, 0), headed(0, 1)]),
-        (("reduce-scatter", "--counts", "1,0,5"), [headed(0, 2, slice(*each)) for each in ((0, 1), (1, 1), (1, 6))]),
-        (("reduce-scatter-block",), [headed(0, 2, slice(first, first + 2)) for first in (0, 2, 4)]),
-    ],
-    ids=lambda each: each[0] if isinstance(each[0], str) else "",
-)
-def test_every_result_has_it(words, expected, folder):
-    succeeded(run(*words, *COPY, *RANKS, "-o", "out_{rank}.bin", cwd=folder))
-    found = [folder / f"out_{rank}.bin" for rank in range(3)]
-    assert [path.read_bytes() if path.exists() else None for path in found] == expected
-
-
-def test_other_representations_and_a_stream(folder):
-    """The header stands there as it is, whatever the form of the elements; a FIFO may be the root."""
-    words = (*COPY, "--datarep", "external32")
-    succeeded(run("reduce", *words, *RANKS, "-o", "out.bin", cwd=folder))
-    assert (folder / "out.bin").read_bytes() == headed(0, 2)
+def test_a_stream_may_be_the_root(folder):
     outcome = run("reduce", *COPY, "-", *RANKS[1:], cwd=folder, stdin=(folder / "r0.bin").read_bytes())
     assert (outcome.status, outcome.out) == (0, headed(0, 2))
 
@@ -81,42 +78,18 @@ def test_a_large_header_is_not_held_in_memory(folder):
     assert np.fromfile(folder / "out.bin", np.int64, offset=nbytes).tolist() == list(range(6))
 
 
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        ((*COPY, *RANKS, "-o", "out.npy"), "is for raw results, and this one is npy"),
-        (("--op", "sum", "--header", "copy", "r0.npy", "-o", "out.bin"), "r0.npy is npy"),
-        (("--op", "sum", "--header", "all", "r0.npy", "-o", "out.bin"), "--header"),
-        (
-            ("--op", "sum", "--type", ">i4", "--header", "copy", *RANKS, "-o", "out.bin"),
-            "give their number with --offset",
-        ),
-        ((*COPY, *RANKS, "--in-place"), "in place all bytes before the elements stay"),
-    ],
-)
-def test_refusals(words, reason, folder):
-    with unchanged(folder):
-        refused(run("reduce", *words, cwd=folder), 2, "--header", reason)
-
-
-def test_elements_between_others_have_no_header(folder):
+def test_refusals(folder):
     (folder / "ops.py").write_text("def first(invec, inoutvec): return invec\n")
-    words = (
-        "--op",
-        "ops.py:first",
-        "--no-commute",
-        "--type",
-        "resized(0,4,vector(2,1,2,int))",
-        "--offset",
-        "16",
-        "--count",
-        "2",
-    )
-    with unchanged(folder):
-        outcome = run("reduce", "-q", *words, "--header", "copy", *RANKS, "-o", "out.bin", cwd=folder)
-        refused(outcome, 2, "lie between one another")
-
-
-def test_arrays_have_no_header(folder):
+    ranks, apart = " ".join(RANKS), "--type 'resized(0,4,vector(2,1,2,int))' --offset 16 --count 2"
+    copy = f"reduce --op sum --type >i4 --offset 16 --header copy {ranks}"
+    rows = [
+        (f"{copy} -o out.npy", 2, "--header / is for raw results, and this one is npy"),
+        (f"{copy} --in-place", 2, "--header / in place all bytes before the elements stay"),
+        ("reduce --op sum --header copy r0.npy -o out.bin", 2, "--header / r0.npy is npy"),
+        ("reduce --op sum --header all r0.npy -o out.bin", 2, "--header"),
+        (f"reduce --op sum --type >i4 --header copy {ranks} -o o.bin", 2, "--header / give their number with --offset"),
+        (f"reduce --op ops.py:first {apart} --header copy {ranks} -o o.bin", 2, "--header / lie between one another"),
+    ]
+    check_refusals(folder, rows)
     with pytest.raises(UsageError, match="`header`: is for files"):
         mpired.reduce([folder / "r0.bin"], "sum", type=">i4", offset=16, header="copy")

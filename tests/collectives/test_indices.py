@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tables
-from command import refused, run, succeeded, unchanged
+from command import run, succeeded
+from refusals import check_refusals
 
 import mpired
 from mpired.collectives import plan
@@ -55,36 +56,35 @@ def check(result, expected):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("op", BEST)
-@pytest.mark.parametrize("index", ["rank", "number", "global"])
-def test_as_numpy(index, op, tmp_path):
+def test_as_numpy(tmp_path):
     stack = values()
     paths = save(tmp_path, stack, [f"run3_member{number:02}.npy" for number in NUMBERS])
-    found = mpired.reduce(paths, op, index=index)
-    where = {"rank": range(5), "number": NUMBERS, "global": [45 * rank for rank in range(5)]}[index]
-    value, expected = best(stack, op, list(where))
-    check(found, (value, expected + (PLACES if index == "global" else 0)))
-    assert (found.dtype, found.shape) == (np.dtype([("value", "f8"), ("index", "i4")], align=True), SHAPE)
+    firsts = {"rank": range(5), "number": NUMBERS, "global": [45 * rank for rank in range(5)]}
+    for op, (index, where) in itertools.product(BEST, firsts.items()):
+        found = mpired.reduce(paths, op, index=index)
+        value, expected = best(stack, op, list(where))
+        check(found, (value, expected + (PLACES if index == "global" else 0)))
+        assert (found.dtype, found.shape) == (np.dtype([("value", "f8"), ("index", "i4")], align=True), SHAPE)
 
 
-@pytest.mark.parametrize(
-    "row", [row for row in DATATYPES if row.group in VALUES and row.dtype is not None], ids=lambda row: row.name
-)
-def test_every_type_of_values(row, tmp_path):
-    stack = DRAW.integers(0, 4, (3, 20)).astype(row.form)
-    for rank, array in enumerate(stack):
-        array.tofile(tmp_path / f"{rank}.bin")
-    paths = [tmp_path / f"{rank}.bin" for rank in range(3)]
-    found = mpired.reduce(paths, "maxloc", index="rank", type=str(row))
-    check(found, best(stack, "maxloc", range(3)))
+def test_every_type_of_values(tmp_path):
     index = next(each for each in DATATYPES if each.name == "INT")
-    assert found.dtype == value_index(row, index).form
-    parts = (tmp_path / "v.bin", tmp_path / "i.bin")
-    mpired.reduce(paths, "maxloc", index="rank", type=str(row), split=parts)
-    np.testing.assert_array_equal(np.fromfile(parts[0], row.form), stack.max(0))
-    np.testing.assert_array_equal(np.fromfile(parts[1], "i4"), stack.argmax(0))
-    if row.form.char == "g":  # no bytes of another value in the padding
-        assert not np.fromfile(parts[0], np.uint8).reshape(20, 16)[:, 10:].any()
+    rows = [row for row in DATATYPES if row.group in VALUES and row.dtype is not None]
+    assert len(rows) > 30
+    for row in rows:
+        stack = DRAW.integers(0, 4, (3, 20)).astype(row.form)
+        paths = [tmp_path / f"{rank}.bin" for rank in range(3)]
+        for path, array in zip(paths, stack, strict=True):
+            array.tofile(path)
+        found = mpired.reduce(paths, "maxloc", index="rank", type=str(row))
+        check(found, best(stack, "maxloc", range(3)))
+        assert found.dtype == value_index(row, index).form, row
+        parts = (tmp_path / "v.bin", tmp_path / "i.bin")
+        mpired.reduce(paths, "maxloc", index="rank", type=str(row), split=parts, overwrite=True)
+        np.testing.assert_array_equal(np.fromfile(parts[0], row.form), stack.max(0))
+        np.testing.assert_array_equal(np.fromfile(parts[1], "i4"), stack.argmax(0))
+        if row.form.char == "g":  # no bytes of another value in the padding
+            assert not np.fromfile(parts[0], np.uint8).reshape(20, 16)[:, 10:].any()
 
 
 @pytest.mark.parametrize(("form", "order"), [("npy", "C"), ("npy", "F"), ("parquet", "C")])
@@ -110,12 +110,12 @@ def test_blocks_and_workers(form, order, tmp_path, monkeypatch):
     check(found[0], (value, rank + places) if form == "npy" else (value.ravel(order), (rank + places).ravel(order)))
 
 
-@pytest.mark.parametrize(("index", "nwarnings"), [("rank", 1), ("global", 1), ("number", 0)])
-def test_ranks_in_the_order_of_letters(index, nwarnings, tmp_path):
+def test_ranks_in_the_order_of_letters(tmp_path):
     """Where the order shows in the indices, it is told."""
     paths = save(tmp_path, [[1.0], [2.0]], ["m10.npy", "m2.npy"])
-    err = run("reduce", "--op", "maxloc", "--index", index, *paths, "-o", "o.npy", cwd=tmp_path).err
-    assert err.count("warning") == nwarnings
+    for index, nwarnings in ("rank", 1), ("global", 1), ("number", 0):
+        err = run("reduce", "--op", "maxloc", "--index", index, *paths, "-f", "-o", "o.npy", cwd=tmp_path).err
+        assert err.count("warning") == nwarnings, index
 
 
 def pairs_of(stack, indices):
@@ -127,24 +127,16 @@ def pairs_of(stack, indices):
     return made
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        mpired.allreduce,
-        mpired.scan,
-        functools.partial(mpired.exscan, exscan_first="identity"),
-        functools.partial(mpired.reduce_scatter, counts=[3, 0, 5, 4]),
-        mpired.reduce_scatter_block,
-    ],
-)
-def test_every_collective_has_the_bits_of_pairs(call):
+def test_every_collective_has_the_bits_of_pairs():
     stack = values(4, (2, 6))
-    for index, indices in ("rank", range(4)), ("global", np.arange(48).reshape(4, 2, 6)):
-        plain, made = (
-            call(list(ranks), op="maxloc", **options)
-            for ranks, options in ((stack, {"index": index}), (pairs_of(stack, indices), {}))
-        )
-        assert [each.tobytes() for each in plain] == [each.tobytes() for each in made]
+    calls = [mpired.allreduce, mpired.scan, mpired.reduce_scatter_block]
+    calls.append(functools.partial(mpired.exscan, exscan_first="identity"))
+    calls.append(functools.partial(mpired.reduce_scatter, counts=[3, 0, 5, 4]))
+    ways = [("rank", range(4)), ("global", np.arange(48).reshape(4, 2, 6))]
+    for call, (index, indices) in itertools.product(calls, ways):
+        plain = call(list(stack), op="maxloc", index=index)
+        made = call(pairs_of(stack, indices), op="maxloc")
+        assert [each.tobytes() for each in plain] == [each.tobytes() for each in made], (call, index)
 
 
 def test_each_group_counts_its_own_ranks():
@@ -181,14 +173,13 @@ def test_a_column_of_indices_beside_each_of_values(form, tmp_path):
     np.testing.assert_array_equal(parts[1]["y_index"].to_numpy(), found["y_index"].to_numpy())
 
 
-@pytest.mark.parametrize(
-    ("to", "text"), [("csv", b"value,index\n1.5,0\n4.0,1\n"), ("json", b'"data": [\n[1.5, 0],\n[4.0, 1]]}\n]}\n')]
-)
-def test_results_as_text(to, text, tmp_path):
+def test_results_as_text(tmp_path):
     save(tmp_path, [[1.5, 2.0], [1.0, 4.0]])
-    outcome = run("reduce", "-q", *MAXLOC, "rank0.npy", "rank1.npy", "--to", to, cwd=tmp_path)
-    succeeded(outcome)
-    assert outcome.out.endswith(text)
+    texts = {"csv": b"value,index\n1.5,0\n4.0,1\n", "json": b'"data": [\n[1.5, 0],\n[4.0, 1]]}\n]}\n'}
+    for to, text in texts.items():
+        outcome = run("reduce", "-q", *MAXLOC, "rank0.npy", "rank1.npy", "--to", to, cwd=tmp_path)
+        succeeded(outcome)
+        assert outcome.out.endswith(text), to
 
 
 def test_an_array_becomes_two_columns(tmp_path):
@@ -212,20 +203,17 @@ def test_raw_bytes_lie_as_they_are_said_to(tmp_path):
     assert run(*words, "--type", "double", "--datarep", "external32", cwd=tmp_path).out == packed.tobytes()
 
 
-@pytest.mark.parametrize(
-    ("numbers", "options", "dtype"),
-    [
-        ((1, 2**31 - 1), {}, "i4"),
-        ((1, 2**31), {}, "i8"),
-        ((1, 200), {"index_type": "uint8_t"}, "u1"),
-        ((1, 2**64 - 1), {"index_type": np.uint64}, "u8"),
-        ((1, 2), {"index_type": "int64_t"}, "i8"),
-    ],
-)
-def test_the_type_of_indices(numbers, options, dtype, tmp_path):
-    paths = save(tmp_path, [[1.0], [2.0]], [f"m{number}.npy" for number in numbers])
-    found = mpired.reduce(paths, "maxloc", index="number", **options)
-    assert (found["index"].tolist(), found.dtype["index"]) == ([numbers[1]], np.dtype(dtype))
+def test_the_type_of_indices(tmp_path):
+    for numbers, index_type, dtype in (
+        ((1, 2**31 - 1), None, "i4"),
+        ((1, 2**31), None, "i8"),
+        ((1, 200), "uint8_t", "u1"),
+        ((1, 2**64 - 1), np.uint64, "u8"),
+        ((1, 2), "int64_t", "i8"),
+    ):
+        paths = save(tmp_path, [[1.0], [2.0]], [f"m{number}.npy" for number in numbers])
+        found = mpired.reduce(paths, "maxloc", index="number", index_type=index_type)
+        assert (found["index"].tolist(), found.dtype["index"]) == ([numbers[1]], np.dtype(dtype))
 
 
 def test_the_last_index_of_all_is_looked_at():
@@ -239,14 +227,12 @@ def test_the_last_index_of_all_is_looked_at():
         mpired.reduce(ranks, "minloc", index="rank", index_type=">i4")
 
 
-@pytest.mark.parametrize(
-    ("name", "number"), [("member07.npy", 7), ("a1b2c.f32", 2), ("part.3", 3), ("x9.tar/m4.npy", 4)]
-)
-def test_the_last_number_of_the_name(name, number, tmp_path):
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    np.zeros(1).tofile(tmp_path / name)
-    ranks = [tmp_path / name]
-    assert mpired.reduce(ranks, "maxloc", index="number", type="double", format="raw")["index"] == [number]
+def test_the_last_number_of_the_name(tmp_path):
+    (tmp_path / "x9.tar").mkdir()
+    for name, number in ("member07.npy", 7), ("a1b2c.f32", 2), ("part.3", 3), ("x9.tar/m4.npy", 4):
+        np.zeros(1).tofile(tmp_path / name)
+        found = mpired.reduce([tmp_path / name], "maxloc", index="number", type="double", format="raw")
+        assert found["index"] == [number], name
 
 
 @pytest.fixture
@@ -263,47 +249,43 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("words", "status", "reasons"),
-    [
-        (("--op", "max", "--index", "rank", *MEMBERS), 2, "--index: is for maxloc and minloc, leave it out"),
-        (("--op", "maxloc", "--index-type", "int", *MEMBERS), 2, "--index-type: give --index"),
-        ((*MAXLOC, "--in-place", *MEMBERS), 2, "--in-place: would put pairs into files of plain values; name an"),
-        ((*MAXLOC, "p0.npy", "p1.npy"), 3, "--index: MPI_DOUBLE_INT is a pair; leave it out"),
-        ((*MAXLOC, "--type", "double_int", *MEMBERS), 3, "m0.npy is not MPI_DOUBLE_INT"),
-        ((*MAXLOC, "z0.npy", "z1.npy"), 3, "--index: MPI_C_DOUBLE_COMPLEX max"),
-        (("--op", "maxloc", "--index", "number", "a.npy", "b.npy"), 2, "a.npy: no number --index rank"),
-        (("--op", "maxloc", "--index", "number", "m1.npy", "m001.npy"), 2, "m001.npy: number 1 m1.npy --index rank"),
-        (("--op", "maxloc", "--index", "number", "-"), 2, "standard input: no number"),
-        ((*MAXLOC, "--columns", "x,x_index", "m0.parquet", "m1.parquet"), 2, "--index: 'x_index' --columns"),
-        ((*MAXLOC, "--columns", "flag", "m0.parquet", "m1.parquet"), 3, "--index: 'flag' MPI_C_BOOL"),
+def test_what_is_refused(folder):
+    members, columns, pairs = "m0.npy m1.npy", "m0.parquet m1.parquet", "--index rank makes pairs"
+    maxloc, number = "reduce --op maxloc --index rank", "reduce --op maxloc --index number"
+    rows = [
+        (f"reduce --op max --index rank {members}", 2, "--index: is for maxloc and minloc / leave it out"),
+        (f"reduce --op maxloc --index-type int {members}", 2, "--index-type: / give --index"),
+        (f"{maxloc} --in-place {members}", 2, "--in-place: would put pairs into files of plain values; name an"),
+        (f"{maxloc} p0.npy p1.npy", 3, "--index: / MPI_DOUBLE_INT / is a pair; leave it out"),
+        (f"{maxloc} --type double_int {members}", 3, "is not MPI_DOUBLE_INT: m0.npy"),
+        (f"{maxloc} z0.npy z1.npy", 3, "--index: / MPI_C_DOUBLE_COMPLEX / max"),
+        (f"{number} a.npy b.npy", 2, "a.npy: has no number / --index rank"),
+        (f"{number} m1.npy m001.npy", 2, "m001.npy: / number (1) / m1.npy / --index rank"),
+        (f"{number} -", 2, "standard input: has no number"),
+        (f"{maxloc} --columns x,x_index {columns}", 2, "--index: / 'x_index' / --columns"),
+        (f"{maxloc} --columns flag {columns}", 3, "--index: / 'flag' / MPI_C_BOOL"),
+        (f"{maxloc} --columns x --keep x_index {columns} -o o.parquet", 2, "--keep: / 'x_index' / leave it out"),
+        (f"reduce --op maxloc {members}", 3, f"MPI_MAXLOC: / {pairs}"),
+        (f"reduce --op maxloc --type double --from raw {members}", 3, f"MPI_MAXLOC: / {pairs}"),
+        (f"reduce --op argmax {members}", 2, "argmax: / use maxloc with --index rank"),
+        (f"{maxloc} --split v.npy {members}", 2, "--split: / two files"),
+        (f"{maxloc} --split v.npy, {members}", 2, "--split: / two files"),
+        (f"{maxloc} --split v.npy,v.npy {members}", 2, "v.npy: / two files"),
+        (f"{maxloc} --split v.npy,m0.npy {members}", 2, "m0.npy: is the file of rank 0"),
+        (f"{maxloc} --split v.npy,b.npy {members}", 2, "b.npy: already exists; / --force"),
+        (f"{maxloc} --split v.npy,- {members}", 2, "-: is a stream"),
+        (f"{maxloc} --split v.npy,i.h4 {members}", 2, "i.h4: would be HDF4"),
+        (f"{maxloc} --split v.npy,i.npy -o o.npy {members}", 2, "--split: / leave it out, or / --output"),
+        (f"{maxloc} --split v.npy,i.npy -o - {members}", 2, "--split: / leave it out, or / --output"),
+        (f"reduce --op sum --split v.npy,i.npy {members}", 2, "--split: / MPI_SUM gives MPI_DOUBLE"),
+        ("reduce --op maxloc --split v.npy,i.npy --in-place p0.npy p1.npy", 2, "--split: / or --in-place"),
         (
-            (*MAXLOC, "--columns", "x", "--keep", "x_index", "m0.parquet", "m1.parquet", "-o", "o.parquet"),
+            f"accumulate --op maxloc b.npy --create --index rank {members}",
             2,
-            "--keep: 'x_index' leave it out",
+            "--index / mpired reduce / makes the pairs",
         ),
-        (("--op", "maxloc", *MEMBERS), 3, "MPI_MAXLOC: --index rank makes pairs"),
-        (("--op", "maxloc", "--type", "double", "--from", "raw", *MEMBERS), 3, "MPI_MAXLOC: --index rank makes pairs"),
-        (("--op", "argmax", *MEMBERS), 2, "argmax: use maxloc with --index rank"),
-        ((*MAXLOC, "--split", "v.npy", *MEMBERS), 2, "--split: two files"),
-        ((*MAXLOC, "--split", "v.npy,", *MEMBERS), 2, "--split: two files"),
-        ((*MAXLOC, "--split", "v.npy,v.npy", *MEMBERS), 2, "v.npy: two files"),
-        ((*MAXLOC, "--split", "v.npy,m0.npy", *MEMBERS), 2, "m0.npy: is the file of rank 0"),
-        ((*MAXLOC, "--split", "v.npy,b.npy", *MEMBERS), 2, "b.npy: already exists; --force"),
-        ((*MAXLOC, "--split", "v.npy,-", *MEMBERS), 2, "-: is a stream"),
-        ((*MAXLOC, "--split", "v.npy,i.h4", *MEMBERS), 2, "i.h4: would be HDF4"),
-        ((*MAXLOC, "--split", "v.npy,i.npy", "-o", "o.npy", *MEMBERS), 2, "--split: leave it out, or --output"),
-        ((*MAXLOC, "--split", "v.npy,i.npy", "-o", "-", *MEMBERS), 2, "--split: leave it out, or --output"),
-        (("--op", "sum", "--split", "v.npy,i.npy", *MEMBERS), 2, "--split: MPI_SUM gives MPI_DOUBLE"),
-        (("--op", "maxloc", "--split", "v.npy,i.npy", "--in-place", "p0.npy", "p1.npy"), 2, "--split: or --in-place"),
-    ],
-)
-def test_what_is_refused(words, status, reasons, folder):
-    with unchanged(folder):
-        outcome = run("reduce", *words, cwd=folder, stdin=(folder / "m0.npy").read_bytes())
-    refused(outcome, status)
-    for word in reasons.split():
-        assert word in outcome.err
+    ]
+    check_refusals(folder, rows, (folder / "m0.npy").read_bytes())
 
 
 def test_local_reductions_name_no_option_that_they_lack(folder):
@@ -314,7 +296,6 @@ def test_local_reductions_name_no_option_that_they_lack(folder):
 
 def test_a_window_gets_pairs_that_are_made_before(folder):
     best = ("accumulate", "-q", "--op", "maxloc", "best.npy", "--create")
-    refused(run(*best, "--index", "rank", "m0.npy", cwd=folder), 2, "--index", "mpired reduce", "makes the pairs")
     for number, array in (3, [1.0, 5.0]), (12, [2.0, 4.0]):
         np.save(folder / f"day{number}.npy", array)
         made = run("reduce", "-q", "--op", "maxloc", "--index", "number", f"day{number}.npy", cwd=folder)
@@ -322,18 +303,17 @@ def test_a_window_gets_pairs_that_are_made_before(folder):
     assert np.load(folder / "best.npy").tolist() == [(2.0, 12), (5.0, 3)]
 
 
-@pytest.mark.parametrize("words", [("p0.npy", "p1.npy"), ("--index", "global", *MEMBERS)])
-def test_two_files_for_each_rank(words, folder):
+def test_two_files_for_each_rank(folder):
     stack = values(2, (1, 3))[:, 0]
     for rank, pairs in enumerate(pairs_of(stack, np.arange(6).reshape(2, 3))):
         np.save(folder / f"p{rank}.npy", pairs)
         np.save(folder / f"m{rank}.npy", stack[rank])
-    words = ("scan", "-q", "--op", "minloc", *words, "--split", "v{rank}.npy,i{rank}.bin")
-    succeeded(run(*words, cwd=folder))
-    for rank in range(2):
-        value, index = best(stack[: rank + 1], "minloc", [3 * each for each in range(rank + 1)])
-        np.testing.assert_array_equal(np.load(folder / f"v{rank}.npy"), value)
-        np.testing.assert_array_equal(np.fromfile(folder / f"i{rank}.bin", "i4"), index + np.arange(3))
+    for words in (("p0.npy", "p1.npy"), ("--index", "global", *MEMBERS)):
+        succeeded(run("scan", "-qf", "--op", "minloc", *words, "--split", "v{rank}.npy,i{rank}.bin", cwd=folder))
+        for rank in range(2):
+            value, index = best(stack[: rank + 1], "minloc", [3 * each for each in range(rank + 1)])
+            np.testing.assert_array_equal(np.load(folder / f"v{rank}.npy"), value)
+            np.testing.assert_array_equal(np.fromfile(folder / f"i{rank}.bin", "i4"), index + np.arange(3))
 
 
 def test_two_files_of_pairs_of_columns(tmp_path):

@@ -11,7 +11,7 @@ from tables import bytes_of
 import mpired
 from mpired.errors import DatatypeError, OpError, OverflowWarning
 
-CODES = ["M8[s]", "M8[us]", "M8[D]", "M8[25s]", "m8[ns]", "m8[h]"]
+CODES = ["M8[us]", "M8[D]", "M8[25s]", "m8[ns]"]
 NAT = -(2**63)
 OPS = {"max": np.maximum, "min": np.minimum, "sum": np.add}
 
@@ -23,25 +23,23 @@ def times(code: str) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("code", CODES)
-@pytest.mark.parametrize("op", OPS)
-def test_what_numpy_makes_of_them(op, code, tmp_path):
+def test_what_numpy_makes_of_them(code, tmp_path):
     """NaT propagates, and the result has the dtype of the ranks, as an array and as a file."""
     ranks = times(code)
     names = [f"r{i}.npy" for i in range(len(ranks))]
     for name, each in zip(names, ranks, strict=True):
         np.save(tmp_path / name, each)
-    words = ("reduce", "-q", "--op", op, *names, "-o", "out.npy")
-    if op == "sum" and code.startswith("M"):
-        with unchanged(tmp_path):
+    for op, function in OPS.items():
+        words = ("reduce", "-qf", "--op", op, *names, "-o", "out.npy")
+        if op == "sum" and code.startswith("M"):
             refused(run(*words, cwd=tmp_path), 3, "MPI_SUM: is not defined for", "time", "takes max, min")
-        with pytest.raises(OpError):
-            mpired.reduce(ranks, op)
-        return
-    wanted = OPS[op](OPS[op](ranks[0], ranks[1]), ranks[2])
-    succeeded(run(*words, cwd=tmp_path))
-    for found in (np.load(tmp_path / "out.npy"), mpired.reduce(ranks, op)):
-        assert found.dtype == np.dtype(code)
-        assert found.tobytes() == wanted.tobytes()
+            with pytest.raises(OpError):
+                mpired.reduce(ranks, op)
+            continue
+        succeeded(run(*words, cwd=tmp_path))
+        wanted = function(function(ranks[0], ranks[1]), ranks[2])
+        for found in (np.load(tmp_path / "out.npy"), mpired.reduce(ranks, op)):
+            assert (found.dtype, found.tobytes()) == (np.dtype(code), wanted.tobytes()), op
 
 
 def test_form_and_order_of_bytes_and_elements_stay(tmp_path):

@@ -2,43 +2,38 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import reduce, refused, run, succeeded, unchanged
+from command import reduce, succeeded
+from refusals import check_refusals
 from three_ranks import PAIR, A, B, C, fold, loaded, pairs_of
 
+STARTS = {
+    **dict.fromkeys(("out.npy", "OUT.NPY", "out", "-", "out.dat --to npy", "out.csv --to npy"), b"\x93NUMPY"),
+    **dict.fromkeys(("x", "out.0", "out.0017", ".hidden", "a.b/x"), b"\x93NUMPY"),  # without a suffix as the inputs
+    **dict.fromkeys(("out.bin", "out.raw", "out.npy --to raw"), (A + B).tobytes()),
+    **dict.fromkeys(("out.parquet", "out.pq", "- --to parquet"), b"PAR1"),
+    "out.arrow": b"ARROW1",
+    "out.txt": b"11.5\n2.25\n2.0\n",
+    "- --to text": b"11.5\n",
+    "out.csv": b"value\n11.5\n2.25\n2.0\n",
+    "out.json": b'{"buffers": [',
+    "out.bin --to table": b"element  value\n      0   11.5\n",
+}
 
-@pytest.mark.parametrize(
-    ("name", "words", "start"),
-    [
-        ("out.npy", "", b"\x93NUMPY"),
-        ("OUT.NPY", "", b"\x93NUMPY"),
-        ("out.bin", "", (A + B).tobytes()),
-        ("out.raw", "", (A + B).tobytes()),
-        ("out.parquet", "", b"PAR1"),
-        ("out.pq", "", b"PAR1"),
-        ("out.arrow", "", b"ARROW1"),
-        ("out.txt", "", b"11.5\n2.25\n2.0\n"),
-        ("out.csv", "", b"value\n11.5\n2.25\n2.0\n"),
-        ("out.json", "", b'{"buffers": ['),
-        ("out", "", b"\x93NUMPY"),
-        ("out.dat", "--to npy", b"\x93NUMPY"),
-        ("out.npy", "--to raw", (A + B).tobytes()),
-        ("out.csv", "--to npy", b"\x93NUMPY"),
-        ("out.bin", "--to table", b"element  value\n      0   11.5\n"),
-        ("-", "--to parquet", b"PAR1"),
-        ("-", "--to text", b"11.5\n"),
-        ("-", "", b"\x93NUMPY"),
-    ],
-)
-def test_format_of_the_output(name, words, start, folder):
-    outcome = reduce("--op", "sum", "a.npy", "b.npy", "-o", name, *words.split(), cwd=folder)
-    assert (outcome.status, outcome.err) == (0, "")
-    assert (outcome.out if name == "-" else (folder / name).read_bytes()).startswith(start)
+
+def test_format_of_the_output(folder):
+    (folder / "a.b").mkdir()
+    for words, start in STARTS.items():
+        name, *rest = words.split()
+        outcome = reduce("--op", "sum", "a.npy", "b.npy", "-f", "-o", name, *rest, cwd=folder)
+        assert (outcome.status, outcome.err) == (0, ""), words
+        assert (outcome.out if name == "-" else (folder / name).read_bytes()).startswith(start), words
 
 
 @pytest.mark.parametrize("suffix", ["npy", "parquet", "arrow", "bin"])
@@ -65,14 +60,6 @@ def test_pairs_become_parquet_and_come_back(tmp_path):
     assert reduce("--op", "maxloc", "a.parquet", "--to", "raw", cwd=tmp_path) == (0, pairs.tobytes(), "")
 
 
-def test_what_parquet_cannot_hold(tmp_path):
-    np.save(tmp_path / "z.npy", np.zeros(3, "c16"))
-    np.save(tmp_path / "g.npy", np.zeros(3, "g"))
-    with unchanged(tmp_path):
-        for name, datatype in (("z.npy", "MPI_C_DOUBLE_COMPLEX"), ("g.npy", "MPI_LONG_DOUBLE")):
-            refused(reduce("--op", "sum", name, "-o", "out.parquet", cwd=tmp_path), 3, datatype, "column")
-
-
 _TEXTS = [
     (np.array([1.5, np.nan, np.inf, -np.inf, -0.0]), "sum", "1.5\nnan\ninf\n-inf\n-0.0\n"),
     (np.array([0.1, 1e-7, 1e30], "f4"), "sum", "0.1\n1e-07\n1e+30\n"),
@@ -88,35 +75,25 @@ _TEXTS = [
 ]
 
 
-@pytest.mark.parametrize(("array", "op", "text"), _TEXTS)
-def test_text(array, op, text, tmp_path):
-    np.save(tmp_path / "a.npy", array)
-    assert reduce("--op", op, "a.npy", "--to", "text", cwd=tmp_path) == (0, text.encode(), "")
-
-
-@pytest.mark.parametrize(("array", "op", "text"), _TEXTS)
-def test_csv(array, op, text, tmp_path):
-    np.save(tmp_path / "a.npy", array)
-    head = "value,index" if op == "maxloc" else "real,imag" if array.dtype.kind == "c" else "value"
-    outcome = reduce("--op", op, "a.npy", "--to", "csv", cwd=tmp_path)
-    assert outcome == (0, f"{head}\n{text.replace(' ', ',')}".encode(), "")
+def test_text_csv_and_json(tmp_path):
+    for array, op, text in _TEXTS:
+        np.save(tmp_path / "a.npy", array)
+        assert reduce("--op", op, "a.npy", "--to", "text", cwd=tmp_path) == (0, text.encode(), "")
+        head = "value,index" if op == "maxloc" else "real,imag" if array.dtype.kind == "c" else "value"
+        outcome = reduce("--op", op, "a.npy", "--to", "csv", cwd=tmp_path)
+        assert outcome == (0, f"{head}\n{text.replace(' ', ',')}".encode(), "")
+        outcome = reduce("--op", op, "a.npy", "--to", "json", cwd=tmp_path)
+        (buffer,) = json.loads(outcome.out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))["buffers"]
+        assert (buffer["name"], buffer["count"]) == ("", array.size)
+        assert buffer["datatype"].startswith("MPI_")
+        elements = [element if isinstance(element, list) else [element] for element in buffer["data"]]
+        assert "".join(" ".join(map(str, element)) + "\n" for element in elements) == text
 
 
 def test_csv_of_columns_with_odd_names(tmp_path):
     pq.write_table(pa.table({"a,b": [1], 'say "x"': [2.0], "line\nend": [3], "größe": [4]}), tmp_path / "a.parquet")
     outcome = reduce("--op", "sum", "a.parquet", "--to", "csv", cwd=tmp_path)
     assert outcome.out.decode() == '"a,b","say ""x""",line\\nend,größe\n1,2.0,3,4\n'
-
-
-@pytest.mark.parametrize(("array", "op", "text"), _TEXTS)
-def test_json(array, op, text, tmp_path):
-    np.save(tmp_path / "a.npy", array)
-    outcome = reduce("--op", op, "a.npy", "--to", "json", cwd=tmp_path)
-    (buffer,) = json.loads(outcome.out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))["buffers"]
-    assert (buffer["name"], buffer["count"]) == ("", array.size)
-    assert buffer["datatype"].startswith("MPI_")
-    elements = [element if isinstance(element, list) else [element] for element in buffer["data"]]
-    assert "".join(" ".join(map(str, element)) + "\n" for element in elements) == text
 
 
 def test_json_of_columns(tmp_path):
@@ -141,58 +118,41 @@ def test_table_of_many_elements(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("count", [0, 1, 15, 16, 17])
-def test_table_leaves_out_only_what_it_says(count, tmp_path):
-    np.save(tmp_path / "a.npy", np.arange(count))
-    lines = reduce("--op", "sum", "a.npy", "--to", "table", cwd=tmp_path).out.decode().splitlines()
-    assert lines[0] == "element  value"
-    assert len(lines) == 1 + min(count, 16)
-    assert ("    ...  (2 more)" in lines) == (count == 17)
+def test_table_leaves_out_only_what_it_says(tmp_path):
+    for count in (0, 1, 15, 16, 17):
+        np.save(tmp_path / "a.npy", np.arange(count))
+        lines = reduce("--op", "sum", "a.npy", "--to", "table", cwd=tmp_path).out.decode().splitlines()
+        assert (lines[0], len(lines)) == ("element  value", 1 + min(count, 16))
+        assert ("    ...  (2 more)" in lines) == (count == 17)
 
 
-def test_records_are_not_packed_onto_themselves(folder):
+def test_what_is_refused(folder):
+    """A result never has the suffix of another format, and one that no format has needs --to; what columns lack."""
     (folder / "link.bin").symlink_to("a.bin")
-    words = ("-q", "-f", "--type", "double", "a.bin", "-o")
-    with unchanged(folder):
-        refused(run("pack", *words, "link.bin", cwd=folder), 2, "link.bin: is the file of the records")
-        refused(run("unpack", *words, "link.bin", cwd=folder), 2, "link.bin: is the file of the packed elements")
-        refused(run("unpack", *words, "x.npy", cwd=folder), 2, "x.npy: would be npy", "raw binary")
-        refused(run("unpack", *words, "x.h4", cwd=folder), 2, "x.h4: would be HDF4", "raw binary")
-
-
-@pytest.mark.parametrize("name", ["x.h4", "x.root", "x.fits", "x.pkl", "x.tsv"])
-@pytest.mark.parametrize("suffix", ["npy", "parquet", "bin"])
-def test_a_result_never_has_the_suffix_of_another_format(suffix, name, folder):
-    words = ("--op", "sum", "--type", "double", f"a.{suffix}", f"b.{suffix}")
-    with unchanged(folder):
-        refused(reduce(*words, "-o", name, cwd=folder), 2, f"{name}: would be", "--to")
-        refused(run("scan", "-q", *words, "-o", f"{{rank}}{name}", cwd=folder), 2, f"0{name}: would be", "--to")
-    succeeded(reduce(*words, "-o", name, "--to", "raw", cwd=folder))
-    assert (folder / name).read_bytes() == (A + B).tobytes()
-
-
-@pytest.mark.parametrize("name", ["x.dat", "x.npy2", "x.out", "x.sav", "x.0x"])
-def test_a_suffix_that_no_format_has_needs_a_format(name, folder):
-    for suffix in ("npy", "parquet", "arrow"):
-        with unchanged(folder):
-            outcome = reduce("--op", "sum", f"a.{suffix}", "-o", name, cwd=folder)
-            refused(outcome, 2, f"{name}: no format has the suffix", f"--to {suffix}")
-    raw = ("--op", "sum", "--type", "double", "a.bin", "b.bin", "-o", name)
-    succeeded(reduce(*raw, cwd=folder))
-    assert (folder / name).read_bytes() == (A + B).tobytes()
-
-
-@pytest.mark.parametrize("name", ["x", "out.0", "out.0017", ".hidden", "a.b/x"])
-def test_a_name_without_a_suffix_gets_the_format_of_the_inputs(name, folder):
-    (folder / "a.b").mkdir()
-    succeeded(reduce("--op", "sum", "a.npy", "b.npy", "-o", name, cwd=folder))
-    assert np.load(folder / name).tolist() == (A + B).tolist()
-
-
-def test_fetched_and_made_files_have_suffixes_of_formats_too(folder):
-    with unchanged(folder):
-        words = ("get-accumulate", "--op", "sum", "--fetch", "old.h4", "a.npy", "b.npy")
-        refused(run(*words, cwd=folder), 2, "old.h4: would be HDF4", "--to")
-        words = ("accumulate", "--op", "sum", "--create", "3", "t.h4", "a.npy")
-        refused(run(*words, cwd=folder), 2, "--create: ", "t.h4 would be HDF4", "another name")
-        refused(run("pack", "--type", "double", "a.bin", "-o", "x.mat", cwd=folder), 2, "x.mat: would be", "--to")
+    np.save(folder / "z.npy", np.zeros(3, "c16"))
+    np.save(folder / "g.npy", np.zeros(3, "g"))
+    records, fetching = "-q -f --type double a.bin -o", "get-accumulate --op sum --fetch old.h4 a.npy b.npy"
+    rows = [
+        ("reduce --op sum z.npy -o out.parquet", 3, "MPI_C_DOUBLE_COMPLEX / column"),
+        ("reduce --op sum g.npy -o out.parquet", 3, "MPI_LONG_DOUBLE / column"),
+        (f"pack {records} link.bin", 2, "link.bin: is the file of the records"),
+        (f"unpack {records} link.bin", 2, "link.bin: is the file of the packed elements"),
+        (f"unpack {records} x.npy", 2, "x.npy: would be npy / raw binary"),
+        (f"unpack {records} x.h4", 2, "x.h4: would be HDF4 / raw binary"),
+        (fetching, 2, "old.h4: would be HDF4 / --to"),
+        ("accumulate --op sum --create 3 t.h4 a.npy", 2, "--create:  / t.h4 would be HDF4 / another name"),
+        ("pack --type double a.bin -o x.mat", 2, "x.mat: would be / --to"),
+    ]
+    for name, suffix in itertools.product(("x.h4", "x.pkl", "x.tsv"), ("npy", "parquet", "bin")):
+        words = f"--op sum --type double a.{suffix} b.{suffix} -o"
+        rows += [
+            (f"reduce {words} {name}", 2, f"{name}: would be / --to"),
+            (f"scan -q {words} {{rank}}{name}", 2, f"0{name}: would be / --to"),
+        ]
+    for name, suffix in itertools.product(("x.dat", "x.npy2", "x.0x"), ("npy", "parquet", "arrow")):
+        rows.append((f"reduce --op sum a.{suffix} -o {name}", 2, f"{name}: no format has the suffix / --to {suffix}"))
+    check_refusals(folder, rows)
+    raw = ("--op", "sum", "--type", "double", "a.bin", "b.bin", "-o")
+    for words in (["x.h4", "--to", "raw"], ["x.dat"]):
+        succeeded(reduce(*raw, *words, cwd=folder))
+        assert (folder / words[0]).read_bytes() == (A + B).tobytes()

@@ -4,61 +4,50 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command import reduce, refused, run, shell, succeeded, unchanged
+from refusals import check_refusals
 from three_ranks import PAIR, A, B, C, fold
 
-
-@pytest.mark.parametrize("word", ["sum", "SUM", "Sum", "mpi_sum", "MPI_SUM"])
-def test_op_in_any_spelling(word, folder):
-    assert reduce("--op", word, "a.bin", "b.bin", "--type", "double", cwd=folder) == (0, (A + B).tobytes(), "")
-
-
 # By NumPy's functions, one rank after another.
-_OPS: Mapping[str, tuple[Callable[..., np.ndarray], str]] = {
-    "max": (np.maximum, "i4 u2 f4 f8 f2"),
-    "min": (np.minimum, "i4 u2 f4 f8 f2"),
-    "sum": (np.add, "i4 u2 f4 f8 f2 c8 c16"),
-    "prod": (np.multiply, "i4 u2 f4 f8 f2"),
-    "band": (np.bitwise_and, "i4 u2 i8"),
-    "bor": (np.bitwise_or, "i4 u2 i8"),
-    "bxor": (np.bitwise_xor, "i4 u2 i8"),
-    "land": (np.logical_and, "i4 u2 i8"),
-    "lor": (np.logical_or, "i4 u2 i8"),
-    "lxor": (np.logical_xor, "i4 u2 i8"),
+OPS = {
+    "max": (np.maximum, "i4 f2"),
+    "min": (np.minimum, "u2 f8"),
+    "sum": (np.add, "i4 f4 c16"),
+    "prod": (np.multiply, "u2 f8"),
+    "band": (np.bitwise_and, "i8"),
+    "bor": (np.bitwise_or, "u2"),
+    "bxor": (np.bitwise_xor, "i4"),
+    "land": (np.logical_and, "u2"),
+    "lor": (np.logical_or, "i8"),
+    "lxor": (np.logical_xor, "i4"),
 }
 
 
-@pytest.mark.parametrize(
-    ("op", "code", "suffix"),
-    [
-        (op, code, suffix)
-        for op, (_, codes) in _OPS.items()
-        for code in codes.split()
-        for suffix in ("npy", "parquet", "bin")
-        if (code[0], suffix) != ("c", "parquet")  # it has no complex numbers
-    ],
-)
-def test_op_as_numpy_has_it(op, code, suffix, tmp_path):
+@pytest.mark.parametrize("suffix", ["npy", "parquet", "bin"])
+def test_ops_as_numpy_has_them(suffix, tmp_path):
     random = np.random.default_rng(3)
-    ranks = [random.integers(0, 4, 1001).astype(code) for _ in range(5)]
     names = [f"r{rank}.{suffix}" for rank in range(5)]
-    for name, rank in zip(names, ranks, strict=True):
-        if suffix == "npy":
-            np.save(tmp_path / name, rank)
-        elif suffix == "bin":
-            rank.tofile(tmp_path / name)
-        else:
-            pq.write_table(pa.table({"x": rank}), tmp_path / name)
-    with np.errstate(all="ignore"):
-        expected = fold(_OPS[op][0], *ranks)
-    outcome = reduce("--op", op, "--type", code, *names, "--to", "raw", cwd=tmp_path)
-    assert outcome == (0, expected.tobytes(), "")
+    for op, (function, codes) in OPS.items():
+        for code in codes.split():
+            if (code[0], suffix) == ("c", "parquet"):  # it has no complex numbers
+                continue
+            ranks = [random.integers(0, 4, 1001).astype(code) for _ in range(5)]
+            for name, rank in zip(names, ranks, strict=True):
+                if suffix == "npy":
+                    np.save(tmp_path / name, rank)
+                elif suffix == "bin":
+                    rank.tofile(tmp_path / name)
+                else:
+                    pq.write_table(pa.table({"x": rank}), tmp_path / name)
+            with np.errstate(all="ignore"):
+                expected = fold(function, *ranks)
+            outcome = reduce("--op", op, "--type", code, *names, "--to", "raw", cwd=tmp_path)
+            assert outcome == (0, expected.tobytes(), ""), (op, code)
 
 
 def test_fold_is_from_the_left_in_the_order_given(tmp_path):
@@ -100,16 +89,13 @@ def test_maxloc_of_thirty_doubles(tmp_path):
         assert outcome.out == result.copy().tobytes()
 
 
-@pytest.mark.parametrize("word", ["double", "MPI_DOUBLE", "Double_Precision", "real8", "<f8", "f8", "=f8"])
-def test_type_that_agrees_with_npy(word, folder):
-    assert reduce("--op", "sum", "--type", word, "a.npy", "b.npy", "--to", "raw", cwd=folder).out == (A + B).tobytes()
-
-
-@pytest.mark.parametrize("suffix", ["npy", "parquet", "arrow"])
-def test_type_that_does_not_agree(suffix, folder):
-    with unchanged(folder):
-        outcome = reduce("--op", "sum", "--type", "long", f"a.{suffix}", "-o", "out", cwd=folder)
-        refused(outcome, 3, f"a.{suffix}", "MPI_LONG")
+def test_types_and_sizes_in_any_spelling(folder):
+    sums = (0, (A + B).tobytes(), "")
+    for word in "double", "MPI_DOUBLE", "Double_Precision", "real8", "<f8", "f8", "=f8":
+        assert reduce("--op", "sum", "--type", word, "a.npy", "b.npy", "--to", "raw", cwd=folder) == sums, word
+    for size in "200M", "200MiB", "200mb", "1G", "209715200", "1 G":
+        words = ("--op", "sum", "a.npy", "b.npy", "--to", "raw", "--max-memory", size)
+        assert reduce(*words, cwd=folder) == sums, size
 
 
 def test_summary_has_the_given_type(folder):
@@ -121,25 +107,45 @@ def test_summary_has_the_given_type(folder):
         assert "3 x int32," in run(*words, cwd=folder).err
 
 
-@pytest.mark.parametrize("flag", ["-f", "--force", "-O", "--overwrite"])
-def test_force(flag, folder):
-    with unchanged(folder):
-        refused(reduce("--op", "sum", "a.npy", "b.npy", "-o", "c.npy", cwd=folder), 2, "c.npy", "--force")
-    succeeded(reduce("--op", "sum", "a.npy", "b.npy", "-o", "c.npy", flag, cwd=folder))
-    np.testing.assert_array_equal(np.load(folder / "c.npy"), A + B)
+def test_what_is_refused(folder):
+    pq.write_table(pa.table({"x": [1], "y": [2]}), folder / "two.parquet")
+    in_place = "reduce --op sum --in-place"
+    rows = [
+        *(
+            (f"reduce --op sum --type long a.{each} -o out", 3, f"a.{each} / MPI_LONG")
+            for each in ("npy", "parquet", "arrow")
+        ),
+        ("reduce --op sum a.npy b.npy -o c.npy", 2, "c.npy / --force"),
+        ("reduce --op sum a.npy b.npy --max-memory 0.5T", 2, "--max-memory / 0.5T"),
+        (f"{in_place} a.npy b.npy -o out", 2, "--in-place / --output"),
+        (f"{in_place} a.npy b.npy --root 2", 2, "root 2"),
+        (f"{in_place} a.npy b.npy --to csv", 2, "--in-place / --to"),
+        (f"{in_place} - b.npy --type double", 2, "--in-place / standard input"),
+        (f"{in_place} a.npy b.npy --type int", 3, "a.npy / MPI_INT"),
+        (f"{in_place} two.parquet two.parquet --columns x", 2, "--in-place / not chosen"),
+        (f"{in_place} missing.npy b.npy", 4, "missing.npy"),
+        (f"{in_place} --type double --count 3 /dev/zero a.bin", 2, "/dev/zero"),
+    ]
+    check_refusals(folder, rows, A.tobytes())
 
 
-@pytest.mark.parametrize("root", ["0", "1", "2"])
-@pytest.mark.parametrize("suffix", ["npy", "bin", "parquet", "arrow"])
-def test_in_place_over_the_root(root, suffix, folder):
-    names = [f"{name}.{suffix}" for name in "abc"]
-    before = {name: (folder / name).read_bytes() for name in names}
-    words = ("--op", "sum", "--type", "double", *names, "--in-place", "--root", root)
-    assert reduce(*words, cwd=folder) == (0, b"", "")
-    target = names[int(root)]
-    assert {name for name in names if (folder / name).read_bytes() != before[name]} == {target}
-    outcome = reduce("--op", "sum", "--type", "double", target, "--to", "raw", cwd=folder)
-    assert outcome == (0, fold(np.add, A, B, C).tobytes(), "")
+def test_force(folder):
+    for flag in "-f", "--force", "-O", "--overwrite":
+        (folder / "out.npy").write_bytes(b"old")
+        succeeded(reduce("--op", "sum", "a.npy", "b.npy", "-o", "out.npy", flag, cwd=folder))
+        assert np.load(folder / "out.npy").tolist() == (A + B).tolist(), flag
+
+
+@pytest.mark.parametrize("root", [0, 1, 2])
+def test_in_place_over_the_root(root, folder):
+    for suffix in "npy", "bin", "parquet", "arrow":
+        names = [f"{name}.{suffix}" for name in "abc"]
+        before = {name: (folder / name).read_bytes() for name in names}
+        words = ("--op", "sum", "--type", "double", *names, "--in-place", "--root", str(root))
+        assert reduce(*words, cwd=folder) == (0, b"", ""), suffix
+        assert {name for name in names if (folder / name).read_bytes() != before[name]} == {names[root]}
+        outcome = reduce("--op", "sum", "--type", "double", names[root], "--to", "raw", cwd=folder)
+        assert outcome == (0, fold(np.add, A, B, C).tobytes(), ""), suffix
 
 
 def test_in_place_keeps_what_is_around_a_raw_buffer(tmp_path):
@@ -173,31 +179,6 @@ def test_in_place_keeps_schema_and_compression_of_parquet(tmp_path):
     assert (tmp_path / "a.parquet").stat().st_mode & 0o777 == 0o640
 
 
-@pytest.mark.parametrize(
-    ("words", "status", "reasons"),
-    [
-        (("a.npy", "b.npy", "-o", "out"), 2, ("--in-place", "--output")),
-        (("a.npy", "b.npy", "--root", "2"), 2, ("root 2",)),
-        (("a.npy", "b.npy", "--to", "csv"), 2, ("--in-place", "--to")),
-        (("-", "b.npy", "--type", "double"), 2, ("--in-place", "standard input")),
-        (("a.npy", "b.npy", "--type", "int"), 3, ("a.npy", "MPI_INT")),
-        (("two.parquet", "two.parquet", "--columns", "x"), 2, ("--in-place", "not chosen")),
-        (("missing.npy", "b.npy"), 4, ("missing.npy",)),
-    ],
-)
-def test_in_place_refused(words, status, reasons, folder):
-    pq.write_table(pa.table({"x": [1], "y": [2]}), folder / "two.parquet")
-    with unchanged(folder):
-        outcome = reduce("--op", "sum", *words, "--in-place", cwd=folder, stdin=A.tobytes())
-        refused(outcome, status, *reasons)
-
-
-def test_in_place_over_a_device(folder):
-    words = ("--op", "sum", "--type", "double", "--count", "3", "/dev/zero", "a.bin", "--in-place")
-    with unchanged(folder):
-        refused(reduce(*words, cwd=folder), 2, "/dev/zero")
-
-
 def test_root_is_the_model_of_the_result(folder):
     for root, start in (("0", b"\x93NUMPY"), ("1", B.tobytes()[:0]), ("2", b"PAR1")):
         words = ("--op", "sum", "--type", "double", "a.npy", "b.bin", "c.parquet", "--root", root)
@@ -216,19 +197,21 @@ def test_a_repetition_does_not_combine_its_own_result(folder):
     assert np.load(folder / "total.npy").tolist() == (A + B + C).tolist()
 
 
-@pytest.mark.parametrize("name", ["a.npy", "./a.npy", "symlink.npy", "link.npy"])
-def test_an_output_that_is_an_input_by_any_name_is_refused(name, folder):
+def test_an_output_that_is_an_input_by_any_name_is_refused(folder):
     (folder / "symlink.npy").symlink_to("a.npy")
     os.link(folder / "a.npy", folder / "link.npy")
-    words = ("reduce", "-q", "-f", "--op", "sum", "-o", name)
+    rows = []
+    for name in "a.npy", "./a.npy", "symlink.npy", "link.npy":
+        words = f"reduce -q -f --op sum -o {name}"
+        rows += [
+            (f"{words} b.npy a.npy", 2, f"{name}: is the file of rank 1,"),
+            (f"{words} b.npy --group-b a.npy", 2, f"{name}: is the file of rank 0 of group B,"),
+            (f"get-accumulate -q -f --op sum --fetch {name} b.npy a.npy", 2, f"{name}: is the file of the origin,"),
+        ]
+    check_refusals(folder, rows)
     with unchanged(folder):
-        refused(run(*words, "b.npy", "a.npy", cwd=folder), 2, f"{name}: is the file of rank 1,")
-        refused(run(*words, "b.npy", "--group-b", "a.npy", cwd=folder), 2, f"{name}: is the file of rank 0 of group B,")
-        refused(shell('"$@" - < a.npy', *words, "b.npy", cwd=folder), 2, f"{name}: is the file of rank 1,")
-        words = ("get-accumulate", "-q", "-f", "--op", "sum", "--fetch", name, "b.npy", "a.npy")
-        refused(run(*words, cwd=folder), 2, f"{name}: is the file of the origin,")
-    succeeded(run("reduce", "-q", "--op", "sum", "b.npy", "a.npy", "--root", "1", "--in-place", cwd=folder))
-    assert np.load(folder / "a.npy").tolist() == (A + B).tolist()
+        outcome = shell('"$@" - < a.npy', "reduce", "-q", "-f", "--op", "sum", "-o", "link.npy", "b.npy", cwd=folder)
+        refused(outcome, 2, "link.npy: is the file of rank 1,")
 
 
 def test_current_directory_is_gone(folder):
@@ -238,25 +221,17 @@ def test_current_directory_is_gone(folder):
     assert shell(script, "reduce", "-q", "--op", "sum", cwd=folder) == (0, A.tobytes(), "")
 
 
-@pytest.mark.parametrize("size", ["200M", "200MiB", "200mb", "1G", "0.5T", "209715200", "1 G"])
-def test_memory_sizes(size, folder):
-    outcome = reduce("--op", "sum", "a.npy", "b.npy", "--to", "raw", "--max-memory", size, cwd=folder)
-    if size == "0.5T":
-        refused(outcome, 2, "--max-memory", "0.5T")
-    else:
-        assert outcome == (0, (A + B).tobytes(), "")
-
-
-@pytest.mark.parametrize("words", ["-j 1", "-j 2", "--jobs 7", "-j 0", "-j 1 --max-memory 100M", ""])
-def test_jobs_do_not_show(words, tmp_path):
+def test_jobs_do_not_show(tmp_path):
     """Large enough that the pool is used where it may be."""
     random = np.random.default_rng(17)
     ranks = [random.random(1_500_001) for _ in range(5)]
-    for rank, array in enumerate(ranks):
-        np.save(tmp_path / f"r{rank}.npy", array)
     names = [f"r{rank}.npy" for rank in range(5)]
-    succeeded(reduce("--op", "sum", *names, *words.split(), "-o", "out.npy", cwd=tmp_path))
-    np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), fold(np.add, *ranks))
+    for name, array in zip(names, ranks, strict=True):
+        np.save(tmp_path / name, array)
+    expected = fold(np.add, *ranks).tobytes()
+    for words in "", "-j 1", "-j 2", "--jobs 7", "-j 0", "-j 1 --max-memory 100M":
+        succeeded(reduce("--op", "sum", *names, *words.split(), "-f", "-o", "out.npy", cwd=tmp_path))
+        assert np.load(tmp_path / "out.npy").tobytes() == expected, words
 
 
 def test_jobs_are_told(tmp_path):

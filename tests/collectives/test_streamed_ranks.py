@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import COMMAND, Child, Outcome, open_fifo, refused, shell, succeeded, told_after, unchanged
+from command import COMMAND, Child, open_fifo, refused, shell, succeeded, told_after, unchanged
 from needs import needs
 from tables import bytes_of
 
@@ -98,43 +98,38 @@ def test_results_that_grow_with_streams(suffix, folder):
         assert (folder / f"sum{suffix}").read_bytes() == (folder / f"files{suffix}").read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (["scan", "-o", "out_{rank}.bin"], [RANKS[0], RANKS[0] + RANKS[1]]),
-        (
-            ["reduce-scatter-block", "-o", "out_{rank}.bin"],
-            [(RANKS[0] + RANKS[1])[:35_000], (RANKS[0] + RANKS[1])[35_000:]],
-        ),
-    ],
-)
-def test_other_collectives(words, reason, folder):
-    name, *rest = words
-    succeeded(shell('"$@" <(cat r0.bin) <(cat r1.bin)', name, *RAW[1:], *rest, cwd=folder))
-    assert [np.fromfile(folder / f"out_{rank}.bin").tolist() for rank in range(2)] == [each.tolist() for each in reason]
+def test_other_collectives(folder):
+    both, half = RANKS[0] + RANKS[1], 35_000
+    for name, expected in ("scan", [RANKS[0], both]), ("reduce-scatter-block", [both[:half], both[half:]]):
+        words = (name, *RAW[1:], "-f", "-o", "out_{rank}.bin")
+        succeeded(shell('"$@" <(cat r0.bin) <(cat r1.bin)', *words, cwd=folder))
+        for rank, array in enumerate(expected):
+            assert (folder / f"out_{rank}.bin").read_bytes() == array.tobytes(), name
 
 
-@pytest.mark.parametrize(
-    ("ranks", "reason"),
-    [
-        ("<(head -c 80 r0.bin) r1.bin", "rank 0 has count 10, but rank 1 ('r1.bin') has 70000"),
-        ("r1.npy <(cat r0.bin r0.bin)", "rank 1 has more than 70000 elements, but rank 0 ('r1.npy') has 70000"),
-        ("<(head -c 80 r0.bin) <(cat r1.bin)", "rank 0 has count 10, but rank 1 ('/dev/fd/62') has more"),
-        ("<(head -c 83 r0.bin) <(head -c 83 r1.bin)", "83 bytes is not a multiple of 8"),
-        ("<(head -c 800 r0.npy) r1.npy", "expected 560000 data bytes for the shape (70000,), found 672"),
-        ("<(cat r0.npy r0.bin) r1.npy", "expected 560000 data bytes for the shape (70000,), found more"),
-        ("<(head -c 60 r0.npy) r1.npy", "the header is truncated"),
-        ("<(head -c -9 r0.arrows) r1.npy", "cannot be read, the file is damaged"),
-        ("<(head -c 99999 r0.arrows) r1.npy", "cannot be read, the file is damaged"),
-        ("<(cat r0.arrows r1.arrows) r1.npy", "it goes on behind the end of the stream"),
-        ("<(cat r0.arrows) <(head -c 80 r1.bin)", "rank 1 has count 10, but rank 0 ('/dev/fd/63') has more"),
-        ("r0.npy r1.bin <(head -c 8 r0.npy) <(head -c 80 r0.bin)", "1 of 4"),
-    ],
-)
-def test_streams_that_do_not_fit(ranks, reason, folder):
+MISFITS = [
+    ("<(head -c 80 r0.bin) r1.bin", "rank 0 has count 10, but rank 1 ('r1.bin') has 70000"),
+    ("r1.npy <(cat r0.bin r0.bin)", "rank 1 has more than 70000 elements, but rank 0 ('r1.npy') has 70000"),
+    ("<(head -c 80 r0.bin) <(cat r1.bin)", "rank 0 has count 10, but rank 1 ('/dev/fd/62') has more"),
+    ("<(head -c 83 r0.bin) <(head -c 83 r1.bin)", "83 bytes is not a multiple of 8"),
+    ("<(head -c 800 r0.npy) r1.npy", "expected 560000 data bytes for the shape (70000,), found 672"),
+    ("<(cat r0.npy r0.bin) r1.npy", "expected 560000 data bytes for the shape (70000,), found more"),
+    ("<(head -c 60 r0.npy) r1.npy", "the header is truncated"),
+    ("<(head -c -9 r0.arrows) r1.npy", "cannot be read, the file is damaged"),
+    ("<(head -c 99999 r0.arrows) r1.npy", "cannot be read, the file is damaged"),
+    ("<(cat r0.arrows r1.arrows) r1.npy", "it goes on behind the end of the stream"),
+    ("<(cat r0.arrows) <(head -c 80 r1.bin)", "rank 1 has count 10, but rank 0 ('/dev/fd/63') has more"),
+    ("r0.npy r1.bin <(head -c 8 r0.npy) <(head -c 80 r0.bin)", "truncated"),
+]
+
+
+def test_streams_that_do_not_fit(folder):
     with unchanged(folder):
-        outcome = shell(f'"$@" -o out.bin {ranks}', *RAW, cwd=folder)
-        refused(outcome, 3, reason if reason != "1 of 4" else "truncated")
+        for ranks, reason in MISFITS:
+            refused(shell(f'"$@" -o out.bin {ranks}', *RAW, cwd=folder), 3, reason)
+        for output in "", "-o sum.npy":
+            words = f'exec "$@" --offset {DOUBLES * 8 + 8} <(cat r0.bin) <(cat r1.bin) {output}'
+            refused(shell(words, *RAW, cwd=folder), 3, "fewer bytes than --offset skips")
 
 
 def test_an_op_that_looks_twice_and_one_of_the_user(folder):
@@ -194,27 +189,15 @@ print(child.returncode, most, os.listdir(os.environ["TMPDIR"]), file=sys.stderr)
 """
 
 
-def streamed(nbytes: int, words: str, folder) -> Outcome:
-    """Fold two streams of zeros within little address space, and tell the status and what was in TMPDIR."""
+def test_long_streams_in_little_memory(folder, long):
+    """No copy is on the disk, and none in memory: two streams of zeros within little address space."""
+    nbytes = 10 << 30 if long else DOUBLES * 8
     (folder / "tmp").mkdir()
     (folder / "watch.py").write_text(WATCHED)
     script = f"exec 3< <(head -c {nbytes} /dev/zero) 4< <(head -c {nbytes} /dev/zero); TMPDIR=$PWD/tmp "
-    script += f'python3 watch.py {300 << 20} "$@" /dev/fd/3 /dev/fd/4 {words}'
-    return shell(script, *RAW, cwd=folder, timeout=600)
-
-
-def test_long_streams_in_little_memory(folder, long):
-    """No copy is on the disk, and none in memory."""
-    nbytes = 10 << 30 if long else DOUBLES * 8
-    outcome = streamed(nbytes, "| tail -c +1 | wc -c", folder)
+    script += f'python3 watch.py {300 << 20} "$@" /dev/fd/3 /dev/fd/4 | tail -c +1 | wc -c'
+    outcome = shell(script, *RAW, cwd=folder, timeout=600)
     assert (outcome.out.split(), outcome.err.split()) == ([b"%d" % nbytes], ["0", "0", "[]"])
-
-
-@pytest.mark.parametrize("output", ["", "-o sum.npy"])
-def test_streams_that_end_before_the_offset(output, folder):
-    words = f'exec "$@" --offset {DOUBLES * 8 + 8} <(cat r0.bin) <(cat r1.bin) {output}'
-    with unchanged(folder):
-        refused(shell(words, *RAW, cwd=folder), 3, "fewer bytes than --offset skips")
 
 
 def test_a_signal_ends_the_wait_for_one_of_several_streams(folder):

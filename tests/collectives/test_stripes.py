@@ -35,8 +35,7 @@ def segments(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("dtype", ["u1", "<f8", ">f4"])
-@pytest.mark.parametrize("count", [1, 1000, 100_003])
+@pytest.mark.parametrize(("dtype", "count"), [("u1", 100_003), ("<f8", 1), ("<f8", 100_003), (">f4", 1000)])
 def test_segments_begin_with_stripes_and_bits_are_the_same(dtype, count, executor, segments, tmp_path, monkeypatch):
     ranks = [np.random.default_rng(rank).integers(0, 9, count).astype(dtype) for rank in range(3)]
     for rank, array in enumerate(ranks):

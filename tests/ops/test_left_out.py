@@ -1,33 +1,77 @@
-"""Elements that are left out, beside NumPy's masked arrays, which leave out the same."""
+"""Elements that are left out, NaNs or a missing value: scalar twins, and NumPy's masked arrays, leave out the same."""
 
 from __future__ import annotations
 
+import itertools
+import math
+
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from statistics_twins import (
+    CHOOSING,
+    FLOATS,
+    TWINS,
+    by_element,
+    extreme_of,
+    mean_of,
+    number_of,
+    ranks_of,
+    reduced,
+    same,
+)
 
 import mpired
+from mpired.errors import UsageError
 
 NAN = np.nan
 RANKS = np.array([[NAN, 1, NAN, -0.0], [2, NAN, NAN, 4], [3, 5, NAN, NAN]])
 MASKED = np.ma.masked_invalid(RANKS)
-FUNCTIONS = {
-    "sum": np.ma.sum,
-    "prod": np.ma.prod,
-    "max": np.ma.max,
-    "min": np.ma.min,
-    "mean": np.ma.mean,
-    "var": np.ma.var,
-    "std": np.ma.std,
-    "median": np.ma.median,
-    "range": np.ma.ptp,
-}
 
 
-@pytest.mark.parametrize("op", sorted(FUNCTIONS))
-def test_nan_is_left_out_as_masked_arrays_do(op):
+@given(ranks_of(FLOATS), st.sampled_from(sorted({**TWINS, **CHOOSING, "sum": 0, "max": 0, "min": 0})))
+@settings(max_examples=40, deadline=None)
+def test_nan_is_left_out(ranks, op):
+    """The same as the twin of those that are numbers; where there is none, NaN."""
+    twins = {**TWINS, **CHOOSING, "max": extreme_of(max), "min": extreme_of(min), "sum": None}
+    assume(op not in {"range", "sum"} or ranks.dtype == "f8")
+    twin = twins[op] or (lambda numbers: mean_of(numbers) if not numbers else left_sum(numbers))
+    expected = by_element(ranks, lambda column: twin([each for each in column if not math.isnan(each)]), ranks.dtype)
+    found = reduced(ranks, op, nan="ignore")
+    if op in {"max", "min"}:  # zeros of both signs are equal; which of them is left is that of the op of MPI
+        found, expected = found + 0.0, expected + 0.0
+    same(found, expected)
+
+
+def left_sum(numbers):
+    total = numbers[0]
+    for number in numbers[1:]:
+        total += number
+    return total
+
+
+@given(
+    ranks_of(["f4", "f8", "i4", "i8"], usual=True), st.sampled_from(["sum", "max", "mean", "std", "median", "count"])
+)
+@settings(max_examples=40, deadline=None)
+def test_a_missing_value_is_left_out(ranks, op):
+    """The most frequent of a few values is missing."""
+    ranks = (ranks % 3).astype(ranks.dtype)
+    twins = TWINS | {"sum": left_sum, "max": max, "count": len}
+    code = {"sum": ranks.dtype, "max": ranks.dtype, "count": "i8"}.get(op, number_of(ranks))
+
+    def twin(column):
+        present = [each for each in column if each != 1]
+        return twins[op](present) if present or op == "count" else 1
+
+    same(reduced(ranks, op, missing=1), by_element(ranks, twin, code))
+
+
+def test_a_product_leaves_out_nan_as_masked_arrays_do():
     """Where all ranks are left out there is no result, which is NaN."""
-    expected = FUNCTIONS[op](MASKED, axis=0).filled(NAN)
-    np.testing.assert_array_equal(mpired.reduce(list(RANKS), op, nan="ignore"), expected)
+    expected = np.ma.prod(MASKED, axis=0).filled(NAN)
+    np.testing.assert_array_equal(mpired.reduce(list(RANKS), "prod", nan="ignore"), expected)
 
 
 def test_what_is_left_out_is_neither_counted_nor_the_first():
@@ -37,17 +81,88 @@ def test_what_is_left_out_is_neither_counted_nor_the_first():
     assert [[] if number != number else [number] for number in found] == firsts  # noqa: PLR0124 - which is NaN
 
 
-@pytest.mark.parametrize("code", ["c8", "c16"])
-def test_a_complex_number_is_left_out_if_a_part_of_it_is_nan(code):
-    ranks = np.array([[1 + 2j, 3, complex(1, NAN)], [complex(NAN, 1), 4j, 5], [complex(1, NAN), 1, 7j]], code)
-    expected = np.ma.masked_invalid(ranks).sum(axis=0)
-    assert mpired.reduce(list(ranks), "sum", nan="ignore").tolist() == expected.tolist()
+def test_a_complex_number_is_left_out_if_a_part_of_it_is_nan():
+    for code in "c8", "c16":
+        ranks = np.array([[1 + 2j, 3, complex(1, NAN)], [complex(NAN, 1), 4j, 5], [complex(1, NAN), 1, 7j]], code)
+        expected = np.ma.masked_invalid(ranks).sum(axis=0)
+        assert mpired.reduce(list(ranks), "sum", nan="ignore").tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize("missing", [-999.9, 0.1, 1e20])
-@pytest.mark.parametrize("code", ["f4", "f8"])
-def test_a_missing_value_has_the_precision_of_the_elements(code, missing):
+def test_a_missing_value_has_the_precision_of_the_elements():
     """As fill values in files have, which users write with fewer digits."""
-    ranks = np.array([[missing, 1, 2], [3, missing, 4], [5, 6, 7]], code)
-    masked = np.ma.masked_equal(ranks, np.array(missing, code)[()])
-    assert mpired.reduce(list(ranks), "sum", missing=missing).tolist() == masked.sum(axis=0).tolist()
+    for missing, code in itertools.product((-999.9, 0.1, 1e20), ("f4", "f8")):
+        ranks = np.array([[missing, 1, 2], [3, missing, 4], [5, 6, 7]], code)
+        masked = np.ma.masked_equal(ranks, np.array(missing, code)[()])
+        assert mpired.reduce(list(ranks), "sum", missing=missing).tolist() == masked.sum(axis=0).tolist()
+
+
+def test_a_missing_value_that_no_element_has():
+    for missing in (1.5, 300, -1, math.inf):
+        with pytest.raises(UsageError, match="no element is equal"):
+            mpired.reduce([np.zeros(3, "u1"), np.zeros(3, "u1")], "sum", missing=missing)
+
+
+def test_nan_as_the_missing_value_is_left_out():
+    assert mpired.reduce([np.array([1.0]), np.array([NAN])], "sum", missing=NAN).tolist() == [1]
+
+
+def test_few_or_many_nans_left_out():
+    """For each there is a quicker way."""
+    for op, share in itertools.product(("median", "mean", "max", "sum"), (0.05, 0.6)):
+        rng = np.random.default_rng(5)
+        ranks = rng.integers(-50, 50, (4, 200)).astype("f8")
+        ranks[rng.random(ranks.shape) < share] = NAN
+        ranks[0, np.isnan(ranks).all(axis=0)] = 1
+        found = mpired.reduce(list(ranks), op, nan="ignore")
+        np.testing.assert_array_equal(found, getattr(np, f"nan{op}")(ranks, axis=0), f"{op} {share}")
+
+
+def test_times_that_are_none_are_left_out():
+    ranks = np.array([["2020-01-01", "NaT", "NaT"], ["2021-01-01", "2021-01-01", "NaT"]], "M8[s]")
+    expected = ["2020-01-01T00:00:00", "2021-01-01T00:00:00", "NaT"]
+    assert reduced(ranks, "min", nan="ignore").astype(str).tolist() == expected
+    assert reduced(ranks, "count", nan="ignore").tolist() == [2, 1, 0]
+    assert np.isnat(reduced(ranks, "min")).tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize(("op", "suffix"), [("sum", "npy"), ("mean", "bin"), ("median", "csv")])
+def test_valid_elements_are_counted(tmp_path, op, suffix):
+    ranks = np.random.default_rng(8).normal(size=(4, 50))
+    ranks[ranks > 1] = NAN
+    out, counts = tmp_path / f"out.{suffix}", tmp_path / f"n.{suffix}"
+    mpired.reduce(list(ranks), op, nan="ignore", output=out, count_valid=counts)
+    expected = (~np.isnan(ranks)).sum(0)
+    if suffix == "csv":
+        assert [int(line) for line in counts.read_text().split()[1:]] == expected.tolist()
+    else:
+        found = np.load(counts) if suffix == "npy" else np.fromfile(counts, "i8")
+        assert (found.dtype, found.tolist()) == ("i8", expected.tolist())
+        result = np.load(out) if suffix == "npy" else np.fromfile(out, "f8")
+        same(result, reduced(ranks, op, nan="ignore"))
+
+
+def test_counts_go_with_the_results_of_several_ranks(tmp_path):
+    ranks = np.where(np.eye(3, 5) > 0, NAN, 1.0)
+    files = {"output": str(tmp_path / "s{rank}.npy"), "count_valid": tmp_path / "n{rank}.npy"}
+    mpired.scan(list(ranks), "sum", nan="ignore", **files)
+    for rank in range(3):
+        expected = (~np.isnan(ranks[: rank + 1])).sum(0)
+        assert np.load(tmp_path / f"n{rank}.npy").tolist() == expected.tolist()
+    with pytest.raises(UsageError, match="beside the result"):
+        mpired.reduce(list(ranks), "sum", count_valid=tmp_path / "n.npy")
+    with pytest.raises(UsageError):
+        mpired.reduce(list(ranks), "sum", output=tmp_path / "n.npy", count_valid=tmp_path / "n.npy")
+    assert not (tmp_path / "n.npy").exists()
+
+
+def test_nan_in_a_window(tmp_path):
+    target = tmp_path / "t.npy"
+    for op, nan, expected in (
+        ("sum", "ignore", [3, 3, NAN, 4]),
+        ("max", "ignore", [2, 3, NAN, 4]),
+        ("min", "propagate", [1, NAN, NAN, NAN]),
+        ("max", "mpi", [2, 3, NAN, NAN]),  # as MPICH has it: the kernel's lower operand is the origin
+    ):
+        np.save(target, [1, NAN, NAN, 4])
+        mpired.Window(target).accumulate(np.array([2, 3, NAN, NAN]), op, nan=nan)
+        assert repr(np.load(target).tolist()) == repr(np.array(expected, float).tolist()), (op, nan)

@@ -19,19 +19,12 @@ import values
 import mpired
 from mpired.errors import OverflowWarning
 
-NAMES = (
-    "REAL2",
-    "FLOAT",
-    "DOUBLE",
-    "LONG_DOUBLE",
-    "COMPLEX4",
-    "C_COMPLEX",
-    "C_DOUBLE_COMPLEX",
-    "C_LONG_DOUBLE_COMPLEX",
-)
+COMPLEX = ("COMPLEX4", "C_COMPLEX", "C_DOUBLE_COMPLEX", "C_LONG_DOUBLE_COMPLEX")
+NAMES = ("REAL2", "FLOAT", "DOUBLE", "LONG_DOUBLE", *COMPLEX)
 OF_NUMBERS = ("sum", "prod", "mean", "var", "std", "rms")
 OF_REAL_NUMBERS = ("max", "min", "range", "absmax", "absmin", "median", "quantile:0.3")
 EXACT = ("sum", "mean", "var", "std", "rms")
+COMPILED = ("sum", "prod", "max", "min")
 # Of a complex number a real one is made.
 REAL = ("var", "std", "rms")
 RULES = {
@@ -97,10 +90,11 @@ def scanned(paths, op, **options):
         return mpired.scan(paths, op, **options)
 
 
-def cases(name):
+def cases(name, kernel):
     """Return the ops and rules for a datatype, as keywords."""
     of_numbers = OF_NUMBERS if "COMPLEX" in name else (*OF_NUMBERS, *OF_REAL_NUMBERS)
-    for op, rules in itertools.product(of_numbers, RULES.values()):
+    chosen = of_numbers if kernel == "numpy" else [op for op in of_numbers if op in COMPILED]
+    for op, rules in itertools.product(chosen, RULES.values()):
         if "COMPLEX" in name and {"missing", "accumulate_in"} & {*rules}:
             continue
         if "accumulate_in" in rules and op in ("max", "min", "median", "quantile:0.3"):
@@ -118,23 +112,25 @@ def test_every_op_and_rule(name, directory, either_kernel):
         paths.append(directory / f"{name}{rank}.bin")
         paths[-1].write_bytes(octets)
     found, several = {}, 0
-    for op, rules in cases(name):
+    for op, rules in cases(name, either_kernel):
         for rank, result in enumerate(scanned(paths, op, type=name, **rules)):
             found[op, str(rules), rank] = wrong(name, op, rules, ranks[: rank + 1], result.tobytes())
             several += np.isnan(result.view(result.dtype if result.dtype.names is None else result.dtype[0])).sum()
     assert {case: each[:2] for case, each in found.items() if each} == {}
-    assert several > 1000
+    assert several > 500
 
 
-@pytest.mark.parametrize("op", ["sum", "max", "mean", "var", "std", "rms", "absmax", "median", "sum exact"])
-def test_neither_length_nor_place_shows(op, long, tmp_path, either_kernel):
+@pytest.mark.parametrize("op", ["mean", "var", "std", "rms", "absmax", "median", "sum exact"])
+def test_neither_length_nor_place_shows(op, long):
+    """Of statistics; for ops of MPI see collectives/test_identical_bits.py."""
     ranks = [np.frombuffer(rank, "f8") for rank in ranks_of("DOUBLE")]
     op, *exact = op.split()
     expected = mpired.reduce(ranks, op, exact=bool(exact))
-    for count in range(1, LONGEST, 1 if long else 3):
+    for count in range(1, LONGEST, 1 if long else 5):
         for start in (0, 1, LONGEST - count):
             pieces = [np.array(rank[start : start + count]) for rank in ranks]
-            assert mpired.reduce(pieces, op, exact=bool(exact)).tobytes() == expected[start : start + count].tobytes()
+            found = mpired.reduce(pieces, op, exact=bool(exact))
+            assert found.tobytes() == expected[start : start + count].tobytes(), (start, count)
 
 
 def write_hdf5(path, array, **layout):
@@ -158,29 +154,28 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("op", ["sum", "max", "mean", "var", "std", "rms", "median", "sum exact"])
+@pytest.mark.parametrize("op", ["sum", "max", "mean", "std", "median"])
 def test_neither_format_nor_blocks_nor_workers_show(op, tmp_path, cut_into):
     """One of two NaNs has a sign, in files whose elements lie at any address and are read in any blocks."""
-    op, *exact = op.split()
-    count, options = 6_001, {"exact": bool(exact)}
     draw = np.random.default_rng(1)
-    ranks = draw.standard_normal((2, count))
+    ranks = draw.standard_normal((2, 6_001))
     ranks[0, ::3], ranks[1, ::3] = np.nan, -np.nan
     ranks[1, ::5] = -np.nan
-    expected = None
-    for (form, writer), nbytes in itertools.product(FORMS.items(), (1 << 10, 1 << 20)):
+    expected = mpired.reduce(list(ranks), op).tobytes()
+    # Each format with one of these, with another for each op.
+    ways = [*itertools.product((1 << 10, 1 << 20), (1, 2))]
+    for number, (form, writer) in enumerate(FORMS.items(), len(op)):
+        nbytes, jobs = ways[number % 4]
         cut_into(nbytes)
         paths = [tmp_path / f"r{rank}.{form}" for rank in range(2)]
         for path, array in zip(paths, ranks, strict=True):
             writer(path, array)
-        for jobs in (1, 2):
-            said = options | ({"type": "double"} if form == "bin" else {})
-            found = mpired.reduce(paths, op, jobs=jobs, **said)
-            found = found["x"] if isinstance(found, dict) else found
-            expected = found.tobytes() if expected is None else expected
-            assert found.tobytes() == expected, (form, nbytes, jobs)
+        said = {"type": "double"} if form == "bin" else {}
+        found = mpired.reduce(paths, op, jobs=jobs, **said)
+        found = found["x"] if isinstance(found, dict) else found
+        assert found.tobytes() == expected, (form, nbytes, jobs)
     with ThreadPoolExecutor(2) as pool:
-        found = mpired.reduce([tmp_path / f"r{rank}.npy" for rank in range(2)], op, engine=pool, **options)
+        found = mpired.reduce([tmp_path / f"r{rank}.npy" for rank in range(2)], op, engine=pool)
     assert found.tobytes() == expected
     undefined = np.frombuffer(expected)[np.isnan(ranks).any(axis=0)]
     assert {*undefined.view("u8").tolist()} == {0x7FF8 << 48}
@@ -202,20 +197,20 @@ def test_an_element_of_a_window(op, tmp_path):
     assert result.view("u8").tolist() == (bits.tolist() if op == "maxloc" else [0x7FF8 << 48] * 2)
 
 
-@pytest.mark.parametrize("op", ["first", "last"])
-def test_what_copies_an_element_keeps_its_bits(op):
+def test_what_copies_an_element_keeps_its_bits():
     bits = np.array([[0xFFF8 << 48 | 1], [0x7FF0 << 48 | 2]], "u8")
-    found = mpired.reduce(list(bits.view("f8")), op)
-    assert found.view("u8").tolist() == [bits[0 if op == "first" else 1].item()]
+    for op, rank in ("first", 0), ("last", 1):
+        assert mpired.reduce(list(bits.view("f8")), op).view("u8").tolist() == bits[rank].tolist()
 
 
-@pytest.mark.parametrize("name", ["COMPLEX4", "C_COMPLEX", "C_DOUBLE_COMPLEX", "C_LONG_DOUBLE_COMPLEX"])
-def test_a_complex_number_that_no_rank_has_is_nan(name, directory):
-    code = reference.FORMS[name][0][0][0]
-    nan, (one, zero) = reference.QUIET_NAN[code], (reference.encode(code, np.longdouble(number)) for number in (1, 0))
-    paths = [directory / f"none{name}{rank}.bin" for rank in range(2)]
-    for path in paths:
-        path.write_bytes(reference.assemble(name, [one, nan]) + reference.assemble(name, [one, one]))
-    for op in ("sum", "prod", "mean", "first"):
-        found = mpired.reduce(paths, op, type=name, nan="ignore")
-        assert components(name, found.tobytes())[0] == [nan, zero], op
+def test_a_complex_number_that_no_rank_has_is_nan(directory):
+    for name in COMPLEX:
+        code = reference.FORMS[name][0][0][0]
+        one, zero = (reference.encode(code, np.longdouble(number)) for number in (1, 0))
+        nan = reference.QUIET_NAN[code]
+        paths = [directory / f"none{name}{rank}.bin" for rank in range(2)]
+        for path in paths:
+            path.write_bytes(reference.assemble(name, [one, nan]) + reference.assemble(name, [one, one]))
+        for op in ("sum", "prod", "mean", "first"):
+            found = mpired.reduce(paths, op, type=name, nan="ignore")
+            assert components(name, found.tobytes())[0] == [nan, zero], (op, name)

@@ -105,60 +105,50 @@ FLOATS = [
 
 
 @pytest.mark.parametrize(("code", "form"), [("f2", "f2"), ("f4", "f4"), ("f8", "f8"), ("f4", "c8"), ("f8", "c16")])
-def test_infinities_out_of_finite_numbers_are_found(code, form, tmp_path):
-    for number, (op, column, overflows) in enumerate(FLOATS):
+def test_infinities_out_of_finite_numbers_are_found(code, form):
+    for op, column, overflows in FLOATS:
         values = column(MOST[code])
         if form[0] == "c" and op == "prod":
             continue  # its four products have infinities of their own
-        folder = tmp_path / str(number)
-        folder.mkdir()
         # Enough others around it for the vector instructions.
-        paths = saved(folder, [np.array([1] * 7 + [value] + [1] * 9, form) for value in values])
+        ranks = [np.array([1] * 7 + [value] + [1] * 9, form) for value in values]
         for overflow in ("warn", "wrap"):
-            result, details = heard(mpired.reduce, paths, op, overflow=overflow)
+            result, details = heard(mpired.reduce, ranks, op, overflow=overflow)
             found = [(each["count"], each["element"], each["rank"]) for each in details]
             assert found == ([(1, 7, rank) for rank in overflows] if overflow == "warn" else []), (op, values)
             assert np.isfinite(result[7]) == (np.isfinite(values).all() and not overflows)
 
 
-@pytest.mark.parametrize("op", ["sum", "prod"])
-def test_infinities_of_ranks_are_no_overflow_beside_one(op, tmp_path):
+def test_infinities_of_ranks_are_no_overflow_beside_one():
     """What overflows is a result that is infinite, of numbers that are not, as NumPy says of each."""
     most = MOST["f8"]
     ranks = np.array([[most, 1.0, INF, NAN, -most, 2.0], [most, INF, 1.0, 1.0, -most, -INF]])
-    _, (details,) = heard(mpired.reduce, saved(tmp_path, ranks), op)
-    with np.errstate(over="ignore"):
-        result = {"sum": np.add, "prod": np.multiply}[op].reduce(ranks)
-    overflows = np.flatnonzero(np.isinf(result) & np.isfinite(ranks).all(axis=0))
-    assert (details["count"], details["element"], details["rank"]) == (len(overflows), overflows[0], 1)
+    for op, function in ("sum", np.add), ("prod", np.multiply):
+        _, (details,) = heard(mpired.reduce, list(ranks), op)
+        with np.errstate(over="ignore"):
+            result = function.reduce(ranks)
+        overflows = np.flatnonzero(np.isinf(result) & np.isfinite(ranks).all(axis=0))
+        assert (details["count"], details["element"], details["rank"]) == (len(overflows), overflows[0], 1), op
 
 
-@pytest.mark.parametrize("overflow", [complex(1e308, np.inf), complex(-np.inf, 1e308), complex(np.nan, -1e308)])
-def test_a_part_of_a_complex_sum_overflows_by_itself(overflow, tmp_path):
-    """Whatever the other part is: a sum does not mix them."""
-    paths = saved(tmp_path, [np.array([1j, overflow])] * 3)
-    _, (details,) = heard(mpired.reduce, paths, "sum")
-    assert (details["count"], details["element"], details["rank"]) == (1, 1, 1)
+def test_complex_numbers_that_overflow_are_found():
+    """A part of a sum by itself, whatever the other part is, because a sum does not mix them; and products."""
+    parts = complex(1e308, np.inf), complex(-np.inf, 1e308), complex(np.nan, -1e308)
+    calls = [("sum", [np.array([1j, part])] * 3) for part in parts]
+    calls.append(("prod", [np.array([1, 1e300 + 1e300j]), np.array([1j, 1e300 - 1e300j])]))
+    for op, ranks in calls:
+        _, (details,) = heard(mpired.reduce, ranks, op)
+        assert (details["count"], details["element"], details["rank"]) == (1, 1, 1), ranks
 
 
-def test_a_complex_product_that_overflows_is_found(tmp_path):
-    paths = saved(tmp_path, [np.array([1, 1e300 + 1e300j]), np.array([1j, 1e300 - 1e300j])])
-    _, (details,) = heard(mpired.reduce, paths, "prod")
-    assert (details["count"], details["element"], details["rank"]) == (1, 1, 1)
-
-
-def test_what_comes_near_but_does_not_overflow_is_not_found(tmp_path):
-    """The bounds alone could not tell."""
+def test_what_does_not_overflow_is_not_found():
+    """What comes near, of which the bounds alone could not tell; and ops that cannot."""
     most = np.iinfo("i8").max
-    paths = saved(tmp_path, [np.array([most, -5]), np.array([-7, most]), np.array([7, -most]), np.array([0, 5])])
-    result, details = heard(mpired.reduce, paths, "sum")
+    ranks = [np.array([most, -5]), np.array([-7, most]), np.array([7, -most]), np.array([0, 5])]
+    result, details = heard(mpired.reduce, ranks, "sum")
     assert (result.tolist(), details) == ([most, 0], [])
-
-
-def test_ops_that_cannot_overflow_are_not_looked_at(tmp_path):
-    paths = saved(tmp_path, [np.array([127, -128], "i1")] * 3)
     for op in ("max", "min", "band", "bor", "bxor", "land", "lor", "lxor"):
-        assert heard(mpired.reduce, paths, op, overflow="error")[1] == []
+        assert heard(mpired.reduce, [np.array([127, -128], "i1")] * 3, op, overflow="error")[1] == [], op
 
 
 # The commands
@@ -187,20 +177,25 @@ def narrow(tmp_path):
     return tmp_path
 
 
+def renew(folder):
+    for path in folder.iterdir():
+        path.unlink()
+    saved(folder, [WIDE] * 3)
+
+
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
 def test_every_command_warns_and_refuses(words, narrow):
+    """`--quiet` leaves the warning; what silences it says that the overflow is expected."""
     with unchanged(narrow):
         outcome = run(words[0], "--overflow", "error", *words[1:], cwd=narrow)
         refused(outcome._replace(out=b""), 3, "mpired: MPI_SUM: overflowed ", "first in element ")
-    silent = run(words[0], "--overflow", "wrap", *words[1:], cwd=narrow)
-    assert (silent.status, "warning" in silent.err) == (0, False)
+    silent = run(words[0], "-q", "--overflow", "wrap", *words[1:], cwd=narrow)
+    assert (silent.status, silent.err) == (0, "")
     wrapped = {path.name: path.read_bytes() for path in narrow.iterdir()}
-    for path in narrow.iterdir():
-        path.unlink()
-    saved(narrow, [WIDE] * 3)
-    outcome = run(*words, cwd=narrow)
-    assert outcome.status == 0, outcome.err
-    assert outcome.err.count("mpired: warning: MPI_SUM overflowed ") == 1
+    renew(narrow)
+    outcome = run(words[0], "-q", *words[1:], cwd=narrow)
+    assert (outcome.status, outcome.err.count("\n")) == (0, 1)
+    assert outcome.err.startswith("mpired: warning: MPI_SUM overflowed ")
     assert {path.name: path.read_bytes() for path in narrow.iterdir()} == wrapped
 
 
@@ -214,25 +209,11 @@ def test_the_warning_says_how_often_and_where(narrow):
     assert np.load(narrow / "new.npy").tolist() == [3, 44, -123]
 
 
-@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
-def test_quiet_leaves_the_warning(words, narrow):
-    """It is no summary; what silences it says that the overflow is expected."""
-    outcome = run(words[0], "-q", *words[1:], cwd=narrow)
-    assert (outcome.status, outcome.err.count("\n")) == (0, 1)
-    assert outcome.err.startswith("mpired: warning: MPI_SUM overflowed ")
-    saved(narrow, [WIDE] * 3)
-    for path in narrow.glob("[no]*"):
-        path.unlink()
-    outcome = run(words[0], "-q", "--overflow", "wrap", *words[1:], cwd=narrow)
-    assert (outcome.status, outcome.err) == (0, "")
-
-
-@pytest.mark.parametrize("words", [COMMANDS["reduce"], COMMANDS["accumulate"]], ids=["reduce", "accumulate"])
-def test_the_report_has_it(words, narrow):
-    report = json.loads(run(words[0], "--json", *words[1:], cwd=narrow).out)
-    (found,) = report["overflow"]
-    rank = 1 if words[0] == "reduce" else 0
-    assert found == {"count": 1, "element": 1, "rank": rank, "file": "r1.npy", "buffer": ""}
+def test_the_report_has_it(narrow):
+    for name, rank in ("reduce", 1), ("accumulate", 0):
+        words = COMMANDS[name]
+        report = json.loads(run(words[0], "--json", *words[1:], cwd=narrow).out)
+        assert report["overflow"] == [{"count": 1, "element": 1, "rank": rank, "file": "r1.npy", "buffer": ""}], name
 
 
 def test_elements_of_a_map(narrow):
@@ -259,14 +240,13 @@ def test_a_warning_that_is_made_an_error_comes_before_the_result(narrow):
             mpired.reduce([narrow / name for name in NARROW], "sum", output=narrow / "new.npy")
 
 
-def test_the_warning_is_where_the_caller_is(narrow):
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        mpired.reduce([narrow / name for name in NARROW], "sum")
+def test_the_warning_is_where_the_caller_is():
+    with pytest.warns(OverflowWarning) as caught:
+        mpired.reduce([WIDE] * 3, "sum")
     assert [each.filename for each in caught] == [__file__]
 
 
-@pytest.mark.parametrize(("op", "word"), [("sum", "ignore"), (np.add, "error")], ids=["word", "user-defined op"])
-def test_what_makes_no_sense(op, word, narrow):
-    with pytest.raises(UsageError, match="`overflow`"):
-        mpired.reduce([narrow / name for name in NARROW], op, overflow=word)
+def test_what_makes_no_sense():
+    for op, word in ("sum", "ignore"), (np.add, "error"):
+        with pytest.raises(UsageError, match="`overflow`"):
+            mpired.reduce([WIDE] * 3, op, overflow=word)

@@ -1,5 +1,6 @@
 """User-defined ops on elements that reach into one another: what each call makes of them, and what it refuses."""
 
+import itertools
 import subprocess
 
 import numpy as np
@@ -70,17 +71,11 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize("op", OPS)
 def test_columns_of_a_matrix(folder, op):
-    made = matrices(folder, 5)
-    succeeded(run("reduce", "-q", "--op", op, "--type", COLUMN, *(f"m{i}.bin" for i in range(5)), "-o", "out.bin",
-                  cwd=folder))  # fmt: skip
-    assert np.fromfile(folder / "out.bin").tobytes() == folded(made)[-1].tobytes()
-
-
-@pytest.mark.parametrize("op", OPS)
-def test_a_scan_and_its_relatives(folder, op):
     made, ranks = matrices(folder, 3), [f"m{i}.bin" for i in range(3)]
     said = ["-q", "--op", op, "--type", COLUMN]
     wanted = folded(made)
+    succeeded(run("reduce", *said, *ranks, "-o", "out.bin", cwd=folder))
+    assert (folder / "out.bin").read_bytes() == wanted[-1].tobytes()
     succeeded(run("scan", *said, *ranks, "-o", "s{rank}.bin", cwd=folder))
     succeeded(run("exscan", *said, *ranks, "-o", "e{rank}.bin", cwd=folder))
     succeeded(run("allreduce", *said, *ranks, "-o", "a{rank}.bin", cwd=folder))
@@ -100,23 +95,20 @@ def test_a_scan_and_its_relatives(folder, op):
     assert (folder / "m1.bin").read_bytes() == wanted[1].tobytes()
 
 
-@pytest.mark.parametrize("form", ["parquet", "npy"])
-def test_other_formats_have_the_packed_element(folder, form):
+def test_other_formats_have_the_packed_element(folder):
     made = matrices(folder, 3)
     ranks = [folder / f"m{i}.bin" for i in range(3)]
     op = f"{folder}/ops.py:longer"
     array = mpired.reduce(ranks, op=op, type=COLUMN)
     assert array.dtype.names == tuple(f"f{i}" for i in range(ROWS))
     assert array.view("f8").reshape(COLS, ROWS).tobytes() == np.ascontiguousarray(folded(made)[-1].T).tobytes()
-    if form == "npy":
-        mpired.reduce(ranks, op=op, type=COLUMN, output=folder / "out.npy")
-        assert np.load(folder / "out.npy").tobytes() == array.tobytes()
-        mpired.reduce([folder / "out.npy"] * 2, op=op, type=COLUMN, output=folder / "back.bin")
-        assert (folder / "back.bin").read_bytes() == folded(made)[-1].tobytes()
-    else:
-        mpired.reduce(ranks, op=op, type=COLUMN, output=folder / "out.parquet")
-        (column,) = pq.read_table(folder / "out.parquet").columns
-        assert [list(element.values()) for element in column.to_pylist()] == folded(made)[-1].T.tolist()
+    mpired.reduce(ranks, op=op, type=COLUMN, output=folder / "out.npy")
+    assert np.load(folder / "out.npy").tobytes() == array.tobytes()
+    mpired.reduce([folder / "out.npy"] * 2, op=op, type=COLUMN, output=folder / "back.bin")
+    assert (folder / "back.bin").read_bytes() == folded(made)[-1].tobytes()
+    mpired.reduce(ranks, op=op, type=COLUMN, output=folder / "out.parquet")
+    (column,) = pq.read_table(folder / "out.parquet").columns
+    assert [list(element.values()) for element in column.to_pylist()] == folded(made)[-1].T.tolist()
 
 
 def test_byte_orders_streams_and_external32(folder):
@@ -168,47 +160,42 @@ IN_PLACE = {
 }
 
 
-@pytest.mark.parametrize("byte_order", ["big", "little"])
-@pytest.mark.parametrize("entries", ["[0,32],[int8_t,int64_t]", "[32,0],[int64_t,int8_t]"])
-@pytest.mark.parametrize("verb", IN_PLACE)
-def test_byte_orders_in_place(tmp_path, verb, entries, byte_order):
+def test_byte_orders_in_place(tmp_path):
     """Four bytes, eight bytes apart, then four numbers: the first field may be one that has no byte order."""
-    form = np.dtype("i8").newbyteorder(byte_order)
-    paths = [tmp_path / "0.bin", tmp_path / "1.bin"]
-    for rank, path in enumerate(paths):
-        path.write_bytes(b"\1......." * 4 + (np.arange(4) + (2, 20)[rank]).astype(form).tobytes())
-    said = {"type": f"resized(0,8,struct([1,1],{entries}))", "byte_order": byte_order, "count": 4}
-    getattr(mpired, verb)(paths, add, in_place=True, **said)
-    for path, wanted in zip(paths, IN_PLACE[verb], strict=True):
-        found = path.read_bytes()
-        assert np.frombuffer(found, form, offset=32)[: len(wanted)].tolist() == wanted
-        bytes_left = 1 if (verb, path) in {("reduce", paths[1]), ("scan", paths[0])} else 2
-        assert [found[at : at + 8] for at in range(0, 8 * len(wanted), 8)] == [bytes([bytes_left]) + b"......."] * len(
-            wanted
-        )
+    entries = "[0,32],[int8_t,int64_t]", "[32,0],[int64_t,int8_t]"
+    for verb, fields, byte_order in itertools.product(IN_PLACE, entries, ("big", "little")):
+        form = np.dtype("i8").newbyteorder(byte_order)
+        paths = [tmp_path / "0.bin", tmp_path / "1.bin"]
+        for rank, path in enumerate(paths):
+            path.write_bytes(b"\1......." * 4 + (np.arange(4) + (2, 20)[rank]).astype(form).tobytes())
+        said = {"type": f"resized(0,8,struct([1,1],{fields}))", "byte_order": byte_order, "count": 4}
+        getattr(mpired, verb)(paths, add, in_place=True, **said)
+        for path, wanted in zip(paths, IN_PLACE[verb], strict=True):
+            found, count = path.read_bytes(), len(wanted)
+            assert np.frombuffer(found, form, offset=32)[:count].tolist() == wanted, (verb, fields, byte_order)
+            octet = b"\1" if (verb, path) in {("reduce", paths[1]), ("scan", paths[0])} else b"\2"
+            assert found[: 8 * count] == (octet + b".......") * count, (verb, fields, byte_order)
 
 
 PADDED = {"resized(0,5,byte)": 1, "double_int": 12, "resized(0,24,struct([1,1],[4,12],[int,int8_t]))": 13}
 
 
-@pytest.mark.parametrize("text", PADDED)
 @pytest.mark.parametrize("verb", ["reduce", "allreduce", "scan", "exscan", "reduce_local"])
-def test_a_file_without_the_last_padding_keeps_its_length(tmp_path, verb, text):
-    extent = mpired.datatypes.parse(text)[0].extent
-    paths = [tmp_path / "0.bin", tmp_path / "1.bin"]
-    for path in paths:
-        path.write_bytes(bytes(2 * extent + PADDED[text]))
-    said = {"type": text, **({} if verb == "reduce_local" else {"in_place": True})}
-    op = "maxloc" if text == "double_int" else add
-    if verb == "reduce_local":
-        mpired.reduce_local(*paths, op, **said)
-    else:
-        getattr(mpired, verb)(paths, op, **said)
-    assert [path.stat().st_size for path in paths] == [2 * extent + PADDED[text]] * 2
+def test_a_file_without_the_last_padding_keeps_its_length(tmp_path, verb):
+    for text, last in PADDED.items():
+        nbytes = 2 * mpired.datatypes.parse(text)[0].extent + last
+        paths = [tmp_path / "0.bin", tmp_path / "1.bin"]
+        for path in paths:
+            path.write_bytes(bytes(nbytes))
+        op = "maxloc" if text == "double_int" else add
+        if verb == "reduce_local":
+            mpired.reduce_local(*paths, op, type=text)
+        else:
+            getattr(mpired, verb)(paths, op, type=text, in_place=True)
+        assert [path.stat().st_size for path in paths] == [nbytes] * 2, text
 
 
-@pytest.mark.parametrize("op", OPS)
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize(("op", "jobs"), [(OPS[0], 1), (OPS[1], 2)])
 def test_workers_and_blocks_do_not_show(folder, monkeypatch, cut_into, engine, op, jobs):
     made = matrices(folder, 4, seed=3)
     cut_into(3)
@@ -239,22 +226,22 @@ def test_overlapping_elements_can_be_read_and_not_written(tmp_path):
     assert found.view("f8").reshape(8, 3).tolist() == (100 * up + down).tolist()
 
 
-@pytest.mark.parametrize(
-    ("said", "error", "reason"),
-    [
-        ({"type": "resized(0,0,int)"}, UsageError, "`count`: is needed"),
-        ({"type": "resized(0,-8,vector(2,1,2,int))"}, UsageError, "`count`: is needed"),
-        ({"type": COLUMN, "count": COLS + 1}, RanksError, "21 elements of .* end at byte 4808"),
-        ({"type": COLUMN, "offset": 4}, RanksError, "4 bytes are left after 19 elements"),
-        ({"type": "resized(0,8,vector(2,1,-2,double))"}, UsageError, "start 16 bytes before the file; give `offset`"),
-        ({"type": COLUMN, "offset": 5000}, RanksError, "fewer than `offset=5000` skips"),
-    ],
-)
-def test_what_does_not_fit_is_refused(folder, said, error, reason):
-    matrices(folder, 2)
-    with pytest.raises(error, match=reason):
-        mpired.reduce([folder / "m0.bin", folder / "m1.bin"], op=greater, output=folder / "out.bin", **said)
-    assert not (folder / "out.bin").exists()
+MISFITS = [
+    ({"type": "resized(0,0,int)"}, UsageError, "`count`: is needed"),
+    ({"type": "resized(0,-8,vector(2,1,2,int))"}, UsageError, "`count`: is needed"),
+    ({"type": COLUMN, "count": COLS + 1}, RanksError, "21 elements of .* end at byte 4808"),
+    ({"type": COLUMN, "offset": 4}, RanksError, "4 bytes are left after 19 elements"),
+    ({"type": "resized(0,8,vector(2,1,-2,double))"}, UsageError, "start 16 bytes before the file; give `offset`"),
+    ({"type": COLUMN, "offset": 5000}, RanksError, "fewer than `offset=5000` skips"),
+]
+
+
+def test_what_does_not_fit_is_refused(tmp_path):
+    matrices(tmp_path, 2)
+    for said, error, reason in MISFITS:
+        with pytest.raises(error, match=reason):
+            mpired.reduce([tmp_path / "m0.bin", tmp_path / "m1.bin"], op=greater, output=tmp_path / "out.bin", **said)
+        assert not (tmp_path / "out.bin").exists()
 
 
 def test_a_file_that_is_cut_meanwhile_is_noticed(folder):

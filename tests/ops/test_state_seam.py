@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from command import in_child
+from command import in_child, unchanged
+from tables import bytes_of, read
 
 import mpired
 from mpired import ops
@@ -76,165 +75,110 @@ def prefixes(arrays):
     return np.cumsum(~np.isnan(arrays), axis=0).astype("i2")
 
 
-def saved(folder: Path, arrays) -> list[str]:
+def saved(folder, arrays):
     for rank, array in enumerate(arrays):
         np.save(folder / f"r{rank}.npy", array)
     return [str(folder / f"r{rank}.npy") for rank in range(len(arrays))]
 
 
-def called(call, *arguments, **options):
-    """Return the arrays that a call of a process with one thread gives, which may fork; with their dtypes."""
-
-    def as_lists():
-        found = call(*arguments, **options)
-        return [None if each is None else [each.dtype.str, each.tolist()] for each in found]
-
-    return [None if each is None else np.array(each[1], each[0]) for each in in_child(as_lists)]
+def as_lists(arrays):
+    return [None if each is None else [each.dtype.str, each.tolist()] for each in arrays]
 
 
-def same(found, expected):
-    return [(each.dtype, each.tolist()) for each in found] == [(each.dtype, each.tolist()) for each in expected]
-
-
-# Arrays
-
-
-def test_reduce(tmp_path, jobs):
-    arrays = ranks_of()
-    (found,) = called(
-        lambda *rest, **more: [mpired.reduce(*rest, **more)], saved(tmp_path, arrays), "numbers", jobs=jobs
-    )
-    assert same([found], [prefixes(arrays)[-1]])
-
-
-def test_one_rank_is_counted_too(tmp_path, jobs):
-    arrays = ranks_of()[:1]
-    assert same(called(mpired.allreduce, saved(tmp_path, arrays), "numbers", jobs=jobs), prefixes(arrays))
-
-
-def test_allreduce(tmp_path, jobs):
-    arrays = ranks_of("f8")
-    found = called(mpired.allreduce, saved(tmp_path, arrays), "Numbers", jobs=jobs)
-    assert same(found, [prefixes(arrays)[-1]] * NRANKS)
-
-
-def test_scan(tmp_path, jobs):
-    arrays = ranks_of("f2")
-    assert same(called(mpired.scan, saved(tmp_path, arrays), "numbers", jobs=jobs), prefixes(arrays))
-
-
-@pytest.mark.parametrize("first", ["none", "identity"])
-def test_exscan(tmp_path, jobs, first):
-    arrays = ranks_of()
-    paths = saved(tmp_path, arrays)
-    zeroth, *others = called(mpired.exscan, paths, "numbers", jobs=jobs, exscan_first=first)
-    assert same(others, prefixes(arrays)[:-1])
-    assert zeroth is None if first == "none" else same([zeroth], [np.zeros(COUNT, "i2")])
-
-
-def test_reduce_scatter(tmp_path, jobs):
-    arrays = ranks_of()
-    counts = [400, 0, 1, 599, 0]
-    blocks = np.split(prefixes(arrays)[-1], np.cumsum(counts)[:-1])
-    paths = saved(tmp_path, arrays)
-    assert same(called(mpired.reduce_scatter, paths, "numbers", counts, jobs=jobs), blocks)
-    blocks = np.split(prefixes(arrays)[-1], NRANKS)
-    assert same(called(mpired.reduce_scatter_block, paths, "numbers", jobs=jobs), blocks)
+@pytest.mark.parametrize("code", ["f2", "f8"])
+def test_every_collective(code, tmp_path, jobs):
+    """In a process with one thread, which may fork."""
+    whole = prefixes(ranks_of(code))
+    paths, counts = saved(tmp_path, ranks_of(code)), [400, 0, 1, 599, 0]
+    calls = {
+        "reduce": (lambda: [mpired.reduce(paths, "numbers", jobs=jobs)], whole[-1:]),
+        "one rank": (lambda: mpired.allreduce(paths[:1], "numbers", jobs=jobs), whole[:1]),
+        "allreduce": (lambda: mpired.allreduce(paths, "Numbers", jobs=jobs), [whole[-1]] * NRANKS),
+        "scan": (lambda: mpired.scan(paths, "numbers", jobs=jobs), whole),
+        "exscan": (lambda: mpired.exscan(paths, "numbers", jobs=jobs), [None, *whole[:-1]]),
+        "exscan from 0": (
+            lambda: mpired.exscan(paths, "numbers", jobs=jobs, exscan_first="identity"), [0 * whole[0], *whole[:-1]],
+        ),
+        "reduce_scatter": (
+            lambda: mpired.reduce_scatter(paths, "numbers", counts, jobs=jobs),
+            np.split(whole[-1], np.cumsum(counts)[:-1]),
+        ),
+        "reduce_scatter_block": (
+            lambda: mpired.reduce_scatter_block(paths, "numbers", jobs=jobs), np.split(whole[-1], NRANKS),
+        ),
+    }  # fmt: skip
+    found = in_child(lambda: {name: as_lists(call()) for name, (call, _) in calls.items()})
+    for name, (_, expected) in calls.items():
+        assert found[name] == as_lists(expected), name
 
 
 def test_more_ranks_than_are_open_at_once(tmp_path, jobs, monkeypatch):
     monkeypatch.setattr(planning, "_MAX_OPEN", 2)
-    arrays = ranks_of()
-    assert same(called(mpired.scan, saved(tmp_path, arrays), "numbers", jobs=jobs), prefixes(arrays))
-
-
-def test_the_shape_is_that_of_the_rank(tmp_path):
-    arrays = [np.asfortranarray(array.reshape(20, 50)) for array in ranks_of()]
-    found = mpired.reduce(saved(tmp_path, arrays), "numbers")
-    assert same([found], [np.sum([~np.isnan(array) for array in arrays], axis=0).astype("i2")])
+    paths = saved(tmp_path, ranks_of())
+    found = in_child(lambda: as_lists(mpired.scan(paths, "numbers", jobs=jobs)))
+    assert found == as_lists(prefixes(ranks_of()))
 
 
 # Files
 
 
-def done(call, *arguments, **options):
-    """Call in a process with one thread."""
-    in_child(lambda: call(*arguments, **options))
-
-
 @pytest.mark.parametrize("order", ["<", ">"])
 def test_npy(tmp_path, jobs, order):
-    arrays = [array.reshape(20, 50).astype(f"{order}f8") for array in ranks_of()]
-    done(mpired.reduce, saved(tmp_path, arrays), "numbers", output=tmp_path / "out.npy", jobs=jobs)
+    arrays = [array.reshape(20, 50).astype(f"{order}f8", order="F") for array in ranks_of()]
+    paths = saved(tmp_path, arrays)
+    in_child(lambda: str(mpired.reduce(paths, "numbers", output=tmp_path / "out.npy", jobs=jobs)))
     found = np.load(tmp_path / "out.npy")
-    assert (found.dtype, found.shape) == (f"{order}i2", (20, 50))
-    assert found.tolist() == prefixes(np.array(arrays).reshape(NRANKS, -1))[-1].reshape(20, 50).tolist()
+    assert (found.dtype, found.flags.f_contiguous) == (f"{order}i2", True)
+    assert found.tolist() == np.sum([~np.isnan(array) for array in arrays], axis=0).tolist()
 
 
 @pytest.mark.parametrize("declared", [{"type": "float"}, {"type": ">f4"}, {"type": "float", "datarep": "external32"}])
-def test_raw(tmp_path, jobs, declared):
-    arrays, big = ranks_of(), declared != {"type": "float"}
+def test_raw(tmp_path, declared):
+    order = "<" if declared == {"type": "float"} else ">"
     paths = [tmp_path / f"r{rank}.bin" for rank in range(NRANKS)]
-    for path, array in zip(paths, arrays, strict=True):
-        path.write_bytes(array.astype(">f4" if big else "f4").tobytes())
-    done(mpired.scan, paths, "numbers", output=str(tmp_path / "out_{rank}.bin"), jobs=jobs, **declared)
-    for rank, expected in enumerate(prefixes(arrays)):
-        assert (tmp_path / f"out_{rank}.bin").read_bytes() == expected.astype(">i2" if big else "<i2").tobytes()
+    for path, array in zip(paths, ranks_of(), strict=True):
+        path.write_bytes(array.astype(f"{order}f4").tobytes())
+    mpired.scan(paths, "numbers", output=str(tmp_path / "out_{rank}.bin"), **declared)
+    for rank, expected in enumerate(prefixes(ranks_of())):
+        assert (tmp_path / f"out_{rank}.bin").read_bytes() == expected.astype(f"{order}i2").tobytes()
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
-@pytest.mark.parametrize("to", ["parquet", "arrow", "csv", "json"])
+@pytest.mark.parametrize(
+    ("suffix", "to"), [("parquet", "arrow"), ("arrow", "parquet"), ("parquet", "csv"), ("arrow", "json")]
+)
 def test_columns(tmp_path, jobs, suffix, to):
     """Two columns, whose results have other types than the schema of the ranks."""
-    arrays, others = ranks_of(), ranks_of("f8")[:, ::-1]
-    for rank, columns in enumerate(zip(arrays, others, strict=True)):
-        write_table(tmp_path / f"r{rank}.{suffix}", dict(zip("ab", columns, strict=True)))
+    columns = {"a": ranks_of(), "b": ranks_of("f8")[:, ::-1]}
     paths = [tmp_path / f"r{rank}.{suffix}" for rank in range(NRANKS)]
-    done(mpired.reduce, paths, "numbers", output=tmp_path / f"out.{to}", jobs=jobs)
-    expected = {"a": prefixes(arrays)[-1], "b": prefixes(others)[-1]}
+    for rank, path in enumerate(paths):
+        batches = pa.table({name: each[rank] for name, each in columns.items()}).to_batches(max_chunksize=300)
+        settings = {"row_group_size": 300} if suffix == "parquet" else {}
+        path.write_bytes(bytes_of(pa.Table.from_batches(batches), suffix, **settings))
+    out = tmp_path / f"out.{to}"
+    in_child(lambda: str(mpired.reduce(paths, "numbers", output=out, jobs=jobs)))
+    expected = {name: prefixes(each)[-1] for name, each in columns.items()}
     if to == "csv":
-        lines = (tmp_path / "out.csv").read_text().splitlines()
-        assert lines == ["a,b", *map("{},{}".format, *expected.values())]
+        assert out.read_text().splitlines() == ["a,b", *map("{},{}".format, *expected.values())]
     elif to == "json":
-        found = json.loads((tmp_path / "out.json").read_text())["buffers"]
+        found = json.loads(out.read_text())["buffers"]
         assert [(each["name"], each["datatype"]) for each in found] == [("a", "MPI_INT16_T"), ("b", "MPI_INT16_T")]
         assert [each["data"] for each in found] == [each.tolist() for each in expected.values()]
     else:
-        found = read_table(tmp_path / f"out.{to}")
-        assert [(field.name, field.type) for field in found.schema] == [("a", pa.int16()), ("b", pa.int16())]
-        assert all(found[name].to_pylist() == each.tolist() for name, each in expected.items())
-
-
-def write_table(path, columns):
-    table = pa.table(columns)
-    if path.suffix == ".parquet":
-        pq.write_table(table, path, row_group_size=300)
-        return
-    with pa.ipc.new_file(path, table.schema) as file:
-        file.write_table(table, max_chunksize=300)
-
-
-def read_table(path):
-    return pq.read_table(path) if path.suffix == ".parquet" else pa.ipc.open_file(path.read_bytes()).read_all()
+        assert read(out).equals(pa.table(expected))
 
 
 # What is refused
 
 
-@pytest.mark.parametrize("verb", ["reduce", "scan", "reduce_scatter_block"])
-def test_in_place_the_datatype_stays(tmp_path, verb):
+def test_in_place_and_in_a_window_the_datatype_stays(tmp_path):
     paths = saved(tmp_path, ranks_of())
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     reason = "would put MPI_INT16_T (int16) in the place of MPI_FLOAT (float32); numbers needs"
-    with pytest.raises(UsageError, match=re.escape(reason)):
-        getattr(mpired, verb)(paths, "numbers", in_place=True)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
-def test_a_window_holds_no_states(tmp_path):
-    paths = saved(tmp_path, ranks_of())
-    with pytest.raises(OpError, match="is for reductions only"):
-        mpired.Window(paths[0]).accumulate(paths[1], "numbers")
+    with unchanged(tmp_path):
+        for verb in (mpired.reduce, mpired.scan, mpired.reduce_scatter_block):
+            with pytest.raises(UsageError, match=re.escape(reason)):
+                verb(paths, "numbers", in_place=True)
+        with pytest.raises(OpError, match="is for reductions only"):
+            mpired.Window(paths[0]).accumulate(paths[1], "numbers")
 
 
 # Memory

@@ -51,23 +51,19 @@ CALLABLES = {
 }
 
 
-@pytest.mark.parametrize(("function", "arguments"), CALLABLES.values(), ids=CALLABLES)
-def test_both_conventions(tmp_path, function, arguments):
-    arrays = [np.array([10.0, 20.0]), np.array([1.0, 2.0]), np.array([0.5, 4.0])]
-    paths = saved(tmp_path, arrays)
-    assert as_op(function, "op").arguments == arguments
-    assert mpired.reduce(paths, function).tolist() == [8.5, 14.0]
+def test_both_conventions(tmp_path):
+    paths = saved(tmp_path, [np.array([10.0, 20.0]), np.array([1.0, 2.0]), np.array([0.5, 4.0])])
+    for name, (function, arguments) in CALLABLES.items():
+        assert as_op(function, "op").arguments == arguments, name
+        assert mpired.reduce(paths, function).tolist() == [8.5, 14.0], name
 
 
-@pytest.mark.parametrize(
-    "function",
-    [lambda: 0, lambda _: 0, lambda _1, _2, _3: 0, lambda *, _1, _2: 0, np.cos, np.divmod, max, 3, "text", None, np],
-    ids=["none", "one", "three", "keywords", "unary", "two results", "silent", "number", "text", "None", "module"],
-)
-def test_what_cannot_be_called_as_an_op(function, monkeypatch):
+def test_what_cannot_be_called_as_an_op(monkeypatch):
     monkeypatch.delitem(sys.modules, "mpi4py.MPI", raising=False)  # with it three arguments are of its functions
-    with pytest.raises(UserOpError, match=r"^place: (is \w+, not a function|must take two arrays|takes three)"):
-        as_op(function, "place")
+    none, one, three, keywords = lambda: 0, lambda _: 0, lambda _1, _2, _3: 0, lambda *, _1, _2: 0
+    for function in (none, one, three, keywords, np.cos, np.divmod, max, 3, "text", None, np):
+        with pytest.raises(UserOpError, match=r"^place: (is \w+, not a function|must take two arrays|takes three)"):
+            as_op(function, "place")
 
 
 def test_invec_is_the_lower_rank_and_cannot_be_written_to(tmp_path):
@@ -90,52 +86,50 @@ def test_invec_is_the_lower_rank_and_cannot_be_written_to(tmp_path):
     assert {datatype for *_, datatype in seen} == {mpired.datatypes.INT16_T}
 
 
-@pytest.mark.parametrize(
-    ("function", "name"),
-    [(sum, "sum"), (max, "max"), (min, "min"), (np.sum, "sum"), (np.prod, "prod"), (np.max, "max"), (np.min, "min")],
-)
 @pytest.mark.parametrize("dtype", ["i1", "f4"])
-def test_functions_of_one_array_mean_the_predefined_ops(function, name, dtype, tmp_path):
+def test_functions_of_one_array_mean_the_predefined_ops(dtype, tmp_path):
     ranks = [np.array([100, 7, -3], dtype), np.array([100, -9, 2], dtype)]
     expected = {
         "sum": ranks[0] + ranks[1], "prod": ranks[0] * ranks[1],
         "max": np.maximum(*ranks), "min": np.minimum(*ranks),
-    }[name]  # fmt: skip
+    }  # fmt: skip
     paths = saved(tmp_path, ranks)
-    for op in (function, f"{function.__module__}:{function.__name__}"):
-        found = mpired.reduce(paths, op)
-        assert (found.dtype, found.tolist()) == (ranks[0].dtype, expected.tolist())
-        np.save(tmp_path / "t.npy", ranks[0])
-        mpired.Window(tmp_path / "t.npy").accumulate(ranks[1], op)
-        assert np.load(tmp_path / "t.npy").tolist() == expected.tolist()
-    with pytest.raises(mpired.errors.UsageError, match="`commute`"):
-        mpired.reduce(paths, function, commute=True)
+    for function in (sum, max, min, np.sum, np.prod, np.max, np.min):
+        wanted = expected[function.__name__.removeprefix("a")]
+        for op in (function, f"{function.__module__}:{function.__name__}"):
+            found = mpired.reduce(paths, op)
+            assert (found.dtype, found.tolist()) == (ranks[0].dtype, wanted.tolist()), op
+            np.save(tmp_path / "t.npy", ranks[0])
+            mpired.Window(tmp_path / "t.npy").accumulate(ranks[1], op)
+            assert np.load(tmp_path / "t.npy").tolist() == wanted.tolist(), op
+        with pytest.raises(mpired.errors.UsageError, match="`commute`"):
+            mpired.reduce(paths, function, commute=True)
 
 
-NEIGHBOURS = {
-    "sorted": lambda a, b: np.sort(a) + b,
-    "mean": lambda a, b: a + b.mean(),
-    "shifted": lambda a, b: a + np.roll(b, 1),
-    "of the greater": lambda a, b: a if a.sum() > b.sum() else b,
-    "count": lambda a, b: a + len(b),
-    "index": lambda a, b: np.where(np.arange(len(a)) == 0, a, b + 1),
-    "reversed": lambda a, b: b[::-1],
-}
+NEIGHBOURS = (
+    lambda a, b: np.sort(a) + b,
+    lambda a, b: a + b.mean(),
+    lambda a, b: a + np.roll(b, 1),
+    lambda a, b: a if a.sum() > b.sum() else b,
+    lambda a, b: a + len(b),
+    lambda a, b: np.where(np.arange(len(a)) == 0, a, b + 1),
+    lambda _, b: b[::-1],
+)
 
 
-@pytest.mark.parametrize("count", [2, 3, 100, 1000, 100_000])
-@pytest.mark.parametrize("name", NEIGHBOURS)
-def test_an_op_that_looks_at_neighbours_is_refused(name, count, tmp_path):
-    chance = np.random.default_rng(count)
-    ranks = [chance.permutation(np.arange(float(count))) + rank for rank in range(2)]
-    ranks[0][0], ranks[0][-1] = 2 * count, -1  # so that it shows in every one
-    with pytest.raises(UserOpError, match=r"gives other bits for .* must depend on its two operands alone"):
-        mpired.reduce(saved(tmp_path, ranks), NEIGHBOURS[name], output=tmp_path / "out.npy")
-    assert not (tmp_path / "out.npy").exists()
+def test_an_op_that_looks_at_neighbours_is_refused(tmp_path):
+    for count in (2, 3, 100, 1000, 100_000):
+        chance = np.random.default_rng(count)
+        ranks = [chance.permutation(np.arange(float(count))) + rank for rank in range(2)]
+        ranks[0][0], ranks[0][-1] = 2 * count, -1  # so that it shows in every one
+        paths = saved(tmp_path, ranks)
+        for function in NEIGHBOURS:
+            with pytest.raises(UserOpError, match=r"gives other bits for .* must depend on its two operands alone"):
+                mpired.reduce(paths, function, output=tmp_path / "out.npy")
+            assert not (tmp_path / "out.npy").exists()
 
 
-@pytest.mark.parametrize("arguments", [2, 4])
-def test_the_first_elements_are_combined_whole_and_in_two_pieces_and_all_others_once(arguments, tmp_path):
+def test_the_first_elements_are_combined_whole_and_in_two_pieces_and_all_others_once(tmp_path):
     seen = []
 
     def add(invec, inoutvec, *_rest):
@@ -147,15 +141,17 @@ def test_the_first_elements_are_combined_whole_and_in_two_pieces_and_all_others_
         return invec + inoutvec
 
     ranks = [np.array([0.5 * rank, np.nan, -0.0, np.inf, 4]) for rank in range(4)]
-    found = mpired.reduce(saved(tmp_path, ranks), add if arguments == 4 else added)
-    assert seen == [5, 2, 3, 5, 5]
-    assert np.array_equal(found, ranks[0] + ranks[1] + ranks[2] + ranks[3], equal_nan=True)
+    for function in (add, added):
+        seen.clear()
+        found = mpired.reduce(saved(tmp_path, ranks), function)
+        assert seen == [5, 2, 3, 5, 5]
+        assert np.array_equal(found, ranks[0] + ranks[1] + ranks[2] + ranks[3], equal_nan=True)
+    seen.clear()
+    mpired.reduce(saved(tmp_path, [np.ones(1)] * 3), added)
+    assert seen == [1, 1]
 
 
-@pytest.mark.parametrize("dtypes", [("f8", "f8"), ("f4", "f8")])
-@pytest.mark.parametrize("jobs", [1, 2])
-@pytest.mark.parametrize("where", ["file", "function"])
-@pytest.mark.sampled(2)
+@pytest.mark.parametrize(("where", "jobs", "dtypes"), [("file", 2, ("f4", "f8")), ("function", 1, ("f8", "f8"))])
 def test_an_op_is_tried_on_every_buffer(where, jobs, dtypes, tmp_path):
     """All elements of the first column are zeros, which show no neighbours."""
     (tmp_path / "op.py").write_text("import numpy as np\n\ndef rolled(a, b):\n    return a + np.roll(b, 1)\n")
@@ -169,29 +165,12 @@ def test_an_op_is_tried_on_every_buffer(where, jobs, dtypes, tmp_path):
     assert not (tmp_path / "out.parquet").exists()
 
 
-def test_one_element_is_combined_once(tmp_path):
-    seen = []
-    mpired.reduce(saved(tmp_path, [np.ones(1)] * 3), lambda a, b: seen.append(len(a)) or a + b)
-    assert seen == [1, 1]
-
-
-@pytest.mark.parametrize(
-    ("op", "refused_"),
-    [
-        (lambda a, b: max(b, a), True),
-        (lambda a, b: max(a, b), True),
-        (lambda a, b: np.full_like(a, math.hypot(a, b)), True),
-        (lambda a, b: np.maximum(a, b), False),
-    ],
-    ids=["comparison", "max", "math", "arrays"],
-)
-def test_an_op_for_numbers_is_told_of_arrays(op, refused_, tmp_path):
+def test_an_op_for_numbers_is_told_of_arrays(tmp_path):
     paths = saved(tmp_path, [np.arange(3.0), np.ones(3)])
-    if refused_:
+    for op in (lambda a, b: max(b, a), lambda a, b: max(a, b), lambda a, b: np.full_like(a, math.hypot(a, b))):
         with pytest.raises(UserOpError, match=r"an op gets arrays, not numbers: use numpy\.maximum, numpy\.where"):
             mpired.reduce(paths, op)
-    else:
-        assert mpired.reduce(paths, op).tolist() == [1, 1, 2]
+    assert mpired.reduce(paths, lambda a, b: np.maximum(a, b)).tolist() == [1, 1, 2]
 
 
 def test_what_a_nan_carries_and_padding_are_no_difference():
@@ -255,21 +234,18 @@ def test_an_abort_says_why(tmp_path):
         mpired.reduce(saved(tmp_path, [np.arange(3)] * 2), aborts)
 
 
-@pytest.mark.parametrize("exception", [KeyboardInterrupt, SystemExit])
-def test_what_is_to_end_this_process_does(tmp_path, exception):
-    def ends(invec, inoutvec):
-        raise exception
+def test_what_is_to_end_this_process_does(tmp_path):
+    for exception in KeyboardInterrupt, SystemExit:
 
-    with pytest.raises(exception):
-        mpired.reduce(saved(tmp_path, [np.arange(3)] * 2), ends)
+        def ends(invec, inoutvec, exception=exception):
+            raise exception
 
-
-def test_a_function_of_this_process_cannot_be_stopped(tmp_path):
-    with pytest.raises(UsageError, match="`op_timeout`"):
-        mpired.reduce(saved(tmp_path, [np.arange(3)] * 2), two, op_timeout=1)
+        with pytest.raises(exception):
+            mpired.reduce(saved(tmp_path, [np.arange(3)] * 2), ends)
 
 
-@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf")])
-def test_impossible_timeouts(tmp_path, seconds):
-    with pytest.raises(UsageError, match="`op_timeout`"):
-        mpired.reduce(saved(tmp_path, [np.arange(3)] * 2), "numpy:add", op_timeout=seconds)
+def test_timeouts_that_cannot_be_kept(tmp_path):
+    """A function of this process cannot be stopped."""
+    for op, seconds in (two, 1), *(("numpy:add", each) for each in (0, -1, math.nan, math.inf)):
+        with pytest.raises(UsageError, match="`op_timeout`"):
+            mpired.reduce(saved(tmp_path, [np.arange(3)] * 2), op, op_timeout=seconds)

@@ -79,24 +79,13 @@ def ordered(folder, op, nranks, count):
     return paths, b"".join(map(bytes, elements))
 
 
-@pytest.fixture
-def small_blocks(monkeypatch):
-    """Return a function that makes blocks of so many bytes, and lets little data be enough for a pool."""
-
-    def cut(nbytes):
-        monkeypatch.setattr("mpired.collectives.plan._BLOCK_BYTES", nbytes)
-        monkeypatch.setattr("mpired.collectives.plan.SMALL_NBYTES", 0)
-
-    return cut
-
-
 @pytest.mark.parametrize("nranks", RANK_COUNTS)
 @pytest.mark.sampled(2)
-def test_the_order_of_ranks_for_any_count(tmp_path, small_blocks, nranks):
+def test_the_order_of_ranks_for_any_count(tmp_path, cut_into, nranks):
     functions = {}
     exec(ORDERED, functions)
     for op, (dtype, _) in TWINS.items():
-        small_blocks(BLOCK * dtype.itemsize)
+        cut_into(BLOCK * dtype.itemsize)
         for count in COUNTS[nranks % 2 :: 2]:
             paths, expected = ordered(tmp_path, op, nranks, count)
             result = mpired.reduce(paths, functions[op], commute=(True, False, None)[count % 3])
@@ -105,14 +94,14 @@ def test_the_order_of_ranks_for_any_count(tmp_path, small_blocks, nranks):
 
 @pytest.mark.parametrize("nranks", RANK_COUNTS)
 @pytest.mark.sampled(2)
-def test_the_order_of_ranks_for_any_workers(tmp_path, small_blocks, nranks):
+def test_the_order_of_ranks_for_any_workers(tmp_path, cut_into, nranks):
     place = tmp_path / "ordered.py"
     place.write_text(ORDERED)
 
     def compare():
         for i, op in enumerate(TWINS):
             jobs = (1, 2, 7)[(nranks + i) % 3]  # each op with each of them, at some number of ranks
-            small_blocks(BLOCK * TWINS[op][0].itemsize)
+            cut_into(BLOCK * TWINS[op][0].itemsize)
             paths, expected = ordered(tmp_path, op, nranks, COUNTS[(nranks + i) % len(COUNTS)])
             for commute in (True, False) if op == "compose" else (i % 2 == 0,):
                 result = mpired.reduce(paths, f"{place}:{op}", jobs=jobs, commute=commute)
@@ -122,12 +111,12 @@ def test_the_order_of_ranks_for_any_workers(tmp_path, small_blocks, nranks):
     assert in_child(compare) == "compared"
 
 
-@pytest.mark.parametrize("op", ["compose", "concatenate"])
-def test_the_data_shows_any_exchange_of_neighbours(tmp_path, op):
-    paths, expected = ordered(tmp_path, op, 6, 50)
+def test_the_data_shows_any_exchange_of_neighbours(tmp_path):
     functions = {}
     exec(ORDERED, functions)
-    assert mpired.reduce(paths, functions[op]).tobytes() == expected
-    for i in range(5):
-        exchanged = [*paths[:i], paths[i + 1], paths[i], *paths[i + 2 :]]
-        assert mpired.reduce(exchanged, functions[op]).tobytes() != expected
+    for op in "compose", "concatenate":
+        paths, expected = ordered(tmp_path, op, 6, 50)
+        assert mpired.reduce(paths, functions[op]).tobytes() == expected
+        for i in range(5):
+            exchanged = [*paths[:i], paths[i + 1], paths[i], *paths[i + 2 :]]
+            assert mpired.reduce(exchanged, functions[op]).tobytes() != expected

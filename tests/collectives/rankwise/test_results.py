@@ -3,187 +3,228 @@
 from __future__ import annotations
 
 import functools
+import json
 import operator
 import os
-from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from command import measured, refused, run, shell, succeeded, unchanged
 from rankwise import COUNT, NPY, NRANKS, SUM, numbers, prefix, results, same
 
+OPS = """
+import mpired
 
-def test_scan(folder):
-    succeeded(run("scan", *SUM, *NPY, "-o", "out_{rank}.npy", cwd=folder))
-    assert same(results(folder), [prefix(rank) for rank in range(NRANKS)])
+@mpired.op(commute=False, identity=0)
+def minus(invec, inoutvec, count, datatype):
+    inoutvec[:] = 2 * invec - inoutvec
 
+def fails_late(lower, upper):
+    if (lower == 7).any():
+        raise ValueError("a seven")
+    return lower + upper
 
-def test_exscan_gives_the_first_rank_no_file(folder):
-    succeeded(run("exscan", *SUM, *NPY, "-o", "out_{rank}.npy", cwd=folder))
-    assert not (folder / "out_0.npy").exists()
-    assert same(results(folder, ranks=range(1, NRANKS)), [prefix(rank) for rank in range(NRANKS - 1)])
-
-
-@pytest.mark.parametrize(
-    ("op", "neutral"),
-    [("sum", 0), ("prod", 1), ("max", -(2**63)), ("min", 2**63 - 1), ("band", -1), ("bor", 0), ("land", 1)],
-)
-def test_exscan_gives_the_first_rank_the_neutral_element_if_asked(folder, op, neutral):
-    words = ("exscan", "-q", "--op", op, "--exscan-first", "identity", *NPY, "-o", "out_{rank}.npy")
-    succeeded(run(*words, cwd=folder))
-    assert np.load(folder / "out_0.npy").tolist() == [neutral] * COUNT
+def dies(lower, upper):
+    import os
+    os._exit(3)
+"""
 
 
-def test_neutral_elements_of_pairs_and_floats(tmp_path):
+@pytest.fixture
+def ops(folder):
+    (folder / "ops.py").write_text(OPS)
+    return folder
+
+
+def minus(lower, upper):
+    return 2 * lower - upper
+
+
+@pytest.mark.parametrize(("op", "combine", "form"), [("sum", operator.add, "npy"), ("ops.py:minus", minus, "parquet")])
+def test_what_each_rank_gets(ops, op, combine, form):
+    """Of an op that does not commute in the order of the ranks."""
+    folds = [functools.reduce(combine, map(numbers, range(rank + 1))) for rank in range(NRANKS)]
+    whole = folds[-1]
+    calls = {
+        ("scan",): folds,
+        ("exscan",): [None, *folds[:-1]],
+        ("exscan", "--exscan-first", "identity"): [0 * whole, *folds[:-1]],
+        ("allreduce",): [whole] * NRANKS,
+        ("allreduce", "--link"): [whole] * NRANKS,
+        ("reduce-scatter", "--counts", "3,0,4,5"): [whole[:3], whole[3:3], whole[3:7], whole[7:]],
+        ("reduce-scatter-block",): np.split(whole, NRANKS),
+    }
+    paths = [ops / f"out_{rank}.{form}" for rank in range(NRANKS)]
+    for words, expected in calls.items():
+        for path in paths:
+            path.unlink(missing_ok=True)
+        succeeded(run(*words, "-q", "--op", op, *NPY, "-o", f"out_{{rank}}.{form}", cwd=ops))
+        assert [path.exists() for path in paths] == [each is not None for each in expected], words
+        found = [
+            np.load(path) if form == "npy" else pq.read_table(path).column(0).to_numpy()
+            for path in paths
+            if path.exists()
+        ]
+        assert same(found, [each for each in expected if each is not None]), words
+        assert len({path.stat().st_ino for path in paths if path.exists()}) == (1 if "--link" in words else len(found))
+
+
+def test_links_can_be_made_again(folder):
+    for to in "npy", "parquet":
+        for _ in range(2):
+            succeeded(run("allreduce", *SUM, "-f", "--link", *NPY, "-o", f"out_{{rank}}.{to}", cwd=folder))
+        assert (folder / f"out_0.{to}").stat().st_nlink == NRANKS
+        succeeded(run("reduce", *SUM, *NPY, "-o", f"out.{to}", cwd=folder))
+        assert (folder / f"out_0.{to}").read_bytes() == (folder / f"out.{to}").read_bytes()
+
+
+def test_neutral_elements(tmp_path):
     pairs = np.zeros(2, np.dtype([("value", "f8"), ("index", "i4")], align=True))
-    np.save(tmp_path / "pairs.npy", pairs)
-    np.save(tmp_path / "floats.npy", np.zeros(2, "f4"))
-    for op, expected in ("maxloc", (-np.inf, 2**31 - 1)), ("minloc", (np.inf, 2**31 - 1)):
-        words = ("exscan", "-q", "-f", "--op", op, "--exscan-first", "identity", "pairs.npy", "-o", "out_{rank}.npy")
+    rows = [("prod", np.zeros(2, "f4"), 1), ("max", np.zeros(2, "f4"), -np.inf), ("min", np.zeros(2, "f4"), np.inf)]
+    rows += [("max", np.zeros(2, int), -(2**63)), ("band", np.zeros(2, int), -1), ("land", np.zeros(2, int), 1)]
+    rows += [("maxloc", pairs, (-np.inf, 2**31 - 1)), ("minloc", pairs, (np.inf, 2**31 - 1))]
+    for op, rank, expected in rows:
+        np.save(tmp_path / "r.npy", rank)
+        words = ("exscan", "-qf", "--op", op, "--exscan-first", "identity", "r.npy", "-o", "out_{rank}.npy")
         succeeded(run(*words, cwd=tmp_path))
-        assert np.load(tmp_path / "out_0.npy").tolist() == [expected] * 2
-    for op, number in ("max", -np.inf), ("min", np.inf), ("prod", 1):
-        words = ("exscan", "-q", "-f", "--op", op, "--exscan-first", "identity", "floats.npy", "-o", "out_{rank}.npy")
-        succeeded(run(*words, cwd=tmp_path))
-        assert np.load(tmp_path / "out_0.npy").tolist() == [number] * 2
+        assert np.load(tmp_path / "out_0.npy").tolist() == [expected] * 2, op
 
 
 def test_exscan_of_one_rank_writes_nothing(folder):
     before = sorted(os.listdir(folder))
     outcome = run("exscan", "--op", "sum", NPY[0], "-o", "out_{rank}.npy", cwd=folder)
-    assert outcome.status == 0
-    assert "0 files" in outcome.err
-    assert sorted(os.listdir(folder)) == before
+    assert (outcome.status, "0 files" in outcome.err, sorted(os.listdir(folder))) == (0, True, before)
 
 
-def test_allreduce(folder):
-    succeeded(run("allreduce", *SUM, *NPY, "-o", "out_{rank}.npy", cwd=folder))
-    assert same(results(folder), [prefix(NRANKS - 1)] * NRANKS)
-    assert len({(folder / f"out_{rank}.npy").stat().st_ino for rank in range(NRANKS)}) == NRANKS
-
-
-@pytest.mark.parametrize("to", ["npy", "parquet", "arrow", "csv"])
-def test_allreduce_to_links(folder, to):
-    succeeded(run("allreduce", *SUM, "--link", *NPY, "-o", f"out_{{rank}}.{to}", cwd=folder))
-    succeeded(run("reduce", *SUM, *NPY, "-o", f"out.{to}", cwd=folder))
-    paths = [folder / f"out_{rank}.{to}" for rank in range(NRANKS)]
-    assert len({path.stat().st_ino for path in paths}) == 1
-    assert paths[0].read_bytes() == (folder / f"out.{to}").read_bytes()
-
-
-def test_links_can_be_made_again(folder):
-    for _ in range(2):
-        succeeded(run("allreduce", *SUM, "-f", "--link", *NPY, "-o", "out_{rank}.npy", cwd=folder))
-    assert (folder / "out_0.npy").stat().st_nlink == NRANKS
-
-
-def test_reduce_scatter(folder):
-    succeeded(run("reduce-scatter", *SUM, "--counts", "3,0,4,5", *NPY, "-o", "out_{rank}.npy", cwd=folder))
-    whole = prefix(NRANKS - 1)
-    assert same(results(folder), [whole[:3], whole[3:3], whole[3:7], whole[7:]])
-
-
-def test_reduce_scatter_block(folder):
-    succeeded(run("reduce-scatter-block", *SUM, *NPY, "-o", "out_{rank}.bin", cwd=folder))
-    parts = [np.fromfile(folder / f"out_{rank}.bin", "i8") for rank in range(NRANKS)]
-    assert same(parts, list(prefix(NRANKS - 1).reshape(NRANKS, -1)))
-
-
-def test_a_block_of_an_array_has_one_dimension(tmp_path):
-    np.save(tmp_path / "a.npy", np.asfortranarray(np.arange(6).reshape(2, 3)))
-    succeeded(run("reduce-scatter", *SUM, "--counts", "6", "a.npy", "-o", "out_{rank}.npy", cwd=tmp_path))
-    assert np.load(tmp_path / "out_0.npy").tolist() == [0, 3, 1, 4, 2, 5]  # as they lie in the file
-
-
-def test_a_scan_of_arrays_has_their_shape_and_order(tmp_path):
+def test_the_order_of_an_array_stays_and_a_block_of_it_has_one_dimension(tmp_path):
     for rank in range(2):
         np.save(tmp_path / f"r{rank}.npy", np.asfortranarray(np.arange(6).reshape(2, 3) * (rank + 1)))
     succeeded(run("scan", *SUM, "r0.npy", "r1.npy", "-o", "out_{rank}.npy", cwd=tmp_path))
     result = np.load(tmp_path / "out_1.npy")
-    assert result.flags.f_contiguous
-    assert result.tolist() == (np.arange(6).reshape(2, 3) * 3).tolist()
+    assert (result.flags.f_contiguous, result.tolist()) == (True, (np.arange(6).reshape(2, 3) * 3).tolist())
+    succeeded(run("reduce-scatter", *SUM, "--counts", "6", "r0.npy", "-f", "-o", "out_{rank}.npy", cwd=tmp_path))
+    assert np.load(tmp_path / "out_0.npy").tolist() == [0, 3, 1, 4, 2, 5]  # as they lie in the file
 
 
-def test_reduce_local_replaces_the_second_file(folder):
-    outcome = run("reduce-local", "--op", "sum", NPY[0], NPY[1], cwd=folder)
-    assert outcome.status == 0
-    assert "MPI_Reduce_local with sum" in outcome.err
-    assert np.load(folder / NPY[1]).tolist() == prefix(1).tolist()
-    assert np.load(folder / NPY[0]).tolist() == numbers(0).tolist()
-
-
-def test_reduce_local_of_a_file_and_itself(folder):
-    outcome = run("reduce-local", "--op", "sum", NPY[0], NPY[0], cwd=folder)
+def test_reduce_local_replaces_the_second_file(ops):
+    outcome = run("reduce-local", "--op", "sum", *NPY[:2], cwd=ops)
+    assert (outcome.status, "MPI_Reduce_local with sum" in outcome.err) == (0, True)
+    assert same(results(ops, "r{}.npy", range(2)), [numbers(0), prefix(1)])
+    outcome = run("reduce-local", "--op", "sum", NPY[0], NPY[0], cwd=ops)
     assert f"warning: the origin {NPY[0]} is the same file as the target {NPY[0]}" in outcome.err
-    assert np.load(folder / NPY[0]).tolist() == (2 * numbers(0)).tolist()
-    assert run("reduce-local", "-q", "--op", "sum", NPY[0], NPY[0], cwd=folder).err == ""
+    assert np.load(ops / NPY[0]).tolist() == (2 * numbers(0)).tolist()
+    succeeded(run("reduce-local", *SUM, NPY[0], NPY[0], cwd=ops))
+    succeeded(run("reduce-local", "-q", "--op", "ops.py:minus", *NPY[2:], cwd=ops))
+    assert np.load(ops / NPY[3]).tolist() == minus(numbers(2), numbers(3)).tolist()
 
 
-@pytest.mark.parametrize("words", [(), NPY[:1], NPY[:3]])
-def test_reduce_local_takes_two_files(folder, words):
-    with unchanged(folder):
-        refused(run("reduce-local", *SUM, *words, cwd=folder), 2, "reduce-local --help")
-
-
-def test_reduce_local_keeps_the_order_of_its_operands(tmp_path):
-    (tmp_path / "op.py").write_text("def minus(a, b):\n    return a - b\n")
-    np.save(tmp_path / "a.npy", np.array([10]))
-    np.save(tmp_path / "b.npy", np.array([3]))
-    succeeded(run("reduce-local", "-q", "--op", "op.py:minus", "a.npy", "b.npy", cwd=tmp_path))
-    assert np.load(tmp_path / "b.npy").tolist() == [7]
-
-
-@pytest.mark.parametrize(
-    ("counts", "status", "reason"),
-    [
-        ("3,0,5", 3, "has 3 values for 4 ranks"),
-        ("3,0,4,6", 3, "sum to 13, but every rank has 12"),
-        ("3,,4,5", 2, "are not counts"),
-        ("-3,5,5,5", 2, "are not counts"),
-        ("a", 2, "are not counts"),
-        ("9999999999999999999,0,0,0", 2, "between 0 and 2**63 - 1"),
-    ],
-)
-def test_counts_that_do_not_fit(folder, counts, status, reason):
-    with unchanged(folder):
-        words = ("reduce-scatter", *SUM, f"--counts={counts}", *NPY, "-o", "out_{rank}.npy")
-        refused(run(*words, cwd=folder), status, reason)
-
-
-def test_counts_are_needed(folder):
-    with unchanged(folder):
-        refused(run("reduce-scatter", *SUM, *NPY, "-o", "out_{rank}.npy", cwd=folder), 2, "--counts")
-
-
-def test_equal_blocks_need_a_multiple(folder):
-    with unchanged(folder):
-        words = ("reduce-scatter-block", *SUM, *NPY, "r0.npy", "-o", "out_{rank}.npy")
-        refused(run(*words, cwd=folder), 3, "12 elements do not make 5 equal blocks")
+def test_user_ops_that_have_no_neutral_element_or_fail_leave_all_as_it_was(ops):
+    np.save(ops / "r3.npy", np.full(COUNT, 7))
+    np.save(ops / "r2.npy", np.full(COUNT, 7) - prefix(1))
+    out = ("-o", "out_{rank}.npy")
+    with unchanged(ops):
+        words = ("exscan", "-q", "--exscan-first", "identity", "--op", "ops.py:fails_late", *NPY, *out)
+        refused(run(*words, cwd=ops), 3, "neutral element", "identity=")
+        for op, reason in ("fails_late", "a seven"), ("dies", "status 3"):
+            for where in (("--in-place",), out):
+                refused(run("scan", "-q", "--op", f"ops.py:{op}", *NPY, *where, cwd=ops), 7, reason)
 
 
 @pytest.mark.parametrize("verb", ["scan", "exscan", "allreduce", "reduce-scatter-block"])
 def test_no_elements(tmp_path, verb):
-    for rank in range(3):
-        np.save(tmp_path / f"r{rank}.npy", np.zeros(0))
-    words = (verb, *SUM, "r0.npy", "r1.npy", "r2.npy", "-o", "out_{rank}.npy")
-    succeeded(run(*words, cwd=tmp_path))
+    np.save(tmp_path / "r.npy", np.zeros(0))
+    succeeded(run(verb, *SUM, "r.npy", "r.npy", "r.npy", "-o", "out_{rank}.npy", cwd=tmp_path))
     assert np.load(tmp_path / "out_2.npy").tolist() == []
 
 
-@pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Fifteen hundred ranks of ten integers."""
-    folder = tmp_path_factory.mktemp("many")
-    for rank in range(1500):
-        np.full(10, rank + 1).tofile(folder / f"r{rank:04}.bin")
-    return folder
+# Two groups
+
+
+def test_two_groups(folder):
+    rows = [
+        (
+            "allreduce r0.npy --group-b r1.npy r2.npy r3.npy",
+            {"a0": prefix(3, 1), "b0": numbers(0), "b1": numbers(0), "b2": numbers(0)},
+        ),
+        # The group ends at the next option.
+        (
+            "allreduce --group-b r2.npy r3.npy --to npy r0.npy r1.npy",
+            {"a0": prefix(3, 2), "a1": prefix(3, 2), "b0": prefix(1), "b1": prefix(1)},
+        ),
+        (
+            "reduce-scatter --counts 5,7 --counts-b 12 r0.npy r1.npy --group-b r2.npy",
+            {"a0": numbers(2)[:5], "a1": numbers(2)[5:], "b0": prefix(1)},
+        ),
+    ]
+    for line, expected in rows:
+        for path in folder.glob("out_*"):
+            path.unlink()
+        succeeded(run(*line.split(), *SUM, "-o", "out_{group}{rank}.npy", cwd=folder))
+        found = {path.stem.removeprefix("out_"): np.load(path).tolist() for path in folder.glob("out_*")}
+        assert found == {name: each.tolist() for name, each in expected.items()}, line
+    outcome = run("reduce", *SUM, "r0.npy", "--group-b", "r1.npy", "r2.npy", "--to", "raw", cwd=folder)
+    assert (outcome.status, outcome.out) == (0, prefix(2, 1).tobytes())
+
+
+# Names
+
+
+def test_names(folder):
+    for rank in range(NRANKS):
+        (folder / f"run{rank}").mkdir()
+    before = set(os.listdir(folder))
+    rows = {
+        "{rank}": "0,1,2,3",
+        "x{rank:2}": "x 0,x 1,x 2,x 3",
+        "x{rank:03d}.npy": "x000.npy,x001.npy,x002.npy,x003.npy",
+        "{stem}.sum.npy": "r0.sum.npy,r1.sum.npy,r2.sum.npy,r3.sum.npy",
+        "{rank}{{0}}": "0{0},1{0},2{0},3{0}",
+        "{group}-{stem}-{rank}": "a-r0-0,a-r1-1,a-r2-2,a-r3-3",
+    }
+    for pattern, names in rows.items():
+        succeeded(run("scan", *SUM, *NPY, "-o", pattern, cwd=folder))
+        made = set(os.listdir(folder)) - before
+        assert sorted(made) == names.split(","), pattern
+        for name in made:
+            (folder / name).unlink()
+    succeeded(run("scan", *SUM, *NPY, "-o", "run{rank}/sum.npy", cwd=folder))
+    assert same(results(folder, "run{}/sum.npy"), [prefix(rank) for rank in range(NRANKS)])
+
+
+# What is said
+
+
+def test_summaries_and_warnings(folder):
+    scan = ("scan", "--op", "sum", *NPY)
+    told = "mpired: MPI_Scan with sum of 4 ranks, 12 x int64, 1 worker -> 4 files, out_{rank}.npy (npy)\n"
+    assert run(*scan, "-o", "out_{rank}.npy", cwd=folder).err == told
+    summary = json.loads(run("exscan", "--json", "--op", "max", *NPY, "-o", "x_{rank}.npy", cwd=folder).out)
+    expected = {"call": "MPI_Exscan", "op": "MPI_MAX", "nranks": 4, "noutputs": 3, "output": "x_{rank}.npy",
+                "format": "npy", "nbytes": 3 * 8 * COUNT}  # fmt: skip
+    assert {name: summary[name] for name in expected} == expected  # the last rank is in no result
+    np.save(folder / "r10.npy", numbers(0))
+    words = ("--op", "sum", "r0.npy", "r10.npy", "r2.npy", "-f", "-o", "out_{rank}.npy")
+    assert "r10.npy came before r2.npy" in run("scan", *words, cwd=folder).err
+    assert "came before" not in run("allreduce", *words, cwd=folder).err  # integers
+    variables = {"MPIRED_TO": "text", "MPIRED_JOBS": "1"}
+    assert "from the environment" in run(*scan, "-o", "t_{rank}.npy", cwd=folder, env=variables).err
+    assert (folder / "t_0.npy").read_text().splitlines()[0] == str(numbers(0)[0])
+    os.link(folder / "r0.npy", folder / "other")
+    assert "r0.npy is a hard link" in run(*scan, "--in-place", cwd=folder).err
+
+
+# Many ranks
 
 
 @pytest.mark.timeout(300)
-def test_more_ranks_than_descriptors(many, tmp_path):
-    words = ("scan", *SUM, "--type", "int64_t", *sorted(os.listdir(many)), "-o", f"{tmp_path}/s_{{rank:04d}}.bin")
-    assert shell('ulimit -n 64; exec "$@"', *words, cwd=many, timeout=200) == (0, b"", "")
-    assert len(os.listdir(tmp_path)) == 1500
+def test_more_ranks_than_descriptors(tmp_path):
+    (tmp_path / "in").mkdir()
+    for rank in range(1500):
+        np.full(10, rank + 1).tofile(tmp_path / "in" / f"r{rank:04}.bin")
+    names = sorted(os.listdir(tmp_path / "in"))
+    words = ("scan", *SUM, "--type", "int64_t", *names, "-o", "../s_{rank:04d}.bin")
+    assert shell('ulimit -n 64; exec "$@"', *words, cwd=tmp_path / "in", timeout=200) == (0, b"", "")
     for rank in 0, 1, 63, 64, 700, 1499:
         expected = (rank + 1) * (rank + 2) // 2
         assert np.fromfile(tmp_path / f"s_{rank:04}.bin", "i8").tolist() == [expected] * 10
@@ -193,20 +234,16 @@ def test_more_ranks_than_descriptors(many, tmp_path):
 def test_memory_is_flat(tmp_path):
     """As many bytes in few ranks and in many need the same, and less than the data."""
     peaks = {}
-    (tmp_path / "in").mkdir()
     for nranks, count in (16, 1 << 19), (256, 1 << 15):
         draw = np.random.default_rng(1)
-        paths = []
-        for rank in range(nranks):
-            paths.append(str(tmp_path / "in" / f"{nranks}_{rank}.bin"))
-            draw.random(count).tofile(paths[-1])
-        status, peak, err = measured(
-            "scan", *SUM, "--type", "double", *paths, "-o", f"{tmp_path}/out_{nranks}_{{rank}}.bin", cwd=tmp_path
-        )
+        paths = [f"{nranks}_{rank}.bin" for rank in range(nranks)]
+        for path in paths:
+            draw.random(count).tofile(tmp_path / path)
+        words = ("scan", *SUM, "--type", "double", *paths, "-o", f"out_{nranks}_{{rank}}.bin")
+        status, peaks[nranks], err = measured(*words, cwd=tmp_path)
         assert (status, err) == (0, "")
-        peaks[nranks] = peak
         last = np.fromfile(tmp_path / f"out_{nranks}_{nranks - 1}.bin", "f8")
-        expected = functools.reduce(operator.add, [np.fromfile(path, "f8") for path in paths])
+        expected = functools.reduce(operator.add, [np.fromfile(tmp_path / path, "f8") for path in paths])
         assert last.tobytes() == expected.tobytes()
     assert max(peaks.values()) < 64 << 20  # the bytes of the ranks together
     assert abs(peaks[16] - peaks[256]) < 8 << 20
