@@ -35,7 +35,7 @@ class Fault(NamedTuple):
     Parameters
     ----------
     name
-        "kill before", "short, then kill", "short", "error", "error from here on", "signal", "stop"; "no
+        "kill before", "kill after", "short, then kill", "short", "error", "error from here on", "signal", "stop"; "no
         memory" at a call that changes something.
     number
         The errno or the signal.
@@ -127,7 +127,11 @@ def _happen(
         kill()
     if fault.name in {"signal", "stop"}:
         os.kill(os.getpid(), fault.number)
-    return original(*arguments, **settings)
+    try:
+        return original(*arguments, **settings)
+    finally:
+        if fault.name == "kill after":
+            kill()
 
 
 def kill_half_way(end: Callable[[], None] = kill) -> None:
