@@ -154,7 +154,7 @@ SCENARIOS = {
     "fetch-and-op": Scenario(("fetch-and-op", "--op", "sum", "t.npy", "5"), target),
     "compare-and-swap": Scenario(("compare-and-swap", "--type", "int64_t", "i.npy", "0", "7"), target),
     "reduce": Scenario(("reduce", *SUM, *ALL, "-o", "x.npy"), ranks),
-    "reduce over a file with a named draft": Scenario(("reduce", *SUM, *ALL, "-f", "-o", "r2.npy"), ranks, named=True),
+    "reduce over a file with a named draft": Scenario(("reduce", *SUM, *ALL, "-f", "-o", "t.npy"), target, named=True),
     "reduce to parquet": Scenario(("reduce", *SUM, *ALL, "-o", "x.parquet"), ranks),
     "reduce over a file": Scenario(("reduce", *SUM, "r1.npy", "r2.npy", "-f", "-o", "t.npy"), target),
     "reduce in place": Scenario(("reduce", *SUM, *ALL, "--in-place"), ranks),

@@ -20,22 +20,27 @@ from protocols import COMMITS
 import mpired
 
 
-@pytest.mark.parametrize(("op", "name"), LEGAL_PAIRS)
-def test_accumulating_is_the_fold_that_goes_on(op, name, directory):
-    """Every op on every datatype: the bits of the slow twin, and what carries no value stays as it was."""
+def wrong_bytes(op, name, folder):
+    """Return whether a window is not what the slow twin makes of it, or what carries no value has changed."""
     target, *origins = values.ranks(name, 4, 30)
-    (directory / "t.bin").write_bytes(target)
+    (folder / "t.bin").write_bytes(target)
     for i, origin in enumerate(origins):
-        (directory / f"o{i}.bin").write_bytes(origin)
+        (folder / f"o{i}.bin").write_bytes(origin)
     commit = COMMITS[len(name) % 2]
-    mpired.Window(directory / "t.bin", type=name, commit=commit).accumulate(
-        [directory / f"o{i}.bin" for i in range(3)], op
-    )
+    mpired.Window(folder / "t.bin", type=name, commit=commit).accumulate([folder / f"o{i}.bin" for i in range(3)], op)
     expected = reference.elements(name, reference.reduce(op, name, [target, *origins]))
-    found = reference.elements(name, (directory / "t.bin").read_bytes())
-    for new, right, old in zip(found, expected, reference.elements(name, target), strict=True):
-        assert reference.without_padding(name, new) == right
-        assert bytes(a ^ b for a, b in zip(new, right, strict=True)) == _only_padding(name, old)
+    found = reference.elements(name, (folder / "t.bin").read_bytes())
+    return any(
+        reference.without_padding(name, new) != right
+        or bytes(a ^ b for a, b in zip(new, right, strict=True)) != _only_padding(name, old)
+        for new, right, old in zip(found, expected, reference.elements(name, target), strict=True)
+    )
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_accumulating_is_the_fold_that_goes_on(part, directory):
+    """Every op on every datatype."""
+    assert [(op, name) for op, name in LEGAL_PAIRS[part::3] if wrong_bytes(op, name, directory)] == []
 
 
 def _only_padding(name: str, element: bytes) -> bytes:
@@ -43,16 +48,16 @@ def _only_padding(name: str, element: bytes) -> bytes:
     return bytes(a ^ b for a, b in zip(element, kept, strict=True))
 
 
-@pytest.mark.parametrize("code", [">f8", "<f8", ">i2", ">u4", "|b1", ">c16", ">f2"])
-def test_byte_order_of_the_target_is_kept(code, tmp_path):
-    values_ = np.array([0, 1, 1, 0, 1]).astype(code)
-    np.save(tmp_path / "t.npy", values_)
-    np.save(tmp_path / "o.npy", values_.astype(np.dtype(code).newbyteorder("=")))
-    op = "lor" if code == "|b1" else "sum"
-    mpired.Window(tmp_path / "t.npy").accumulate(tmp_path / "o.npy", op)
-    found = np.load(tmp_path / "t.npy")
-    assert found.dtype == np.dtype(code)
-    assert (found == (values_ if op == "lor" else 2 * values_)).all()
+def test_byte_order_of_the_target_is_kept(tmp_path):
+    for code in (">f8", "<f8", ">i2", ">u4", "|b1", ">c16", ">f2"):
+        values_ = np.array([0, 1, 1, 0, 1]).astype(code)
+        np.save(tmp_path / "t.npy", values_)
+        np.save(tmp_path / "o.npy", values_.astype(np.dtype(code).newbyteorder("=")))
+        op = "lor" if code == "|b1" else "sum"
+        mpired.Window(tmp_path / "t.npy").accumulate(tmp_path / "o.npy", op)
+        found = np.load(tmp_path / "t.npy")
+        assert found.dtype == np.dtype(code)
+        assert (found == (values_ if op == "lor" else 2 * values_)).all(), code
 
 
 def test_packed_pairs_in_npy(tmp_path):
@@ -108,17 +113,6 @@ def test_an_origin_that_changes_when_it_has_been_read_is_refused(tmp_path):
     assert (tmp_path / "t.npy").read_bytes() == before
 
 
-def test_nothing_to_combine_changes_nothing(tmp_path):
-    np.save(tmp_path / "t.npy", np.ones((2, 2)))
-    np.save(tmp_path / "none.npy", np.ones(0))
-    with unchanged(tmp_path):
-        assert run("accumulate", "-q", "--op", "sum", "t.npy", "none.npy", cwd=tmp_path) == (0, b"", "")
-        words = ("--origin-count", "0", "t.npy", "t.npy")
-        assert run("accumulate", "-q", "--op", "sum", *words, cwd=tmp_path) == (0, b"", "")
-        words = ("--target-count", "0", "t.npy", "none.npy")
-        assert run("accumulate", "-q", "--op", "sum", *words, cwd=tmp_path) == (0, b"", "")
-
-
 def test_a_raw_target_with_a_piece_of_an_element(tmp_path):
     (tmp_path / "t.bin").write_bytes(bytes(35))
     np.save(tmp_path / "o.npy", np.ones(4))
@@ -161,12 +155,12 @@ def test_summary_and_json(tmp_path):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["-t.npy", "a b.npy", "\n.npy", "é" * 125 + ".npy", "\udcff.npy", "x" * 251 + ".npy"])
 @pytest.mark.parametrize("commit", COMMITS)
-def test_names(name, commit, tmp_path):
-    path = Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), os.fsencode(name))))
-    with open(path, "wb") as file:
-        np.save(file, np.zeros(3))
-    words = ("accumulate", "-q", "--op", "sum", "--commit", commit, "--", name, name)
-    assert run(*words, cwd=tmp_path) == (0, b"", "")
-    assert len(os.listdir(tmp_path)) == 1
+def test_names(commit, tmp_path):
+    names = ["-t.npy", "a b.npy", "\n.npy", "é" * 125 + ".npy", "\udcff.npy", "x" * 251 + ".npy"]
+    for name in names:
+        with open(Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), os.fsencode(name)))), "wb") as file:
+            np.save(file, np.zeros(3))
+        words = ("accumulate", "-q", "--op", "sum", "--commit", commit, "--", name, name)
+        assert run(*words, cwd=tmp_path) == (0, b"", ""), name
+    assert len(os.listdir(tmp_path)) == len(names)

@@ -29,22 +29,9 @@ def test_elements_off_the_grid_of_a_big_endian_window(basic, text, count, at, co
         squares[place : place + form.itemsize] = np.array([number * number], form).tobytes()
     (tmp_path / "t.bin").write_bytes(octets)
     (tmp_path / "o.bin").write_bytes(octets)  # the other side has the same type
-    words = ("--target-type", text, "--target-count", count, "--origin-type", text, "--origin-count", count)
-    outcome = run(
-        "accumulate",
-        "-q",
-        "--op",
-        "prod",
-        "--byte-order",
-        "big",
-        "--commit",
-        commit,
-        *words,
-        "t.bin",
-        "o.bin",
-        cwd=tmp_path,
-    )
-    assert outcome == (0, b"", "")
+    types = ("--target-type", text, "--target-count", count, "--origin-type", text, "--origin-count", count)
+    words = ("accumulate", "-q", "--op", "prod", "--byte-order", "big", "--commit", commit, *types, "t.bin", "o.bin")
+    assert run(*words, cwd=tmp_path) == (0, b"", "")
     assert (tmp_path / "t.bin").read_bytes() == squares
 
 

@@ -38,34 +38,6 @@ def test_once(commit, tmp_path):
     assert np.load(tmp_path / "t.npy").tolist() == [3, 3, 3]
 
 
-def test_once_remembers_hundreds(tmp_path):
-    np.save(tmp_path / "t.npy", np.zeros(1))
-    window = mpired.Window(tmp_path / "t.npy", durability="process")
-    for expected in (1, 0):
-        for number in range(300):
-            assert window.accumulate(np.ones(1), "sum", once_key=f"task {number}") == expected
-    assert np.load(tmp_path / "t.npy").tolist() == [300]
-
-
-def test_once_is_a_flag_that_leaves_the_target_where_it_stands(tmp_path):
-    np.save(tmp_path / "t.npy", np.zeros(3))
-    for name in ("a", "b"):
-        np.save(tmp_path / f"{name}.npy", np.arange(3.0) + (name == "b"))
-    before = (tmp_path / "a.npy").read_bytes()
-    words = ("accumulate", "-q", "--op", "sum", "--once", "t.npy", "a.npy", "b.npy")
-    assert run(*words, cwd=tmp_path) == (0, b"", "")
-    told = "".join(f"mpired: {name}.npy: already applied, left out\n" for name in "ab")
-    assert run(*words, cwd=tmp_path) == (0, b"", told)
-    assert (tmp_path / "a.npy").read_bytes() == before
-    assert np.load(tmp_path / "t.npy").tolist() == [1, 3, 5]
-
-
-def test_a_key_of_the_user_has_at_least_one_character(tmp_path):
-    np.save(tmp_path / "new.npy", np.ones(1))
-    words = ("accumulate", "--op", "sum", "--create", "1", "u.npy", "new.npy", "--once-key", "")
-    refused(run(*words, cwd=tmp_path), 2, "key")
-
-
 def test_files_with_equal_content_all_count_and_one_file_counts_once(tmp_path):
     np.save(tmp_path / "t.npy", np.zeros(1))
     (tmp_path / "day2").mkdir()
@@ -170,19 +142,16 @@ def test_no_room_for_keys_is_said_and_nothing_is_forgotten(tmp_path):
         assert "once-keys: 300," in run("info", "t.npy", cwd=tmp_path).out.decode()
 
 
-@pytest.mark.parametrize(
-    ("said", "reason"),
-    [
+def test_what_is_no_key_is_refused(tmp_path):
+    np.save(tmp_path / "t.npy", np.zeros(1))
+    for said, reason in [
         ({"once": "task 7"}, "neither true nor false"),
         ({"once": 1}, "neither true nor false"),
         ({"once_key": ""}, "is not a key"),
         ({"once_key": True}, "is not a text"),
-    ],
-)
-def test_what_is_no_key_is_refused(said, reason, tmp_path):
-    np.save(tmp_path / "t.npy", np.zeros(1))
-    with unchanged(tmp_path), pytest.raises(mpired.errors.UsageError, match=reason):
-        mpired.Window(tmp_path / "t.npy").accumulate(np.ones(1), "sum", **said)
+    ]:
+        with unchanged(tmp_path), pytest.raises(mpired.errors.UsageError, match=reason):
+            mpired.Window(tmp_path / "t.npy").accumulate(np.ones(1), "sum", **said)
 
 
 def test_once_from_the_environment(tmp_path):

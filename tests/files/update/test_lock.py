@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import os
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 from command import Child, become_nobody, run, unchanged, wait_until
 from protocols import COMMITS
 from refusing import check_refusals
-from updates import WORDS, add, hold, value
+from updates import WORDS, add, has_open, hold, value
 
 from mpired.errors import LockError
 from mpired.files import lock
@@ -159,18 +157,9 @@ def test_target_replaced_while_waiting(commit, folder):
     path = folder / "here" / "t.npy"
     fd = hold(path)
     child = Child(*WORDS, "--commit", commit, cwd=folder)
-    wait_until(lambda: _has_open(child.pid, path.resolve()))
+    wait_until(lambda: has_open(child.pid, path))
     np.save(folder / "new.npy", np.full(500, 10.0))
     os.replace(folder / "new.npy", path)
     os.close(fd)
     assert child.finish() == (0, b"", "")
     assert value(folder) == 11
-
-
-def _has_open(pid: int, path: Path) -> bool:
-    """Return whether a process has a file open; a descriptor may be closed while it is looked at."""
-    for number in os.listdir(f"/proc/{pid}/fd"):
-        with contextlib.suppress(OSError):
-            if os.readlink(f"/proc/{pid}/fd/{number}") == str(path):
-                return True
-    return False
