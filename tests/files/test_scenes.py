@@ -1,7 +1,8 @@
 """Scenes of two commands, or a command and a stranger, at files that a command changes.
 
 Other scenes are in `test_power_cuts` (cuts, also of a recovery), `test_kills_and_errors`, `test_neighbours`,
-`test_keys`, `rights` (users and groups), `update/test_recovery` and `windows/concurrency`.
+`test_keys`, `rights` (users and groups), `update/test_recovery`, `windows/test_half_done` (hard links) and
+`windows/concurrency`.
 """
 
 from __future__ import annotations
@@ -166,7 +167,7 @@ def test_a_directory_that_is_away_for_a_time(how, away, there, which, folder):
 @CHANGES
 def test_a_third_command_comes_while_a_recovery_is_stopped(words, folder, long):
     """The recovery is stopped at each call; a third command comes; the recovery goes on, or is killed."""
-    for number in range(1, 1000, 1 if long else 7):
+    for number in range(1, 1000, 1 if long else 11):
         for end in (signal.SIGCONT, signal.SIGKILL):
             crashed(folder, words)
             child = stopped("recover", "a/x.npy", cwd=folder, setup=at(number, STOP, Counter(), ""))
@@ -297,20 +298,6 @@ def test_a_directory_that_is_renamed_takes_its_log_along(words, folder):
     whole.rename(folder / "renamed")
     assert run(*TOTAL, cwd=folder / "renamed").status == 0
     assert (values(folder / "renamed"), ours(folder)) == (NEW[words], [])
-
-
-def test_a_hard_link_that_stays_when_the_other_is_removed(folder):
-    """A patch by the name x was killed half-way; the half is not read by the only name that is left."""
-    (folder / "b/z.npy").hardlink_to(folder / "a/x.npy")
-    words = ("accumulate", "-q", "--op", "sum", "--commit", "journal", "a/x.npy", "one.npy")
-    assert run(*words, cwd=folder, setup=half_done(kill)).status == -signal.SIGKILL
-    assert values(folder, "b/z.npy") == (None,)
-    (folder / "a/x.npy").unlink()
-    with unchanged(folder):
-        refused(run("info", "b/z.npy", cwd=folder), 3, "bring it back")
-    (folder / "a/x.npy").hardlink_to(folder / "b/z.npy")
-    assert run("info", "b/z.npy", cwd=folder).status == 0
-    assert (values(folder, "b/z.npy"), ours(folder)) == ((2,), [])
 
 
 def test_a_result_that_is_removed_after_a_crash_stays_away(folder):

@@ -7,14 +7,11 @@ import fcntl
 import os
 import resource
 import signal
-from collections.abc import Callable
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from command import become_nobody, refused, run, snapshot
-from shared_target import ADDING, BASE, COUNT, IN_PLACE, forked, in_place, stopped, stopping_at, value, words
+from shared_target import BASE, COUNT, IN_PLACE, forked, in_place, stopped, stopping_at, value, words
 
 from mpired.files import access, lock
 
@@ -137,48 +134,3 @@ def test_workers_do_not_keep_the_lock(folder):
     finally:
         os.kill(inherited, signal.SIGKILL)
         os.waitpid(inherited, 0)
-
-
-# What fails after the commit
-
-
-def closes_fail_after(name: str) -> Callable[[], None]:
-    """Return a setup that lets every close fail from a call of `os` on, as on NFS with a quota."""
-
-    def setup() -> None:
-        original, close, armed = getattr(os, name), os.close, False
-
-        def call(*arguments: object, **settings: object) -> object:
-            nonlocal armed
-            done = original(*arguments, **settings)
-            armed = True
-            return done
-
-        def failing(fd: int) -> None:
-            close(fd)
-            if armed:
-                raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
-
-        setattr(os, name, call)
-        os.close = failing
-
-    return setup
-
-
-@pytest.mark.parametrize("command", [*ADDING, "unpack --into", "accumulate", "journal", "parquet"])
-def test_a_close_that_fails_after_the_commit_is_no_failure(command, folder):
-    words_ = in_place(folder, command if command in IN_PLACE else "reduce-local")
-    pq.write_table(pa.table({"x": np.zeros(COUNT, np.int64)}), folder / "t.parquet")
-    words_ = {
-        "accumulate": words(1, "rename"),
-        "journal": words(1, "journal"),
-        "parquet": ("accumulate", "-q", "--op", "sum", "t.parquet", "add1.npy"),
-    }.get(command, words_)
-    setup = closes_fail_after("fdatasync" if command == "journal" else "replace")
-    outcome = run(*words_, cwd=folder, setup=setup)
-    assert outcome.status in {0, 6}, outcome.err
-    if command == "parquet":
-        assert pq.read_table(folder / "t.parquet")["x"].to_pylist() == [1] * COUNT
-    elif command in {*ADDING, "accumulate", "journal"}:
-        assert run("info", f"targets/{BASE}", cwd=folder).status == 0  # which finishes what a status of 6 has left
-        assert value(folder) == 1
