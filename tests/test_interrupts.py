@@ -18,7 +18,7 @@ from updates import hold
 
 import mpired
 
-POINTS, LAST = 40, 80
+POINTS, LAST = 24, 60  # some of the instructions of a call, and all of the last ones
 RANKS = [f"r{number}.npy" for number in range(3)]
 
 
@@ -79,8 +79,11 @@ class At:
         return given, came
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", CALLS)
-def test_wherever_it_comes(name):
+def test_wherever_it_comes(name, long):
+    draws = 10 * POINTS if long else POINTS
+
     def points():
         function = CALLS[name]
         for _ in range(2):  # what is imported and kept is there then
@@ -88,7 +91,7 @@ def test_wherever_it_comes(name):
         whole = At(0)
         whole.call(function)
         draw, wrong, seen = random.Random(5), [], {"before": 0, "after": 0}
-        for number in [*draw.sample(range(1, whole.count), POINTS), *range(whole.count - LAST, whole.count)]:
+        for number in [*draw.sample(range(1, whole.count), draws), *range(whole.count - LAST, whole.count)]:
             there, files, at = open_files(), snapshot("."), At(number)
             given, came = at.call(function)
             if at.count < number:  # that is after the call

@@ -99,7 +99,7 @@ def test_kills(name, record_property):
     record_property("runs", len(made) + len(moving))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("fault", ERRORS, ids=str)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_errors(name, fault, record_property):

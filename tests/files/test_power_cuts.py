@@ -136,7 +136,7 @@ def test_power_cuts_while_it_is_finished(scene, long, record_property):
     """Where a log is left the recovery is cut too, at each of its calls."""
     cuts, chance = 0, random.Random(2)
     for number, state in list(crashes(scene.start, scene.events, random.Random(1))):
-        if not any(name.endswith(".mpired") for (_, name), _ in state.names) or not (long or chance.random() < 0.2):
+        if not any(name.endswith(".mpired") for (_, name), _ in state.names) or not (long or chance.random() < 0.1):
             continue
         scene.shelf.put(state)
         with Recorder(scene.shelf) as recorder:
@@ -194,7 +194,7 @@ def test_a_sync_that_fails(name, tree, monkeypatch, long):
 
 def test_a_leftover_is_removed_by_recover(scene):
     """What only lies about goes with `mpired recover` of its file."""
-    for _, state in list(crashes(scene.start, scene.events, random.Random(4)))[::5]:
+    for _, state in list(crashes(scene.start, scene.events, random.Random(4)))[::9]:
         scene.shelf.put(state)
         scene.recover()
         there = [str(scene.tree / name) for name in names(scene.scenario) if (scene.tree / name).exists()]

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import reference
@@ -80,6 +81,39 @@ def test_a_last_element_without_its_padding(tmp_path):
         found = (tmp_path / "t.bin").read_bytes()
         assert len(found) == 44
         assert np.frombuffer(found + bytes(4), pairs.dtype)["v"].tolist() == [9, 9, 9]
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("where", [{"target_type": "vector(2,1,2,double_int)"}, {"at": "::2"}, {"map": [0, 2]}, {}])
+def test_the_padding_of_pairs_in_a_window(where, order, tmp_path):
+    form = np.dtype([("v", f"{order}f8"), ("i", f"{order}i4")], align=True)
+    octets = np.full((3, 16), 0xEE, np.uint8)
+    octets[:, :12] = np.array([(1, 1)] * 3, form).view(np.uint8).reshape(3, 16)[:, :12]
+    np.save(tmp_path / "t.npy", octets.reshape(-1).view(form))
+    header = (tmp_path / "t.npy").stat().st_size - 48
+    pairs = np.array([(2.0, 7), (0.0, 8), (3.0, 9)][: 3 if not where else 2], [("v", "f8"), ("i", "i4")])
+    mpired.Window(tmp_path / "t.npy").accumulate(pairs, "maxloc", **where)
+    expected = [(2, 7), (1, 1), (3, 9)] if not where else [(2, 7), (1, 1), (1, 1)]
+    assert np.load(tmp_path / "t.npy").tolist() == expected
+    after = np.frombuffer((tmp_path / "t.npy").read_bytes()[header:], np.uint8).reshape(3, 16)
+    assert (after[:, 12:] == 0xEE).all()
+
+
+def test_the_padding_of_pairs_in_hdf5(tmp_path):
+    """What a rank that is replaced has between its elements stays; test_rma_types compares raw ones with MPI."""
+    for order in "<>":
+        form = np.dtype([("v", f"{order}f8"), ("i", f"{order}i4")], align=True)
+        ranks = np.full((2, 5, 16), 0xEE, np.uint8)
+        ranks[0, :, :12] = np.array([(1, 1)] * 5, form).view(np.uint8).reshape(5, 16)[:, :12]
+        ranks[1, :, :12] = np.array([(i, 2) for i in range(5)], form).view(np.uint8).reshape(5, 16)[:, :12]
+        for name, octets in zip("ab", ranks, strict=True):
+            with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+                file["x"] = octets.reshape(-1).view(form)
+        mpired.reduce([tmp_path / "a.h5", tmp_path / "b.h5"], "maxloc", in_place=True, root=1)
+        wanted = ranks[1].copy()
+        expected = [(1, 1), (1, 1), (2, 2), (3, 2), (4, 2)]
+        wanted[:, :12] = np.array(expected, form).view(np.uint8).reshape(5, 16)[:, :12]
+        assert (tmp_path / "b.h5").read_bytes().find(wanted.tobytes()[:-4]) >= 0, order
 
 
 @pytest.mark.parametrize("commit", COMMITS)
