@@ -12,6 +12,14 @@ from pathlib import Path
 
 MPIEXEC = os.path.join(sysconfig.get_path("scripts"), "mpiexec")
 EAGER = str(Path(__file__).parent / "eager_command.py")
+PROGRAM = f"""\
+import os, sys
+sys.path[:0] = {[str(Path(__file__).parent)]!r}
+import eager_command, mpired
+from mpired.errors import UserOpError
+eager_command.make_all_large()
+"""
+"""The beginning of a program for which little data is enough."""
 
 
 def command(verb: str, *words: str, spread: str | None = None) -> list[str]:

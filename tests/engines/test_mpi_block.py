@@ -8,22 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mpiexec import launched
+from mpiexec import PROGRAM, launched
 
 import mpired
 
 NRANKS, COUNT = 4, 20_000
 RANKS = [f"r{rank}.npy" for rank in range(NRANKS)]
-# All ranks are large for these.
 BEGINNING = f"""\
-import os, sys
-sys.path[:0] = {[str(Path(__file__).parent.parent)]!r}
-import eager_command
-from mpired.collectives import plan
-for name, nbytes in eager_command.SIZES.items():
-    setattr(plan, name, nbytes)
-import mpired
-from mpired.errors import UserOpError
+{PROGRAM}
 from mpi4py import MPI
 RANK = MPI.COMM_WORLD.rank
 RANKS = [f"r{{rank}}.npy" for rank in range(4)]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
+import resource
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import eager_command
 import numpy as np
 import pytest
-from mpiexec import EAGER, MPIEXEC, command, launched
+from command import in_child
+from mpiexec import EAGER, MPIEXEC, PROGRAM, command, launched
 from needs import needs
 
 import mpired
@@ -29,14 +34,7 @@ int stat64(const char *path, struct stat64 *status) { return stat(path, (struct 
 """
 # A run with two buffers, an error, and one with one buffer; after each, what of the ranks is open in all processes.
 BLOCK = f"""\
-import os, sys
-sys.path[:0] = {[str(Path(EAGER).parent)]!r}
-import eager_command
-from mpired.collectives import plan
-for name, nbytes in eager_command.SIZES.items():
-    setattr(plan, name, nbytes)
-import mpired
-from mpired.errors import UserOpError
+{PROGRAM}
 from mpi4py import MPI
 pids = MPI.COMM_WORLD.allgather(os.getpid())
 def tell(what):
@@ -165,26 +163,19 @@ def test_blocks_are_as_long_as_the_file_system_wishes(limit, tmp_path, monkeypat
 def test_threads_share_the_files_that_a_process_may_have_open(tmp_path, monkeypatch):
     """Each of many has its own readers; together they are fewer than the limit."""
     monkeypatch.chdir(tmp_path)
-    program = f"""\
-import os, resource, sys, threading
-sys.path[:0] = {[str(Path(EAGER).parent)]!r}
-import eager_command, mpired
-from concurrent.futures import ThreadPoolExecutor
-from mpired.collectives import plan
-import numpy as np
-for name, nbytes in eager_command.SIZES.items():
-    setattr(plan, name, nbytes)
-ranks = [f"r{{rank}}.npy" for rank in range(60)]
-for rank, name in enumerate(ranks):
-    np.save(name, np.arange(20_000) * rank)
-with ThreadPoolExecutor(8) as executor:
-    list(executor.map(abs, range(100)))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (150, 150))
-    found = mpired.reduce(ranks, "sum", engine=executor)
-assert np.array_equal(found, np.arange(20_000) * sum(range(60)))
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    ranks = [f"r{rank}.npy" for rank in range(60)]
+    for rank, name in enumerate(ranks):
+        np.save(name, np.arange(20_000) * rank)
+
+    def total() -> int:
+        eager_command.make_all_large()
+        with ThreadPoolExecutor(8) as executor:
+            list(executor.map(abs, range(100)))
+            limit = len(os.listdir("/proc/self/fd")) + 140
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+            return int(mpired.reduce(ranks, "sum", engine=executor)[1])
+
+    assert in_child(total) == sum(range(60))
 
 
 PEAK = """\

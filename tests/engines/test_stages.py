@@ -17,8 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import unchanged
-from mpiexec import MPIEXEC, command, end_in_time, launched
+from mpiexec import MPIEXEC, PROGRAM, command, end_in_time, launched
 from needs import needs
 from pyarrow import feather
 from refusing import check_refusals
@@ -27,7 +26,6 @@ from mpired.collectives import plan as planning
 from mpired.engines import ENGINES, LOCAL, Limits
 from mpired.engines.messages import lines_of
 
-TESTS = Path(__file__).parent.parent
 NRANKS, COUNT = 7, 9100
 NAMES = [f"r{rank}.npy" for rank in range(NRANKS)]
 
@@ -35,10 +33,6 @@ OPS = """
 import os, time
 def halves(invec, inoutvec):
     return invec - inoutvec / 3
-def middle_refuses(invec, inoutvec):
-    if inoutvec[0] == float(os.environ["BAD"]) and len(inoutvec) > 1:
-        raise ValueError("no")
-    return invec + inoutvec
 def waits(invec, inoutvec):
     if invec[0] != 0 and inoutvec[0] == float(os.environ["BAD"]) and len(inoutvec) > 1:
         with open(f"in_it.{os.getpid()}", "x"):
@@ -99,15 +93,11 @@ MATRIX: list[tuple[str, str, str, str, dict[str, object]]] = [
     ("reduce", "npy", "npy", "mean", {"weights": list(range(1, NRANKS + 1))}),
 ]
 
-PROGRAM = f"""\
-import json, os, sys, warnings
-sys.path[:0] = {[str(TESTS)]!r}
-import eager_command
-from mpired.collectives import plan, sent
-for name, nbytes in eager_command.SIZES.items():
-    setattr(plan, name, nbytes)
+MATRIX_PROGRAM = f"""\
+{PROGRAM}
+import json, warnings
+from mpired.collectives import sent
 sent._SENT_BYTES = 1 << 16
-import mpired
 def all_of_it(folder, **engine):
     os.mkdir(folder)
     said = []
@@ -152,11 +142,11 @@ def folder(tmp_path_factory) -> Path:
         pairs["value"], pairs["index"] = random.integers(0, 4, COUNT), rank
         pairs.tofile(folder / f"r{rank}.bin")
     (folder / "matrix.json").write_text(json.dumps(MATRIX))
-    (folder / "local.py").write_text(PROGRAM + "all_of_it('local')\n")
+    (folder / "local.py").write_text(MATRIX_PROGRAM + "all_of_it('local')\n")
     subprocess.run([sys.executable, "local.py", "1"], cwd=folder, check=True)
     block = "with mpired.mpi() as engine:\n    for spread in ('ranks', 'elements'):\n"
     block += "        all_of_it(f'{sys.argv[1]}-{spread}', engine=engine, spread=spread)\n"
-    (folder / "program.py").write_text(PROGRAM + block)
+    (folder / "program.py").write_text(MATRIX_PROGRAM + block)
     return folder
 
 
@@ -189,14 +179,7 @@ def test_every_collective_op_and_form_gives_the_same_bits(nprocesses, folder, mo
 
 
 BLOCK = f"""\
-import os, sys
-sys.path[:0] = {[str(TESTS)]!r}
-import eager_command
-from mpired.collectives import plan
-for name, nbytes in eager_command.SIZES.items():
-    setattr(plan, name, nbytes)
-import mpired
-from mpired.errors import UserOpError
+{PROGRAM}
 with mpired.mpi() as engine:
     for number, bad in enumerate(os.environ["ALL_BAD"].split()):
         os.environ["BAD"] = bad
@@ -229,17 +212,6 @@ def test_after_an_error_in_any_stage_the_same_processes_go_on(here):
     expected = np.cumsum([np.load(name) for name in NAMES], axis=0)
     for number in range(3):
         assert all(np.array_equal(np.load(f"out{number}-{rank}.npy"), expected[rank]) for rank in range(NRANKS))
-
-
-@pytest.mark.parametrize("rank", [3, 1, 6])
-@pytest.mark.sampled(3)
-def test_an_error_is_told_once_with_its_status(rank, here):
-    with unchanged(here):
-        options = ["--op", "ops.py:middle_refuses", "-o", "out.npy"]
-        done = ranks_spread(4, "reduce", *options, *NAMES, BAD=firsts(rank)[0])
-    assert done.returncode == 7
-    assert done.stderr.count("raised ValueError: no") == 1
-    assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_rank_that_changes_is_an_error_of_its_stage(here):
@@ -293,20 +265,17 @@ def test_the_stage_that_stands_is_named(rank, worker, here):
 
 
 @pytest.mark.needs("strace")
-@pytest.mark.parametrize(("spread", "most"), [("ranks", 3), ("elements", 5)])
-def test_opens_of_a_rank(spread, most, here):
-    """For the checks, and by one stage or by each of four workers; up to eight ranks are opened by all to look at."""
+def test_opens_of_a_rank(here):
+    """For the checks, and by one stage; up to eight ranks are opened by all to look at."""
     ranks = [f"many{rank}.npy" for rank in range(20)]
     for name in ranks:
         (here / name).write_bytes((here / "r0.npy").read_bytes())
-    words = [MPIEXEC, "-n", "5", *command("reduce", "--op", "sum", "-o", "out.npy", *ranks, spread=spread)]
+    words = [MPIEXEC, "-n", "5", *command("reduce", "--op", "sum", "-o", "out.npy", *ranks, spread="ranks")]
     subprocess.run(["strace", "-f", "--seccomp-bpf", "-qq", "-e", "trace=openat", "-o", "trace", *words], check=True)
     trace = Path("trace").read_text()
     opens = sorted(len(re.findall(rf'openat\([^"]*"[^"]*/?{name}"', trace)) for name in ranks)
     assert opens[0] >= 2
-    assert opens[-9] <= most
-    if spread == "elements":
-        assert opens[0] == most
+    assert opens[-9] <= 3
 
 
 def test_an_engine_that_cannot_chain_refuses_it(here):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import shutil
 import subprocess
@@ -169,24 +168,6 @@ def test_a_program_that_runs(commit, tmp_path):
     finally:
         running.kill()
         running.wait()
-
-
-def test_summary_and_json(tmp_path):
-    for name in ("t", "o"):
-        np.save(tmp_path / f"{name}.npy", np.zeros(3))
-    words = ("accumulate", "--op", "sum", "t.npy", "o.npy")
-    assert run(*words, cwd=tmp_path).err == "mpired: sum of 1 origin, 3 x float64, NaN propagates -> t.npy (rename)\n"
-    told = run(*words, "-v", cwd=tmp_path).err.splitlines()
-    assert told[1] == "mpired: t.npy: 24 bytes of elements, rename"
-    found = json.loads(run(*words, "--json", cwd=tmp_path).out)
-    assert found.pop("seconds") > 0
-    assert found == {
-        "version": mpired.__version__, "inputs": ["o.npy"], "warnings": [],
-        "op": "MPI_SUM", "buffers": [{"datatype": "MPI_DOUBLE", "dtype": "float64", "count": 3}], "origins": 1,
-        "windows": ["t.npy"],
-        "protocols": ["rename"], "skipped": [], "bad": [], "recovered": [],
-        "overflow": [], "call": "MPI_Accumulate", "output": "t.npy", "nan": "propagates", "rules": [],
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize("commit", COMMITS)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import run
-from faults import Counter, Fault, at, kill_half_way, recover
+from faults import Counter, Fault, at, failing, kill_half_way, recover
 from refusing import check_refusals
 from values import folder_in_memory
 
@@ -226,12 +226,7 @@ def test_a_copy_with_the_mark_of_its_original_is_refused(another_name, folder):
 
 @pytest.mark.parametrize("commit", ["journal", "auto"])
 def test_several_names_on_a_file_system_without_attributes(commit, another_name, folder):
-    def no_attributes() -> None:
-        def refuse(*_arguments: object, **_settings: object) -> None:
-            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
-
-        os.getxattr = os.setxattr = os.listxattr = os.removexattr = refuse
-
+    no_attributes = failing(errno.EOPNOTSUPP, "getxattr", "setxattr", "listxattr", "removexattr")
     reset(folder)
     words = ("accumulate", "-q", "--op", "sum", f"targets/{BASE}", "origin.npy", "--commit")
     check_refusals(folder, [((*words, commit), 4, BASE, "2 names", "--commit rename")], setup=no_attributes)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 import numpy as np
 import pytest
 from command import refused, run, unchanged
+from faults import failing
 from protocols import COMMITS
+from refusing import check_refusals
 
 import mpired
 
@@ -129,14 +132,10 @@ def test_no_room_for_keys_is_said_and_nothing_is_forgotten(tmp_path):
     np.save(tmp_path / "t.npy", np.zeros(1))
     window = mpired.Window(tmp_path / "t.npy")
     assert window.accumulate([np.full(1, float(number)) for number in range(300)], "sum", once=True) == 300
-
-    def full(*_arguments):
-        raise OSError(28, "No space left on device")
-
     np.save(tmp_path / "o.npy", np.ones(1))
     for commit in COMMITS:
         words = ("accumulate", "--op", "sum", "--commit", commit, "--once-key", "k", "t.npy", "o.npy")
-        outcome = run(*words, cwd=tmp_path, setup=lambda: setattr(os, "setxattr", full))
+        outcome = run(*words, cwd=tmp_path, setup=failing(errno.ENOSPC, "setxattr"))
         refused(outcome, 4, "t.npy: has no room", "No space left on device", "other attributes")
         assert np.load(tmp_path / "t.npy").tolist() == [sum(range(300))]
         assert "once-keys: 300," in run("info", "t.npy", cwd=tmp_path).out.decode()
@@ -182,14 +181,8 @@ def test_an_origin_that_is_the_target_or_another_origin_is_said(tmp_path):
     assert "warning" not in run("accumulate", "--op", "sum", "t.npy", "a.npy", cwd=tmp_path).err
 
 
-def test_once_on_a_file_system_without_attributes(tmp_path, monkeypatch):
-    def refuse(*_arguments):
-        raise OSError(95, "Operation not supported")
-
+def test_once_on_a_file_system_without_attributes(tmp_path):
     np.save(tmp_path / "t.npy", np.zeros(1))
-    monkeypatch.setattr(os, "getxattr", refuse)
-    with unchanged(tmp_path):
-        refused(
-            run("accumulate", "--op", "sum", "t.npy", "t.npy", "--once-key", "k", cwd=tmp_path), 2, "t.npy", "--once"
-        )
-    assert run("accumulate", "-q", "--op", "sum", "t.npy", "t.npy", cwd=tmp_path) == (0, b"", "")
+    setup, words = failing(errno.EOPNOTSUPP, "getxattr"), "accumulate -q --op sum t.npy t.npy"
+    check_refusals(tmp_path, [(f"{words} --once-key k", 2, "t.npy", "--once")], setup=setup)
+    assert run(*words.split(), cwd=tmp_path, setup=setup) == (0, b"", "")

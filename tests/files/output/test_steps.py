@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from command import reduce, refused, succeeded, unchanged
+from faults import failing
 from one_result import NEW, WORDS, write
 
 from mpired import interrupts
@@ -62,22 +63,6 @@ def test_a_file_that_was_replaced_meanwhile_stays(folder):
     assert (path.read_bytes(), os.listdir(folder / "results")) == (b"other", ["out"])
 
 
-def failing(name: str, number: int, when: Callable[..., bool] = lambda *_: True) -> Callable[[], None]:
-    """Return a setup that makes a call of `os` fail."""
-
-    def setup() -> None:
-        original = getattr(os, name)
-
-        def fails(*arguments: object, **settings: object) -> object:
-            if when(*arguments):
-                raise OSError(number, os.strerror(number))
-            return original(*arguments, **settings)
-
-        setattr(os, name, fails)
-
-    return setup
-
-
 def _is_folder(fd: int) -> bool:
     return stat.S_ISDIR(os.fstat(fd).st_mode)
 
@@ -98,7 +83,7 @@ def test_error_before_the_commit_changes_nothing(kind, folder):
     for name, number in ERRORS:
         try:
             with unchanged(folder):
-                setup = failing(name, number, _is_file if name == "fsync" else lambda *_: True)
+                setup = failing(number, name, when=_is_file if name == "fsync" else lambda *_: True)
                 refused(reduce(*RESULT, cwd=folder, setup=setup), 4, "results/out", os.strerror(number))
         except AssertionError as error:
             wrong.append((name, errno.errorcode[number], str(error)))
@@ -129,8 +114,8 @@ def short_transfers(nbytes: int) -> Callable[[], None]:
 
 
 HARMLESS = {
-    "no allocation": failing("posix_fallocate", errno.EOPNOTSUPP),
-    "folders that cannot be synced": failing("fsync", errno.EINVAL, _is_folder),
+    "no allocation": failing(errno.EOPNOTSUPP, "posix_fallocate"),
+    "folders that cannot be synced": failing(errno.EINVAL, "fsync", when=_is_folder),
     "a rename that is done and reported as failed": _replace_and_fail,
 }
 
@@ -156,7 +141,7 @@ def own_fsync(monkeypatch) -> None:
 
 
 def test_folder_that_is_not_confirmed(kind, own_fsync, folder):
-    setup = failing("fsync", errno.EIO, _is_folder)
+    setup = failing(errno.EIO, "fsync", when=_is_folder)
     refused(reduce(*RESULT, cwd=folder, setup=setup), 6, "results/out", "in place", "Input/output error")
     assert (folder / "results" / "out").read_bytes() == NEW
     setup()

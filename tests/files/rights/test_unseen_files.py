@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from command import run
+from faults import failing
 from refusing import check_refusals
 from users import killed, value
 
@@ -25,20 +26,9 @@ READING = [
 ]
 
 
-def failing(call: str, number: int, at_name: str) -> Callable[[], None]:
-    """Return a setup by which a call of `os` fails for a file of that name."""
-
-    def setup() -> None:
-        original = getattr(os, call)
-
-        def fail(path: object, *arguments: object, **settings: object) -> object:
-            if isinstance(path, str | bytes) and os.path.basename(os.fsdecode(path)) == at_name:
-                raise OSError(number, os.strerror(number), path)
-            return original(path, *arguments, **settings)
-
-        setattr(os, call, fail)
-
-    return setup
+def named(name: str) -> Callable[..., bool]:
+    """Return whether the first argument of a call leads to a file of that name."""
+    return lambda path, *_: isinstance(path, str | bytes) and os.path.basename(os.fsdecode(path)) == name
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EACCES])
@@ -49,9 +39,9 @@ def test_what_cannot_be_looked_for_is_an_error(number, shared):
     assert MARK in os.listxattr(shared / "u.npy")
     text = os.strerror(number)
     cases = [(f"{words} t.npy", 4, "t.npy", text) for words in READING]
-    check_refusals(shared, cases, setup=failing("lstat", number, ".t.npy.mpired"))
+    check_refusals(shared, cases, setup=failing(number, "lstat", when=named(".t.npy.mpired")))
     cases = [(f"{words} u.npy", 4, text) for words in READING[:3]]
-    check_refusals(shared, cases, setup=failing("getxattr", number, "u.npy"))
+    check_refusals(shared, cases, setup=failing(number, "getxattr", when=named("u.npy")))
 
 
 def generation(value: int) -> Callable[[], None]:

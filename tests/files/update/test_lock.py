@@ -10,6 +10,7 @@ import re
 import numpy as np
 import pytest
 from command import Child, become_nobody, run, unchanged, wait_until
+from faults import failing
 from protocols import COMMITS
 from refusing import check_refusals
 from updates import WORDS, add, has_open, hold, value
@@ -126,12 +127,7 @@ def test_lock_of_a_dead_process_is_free(folder):
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
 def test_file_system_without_locks(number, folder):
-    def no_locks() -> None:
-        def refuse(*_arguments: object) -> None:
-            raise OSError(number, os.strerror(number))
-
-        fcntl.fcntl = refuse
-
+    no_locks = failing(number, "fcntl", module=fcntl)
     check_refusals(folder, [(WORDS, 5, "here/t.npy", "has no locks")], setup=no_locks)
 
 

@@ -11,6 +11,7 @@ import signal
 import numpy as np
 import pytest
 from command import become_nobody, refused, run, snapshot
+from faults import failing
 from shared_target import BASE, COUNT, IN_PLACE, forked, in_place, stopped, stopping_at, value, words
 
 from mpired.files import access, lock
@@ -42,14 +43,7 @@ def test_a_file_is_replaced_under_its_lock(command, folder):
 @pytest.mark.parametrize("command", ["reduce-local", "unpack --into"])
 def test_without_locks_files_are_replaced_all_the_same(command, number, folder):
     """There nothing can be accumulated into them."""
-
-    def no_locks() -> None:
-        def refuse(*_arguments: object) -> None:
-            raise OSError(number, os.strerror(number))
-
-        fcntl.fcntl = refuse
-
-    outcome = run(*in_place(folder, command), cwd=folder, setup=no_locks)
+    outcome = run(*in_place(folder, command), cwd=folder, setup=failing(number, "fcntl", module=fcntl))
     assert (outcome.status, outcome.err) == (0, "")
     assert value(folder) == 1
 
