@@ -134,6 +134,27 @@ def _happen(
             kill()
 
 
+def failing(
+    number: int, *names: str, module: object = os, when: Callable[..., bool] = lambda *_: True
+) -> Callable[[], None]:
+    """Return a setup by which calls of the system fail, or those with some arguments."""
+
+    def failed(original: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object, **settings: object) -> object:
+            if when(*arguments):
+                paths = [path for path in arguments[:1] if isinstance(path, str | bytes)]
+                raise OSError(number, os.strerror(number), *paths)
+            return original(*arguments, **settings)
+
+        return call
+
+    def setup() -> None:
+        for name in names:
+            setattr(module, name, failed(getattr(module, name)))
+
+    return setup
+
+
 def kill_half_way(end: Callable[[], None] = kill) -> None:
     """Be a setup by which a process is killed, or another end comes, when half of a patch is in its target."""
     copy = calls.copy_range

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -108,13 +107,3 @@ def forked(function: Callable[[], object]) -> int:
 def ended_well(pids: list[int]) -> None:
     for pid in pids:
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-
-
-@contextlib.contextmanager
-def many(functions: list[Callable[[], object]]) -> Iterator[None]:
-    """Run functions in children beside the block."""
-    pids = [forked(function) for function in functions]
-    try:
-        yield
-    finally:
-        ended_well(pids)

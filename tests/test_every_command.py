@@ -1,4 +1,4 @@
-"""Every command that writes, killed or failed at each of its calls: all is old or new, and the status says which.
+"""Every command that writes, ended or failed at each of its calls: all is old or new, and the status says which.
 
 A scenario is a row: what is there, and the command. The old state is what was there before, the new one what the
 command leaves when nothing happens to it. After each fault `mpired recover` runs, and then each file must be old or
@@ -26,16 +26,20 @@ from command import Outcome, become, run
 from faults import Counter, Fault, at
 from values import folder_in_memory
 
+from mpired.files import calls
 from mpired.files.keys import ATTRIBUTE, Counted
 
 COUNT = 1500  # elements: pages and a part of one
 MEMBER, GROUP = 1001, 2000
-KILLS = (Fault("kill before"), Fault("kill after"), Fault("short, then kill"))
+ENDS = (
+    Fault("kill before"), Fault("short, then kill"), Fault("short"),
+    *(Fault("signal", number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)),
+)  # fmt: skip
 NUMBERS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.EACCES, errno.ENOMEM, errno.EPERM)
 ERRORS = tuple(Fault("error", number) for number in NUMBERS)
 STICKY = tuple(Fault("error from here on", number) for number in (errno.EIO, errno.ENOSPC, errno.EROFS))
 # One of so many points is tried: in the short form, and of the errors in the long one.
-EVERY, EVERY_ERROR, EVERY_ERROR_LONG = 227, 613, 3
+EVERY, EVERY_ERROR, EVERY_ERROR_LONG = 331, 613, 3
 
 
 class Scenario(NamedTuple):
@@ -53,6 +57,8 @@ class Scenario(NamedTuple):
         Whether the command, and the recovery, run as a member of the group that the files are shared in.
     before
         Files that are in place before anything else changes.
+    named
+        Whether drafts have names from the start, as on some file systems.
     """
 
     words: tuple[str, ...]
@@ -60,6 +66,7 @@ class Scenario(NamedTuple):
     together: bool = True
     member: bool = False
     before: tuple[str, ...] = ()
+    named: bool = False
 
 
 def ranks(folder: Path) -> None:
@@ -123,6 +130,7 @@ ALL = ("r0.npy", "r1.npy", "r2.npy")
 INTO = ("accumulate", *SUM, "t.npy", "r1.npy")
 SCENARIOS = {
     "accumulate by rename": Scenario((*INTO, "--commit", "rename"), target),
+    "accumulate by rename of a named file": Scenario((*INTO, "--commit", "rename"), target, named=True),
     "accumulate by journal": Scenario((*INTO, "--commit", "journal"), target),
     "accumulate as fits": Scenario(INTO, target),
     "accumulate many": Scenario(("accumulate", *SUM, "t.npy", *ALL), target),
@@ -146,6 +154,7 @@ SCENARIOS = {
     "fetch-and-op": Scenario(("fetch-and-op", "--op", "sum", "t.npy", "5"), target),
     "compare-and-swap": Scenario(("compare-and-swap", "--type", "int64_t", "i.npy", "0", "7"), target),
     "reduce": Scenario(("reduce", *SUM, *ALL, "-o", "x.npy"), ranks),
+    "reduce over a file with a named draft": Scenario(("reduce", *SUM, *ALL, "-f", "-o", "t.npy"), target, named=True),
     "reduce to parquet": Scenario(("reduce", *SUM, *ALL, "-o", "x.parquet"), ranks),
     "reduce over a file": Scenario(("reduce", *SUM, "r1.npy", "r2.npy", "-f", "-o", "t.npy"), target),
     "reduce in place": Scenario(("reduce", *SUM, *ALL, "--in-place"), ranks),
@@ -207,6 +216,8 @@ class Stage:
         shim = at(number, fault, self.counter, "")
 
         def setup() -> None:
+            if self._scenario.named:
+                calls.open_unnamed = lambda _dirfd: None
             self._become_member()
             shim()
 
@@ -227,13 +238,16 @@ class Stage:
     def recover(self) -> dict[str, tuple[object, ...]]:
         """Recover every file that is there or should be, and return what there is then."""
         names = sorted({*self.old, *self.new})
-        run(
-            "recover", *names, cwd=self.folder, setup=self._become_member
-        )  # which finishes those that are not there too
+        run("recover", *names, cwd=self.folder, setup=self._become_member)  # finishes those that are not there, too
         there = [name for name in names if os.access(self.folder / name, os.W_OK)]
         outcome = run("recover", *there, cwd=self.folder)
         assert (outcome.status, outcome.err) == (0, ""), outcome
         return state(self.folder)
+
+    @property
+    def is_together(self) -> bool:
+        """Whether all files are old or all are new."""
+        return self._scenario.together
 
     def is_old_or_new(self, found: dict[str, tuple[object, ...]]) -> bool:
         """Tell whether nothing is half done, and nothing else is there."""
@@ -284,45 +298,52 @@ def stage(as_root, scenario: Scenario) -> Iterator[Stage]:
 
 @pytest.mark.timeout(1800)
 @pytest.mark.sampled(2)
-def test_killed_at_a_call(stage, long, record_property):
+def test_each_call(stage, long, record_property):
     tried = 0
-    for number, fault in stage.points(KILLS, 1 if long else EVERY):
+    ends, errors = (
+        stage.points(ENDS, 1 if long else EVERY),
+        stage.points(ERRORS + STICKY, EVERY_ERROR_LONG if long else EVERY_ERROR),
+    )
+    for number, fault in (*ends, *errors):
         stage.set()
         outcome = stage.run(number, fault)
-        assert outcome.status in {-signal.SIGKILL, 0, 8}, (fault, outcome)  # 8: it was a worker
         found = stage.recover()
-        assert stage.is_old_or_new(found), (number, fault, stage.counter.read(), differing(stage, found))
-        assert found == stage.new or outcome.status != 0
-        assert found == stage.old or outcome.status != 8
-        tried += 1
-    assert tried > 0
-    record_property("tried", tried)
-
-
-@pytest.mark.timeout(1800)
-@pytest.mark.sampled(2)
-def test_errors_at_a_call(stage, long, record_property):
-    tried = 0
-    for number, fault in stage.points(ERRORS + STICKY, EVERY_ERROR_LONG if long else EVERY_ERROR):
-        stage.set()
-        outcome = stage.run(number, fault)
-        where = (number, fault, stage.counter.read(), outcome)
-        assert outcome.err.count("\n") == (outcome.status != 0), where
-        assert outcome.status in {0, 3, 4, 5, 6, 8}, where
-        found = stage.recover()
-        if outcome.status == 6:
-            assert stage.is_old_or_new(found), (*where, differing(stage, found))
-            assert found != stage.old, where
+        where = number, str(fault), stage.counter.read(), outcome, differing(stage, found)
+        if fault.name.startswith("error"):
+            check_error(stage, fault, outcome, found, where)
+        elif fault.name == "short":
+            assert (outcome.status, outcome.err, found) == (0, "", stage.new), where
         else:
-            expected = stage.old if outcome.status else stage.new
-            kept = {} if outcome.status == 0 else stage.kept_before(found, fault)
-            if stage.counter.read()[1] == "fchown":  # a group that cannot be kept is no failure, and gives no rights
-                assert all(found[name][1] & ~expected[name][1] == 0 for name in expected), where
-                found, expected = contents_of(found), contents_of(expected)
-            assert found == expected | kept, (*where, differing(stage, found))
+            check_end(stage, fault, outcome, found, where)
         tried += 1
     assert tried > 0
     record_property("tried", tried)
+
+
+def check_end(stage, fault, outcome, found, where) -> None:
+    """Check what a kill or a signal leaves: after a signal that ends the command nothing is done."""
+    ends = {0, -fault.number} if fault.name == "signal" else {0, -signal.SIGKILL, 8}  # 8: it was a worker
+    assert outcome.status in ends, where
+    assert "Traceback" not in outcome.err, where
+    assert stage.is_old_or_new(found), where
+    assert found == stage.new or outcome.status != 0, where
+    if outcome.status == 8 or (fault.name == "signal" and outcome.status and stage.is_together):
+        assert found == stage.old, where
+
+
+def check_error(stage, fault, outcome, found, where) -> None:
+    assert outcome.err.count("\n") == (outcome.status != 0), where
+    assert outcome.status in {0, 3, 4, 5, 6, 8}, where
+    if outcome.status == 6:
+        assert stage.is_old_or_new(found), where
+        assert found != stage.old, where
+        return
+    expected = stage.old if outcome.status else stage.new
+    kept = {} if outcome.status == 0 else stage.kept_before(found, fault)
+    if stage.counter.read()[1] == "fchown":  # a group that cannot be kept is no failure, and gives no rights
+        assert all(found[name][1] & ~expected[name][1] == 0 for name in expected), where
+        found, expected = contents_of(found), contents_of(expected)
+    assert found == expected | kept, where
 
 
 def contents_of(found: dict[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]:

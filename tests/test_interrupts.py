@@ -5,7 +5,6 @@ import fcntl
 import os
 import random
 import signal
-import struct
 import sys
 import threading
 import time
@@ -15,37 +14,30 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import in_child, snapshot
+from updates import hold
 
 import mpired
 
-POINTS, LAST = 40, 80
+POINTS, LAST = 24, 60  # some of the instructions of a call, and all of the last ones
+RANKS = [f"r{number}.npy" for number in range(3)]
 
 
-def ranks():
-    for number in range(3):
-        np.save(f"r{number}.npy", np.arange(5000.0) + number)
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """Ranks and a target in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    for number, name in enumerate(RANKS):
+        np.save(name, np.arange(5000.0) + number)
     np.save("total.npy", np.zeros(5000))
-    return [f"r{number}.npy" for number in range(3)]
 
 
-def reduce():
-    return mpired.reduce([f"r{number}.npy" for number in range(3)], "sum", output="out.npy", overwrite=True)
-
-
-def scan():
-    return mpired.scan([f"r{number}.npy" for number in range(3)], "sum", output="out{rank}.npy", overwrite=True)
-
-
-def renamed():
-    return mpired.Window("total.npy", commit="rename").accumulate([f"r{number}.npy" for number in range(3)], "sum")
-
-
-def in_place():
-    return mpired.Window("total.npy", commit="journal").accumulate([f"r{number}.npy" for number in range(3)], "sum")
-
-
-def arrays():
-    return mpired.reduce([f"r{number}.npy" for number in range(3)], "max")
+CALLS = {
+    "reduce": lambda: mpired.reduce(RANKS, "sum", output="out.npy", overwrite=True),
+    "scan": lambda: mpired.scan(RANKS, "sum", output="out{rank}.npy", overwrite=True),
+    "renamed": lambda: mpired.Window("total.npy", commit="rename").accumulate(RANKS, "sum"),
+    "in place": lambda: mpired.Window("total.npy", commit="journal").accumulate(RANKS, "sum"),
+    "arrays": lambda: mpired.reduce(RANKS, "max"),
+}
 
 
 def open_files():
@@ -87,18 +79,19 @@ class At:
         return given, came
 
 
-@pytest.mark.parametrize("function", [reduce, scan, renamed, in_place, arrays])
-def test_wherever_it_comes(tmp_path, monkeypatch, function):
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", CALLS)
+def test_wherever_it_comes(name, long):
+    draws = 10 * POINTS if long else POINTS
 
     def points():
-        ranks()
+        function = CALLS[name]
         for _ in range(2):  # what is imported and kept is there then
             function()
         whole = At(0)
         whole.call(function)
         draw, wrong, seen = random.Random(5), [], {"before": 0, "after": 0}
-        for number in [*draw.sample(range(1, whole.count), POINTS), *range(whole.count - LAST, whole.count)]:
+        for number in [*draw.sample(range(1, whole.count), draws), *range(whole.count - LAST, whole.count)]:
             there, files, at = open_files(), snapshot("."), At(number)
             given, came = at.call(function)
             if at.count < number:  # that is after the call
@@ -107,7 +100,7 @@ def test_wherever_it_comes(tmp_path, monkeypatch, function):
                 "it did not come": not came,
                 "files are open": open_files() != there,
                 "changed": given is None and snapshot(".") != files,
-                "not changed": given is not None and snapshot(".") == files and function is not arrays,
+                "not changed": given is not None and snapshot(".") == files and name != "arrays",
                 "another handler": signal.getsignal(signal.SIGINT) is not signal.default_int_handler,
             }
             wrong += [(number - whole.count, what) for what, is_so in found.items() if is_so]
@@ -120,57 +113,42 @@ def test_wherever_it_comes(tmp_path, monkeypatch, function):
     assert seen["after"] > LAST // 4
 
 
-def interrupted_after(seconds, function):
-    """Return what a call gave that is interrupted so late, what it raised, and how long after that it ended."""
-    ends, pid = [], os.getpid()
-
-    def interrupt():
-        time.sleep(seconds)
-        ends.append(time.monotonic())
-        os.kill(pid, signal.SIGINT)
-
-    threading.Thread(target=interrupt).start()
+def raised_after(seconds, function):
+    """Return the error of a call that is interrupted so late."""
+    pid = os.getpid()
+    threading.Thread(target=lambda: (time.sleep(seconds), os.kill(pid, signal.SIGINT))).start()
     try:
-        given, raised = function(), None
+        function()
     except (KeyboardInterrupt, mpired.MpiredError) as error:
-        given, raised = None, type(error).__name__
-    return given, raised, time.monotonic() - ends[0] if ends else None
+        return type(error).__name__
+    return None
 
 
-def op(invec, inoutvec):
-    time.sleep(100)
+LONG_CALLS = {
+    "op": lambda: mpired.reduce(["r0.npy"] * 4, lambda invec, inoutvec: time.sleep(100), output="out.npy"),
+    "op of a worker": lambda: mpired.reduce(["r0.npy"] * 4, "ops.py:slow", output="out.npy"),
+    "fold": lambda: mpired.reduce(["r0.npy"] * 100_000, "sum", output="out.npy", jobs=1),
+    "accumulate": lambda: mpired.Window("total.npy").accumulate(["r0.npy"] * 200_000, "sum"),
+    "lock": lambda: mpired.Window("locked.npy", lock_timeout=100).accumulate("r0.npy", "sum"),
+    "FIFO without a writer": lambda: mpired.reduce(["fifo"], "sum", type="int"),
+    "FIFO": lambda: mpired.reduce(["held"], "sum", type="int"),
+}
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: mpired.reduce(["r0.npy"] * 4, op, output="out.npy"),
-        lambda: mpired.reduce(["r0.npy"] * 4, "ops.py:slow", output="out.npy"),
-        lambda: mpired.reduce(["r0.npy"] * 100_000, "sum", output="out.npy", jobs=1),
-        lambda: mpired.Window("total.npy").accumulate(["r0.npy"] * 200_000, "sum"),
-        lambda: mpired.Window("locked.npy", lock_timeout=100).accumulate("r0.npy", "sum"),
-        lambda: mpired.reduce(["fifo"], "sum", type="int"),
-        lambda: mpired.reduce(["held"], "sum", type="int"),
-    ],
-    ids=["op", "op of a worker", "fold", "accumulate", "lock", "FIFO without a writer", "FIFO"],
-)
-def test_what_takes_long_ends_at_once(tmp_path, monkeypatch, call):
-    monkeypatch.chdir(tmp_path)
-    ranks()
+@pytest.mark.parametrize("name", LONG_CALLS)
+def test_what_takes_long_ends_at_once(name):
     np.save("locked.npy", np.zeros(5000))
     Path("ops.py").write_text("import time\ndef slow(invec, inoutvec):\n    time.sleep(100)\n")
-    for name in ("fifo", "held"):
-        os.mkfifo(name)
+    for fifo in ("fifo", "held"):
+        os.mkfifo(fifo)
 
     def long():
         writer = os.open("held", os.O_RDWR)
         reader = os.open("locked.npy", os.O_RDONLY)
         fcntl.flock(reader, fcntl.LOCK_EX)
-        lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        locked = os.open("locked.npy", os.O_RDWR)
-        fcntl.fcntl(locked, fcntl.F_OFD_SETLK, lock)
+        hold("locked.npy")
         there, files = open_files(), snapshot(".")
-        _, raised, _ = interrupted_after(0.5, call)
+        raised = raised_after(0.5, LONG_CALLS[name])
         assert writer
         return raised, open_files() == there, snapshot(".") == files
 
@@ -201,43 +179,31 @@ def warned(how_often):
     return seen
 
 
-def test_a_second_one_is_raised_anywhere(tmp_path, monkeypatch):
+def test_an_error_is_told_before_it_and_a_second_one_is_raised_anywhere():
     """Where nothing else would end the call."""
-    monkeypatch.chdir(tmp_path)
-    ranks()
+    assert in_child(lambda: warned(1)) == ["pressed", "told", "interrupted"]
     assert in_child(lambda: warned(3)) == ["pressed", "pressed", "interrupted"]
 
 
-def test_an_error_is_told_before_it(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    ranks()
-    assert in_child(lambda: warned(1)) == ["pressed", "told", "interrupted"]
-
-
-def test_other_handlers_and_threads_are_as_they_were(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    ranks()
-
+def test_other_handlers_and_threads_are_as_they_were():
     def others():
         came = []
 
+        def adding(expected):
+            def op(invec, inoutvec):
+                came.append(signal.getsignal(signal.SIGINT) is expected)
+                return invec + inoutvec
+
+            return op
+
         def mine(*_):
-            came.append(1)
+            came.append(False)
 
         signal.signal(signal.SIGINT, mine)
-
-        def handler(invec, inoutvec):
-            came.append(signal.getsignal(signal.SIGINT) is mine)
-            return invec + inoutvec
-
-        mpired.reduce(["r0.npy", "r1.npy"], handler)
+        mpired.reduce(RANKS[:2], adding(mine))
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        thread = threading.Thread(target=lambda: mpired.reduce(["r0.npy", "r1.npy"], usual))
-
-        def usual(invec, inoutvec):
-            came.append(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
-            return invec + inoutvec
-
+        usual = adding(signal.default_int_handler)
+        thread = threading.Thread(target=lambda: mpired.reduce(RANKS[:2], usual))
         thread.start()
         thread.join()
         return came

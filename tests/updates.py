@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -34,6 +35,15 @@ def hold(path: Path, kind: int = fcntl.F_WRLCK) -> int:
     fd = os.open(path, os.O_RDWR)
     fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0))
     return fd
+
+
+def has_open(pid: int, path: Path) -> bool:
+    """Return whether a process has a file open; a descriptor may be closed while it is looked at."""
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/{pid}/fd/{fd}") == str(path.resolve()):
+                return True
+    return False
 
 
 def pending(folder: Path) -> bytes:

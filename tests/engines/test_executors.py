@@ -1,43 +1,99 @@
-"""An executor with threads of this process, which combine what may run side by side, and nothing else."""
+"""Executors: threads of this process, and processes that are no children of it, in another working directory.
+
+Ranks and ops are named by relative paths, as a user in the working directory does.
+"""
 
 from __future__ import annotations
 
+import importlib
+import json
 import math
+import multiprocessing
+import os
+import pickle
+import re
+import subprocess
+import tomllib
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from importlib import metadata
 from pathlib import Path
 
 import eager_command
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from command import in_child, run, unchanged
 
 import mpired
 from mpired.collectives import plan as planning
-from mpired.errors import WorkerError
+from mpired.engines import ENGINES, LOCAL
+from mpired.errors import UsageError, UserOpError, WorkerError
+from mpired.files import calls
+from mpired.files.scratch import Scratch
+from mpired.files.transaction import Draft
+from mpired.ops.clibrary import LibraryKernel
+from mpired.ops.user import PythonKernel
+from mpired.sources.local import LocalSource
+from mpired.values import ENGINE_NAME
 
-NRANKS, COUNT = 3, 20_000
+NRANKS, COUNT = 3, 21_000
 RANKS = [f"r{rank}.npy" for rank in range(NRANKS)]
-# A folder can be made once, by any thread.
 OPS = """
 import os, time
-def add(invec, inoutvec):
-    os.mkdir("inside")
+def alone(invec, inoutvec):
+    os.mkdir("inside")  # which can be made once, by any thread
     time.sleep(0.01)
     os.rmdir("inside")
     return invec + inoutvec
+def fields(invec, inoutvec):
+    inoutvec = inoutvec.copy()
+    for name in inoutvec.dtype.names or ():
+        inoutvec[name] += invec[name]
+    return inoutvec
+def refuses(invec, inoutvec):
+    raise ValueError("no")
+def ends(invec, inoutvec):
+    os.kill(os.getpid(), 9)
 """
+
+
+def arrays() -> list[np.ndarray]:
+    """Return numbers whose sum shows the order in which they were added."""
+    return [np.random.default_rng(rank).standard_normal(COUNT) * 10.0 ** (3 * rank) for rank in range(NRANKS)]
+
+
+def saved(suffix: str) -> list[str]:
+    """Write the ranks into the working directory, and return their names."""
+    names = [f"r{rank}.{suffix}" for rank in range(NRANKS)]
+    for name, array in zip(names, arrays(), strict=True):
+        table = pa.table({"value": array})
+        if suffix == "npy":
+            np.save(name, array)
+        elif suffix == "bin":
+            Path(name).write_bytes(array.tobytes())
+        elif suffix == "parquet":
+            pq.write_table(table, name, row_group_size=700)
+        else:
+            with pa.ipc.new_file(name, table.schema) as file:
+                file.write_table(table, max_chunksize=700)
+    return names
 
 
 @pytest.fixture
 def here(tmp_path, monkeypatch) -> Path:
-    """Ranks in the working directory; little data is enough for several threads."""
-    monkeypatch.chdir(tmp_path)
+    """Ranks in the working directory, with a folder for temporary files beside it; little data is enough."""
+    for name in ("here", "tmp"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     for name, nbytes in eager_command.SIZES.items():
         monkeypatch.setattr(planning, name, nbytes)
-    for rank, name in enumerate(RANKS):
-        np.save(name, np.random.default_rng(rank).standard_normal(COUNT) * 10.0 ** (3 * rank))
+    saved("npy")
     Path("ops.py").write_text(OPS)
-    return tmp_path
+    yield tmp_path / "here"
+    assert os.listdir(tmp_path / "tmp") == []
 
 
 @pytest.fixture
@@ -46,17 +102,39 @@ def threads() -> Iterator[ThreadPoolExecutor]:
         yield executor
 
 
+def elsewhere() -> ProcessPoolExecutor:
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(2, context, initializer=os.chdir, initargs=("/",))
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[ProcessPoolExecutor]:
+    """Interpreters of their own in another working directory, which stay from run to run."""
+    with elsewhere() as executor:
+        yield executor
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
+
+
 def test_sums_of_threads(here, threads):
-    ranks = [np.load(name) for name in RANKS]
+    ranks = arrays()
     assert np.array_equal(mpired.reduce(RANKS, "sum", engine=threads), ranks[0] + ranks[1] + ranks[2])
     exact = [math.fsum(elements) for elements in zip(*(each.tolist() for each in ranks), strict=True)]
     assert mpired.reduce(RANKS, "sum", exact=True, engine=threads).tolist() == exact
+    # Functions of the user run in one thread at a time.
+    assert np.array_equal(mpired.reduce(RANKS, "ops.py:alone", engine=threads), ranks[0] + ranks[1] + ranks[2])
 
 
-def test_functions_of_the_user_run_in_one_thread_at_a_time(here, threads):
-    ranks = [np.load(name) for name in RANKS]
-    found = mpired.reduce(RANKS, "ops.py:add", engine=threads)
-    assert np.array_equal(found, ranks[0] + ranks[1] + ranks[2])
+def test_what_workers_do_not_have_is_refused(here, threads):
+    with unchanged(here):
+        with pytest.raises(UsageError, match=r"is a function of this process, .* as FILE.py:FUNCTION"):
+            mpired.reduce(RANKS, lambda invec, inoutvec: invec + inoutvec, output="out.npy", engine=threads)
+        with pytest.raises(UsageError, match=r"`op_timeout`: cannot stop a call"):
+            mpired.reduce(RANKS, "ops.py:alone", output="out.npy", op_timeout=5, engine=threads)
+        with pytest.raises(UsageError, match=r"`scheduler`"):
+            mpired.reduce(RANKS, "sum", scheduler="tcp://127.0.0.1:1", engine=threads)
 
 
 class Lost(ThreadPoolExecutor):
@@ -78,3 +156,158 @@ def test_a_task_that_is_lost_is_an_error_of_the_engine(here):
     with Lost(3) as executor, pytest.raises(WorkerError, match=r"the node is gone.*nothing was written"):
         mpired.reduce(RANKS, "sum", output="out.npy", engine=executor)
     assert not Path("out.npy").exists()
+
+
+# Processes elsewhere
+
+
+VERBS = ("reduce", "allreduce", "scan", "exscan", "reduce_scatter", "reduce_scatter_block")
+
+
+def call(verb: str, ranks: list[str], suffix: str, **options: object) -> None:
+    counts = ([COUNT - 5000, 0, 5000],) if verb == "reduce_scatter" else ()
+    output = f"out.{suffix}" if verb == "reduce" else f"out_{{rank}}.{suffix}"
+    getattr(mpired, verb)(ranks, "sum", *counts, output=output, **options)
+
+
+def results(here: Path, verb: str, ranks: list[str], suffix: str, **options: object) -> dict[str, bytes]:
+    """Call a collective, and take what it has written away."""
+    call(verb, ranks, suffix, **options)
+    assert not list(here.glob(".*"))
+    found = {path.name: path.read_bytes() for path in here.glob("out*")}
+    for name in found:
+        os.unlink(name)
+    return found
+
+
+@pytest.mark.parametrize("suffix", ["npy", "bin", "parquet", "arrow"])
+def test_every_collective_gives_the_same_files(suffix, here, processes):
+    options = {"type": "double"} if suffix == "bin" else {}
+    ranks = saved(suffix)
+    expected = {verb: results(here, verb, ranks, suffix, **options) for verb in VERBS}
+    found = {verb: results(here, verb, ranks, suffix, engine=processes, **options) for verb in VERBS}
+    assert all(expected.values())
+    assert [verb for verb in VERBS if found[verb] != expected[verb]] == []
+
+
+def test_locate_gives_the_same_answer(here, processes):
+    assert mpired.locate(RANKS, "maxloc", top=3, engine=processes) == mpired.locate(RANKS, "maxloc", top=3)
+
+
+@pytest.mark.parametrize("verb", ["reduce", "scan"])
+def test_in_place(verb, here, processes):
+    """Bytes between the entries of a derived type stay, which a worker reads from the file that is replaced."""
+    options = {"type": "struct([1,1],[0,8],[int,double])", "in_place": True, "format": "raw"}
+    ranks = [f"r{rank}.bin" for rank in range(NRANKS)]
+    contents = [np.random.default_rng(rank).integers(0, 99, 16 * 600, "u1").tobytes() for rank in range(NRANKS)]
+
+    def done(**engine: object) -> dict[str, bytes]:
+        for name, content in zip(ranks, contents, strict=True):
+            Path(name).write_bytes(content)
+        getattr(mpired, verb)(ranks, "ops.py:fields", **options, **engine)
+        return files(here)
+
+    expected = done()
+    assert expected["r0.bin" if verb == "reduce" else "r1.bin"] not in contents
+    assert done(engine=processes) == expected
+
+
+def test_a_result_for_a_stream(here, processes):
+    mpired.reduce(RANKS, "sum", output="expected.npy")
+    os.mkfifo("fifo")
+    with subprocess.Popen(["cat", "fifo"], stdout=subprocess.PIPE) as reader:
+        mpired.reduce(RANKS, "sum", output="fifo", engine=processes)
+        assert reader.communicate(timeout=60)[0] == Path("expected.npy").read_bytes()
+
+
+def test_a_stream_cannot_be_a_rank(here, processes):
+    os.mkfifo("fifo")
+    with subprocess.Popen(["sh", "-c", "head -c 9999 r0.npy > fifo"]) as writer:
+        with pytest.raises(UsageError, match=r"fifo: is a stream of this process, .* cannot open"):
+            mpired.reduce(["fifo", *RANKS], "sum", output="out.npy", engine=processes)
+        writer.kill()
+    assert not Path("out.npy").exists()
+
+
+def test_user_ops_by_relative_paths(here, processes):
+    """The same place in two directories is two ops, also for workers that stay."""
+    found = []
+    for name, sign in (("one", "+"), ("two", "-")):
+        os.mkdir(name)
+        os.chdir(name)
+        Path("my_ops.py").write_text(f"def combine(invec, inoutvec):\n    return invec {sign} inoutvec\n")
+        found.append(mpired.reduce(saved("npy"), "my_ops.py:combine", engine=processes))
+        os.chdir(here)
+    first, second, third = arrays()
+    assert np.array_equal(found[0], first + second + third)
+    assert np.array_equal(found[1], first - second - third)
+
+
+@pytest.mark.parametrize("output", ["out.npy", "out.parquet", "out_{rank}.npy", None])
+def test_nothing_is_left_if_a_worker_fails_or_is_lost(output, here, processes):
+    """The engine does not know how a lost one ended, so that the op is not blamed."""
+    verb = mpired.scan if output == "out_{rank}.npy" else mpired.reduce
+    with unchanged(here), pytest.raises(UserOpError, match="raised ValueError: no"):
+        verb(RANKS, "ops.py:refuses", output=output, engine=processes)
+    with unchanged(here), elsewhere() as executor, pytest.raises(WorkerError, match="a worker was lost") as caught:
+        verb(RANKS, "ops.py:ends", output=output, engine=executor)
+    assert caught.value.exit_status == 8
+
+
+@pytest.mark.parametrize("kind", ["output", "scratch"])
+def test_something_else_under_the_name_of_a_draft_is_not_opened(kind, here):
+    made = Draft("out.npy", named=True) if kind == "output" else Scratch(str(here), "out.npy", named=True)
+    with made:
+        shared = made.shared
+        (name,) = (path.name for path in here.glob(".out*"))
+        os.close(shared.open())
+        os.rename(name, "moved")
+        Path("precious").write_bytes(b"precious")
+        os.link("precious", name)
+        with pytest.raises(OSError, match="something took its name"):
+            shared.open()
+        os.unlink(name)
+        os.symlink("precious", name)
+        with pytest.raises(OSError, match="symbolic links"):
+            shared.open()
+        os.unlink(name)
+    assert Path("precious").read_bytes() == b"precious"
+
+
+def test_paths_are_absolute_in_a_pickle_alone(here):
+    source = LocalSource.of(RANKS[0], RANKS[0])
+    copy = pickle.loads(pickle.dumps(source))
+    assert (source.path, copy.name, copy.path) == (RANKS[0], RANKS[0], str(here / RANKS[0]))
+    assert calls.absolute(RANKS[0]) == str(here / RANKS[0])
+    for kernel in (PythonKernel("my_ops.py:f"), LibraryKernel("./ops.so", "f")):
+        copy = pickle.loads(pickle.dumps(kernel))
+        assert (kernel.directory, copy.directory) == ("", str(here))
+        assert copy.place == kernel.place
+
+
+# The table
+
+
+def test_the_pool_is_the_engine_that_nobody_has_to_choose():
+    assert list(ENGINES) == [*ENGINE_NAME.words]
+    assert next(iter(ENGINES.values())) is LOCAL
+    assert (LOCAL.runner.__name__, LOCAL.extra, LOCAL.same_tree) == ("mpired.engines.pool", "", True)
+    assert in_child(lambda: sorted(LOCAL.runner.run(abs, [-1, 2, -3], LOCAL.runner.limits().workers))) == [1, 2, 3]
+
+
+def test_other_rows_are_whole():
+    project = tomllib.loads((Path(mpired.__file__).parent.parent / "pyproject.toml").read_text())["project"]
+    others = [row for row in ENGINES.values() if row is not LOCAL]
+    needed = [re.split(r"[<>=]", *project["optional-dependencies"][row.extra])[0] for row in others]
+    assert needed == [row.package for row in others]
+    assert not any(row.same_host or row.same_tree for row in others)  # children of this process are on its host
+    assert all(row.doc and callable(importlib.import_module(row.module).connect) for row in others)
+
+
+def test_the_command_lists_the_engines(tmp_path):
+    lines = run("engines", cwd=tmp_path).out.decode().splitlines()
+    assert [line.split()[0] for line in lines] == list(ENGINES)
+    rows = {row["engine"]: row for row in json.loads(run("engines", "--json", cwd=tmp_path).out)}
+    assert rows["local"]["workers"] >= 1
+    for name, package in (("mpi", "mpi4py"), ("dask", "distributed")):
+        assert rows[name]["version"] == metadata.version(package)

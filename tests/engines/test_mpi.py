@@ -7,22 +7,18 @@ import re
 import signal
 import subprocess
 import sys
-import sysconfig
 import time
 from pathlib import Path
 
 import command as command_line
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from command import unchanged
+from mpiexec import EAGER, MPIEXEC, beside, command, end_in_time, launched, overlaid
 
 import mpired
 from mpired.engines import ENGINES, probe
 
-MPIEXEC = os.path.join(sysconfig.get_path("scripts"), "mpiexec")
-EAGER = str(Path(__file__).parent.parent / "eager_command.py")
 NRANKS, COUNT = 4, 20_000
 
 OPS = """
@@ -52,30 +48,20 @@ def one_refuses(invec, inoutvec):
 """
 
 
-def words(nprocesses: int, *command: str) -> list[str]:
-    start = [MPIEXEC, "-n", str(nprocesses)] if nprocesses else []
-    return [*start, sys.executable, EAGER, *command]
+RANKS = [f"r{rank}.npy" for rank in range(NRANKS)]
 
 
-def run(nprocesses: int, *command: str) -> subprocess.CompletedProcess[str]:
-    engine = ("--engine", "mpi") if nprocesses else ()
-    return subprocess.run(
-        words(nprocesses, *command[:1], *engine, *command[1:]), check=False, capture_output=True, text=True, timeout=100
-    )
+def run(nprocesses: int, verb: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return launched(nprocesses, *command(verb, *words))
 
 
 @pytest.fixture
 def here(tmp_path, monkeypatch) -> Path:
-    """Ranks of npy, parquet and raw pairs in the working directory."""
+    """Ranks in the working directory."""
     monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(1)
     for rank in range(NRANKS):
-        array = random.standard_normal(COUNT) * 10.0 ** (3 * rank)
-        np.save(f"r{rank}.npy", array)
-        pq.write_table(pa.table({"x": array[:3000], "y": array[:3000] > 0}), f"r{rank}.parquet", row_group_size=700)
-        pairs = np.zeros(3000, np.dtype([("value", "f8"), ("index", "i4")], align=True))
-        pairs["value"], pairs["index"] = random.integers(0, 4, 3000), rank
-        pairs.tofile(f"r{rank}.bin")
+        np.save(f"r{rank}.npy", random.standard_normal(COUNT) * 10.0 ** (3 * rank))
     Path("ops.py").write_text(OPS)
     return tmp_path
 
@@ -84,56 +70,32 @@ def results(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.glob("out*"))}
 
 
-def check_same(here: Path, nprocesses: int, *command: str) -> None:
-    """The command with the engine writes what it writes without."""
-    assert command_line.run(*command, cwd=here).status == 0
+def test_a_command(here):
+    """The same bits as without the engine; test_stages compares all collectives and forms."""
+    words = ("scan", "--op", "ops.py:add", "-o", "out{rank}.npy", *RANKS)
+    assert command_line.run(*words, cwd=here).status == 0
     expected = results(here)
     for name in expected:
         os.unlink(name)
-    done = run(nprocesses, *command)
+    done = run(4, *words)
     assert (done.returncode, done.stdout) == (0, "")
-    nworkers = max(1, nprocesses - 1)
-    assert f"{nworkers} worker{'s' if nworkers > 1 else ''} on 1 machine (mpi)" in done.stderr
+    assert "3 workers on 1 machine (mpi)" in done.stderr
     assert len(done.stderr.splitlines()) == 1
-    assert expected
+    assert len(expected) == NRANKS
     assert results(here) == expected
     assert not list(here.glob(".*"))
-
-
-@pytest.mark.parametrize("nprocesses", [5, 3, 1, 2])
-@pytest.mark.sampled(2)
-def test_any_number_of_processes_gives_the_same_bits(nprocesses, here):
-    check_same(here, nprocesses, "reduce", "--op", "sum", "-o", "out.npy", *(f"r{i}.npy" for i in range(NRANKS)))
-
-
-@pytest.mark.parametrize(
-    ("verb", "suffix", "options"),
-    [
-        ("reduce", "parquet", ["--op", "max", "--columns", "x", "-o", "out.parquet"]),
-        ("reduce", "bin", ["--op", "maxloc", "--type", "double_int", "-o", "out.bin"]),
-        ("reduce", "npy", ["--op", "ops.py:add", "-o", "out.npy"]),
-        ("reduce", "npy", ["--op", "var", "-o", "out.csv"]),
-        ("scan", "npy", ["--op", "prod", "--overflow", "wrap", "-o", "out{rank}.npy"]),
-        ("allreduce", "npy", ["--op", "sum", "-o", "out{rank}.npy"]),
-        ("exscan", "npy", ["--op", "sum", "--exscan-first", "identity", "-o", "out{rank}.npy"]),
-        ("reduce-scatter-block", "npy", ["--op", "sum", "-o", "out{rank}.npy"]),
-    ],
-)
-@pytest.mark.sampled(4)
-def test_every_collective_and_form_gives_the_same_bits(verb, suffix, options, here):
-    check_same(here, 3, verb, *options, *(f"r{i}.{suffix}" for i in range(NRANKS)))
 
 
 @pytest.mark.parametrize(("options", "nworkers"), [([], 3), (["--max-memory", "100M"], 3), (["-j", "2"], 2)])
 def test_limits_are_for_each_process(options, nworkers, here):
     """On one machine 100M are for all together, which is too little for three workers."""
-    done = run(4, "reduce", "--op", "sum", *options, "-o", "out.npy", *(f"r{i}.npy" for i in range(NRANKS)))
+    done = run(4, "reduce", "--op", "sum", *options, "-o", "out.npy", *RANKS)
     assert f" {nworkers} workers on 1 machine (mpi)" in done.stderr
 
 
 def test_locate_gives_the_same_answer(here):
-    command = ("locate", "--op", "maxloc", "--top", "3", *(f"r{i}.npy" for i in range(NRANKS)))
-    expected = mpired.locate([f"r{i}.npy" for i in range(NRANKS)], "maxloc", top=3)
+    command = ("locate", "--op", "maxloc", "--top", "3", *RANKS)
+    expected = mpired.locate(RANKS, "maxloc", top=3)
     found = run(3, *command).stdout.splitlines()[:3]
     assert [line.split()[0] for line in found] == [str(each.value) for each in expected]
 
@@ -143,15 +105,14 @@ def test_a_stream_is_refused_before_it_is_read(here):
     done = run(3, "reduce", "--op", "sum", "-o", "out.npy", "fifo", "r1.npy")  # nobody ever writes to it
     assert done.returncode == 2
     assert "fifo: is a stream of this process, which workers of the engine mpi cannot open; write it" in done.stderr
-    command = words(3, "reduce", "--engine", "mpi", "--op", "sum", "-o", "out.npy", "-", "r1.npy")
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    done = run(3, "reduce", "--op", "sum", "-o", "out.npy", "-", "r1.npy")
     assert done.returncode == 2
     assert "standard input: is a stream of this process" in done.stderr
 
 
 def test_an_error_is_told_once_with_its_status(here):
     with unchanged(here):
-        done = run(3, "reduce", "--op", "ops.py:refuse", "-o", "out.npy", *(f"r{i}.npy" for i in range(NRANKS)))
+        done = run(3, "reduce", "--op", "ops.py:refuse", "-o", "out.npy", *RANKS)
     assert done.returncode == 7
     assert done.stderr.count("raised ValueError: no") == 1
     assert len(done.stderr.splitlines()) == 1
@@ -159,7 +120,7 @@ def test_an_error_is_told_once_with_its_status(here):
 
 def test_a_rank_that_changes_is_told_with_the_machine_and_not_read_again(here):
     """It changes once, when the ranks before it are combined: a second attempt would succeed."""
-    done = run(3, "reduce", "--op", "ops.py:touch", "-o", "out.npy", *(f"r{i}.npy" for i in range(NRANKS)))
+    done = run(3, "reduce", "--op", "ops.py:touch", "-o", "out.npy", *RANKS)
     assert done.returncode == 3
     said = "r3.npy: changed while being read; run again when its writer has finished"
     assert done.stderr == f"mpired: {said} (on {os.uname().nodename})\n"
@@ -168,10 +129,20 @@ def test_a_rank_that_changes_is_told_with_the_machine_and_not_read_again(here):
 
 def test_a_call_that_does_not_end_ends_with_the_error_of_another(here):
     """MPI_Abort: the worker in the call cannot be asked to leave it."""
-    done = run(3, "reduce", "--op", "ops.py:one_refuses", "-o", "out.npy", *(f"r{i}.npy" for i in range(NRANKS)))
+    done = run(3, "reduce", "--op", "ops.py:one_refuses", "-o", "out.npy", *RANKS)
     assert done.returncode == 7
     assert "raised ValueError: no" in done.stderr
     assert not results(here)
+
+
+def in_an_op(here: Path, *options: str) -> tuple[subprocess.Popen[str], list[int]]:
+    """Start a command, and return it and its workers when all of these are in a call that does not end."""
+    words = [MPIEXEC, "-n", "3", *command("reduce", *options, "--op", "ops.py:wait", "-o", "out.npy", *RANKS)]
+    started = subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    while len(workers := [int(path.suffix[1:]) for path in here.glob("in_it.*")]) < 2:
+        assert started.poll() is None
+        time.sleep(0.01)
+    return started, workers
 
 
 @pytest.mark.parametrize(
@@ -179,20 +150,12 @@ def test_a_call_that_does_not_end_ends_with_the_error_of_another(here):
 )
 @pytest.mark.sampled(2)
 def test_nothing_is_left_of_what_is_killed(whom, sent, here):
-    command = words(
-        3, "reduce", "--engine", "mpi", "--op", "ops.py:wait", "-o", "out.npy", *(f"r{i}.npy" for i in range(NRANKS))
-    )
-    started = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    started, workers = in_an_op(here)
     try:
-        while len(workers := [int(path.suffix[1:]) for path in here.glob("in_it.*")]) < 2:
-            assert started.poll() is None
-            time.sleep(0.01)
         os.kill(started.pid if whom == "mpiexec" else workers[0], getattr(signal, sent))
-        assert started.wait(60) != 0
-        until = time.monotonic() + 60
-        while any(os.path.exists(f"/proc/{pid}") for pid in workers):
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        started.communicate(timeout=60)
+        assert started.returncode != 0
+        end_in_time(workers)
     finally:
         started.kill()
         started.wait()
@@ -202,13 +165,8 @@ def test_nothing_is_left_of_what_is_killed(whom, sent, here):
 
 def test_a_worker_that_stands_still_is_an_error(here):
     """It cannot be told from one that is at work, so that only the user can say how long is too long."""
-    ranks = [f"r{rank}.npy" for rank in range(NRANKS)]
-    options = ["--engine", "mpi", "--engine-timeout", "4", "--op", "ops.py:wait", "-o", "out.npy"]
-    started = subprocess.Popen(words(3, "reduce", *options, *ranks), stderr=subprocess.PIPE, text=True)
+    started, workers = in_an_op(here, "--engine-timeout", "4")
     try:
-        while len(workers := [int(path.suffix[1:]) for path in here.glob("in_it.*")]) < 2:
-            assert started.poll() is None
-            time.sleep(0.01)
         for pid in workers:
             os.kill(pid, signal.SIGSTOP)
         _, said = started.communicate(timeout=60)
@@ -216,23 +174,19 @@ def test_a_worker_that_stands_still_is_an_error(here):
         started.kill()
         started.wait()
     assert started.returncode == 8
-    host = os.uname().nodename
-    assert re.match(
-        rf"mpired: the worker of rank [12] on {host}: has sent nothing for 4 s; nothing was written\n", said
+    stands = (
+        rf"mpired: the worker of rank [12] on {os.uname().nodename}: has sent nothing for 4 s; nothing was written\n"
     )
-    until = time.monotonic() + 60
-    while any(os.path.exists(f"/proc/{pid}") for pid in workers):
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    assert re.match(stands, said)
+    end_in_time(workers)
     assert not results(here)
 
 
 def test_workers_that_send_something_take_as_long_as_they_need(here):
     """All calls of the op together take longer."""
-    ranks = [f"r{rank}.npy" for rank in range(NRANKS)]
-    done = run(3, "reduce", "--engine-timeout", "2", "--op", "ops.py:slow", "-o", "out.npy", *ranks)
+    done = run(3, "reduce", "--engine-timeout", "2", "--op", "ops.py:slow", "-o", "out.npy", *RANKS)
     assert done.returncode == 0, done.stderr
-    assert np.array_equal(np.load("out.npy"), mpired.reduce(ranks, "sum"))
+    assert np.array_equal(np.load("out.npy"), mpired.reduce(RANKS, "sum"))
 
 
 @pytest.mark.parametrize(
@@ -244,15 +198,10 @@ def test_workers_that_send_something_take_as_long_as_they_need(here):
     ],
 )
 def test_what_cannot_work_is_refused(environment, options, said, here):
-    command = [sys.executable, EAGER, "reduce", "--op", "sum", *options, "r0.npy"]
+    words = [sys.executable, EAGER, "reduce", "--op", "sum", *options, "r0.npy"]
     with unchanged(here):
-        done = subprocess.run(
-            command,
-            check=False,
-            capture_output=True,
-            text=True,
-            env=os.environ | environment | {"MPIRED_ENGINE": "mpi"},
-        )
+        env = os.environ | environment | {"MPIRED_ENGINE": "mpi"}
+        done = subprocess.run(words, check=False, capture_output=True, text=True, env=env)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
 
@@ -265,18 +214,10 @@ def test_a_worker_with_other_mounts(elsewhere, here):
     ranks.mkdir()
     for path in here.glob("r*.npy"):
         path.rename(ranks / path.name)
-    command = words(0, "reduce", "--engine", "mpi", "--op", "sum", "-o", "out.npy", *map(str, sorted(ranks.iterdir())))
-    mount = f"mount -t tmpfs tmpfs {ranks}"
-    if elsewhere == "another device":
-        (here / "upper").mkdir()
-        mount = (
-            f"mount -t tmpfs tmpfs {here}/upper && mkdir {here}/upper/u {here}/upper/w && "
-            f"mount -t overlay overlay -o lowerdir={ranks},upperdir={here}/upper/u,workdir={here}/upper/w {ranks}"
-        )
-    other = ["unshare", "--mount", "sh", "-c", f'{mount} && cd / && exec "$@"', "sh", *command]
-    done = subprocess.run(
-        [MPIEXEC, "-n", "2", *command, ":", "-n", "1", *other], capture_output=True, text=True, check=False
-    )
+    (here / "upper").mkdir()
+    mount = f"mount -t tmpfs tmpfs {ranks}" if elsewhere == "hidden" else overlaid(ranks, here / "upper")
+    words = command("reduce", "--op", "sum", "-o", "out.npy", *map(str, sorted(ranks.iterdir())))
+    done = beside(words, "unshare", "--mount", "sh", "-c", f'{mount} && cd / && exec "$@"', "sh")
     if elsewhere == "hidden":
         assert done.returncode == 2
         assert f"{ranks}/r0.npy: rank 0 is not the same file for the worker on {os.uname().nodename}" in done.stderr
@@ -291,11 +232,9 @@ def test_a_worker_with_other_mounts(elsewhere, here):
 @pytest.mark.needs("strace")
 def test_workers_write_results_of_several_ranks_where_they_are_to_be(here):
     """And bring them to the disk; the command itself has no element to write."""
-    command = words(
-        0, "scan", "--engine", "mpi", "--op", "sum", "-o", "out{rank}.npy", *(f"r{i}.npy" for i in range(4))
-    )
+    words = command("scan", "--op", "sum", "-o", "out{rank}.npy", *RANKS)
     traced = 'exec strace -f --seccomp-bpf -qq -y -e trace=pwrite64,fsync -o trace.$PMI_RANK "$@"'
-    subprocess.run([MPIEXEC, "-n", "3", "sh", "-c", traced, "sh", *command], check=True, capture_output=True)
+    assert launched(3, "sh", "-c", traced, "sh", *words).returncode == 0
     expected = np.cumsum([np.load(f"r{i}.npy") for i in range(4)], axis=0)
     assert all(np.array_equal(np.load(f"out{i}.npy"), expected[i]) for i in range(4))
     traces = [Path(f"trace.{rank}").read_text() for rank in range(3)]
@@ -310,9 +249,9 @@ def test_workers_write_results_of_several_ranks_where_they_are_to_be(here):
 @pytest.mark.parametrize(("ranks", "loading"), [(["r0.npy", "r1.npy"], ["0"]), (["r?.npy"], ["0", "1", "2"])])
 def test_workers_load_numpy_where_they_may_have_work(here, ranks, loading):
     """Not for a few small files, which the command reads itself."""
-    command = [command_line.COMMAND, "reduce", "--engine", "mpi", "--op", "sum", "-o", "out.npy", *ranks]
+    words = [command_line.COMMAND, "reduce", "--engine", "mpi", "--op", "sum", "-o", "out.npy", *ranks]
     traced = 'exec strace -f --seccomp-bpf -qq -e trace=openat -o trace.$PMI_RANK "$@"'
-    subprocess.run([MPIEXEC, "-n", "3", "sh", "-c", traced, "sh", *command], check=True, capture_output=True)
+    assert launched(3, "sh", "-c", traced, "sh", *words).returncode == 0
     loaded = [rank for rank in "012" if "_multiarray_umath" in Path(f"trace.{rank}").read_text()]
     assert loaded == loading
     arrays = [np.load(path) for rank in ranks for path in sorted(here.glob(rank))]
@@ -326,88 +265,93 @@ def test_a_worker_whose_results_would_not_arrive_sends_them_back(elsewhere, here
     (here / "results").mkdir()
     (here / "upper").mkdir()
     results = here / "results"
-    mount = f"mount -t tmpfs tmpfs {results}"
-    if elsewhere == "layer":
-        mount = (
-            f"mount -t tmpfs tmpfs {here}/upper && mkdir {here}/upper/u {here}/upper/w && "
-            f"mount -t overlay overlay -o lowerdir={results},upperdir={here}/upper/u,workdir={here}/upper/w {results}"
-        )
-    ranks = [f"r{i}.npy" for i in range(NRANKS)]
-    command = words(0, "scan", "--engine", "mpi", "--op", "sum", "-o", "results/out{rank}.npy", *ranks)
-    other = ["unshare", "--mount", "sh", "-c", f'{mount} && exec "$@"', "sh", *command]
-    done = subprocess.run(
-        [MPIEXEC, "-n", "2", *command, ":", "-n", "1", *other], capture_output=True, text=True, check=False
-    )
+    mount = f"mount -t tmpfs tmpfs {results}" if elsewhere == "hidden" else overlaid(results, here / "upper")
+    words = command("scan", "--op", "sum", "-o", "results/out{rank}.npy", *RANKS)
+    done = beside(words, "unshare", "--mount", "sh", "-c", f'{mount} && exec "$@"', "sh")
     assert done.returncode == 0, done.stderr
-    expected = np.cumsum([np.load(name) for name in ranks], axis=0)
+    expected = np.cumsum([np.load(name) for name in RANKS], axis=0)
     assert all(np.array_equal(np.load(results / f"out{i}.npy"), expected[i]) for i in range(NRANKS))
 
 
 @pytest.mark.parametrize(
     ("op", "suffix", "warned"), [("ops.py:add", "npy", 1), ("sum", "npy", 0), ("ops.py:add", "i", 0)]
 )
+@pytest.mark.sampled(2)
 def test_processors_that_differ(op, suffix, warned, here):
-    """NumPy says so of a worker that may not use all that its processor can do."""
+    """NumPy says so of a worker that may not use all that its processor can do; integers are not rounded."""
     for rank in range(NRANKS):
         with open(f"r{rank}.i", "wb") as file:
             np.save(file, np.arange(COUNT))
-    ranks = [f"r{rank}.{suffix}" for rank in range(NRANKS)]
-    command = words(0, "reduce", "--engine", "mpi", "--op", op, "-o", "out.npy", *ranks)
-    older = ["env", "NPY_DISABLE_CPU_FEATURES=AVX2 FMA3 X86_V3 X86_V4", *command]
-    done = subprocess.run(
-        [MPIEXEC, "-n", "2", *command, ":", "-n", "1", *older], capture_output=True, text=True, check=False
-    )
+    words = command("reduce", "--op", op, "-o", "out.npy", *(f"r{rank}.{suffix}" for rank in range(NRANKS)))
+    done = beside(words, "env", "NPY_DISABLE_CPU_FEATURES=AVX2 FMA3 X86_V3 X86_V4")
     assert done.returncode == 0
-    host = os.uname().nodename
-    said = re.findall(f"mpired: warning: the processor on {host} lacks .*: ops.py:add may round otherwise", done.stderr)
-    assert len(said) == warned, done.stderr
+    lacks = f"mpired: warning: the processor on {os.uname().nodename} lacks .*: ops.py:add may round otherwise"
+    assert len(re.findall(lacks, done.stderr)) == warned, done.stderr
     assert len(done.stderr.splitlines()) == 1 + warned
 
 
-def beside(here: Path, *prefix: str) -> subprocess.CompletedProcess[str]:
-    """A reduction with a worker that is started as this one is, and one that has something before its command."""
-    command = words(0, "reduce", "--engine", "mpi", "--op", "sum", "-o", f"{here}/out.npy")
-    command += [f"{here}/r{rank}.npy" for rank in range(NRANKS)]
-    started = [MPIEXEC, "-n", "2", *command, ":", "-n", "1", *prefix, *command]
-    return subprocess.run(started, capture_output=True, text=True, check=False)
+def with_another(here: Path, *prefix: str) -> subprocess.CompletedProcess[str]:
+    """A reduction with a worker that has something before its command."""
+    return beside(
+        command("reduce", "--op", "sum", "-o", f"{here}/out.npy", *(f"{here}/{name}" for name in RANKS)), *prefix
+    )
 
 
 def test_a_worker_with_another_directory_and_fewer_open_files(here):
-    done = beside(here, "sh", "-c", 'cd / && ulimit -n 48 && exec "$@"', "sh")
+    done = with_another(here, "sh", "-c", 'cd / && ulimit -n 48 && exec "$@"', "sh")
     assert (done.returncode, done.stdout) == (0, "")
     assert " 2 workers on 1 machine (mpi)" in done.stderr
-    assert np.array_equal(np.load("out.npy"), mpired.reduce([f"r{rank}.npy" for rank in range(NRANKS)], "sum"))
+    assert np.array_equal(np.load("out.npy"), mpired.reduce(RANKS, "sum"))
 
 
-OTHER = "from mpired.engines import probe; own = probe._versions; probe._versions = lambda: own() | {%r: 'other'}"
+CHANGES = {
+    "NumPy": "import numpy; numpy.__version__ = 'other'",
+    "long double": "from mpired.engines import probe; own = probe._versions\n"
+    "probe._versions = lambda: own() | {'long double': 'other'}",
+}
 
 
-@pytest.mark.parametrize(
-    ("change", "what"),
-    [
-        ("import mpired; mpired.__version__ = 'other'", "mpired"),
-        ("import numpy; numpy.__version__ = 'other'", "NumPy"),
-        (OTHER % "the byte order", "the byte order"),
-        (OTHER % "long double", "long double"),
-    ],
-    ids=["mpired", "NumPy", "byte order", "long double"],
-)
-def test_a_worker_with_other_programs(change, what, here):
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_worker_with_other_programs(what, here):
     """Before any work, with both values and the machine."""
+    own = probe.Probe()(0).versions
+    assert list(own) == ["mpired", "NumPy", "the byte order", "long double"]
     (here / "site").mkdir()
-    (here / "site" / "sitecustomize.py").write_text(change)
-    done = beside(here, "env", f"PYTHONPATH={here}/site")
+    (here / "site" / "sitecustomize.py").write_text(CHANGES[what])
+    done = with_another(here, "env", f"PYTHONPATH={here}/site")
     assert done.returncode == 2
-    host, own = os.uname().nodename, probe.Probe()(0).versions[what]
-    assert (
-        done.stderr
-        == f"mpired: --engine: {what} is other in the worker on {host}, and {own} here; let all have the same\n"
-    )
+    said = f"{what} is other in the worker on {os.uname().nodename}, and {own[what]} here; let all have the same"
+    assert done.stderr == f"mpired: --engine: {said}\n"
     assert not results(here)
 
 
+ABORT = """
+import os, sys
+from mpired.engines import mpi
+class World:
+    def Abort(self, status):
+        os._exit(status)
+mpi._PATIENCE = 60
+print("why", file=sys.stderr)
+open("written", "x").close()
+mpi._abort(World(), 7)
+"""
+
+
+def test_processes_end_after_the_launcher_has_read_the_error(tmp_path, monkeypatch):
+    """MPICH's launcher drops what is in the pipe when it hears of MPI_Abort."""
+    monkeypatch.chdir(tmp_path)
+    with subprocess.Popen([sys.executable, "-c", ABORT], stderr=subprocess.PIPE) as started:
+        while not os.path.exists("written"):
+            time.sleep(0.01)
+        with pytest.raises(subprocess.TimeoutExpired):
+            started.wait(0.3)
+        assert os.read(started.stderr.fileno(), 100) == b"why\n"
+        assert started.wait(60) == 7
+
+
 def test_workers_are_listed(here):
-    started = subprocess.run(words(3, "engines"), capture_output=True, text=True, check=True)
+    started = launched(3, sys.executable, EAGER, "engines")
     assert started.stdout.count("and started: PMI_SIZE is 3") == 1  # the first process speaks for all
     assert len(started.stdout.splitlines()) == len(ENGINES)
     done = run(3, "engines", "r0.npy", "r1.npy")

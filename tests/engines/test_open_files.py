@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import subprocess
 import sys
-import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import eager_command
 import numpy as np
 import pytest
+from command import in_child
+from mpiexec import EAGER, MPIEXEC, PROGRAM, command, launched
 from needs import needs
 
 import mpired
 
-MPIEXEC = os.path.join(sysconfig.get_path("scripts"), "mpiexec")
-EAGER = str(Path(__file__).parent.parent / "eager_command.py")
 NRANKS, COUNT = 12, 200_000  # more than a look at a worker takes, and for each worker several segments
 
 WISH = r"""
@@ -32,14 +34,7 @@ int stat64(const char *path, struct stat64 *status) { return stat(path, (struct 
 """
 # A run with two buffers, an error, and one with one buffer; after each, what of the ranks is open in all processes.
 BLOCK = f"""\
-import os, sys
-sys.path[:0] = {[str(Path(EAGER).parent)]!r}
-import eager_command
-from mpired.collectives import plan
-for name, nbytes in eager_command.SIZES.items():
-    setattr(plan, name, nbytes)
-import mpired
-from mpired.errors import UserOpError
+{PROGRAM}
 from mpi4py import MPI
 pids = MPI.COMM_WORLD.allgather(os.getpid())
 def tell(what):
@@ -91,25 +86,22 @@ def check_opened(ranks: list[str], most: int, folder: str) -> None:
 
 
 @pytest.mark.needs("strace")
-@pytest.mark.parametrize("nprocesses", [3, 4])
-def test_each_worker_opens_a_rank_once_and_the_command_once(nprocesses, ranks):
+def test_each_worker_opens_a_rank_once_and_the_command_once(ranks):
     """Each of its segments reads the files that are open from those before."""
     traced = ["strace", "-f", "-qq", "-e", "trace=openat", "-o", "trace.1"]
-    command = [sys.executable, EAGER, "reduce", "--engine", "mpi", "--verbose", "--op", "sum", "-o", "out.npy", *ranks]
-    done = subprocess.run(
-        [*traced, MPIEXEC, "-n", str(nprocesses), *command], capture_output=True, text=True, check=False
-    )
+    words = command("reduce", "--verbose", "--op", "sum", "-o", "out.npy", *ranks)
+    done = subprocess.run([*traced, MPIEXEC, "-n", "3", *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert int(re.findall(r"segments (\d+)", done.stderr)[0]) > 2 * nprocesses
-    check_opened(ranks, nprocesses, ".")
+    assert int(re.findall(r"segments (\d+)", done.stderr)[0]) > 6
+    check_opened(ranks, 3, ".")
     assert np.array_equal(np.load("out.npy"), mpired.reduce(ranks, "sum"))
 
 
 @pytest.mark.needs("strace")
 def test_local_workers_too(ranks):
     traced = ["strace", "-ff", "-qq", "-e", "trace=openat", "-o", "trace"]
-    command = [sys.executable, EAGER, "reduce", "-j", "2", "--op", "sum", "-o", "out.npy", *ranks]
-    subprocess.run([*traced, *command], check=True, capture_output=True)
+    words = [sys.executable, EAGER, "reduce", "-j", "2", "--op", "sum", "-o", "out.npy", *ranks]
+    subprocess.run([*traced, *words], check=True, capture_output=True)
     check_opened(ranks, 3, ".")
 
 
@@ -122,8 +114,8 @@ def test_small_ranks_are_opened_once(count, limit, most, tmp_path, monkeypatch):
     for rank, name in enumerate(ranks):
         np.save(name, np.full(count, float(rank)))
     traced = ["strace", "-f", "-qq", "-e", "trace=openat", "-o", "trace.1"]
-    command = [sys.executable, "-m", "mpired", "reduce", "--op", "sum", *limit, "-o", "out.npy", *ranks]
-    subprocess.run([*traced, *command], check=True, capture_output=True)
+    words = [sys.executable, "-m", "mpired", "reduce", "--op", "sum", *limit, "-o", "out.npy", *ranks]
+    subprocess.run([*traced, *words], check=True, capture_output=True)
     trace = Path("trace.1").read_text()
     opened = re.findall(r'openat\([^"]*"([^"]*)"[^=]*= \d', trace)
     assert {opened.count(name) for name in ranks} == {most}
@@ -138,13 +130,14 @@ def test_nothing_is_open_in_workers_after_a_run(ranks):
         np.savez(f"r{rank}.npz", x=array, y=array[::-1].copy())
     Path("ops.py").write_text(REFUSE)
     Path("block.py").write_text(BLOCK)
-    done = subprocess.run([MPIEXEC, "-n", "3", sys.executable, "block.py"], capture_output=True, text=True, check=False)
+    done = launched(3, sys.executable, "block.py")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["two buffers []", "an error []", "one buffer []"]
 
 
-@pytest.mark.parametrize(("limit", "longest"), [([], 1 << 20), (["--max-memory", "64M"], 1 << 20)])
-def test_blocks_are_as_long_as_the_file_system_wishes(limit, longest, tmp_path, monkeypatch):
+@pytest.mark.parametrize("limit", [[], ["--max-memory", "64M"]])
+@pytest.mark.sampled(2)
+def test_blocks_are_as_long_as_the_file_system_wishes(limit, tmp_path, monkeypatch):
     """A library before the C library says that files are best read by 1 MiB, as a parallel file system does."""
     needs("gcc", "strace")
     monkeypatch.chdir(tmp_path)
@@ -153,44 +146,36 @@ def test_blocks_are_as_long_as_the_file_system_wishes(limit, longest, tmp_path, 
     ranks = [f"r{rank}.bin" for rank in range(4)]
     for rank, name in enumerate(ranks):
         np.full(13 << 20, 1 << rank, np.uint8).tofile(name)
-    command = [sys.executable, "-m", "mpired", "reduce", "--engine", "mpi", "--type", "uint8_t", "--op", "bor"]
+    start = [sys.executable, "-m", "mpired", "reduce", "--engine", "mpi", "--type", "uint8_t", "--op", "bor"]
     traced = 'exec env LD_PRELOAD=$PWD/wish.so strace -f -qq -y -e trace=preadv,preadv2,pread64 -o trace.$PMI_RANK "$@"'
-    words = [MPIEXEC, "-n", "3", "sh", "-c", traced, "sh", *command, *limit, "-o", "out.bin", *ranks]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = launched(3, "sh", "-c", traced, "sh", *start, *limit, "-o", "out.bin", *ranks)
     assert done.returncode == 0, done.stderr
     lengths = [
         int(length)
         for path in Path().glob("trace.*")
         for length in re.findall(r"preadv?2?\(\d+<[^>]*\.bin>, .* = (\d+)$", path.read_text(), re.MULTILINE)
     ]
-    assert (1 << 18) < max(lengths) <= longest
-    assert limit or max(lengths) == longest
+    assert (1 << 18) < max(lengths) <= 1 << 20
+    assert limit or max(lengths) == 1 << 20
     assert Path("out.bin").read_bytes() == bytes([15]) * (13 << 20)
 
 
 def test_threads_share_the_files_that_a_process_may_have_open(tmp_path, monkeypatch):
     """Each of many has its own readers; together they are fewer than the limit."""
     monkeypatch.chdir(tmp_path)
-    program = f"""\
-import os, resource, sys, threading
-sys.path[:0] = {[str(Path(EAGER).parent)]!r}
-import eager_command, mpired
-from concurrent.futures import ThreadPoolExecutor
-from mpired.collectives import plan
-import numpy as np
-for name, nbytes in eager_command.SIZES.items():
-    setattr(plan, name, nbytes)
-ranks = [f"r{{rank}}.npy" for rank in range(60)]
-for rank, name in enumerate(ranks):
-    np.save(name, np.arange(20_000) * rank)
-with ThreadPoolExecutor(8) as executor:
-    list(executor.map(abs, range(100)))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (150, 150))
-    found = mpired.reduce(ranks, "sum", engine=executor)
-assert np.array_equal(found, np.arange(20_000) * sum(range(60)))
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    ranks = [f"r{rank}.npy" for rank in range(60)]
+    for rank, name in enumerate(ranks):
+        np.save(name, np.arange(20_000) * rank)
+
+    def total() -> int:
+        eager_command.make_all_large()
+        with ThreadPoolExecutor(8) as executor:
+            list(executor.map(abs, range(100)))
+            limit = len(os.listdir("/proc/self/fd")) + 140
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+            return int(mpired.reduce(ranks, "sum", engine=executor)[1])
+
+    assert in_child(total) == sum(range(60))
 
 
 PEAK = """\
@@ -215,8 +200,7 @@ def test_each_process_holds_little_of_a_result_that_is_sent_back(tmp_path, monke
         with open(f"r{rank}.bin", "wb") as file:
             file.truncate(160 << 20)
     words = ["--engine", "mpi", "--type", "uint8_t", "--op", "bor", "--max-memory", "72M", "-o", "out.bin"]
-    command = [sys.executable, "-c", PEAK, "reduce", *words, "r0.bin", "r1.bin"]
-    done = subprocess.run([MPIEXEC, "-n", "3", *command], capture_output=True, text=True, check=False)
+    done = launched(3, sys.executable, "-c", PEAK, "reduce", *words, "r0.bin", "r1.bin")
     assert done.returncode == 0, done.stderr
     peaks = [int(kibibytes) << 10 for kibibytes in re.findall(r"VmHWM:\s+(\d+) kB", done.stderr)]
     assert len(peaks) == 3

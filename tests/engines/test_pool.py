@@ -1,10 +1,11 @@
-"""The pool of this machine: how workers are started, and that none is left.
+"""The pool of this machine: how workers are started, what they send of an error, and that none is left.
 
 The functions that workers call are of the standard library, so that any process can import them.
 """
 
 from __future__ import annotations
 
+import copyreg
 import errno
 import operator
 import os
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -22,30 +23,24 @@ import numpy as np
 import pytest
 from command import alive, children, in_child, refused, run, wait_until
 
-import mpired
 from mpired.collectives import plan as planning
 from mpired.engines import pool
 from mpired.engines.channel import Channel
 from mpired.errors import WorkerError
 
-# How they work
+
+def start_thread() -> None:
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
 
 
 @pytest.fixture(params=["one thread", "threads"])
-def within(request) -> Iterator[Callable[[Callable[[], object]], object]]:
+def within(request) -> Callable[[Callable[[], object]], object]:
     """A process to call a function in: with one thread, which may fork, and with two, which may not."""
-    if request.param == "one thread":
-        yield in_child
-        return
 
     def beside_a_thread(function: Callable[[], object]) -> object:
-        def call() -> object:
-            threading.Thread(target=threading.Event().wait, daemon=True).start()
-            return function()
+        return in_child(lambda: (start_thread(), function())[1])
 
-        return in_child(call)
-
-    yield beside_a_thread
+    return in_child if request.param == "one thread" else beside_a_thread
 
 
 def call_all(*functions: Callable[[], object], jobs: int = 2) -> list[object]:
@@ -55,9 +50,6 @@ def call_all(*functions: Callable[[], object], jobs: int = 2) -> list[object]:
 
 def test_results_are_complete(within):
     assert within(lambda: sorted(pool.run(abs, range(-50, 50), 3))) == sorted(abs(i) for i in range(-50, 50))
-
-
-def test_no_items(within):
     assert within(lambda: list(pool.run(abs, [], 2))) == []
 
 
@@ -70,64 +62,10 @@ def test_one_job_works_here_and_only_when_asked():
     assert done == [1, 2, 3]
 
 
-def test_workers_are_other_processes(within):
-    def processes() -> bool:
-        found = set(call_all(*[os.getpid] * 8))
-        return os.getpid() not in found and 1 <= len(found) <= 2
-
-    assert within(processes)
-
-
-def test_start_depends_on_the_threads(monkeypatch):
-    """A process with threads must not fork: what another thread holds is held for ever in the child."""
-
-    def forks() -> int:
-        made = []
-        monkeypatch.setattr(os, "fork", lambda: made.append(fork()) or made[-1])
-        assert call_all(*[os.getppid] * 4) == [os.getpid()] * 4
-        return len(made)
-
-    def forks_beside_a_thread() -> int:
-        threading.Thread(target=threading.Event().wait, daemon=True).start()
-        return forks()
-
-    fork = os.fork
-    assert in_child(forks) == 2
-    assert in_child(forks_beside_a_thread) == 0
-
-
-def test_threads_of_the_test_process_are_no_obstacle():
-    """In this process, with whatever runs beside."""
-    stop = threading.Event()
-    thread = threading.Thread(target=stop.wait)
-    thread.start()
-    try:
-        assert sorted(pool.run(abs, [-1, -2], 2)) == [1, 2]
-    finally:
-        stop.set()
-        thread.join()
-
-
-def test_signals_in_workers(within):
-    def handlers() -> list[str]:
-        def handler(_number: int, _frame: object) -> None: ...
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, handler)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        asked = [partial(signal.getsignal, number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
-        return [next(iter(call_all(each))).name for each in asked]
-
-    # Ctrl-C is the parent's matter, and what was ignored stays ignored.
-    assert within(handlers) == ["SIG_IGN", "SIG_DFL", "SIG_IGN"]
-
-
-def test_workers_write_no_core_dumps(within):
-    assert within(lambda: call_all(partial(resource.getrlimit, resource.RLIMIT_CORE))) == [[0, 0]]
-
-
-def test_workers_end_with_the_results(within):
-    processes = within(lambda: call_all(*[os.getpid] * 8))
+def test_workers_are_other_processes_and_end_with_the_results(within):
+    processes, own = within(lambda: [call_all(*[os.getpid] * 8), os.getpid()])
+    assert own not in processes
+    assert 1 <= len(set(processes)) <= 2
     wait_until(lambda: not any(map(alive, processes)))
 
 
@@ -139,6 +77,36 @@ def test_workers_end_when_nobody_wants_more(within):
         wait_until(lambda: not alive(first))
 
     within(left)
+
+
+def test_start_depends_on_the_threads(monkeypatch):
+    """A process with threads must not fork: what another thread holds is held for ever in the child."""
+
+    def forks() -> int:
+        made = []
+        monkeypatch.setattr(os, "fork", lambda: made.append(fork()) or made[-1])
+        assert call_all(*[os.getppid] * 4) == [os.getpid()] * 4
+        return len(made)
+
+    fork = os.fork
+    assert in_child(forks) == 2
+    assert in_child(lambda: (start_thread(), forks())[1]) == 0
+
+
+def test_what_workers_are_like(within):
+    """Ctrl-C is the parent's matter, what was ignored stays ignored, and there are no core dumps."""
+
+    def found() -> list[object]:
+        def handler(_number: int, _frame: object) -> None: ...
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, handler)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        asked = [partial(signal.getsignal, number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+        handlers = [next(iter(call_all(each))).name for each in asked]
+        return [handlers, call_all(partial(resource.getrlimit, resource.RLIMIT_CORE))]
+
+    assert within(found) == [["SIG_IGN", "SIG_DFL", "SIG_IGN"], [[0, 0]]]
 
 
 def test_a_signal_while_workers_are_ended_leaves_none(within, monkeypatch):
@@ -165,29 +133,30 @@ def test_a_signal_while_workers_are_ended_leaves_none(within, monkeypatch):
 # What goes wrong
 
 
-@pytest.mark.parametrize(
-    ("end", "how"),
-    [
-        (partial(os._exit, 0), "status 0"),
-        (partial(os._exit, 3), "status 3"),
-        (os.abort, "SIGABRT"),
-        (partial(signal.raise_signal, signal.SIGKILL), "SIGKILL"),
-        (partial(signal.raise_signal, signal.SIGSEGV), "SIGSEGV"),
-    ],
-)
-def test_worker_that_dies(end, how, within):
-    def error() -> list[object]:
-        try:
-            call_all(os.getpid, end, *[os.getpid] * 10)
-        except WorkerError as caught:
-            return [caught.exit_status, caught.mpi_class, caught.subject, caught.reason]
-        return []
+ENDS = {
+    "status 0": partial(os._exit, 0),
+    "status 3": partial(os._exit, 3),
+    "SIGABRT": os.abort,
+    "SIGKILL": partial(signal.raise_signal, signal.SIGKILL),
+    "SIGSEGV": partial(signal.raise_signal, signal.SIGSEGV),
+}
 
-    status, mpi_class, subject, reason = within(error)
-    assert (status, mpi_class, subject) == (8, "MPI_ERR_INTERN", "worker pool")
-    assert "died" in reason
-    assert how in reason
-    assert "nothing was written" in reason
+
+def test_worker_that_dies(within):
+    """The error says how, and no other worker is left."""
+
+    def errors() -> list[object]:
+        found = []
+        for how, end in ENDS.items():
+            try:
+                call_all(os.getpid, end, *[os.getpid] * 10)
+            except WorkerError as error:
+                text = error.reason
+                told = "died" in text and how in text and "nothing was written" in text
+                found.append([error.exit_status, error.mpi_class, error.subject, told, children(os.getpid())])
+        return found
+
+    assert within(errors) == [[8, "MPI_ERR_INTERN", "worker pool", True, []]] * len(ENDS)
 
 
 def close_connection() -> None:
@@ -251,15 +220,6 @@ def test_a_connection_that_fails_while_the_worker_lives(within, monkeypatch):
     assert "lost ([Errno 5]" in within(told)
 
 
-def test_worker_that_dies_leaves_no_other(within):
-    def left() -> list[int]:
-        with pytest.raises(WorkerError):
-            call_all(partial(os._exit, 1), *[os.getpid] * 10)
-        return children(os.getpid())
-
-    assert within(left) == []
-
-
 @pytest.mark.parametrize(
     ("function", "kind"), [(partial(int, "x"), ValueError), (partial(bytearray, 2**62), MemoryError)]
 )
@@ -274,6 +234,40 @@ def test_errors_of_a_worker_arrive(function, kind, within):
     assert within(error) == [kind.__name__, []]
 
 
+class _WorkersOwnError(Exception):
+    """A cause that only a worker can make again: a class of a module that an op has loaded there."""
+
+    def __reduce__(self):
+        return _made_in, (os.getpid(),)
+
+
+def _made_in(process: int) -> _WorkersOwnError:
+    assert process == os.getpid()
+    return _WorkersOwnError()
+
+
+def _with_its_cause(args: tuple[str, str], cause: BaseException | None) -> WorkerError:
+    error = WorkerError(*args)
+    error.__cause__ = cause
+    return error
+
+
+def _fail() -> None:
+    raise WorkerError("op", "has failed") from _WorkersOwnError()
+
+
+def test_an_error_leaves_its_causes_behind(monkeypatch):
+    """Libraries teach pickle to send causes too, as distributed does when it is imported."""
+
+    def call() -> None:
+        with pytest.raises(WorkerError, match="has failed"):
+            call_all(_fail, _fail)
+
+    reduced = lambda error: (_with_its_cause, (error.args, error.__cause__))  # noqa: E731 - one line of a table
+    monkeypatch.setitem(copyreg.dispatch_table, WorkerError, reduced)
+    in_child(call)
+
+
 def test_children_of_others_are_left_alone():
     def survives() -> bool:
         with subprocess.Popen(["sleep", "60"]) as other:
@@ -284,6 +278,24 @@ def test_children_of_others_are_left_alone():
         return lives
 
     assert in_child(survives)
+
+
+def test_a_worker_that_cannot_be_started_is_an_error_of_the_system(tmp_path, monkeypatch):
+    """Too many processes: the error number is that of the system, and nothing is written."""
+
+    def start(*_):
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(planning, "SMALL_NBYTES", 0)
+    for name in "ab":
+        np.save(tmp_path / f"{name}.npy", np.ones(100_000))
+    words = ("reduce", "--op", "sum", "-j", "2", "a.npy", "b.npy", "-o", "c.npy")
+    outcome = run(*words, cwd=tmp_path, setup=lambda: setattr(pool, "_start", start))
+    refused(outcome, 4, "no worker could be started", "--jobs")
+    assert not (tmp_path / "c.npy").exists()
+
+
+# In programs
 
 
 _SCRIPT = """
@@ -297,18 +309,25 @@ print(result[0], result[-1], len(result), flush=True)
 """
 
 
-@pytest.mark.parametrize("words", [[], ["threads"]], ids=["one thread", "threads"])
 @pytest.mark.parametrize("way", ["file", "standard input", "-c"])
-def test_script_without_a_guard(words, way, tmp_path: Path):
-    """A script that calls `mpired.reduce` at its top level is run once, not again by each worker."""
+def test_script_without_a_guard(way, tmp_path: Path):
+    """A script that calls `mpired.reduce` at its top level is run once, not again by each worker.
+
+    Workers import from where this process does, which for a script is its own folder, not the working directory.
+    """
     np.save(tmp_path / "rank.npy", np.arange(4_000_000.0))
-    (tmp_path / "script.py").write_text(_SCRIPT)
-    start = {"file": ["script.py"], "standard input": ["-"], "-c": ["-c", _SCRIPT]}[way]
-    done = subprocess.run(
-        [sys.executable, *start, *words], cwd=tmp_path, input=_SCRIPT, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "started\n0.0 7999998.0 4000000\n"
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts/script.py").write_text(_SCRIPT)
+    if way == "file":
+        for name in ("numpy", "mpired", "multiprocessing", "pickle", "traceback"):
+            (tmp_path / f"{name}.py").write_text("print('imported', flush=True)")
+    start = {"file": ["scripts/script.py"], "standard input": ["-"], "-c": ["-c", _SCRIPT]}[way]
+    for words in ([], ["threads"]):
+        done = subprocess.run(
+            [sys.executable, *start, *words], cwd=tmp_path, input=_SCRIPT, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout == "started\n0.0 7999998.0 4000000\n"
 
 
 _THREADS = """
@@ -353,47 +372,3 @@ def test_threads_that_reduce_at_once(tmp_path: Path):
     done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "[0, 1, 4, 9]\n" * 2
-
-
-def test_modules_in_the_working_directory_are_not_imported_by_workers(tmp_path: Path):
-    """They import from where this process does, which for a script is its own folder."""
-    np.save(tmp_path / "rank.npy", np.arange(4_000_000.0))
-    for name in ("numpy", "mpired", "multiprocessing", "pickle", "traceback"):
-        (tmp_path / f"{name}.py").write_text("print('imported', flush=True)")
-    (tmp_path / "scripts").mkdir()
-    (tmp_path / "scripts/script.py").write_text(_SCRIPT)
-    words = [sys.executable, "scripts/script.py", "threads"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "started\n0.0 7999998.0 4000000\n"
-
-
-def test_reduce_in_a_process_with_threads(tmp_path: Path):
-    """The same bits, however the workers are started."""
-    array = np.random.default_rng(2).random(4_000_000)
-    np.save(tmp_path / "rank.npy", array)
-    paths = [tmp_path / "rank.npy"] * 3
-    stop = threading.Event()
-    thread = threading.Thread(target=stop.wait)
-    thread.start()
-    try:
-        result = mpired.reduce(paths, op="sum", jobs=2)
-    finally:
-        stop.set()
-        thread.join()
-    assert result.tobytes() == ((array + array) + array).tobytes()
-
-
-def test_a_worker_that_cannot_be_started_is_an_error_of_the_system(tmp_path, monkeypatch):
-    """Too many processes: the error number is that of the system, and nothing is written."""
-
-    def start(*_):
-        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-
-    monkeypatch.setattr(planning, "SMALL_NBYTES", 0)
-    for name in "ab":
-        np.save(tmp_path / f"{name}.npy", np.ones(100_000))
-    words = ("reduce", "--op", "sum", "-j", "2", "a.npy", "b.npy", "-o", "c.npy")
-    outcome = run(*words, cwd=tmp_path, setup=lambda: setattr(pool, "_start", start))
-    refused(outcome, 4, "no worker could be started", "--jobs")
-    assert not (tmp_path / "c.npy").exists()

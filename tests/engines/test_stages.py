@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 from pathlib import Path
@@ -18,17 +17,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import unchanged
+from mpiexec import MPIEXEC, PROGRAM, command, end_in_time, launched
 from needs import needs
 from pyarrow import feather
+from refusing import check_refusals
 
 from mpired.collectives import plan as planning
 from mpired.engines import ENGINES, LOCAL, Limits
 from mpired.engines.messages import lines_of
 
-TESTS = Path(__file__).parent.parent
-MPIEXEC = os.path.join(sysconfig.get_path("scripts"), "mpiexec")
-EAGER = str(TESTS / "eager_command.py")
 NRANKS, COUNT = 7, 9100
 NAMES = [f"r{rank}.npy" for rank in range(NRANKS)]
 
@@ -36,10 +33,6 @@ OPS = """
 import os, time
 def halves(invec, inoutvec):
     return invec - inoutvec / 3
-def middle_refuses(invec, inoutvec):
-    if inoutvec[0] == float(os.environ["BAD"]) and len(inoutvec) > 1:
-        raise ValueError("no")
-    return invec + inoutvec
 def waits(invec, inoutvec):
     if invec[0] != 0 and inoutvec[0] == float(os.environ["BAD"]) and len(inoutvec) > 1:
         with open(f"in_it.{os.getpid()}", "x"):
@@ -100,15 +93,11 @@ MATRIX: list[tuple[str, str, str, str, dict[str, object]]] = [
     ("reduce", "npy", "npy", "mean", {"weights": list(range(1, NRANKS + 1))}),
 ]
 
-PROGRAM = f"""\
-import json, os, sys, warnings
-sys.path[:0] = {[str(TESTS)]!r}
-import eager_command
-from mpired.collectives import plan, sent
-for name, nbytes in eager_command.SIZES.items():
-    setattr(plan, name, nbytes)
+MATRIX_PROGRAM = f"""\
+{PROGRAM}
+import json, warnings
+from mpired.collectives import sent
 sent._SENT_BYTES = 1 << 16
-import mpired
 def all_of_it(folder, **engine):
     os.mkdir(folder)
     said = []
@@ -121,7 +110,8 @@ def all_of_it(folder, **engine):
                 [f"r{{rank}}.{{suffix}}" for rank in range({NRANKS})], op, *counts, output=name, **options, **engine
             )
         said.append([str(each.message) for each in caught])
-        assert done.spread == ("ranks" if engine and int(sys.argv[1]) > 1 else "elements"), (function, op)
+        spread = engine.get("spread", "elements") if int(sys.argv[1]) > 1 else "elements"
+        assert done.spread == spread, (function, op)
     json.dump(said, open(f"{{folder}}/said.json", "w"))
 """
 
@@ -152,20 +142,16 @@ def folder(tmp_path_factory) -> Path:
         pairs["value"], pairs["index"] = random.integers(0, 4, COUNT), rank
         pairs.tofile(folder / f"r{rank}.bin")
     (folder / "matrix.json").write_text(json.dumps(MATRIX))
-    (folder / "local.py").write_text(PROGRAM + "all_of_it('local')\n")
+    (folder / "local.py").write_text(MATRIX_PROGRAM + "all_of_it('local')\n")
     subprocess.run([sys.executable, "local.py", "1"], cwd=folder, check=True)
-    block = "with mpired.mpi() as engine:\n    all_of_it(sys.argv[1], engine=engine, spread='ranks')\n"
-    (folder / "program.py").write_text(PROGRAM + block)
+    block = "with mpired.mpi() as engine:\n    for spread in ('ranks', 'elements'):\n"
+    block += "        all_of_it(f'{sys.argv[1]}-{spread}', engine=engine, spread=spread)\n"
+    (folder / "program.py").write_text(MATRIX_PROGRAM + block)
     return folder
 
 
-def words(nprocesses: int, *command: str) -> list[str]:
-    return [MPIEXEC, "-n", str(nprocesses), sys.executable, EAGER, *command]
-
-
-def ranks_spread(nprocesses: int, verb: str, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    said = words(nprocesses, verb, "--engine", "mpi", "--spread", "ranks", *command)
-    return subprocess.run(said, check=False, capture_output=True, text=True, timeout=100, env=os.environ | environment)
+def ranks_spread(nprocesses: int, verb: str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return launched(nprocesses, *command(verb, *words, spread="ranks"), **environment)
 
 
 @pytest.fixture
@@ -179,29 +165,21 @@ def here(folder, tmp_path, monkeypatch) -> Path:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("nprocesses", [5, 1, 2, 3])
-def test_every_collective_op_and_form_gives_the_same_bits(nprocesses, folder):
-    """One call after another in the same processes, with what is warned of."""
-    done = subprocess.run(
-        [MPIEXEC, "-n", str(nprocesses), sys.executable, "program.py", str(nprocesses)],
-        cwd=folder, check=False, capture_output=True, text=True, timeout=200,
-    )  # fmt: skip
+def test_every_collective_op_and_form_gives_the_same_bits(nprocesses, folder, monkeypatch):
+    """One call after another in the same processes, spread over ranks and over elements, with what is warned of."""
+    monkeypatch.chdir(folder)
+    done = launched(nprocesses, sys.executable, "program.py", str(nprocesses))
     assert done.returncode == 0, done.stderr
     expected = {path.name: path.read_bytes() for path in (folder / "local").iterdir()}
-    found = {path.name: path.read_bytes() for path in (folder / str(nprocesses)).iterdir()}
-    assert [name for name in expected | found if expected.get(name) != found.get(name)] == []
     assert len(expected) > len(MATRIX)
     assert b"overflowed" in expected["said.json"]
+    for spread in ("ranks", "elements"):
+        found = {path.name: path.read_bytes() for path in (folder / f"{nprocesses}-{spread}").iterdir()}
+        assert [name for name in expected | found if expected.get(name) != found.get(name)] == [], spread
 
 
 BLOCK = f"""\
-import os, sys
-sys.path[:0] = {[str(TESTS)]!r}
-import eager_command
-from mpired.collectives import plan
-for name, nbytes in eager_command.SIZES.items():
-    setattr(plan, name, nbytes)
-import mpired
-from mpired.errors import UserOpError
+{PROGRAM}
 with mpired.mpi() as engine:
     for number, bad in enumerate(os.environ["ALL_BAD"].split()):
         os.environ["BAD"] = bad
@@ -229,25 +207,11 @@ def test_after_an_error_in_any_stage_the_same_processes_go_on(here):
         )
     )
     (here / "program.py").write_text(BLOCK)
-    done = subprocess.run(
-        [MPIEXEC, "-n", "4", sys.executable, "program.py"],
-        check=False, capture_output=True, text=True, timeout=100, env=os.environ | {"ALL_BAD": " ".join(bad)},
-    )  # fmt: skip
+    done = launched(4, sys.executable, "program.py", ALL_BAD=" ".join(bad))
     assert (done.returncode, done.stdout) == (0, "refused True\n" * 3), done.stderr
     expected = np.cumsum([np.load(name) for name in NAMES], axis=0)
     for number in range(3):
         assert all(np.array_equal(np.load(f"out{number}-{rank}.npy"), expected[rank]) for rank in range(NRANKS))
-
-
-@pytest.mark.parametrize("rank", [3, 1, 6])
-@pytest.mark.sampled(3)
-def test_an_error_is_told_once_with_its_status(rank, here):
-    with unchanged(here):
-        options = ["--op", "ops.py:middle_refuses", "-o", "out.npy"]
-        done = ranks_spread(4, "reduce", *options, *NAMES, BAD=firsts(rank)[0])
-    assert done.returncode == 7
-    assert done.stderr.count("raised ValueError: no") == 1
-    assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_rank_that_changes_is_an_error_of_its_stage(here):
@@ -266,29 +230,22 @@ def test_a_rank_that_changes_is_an_error_of_its_stage(here):
 
 @pytest.mark.parametrize(
     ("rank", "whom", "sent"),
-    [(3, "stage", "SIGKILL"), (1, "stage", "SIGKILL"), (6, "stage", "SIGKILL"), (3, "stage", "SIGTERM"),
-     (3, "mpiexec", "SIGINT"), (3, "mpiexec", "SIGTERM")],
-)  # fmt: skip
-@pytest.mark.sampled(2)
+    [(3, "stage", "SIGKILL"), (1, "stage", "SIGKILL"), (6, "stage", "SIGTERM"), (3, "mpiexec", "SIGINT")],
+)
+@pytest.mark.sampled(3)
 def test_nothing_is_left_of_what_is_killed(rank, whom, sent, here):
     """In the middle: a stage is in an op, and the others wait for it."""
-    command = words(4, "reduce", "--engine", "mpi", "--spread", "ranks", "--op", "ops.py:waits", "-o", "out.npy")
-    started = subprocess.Popen(
-        [*command, *NAMES],
-        stderr=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        env=os.environ | {"BAD": firsts(rank)[0]},
-    )
+    words = command("reduce", "--op", "ops.py:waits", "-o", "out.npy", *NAMES, spread="ranks")
+    environment = os.environ | {"BAD": firsts(rank)[0]}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    started = subprocess.Popen([MPIEXEC, "-n", "4", *words], env=environment, **quiet)
     try:
         while not (stages := [int(path.suffix[1:]) for path in here.glob("in_it.*")]):
             assert started.poll() is None
             time.sleep(0.01)
         os.kill(started.pid if whom == "mpiexec" else stages[0], getattr(signal, sent))
         assert started.wait(60) != 0
-        until = time.monotonic() + 60
-        while os.path.exists(f"/proc/{stages[0]}"):
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        end_in_time(stages[:1])
     finally:
         started.kill()
         started.wait()
@@ -296,7 +253,8 @@ def test_nothing_is_left_of_what_is_killed(rank, whom, sent, here):
     assert not list(here.glob(".*"))
 
 
-@pytest.mark.parametrize(("rank", "worker"), [(1, 1), (3, 2), (6, 3)])
+@pytest.mark.parametrize(("rank", "worker"), [(3, 2), (1, 1), (6, 3)])
+@pytest.mark.sampled(3)
 def test_the_stage_that_stands_is_named(rank, worker, here):
     """The others wait for it, and say so."""
     options = ["--engine-timeout", "2", "--op", "ops.py:waits", "-o", "out.npy"]
@@ -307,39 +265,27 @@ def test_the_stage_that_stands_is_named(rank, worker, here):
 
 
 @pytest.mark.needs("strace")
-@pytest.mark.parametrize(("spread", "most"), [("ranks", 3), ("elements", 5)])
-def test_opens_of_a_rank(spread, most, here):
-    """For the checks, and by one stage or by each of four workers; up to eight ranks are opened by all to look at."""
+def test_opens_of_a_rank(here):
+    """For the checks, and by one stage; up to eight ranks are opened by all to look at."""
     ranks = [f"many{rank}.npy" for rank in range(20)]
     for name in ranks:
         (here / name).write_bytes((here / "r0.npy").read_bytes())
-    command = words(5, "reduce", "--engine", "mpi", "--spread", spread, "--op", "sum", "-o", "out.npy", *ranks)
-    subprocess.run(["strace", "-f", "--seccomp-bpf", "-qq", "-e", "trace=openat", "-o", "trace", *command], check=True)
+    words = [MPIEXEC, "-n", "5", *command("reduce", "--op", "sum", "-o", "out.npy", *ranks, spread="ranks")]
+    subprocess.run(["strace", "-f", "--seccomp-bpf", "-qq", "-e", "trace=openat", "-o", "trace", *words], check=True)
     trace = Path("trace").read_text()
     opens = sorted(len(re.findall(rf'openat\([^"]*"[^"]*/?{name}"', trace)) for name in ranks)
     assert opens[0] >= 2
-    assert opens[-9] <= most
-    if spread == "elements":
-        assert opens[0] == most
+    assert opens[-9] <= 3
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ([], "--spread: ranks is for the engine mpi, whose workers hand blocks to one another, and this one is local"),
-        (["--engine", "dask", "--scheduler", "tcp://127.0.0.1:1"], "and this one is dask; leave it out"),
-    ],
-)
-def test_an_engine_that_cannot_chain_refuses_it(options, said, here):
-    with unchanged(here):
-        done = command_line.run(
-            "reduce", *options, "--spread", "ranks", "--op", "sum", "-o", "out.npy", *NAMES, cwd=here
-        )
-    assert done.status == 2
-    assert said in done.err
-    assert (
-        command_line.run("reduce", "--spread", "elements", "--op", "sum", "-o", "out.npy", *NAMES, cwd=here).status == 0
+def test_an_engine_that_cannot_chain_refuses_it(here):
+    reason = "--spread: ranks is for the engine mpi, whose workers hand blocks to one another, and this one is"
+    words = ("reduce", "--op", "sum", "-o", "out.npy", *NAMES, "--spread")
+    dask = ("ranks", "--engine", "dask", "--scheduler", "tcp://127.0.0.1:1")
+    check_refusals(
+        here, [((*words, "ranks"), 2, f"{reason} local"), ((*words, *dask), 2, f"{reason} dask; leave it out")]
     )
+    assert command_line.run(*words, "elements", cwd=here).status == 0
 
 
 def test_what_is_said_of_it(here):
@@ -352,21 +298,21 @@ def test_what_is_said_of_it(here):
     ).stderr  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("hosts", "most", "lines"),
-    [
-        ("a", 9, [[0]]),
-        ("aaaa", 9, [[0, 1, 2, 3]]),
-        ("aaaa", 3, [[0, 1, 2]]),
-        ("aaaaa", 2, [[0, 2], [1, 3]]),
-        ("aabb", 9, [[0, 2], [1, 3]]),
-        ("abab", 9, [[0, 1], [2, 3]]),
-        ("aabbb", 9, [[0, 2], [1, 3]]),
-        ("aabbcc", 2, [[0, 2], [1, 3]]),
-    ],
-)
-def test_a_machine_is_a_stage_and_its_workers_are_in_different_lines(hosts, most, lines):
-    assert lines_of(hosts, most) == tuple(map(tuple, lines))
+LINES = [
+    ("a", 9, [[0]]),
+    ("aaaa", 9, [[0, 1, 2, 3]]),
+    ("aaaa", 3, [[0, 1, 2]]),
+    ("aaaaa", 2, [[0, 2], [1, 3]]),
+    ("aabb", 9, [[0, 2], [1, 3]]),
+    ("abab", 9, [[0, 1], [2, 3]]),
+    ("aabbb", 9, [[0, 2], [1, 3]]),
+    ("aabbcc", 2, [[0, 2], [1, 3]]),
+]
+
+
+def test_a_machine_is_a_stage_and_its_workers_are_in_different_lines():
+    found = [(hosts, most, [*map(list, lines_of(hosts, most))]) for hosts, most, _ in LINES]
+    assert found == LINES
 
 
 @pytest.mark.parametrize(
@@ -403,12 +349,11 @@ def test_ranks_in_memory_are_no_streams_of_the_command(here):
 @pytest.mark.needs("mount")
 def test_two_machines_with_two_workers_each(here):
     """Two stages, and two lines of them; machines by namespaces with another name."""
-    command = words(0, "scan", "--engine", "mpi", "--spread", "ranks", "--max-memory", "61M", "--op", "ops.py:halves")
-    command = [*command[3:], "-o", "out{rank}.npy", *NAMES]
-    other = ["unshare", "--uts", "sh", "-c", 'hostname another && exec "$@"', "sh", *command]
-    done = subprocess.run(
-        [MPIEXEC, "-n", "3", *command, ":", "-n", "2", *other], check=False, capture_output=True, text=True, timeout=100
+    words = command(
+        "scan", "--max-memory", "61M", "--op", "ops.py:halves", "-o", "out{rank}.npy", *NAMES, spread="ranks"
     )
+    another = ("unshare", "--uts", "sh", "-c", 'hostname another && exec "$@"', "sh")
+    done = launched(3, *words, ":", "-n", "2", *another, *words)
     assert done.returncode == 0, done.stderr
     assert "4 workers on 2 machines (mpi), spread over ranks -> " in done.stderr
     assert command_line.run("scan", "--op", "ops.py:halves", "-o", "one{rank}.npy", *NAMES, cwd=here).status == 0

@@ -14,49 +14,57 @@ from mpired.files import interruptions
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
+pytestmark = pytest.mark.parametrize("beside", [False, True], ids=["one thread", "threads"])
+
 
 def handler(number, _frame):
     raise KeyboardInterrupt(number)
 
 
-def held(number, *, beside):
-    """Return what of a block that gets a signal is done, and what comes after it."""
-    signal.signal(number, handler)
-    if beside:  # the main thread blocks it, so the kernel gives it to this one
+def another_thread(*, beside):
+    """Start a thread, if there is to be one: the main thread blocks the signals, so the kernel gives them to this."""
+    if beside:
         threading.Thread(target=threading.Event().wait, daemon=True).start()
-    done = []
-    try:
-        with interruptions.blocked(), interruptions.blocked():
-            os.kill(os.getpid(), number)
-            time.sleep(0.1)  # until a thread has got it
-            done.append("all")
-    except KeyboardInterrupt as came:
-        done += came.args
-    return [*done, signal.getsignal(number) is handler, len(signal.pthread_sigmask(signal.SIG_BLOCK, ()))]
 
 
-@pytest.mark.parametrize("beside", [False, True], ids=["one thread", "threads"])
-@pytest.mark.parametrize("number", NUMBERS)
-def test_it_comes_at_the_end(number, beside):
-    assert in_child(lambda: held(number, beside=beside)) == ["all", number, True, 0]
+def send(number):
+    os.kill(os.getpid(), number)
+    time.sleep(0.1)  # until a thread has got it
 
 
-@pytest.mark.parametrize("beside", [False, True], ids=["one thread", "threads"])
+def test_it_comes_at_the_end(beside):
+    def held():
+        another_thread(beside=beside)
+        found = []
+        for number in NUMBERS:
+            signal.signal(number, handler)
+            done = []
+            try:
+                with interruptions.blocked(), interruptions.blocked():
+                    send(number)
+                    done.append("all")
+            except KeyboardInterrupt as came:
+                done += came.args
+            mask = len(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+            found.append([*done, signal.getsignal(number) is handler, mask])
+        return found
+
+    assert in_child(held) == [["all", number, True, 0] for number in NUMBERS]
+
+
 def test_what_is_ignored_from_then_on_does_not_come(beside):
     def ignored():
         signal.signal(signal.SIGTERM, handler)
-        if beside:
-            threading.Thread(target=threading.Event().wait, daemon=True).start()
+        another_thread(beside=beside)
         with interruptions.blocked():
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(0.1)
+            send(signal.SIGTERM)
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         return signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
 
     assert in_child(ignored) is True
 
 
-def test_a_block_of_another_thread_leaves_the_handlers():
+def test_a_block_of_another_thread_leaves_the_handlers(beside):
     def another():
         seen = []
 
@@ -65,6 +73,7 @@ def test_a_block_of_another_thread_leaves_the_handlers():
                 seen.append(signal.getsignal(signal.SIGTERM) is handler)
 
         signal.signal(signal.SIGTERM, handler)
+        another_thread(beside=beside)
         thread = threading.Thread(target=block)
         thread.start()
         thread.join()
@@ -84,7 +93,6 @@ def sender_of_signals():
     os._exit(0)
 
 
-@pytest.mark.parametrize("beside", [False, True], ids=["one thread", "threads"])
 def test_handlers_that_raise_leave_nothing_held_back(beside):
     """Whenever one raises while others are put back: all are back afterwards, and so is the mask."""
 
@@ -99,8 +107,7 @@ def test_handlers_that_raise_leave_nothing_held_back(beside):
 
         for number in NUMBERS:
             signal.signal(number, raising)
-        if beside:
-            threading.Thread(target=threading.Event().wait, daemon=True).start()
+        another_thread(beside=beside)
         sender = sender_of_signals()
         seen, end = 0, time.monotonic() + 0.6
         while seen < 100 or time.monotonic() < end:
@@ -119,17 +126,14 @@ def test_handlers_that_raise_leave_nothing_held_back(beside):
     assert in_child(storm) == "nothing"
 
 
-@pytest.mark.parametrize("beside", [False, True], ids=["one thread", "threads"])
 def test_a_signal_without_a_handler_ends_the_process_at_the_end(beside):
     read, write = os.pipe()
     pid = os.fork()
     if not pid:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if beside:
-            threading.Thread(target=threading.Event().wait, daemon=True).start()
+        another_thread(beside=beside)
         with interruptions.blocked():
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(0.1)
+            send(signal.SIGTERM)
             os.write(write, b"all")
         os._exit(1)
     os.close(write)

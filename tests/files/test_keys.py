@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from command import COMMAND, NOBODY, refused, run, unchanged
 from protocols import COMMITS
+from refusing import check_refusals
 
 import mpired
 from mpired.files import keys
@@ -27,21 +28,25 @@ def folder(tmp_path):
     return tmp_path
 
 
-def add(folder, key, target="t.npy", *words, **how):
-    """Add the origin to a target with a key; return the outcome."""
-    return run("accumulate", "-q", "--op", "sum", target, "o.npy", "--once-key", key, *words, cwd=folder, **how)
+def with_key(key, target="t.npy", *words):
+    """Return a command that adds the origin to a target with a key."""
+    return ("accumulate", "-q", "--op", "sum", target, "o.npy", "--once-key", key, *words)
 
 
 def added(folder, key, target="t.npy", *words):
-    """Add the origin to a target with a key; tell whether the key was new."""
-    outcome = add(folder, key, target, *words)
+    """Add the origin to a target with a key; return whether the key was new."""
+    outcome = run(*with_key(key, target, *words), cwd=folder)
     assert outcome.status == 0, outcome.err
     return "already applied" not in outcome.err
 
 
-def counted(folder, target="t.npy"):
-    with keys.of_file(folder / target) as found:
-        return found.count
+def counted(folder, *targets):
+    """Return how many keys each target has."""
+    counts = []
+    for target in targets or ("t.npy",):
+        with keys.of_file(folder / target) as found:
+            counts.append(found.count)
+    return counts
 
 
 @pytest.mark.parametrize("commit", COMMITS)
@@ -54,45 +59,41 @@ def test_thousands_of_keys_are_remembered(commit, folder):
         assert window.accumulate(origins, "sum", once=True) == 0
     assert np.load(folder / "t.npy").tolist() == [sum(range(2500))]
     assert added(folder, "one more")
-    assert (counted(folder), added(folder, "one more")) == (2501, False)
+    assert (counted(folder), added(folder, "one more")) == ([2501], False)
 
 
 @pytest.mark.parametrize("commit", COMMITS)
 def test_the_keys_of_version_0_1_are_taken_over(commit, folder):
-    old = {f"old {number}": keys_of_0_1(f"old {number}") for number in range(384)}
-    os.setxattr(folder / "t.npy", keys.ATTRIBUTE, b"".join(old.values()) + bytes(10))  # zeros are no key
+    old = b"".join(key_of_0_1(f"old {number}") for number in range(384))
+    os.setxattr(folder / "t.npy", keys.ATTRIBUTE, old + bytes(10))  # zeros are no key
     with unchanged(folder):
         assert not added(folder, "old 0", "t.npy", "--commit", commit)
     assert added(folder, "new", "t.npy", "--commit", commit)
-    assert counted(folder) == 385
+    assert counted(folder) == [385]
     with unchanged(folder):
         assert not any(added(folder, key) for key in ("old 0", "old 383", "new"))
 
 
-def keys_of_0_1(text):
+def key_of_0_1(text):
     """As `b2sum -l 80` prints it."""
     printed = subprocess.run(["b2sum", "-l", "80"], input=text.encode(), capture_output=True, check=True).stdout
     return bytes.fromhex(printed.split()[0].decode())
 
 
-def test_a_file_that_takes_the_place_of_the_target_has_no_keys(folder):
-    assert added(folder, "a")
-    shutil.copy(folder / "o.npy", folder / "new.npy")
-    os.replace(folder / "new.npy", folder / "t.npy")
-    assert counted(folder) == 0
-    assert added(folder, "a")
-    assert not added(folder, "a")
-
-
-def test_a_copy_with_its_keys_has_them_and_one_without_has_none(folder):
+def test_copies_and_new_files(folder):
+    """A copy has the keys if their file is copied, too; a file that takes the place of the target has none."""
     assert added(folder, "a")
     for name in ("t.npy", "t.npy.mpired-keys"):
         subprocess.run(["cp", "-a", name, name.replace("t.npy", "both.npy")], cwd=folder, check=True)
     subprocess.run(["cp", "t.npy", "plain.npy"], cwd=folder, check=True)
-    assert not added(folder, "a", "both.npy")
-    assert added(folder, "a", "plain.npy")
-    assert [added(folder, "b", name) for name in ("t.npy", "both.npy", "plain.npy")] == [True] * 3  # each has its own
-    assert [counted(folder, name) for name in ("t.npy", "both.npy", "plain.npy")] == [2] * 3
+    shutil.copy(folder / "o.npy", folder / "new.npy")
+    names = ("t.npy", "both.npy", "plain.npy")
+    assert [added(folder, "a", name) for name in names] == [False, False, True]
+    assert [added(folder, "b", name) for name in names] == [True] * 3  # each has its own
+    assert counted(folder, *names) == [2] * 3
+    os.replace(folder / "new.npy", folder / "t.npy")
+    assert counted(folder) == [0]
+    assert [added(folder, "a"), added(folder, "a")] == [True, False]
 
 
 def test_a_target_that_has_moved_takes_its_keys_along(folder):
@@ -113,34 +114,43 @@ def test_a_copy_that_keeps_the_attribute_alone_takes_the_keys_that_it_had(folder
     assert added(folder, "b", "u.npy")
 
 
-@pytest.mark.parametrize("how", ["missing", "moved", "another", "older", "damaged", "emptied"])
+def moved(folder):
+    (folder / "elsewhere").mkdir()
+    (folder / "t.npy").rename(folder / "elsewhere" / "t.npy")
+
+
+def of_another(folder):
+    assert added(folder, "a", "other.npy")
+    (folder / "other.npy.mpired-keys").replace(folder / "t.npy.mpired-keys")
+
+
+def damaged(folder):
+    with open(folder / "t.npy.mpired-keys", "r+b") as file:
+        file.seek(4096 + 16 * 1024 + 112)  # the digest of the second key
+        file.write(b"\1")
+
+
+UNFIT = {
+    "missing": lambda folder: (folder / "t.npy.mpired-keys").unlink(),
+    "moved": moved,
+    "another": of_another,
+    "older": lambda folder: (folder / "kept").replace(folder / "t.npy.mpired-keys"),
+    "damaged": damaged,
+    "emptied": lambda folder: (folder / "t.npy.mpired-keys").write_bytes(b""),
+}
+
+
+@pytest.mark.parametrize("how", UNFIT)
 def test_a_file_of_keys_that_does_not_fit_is_refused(how, folder):
     np.save(folder / "other.npy", np.zeros(1))
-    own, kept = folder / "t.npy.mpired-keys", folder / "kept"
     assert added(folder, "a")
-    shutil.copy(own, kept)
+    shutil.copy(folder / "t.npy.mpired-keys", folder / "kept")
     assert added(folder, "b")
-    target = "t.npy"
-    if how == "missing":
-        own.unlink()
-    elif how == "moved":
-        (folder / "elsewhere").mkdir()
-        (folder / "t.npy").rename(folder / "elsewhere" / "t.npy")
-        target = "elsewhere/t.npy"
-    elif how == "another":
-        assert added(folder, "a", "other.npy")
-        (folder / "other.npy.mpired-keys").replace(own)
-    elif how == "older":
-        kept.replace(own)
-    elif how == "damaged":
-        with open(own, "r+b") as file:
-            file.seek(4096 + 16 * 1024 + 112)  # the digest of the second key
-            file.write(b"\1")
-    else:
-        own.write_bytes(b"")
+    UNFIT[how](folder)
+    target = "elsewhere/t.npy" if how == "moved" else "t.npy"
+    cases = [with_key("b", target), with_key("b", target, "--dry-run")]
+    check_refusals(folder, [(words, 3, MISSING, "put that back", "a copy of the target") for words in cases])
     with unchanged(folder):
-        for words in ((), ("--dry-run",)):
-            refused(add(folder, "b", target, *words), 3, MISSING, "put that back", "a copy of the target")
         assert run("accumulate", "--op", "sum", "--dry-run", target, "o.npy", cwd=folder).status == 0
     subprocess.run(["cp", target, "copy.npy"], cwd=folder, check=True)
     assert added(folder, "b", "copy.npy")
@@ -153,26 +163,23 @@ def test_a_damaged_key_is_noticed_when_the_keys_are_taken_over(folder):
         file.seek(4096)
         file.write(b"\1")
     before = (folder / "u.npy").read_bytes()
-    refused(add(folder, "c", "u.npy"), 3, "u.npy: has a damaged file of keys (t.npy.mpired-keys); restore it")
+    reason = "u.npy: has a damaged file of keys (t.npy.mpired-keys); restore it"
+    refused(run(*with_key("c", "u.npy"), cwd=folder), 3, reason)
     assert (folder / "u.npy").read_bytes() == before
 
 
-@pytest.mark.parametrize("what", ["data", "link", "fifo", "folder"])
-def test_what_else_has_the_name_stays(what, folder):
+def test_what_else_has_the_name_stays(folder):
     name = folder / "t.npy.mpired-keys"
-    {
-        "data": lambda: shutil.copy(folder / "o.npy", name),
-        "link": lambda: name.symlink_to("o.npy"),
-        "fifo": lambda: os.mkfifo(name),
-        "folder": name.mkdir,
-    }[what]()
-    with unchanged(folder):
-        outcome = add(folder, "a")
-        assert (outcome.status, outcome.err.count("\n"), "t.npy.mpired-keys" in outcome.err) == (
-            3 if what == "data" else 4,
-            1,
-            True,
-        ), outcome
+    makers = [
+        (lambda: shutil.copy(folder / "o.npy", name), name.unlink, 3),
+        (lambda: name.symlink_to("o.npy"), name.unlink, 4),
+        (lambda: os.mkfifo(name), name.unlink, 4),
+        (name.mkdir, name.rmdir, 4),
+    ]
+    for make, remove, status in makers:
+        make()
+        check_refusals(folder, [(with_key("a"), status, "t.npy.mpired-keys")])
+        remove()
 
 
 def test_keys_of_a_target_that_two_commands_make_at_once(folder):
@@ -181,20 +188,16 @@ def test_keys_of_a_target_that_two_commands_make_at_once(folder):
         subprocess.run([COMMAND, *words], cwd=folder, check=True)
 
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(create, [*range(8), *range(8)]))
-    assert (np.load(folder / "new.npy").tolist(), counted(folder, "new.npy")) == ([8], 8)
+        list(pool.map(create, [*range(4), *range(4)]))
+    assert (np.load(folder / "new.npy").tolist(), counted(folder, "new.npy")) == ([4], [4])
 
 
 def test_the_keys_of_a_file_with_two_names_are_one_file(folder):
     os.link(folder / "t.npy", folder / "u.npy")
     assert added(folder, "a")
     assert added(folder, "b", "u.npy")
-    assert [added(folder, key, name) for key, name in ("au", "bt", "ct", "cu") for name in [f"{name}.npy"]] == [
-        False,
-        False,
-        True,
-        False,
-    ]
+    again = [added(folder, key, f"{name}.npy") for key, name in ("au", "bt", "ct", "cu")]
+    assert again == [False, False, True, False]
     assert not (folder / "u.npy.mpired-keys").exists()
 
 
@@ -209,20 +212,11 @@ def test_the_keys_are_as_open_to_others_as_the_target(folder):
         os.removexattr(folder / "t.npy", keys.ATTRIBUTE)
 
 
-def test_a_file_of_keys_is_no_rank_and_no_target(folder):
-    assert added(folder, "a")
-    with unchanged(folder):
-        for words in (("reduce", "--op", "sum", "--type", "int"), ("accumulate", "--op", "sum", "o.npy")):
-            refused(run(*words, "t.npy.mpired-keys", cwd=folder), 3, "has the keys", "of t.npy")
-        refused(run("reduce", "--op", "sum", "o.npy", "-o", "t.npy.mpired-keys", "-f", cwd=folder), 3, "has the keys")
-
-
 def test_long_names_and_texts(folder):
     name = "n" * 250 + ".npy"
     (folder / "t.npy").rename(folder / name)
     key = "a long key, of which the end is shown: é" * 5
-    assert added(folder, key, name)
-    assert not added(folder, key, name)
+    assert [added(folder, key, name), added(folder, key, name)] == [True, False]
     shown = run("info", name, cwd=folder).out.decode()
     assert "the last one first: ..." in shown
     assert shown.endswith("of which the end is shown: é\n")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from faults import Counter, Fault, at
+from faults import SHORTENED, Counter, Fault, at
 from scenarios import SCENARIOS, Scenario, before, found, is_kept, leftovers, make, names
 from values import folder_in_memory
 
@@ -20,21 +20,19 @@ from mpired.files.recovery import recover_files
 
 pytestmark = pytest.mark.filterwarnings("ignore::mpired.errors.HardLinkWarning", "ignore::DeprecationWarning")
 
-KILLS = (Fault("kill before"), Fault("kill after"), Fault("short, then kill"))
 ERRORS = (
     Fault("error", errno.EIO), Fault("error", errno.ENOSPC), Fault("error", errno.EDQUOT),
     Fault("error from here on", errno.EIO), Fault("no memory"),
 )  # fmt: skip
-
-
 NO_MEMORY = 99
 
 
-def outcomes(scenario: Scenario, fault: Fault) -> Iterator[tuple[int, str, Path]]:
+def outcomes(
+    scenario: Scenario, fault: Fault, numbers: Iterable[int] = range(1, 1000)
+) -> Iterator[tuple[int, str, Path]]:
     """Run a scenario once for each of its calls, with a fault there; yield status, the call and the folders."""
-    counter, number = Counter(), 0
-    while True:
-        number += 1
+    counter = Counter()
+    for number in numbers:
         with folder_in_memory() as outside:
             tree = outside / "tree"
             make(tree, scenario)
@@ -76,13 +74,12 @@ def cleaned(tree: Path, scenario: Scenario) -> list[str]:
     return sorted(set(leftovers(tree)) - missing)
 
 
-@pytest.mark.parametrize("fault", KILLS, ids=str)
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_kills(name, fault, record_property):
-    scenario, seen, runs = SCENARIOS[name], set(), 0
-    for status, call, tree in outcomes(scenario, fault):
-        if status == 0 and fault.name.startswith("short"):
-            continue
+def test_kills(name, record_property):
+    """Before each call, and in the middle of those that move bytes."""
+    scenario, seen, made = SCENARIOS[name], set(), []
+
+    def check(status: int, call: str, tree: Path) -> None:
         assert status == -signal.SIGKILL, call
         recovered(tree, scenario)
         now = found(tree, scenario)
@@ -90,12 +87,19 @@ def test_kills(name, fault, record_property):
         assert not leftovers(tree, "mpired"), call
         assert not cleaned(tree, scenario), call
         seen.add(tuple(now.values()))
-        runs += 1
+
+    for status, call, tree in outcomes(scenario, Fault("kill before")):
+        made.append(call)
+        check(status, call, tree)
+    moving = [number for number, call in enumerate(made, 1) if call in SHORTENED]
+    for status, call, tree in outcomes(scenario, Fault("short, then kill"), moving):
+        check(status, f"in the middle of {call}", tree)
+    assert moving
     assert tuple(before(scenario).values()) in seen
-    record_property("runs", runs)
+    record_property("runs", len(made) + len(moving))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("fault", ERRORS, ids=str)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_errors(name, fault, record_property):
@@ -117,3 +121,20 @@ def test_errors(name, fault, record_property):
         runs += 1
     assert ends & {4, NO_MEMORY}
     record_property("runs", runs)
+
+
+def test_short_transfers_are_continued(monkeypatch):
+    """The system may take or give fewer bytes than asked at every call."""
+    pwrite, preadv, copy = os.pwrite, os.preadv, os.copy_file_range
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: pwrite(fd, data[:100], offset))
+    monkeypatch.setattr(os, "preadv", lambda fd, buffers, offset: preadv(fd, [buffers[0][:100]], offset))
+    monkeypatch.setattr(os, "copy_file_range", lambda one, other, count, *at: copy(one, other, min(count, 100), *at))
+    torn = {}
+    for name, scenario in SCENARIOS.items():
+        with folder_in_memory() as outside:
+            make(outside / "tree", scenario)
+            scenario.run(outside / "tree")
+            now = found(outside / "tree", scenario)
+            if set(now.values()) != {"new"}:
+                torn[name] = now
+    assert torn == {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import itertools
 import os
 import random
@@ -137,7 +136,7 @@ def test_power_cuts_while_it_is_finished(scene, long, record_property):
     """Where a log is left the recovery is cut too, at each of its calls."""
     cuts, chance = 0, random.Random(2)
     for number, state in list(crashes(scene.start, scene.events, random.Random(1))):
-        if not any(name.endswith(".mpired") for (_, name), _ in state.names) or not (long or chance.random() < 0.2):
+        if not any(name.endswith(".mpired") for (_, name), _ in state.names) or not (long or chance.random() < 0.1):
             continue
         scene.shelf.put(state)
         with Recorder(scene.shelf) as recorder:
@@ -172,13 +171,11 @@ def test_power_cuts_after_a_kill(scene, record_property):
     record_property("cuts", cuts)
 
 
-@pytest.mark.parametrize("on_disk", [True, False], ids=["though the data is there", "and the data is not"])
-@pytest.mark.parametrize("on", [False, True], ids=["once", "and all later ones"])
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_sync_that_fails(name, on, on_disk, tree, monkeypatch, long):
+def test_a_sync_that_fails(name, tree, monkeypatch, long):
     """The status tells the truth, whatever is left when the power goes then."""
     scenario, ends = SCENARIOS[name], []
-    for which in range(scenario.syncs):
+    for which, on_disk, on in itertools.product(range(scenario.syncs), (True, False), (True, False)):
         shutil.rmtree(tree, ignore_errors=True)
         scene = Scene(scenario, tree, monkeypatch, Failing(which, on_disk, on))
         ends.append(scene.status)
@@ -189,28 +186,15 @@ def test_a_sync_that_fails(name, on, on_disk, tree, monkeypatch, long):
             assert scene.recover() == []
             now = scene.found()
             if number == len(scene.events) and scene.status in {3, 4}:
-                assert now == before(scenario), (which, scene.status)
+                assert now == before(scenario), (which, on_disk, on, scene.status)
             else:
-                assert is_kept(scenario, now), (which, scene.status)
+                assert is_kept(scenario, now), (which, on_disk, on, scene.status)
     assert set(ends) == {4, 6}
-
-
-@pytest.mark.parametrize("name", ["one new", "one replaced", "several replaced", "replaced in two folders", "patch",
-                                  "patch of a hard link", "rename with keys", "patch with keys"])  # fmt: skip
-def test_every_sync_is_needed(name, tree, monkeypatch):
-    """Without any one of the syncs a power cut breaks a promise, or something of an ended command comes back."""
-    scene = Scene(SCENARIOS[name], tree, monkeypatch)
-    missed = [
-        number
-        for number in _syncs(scene.events)
-        if all(right for _, _, right in scene.cuts(scene.events[:number] + scene.events[number + 1 :]))
-    ]
-    assert not missed
 
 
 def test_a_leftover_is_removed_by_recover(scene):
     """What only lies about goes with `mpired recover` of its file."""
-    for _, state in list(crashes(scene.start, scene.events, random.Random(4)))[::5]:
+    for _, state in list(crashes(scene.start, scene.events, random.Random(4)))[::9]:
         scene.shelf.put(state)
         scene.recover()
         there = [str(scene.tree / name) for name in names(scene.scenario) if (scene.tree / name).exists()]
@@ -220,29 +204,6 @@ def test_a_leftover_is_removed_by_recover(scene):
             f".{Path(name).name}.mpired-new" for name in names(scene.scenario) if not (scene.tree / name).exists()
         }
         assert set(leftovers(scene.tree)) <= missing
-
-
-class _NoDigest:
-    """A digest that says the same of everything."""
-
-    def __init__(self, *_: object, **__: object) -> None:
-        pass
-
-    def update(self, _data: object) -> None:
-        pass
-
-    def digest(self) -> bytes:
-        return bytes(16)
-
-    def hexdigest(self) -> str:
-        return "0" * 32
-
-
-@pytest.mark.parametrize("name", ["several replaced", "patch"])
-def test_the_digest_is_needed(name, tree, monkeypatch):
-    monkeypatch.setattr(hashlib, "blake2b", _NoDigest)
-    scene = Scene(SCENARIOS[name], tree, monkeypatch)
-    assert not all(right for _, _, right in scene.cuts(scene.events))
 
 
 def test_a_lower_durability_syncs_nothing(tree, monkeypatch):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
-import struct
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import COMMAND, Child, refused, run, succeeded, unchanged, wait_until
+from refusing import check_refusals
+from updates import has_open, hold
 
 from mpired.files import mounts
 
@@ -71,13 +71,6 @@ def elsewhere(folder: Path) -> Callable[[], None]:
     return setup
 
 
-def lock(path: Path) -> int:
-    """Lock a file as a command that lives."""
-    fd = os.open(path, os.O_RDWR)
-    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
-    return fd
-
-
 @pytest.fixture(autouse=True)
 def forgotten():
     yield
@@ -91,43 +84,38 @@ def here(tmp_path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("kind", "options", "of_all", "seen"), MOUNTS)
-def test_the_table_of_mounts(kind, options, of_all, seen, tmp_path, monkeypatch):
-    lines = ["22 1 0:9 / /other rw - lustre a@b:/x rw,localflock", line(tmp_path, kind, options, of_all)]
-    monkeypatch.setattr(mounts, "lines", lambda _path: lines)
-    mounts.mount_of_device.cache_clear()
-    fd = os.open(tmp_path, os.O_RDONLY)
-    assert (mounts.obstacle(fd) is None) == seen
-    assert mounts.filesystem_type(fd) == kind
+def test_the_table_of_mounts(tmp_path, monkeypatch):
+    fd, found = os.open(tmp_path, os.O_RDONLY), []
+    for kind, options, of_all, _ in MOUNTS:
+        lines = ["22 1 0:9 / /other rw - lustre a@b:/x rw,localflock", line(tmp_path, kind, options, of_all)]
+        monkeypatch.setattr(mounts, "lines", lambda _path, lines=lines: lines)
+        mounts.mount_of_device.cache_clear()
+        assert mounts.filesystem_type(fd) == kind
+        found.append((kind, options, of_all, mounts.obstacle(fd) is None))
     os.close(fd)
+    assert found == MOUNTS
 
 
-@pytest.mark.parametrize("mount", [("lustre", "rw,localflock"), ("nfs", "rw,nolock,local_lock=all"), ("9p", "rw")])
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("accumulate", "--op", "sum", "r0.npy", "r1.npy"),
-        ("accumulate", "--op", "sum", "--create", "new.npy", "r1.npy"),
-        ("get-accumulate", "--op", "sum", "r0.npy", "r1.npy"),
-        ("fetch-and-op", "--op", "sum", "r0.npy", "1"),
-        ("compare-and-swap", "r0.npy", "1", "2"),
-        ("scan", "--op", "sum", *RANKS, "--in-place"),
-        ("reduce", "--op", "sum", *RANKS, "--in-place", "--root", "0"),
-        ("reduce-local", "--op", "sum", "r0.npy", "r1.npy"),
-    ],
-)
-@pytest.mark.parametrize("dry_run", [[], ["--dry-run"]], ids=["really", "dry-run"])
-def test_an_update_is_refused(words, mount, dry_run, here):
-    with unchanged(here):
-        outcome = run(*words, *dry_run, cwd=here, setup=mounted(here, *mount))
-        refused(
-            outcome, 5, "does not show the locks of other machines, so no update is safe", "copy the file elsewhere"
-        )
+UPDATES = [
+    "accumulate --op sum r0.npy r1.npy",
+    "accumulate --op sum --create new.npy r1.npy",
+    "get-accumulate --op sum r0.npy r1.npy",
+    "fetch-and-op --op sum r0.npy 1",
+    "compare-and-swap r0.npy 1 2",
+    "scan --op sum r0.npy r1.npy r2.npy --in-place",
+    "reduce --op sum r0.npy r1.npy r2.npy --in-place --root 0",
+    "reduce-local --op sum r0.npy r1.npy",
+]
 
 
-def test_the_way_out_is_said(here):
-    outcome = run("accumulate", "--op", "sum", "r0.npy", "r1.npy", cwd=here, setup=mounted(here))
-    refused(outcome, 5, "r0.npy: its file system (lustre with `localflock`)", "mount it with `-o flock`, or copy")
+def test_an_update_is_refused(here):
+    reasons = "does not show the locks of other machines, so no update is safe", "copy the file elsewhere"
+    cases = [(words, 5, *reasons) for words in (*UPDATES, *(f"{words} --dry-run" for words in UPDATES))]
+    check_refusals(here, cases, setup=mounted(here))
+    way_out = "r0.npy: its file system (lustre with `localflock`)", "mount it with `-o flock`, or copy"
+    check_refusals(here, [(UPDATES[0], 5, *way_out)], setup=mounted(here))
+    for mount in (("nfs", "rw,nolock,local_lock=all"), ("9p", "rw")):
+        check_refusals(here, [(UPDATES[0], 5, *reasons)], setup=mounted(here, *mount))
 
 
 @pytest.mark.parametrize("name", ["new.npy", "r0.npy"])
@@ -151,10 +139,8 @@ def test_a_committed_set_waits_for_recover(setup, here):
         os.replace = lambda *_, **__: os._exit(99)
 
     assert run(*words, cwd=here, setup=killed).status == 99
-    with unchanged(here):
-        for name in ("s0.npy", "s2.npy"):
-            outcome = run("info", name, cwd=here, setup=setup(here))
-            refused(outcome, 5, "there are no locks that show whether its command still runs", "`mpired recover`")
+    reasons = "there are no locks that show whether its command still runs", "`mpired recover`"
+    check_refusals(here, [(f"info {name}", 5, *reasons) for name in ("s0.npy", "s2.npy")], setup=setup(here))
     assert run("recover", "s1.npy", cwd=here, setup=setup(here)).status == 0
     assert [np.load(here / f"s{rank}.npy")[0] for rank in range(3)] == [1, 3, 6]
     assert not list(here.glob(".*"))
@@ -169,7 +155,7 @@ def test_a_log_and_a_draft_wait_for_recover(ending, words, here):
     left.touch()
     with unchanged(here):
         refused(run(*words, cwd=here, setup=mounted(here)), 5, "r0.npy", "`mpired recover`")
-        held = lock(left)  # which a command of this machine has
+        held = hold(left)  # which a command of this machine has
         recovered = run("recover", "r0.npy", "--lock-timeout", "0", cwd=here, setup=mounted(here))
         assert recovered.status == (5 if ending == "mpired" else 0)
         os.close(held)
@@ -181,22 +167,12 @@ def test_a_log_and_a_draft_wait_for_recover(ending, words, here):
 def test_a_reader_waits_for_a_command_of_this_machine(here):
     log = here / ".r0.npy.mpired"
     log.touch()
-    held = lock(log)
+    held = hold(log)
     reader = Child("reduce", "-q", "--op", "sum", "r0.npy", "--to", "raw", cwd=here, setup=mounted(here))
-    wait_until(lambda: reader.pid in opened(log))
+    wait_until(lambda: has_open(reader.pid, log))
     log.unlink()
     os.close(held)
     assert reader.finish() == (0, np.full(8, 1.0).tobytes(), "")
-
-
-def opened(path: Path) -> list[int]:
-    """Return the processes that have a file open."""
-    found = []
-    for number in filter(str.isdecimal, os.listdir("/proc")):
-        with contextlib.suppress(OSError):
-            fds = [os.readlink(f"/proc/{number}/fd/{fd}") for fd in os.listdir(f"/proc/{number}/fd")]
-            found += [int(number)] if str(path.resolve()) in fds else []
-    return found
 
 
 @pytest.mark.needs("mount")
@@ -204,9 +180,7 @@ def test_the_system_says_how_it_is_mounted(here):
     """The whole command, with another list of mounts."""
     (here / "mounts").write_text(line(here, "nfs4", "rw", "rw,local_lock=all") + "\n")
     script = 'mount --bind mounts /proc/$$/mountinfo && exec "$@"'
-    words = [COMMAND, "accumulate", "--op", "sum", "r0.npy", "r1.npy"]
-    done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", script, "sh", *words], cwd=here, capture_output=True, text=True, check=False
-    )
+    words = ["unshare", "--mount", "sh", "-c", script, "sh", COMMAND, *UPDATES[0].split()]
+    done = subprocess.run(words, cwd=here, capture_output=True, text=True, check=False)
     assert done.returncode == 5
     assert "(nfs4 with `local_lock=all`) does not show the locks of other machines" in done.stderr

@@ -1,7 +1,8 @@
 """Scenes of two commands, or a command and a stranger, at files that a command changes.
 
 Other scenes are in `test_power_cuts` (cuts, also of a recovery), `test_kills_and_errors`, `test_neighbours`,
-`test_keys`, `rights` (users and groups), `update/test_recovery` and `windows/concurrency`.
+`test_keys`, `rights` (users and groups), `update/test_recovery`, `windows/test_half_done` (hard links) and
+`windows/concurrency`.
 """
 
 from __future__ import annotations
@@ -166,7 +167,7 @@ def test_a_directory_that_is_away_for_a_time(how, away, there, which, folder):
 @CHANGES
 def test_a_third_command_comes_while_a_recovery_is_stopped(words, folder, long):
     """The recovery is stopped at each call; a third command comes; the recovery goes on, or is killed."""
-    for number in range(1, 1000, 1 if long else 7):
+    for number in range(1, 1000, 1 if long else 11):
         for end in (signal.SIGCONT, signal.SIGKILL):
             crashed(folder, words)
             child = stopped("recover", "a/x.npy", cwd=folder, setup=at(number, STOP, Counter(), ""))
@@ -299,20 +300,6 @@ def test_a_directory_that_is_renamed_takes_its_log_along(words, folder):
     assert (values(folder / "renamed"), ours(folder)) == (NEW[words], [])
 
 
-def test_a_hard_link_that_stays_when_the_other_is_removed(folder):
-    """A patch by the name x was killed half-way; the half is not read by the only name that is left."""
-    (folder / "b/z.npy").hardlink_to(folder / "a/x.npy")
-    words = ("accumulate", "-q", "--op", "sum", "--commit", "journal", "a/x.npy", "one.npy")
-    assert run(*words, cwd=folder, setup=half_done(kill)).status == -signal.SIGKILL
-    assert values(folder, "b/z.npy") == (None,)
-    (folder / "a/x.npy").unlink()
-    with unchanged(folder):
-        refused(run("info", "b/z.npy", cwd=folder), 3, "bring it back")
-    (folder / "a/x.npy").hardlink_to(folder / "b/z.npy")
-    assert run("info", "b/z.npy", cwd=folder).status == 0
-    assert (values(folder, "b/z.npy"), ours(folder)) == ((2,), [])
-
-
 def test_a_result_that_is_removed_after_a_crash_stays_away(folder):
     crashed(folder, SET)  # x has its new content
     (folder / "a/x.npy").unlink()
@@ -381,22 +368,20 @@ HOSTILE = {
 }
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("what", HOSTILE)
 @pytest.mark.parametrize("words", [TOTAL, PATCH, SET, ("recover", "a/x.npy")], ids=lambda words: words[0])
-def test_what_has_the_name_of_a_log(what, words, folder):
+def test_what_has_the_name_of_a_log(words, folder):
     """The command does its work, or is refused in a line and has done nothing."""
-    HOSTILE[what](folder / "a" / ".x.npy.mpired")
-    outcome = run(*words, cwd=folder)
-    assert outcome.status in {0, 3}, outcome
-    assert (values(folder, "one.npy"), outcome.err.count("\n")) == ((1,), int(outcome.status == 3))
-    if outcome.status == 3:
-        assert ".x.npy.mpired" in outcome.err
-        assert values(folder) == (1, 1)
-        if what in {"pipe", "directory"}:
-            return
-    else:
-        assert values(folder) == NEW.get(words, (1, 1))
+    for what, make in HOSTILE.items():
+        made(folder)
+        make(folder / "a" / ".x.npy.mpired")
+        outcome = run(*words, cwd=folder)
+        assert outcome.status in {0, 3}, (what, outcome)
+        assert (values(folder, "one.npy"), outcome.err.count("\n")) == ((1,), int(outcome.status == 3)), what
+        if outcome.status == 3:
+            assert ".x.npy.mpired" in outcome.err, what
+            assert values(folder) == (1, 1), what
+        else:
+            assert values(folder) == NEW.get(words, (1, 1)), what
 
 
 @CHANGES

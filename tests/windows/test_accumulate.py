@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import shutil
 import subprocess
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import reference
@@ -20,22 +20,27 @@ from protocols import COMMITS
 import mpired
 
 
-@pytest.mark.parametrize(("op", "name"), LEGAL_PAIRS)
-def test_accumulating_is_the_fold_that_goes_on(op, name, directory):
-    """Every op on every datatype: the bits of the slow twin, and what carries no value stays as it was."""
+def wrong_bytes(op, name, folder):
+    """Return whether a window is not what the slow twin makes of it, or what carries no value has changed."""
     target, *origins = values.ranks(name, 4, 30)
-    (directory / "t.bin").write_bytes(target)
+    (folder / "t.bin").write_bytes(target)
     for i, origin in enumerate(origins):
-        (directory / f"o{i}.bin").write_bytes(origin)
+        (folder / f"o{i}.bin").write_bytes(origin)
     commit = COMMITS[len(name) % 2]
-    mpired.Window(directory / "t.bin", type=name, commit=commit).accumulate(
-        [directory / f"o{i}.bin" for i in range(3)], op
-    )
+    mpired.Window(folder / "t.bin", type=name, commit=commit).accumulate([folder / f"o{i}.bin" for i in range(3)], op)
     expected = reference.elements(name, reference.reduce(op, name, [target, *origins]))
-    found = reference.elements(name, (directory / "t.bin").read_bytes())
-    for new, right, old in zip(found, expected, reference.elements(name, target), strict=True):
-        assert reference.without_padding(name, new) == right
-        assert bytes(a ^ b for a, b in zip(new, right, strict=True)) == _only_padding(name, old)
+    found = reference.elements(name, (folder / "t.bin").read_bytes())
+    return any(
+        reference.without_padding(name, new) != right
+        or bytes(a ^ b for a, b in zip(new, right, strict=True)) != _only_padding(name, old)
+        for new, right, old in zip(found, expected, reference.elements(name, target), strict=True)
+    )
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_accumulating_is_the_fold_that_goes_on(part, directory):
+    """Every op on every datatype."""
+    assert [(op, name) for op, name in LEGAL_PAIRS[part::3] if wrong_bytes(op, name, directory)] == []
 
 
 def _only_padding(name: str, element: bytes) -> bytes:
@@ -43,16 +48,16 @@ def _only_padding(name: str, element: bytes) -> bytes:
     return bytes(a ^ b for a, b in zip(element, kept, strict=True))
 
 
-@pytest.mark.parametrize("code", [">f8", "<f8", ">i2", ">u4", "|b1", ">c16", ">f2"])
-def test_byte_order_of_the_target_is_kept(code, tmp_path):
-    values_ = np.array([0, 1, 1, 0, 1]).astype(code)
-    np.save(tmp_path / "t.npy", values_)
-    np.save(tmp_path / "o.npy", values_.astype(np.dtype(code).newbyteorder("=")))
-    op = "lor" if code == "|b1" else "sum"
-    mpired.Window(tmp_path / "t.npy").accumulate(tmp_path / "o.npy", op)
-    found = np.load(tmp_path / "t.npy")
-    assert found.dtype == np.dtype(code)
-    assert (found == (values_ if op == "lor" else 2 * values_)).all()
+def test_byte_order_of_the_target_is_kept(tmp_path):
+    for code in (">f8", "<f8", ">i2", ">u4", "|b1", ">c16", ">f2"):
+        values_ = np.array([0, 1, 1, 0, 1]).astype(code)
+        np.save(tmp_path / "t.npy", values_)
+        np.save(tmp_path / "o.npy", values_.astype(np.dtype(code).newbyteorder("=")))
+        op = "lor" if code == "|b1" else "sum"
+        mpired.Window(tmp_path / "t.npy").accumulate(tmp_path / "o.npy", op)
+        found = np.load(tmp_path / "t.npy")
+        assert found.dtype == np.dtype(code)
+        assert (found == (values_ if op == "lor" else 2 * values_)).all(), code
 
 
 def test_packed_pairs_in_npy(tmp_path):
@@ -75,6 +80,39 @@ def test_a_last_element_without_its_padding(tmp_path):
         found = (tmp_path / "t.bin").read_bytes()
         assert len(found) == 44
         assert np.frombuffer(found + bytes(4), pairs.dtype)["v"].tolist() == [9, 9, 9]
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("where", [{"target_type": "vector(2,1,2,double_int)"}, {"at": "::2"}, {"map": [0, 2]}, {}])
+def test_the_padding_of_pairs_in_a_window(where, order, tmp_path):
+    form = np.dtype([("v", f"{order}f8"), ("i", f"{order}i4")], align=True)
+    octets = np.full((3, 16), 0xEE, np.uint8)
+    octets[:, :12] = np.array([(1, 1)] * 3, form).view(np.uint8).reshape(3, 16)[:, :12]
+    np.save(tmp_path / "t.npy", octets.reshape(-1).view(form))
+    header = (tmp_path / "t.npy").stat().st_size - 48
+    pairs = np.array([(2.0, 7), (0.0, 8), (3.0, 9)][: 3 if not where else 2], [("v", "f8"), ("i", "i4")])
+    mpired.Window(tmp_path / "t.npy").accumulate(pairs, "maxloc", **where)
+    expected = [(2, 7), (1, 1), (3, 9)] if not where else [(2, 7), (1, 1), (1, 1)]
+    assert np.load(tmp_path / "t.npy").tolist() == expected
+    after = np.frombuffer((tmp_path / "t.npy").read_bytes()[header:], np.uint8).reshape(3, 16)
+    assert (after[:, 12:] == 0xEE).all()
+
+
+def test_the_padding_of_pairs_in_hdf5(tmp_path):
+    """What a rank that is replaced has between its elements stays; test_rma_types compares raw ones with MPI."""
+    for order in "<>":
+        form = np.dtype([("v", f"{order}f8"), ("i", f"{order}i4")], align=True)
+        ranks = np.full((2, 5, 16), 0xEE, np.uint8)
+        ranks[0, :, :12] = np.array([(1, 1)] * 5, form).view(np.uint8).reshape(5, 16)[:, :12]
+        ranks[1, :, :12] = np.array([(i, 2) for i in range(5)], form).view(np.uint8).reshape(5, 16)[:, :12]
+        for name, octets in zip("ab", ranks, strict=True):
+            with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+                file["x"] = octets.reshape(-1).view(form)
+        mpired.reduce([tmp_path / "a.h5", tmp_path / "b.h5"], "maxloc", in_place=True, root=1)
+        wanted = ranks[1].copy()
+        expected = [(1, 1), (1, 1), (2, 2), (3, 2), (4, 2)]
+        wanted[:, :12] = np.array(expected, form).view(np.uint8).reshape(5, 16)[:, :12]
+        assert (tmp_path / "b.h5").read_bytes().find(wanted.tobytes()[:-4]) >= 0, order
 
 
 @pytest.mark.parametrize("commit", COMMITS)
@@ -108,17 +146,6 @@ def test_an_origin_that_changes_when_it_has_been_read_is_refused(tmp_path):
     assert (tmp_path / "t.npy").read_bytes() == before
 
 
-def test_nothing_to_combine_changes_nothing(tmp_path):
-    np.save(tmp_path / "t.npy", np.ones((2, 2)))
-    np.save(tmp_path / "none.npy", np.ones(0))
-    with unchanged(tmp_path):
-        assert run("accumulate", "-q", "--op", "sum", "t.npy", "none.npy", cwd=tmp_path) == (0, b"", "")
-        words = ("--origin-count", "0", "t.npy", "t.npy")
-        assert run("accumulate", "-q", "--op", "sum", *words, cwd=tmp_path) == (0, b"", "")
-        words = ("--target-count", "0", "t.npy", "none.npy")
-        assert run("accumulate", "-q", "--op", "sum", *words, cwd=tmp_path) == (0, b"", "")
-
-
 def test_a_raw_target_with_a_piece_of_an_element(tmp_path):
     (tmp_path / "t.bin").write_bytes(bytes(35))
     np.save(tmp_path / "o.npy", np.ones(4))
@@ -143,30 +170,12 @@ def test_a_program_that_runs(commit, tmp_path):
         running.wait()
 
 
-def test_summary_and_json(tmp_path):
-    for name in ("t", "o"):
-        np.save(tmp_path / f"{name}.npy", np.zeros(3))
-    words = ("accumulate", "--op", "sum", "t.npy", "o.npy")
-    assert run(*words, cwd=tmp_path).err == "mpired: sum of 1 origin, 3 x float64, NaN propagates -> t.npy (rename)\n"
-    told = run(*words, "-v", cwd=tmp_path).err.splitlines()
-    assert told[1] == "mpired: t.npy: 24 bytes of elements, rename"
-    found = json.loads(run(*words, "--json", cwd=tmp_path).out)
-    assert found.pop("seconds") > 0
-    assert found == {
-        "version": mpired.__version__, "inputs": ["o.npy"], "warnings": [],
-        "op": "MPI_SUM", "buffers": [{"datatype": "MPI_DOUBLE", "dtype": "float64", "count": 3}], "origins": 1,
-        "windows": ["t.npy"],
-        "protocols": ["rename"], "skipped": [], "bad": [], "recovered": [],
-        "overflow": [], "call": "MPI_Accumulate", "output": "t.npy", "nan": "propagates", "rules": [],
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("name", ["-t.npy", "a b.npy", "\n.npy", "é" * 125 + ".npy", "\udcff.npy", "x" * 251 + ".npy"])
 @pytest.mark.parametrize("commit", COMMITS)
-def test_names(name, commit, tmp_path):
-    path = Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), os.fsencode(name))))
-    with open(path, "wb") as file:
-        np.save(file, np.zeros(3))
-    words = ("accumulate", "-q", "--op", "sum", "--commit", commit, "--", name, name)
-    assert run(*words, cwd=tmp_path) == (0, b"", "")
-    assert len(os.listdir(tmp_path)) == 1
+def test_names(commit, tmp_path):
+    names = ["-t.npy", "a b.npy", "\n.npy", "é" * 125 + ".npy", "\udcff.npy", "x" * 251 + ".npy"]
+    for name in names:
+        with open(Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), os.fsencode(name)))), "wb") as file:
+            np.save(file, np.zeros(3))
+        words = ("accumulate", "-q", "--op", "sum", "--commit", commit, "--", name, name)
+        assert run(*words, cwd=tmp_path) == (0, b"", ""), name
+    assert len(os.listdir(tmp_path)) == len(names)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 import numpy as np
 import pytest
 from command import refused, run, unchanged
+from faults import failing
 from protocols import COMMITS
+from refusing import check_refusals
 
 import mpired
 
@@ -36,34 +39,6 @@ def test_once(commit, tmp_path):
     assert run("reduce", "-q", "--op", "sum", "o1.npy", "-o", "t.npy", "-f", cwd=tmp_path).status == 0
     assert run(*words, "o2.npy", "--once-key", "task 7", cwd=tmp_path).status == 0
     assert np.load(tmp_path / "t.npy").tolist() == [3, 3, 3]
-
-
-def test_once_remembers_hundreds(tmp_path):
-    np.save(tmp_path / "t.npy", np.zeros(1))
-    window = mpired.Window(tmp_path / "t.npy", durability="process")
-    for expected in (1, 0):
-        for number in range(300):
-            assert window.accumulate(np.ones(1), "sum", once_key=f"task {number}") == expected
-    assert np.load(tmp_path / "t.npy").tolist() == [300]
-
-
-def test_once_is_a_flag_that_leaves_the_target_where_it_stands(tmp_path):
-    np.save(tmp_path / "t.npy", np.zeros(3))
-    for name in ("a", "b"):
-        np.save(tmp_path / f"{name}.npy", np.arange(3.0) + (name == "b"))
-    before = (tmp_path / "a.npy").read_bytes()
-    words = ("accumulate", "-q", "--op", "sum", "--once", "t.npy", "a.npy", "b.npy")
-    assert run(*words, cwd=tmp_path) == (0, b"", "")
-    told = "".join(f"mpired: {name}.npy: already applied, left out\n" for name in "ab")
-    assert run(*words, cwd=tmp_path) == (0, b"", told)
-    assert (tmp_path / "a.npy").read_bytes() == before
-    assert np.load(tmp_path / "t.npy").tolist() == [1, 3, 5]
-
-
-def test_a_key_of_the_user_has_at_least_one_character(tmp_path):
-    np.save(tmp_path / "new.npy", np.ones(1))
-    words = ("accumulate", "--op", "sum", "--create", "1", "u.npy", "new.npy", "--once-key", "")
-    refused(run(*words, cwd=tmp_path), 2, "key")
 
 
 def test_files_with_equal_content_all_count_and_one_file_counts_once(tmp_path):
@@ -157,32 +132,25 @@ def test_no_room_for_keys_is_said_and_nothing_is_forgotten(tmp_path):
     np.save(tmp_path / "t.npy", np.zeros(1))
     window = mpired.Window(tmp_path / "t.npy")
     assert window.accumulate([np.full(1, float(number)) for number in range(300)], "sum", once=True) == 300
-
-    def full(*_arguments):
-        raise OSError(28, "No space left on device")
-
     np.save(tmp_path / "o.npy", np.ones(1))
     for commit in COMMITS:
         words = ("accumulate", "--op", "sum", "--commit", commit, "--once-key", "k", "t.npy", "o.npy")
-        outcome = run(*words, cwd=tmp_path, setup=lambda: setattr(os, "setxattr", full))
+        outcome = run(*words, cwd=tmp_path, setup=failing(errno.ENOSPC, "setxattr"))
         refused(outcome, 4, "t.npy: has no room", "No space left on device", "other attributes")
         assert np.load(tmp_path / "t.npy").tolist() == [sum(range(300))]
         assert "once-keys: 300," in run("info", "t.npy", cwd=tmp_path).out.decode()
 
 
-@pytest.mark.parametrize(
-    ("said", "reason"),
-    [
+def test_what_is_no_key_is_refused(tmp_path):
+    np.save(tmp_path / "t.npy", np.zeros(1))
+    for said, reason in [
         ({"once": "task 7"}, "neither true nor false"),
         ({"once": 1}, "neither true nor false"),
         ({"once_key": ""}, "is not a key"),
         ({"once_key": True}, "is not a text"),
-    ],
-)
-def test_what_is_no_key_is_refused(said, reason, tmp_path):
-    np.save(tmp_path / "t.npy", np.zeros(1))
-    with unchanged(tmp_path), pytest.raises(mpired.errors.UsageError, match=reason):
-        mpired.Window(tmp_path / "t.npy").accumulate(np.ones(1), "sum", **said)
+    ]:
+        with unchanged(tmp_path), pytest.raises(mpired.errors.UsageError, match=reason):
+            mpired.Window(tmp_path / "t.npy").accumulate(np.ones(1), "sum", **said)
 
 
 def test_once_from_the_environment(tmp_path):
@@ -213,14 +181,8 @@ def test_an_origin_that_is_the_target_or_another_origin_is_said(tmp_path):
     assert "warning" not in run("accumulate", "--op", "sum", "t.npy", "a.npy", cwd=tmp_path).err
 
 
-def test_once_on_a_file_system_without_attributes(tmp_path, monkeypatch):
-    def refuse(*_arguments):
-        raise OSError(95, "Operation not supported")
-
+def test_once_on_a_file_system_without_attributes(tmp_path):
     np.save(tmp_path / "t.npy", np.zeros(1))
-    monkeypatch.setattr(os, "getxattr", refuse)
-    with unchanged(tmp_path):
-        refused(
-            run("accumulate", "--op", "sum", "t.npy", "t.npy", "--once-key", "k", cwd=tmp_path), 2, "t.npy", "--once"
-        )
-    assert run("accumulate", "-q", "--op", "sum", "t.npy", "t.npy", cwd=tmp_path) == (0, b"", "")
+    setup, words = failing(errno.EOPNOTSUPP, "getxattr"), "accumulate -q --op sum t.npy t.npy"
+    check_refusals(tmp_path, [(f"{words} --once-key k", 2, "t.npy", "--once")], setup=setup)
+    assert run(*words.split(), cwd=tmp_path, setup=setup) == (0, b"", "")

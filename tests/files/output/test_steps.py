@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from command import reduce, refused, succeeded, unchanged
+from faults import failing
 from one_result import NEW, WORDS, write
 
 from mpired import interrupts
@@ -18,6 +19,8 @@ from mpired.context import NO_LIMITS
 from mpired.errors import ChangedError, OutputExistsError, UnconfirmedError
 from mpired.files import calls
 from mpired.files.transaction import Draft
+
+RESULT = (*WORDS, "-o", "results/out", "-f")
 
 
 def _recorded(monkeypatch) -> list[str]:
@@ -42,14 +45,10 @@ def _recorded(monkeypatch) -> list[str]:
 def test_order_of_the_steps(kind, folder, monkeypatch):
     steps = _recorded(monkeypatch)
     write(folder / "results" / "out", overwrite=True)
-    first, link = ([], ["link"]) if kind == "unnamed" else (["fchmod"], [])
+    first, link, unlink = ([], ["link"], []) if kind == "unnamed" else (["fchmod"], [], ["unlink"])
     assert steps == [*first, "pwrite", "fchmod", "fsync", *link, "replace", "fsync folder"]
-
-
-def test_order_of_the_steps_without_replacing(kind, folder, monkeypatch):
-    steps = _recorded(monkeypatch)
+    steps.clear()
     write(folder / "results" / "new")
-    first, unlink = ([], []) if kind == "unnamed" else (["fchmod"], ["unlink"])
     assert steps == [*first, "pwrite", "fchmod", "fsync", "link", *unlink, "fsync folder"]
 
 
@@ -64,22 +63,6 @@ def test_a_file_that_was_replaced_meanwhile_stays(folder):
     assert (path.read_bytes(), os.listdir(folder / "results")) == (b"other", ["out"])
 
 
-def failing(name: str, number: int, when: Callable[..., bool] = lambda *_: True) -> Callable[[], None]:
-    """Return a setup that makes a call of `os` fail."""
-
-    def setup() -> None:
-        original = getattr(os, name)
-
-        def fails(*arguments: object, **settings: object) -> object:
-            if when(*arguments):
-                raise OSError(number, os.strerror(number))
-            return original(*arguments, **settings)
-
-        setattr(os, name, fails)
-
-    return setup
-
-
 def _is_folder(fd: int) -> bool:
     return stat.S_ISDIR(os.fstat(fd).st_mode)
 
@@ -88,37 +71,78 @@ def _is_file(fd: int) -> bool:
     return not _is_folder(fd)
 
 
-@pytest.mark.parametrize(
-    ("setup", "reason"),
-    [
-        (failing("fsync", errno.EIO, _is_file), "Input/output error"),
-        (failing("fsync", errno.ENOSPC, _is_file), "No space left"),
-        (failing("pwrite", errno.EIO), "Input/output error"),
-        (failing("pwrite", errno.ENOSPC), "No space left"),
-        (failing("pwrite", errno.EDQUOT), "quota"),
-        (failing("posix_fallocate", errno.ENOSPC), "No space left"),
-        (failing("posix_fallocate", errno.EFBIG), "File too large"),
-        (failing("fchmod", errno.EIO), "Input/output error"),
-        (failing("replace", errno.EIO), "Input/output error"),
-        (failing("replace", errno.ESTALE), "Stale"),
-    ],
-)
-def test_error_before_the_commit_changes_nothing(kind, setup, reason, folder):
-    with unchanged(folder):
-        outcome = reduce(*WORDS, "-o", "results/out", "-f", cwd=folder, setup=setup)
-        refused(outcome, 4, "results/out", reason)
+ERRORS = [
+    ("fsync", errno.EIO), ("fsync", errno.ENOSPC), ("pwrite", errno.EIO), ("pwrite", errno.EDQUOT),
+    ("posix_fallocate", errno.ENOSPC), ("posix_fallocate", errno.EFBIG), ("fchmod", errno.EIO),
+    ("replace", errno.EIO), ("replace", errno.ESTALE),
+]  # fmt: skip
 
 
-def test_file_system_that_cannot_allocate(kind, folder):
-    setup = failing("posix_fallocate", errno.EOPNOTSUPP)
-    succeeded(reduce(*WORDS, "-o", "results/out", "-f", cwd=folder, setup=setup))
+def test_error_before_the_commit_changes_nothing(kind, folder):
+    wrong = []
+    for name, number in ERRORS:
+        try:
+            with unchanged(folder):
+                setup = failing(number, name, when=_is_file if name == "fsync" else lambda *_: True)
+                refused(reduce(*RESULT, cwd=folder, setup=setup), 4, "results/out", os.strerror(number))
+        except AssertionError as error:
+            wrong.append((name, errno.errorcode[number], str(error)))
+    assert wrong == []
+
+
+def _replace_and_fail() -> None:
+    """Report a rename as failed that was done, as an NFS server does that answers the repetition of a rename."""
+    original = os.replace
+
+    def replace(*arguments: object, **settings: object) -> None:
+        original(*arguments, **settings)
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+    os.replace = replace
+
+
+def short_transfers(nbytes: int) -> Callable[[], None]:
+    """Return a setup by which the system takes and gives fewer bytes than asked."""
+
+    def setup() -> None:
+        pwrite, write_, preadv = os.pwrite, os.write, os.preadv
+        os.pwrite = lambda fd, data, offset: pwrite(fd, data[:nbytes], offset)
+        os.write = lambda fd, data: write_(fd, data[:nbytes])
+        os.preadv = lambda fd, buffers, offset: preadv(fd, [buffers[0][:nbytes]], offset)
+
+    return setup
+
+
+HARMLESS = {
+    "no allocation": failing(errno.EOPNOTSUPP, "posix_fallocate"),
+    "folders that cannot be synced": failing(errno.EINVAL, "fsync", when=_is_folder),
+    "a rename that is done and reported as failed": _replace_and_fail,
+}
+
+
+@pytest.mark.parametrize("what", HARMLESS)
+def test_what_is_no_failure(what, kind, folder):
+    succeeded(reduce(*RESULT, cwd=folder, setup=HARMLESS[what]))
     assert (folder / "results" / "out").read_bytes() == NEW
+    assert os.listdir(folder / "results") == ["out"]
 
 
-def test_folder_that_is_not_confirmed(kind, folder, monkeypatch):
-    setup = failing("fsync", errno.EIO, _is_folder)
-    outcome = reduce(*WORDS, "-o", "results/out", "-f", cwd=folder, setup=setup)
-    refused(outcome, 6, "results/out", "in place", "Input/output error")
+@pytest.mark.parametrize("nbytes", [1, 4096])
+def test_short_transfers(nbytes, kind, folder):
+    succeeded(reduce(*RESULT, cwd=folder, setup=short_transfers(nbytes)))
+    assert (folder / "results" / "out").read_bytes() == NEW
+    assert reduce(*WORDS, cwd=folder, setup=short_transfers(nbytes)) == (0, NEW, "")
+
+
+@pytest.fixture
+def own_fsync(monkeypatch) -> None:
+    """Put `os.fsync` back after a test that calls a setup in this process."""
+    monkeypatch.setattr(os, "fsync", os.fsync)
+
+
+def test_folder_that_is_not_confirmed(kind, own_fsync, folder):
+    setup = failing(errno.EIO, "fsync", when=_is_folder)
+    refused(reduce(*RESULT, cwd=folder, setup=setup), 6, "results/out", "in place", "Input/output error")
     assert (folder / "results" / "out").read_bytes() == NEW
     setup()
     with pytest.raises(UnconfirmedError) as caught:
@@ -128,69 +152,31 @@ def test_folder_that_is_not_confirmed(kind, folder, monkeypatch):
     assert sorted(os.listdir(folder / "results")) == ["new", "out"]
 
 
-@pytest.fixture(autouse=True)
-def _restored_calls():
-    before = {name: getattr(os, name) for name in ("fsync",)}
-    yield
-    for name, call in before.items():
-        setattr(os, name, call)
+def test_name_that_is_taken_between_check_and_commit(kind, own_fsync, folder):
+    new = folder / "results" / "new"
 
-
-def test_file_system_whose_folders_cannot_be_synced(kind, folder):
-    setup = failing("fsync", errno.EINVAL, _is_folder)
-    succeeded(reduce(*WORDS, "-o", "results/out", "-f", cwd=folder, setup=setup))
-    assert (folder / "results" / "out").read_bytes() == NEW
-
-
-def test_rename_that_is_reported_as_failed_but_was_done(kind, folder):
-    """As from an NFS server that answers the repetition of a rename."""
-
-    def setup() -> None:
-        original = os.replace
-
-        def replace(*arguments: object, **settings: object) -> None:
-            original(*arguments, **settings)
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-
-        os.replace = replace
-
-    succeeded(reduce(*WORDS, "-o", "results/out", "-f", cwd=folder, setup=setup))
-    assert (folder / "results" / "out").read_bytes() == NEW
-    assert os.listdir(folder / "results") == ["out"]
-
-
-def _taken_before_the_commit(path: Path) -> Callable[[], None]:
     def setup() -> None:
         original = os.fsync
 
         def fsync(fd: int) -> None:
             if _is_file(fd):
-                path.write_bytes(b"of somebody else")
+                new.write_bytes(b"of somebody else")
             original(fd)
 
         os.fsync = fsync
 
-    return setup
-
-
-def test_name_that_is_taken_between_check_and_commit(kind, folder):
-    setup = _taken_before_the_commit(folder / "results" / "new")
-    outcome = reduce(*WORDS, "-o", "results/new", cwd=folder, setup=setup)
-    refused(outcome, 2, "results/new", "--force")
-    assert (folder / "results" / "new").read_bytes() == b"of somebody else"
+    refused(reduce(*WORDS, "-o", "results/new", cwd=folder, setup=setup), 2, "results/new", "--force")
+    assert new.read_bytes() == b"of somebody else"
     assert sorted(os.listdir(folder / "results")) == ["new", "out"]
-    (folder / "results" / "new").unlink()
+    new.unlink()
+    succeeded(reduce(*WORDS, "-o", "results/new", "-f", cwd=folder, setup=setup))
+    assert new.read_bytes() == NEW
+    new.unlink()
     setup()
     with pytest.raises(OutputExistsError) as caught:
-        write(folder / "results" / "new")
+        write(new)
     assert isinstance(caught.value, FileExistsError)
     assert caught.value.exit_status == 2
-
-
-def test_name_that_is_taken_but_may_be_replaced(kind, folder):
-    setup = _taken_before_the_commit(folder / "results" / "new")
-    succeeded(reduce(*WORDS, "-o", "results/new", "-f", cwd=folder, setup=setup))
-    assert (folder / "results" / "new").read_bytes() == NEW
 
 
 def test_commit_ends_with_the_callback_while_signals_are_held_back(kind, folder):
@@ -200,23 +186,8 @@ def test_commit_ends_with_the_callback_while_signals_are_held_back(kind, folder)
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         seen.append((out.read_bytes(), {signal.SIGINT, signal.SIGTERM, signal.SIGHUP} <= blocked))
 
-    out = folder / "results" / "out"
+    out: Path = folder / "results" / "out"
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     write(out, overwrite=True, context=NO_LIMITS._replace(on_commit=on_commit))
     assert seen == [(NEW, True)]
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
-
-
-@pytest.mark.parametrize("nbytes", [1, 7, 4096])
-def test_short_transfers(kind, nbytes, folder):
-    """The system may take or give fewer bytes than asked, at any time."""
-
-    def setup() -> None:
-        pwrite, write_, preadv = os.pwrite, os.write, os.preadv
-        os.pwrite = lambda fd, data, offset: pwrite(fd, data[:nbytes], offset)
-        os.write = lambda fd, data: write_(fd, data[:nbytes])
-        os.preadv = lambda fd, buffers, offset: preadv(fd, [buffers[0][:nbytes]], offset)
-
-    succeeded(reduce(*WORDS, "-o", "results/out", "-f", cwd=folder, setup=setup))
-    assert (folder / "results" / "out").read_bytes() == NEW
-    assert reduce(*WORDS, cwd=folder, setup=setup) == (0, NEW, "")

@@ -9,34 +9,33 @@ import subprocess
 
 import numpy as np
 import pytest
-from command import Child, reduce, refused, shell, succeeded, unchanged
-from one_result import NEW, OLD, WORDS, write
+from command import Child, reduce, shell, succeeded, unchanged
+from one_result import NEW, OLD, WORDS
+from refusing import check_refusals
 
 import mpired
-from mpired.errors import OutputExistsError
 from mpired.files.scratch import Scratch
-from mpired.files.transaction import Draft
 
 
-def test_standard_output_is_written_at_the_end(folder):
+def test_streams_that_take_nothing(folder):
     """What can fail does so before the first byte."""
     np.save(folder / "bad.npy", np.arange(4))
-    outcome = reduce("--op", "sum", "--type", "double", "rank.bin", "bad.npy", cwd=folder)
-    refused(outcome, 3, "bad.npy")
+    check_refusals(
+        folder,
+        [
+            (("reduce", "-q", "--op", "sum", "--type", "double", "rank.bin", "bad.npy"), 3, "bad.npy"),
+            (("reduce", "-q", *WORDS, "-o", "/dev/full"), 4, "/dev/full", "No space left"),
+            (("reduce", "-q", *WORDS, "-o", "/dev/fd/77"), 4, "/dev/fd/77"),
+        ],
+    )
 
 
-@pytest.mark.parametrize("name", ["/dev/null", "/dev/zero"])
-def test_device_is_written_to(name, folder):
-    before = os.stat(name)
+def test_device_is_written_to(folder):
+    before = os.stat("/dev/null")
     with unchanged(folder):
-        assert reduce(*WORDS, "-o", name, cwd=folder) == (0, b"", "")
-    after = os.stat(name)
+        assert reduce(*WORDS, "-o", "/dev/null", cwd=folder) == (0, b"", "")
+    after = os.stat("/dev/null")
     assert (after.st_ino, after.st_mode, after.st_rdev) == (before.st_ino, before.st_mode, before.st_rdev)
-
-
-def test_full_device(folder):
-    with unchanged(folder):
-        refused(reduce(*WORDS, "-o", "/dev/full", cwd=folder), 4, "/dev/full", "No space left")
 
 
 def test_fifo_is_written_to(folder):
@@ -57,36 +56,30 @@ def test_fifo_whose_reader_goes(folder):
     assert child.finish() == (141, b"", "")
 
 
-@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "-"])
 @pytest.mark.parametrize(
-    "script", ['"$@" > results/out', '{ printf %s "$HEAD"; "$@"; } > results/out', '"$@" >> results/out']
+    ("script", "name"),
+    [
+        ('"$@" > results/out', "/dev/stdout"),
+        ('{ printf %s "$HEAD"; "$@"; } > results/out', "/proc/self/fd/1"),
+        ('"$@" >> results/out', "/dev/fd/1"),
+        ('"$@" >> results/out', "-"),
+    ],
 )
-def test_redirected_standard_output_is_written_through(name, script, folder):
+def test_redirected_standard_output_is_written_through(script, name, folder):
     """The shell's file is written to, after what is there; it is not replaced, and needs no --force."""
     out = folder / "results" / "out"
     inode = out.stat().st_ino
     outcome = shell(script, "reduce", "-q", *WORDS, "-o", name, cwd=folder, env=os.environ | {"HEAD": "head"})
     assert outcome == (0, b"", "")
     head = OLD if ">>" in script else b"head" if "HEAD" in script else b""
-    assert out.read_bytes() == head + NEW
-    assert out.stat().st_ino == inode
+    assert (out.read_bytes(), out.stat().st_ino) == (head + NEW, inode)
     assert os.listdir(folder / "results") == ["out"]
 
 
 def test_process_substitution(folder):
-    outcome = shell(
-        '"$@" -o >(cat > copy; : > done); while [ ! -e done ]; do :; done', "reduce", "-q", *WORDS, cwd=folder
-    )
-    assert outcome == (0, b"", "")
+    script = '"$@" -o >(cat > copy; : > done); while [ ! -e done ]; do :; done'
+    assert shell(script, "reduce", "-q", *WORDS, cwd=folder) == (0, b"", "")
     assert (folder / "copy").read_bytes() == NEW
-
-
-def test_descriptor_that_is_not_open(folder):
-    with unchanged(folder):
-        refused(reduce(*WORDS, "-o", "/dev/fd/77", cwd=folder), 4, "/dev/fd/77")
-
-
-# Scratch files
 
 
 def test_scratch_file_has_no_name_and_is_shared_by_path(kind, tmp_path):
@@ -97,17 +90,6 @@ def test_scratch_file_has_no_name_and_is_shared_by_path(kind, tmp_path):
             other.write(NEW[:1000])
         assert os.pread(scratch.fd, 2000, 0) == NEW[:1000]
     assert not os.path.exists(scratch.shared_path)
-
-
-def test_output_is_closed_however_it_ends(kind, folder):
-    before = os.listdir("/proc/self/fd")
-    write(folder / "results" / "out", overwrite=True)
-    write(folder / "results" / "new")
-    with pytest.raises(OutputExistsError):
-        Draft(str(folder / "results" / "new"))
-    with pytest.raises(OSError, match="missing"):
-        Draft(str(folder / "missing" / "new"))
-    assert os.listdir("/proc/self/fd") == before
 
 
 def test_the_reader_of_a_fifo_gets_to_its_end(tmp_path):

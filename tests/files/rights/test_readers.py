@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -34,13 +33,24 @@ REPLACING = [
 ]
 
 
-@pytest.mark.parametrize("words", REPLACING, ids=lambda words: words[0])
-def test_a_member_keeps_the_group_of_what_he_replaces(words, shared):
-    os.link(shared / "t.npy", shared / "t0.npy")
-    belonging(shared, OWNER, PROJECT, 0o660)
-    os.unlink(shared / ("t.npy" if words[0] == "scan" else "t0.npy"))
-    assert run(*words, cwd=shared, setup=become(MEMBER, PROJECT)).status == 0
-    assert rights(shared / ("t0.npy" if words[0] == "scan" else "t.npy")) == (MEMBER, PROJECT, 0o660)
+def target(folder, owner: int, group: int, mode: int, name: str = "t.npy") -> None:
+    """Make the target, or another file, anew with rights."""
+    path = folder / name
+    path.unlink(missing_ok=True)
+    np.save(path, np.zeros(500))
+    os.chown(path, owner, group)
+    path.chmod(mode)
+
+
+def test_a_member_keeps_the_group_of_what_he_replaces(shared):
+    """The set-user-id bit goes, which would be a gift to him."""
+    found = {}
+    for words in REPLACING:
+        name = "t0.npy" if words[0] == "scan" else "t.npy"
+        target(shared, OWNER, PROJECT, 0o4660, name)
+        assert run(*words, cwd=shared, setup=become(MEMBER, PROJECT)).status == 0, words
+        found[words[0]] = rights(shared / name)
+    assert found == {words[0]: (MEMBER, PROJECT, 0o660) for words in REPLACING}
 
 
 # What the target had, and what is left of it where its owner replaces it and may not keep the group.
@@ -56,31 +66,34 @@ LEFT = {
 }
 
 
-@pytest.mark.parametrize(("mode", "left"), LEFT.items(), ids=oct)
-def test_where_the_group_cannot_be_kept_it_gets_what_both_had(mode, left, shared):
-    belonging(shared, OWNER, PROJECT, mode)
-    assert accumulate(shared, "rename", become(OWNER)).status == 0
-    assert value(shared) == 1
-    assert rights(shared / "t.npy") == (OWNER, USERS, left)
+def test_where_the_group_cannot_be_kept_it_gets_what_both_had(shared):
+    found = {}
+    for mode in LEFT:
+        target(shared, OWNER, PROJECT, mode)
+        assert accumulate(shared, "rename", become(OWNER)).status == 0
+        assert value(shared) == 1
+        found[mode] = rights(shared / "t.npy")
+    assert found == {mode: (OWNER, USERS, left) for mode, left in LEFT.items()}
 
 
-@pytest.mark.parametrize(
-    ("user", "groups", "mode", "left"),
-    [
-        (MEMBER, (PROJECT,), 0o660, (MEMBER, PROJECT, 0o640)),
-        (MEMBER, (PROJECT,), 0o664, (MEMBER, PROJECT, 0o644)),
-        (OWNER, (), 0o660, (OWNER, USERS, 0o600)),
-        (OWNER, (), 0o664, (OWNER, USERS, 0o644)),
-        (STRANGER, (), 0o666, (STRANGER, USERS, 0o644)),
-        (STRANGER, (), 0o646, (STRANGER, USERS, 0o644)),
-        (0, (), 0o640, (0, PROJECT, 0o640)),
-        (OWNER, (PROJECT,), 0o755, (OWNER, PROJECT, 0o644)),
-    ],
-)
-def test_a_log_is_open_to_no_more_users_than_the_target(user, groups, mode, left, shared):
-    belonging(shared, OWNER, PROJECT, mode)
-    killed(shared, *([become(user, *groups)] if user else []))
-    assert rights(shared / LOG) == left
+def test_a_log_is_open_to_no_more_users_than_the_target(shared):
+    expected = {
+        (MEMBER, (PROJECT,), 0o660): (MEMBER, PROJECT, 0o640),
+        (MEMBER, (PROJECT,), 0o664): (MEMBER, PROJECT, 0o644),
+        (OWNER, (), 0o660): (OWNER, USERS, 0o600),
+        (OWNER, (), 0o664): (OWNER, USERS, 0o644),
+        (STRANGER, (), 0o666): (STRANGER, USERS, 0o644),
+        (STRANGER, (), 0o646): (STRANGER, USERS, 0o644),
+        (0, (), 0o640): (0, PROJECT, 0o640),
+        (OWNER, (PROJECT,), 0o755): (OWNER, PROJECT, 0o644),
+    }
+    found = {}
+    for user, groups, mode in expected:
+        (shared / LOG).unlink(missing_ok=True)
+        target(shared, OWNER, PROJECT, mode)
+        killed(shared, *([become(user, *groups)] if user else []))
+        found[user, groups, mode] = rights(shared / LOG)
+    assert found == expected
 
 
 @pytest.mark.parametrize(("groups", "kept"), [((PROJECT,), True), ((), False)])
@@ -90,81 +103,64 @@ def test_an_access_list_goes_with_its_group(groups, kept, shared):
     os.setxattr(path, ACCESS_LIST, LIST)
     assert accumulate(shared, "rename", become(OWNER, *groups)).status == 0
     assert rights(path) == ((OWNER, PROJECT, 0o664) if kept else (OWNER, USERS, 0o600))
-    assert (ACCESS_LIST in os.listxattr(path)) == kept
-    if kept:
-        assert os.getxattr(path, ACCESS_LIST) == LIST
+    assert [os.getxattr(path, name) for name in os.listxattr(path)] == ([LIST] if kept else [])
 
 
-@pytest.mark.parametrize("commit", ["rename", "journal"])
-def test_the_list_of_the_folder_lets_no_other_user_in(commit, shared):
+def test_the_list_of_the_folder_lets_no_other_user_in(shared):
     """New files inherit it; the target came from elsewhere and has none."""
     os.setxattr(shared, "system.posix_acl_default", LIST)
     belonging(shared, OWNER, PROJECT, 0o660)
-    if commit == "rename":
-        assert accumulate(shared, commit, become(OWNER, PROJECT)).status == 0
-    else:
-        killed(shared, become(OWNER, PROJECT))
-    path = shared / ("t.npy" if commit == "rename" else LOG)
-    assert rights(path) == (OWNER, PROJECT, 0o660 if commit == "rename" else 0o640)
-    assert ACCESS_LIST not in os.listxattr(path)
+    assert accumulate(shared, "rename", become(OWNER, PROJECT)).status == 0
+    assert rights(shared / "t.npy") == (OWNER, PROJECT, 0o660)
+    killed(shared, become(OWNER, PROJECT))
+    assert rights(shared / LOG) == (OWNER, PROJECT, 0o640)
+    assert [ACCESS_LIST in os.listxattr(shared / name) for name in ("t.npy", LOG)] == [False, False]
 
 
-@pytest.fixture
-def umask() -> Iterator[None]:
-    old = os.umask(0o002)
-    yield
-    os.umask(old)
+def fetched(folder, user: int, *words: str) -> tuple[int, int, int]:
+    """Fetch the zeros of the target as a user, and return the rights of the file that has them."""
+    command = ("get-accumulate", "-q", "--op", "no_op", "-f", "--fetch", "old.npy", *words)
+    setup = become(user) if user else None
+    assert run(*command, cwd=folder, setup=setup) == (0, b"", ""), command
+    assert not np.load(folder / "old.npy").any()
+    return rights(folder / "old.npy")
 
 
-@pytest.mark.parametrize(
-    ("mode", "left"), [(0o600, 0o600), (0o640, 0o600), (0o644, 0o644), (0o664, 0o644), (0o666, 0o664)]
-)
-def test_fetched_elements_can_be_read_by_no_more_users_than_the_target(mode, left, umask, shared):
-    """The group of the new file is another one than that of the target, the umask is 002."""
-    belonging(shared, OWNER, PROJECT, mode)
-    words = ("get-accumulate", "-q", "--op", "sum", "--fetch", "old.npy", "t.npy", "ones.npy")
-    assert run(*words, cwd=shared, setup=become(OWNER)) == (0, b"", "")
-    assert rights(shared / "old.npy") == (OWNER, USERS, left)
-    assert not np.load(shared / "old.npy").any()
+# The mode of the target; the owner and the mode of the file that is replaced, None for a new one; who fetches; and the
+# owner and the mode of the file then. Its group is another one than that of the target, the umask is 002.
+FETCHED = [
+    *((mode, None, None, OWNER, OWNER, left)
+      for mode, left in [(0o600, 0o600), (0o640, 0o600), (0o644, 0o644), (0o664, 0o644), (0o666, 0o664)]),
+    *((mode, OWNER, old, OWNER, OWNER, left)
+      for mode, old, left in [(0o600, 0o666, 0o600), (0o640, 0o666, 0o600), (0o640, 0o640, 0o600),
+                              (0o644, 0o666, 0o644), (0o644, 0o600, 0o600), (0o666, 0o6777, 0o666)]),
+    # Root replaces the file of a user by elements of another one's, who may read them or not.
+    (0o600, MEMBER, 0o600, 0, 0, 0o600), (0o640, MEMBER, 0o600, 0, 0, 0o600), (0o644, MEMBER, 0o600, 0, MEMBER, 0o600),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("mode", "old", "left"),
-    [(0o600, 0o666, 0o600), (0o640, 0o666, 0o600), (0o640, 0o640, 0o600), (0o644, 0o666, 0o644), (0o644, 0o600, 0o600),
-     (0o666, 0o6777, 0o666)],
-)  # fmt: skip
-def test_fetched_elements_that_replace_a_file_have_no_more_readers_than_the_target(mode, old, left, shared):
-    """The file that is replaced is of another group than the target."""
-    belonging(shared, OWNER, PROJECT, mode)
-    (shared / "old.npy").write_bytes(b"")
-    os.chown(shared / "old.npy", OWNER, USERS)
-    (shared / "old.npy").chmod(old)
-    words = ("get-accumulate", "-q", "--op", "sum", "-f", "--fetch", "old.npy", "t.npy", "ones.npy")
-    assert run(*words, cwd=shared, setup=become(OWNER)) == (0, b"", "")
-    assert rights(shared / "old.npy") == (OWNER, USERS, left)
-    assert not np.load(shared / "old.npy").any()
-
-
-@pytest.mark.parametrize(("mode", "owner"), [(0o600, 0), (0o640, 0), (0o644, MEMBER)])
-def test_fetched_elements_are_given_to_no_user_who_may_not_read_the_target(mode, owner, shared):
-    """Root replaces the file of a user by elements of another one's."""
-    belonging(shared, OWNER, PROJECT, mode)
-    (shared / "old.npy").write_bytes(b"")
-    os.chown(shared / "old.npy", MEMBER, USERS)
-    (shared / "old.npy").chmod(0o600)
-    words = ("get-accumulate", "-q", "--op", "no_op", "-f", "--fetch", "old.npy", "t.npy")
-    assert run(*words, cwd=shared) == (0, b"", "")
-    assert rights(shared / "old.npy") == (owner, USERS, 0o600)
+def test_fetched_elements_have_no_more_readers_than_the_target(shared):
+    wrong = []
+    before = os.umask(0o002)
+    try:
+        for case in FETCHED:
+            mode, old_owner, old, user, owner, left = case
+            target(shared, OWNER, PROJECT, mode)
+            (shared / "old.npy").unlink(missing_ok=True)
+            if old is not None:
+                target(shared, old_owner, USERS, old, "old.npy")
+            if (found := fetched(shared, user, "t.npy")) != (owner, USERS, left):
+                wrong.append((case, found))
+    finally:
+        os.umask(before)
+    assert wrong == []
 
 
 def test_fetched_elements_lose_a_list_that_the_target_has_not(shared):
     belonging(shared, OWNER, PROJECT, 0o600)
-    (shared / "old.npy").write_bytes(b"")
-    os.chown(shared / "old.npy", OWNER, PROJECT)
+    target(shared, OWNER, PROJECT, 0o600, "old.npy")
     os.setxattr(shared / "old.npy", ACCESS_LIST, LIST)
-    words = ("get-accumulate", "-q", "--op", "no_op", "-f", "--fetch", "old.npy", "t.npy")
-    assert run(*words, cwd=shared) == (0, b"", "")
-    assert rights(shared / "old.npy") == (OWNER, PROJECT, 0o600)
+    assert fetched(shared, 0, "t.npy") == (OWNER, PROJECT, 0o600)
     assert ACCESS_LIST not in os.listxattr(shared / "old.npy")
 
 
@@ -173,6 +169,5 @@ def test_fetched_elements_of_several_windows(closed, shared):
     """The narrowest of the windows counts, wherever the elements are from."""
     np.save(shared / "u.npy", np.zeros(500))
     (shared / closed).chmod(0o600)
-    words = ("get-accumulate", "-q", "--op", "no_op", "--fetch", "old.npy", "--window", "t.npy", "--window", "u.npy")
-    assert run(*words, "--target-rank", "1", "--target-count", "1", cwd=shared) == (0, b"", "")
-    assert rights(shared / "old.npy") == (0, 0, 0o600)
+    windows = ("--window", "t.npy", "--window", "u.npy", "--target-rank", "1", "--target-count", "1")
+    assert fetched(shared, 0, *windows) == (0, 0, 0o600)

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import os
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
-from command import Child, become_nobody, refused, run, unchanged, wait_until
+from command import Child, become_nobody, run, unchanged, wait_until
+from faults import failing
 from protocols import COMMITS
-from updates import WORDS, add, hold, value
+from refusing import check_refusals
+from updates import WORDS, add, has_open, hold, value
 
 from mpired.errors import LockError
 from mpired.files import lock
 
+LOCAL = ("reduce-local", "--op", "sum", "ones.npy", "here/t.npy")
+
 
 @pytest.mark.parametrize("kind", [fcntl.F_WRLCK, fcntl.F_RDLCK])
-@pytest.mark.parametrize("timeout", ["0", "0.05"])
-def test_lock_that_is_held(kind, timeout, folder):
+def test_lock_that_is_held(kind, folder):
     fd = hold(folder / "here" / "t.npy", kind)
-    with unchanged(folder):
-        refused(run(*WORDS, "--lock-timeout", timeout, cwd=folder), 5, "here/t.npy", "--lock-timeout")
-        with pytest.raises(LockError):
-            add(folder, lock_timeout=0)
+    times = [((*WORDS, "--lock-timeout", time), 5, "here/t.npy", "--lock-timeout") for time in ("0", "0.05")]
+    check_refusals(folder, times)
+    with unchanged(folder), pytest.raises(LockError):
+        add(folder, lock_timeout=0)
     os.close(fd)
     add(folder, lock_timeout=0)
 
@@ -36,9 +37,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "_REMINDER", 0.1)
 
 
-@pytest.mark.parametrize("words", [WORDS, ("reduce-local", "--op", "sum", "ones.npy", "here/t.npy")])
-@pytest.mark.parametrize("kind", [fcntl.F_WRLCK, fcntl.F_RDLCK])
-def test_a_long_wait_is_told_again_and_again(kind, words, folder, monkeypatch):
+@pytest.mark.parametrize(("words", "kind"), [(WORDS, fcntl.F_RDLCK), (LOCAL, fcntl.F_WRLCK)])
+def test_a_long_wait_is_told_again_and_again(words, kind, folder, monkeypatch):
     """With the process that has the lock, and how to end the wait."""
     impatient(monkeypatch)
     fd = hold(folder / "here" / "t.npy", kind)
@@ -55,17 +55,16 @@ def test_a_long_wait_is_told_again_and_again(kind, words, folder, monkeypatch):
         assert "--lock-timeout" in line
 
 
-@pytest.mark.parametrize("words", [WORDS, ("reduce-local", "--op", "sum", "ones.npy", "here/t.npy")])
-def test_how_long_it_was_locked_is_told(words, folder):
+def test_how_long_it_was_locked_is_told(folder):
     fd = hold(folder / "here" / "t.npy")
-    outcome = run(*words, "--lock-timeout", "0.5", cwd=folder)
+    texts = {words[0]: run(*words, "--lock-timeout", "0.5", cwd=folder) for words in (WORDS, LOCAL)}
     os.close(fd)
-    assert outcome.status == 5
-    seconds = re.fullmatch(
-        r"mpired: here/t.npy: others kept it locked for ([0-9.]+) s; .*", outcome.err.splitlines()[-1]
-    )
-    assert seconds is not None
-    assert len(seconds[1]) <= len("0.49")
+    for command, outcome in texts.items():
+        last = outcome.err.splitlines()[-1]
+        seconds = re.fullmatch(r"mpired: here/t.npy: others kept it locked for ([0-9.]+) s; .*", last)
+        assert outcome.status == 5, command
+        assert seconds is not None, (command, last)
+        assert len(seconds[1]) <= len("0.49")
 
 
 def test_a_long_wait_is_logged_in_python(folder, monkeypatch, caplog):
@@ -93,17 +92,20 @@ def test_who_has_the_lock_may_be_unknown(as_root, open_folder, monkeypatch):
     assert outcome.err.startswith("mpired: t.npy: waiting for another process, which has it locked")
 
 
-@pytest.mark.parametrize("timeout", ["-1", "nan", "inf", "1e400", "x"])
-@pytest.mark.parametrize("words", [("reduce", "--op", "sum", "ones.npy", "here/t.npy", "-f", "-o", "here/t.npy"),
-                                   ("reduce-local", "--op", "sum", "ones.npy", "here/t.npy"),
-                                   ("scan", "--op", "sum", "ones.npy", "here/t.npy", "--in-place"),
-                                   ("pack", "--type", "byte", "ones.npy", "-f", "-o", "here/t.npy"),
-                                   ("unpack", "--type", "byte", "ones.npy", "--into", "here/t.npy"),
-                                   ("recover", "here/t.npy")])  # fmt: skip
-def test_a_lock_timeout_that_is_no_time(words, timeout, folder):
-    with unchanged(folder):
-        refused(run(*words, "--lock-timeout", timeout, cwd=folder), 2, "--lock-timeout")
-        assert run(*words, cwd=folder, env={"MPIRED_LOCK_TIMEOUT": timeout}).status == 2
+def test_a_lock_timeout_that_is_no_time(folder):
+    commands = [
+        "reduce --op sum ones.npy here/t.npy -f -o here/t.npy",
+        "reduce-local --op sum ones.npy here/t.npy",
+        "scan --op sum ones.npy here/t.npy --in-place",
+        "pack --type byte ones.npy -f -o here/t.npy",
+        "unpack --type byte ones.npy --into here/t.npy",
+        "recover here/t.npy",
+    ]
+    for time in ("-1", "nan", "inf", "1e400", "x"):
+        check_refusals(folder, [(f"{commands[0]} --lock-timeout {time}", 2, "--lock-timeout")])
+    check_refusals(folder, [(f"{words} --lock-timeout -1", 2, "--lock-timeout") for words in commands])
+    variable = {"MPIRED_LOCK_TIMEOUT": "nan"}
+    check_refusals(folder, [(words, 2, "lock") for words in commands], env=variable)
 
 
 def test_a_reader_waits_for_the_end_of_an_update_as_long_as_it_is_told(folder, monkeypatch):
@@ -118,39 +120,31 @@ def test_a_reader_waits_for_the_end_of_an_update_as_long_as_it_is_told(folder, m
 
 
 def test_lock_of_a_dead_process_is_free(folder):
-    held = os.pipe()
     child = Child("--version", cwd=folder, setup=lambda: (hold(folder / "here" / "t.npy"), os.kill(os.getpid(), 9)))
     assert child.finish().status == -9
-    os.close(held[0])
-    os.close(held[1])
     add(folder, lock_timeout=0)
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
 def test_file_system_without_locks(number, folder):
-    def no_locks() -> None:
-        def refuse(*_arguments: object) -> None:
-            raise OSError(number, os.strerror(number))
-
-        fcntl.fcntl = refuse
-
-    with unchanged(folder):
-        refused(run(*WORDS, cwd=folder, setup=no_locks), 5, "here/t.npy", "has no locks")
+    no_locks = failing(number, "fcntl", module=fcntl)
+    check_refusals(folder, [(WORDS, 5, "here/t.npy", "has no locks")], setup=no_locks)
 
 
 def test_who_may_only_read_can_read_between_two_updates(as_root, open_folder):
     np.save(open_folder / "t.npy", np.arange(3))
     (open_folder / "t.npy").chmod(0o644)
-    words = ("get-accumulate", "-q", "--op", "no_op", "--to", "text", "t.npy")
+    words = ("fetch-and-op", "--op", "no_op", "--target-disp", "2", "t.npy")
     with unchanged(open_folder):
-        assert run(*words, cwd=open_folder, setup=become_nobody) == (0, b"0\n1\n2\n", "")
-        words = ("fetch-and-op", "--op", "no_op", "--target-disp", "2", "t.npy")
+        whole = ("get-accumulate", "-q", "--op", "no_op", "--to", "text", "t.npy")
+        assert run(*whole, cwd=open_folder, setup=become_nobody) == (0, b"0\n1\n2\n", "")
         assert run(*words, cwd=open_folder, setup=become_nobody) == (0, b"2\n", "")
-        fd = hold(open_folder / "t.npy")
-        refused(run(*words, "--lock-timeout", "0", cwd=open_folder, setup=become_nobody), 5, "t.npy", "--lock-timeout")
-        os.close(fd)
-        words = ("fetch-and-op", "--op", "sum", "t.npy", "1")
-        refused(run(*words, cwd=open_folder, setup=become_nobody), 4, "t.npy", "Permission denied")
+    update = ("fetch-and-op", "--op", "sum", "t.npy", "1")
+    check_refusals(open_folder, [(update, 4, "t.npy", "Permission denied")], setup=become_nobody)
+    fd = hold(open_folder / "t.npy")
+    locked = ((*words, "--lock-timeout", "0"), 5, "t.npy", "--lock-timeout")
+    check_refusals(open_folder, [locked], setup=become_nobody)
+    os.close(fd)
 
 
 @pytest.mark.parametrize("commit", COMMITS)
@@ -159,19 +153,9 @@ def test_target_replaced_while_waiting(commit, folder):
     path = folder / "here" / "t.npy"
     fd = hold(path)
     child = Child(*WORDS, "--commit", commit, cwd=folder)
-    while not _has_open(child.pid, path.resolve()):
-        pass
+    wait_until(lambda: has_open(child.pid, path))
     np.save(folder / "new.npy", np.full(500, 10.0))
     os.replace(folder / "new.npy", path)
     os.close(fd)
     assert child.finish() == (0, b"", "")
     assert value(folder) == 11
-
-
-def _has_open(pid: int, path: Path, times: int = 1) -> bool:
-    """Tell whether a process has a file open so often; a descriptor may be closed while it is looked at."""
-    found = 0
-    for number in os.listdir(f"/proc/{pid}/fd"):
-        with contextlib.suppress(OSError):
-            found += os.readlink(f"/proc/{pid}/fd/{number}") == str(path)
-    return found >= times

@@ -38,9 +38,8 @@ def half_done(ranks: Path) -> Callable[[], None]:
     return leave
 
 
-def at_first(call: str, path: str, ranks: Path) -> Callable[[], None]:
+def at_first(call: str, path: str, leave: Callable[[], None]) -> Callable[[], None]:
     """Return a setup in which the update stands there just before the first such call of the system for a path."""
-    leave = half_done(ranks)
 
     def setup() -> None:
         original, left = getattr(os, call), [leave]
@@ -61,38 +60,34 @@ def check_finished(outcome: Outcome, ranks: Path) -> None:
     assert value(ranks.parent) == 1
 
 
-def test_an_update_that_was_interrupted_before(ranks):
-    half_done(ranks)()
-    outcome = run(*WORDS, *NAMES, cwd=ranks)
-    check_finished(outcome, ranks)
+def test_an_update_that_was_interrupted(ranks):
+    """Before the command; before its look at the file; and between that and the look for its log."""
+    for path in ("", "t.npy", LOG):
+        np.save(ranks / "t.npy", np.zeros(500))
+        leave = half_done(ranks)
+        if not path:
+            leave()
+        check_finished(run(*WORDS, *NAMES, cwd=ranks, setup=at_first("lstat", path, leave)), ranks)
 
 
-@pytest.mark.parametrize("path", ["t.npy", LOG])
-def test_an_update_that_is_interrupted_meanwhile(path, ranks):
-    """Before the look at the file, and between that and the look for its log."""
-    outcome = run(*WORDS, *NAMES, cwd=ranks, setup=at_first("lstat", path, ranks))
-    check_finished(outcome, ranks)
+def beside(ranks: Path, *names: str) -> Outcome:
+    """Reduce ranks and one that comes late, from a FIFO; an update stands half done when that one is waited for."""
+    leave = half_done(ranks)
+    os.mkfifo(ranks / "slow.npy")
+    child = Child(*WORDS, *names, "slow.npy", cwd=ranks)
+    with open_fifo(ranks / "slow.npy") as fifo:
+        leave()
+        fifo.write((ranks / "r0.npy").read_bytes())
+    return child.finish()
 
 
 def test_an_update_that_begins_behind_the_look(ranks):
     """What was read with the look is the file as it was before."""
-    leave = half_done(ranks)
-    os.mkfifo(ranks / "slow.npy")
-    child = Child(*WORDS, *NAMES, "slow.npy", cwd=ranks)
-    with open_fifo(ranks / "slow.npy") as fifo:
-        leave()
-        fifo.write((ranks / "r0.npy").read_bytes())
-    outcome = child.finish()
+    outcome = beside(ranks, *NAMES)
     assert outcome == (0, np.full(500, 50.0).tobytes(), "") or (outcome.status == 3 and "changed" in outcome.err)
 
 
 def test_an_update_of_another_file_is_none_of_a_rank(ranks):
     """Its log stays as it is."""
-    leave = half_done(ranks)
-    os.mkfifo(ranks / "slow.npy")
-    child = Child(*WORDS, *NAMES[1:], "slow.npy", cwd=ranks)
-    with open_fifo(ranks / "slow.npy") as fifo:
-        leave()
-        fifo.write((ranks / "r0.npy").read_bytes())
-    assert child.finish() == (0, np.full(500, 50.0).tobytes(), "")
+    assert beside(ranks, *NAMES[1:]) == (0, np.full(500, 50.0).tobytes(), "")
     assert (ranks / LOG).exists()

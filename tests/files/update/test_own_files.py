@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from command import NOBODY, refused, run, unchanged
 from protocols import LOG
+from refusing import check_refusals
 from updates import WORDS, hold, value
 
 from mpired.files import calls
@@ -50,79 +51,65 @@ def test_a_name_that_somebody_takes_is_left_to_him(as_root, commit, make, status
     assert intruder.read_bytes() == b"another's"
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        (LOG, "belongs to an unfinished change of t.npy, and is not data"),
-        (".t.npy.mpired-new", "is a draft of a command that writes t.npy, not data"),
-        (".t.npy.mpired-scratch-0", "is a draft of a command that writes t.npy, not data"),
-        ("t.npy.mpired-keys", "has the keys of updates of t.npy, and is not data"),
-        (".t.npy.mpired-journal", "is the journal of an unfinished update of t.npy by mpired 0.1"),
-        (".0123abcd.mpired-together", "has results that mpired 0.1 has not put in place yet"),
-    ],
-)
-def test_files_of_mpired_itself_are_no_data(name, reason, folder):
-    path = f"here/{name}"
-    (folder / path).write_bytes(bytes(80))
-    own = [
-        ("info", path),
-        ("reduce", "--type", "double", "--op", "sum", "ones.npy", path),
-        ("scan", "--type", "double", "--op", "sum", path, "-o", "x{rank}.bin"),
-        ("pack", "--type", "double", path, "-o", "x.bin"),
-        ("accumulate", "--type", "double", "--op", "sum", path, "ones.npy"),
-        ("accumulate", "--type", "double", "--op", "sum", "ones.npy", path),
-        ("reduce", "--type", "double", "--op", "sum", "ones.npy", "-f", "--to", "raw", "-o", path),
-        ("reduce-local", "--type", "double", "--op", "sum", "ones.npy", path),
-        ("recover", path),
-    ]
-    with unchanged(folder):
-        for words in own:
-            refused(run(*words, cwd=folder), 3, f"{path}: {reason}")
+OWN = {
+    LOG: "belongs to an unfinished change of t.npy, and is not data",
+    ".t.npy.mpired-new": "is a draft of a command that writes t.npy, not data",
+    ".t.npy.mpired-scratch-0": "is a draft of a command that writes t.npy, not data",
+    "t.npy.mpired-keys": "has the keys of updates of t.npy, and is not data",
+    ".t.npy.mpired-journal": "is the journal of an unfinished update of t.npy by mpired 0.1",
+    ".0123abcd.mpired-together": "has results that mpired 0.1 has not put in place yet",
+}
+# Each names such a file, J or LINK, which leads to it; T is the target.
+COMMANDS = [
+    "info T J",
+    "reduce --op sum T J -o x.npy",
+    "reduce --op sum T -f -o J",
+    "reduce --op sum T --group-b J -o x.npy",
+    "allreduce --op sum T J -o x{rank}.npy",
+    "scan --op sum T T --in-place J",
+    "reduce-local --op sum T J",
+    "reduce-local --op sum J T",
+    "pack --type double J -o T -f",
+    "pack --type double T -o J",
+    "unpack --type double T -o J",
+    "unpack --type double T --into J",
+    "unpack --type double J --into T",
+    "accumulate --op sum J T",
+    "accumulate --op sum T J",
+    "accumulate --op sum T ones.npy --map J",
+    "accumulate --op sum --window T --window J ones.npy",
+    "get-accumulate --op sum J T",
+    "get-accumulate --op sum T ones.npy -f --fetch J",
+    "get-accumulate --op sum T ones.npy --map J",
+    "fetch-and-op --op sum T J",
+    "fetch-and-op --op sum J T",
+    "compare-and-swap J 0 T",
+    "compare-and-swap T J 1",
+    "recover J",
+    "recover --list J",
+    "recover --discard --force J",
+    "info T LINK",
+    "accumulate --op sum LINK T",
+]
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "info T J",
-        "reduce --op sum T J -o x.npy",
-        "reduce --op sum T -f -o J",
-        "reduce --op sum T --group-b J -o x.npy",
-        "allreduce --op sum T J -o x{rank}.npy",
-        "scan --op sum T T --in-place J",
-        "reduce-local --op sum T J",
-        "reduce-local --op sum J T",
-        "pack --type double J -o T -f",
-        "pack --type double T -o J",
-        "unpack --type double T -o J",
-        "unpack --type double T --into J",
-        "unpack --type double J --into T",
-        "accumulate --op sum J T",
-        "accumulate --op sum T J",
-        "accumulate --op sum T ones.npy --map J",
-        "accumulate --op sum --window T --window J ones.npy",
-        "get-accumulate --op sum J T",
-        "get-accumulate --op sum T ones.npy -f --fetch J",
-        "get-accumulate --op sum T ones.npy --map J",
-        "fetch-and-op --op sum T J",
-        "fetch-and-op --op sum J T",
-        "compare-and-swap J 0 T",
-        "compare-and-swap T J 1",
-        "recover J",
-        "recover --list J",
-        "recover --discard --force J",
-        "info T LINK",
-        "accumulate --op sum LINK T",
-    ],
-)
-def test_a_file_with_the_name_of_a_log_is_not_removed_because_it_was_named(words, folder):
-    """It is none, so the recovery of the file beside it would remove it; it says what it is before anything is done."""
-    (folder / "here" / LOG).write_bytes(b"my own notes" * 1000)
-    os.symlink(f"here/{LOG}", folder / "link")
-    names = {"T": "here/t.npy", "J": f"here/{LOG}", "LINK": "link"}
-    shown = "link" if "LINK" in words else f"here/{LOG}"
-    with unchanged(folder):
-        outcome = run(*(names.get(word, word) for word in words.split()), cwd=folder)
-        refused(outcome, 3, f"mpired: {shown}: belongs to an unfinished change of t.npy, and is not data")
+def test_files_of_mpired_itself_are_no_data(folder):
+    """One with the name of a log would be removed by the recovery of the file beside it; that is not begun."""
+    for name, reason in OWN.items():
+        (folder / "here" / name).write_bytes(b"my own notes" * 1000)
+        os.symlink(f"here/{name}", folder / "link")
+        names = {"T": "here/t.npy", "J": f"here/{name}", "LINK": "link"}
+        cases = [
+            (
+                tuple(names.get(word, word) for word in words.split()),
+                3,
+                f"mpired: {'link' if 'LINK' in words else f'here/{name}'}: {reason}",
+            )
+            for words in (COMMANDS if name == LOG else COMMANDS[:: len(COMMANDS) // 9])
+        ]
+        check_refusals(folder, cases)
+        (folder / "here" / name).unlink()
+        (folder / "link").unlink()
 
 
 @pytest.mark.parametrize(
@@ -151,8 +138,8 @@ def test_a_draft_of_a_living_command_is_waited_for(folder):
     draft = folder / "here" / ".t.npy.mpired-new"
     draft.write_bytes(b"x")
     fd = hold(draft)
-    refused(run(*WORDS, "--lock-timeout", "0.2", cwd=folder), 5, "here/t.npy", ".t.npy.mpired-new", "mpired recover")
-    assert (value(folder), draft.read_bytes()) == (0, b"x")
+    waits = ((*WORDS, "--lock-timeout", "0.2"), 5, "here/t.npy", ".t.npy.mpired-new", "mpired recover")
+    check_refusals(folder, [waits])
     os.close(fd)
     assert run(*WORDS, cwd=folder).status == 0
     assert os.listdir(folder / "here") == ["t.npy"]

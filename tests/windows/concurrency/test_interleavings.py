@@ -1,4 +1,4 @@
-"""One update is stopped or killed at each of its calls, and another comes: nothing is lost or applied twice."""
+"""A command is stopped or killed at each of its calls, and an update comes: nothing is lost or applied twice."""
 
 from __future__ import annotations
 
@@ -7,77 +7,77 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from command import Child, run
 from faults import Counter, Fault, at, recover
-from shared_target import BASE, reset, value, words
-
-from mpired.files import access, calls, lock, transaction
-from mpired.sources import local
+from shared_target import ADDING, BASE, in_place, reset, value, words
 
 
-def interleavings(folder: Path, first: str, second: str, end: signal.Signals, step: int = 1) -> Iterator[str]:
-    """Stop one update at each call, or each of so many, run another meanwhile and after; yield what is wrong."""
-    counter = Counter()
-    for number in range(1, 200, step):
+def stops(folder: Path, command: tuple[str, ...] | str, counter: Counter, step: int) -> Iterator[tuple[int, Child]]:
+    """Yield a command, or one in place by its name, that is stopped at each of its calls, or at each `step`-th."""
+    for number in range(1, 400, step):
         reset(folder)
+        all_words = in_place(folder, command) if isinstance(command, str) else command
         counter.clear()
-        setup = at(number, Fault("stop", signal.SIGSTOP), counter, BASE)
-        stopped = Child(*words(1, first), cwd=folder, setup=setup)
-        _, status = os.waitpid(stopped.pid, os.WUNTRACED)
+        child = Child(*all_words, cwd=folder, setup=at(number, Fault("stop", signal.SIGSTOP), counter, BASE))
+        _, status = os.waitpid(child.pid, os.WUNTRACED)
         if os.WIFEXITED(status):
-            assert number > 20
-            return
-        seen = value(folder)
-        meanwhile = run(*words(16, second, "--lock-timeout", "0"), cwd=folder)
-        os.kill(stopped.pid, end)
-        if end != signal.SIGKILL:
-            os.kill(stopped.pid, signal.SIGCONT)
-        status = stopped.finish().status
-        after = run(*words(16, second), cwd=folder)
-        recover(folder / "targets" / BASE)  # a new file that got a name, but not its place
-        # A killed one may have committed, which the value tells.
-        ones = {0, 1} if status == -signal.SIGKILL else {int(status == 0)}
-        expected = {16 * (meanwhile.status == 0) + 16 * (after.status == 0) + each for each in ones}
-        call = counter.read()[1]
-        where = f"{first} stopped at call {number} ({call}), then {second}, {end.name}"
-        if after.status or meanwhile.status not in {0, 5}:
-            yield f"{where}: {meanwhile} {after}"
-        if value(folder) not in expected or os.listdir(folder / "targets") != [BASE]:
-            yield f"{where}: {value(folder)} instead of {expected}, {os.listdir(folder / 'targets')}"
-        if seen == 1 and meanwhile.status == 0 and "sync" in call:
-            yield f"{where}: the other came in before the end of the commit"
+            break
+        yield number, child
+    assert number > 20
 
 
 @pytest.mark.parametrize("second", ["rename", "journal"])
 @pytest.mark.parametrize("first", ["rename", "journal"])
 @pytest.mark.parametrize("end", [signal.SIGCONT, signal.SIGKILL])
 def test_another_update_at_any_moment(first, second, end, long, folder):
-    assert list(interleavings(folder, first, second, end, 1 if long else 14)) == []
+    counter, wrong = Counter(), []
+    for number, stopped in stops(folder, words(1, first), counter, 1 if long else 14):
+        seen = value(folder)
+        meanwhile = run(*words(16, second, "--lock-timeout", "0"), cwd=folder)
+        os.kill(stopped.pid, end)
+        os.kill(stopped.pid, signal.SIGCONT)
+        status = stopped.finish().status
+        after = run(*words(16, second), cwd=folder)
+        recover(folder / "targets" / BASE)  # a new file that got a name, but not its place
+        # A killed one may have committed, which the value tells.
+        ones = {0, 1} if status == -signal.SIGKILL else {int(status == 0)}
+        expected = {16 * (meanwhile.status == 0) + 16 * (after.status == 0) + each for each in ones}
+        where = number, counter.read(), meanwhile, after
+        if after.status or meanwhile.status not in {0, 5}:
+            wrong.append((*where, "failed"))
+        if value(folder) not in expected or os.listdir(folder / "targets") != [BASE]:
+            wrong.append((*where, value(folder), expected, os.listdir(folder / "targets")))
+        if seen == 1 and meanwhile.status == 0 and "sync" in counter.read()[1]:
+            wrong.append((*where, "the other came in before the end of the commit"))
+    assert wrong == []
 
 
-# What is left out, and where that shows: the protocol, and what becomes of the one that was stopped.
-MUTANTS = {
-    "lock": ([(calls, "lock", lambda *_, **__: True)], "rename", signal.SIGCONT),
-    # What it would let through the reading notices as well, and it is tried again.
-    "second look": (
-        [(lock.os.path, "samestat", lambda *_: True), (local, "_stamp", lambda status: (0, 0, status.st_size, 0))],
-        "rename",
-        signal.SIGCONT,
-    ),
-    "recovery": (
-        [(module, "has_log", lambda *_, **__: False) for module in (access, local)],
-        "journal",
-        signal.SIGKILL,
-    ),
-    "lock on the new file": ([(transaction, "lock_own", lambda _fd: True)], "rename", signal.SIGCONT),
+COUNTERS = {
+    "fetch-and-op": ("fetch-and-op", "-q", "--op", "sum", f"targets/{BASE}", "1"),
+    "compare-and-swap": ("compare-and-swap", "-q", f"targets/{BASE}", "0", "1"),
 }
 
 
-@pytest.mark.parametrize("mutant", MUTANTS)
-def test_every_step_is_needed(mutant, folder, monkeypatch):
-    """Without it some interleaving loses an update, or lets another see one that is not safe yet."""
-    patches, commit, end = MUTANTS[mutant]
-    for patch in patches:
-        monkeypatch.setattr(*patch)
-    assert next(interleavings(folder, commit, commit, end), None) is not None
+@pytest.mark.parametrize("commit", ["rename", "journal"])
+@pytest.mark.parametrize("name", [*ADDING, *COUNTERS])
+def test_an_update_that_comes_in_between_counts(name, commit, long, folder):
+    """It is refused for the lock, or is in the result: a command looks at the elements under the lock alone."""
+    counter, done = Counter(), set()
+    for number, child in stops(folder, COUNTERS.get(name, name), counter, 1 if long else 19):
+        update = run(*words(16, commit, "--lock-timeout", "0"), cwd=folder)
+        os.kill(child.pid, signal.SIGCONT)
+        outcome = child.finish()
+        added = 16 * (update.status == 0)
+        where = number, counter.read(), update
+        assert (outcome.status, outcome.err) == (0, ""), where
+        if name in COUNTERS:
+            before = int(outcome.out)
+            assert before in {0, added}, where
+            changed = name == "fetch-and-op" or before == 0
+            assert np.load(folder / "targets" / BASE)[0] == changed + added, where
+        else:
+            assert value(folder) == 1 + added, where
+        done.add(update.status)
+    assert done == {0, 5}

@@ -1,4 +1,4 @@
-"""Several windows are locked in one order, and elements are looked at under the lock alone."""
+"""Several windows are locked in one order."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-import pytest
-from command import Child, run
-from faults import Counter, Fault, at
-from shared_target import BASE, reset, stopped, words
+from command import run
+from shared_target import stopped
 
 from mpired.files import calls
 
@@ -79,29 +77,3 @@ def test_hard_links_that_cross_do_not_wait_for_each_other(folder):
         os.kill(child.pid, signal.SIGCONT)
     assert [child.finish() for child in children] == [(0, b"", "")] * 2
     assert [np.load(folder / f"targets/{name}.npy")[0] for name in "abyz"] == [1, 1, 1, 1]
-
-
-@pytest.mark.parametrize("commit", ["rename", "journal"])
-@pytest.mark.parametrize("command", ["fetch-and-op", "compare-and-swap"])
-def test_counters_look_at_the_target_under_the_lock_alone(command, commit, long, folder):
-    """Whatever another does to the target before, the element is taken as it is then."""
-    counter = Counter()
-    for number in range(1, 100, 1 if long else 5):
-        reset(folder)
-        counter.clear()
-        operands = ("1",) if command == "fetch-and-op" else ("0", "1")
-        options = ("--op", "sum") if command == "fetch-and-op" else ()
-        setup = at(number, Fault("stop", signal.SIGSTOP), counter, BASE)
-        child = Child(command, "-q", *options, f"targets/{BASE}", *operands, cwd=folder, setup=setup)
-        _, status = os.waitpid(child.pid, os.WUNTRACED)
-        if os.WIFEXITED(status):
-            break
-        update = run(*words(16, commit, "--lock-timeout", "0"), cwd=folder)
-        os.kill(child.pid, signal.SIGCONT)
-        outcome = child.finish()
-        assert (outcome.status, outcome.err) == (0, ""), counter.read()
-        before = int(outcome.out)
-        assert before in {0, 16 * (update.status == 0)}
-        swapped = command == "fetch-and-op" or before == 0
-        assert np.load(folder / "targets" / BASE)[0] == swapped + 16 * (update.status == 0)
-    assert number > 10

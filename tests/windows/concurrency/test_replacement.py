@@ -7,77 +7,43 @@ import fcntl
 import os
 import resource
 import signal
-from collections.abc import Callable
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from command import Child, become_nobody, refused, run, snapshot
-from faults import Counter, Fault, at
-from shared_target import ADDING, BASE, COUNT, IN_PLACE, forked, in_place, stopped, stopping_at, value, words
+from command import become_nobody, refused, run, snapshot
+from faults import failing
+from shared_target import BASE, COUNT, IN_PLACE, forked, in_place, stopped, stopping_at, value, words
 
 from mpired.files import access, lock
 
 
 @pytest.mark.parametrize("command", IN_PLACE)
-def test_no_update_comes_in_before_a_file_is_replaced(command, folder):
+def test_a_file_is_replaced_under_its_lock(command, folder):
+    """No update comes in before that, and it does not come in while an update is at work."""
+    target = folder / "targets" / BASE
     child = stopped(*in_place(folder, command), cwd=folder, setup=stopping_at("fsync"))
-    before = (folder / "targets" / BASE).read_bytes()
+    before = target.read_bytes()
     update = run(*words(16, "auto", "--lock-timeout", "0"), cwd=folder)
-    after = (folder / "targets" / BASE).read_bytes()
+    after = target.read_bytes()
     os.kill(child.pid, signal.SIGCONT)
     outcome = child.finish()
     assert (outcome.status, outcome.err) == (0, "")
     assert (update.status, after) == (5, before), update.err
-
-
-@pytest.mark.parametrize("command", IN_PLACE)
-def test_a_file_is_not_replaced_while_an_update_is_at_work(command, folder):
     words_ = in_place(folder, command)
-    update = stopped(*words(16, "rename"), cwd=folder, setup=stopping_at("replace"))
-    before = (folder / "targets" / BASE).read_bytes()
+    child = stopped(*words(16, "rename"), cwd=folder, setup=stopping_at("replace"))
+    before = target.read_bytes()
     outcome = run(*words_, "--lock-timeout", "0", cwd=folder)
-    after = (folder / "targets" / BASE).read_bytes()
-    os.kill(update.pid, signal.SIGCONT)
-    assert update.finish().status == 0
+    after = target.read_bytes()
+    os.kill(child.pid, signal.SIGCONT)
+    assert child.finish().status == 0
     assert (outcome.status, after) == (5, before), outcome.err
-
-
-@pytest.mark.parametrize("commit", ["rename", "journal"])
-@pytest.mark.parametrize("command", ADDING)
-def test_an_update_that_comes_in_between_is_in_the_result(command, commit, long, folder):
-    """At each moment that it is stopped at, another update is refused for the lock, or counts."""
-    counter, done = Counter(), set()
-    for number in range(1, 400, 1 if long else 19):
-        command_words = in_place(folder, command)
-        counter.clear()
-        child = Child(*command_words, cwd=folder, setup=at(number, Fault("stop", signal.SIGSTOP), counter, BASE))
-        _, status = os.waitpid(child.pid, os.WUNTRACED)
-        if os.WIFEXITED(status):
-            break
-        update = run(*words(16, commit, "--lock-timeout", "0"), cwd=folder)
-        os.kill(child.pid, signal.SIGCONT)
-        outcome = child.finish()
-        assert (outcome.status, outcome.err) == (0, ""), counter.read()
-        assert value(folder) == 1 + 16 * (update.status == 0), (number, counter.read(), update)
-        done.add(update.status)
-    assert number > 20
-    assert done == {0, 5}
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
 @pytest.mark.parametrize("command", ["reduce-local", "unpack --into"])
 def test_without_locks_files_are_replaced_all_the_same(command, number, folder):
     """There nothing can be accumulated into them."""
-
-    def no_locks() -> None:
-        def refuse(*_arguments: object) -> None:
-            raise OSError(number, os.strerror(number))
-
-        fcntl.fcntl = refuse
-
-    outcome = run(*in_place(folder, command), cwd=folder, setup=no_locks)
+    outcome = run(*in_place(folder, command), cwd=folder, setup=failing(number, "fcntl", module=fcntl))
     assert (outcome.status, outcome.err) == (0, "")
     assert value(folder) == 1
 
@@ -162,48 +128,3 @@ def test_workers_do_not_keep_the_lock(folder):
     finally:
         os.kill(inherited, signal.SIGKILL)
         os.waitpid(inherited, 0)
-
-
-# What fails after the commit
-
-
-def closes_fail_after(name: str) -> Callable[[], None]:
-    """Return a setup that lets every close fail from a call of `os` on, as on NFS with a quota."""
-
-    def setup() -> None:
-        original, close, armed = getattr(os, name), os.close, False
-
-        def call(*arguments: object, **settings: object) -> object:
-            nonlocal armed
-            done = original(*arguments, **settings)
-            armed = True
-            return done
-
-        def failing(fd: int) -> None:
-            close(fd)
-            if armed:
-                raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
-
-        setattr(os, name, call)
-        os.close = failing
-
-    return setup
-
-
-@pytest.mark.parametrize("command", [*IN_PLACE, "accumulate", "journal", "parquet"])
-def test_a_close_that_fails_after_the_commit_is_no_failure(command, folder):
-    words_ = in_place(folder, command if command in IN_PLACE else "reduce-local")
-    pq.write_table(pa.table({"x": np.zeros(COUNT, np.int64)}), folder / "t.parquet")
-    words_ = {
-        "accumulate": words(1, "rename"),
-        "journal": words(1, "journal"),
-        "parquet": ("accumulate", "-q", "--op", "sum", "t.parquet", "add1.npy"),
-    }.get(command, words_)
-    setup = closes_fail_after("fdatasync" if command == "journal" else "replace")
-    outcome = run(*words_, cwd=folder, setup=setup)
-    assert outcome.status in {0, 6}, outcome.err
-    if command == "parquet":
-        assert pq.read_table(folder / "t.parquet")["x"].to_pylist() == [1] * COUNT
-    elif command in {*ADDING, "accumulate", "journal"}:
-        assert run("info", f"targets/{BASE}", cwd=folder).status == 0  # which finishes what a status of 6 has left
-        assert value(folder) == 1

@@ -1,160 +1,142 @@
-"""Many processes at one target, all at once or killed again and again."""
+"""Many processes at one target or in one directory, all at once, or killed again and again."""
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import random
 import signal
-import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pytest
-from command import COMMAND, run
-from shared_target import BASE, COUNT, forked, many, reset, value, words
+from command import run
+from shared_target import BASE, COUNT, ended_well, forked, reset, value
 
-from mpired.context import NO_LIMITS
-from mpired.options import ACCUMULATE, checked
-from mpired.windows.call import plan_accumulate
-from mpired.windows.transaction import transact
+import mpired
+from mpired.errors import MpiredError
+from mpired.files import keys
 
 MIXED = ["rename", "journal", "auto", "journal", "rename", "auto", "journal", "rename"]
+NWRITERS = 32
 
 
 def test_eight_processes_add_ones(long, folder):
     """8 processes, up to 200 increments each, of 10,000 elements, in overlapping and in separate ranges."""
-    count, increments = 10_000, 200 if long else 60
+    count, increments = 10_000, 200 if long else 40
     reset(folder, count)
     np.save(folder / "ones.npy", np.ones(count, np.int64))
     np.save(folder / "part.npy", np.full(1000, 1 << 32))
 
     def work(number: int) -> None:
+        window = mpired.Window(folder / "targets" / BASE, commit=MIXED[number], lock_timeout=100)
         for i in range(increments):
-            origin, options = ("ones.npy", {}) if i % 2 else ("part.npy", {"target_disp": 1000 * number})
-            said = checked(ACCUMULATE, {"commit": MIXED[number], "lock_timeout": 100, **options})
-            transact(plan_accumulate([folder / "targets" / BASE], [folder / origin], "sum", said, NO_LIMITS))
+            origin, where = ("ones.npy", {}) if i % 2 else ("part.npy", {"target_disp": 1000 * number})
+            window.accumulate(folder / origin, "sum", **where)
 
-    with many([lambda n=n: work(n) for n in range(8)]):
-        pass
+    ended_well([forked(lambda n=n: work(n)) for n in range(8)])
     expected = np.full(count, 8 * increments // 2)
     expected[:8000] += increments // 2 << 32
     assert (np.load(folder / "targets" / BASE) == expected).all()
     assert os.listdir(folder / "targets") == [BASE]
 
 
-@pytest.mark.parametrize(
-    ("op", "start", "origin", "times"),
-    [
-        ("max", np.int64(-(2**63)), np.int64(7), 1),
-        ("bxor", np.uint32(0), np.uint32(0xDEADBEEF), 5),
-        ("prod", np.uint64(1), np.uint64(0x9E3779B97F4A7C15), 3),
-        ("sum", np.float64(0), np.float64(2.0**-30), 8),
-    ],
-)
-def test_other_ops_are_exact(op, start, origin, times, folder):
-    target = folder / "targets" / BASE
-    np.save(target, np.full(COUNT, start))
-    np.save(folder / "origin.npy", np.full(COUNT, origin))
+class Noted:
+    """Numbers of the writers that outlive them: how many of their changes are done, and how many began."""
 
-    def work(commit: str) -> None:
-        said = checked(ACCUMULATE, {"commit": commit})
-        for _ in range(times):
-            transact(plan_accumulate([target], [folder / "origin.npy"], op, said, NO_LIMITS))
-
-    with many([lambda commit=commit: work(commit) for commit in MIXED]):
-        pass
-    expected = start
-    with np.errstate(over="ignore"):
-        for _ in range(8 * times):
-            expected = {"max": np.maximum, "bxor": np.bitwise_xor, "prod": np.multiply, "sum": np.add}[op](
-                expected, origin
-            )
-    assert (np.load(target) == expected).all()
+    def __init__(self) -> None:
+        # Each count is one store: one in two steps would be lost by a kill between them.
+        self.done = memoryview(mmap.mmap(-1, 8 * NWRITERS)).cast("q")
+        self.begun = memoryview(mmap.mmap(-1, 8 * NWRITERS)).cast("q")
 
 
-def test_the_installed_command_many_times(folder):
-    def work(commit: str) -> None:
-        for _ in range(5):
-            subprocess.run([COMMAND, *words(1, commit)], cwd=folder, check=True)
-
-    with many([lambda commit=commit: work(commit) for commit in ("rename", "journal", "auto", "journal")]):
-        pass
-    assert value(folder) == 20
-
-
-# Killed and killed again
-
-
-class Acknowledged:
-    """A counter for each writer that outlives it."""
-
-    def __init__(self, nwriters: int) -> None:
-        self._counts = memoryview(mmap.mmap(-1, 8 * nwriters)).cast("q")
-
-    def add(self, writer: int) -> None:
-        # One store: `struct.pack_into` writes zeros first, and a kill between would lose the count.
-        self._counts[writer] += 1
-
-    def total(self) -> int:
-        return sum(self._counts)
+def written(folder: Path, writer: int, number: int, *, both: bool) -> None:
+    """Replace p and q together by elements of one value, or replace one file."""
+    own = folder / f"writer{writer}"
+    own.mkdir(exist_ok=True)
+    for name, element in {"p": 0, "q": writer << 32 | number}.items():
+        np.save(own / f"{name}.npy", np.full(COUNT, element))
+    ranks, how = [own / "p.npy", own / "q.npy"], {"overwrite": True, "jobs": 1}
+    if both:
+        mpired.allreduce(ranks, "bor", output=folder / "targets" / "{stem}.npy", **how)
+    else:
+        mpired.reduce(ranks, "bor", output=folder / "targets" / "one.npy", **how)
 
 
-def kill_storm(folder: Path, commit: str, kills: int) -> None:
-    """Let four writers add ones, and kill one after the other."""
-    said = checked(ACCUMULATE, {"commit": commit})
-    acknowledged, target, random_ = Acknowledged(4), folder / "targets" / BASE, random.Random(commit)
+def added(folder: Path, commit: str, once_key: str | None = None) -> None:
+    how = {} if once_key is None else {"once_key": once_key}
+    mpired.Window(folder / "targets" / BASE, commit=commit).accumulate(folder / "add1.npy", "sum", **how)
 
-    def write(number: int) -> None:
-        while True:
-            transact(plan_accumulate([target], [folder / "add1.npy"], "sum", said, NO_LIMITS))
-            acknowledged.add(number)
 
-    writers = [forked(lambda n=n: write(n)) for n in range(4)]
-    for _ in range(kills - 4):
-        time.sleep(random_.uniform(0, 0.01))
-        number = random_.randrange(4)
+def looked(folder: Path) -> None:
+    """Read the set: both are alike, or they changed each time that they were read."""
+    with open(folder / "targets" / "one.npy", "rb") as file:  # by a reader that knows nothing of locks
+        elements = np.frombuffer(file.read()[128:], np.int64)
+    assert len(elements) == COUNT
+    assert elements.min() == elements.max()
+    try:
+        total = mpired.reduce([folder / "targets" / f"{name}.npy" for name in "pq"], "bxor", jobs=1)
+    except MpiredError as error:
+        assert "changed while being read" in str(error)  # noqa: PT017 - one of two ends
+        return
+    assert not total.any()
+
+
+KINDS: list[Callable[[Path, int, int], None]] = [
+    lambda folder, _writer, _number: added(folder, "rename"),
+    lambda folder, _writer, _number: added(folder, "journal"),
+    lambda folder, writer, number: added(folder, "auto", f"{writer}: {number}"),
+    lambda folder, writer, number: written(folder, writer, number, both=True),
+    lambda folder, writer, number: written(folder, writer, number, both=False),
+    lambda folder, _writer, _number: looked(folder),
+]
+WITH_KEYS = 2
+
+
+def work(folder: Path, noted: Noted, writer: int) -> None:
+    """Change files again and again; what may not have been done is done once more."""
+    for number in itertools.count(noted.done[writer]):
+        noted.begun[writer] += 1
+        KINDS[writer % len(KINDS)](folder, writer, number)
+        noted.done[writer] += 1
+
+
+def test_writers_of_six_kinds(folder, long, record_property):
+    """They are killed again and again."""
+    noted, chance, kills = Noted(), random.Random(5), 3000 if long else 50
+    for name in ("p", "q", "one"):
+        np.save(folder / "targets" / f"{name}.npy", np.zeros(COUNT, np.int64))
+    writers = [forked(lambda n=n: work(folder, noted, n)) for n in range(NWRITERS)]
+    ended = []
+    for _ in range(kills):
+        time.sleep(chance.uniform(0, 0.02))
+        number = chance.randrange(NWRITERS)
         os.kill(writers[number], signal.SIGKILL)
-        os.waitpid(writers[number], 0)
-        writers[number] = forked(lambda n=number: write(n))
+        ended.append(os.waitstatus_to_exitcode(os.waitpid(writers[number], 0)[1]))
+        writers[number] = forked(lambda n=number: work(folder, noted, n))
     for pid in writers:
         os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-    assert run("recover", f"targets/{BASE}", cwd=folder).status == 0
-    assert acknowledged.total() > 0
+        ended.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    assert set(ended) == {-signal.SIGKILL}  # none has failed
+    names = [BASE, "p.npy", "q.npy", "one.npy"]
+    assert run("recover", *(f"targets/{name}" for name in names), cwd=folder).status == 0
+
+    def sums(numbers: memoryview, *kinds: int) -> int:
+        return sum(numbers[writer] for writer in range(NWRITERS) if writer % len(KINDS) in kinds)
+
+    with keys.of_file(folder / "targets" / BASE) as known:
+        with_keys = known.count
+    in_flight = sum(writer % len(KINDS) == WITH_KEYS for writer in range(NWRITERS))
+    assert sums(noted.done, WITH_KEYS) <= with_keys <= sums(noted.done, WITH_KEYS) + in_flight
     found = value(folder)
     assert found is not None
-    assert acknowledged.total() <= found <= acknowledged.total() + kills
-    assert os.listdir(folder / "targets") == [BASE]
-
-
-@pytest.mark.parametrize("commit", ["rename", "journal"])
-def test_hundreds_of_kills(commit, long, record_property, folder):
-    kills = 5000 if long else 30
-    kill_storm(folder, commit, kills)
-    record_property("tried", kills)
-
-
-def test_the_storm_finds_an_update_in_place_without_a_log(folder, monkeypatch):
-    """It has teeth: what a plain write leaves behind is half."""
-
-    def plain(folder: Path) -> None:
-        target = folder / "targets" / BASE
-        elements = np.load(target)
-        with open(target, "r+b", buffering=0) as file:
-            for start in range(0, COUNT, 100):
-                file.seek(128 + 8 * start)
-                file.write((elements[start : start + 100] + 1).tobytes())
-
-    random_, halves = random.Random(3), 0
-    for _ in range(200):
-        pid = forked(lambda: [plain(folder) for _ in range(1000)])
-        time.sleep(random_.uniform(0.002, 0.01))
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        halves += value(folder) is None
-        if halves:
-            return
-        reset(folder)
-    raise AssertionError("no kill left a half-written file")
+    assert sums(noted.done, 0, 1) <= found - with_keys <= sums(noted.begun, 0, 1)
+    p, q, one = (np.load(folder / "targets" / name) for name in names[1:])
+    assert (p == q).all()
+    assert (p == p[0]).all()
+    assert (one == one[0]).all()
+    assert sorted(os.listdir(folder / "targets")) == sorted([*names, f"{BASE}.mpired-keys"])
+    record_property("done", sums(noted.done, *range(6)))
+    record_property("kills", kills)
