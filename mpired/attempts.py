@@ -57,7 +57,7 @@ def repeated(plan: Callable[[Context], _P], work: Callable[[_P, Context], _R], w
     engine = context.engine or LOCAL
     if context.dry_run:
         _refuse_streams(words, "is a stream, which can be read only once; `dry_run` looks at files")
-    if not engine.same_tree:  # before they are read
+    if not engine.same_host:  # before they are read
         reason = f"is a stream of this process, which workers of the engine {engine.name} cannot open"
         _refuse_streams(words, f"{reason}; write it to a file first")
     with decode_worker(context) as served:
@@ -66,7 +66,7 @@ def repeated(plan: Callable[[Context], _P], work: Callable[[_P, Context], _R], w
             number += 1
             try:
                 _enter(words())
-                attempt = served._replace(keep_open=number > _LIGHT_ATTEMPTS and engine.same_tree)
+                attempt = served._replace(keep_open=number > _LIGHT_ATTEMPTS and engine.same_host)
                 return work(plan(attempt), attempt)
             except ChangedError as error:
                 # To read all again is for the user to decide: objects are paid for, and many machines read.

@@ -99,13 +99,13 @@ class Call(NamedTuple):
         if note is not None:
             inputs = [(name, file.source) for name, file in labelled(collective.combined(self.request.groups))]
             note.write(self._record(), inputs, max(plan.jobs for plan in self.plans))
-        paths, named, level = self.paths, any(plan.named for plan in self.plans), options["level"]
+        paths, level = self.paths, options["level"]
         if ranges := self._ranges:
-            outputs = ChangedFile(paths[0], held.get(paths[0]), ranges, named=named)
+            outputs = ChangedFile(paths[0], held.get(paths[0]), ranges)
         elif collective.to_root and len(paths) == 1:
-            outputs = open_output(paths[0], overwrite=overwrite, context=context, held=held, named=named, level=level)
+            outputs = open_output(paths[0], overwrite=overwrite, context=context, held=held, level=level)
         else:
-            named = named or any(plan.engine.fills_drafts for plan in self.plans)  # on other machines, by these names
+            named = any(plan.engine.fills_drafts for plan in self.plans)  # on other machines, by these names
             outputs = Transaction(paths, overwrite=overwrite, context=context, held=held, named=named, level=level)
         with outputs:
             drafts = cast("Iterator[Output]", iter(outputs.drafts))

@@ -133,11 +133,6 @@ class Plan(NamedTuple):
         return not self.engine.same_host
 
     @property
-    def named(self) -> bool:
-        """Whether workers write files that they open by a name."""
-        return self.engine.same_host and not self.engine.same_tree
-
-    @property
     def is_open(self) -> bool:
         """Whether it ends where the ranks do, which only their end shows."""
         return is_open(self.buffers[0])
@@ -439,7 +434,7 @@ def _check_reach(engine: Engine, op: Op, files: Sequence[RankFile]) -> None:
         if not engine.stops_ops and getattr(op.kernel, "timeout", None) is not None:
             reason = f"cannot stop a call in a worker of the engine {engine.name}; leave it out"
             raise UsageError("`op_timeout`", reason)
-    for file in () if engine.same_tree else files:
+    for file in () if engine.same_host else files:
         if file.source.is_private:
             reason = f"is a stream of this process, which workers of the engine {engine.name} cannot open"
             raise UsageError(file.source.name, f"{reason}; write it to a file first")

@@ -238,7 +238,7 @@ def folded(
         return
     regions, end = _regions(plan, shares, missing)
     place = (beside.directory, beside.name) if beside else ()
-    with Scratch(*place, named=plan.named) as scratch:
+    with Scratch(*place) as scratch:
         if not plan.is_open:
             scratch.allocate(end)
         targets = [ResultFile(scratch.shared, scratch.name, share, each) for share, each in regions.values()]

@@ -96,9 +96,8 @@ class Engine(NamedTuple):
     # the module that has it, which is imported when it is used: a `Runner`, or with `connect` what gives one
     module: str
     extra: str = ""  # the extra that installs its package, "" if it needs none
-    same_host: bool = True  # whether its workers are on this host, and write results themselves
-    # whether they are children of this process, which open files that it has open and that have no name
-    same_tree: bool = True
+    # whether its workers are children of this process: they open files that it has open, and write results themselves
+    same_host: bool = True
     doc: str = ""
     package: str = ""  # the package that it needs, "" for none
     takes: tuple[str, ...] = ()  # the options that are for it alone
@@ -142,10 +141,10 @@ _MPI_VARIABLES = {
 }  # fmt: skip
 _ROWS = (
     LOCAL,
-    Engine("mpi", "mpired.engines.mpi", extra="mpi", package="mpi4py", same_host=False, same_tree=False,
+    Engine("mpi", "mpired.engines.mpi", extra="mpi", package="mpi4py", same_host=False,
         doc="the processes that srun or mpiexec has started", own_output=False, fills_drafts=True, chains=True,
         takes=("engine_timeout",), told_by=_MPI_VARIABLES),
-    Engine("dask", "mpired.engines.dask", extra="dask", package="distributed", same_host=False, same_tree=False,
+    Engine("dask", "mpired.engines.dask", extra="dask", package="distributed", same_host=False,
         doc="the workers of a Dask scheduler that runs", takes=("scheduler", "engine_timeout"), stops_ops=False,
         told_by={"DASK_SCHEDULER_ADDRESS": ""}),
 )  # fmt: skip
@@ -154,7 +153,6 @@ EXECUTOR = Engine(
     "executor",
     "mpired.engines.futures",
     same_host=False,
-    same_tree=False,
     doc="an executor of concurrent.futures, in Python",
     stops_ops=False,
     tells_ends=False,

@@ -71,11 +71,6 @@ def hidden_path(path: str, ending: str = "") -> str:
     return directory + slash + os.fsdecode(hidden_name(os.fsencode(base), ending))
 
 
-def scratch_name(base: bytes, number: int) -> bytes:
-    """Return the name of a scratch file for the result `base`."""
-    return hidden_name(base, f"-scratch-{number}")
-
-
 class Place:
     """A file by its name in an open directory."""
 

@@ -35,11 +35,9 @@ class StreamOutput(Scratch):
         self,
         name: str,  # the stream in messages
         opener: Callable[[], int],  # returns a descriptor to write to; for a FIFO it waits
-        *,
-        named: bool = False,  # see `Scratch`
         packing: Compression | None = None,  # how it is compressed
     ) -> None:
-        super().__init__(name=f"{name}, kept in {temporary_directory()} first", named=named)
+        super().__init__(name=f"{name}, kept in {temporary_directory()} first")
         self.stream_name = name
         self._opener = opener
         self._packing = packing
@@ -89,7 +87,6 @@ def open_output(
     overwrite: bool = False,
     context: Context = NO_LIMITS,
     held: Held = NOTHING_HELD,  # the files that this process has locked, by their names
-    named: bool = False,  # see `Draft` and `Scratch`
     level: int | None = None,  # of compression, where the suffix of the path asks for a codec; None for the usual one
 ) -> Output:
     """Open the output of a path: `-` is standard output, a URL an object, anything but a file a stream."""
@@ -97,12 +94,12 @@ def open_output(
     if is_url(path):
         from mpired.files.upload import RemoteOutput  # noqa: PLC0415 - most results are files
 
-        return RemoteOutput(path, overwrite=overwrite, named=named, packing=packing)
+        return RemoteOutput(path, overwrite=overwrite, packing=packing)
     check_stdout(path)
     if (number := descriptor_of(path)) is not None:
         # A second opening would start at offset 0 of a redirected file and write over its bytes.
         shown = "standard output" if path == "-" else path
-        return StreamOutput(shown, lambda: os.dup(number), named=named)
+        return StreamOutput(shown, lambda: os.dup(number))
     if is_stream(path):
-        return StreamOutput(path, lambda: os.open(path, os.O_WRONLY | os.O_CLOEXEC), named=named, packing=packing)
-    return Draft(path, overwrite=overwrite, context=context, place=held.get(path), named=named, packing=packing)
+        return StreamOutput(path, lambda: os.open(path, os.O_WRONLY | os.O_CLOEXEC), packing)
+    return Draft(path, overwrite=overwrite, context=context, place=held.get(path), packing=packing)

@@ -29,14 +29,12 @@ from mpired.files.names import (
     has_log,
     hidden_path,
     mark_of,
-    scratch_name,
     sync_folders,
 )
 from mpired.files.scratch import remove_dead
 from mpired.log import heard_by, notice
 from mpired.options import Options
 
-_SCRATCH_FILES = 100
 """The most scratch files that commands may have left beside one result."""
 
 FINISHED, DISCARDED = "finished", "gave up an unfinished change"
@@ -444,15 +442,14 @@ def _concerns(paths: Sequence[str], name: str) -> bool:
 
 
 def _recovered(name: str, path: str, heard: Sequence[tuple[Sequence[str], str]], how: How) -> Recovered:
-    """Recover a file, and remove its drafts and scratch files; the user asserts that no other command is at work."""
+    """Recover a file, and remove its draft; the user asserts that no other command is at work."""
     check_no_old_journal(path)
     found = recover(name, path, how)
     with calls.blaming(name), _opened(name, path) as place:
-        own = [place.draft_name, *(scratch_name(place.base, number) for number in range(_SCRATCH_FILES))]
-        removed = [os.fsdecode(each) for each in own if remove_dead(each, place.dirfd, alone=True)]
+        removed = remove_dead(place.draft_name, place.dirfd, alone=True)
     if not found and not removed:
         calls.let_go(calls.open_existing(path, name, writable=False))  # raises an error for a path that is not a file
     done = [words for paths, words in heard if _concerns(paths, name)]
     done += [found] if found not in {"", FINISHED} else []
-    done += [f"removed {draft}" for draft in removed]
+    done += [f"removed {os.fsdecode(place.draft_name)}"] if removed else []
     return Recovered(name, tuple(done), bool(done))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple, Self
@@ -11,7 +10,7 @@ from typing import NamedTuple, Self
 from mpired import codecs
 from mpired.codecs import Codec
 from mpired.errors import UsageError
-from mpired.files import calls, mounts, names
+from mpired.files import calls, mounts
 from mpired.log import step
 
 
@@ -54,7 +53,6 @@ class Single(calls.Closing):
 
     name: str  # in messages
     fd: int
-    _named = calls.SharedFile("")  # if it has a name
 
     @property
     def drafts(self) -> Sequence[Self]:
@@ -69,7 +67,7 @@ class Single(calls.Closing):
     @property
     def shared(self) -> calls.SharedFile:
         """The file for the tasks of an engine."""
-        return self._named if self._named.path else calls.SharedFile(self.shared_path)
+        return calls.SharedFile(self.shared_path)
 
     def allocate(self, nbytes: int) -> None:
         """Reserve `nbytes`, or raise `OSError` (ENOSPC, EDQUOT, EFBIG) with the name of the file."""
@@ -97,33 +95,16 @@ class Scratch(Single):
         self,
         directory: str | None = None,  # of its bytes; None for the place of temporary files
         name: str | None = None,  # in messages, such as that of the result; None for its place
-        *,
-        named: bool = False,  # whether it has a name, by which processes that are not children of this one can open it
     ) -> None:
         place = directory or temporary_directory()
         self.name = name or place
-        self._dirfd, self._own_name = -1, b""
         with calls.blaming(self.name):
-            if not named:
-                self.fd = calls.open_scratch(place)
-                return
-            base = os.fsencode(os.path.basename(self.name) if directory else "scratch")
-            self._dirfd = calls.open_directory(place)
-            with calls.undoing(lambda: calls.let_go(self._dirfd)):
-                numbered = (names.scratch_name(base, number) for number in itertools.count())
-                claims = ((claimed(own_name, self._dirfd), own_name) for own_name in numbered)
-                self.fd, self._own_name = next((fd, own_name) for fd, own_name in claims if fd is not None)
-            path = os.path.join(os.path.realpath(place), os.fsdecode(self._own_name))
-            self._named = calls.SharedFile.of(path, self.fd)
+            self.fd = calls.open_scratch(place)
 
     def close(self) -> None:
         """Close the file, which ends with that."""
         calls.let_go(self.fd)
         self.fd = -1
-        if self._own_name:
-            with contextlib.suppress(OSError):
-                calls.unlink(self._own_name, self._dirfd)
-            calls.let_go(self._dirfd)
 
     def __del__(self) -> None:
         # A copy of a stream is there as long as its source is.

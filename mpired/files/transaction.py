@@ -49,6 +49,7 @@ class Draft(Place, Single):
         kept_open: bool = True,  # else, of many, it is opened when it is filled, and has a name
     ) -> None:
         self.fd, self.has_name, self._owns_dirfd = -1, False, False
+        self._named: calls.SharedFile | None = None  # what others can open, if it has a name
         self._packing, self._overwrite, self.durable = packing, overwrite, durable
         target = place if isinstance(place, Target) else None
         self._waiting = target.waiting if target else Waiting(context.lock_timeout)
@@ -69,6 +70,11 @@ class Draft(Place, Single):
                 if not self.has_name:
                     lock_own(self.fd)
                     remove_dead(self.draft_name, self.dirfd)  # of a command that was killed
+
+    @property
+    def shared(self) -> calls.SharedFile:
+        """The file for the tasks of an engine."""
+        return super().shared if self._named is None else self._named
 
     def _claimed(self) -> int:
         """Create the file under its own name, when no other command writes to the same place."""
@@ -180,7 +186,7 @@ class Draft(Place, Single):
     @property
     def inode(self) -> int:
         """Its inode number."""
-        return os.fstat(self.fd).st_ino if self.fd >= 0 else self._named.inode[1]
+        return os.fstat(self.fd).st_ino if self.fd >= 0 else self.shared.inode[1]
 
     def rename(self) -> None:
         """Replace the old file."""

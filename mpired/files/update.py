@@ -51,11 +51,11 @@ class Replacement(Update):
 
     protocol = "rename"
 
-    def __init__(self, target: Target, *, durable: bool, named: bool = False) -> None:
+    def __init__(self, target: Target, *, durable: bool) -> None:
         super().__init__(target.fd)
         self._target = target
         self._size = target.status.st_size
-        self._output = Draft(target.name, overwrite=True, durable=durable, place=target, named=named)
+        self._output = Draft(target.name, overwrite=True, durable=durable, place=target)
         with calls.blaming(target.name), calls.undoing(self._output.close):
             self.is_clone = copying.clone(target.fd, self._output.fd)  # which shares the blocks of the target
             if not self.is_clone:
@@ -202,9 +202,7 @@ class Patch(Update):
         self._log.close()
 
 
-def replacement(
-    target: Target, changed_nbytes: int, commit: str, *, durable: bool, named: bool = False
-) -> Replacement | None:
+def replacement(target: Target, changed_nbytes: int, commit: str, *, durable: bool) -> Replacement | None:
     """Begin to replace a locked target; None where it takes a patch."""
     if target.shared:  # which may only be read
         commit = "rename"
@@ -212,7 +210,7 @@ def replacement(
         return None
     is_cheap = commit == "rename" or target.status.st_size <= max(_SMALL_NBYTES, _LARGE_PART * changed_nbytes)
     try:
-        update = Replacement(target, durable=durable, named=named)
+        update = Replacement(target, durable=durable)
     except OSError:
         if is_cheap:
             raise
@@ -240,20 +238,18 @@ class ChangedFile(contextlib.ExitStack):
         path: str,
         target: Target | None,  # locked; None if it cannot be, so that the file can only be replaced
         ranges: Sequence[tuple[int, int]],  # offset and number of bytes, ascending, without overlap
-        *,
-        named: bool = False,  # see `Draft` and `Scratch`
     ) -> None:
         super().__init__()
         self._ranges = ranges
         self._changed = sum(nbytes for _, nbytes in ranges)
         with calls.undoing(self.close):
             self._target = target or self.enter_context(opened(path, shared=True))
-            self._update = replacement(self._target, self._changed, "auto", durable=True, named=named)
+            self._update = replacement(self._target, self._changed, "auto", durable=True)
             if self._update is not None:
                 self.enter_context(self._update)
                 self.drafts: Sequence[Single] = (self._update.all_but(ranges),)
                 return
-            scratch = self.enter_context(Scratch(self._target.directory, path, named=named))
+            scratch = self.enter_context(Scratch(self._target.directory, path))
             with calls.blaming(path):
                 for offset, nbytes in ranges:
                     calls.reserve(scratch.fd, offset, offset + nbytes)

@@ -32,12 +32,11 @@ class RemoteOutput(Scratch):
         url: str,
         *,
         overwrite: bool = False,  # whether an existing object may be replaced
-        named: bool = False,  # see `Scratch`
         packing: Compression | None = None,
     ) -> None:
         self._url, self._overwrite = url, overwrite
         self._before = check_new(url, overwrite=overwrite)
-        super().__init__(named=named)
+        super().__init__()
         self.name = f"{url}, kept in {self.name} first"
         self._packing = packing
         self._stopped = False  # whether sending has to end

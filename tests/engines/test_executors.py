@@ -31,7 +31,6 @@ from mpired.collectives import plan as planning
 from mpired.engines import ENGINES, LOCAL
 from mpired.errors import UsageError, UserOpError, WorkerError
 from mpired.files import calls
-from mpired.files.scratch import Scratch
 from mpired.files.transaction import Draft
 from mpired.ops.clibrary import LibraryKernel
 from mpired.ops.user import PythonKernel
@@ -254,10 +253,8 @@ def test_nothing_is_left_if_a_worker_fails_or_is_lost(output, here, processes):
     assert caught.value.exit_status == 8
 
 
-@pytest.mark.parametrize("kind", ["output", "scratch"])
-def test_something_else_under_the_name_of_a_draft_is_not_opened(kind, here):
-    made = Draft("out.npy", named=True) if kind == "output" else Scratch(str(here), "out.npy", named=True)
-    with made:
+def test_something_else_under_the_name_of_a_draft_is_not_opened(here):
+    with Draft("out.npy", named=True) as made:
         shared = made.shared
         (name,) = (path.name for path in here.glob(".out*"))
         os.close(shared.open())
@@ -291,7 +288,7 @@ def test_paths_are_absolute_in_a_pickle_alone(here):
 def test_the_pool_is_the_engine_that_nobody_has_to_choose():
     assert list(ENGINES) == [*ENGINE_NAME.words]
     assert next(iter(ENGINES.values())) is LOCAL
-    assert (LOCAL.runner.__name__, LOCAL.extra, LOCAL.same_tree) == ("mpired.engines.pool", "", True)
+    assert (LOCAL.runner.__name__, LOCAL.extra, LOCAL.same_host) == ("mpired.engines.pool", "", True)
     assert in_child(lambda: sorted(LOCAL.runner.run(abs, [-1, 2, -3], LOCAL.runner.limits().workers))) == [1, 2, 3]
 
 
@@ -300,7 +297,7 @@ def test_other_rows_are_whole():
     others = [row for row in ENGINES.values() if row is not LOCAL]
     needed = [re.split(r"[<>=]", *project["optional-dependencies"][row.extra])[0] for row in others]
     assert needed == [row.package for row in others]
-    assert not any(row.same_host or row.same_tree for row in others)  # children of this process are on its host
+    assert not any(row.same_host for row in others)
     assert all(row.doc and callable(importlib.import_module(row.module).connect) for row in others)
 
 
