@@ -33,16 +33,17 @@ PARAMETERS = [
 BY_THEMSELVES = {("types", "value_index")}
 
 
-@pytest.mark.parametrize(("command", "parameter"), PARAMETERS, ids=lambda each: getattr(each, "name", each))
-def test_every_option_of_a_command_is_a_row(command, parameter):
-    if (command, parameter.name) in BY_THEMSELVES:
-        return
-    row = parameter.row
-    assert (parameter.name, row) in ROWS
-    assert (parameter.help or "").startswith(row.help)
-    assert set(row.flags.replace("/", " ").split()) == {*parameter.opts, *parameter.secondary_opts}
-    assert list(row.variables) == list(parameter.envvar or [])
-    assert row.section in SECTIONS
+def test_every_option_of_a_command_is_a_row():
+    for command, parameter in PARAMETERS:
+        if (command, parameter.name) in BY_THEMSELVES:
+            continue
+        row, case = parameter.row, f"{command} {parameter.name}"
+        assert (parameter.name, row) in ROWS, case
+        assert (parameter.help or "").startswith(row.help), case
+        assert set(row.flags.replace("/", " ").split()) == {*parameter.opts, *parameter.secondary_opts}, case
+        assert list(row.variables) == list(parameter.envvar or []), case
+        assert row.section in SECTIONS, case
+    assert len(PARAMETERS) > len(ROWS)
 
 
 def test_every_row_is_an_option_of_a_command():
@@ -58,24 +59,23 @@ def test_a_keyword_has_one_flag_and_a_flag_one_keyword():
     assert dict(long_flags).items() <= FLAGS.items()
 
 
-@pytest.mark.parametrize("name", GROUPS)
-def test_defaults_are_values(name):
-    for each, row in rows(GROUPS[name]).items():
-        assert row.default is None or row.kind.check(row.default) == row.default, each
-        assert row.kind is not FLAG or row.default in (False, None)
+def test_defaults_are_values():
+    found = [(name, row) for group in GROUPS.values() for name, row in rows(group).items()]
+    for name, row in found:
+        assert row.default is None or row.kind.check(row.default) == row.default, name
+        assert row.kind is not FLAG or row.default in (False, None), name
+    assert len(found) > len(ROWS)
 
 
-@pytest.mark.parametrize("name", COLLECTIVES)
-def test_every_collective_has_a_command_and_a_function(name):
-    function = getattr(mpired, name.replace("-", "_"))
-    taken = set(inspect.signature(function).parameters)
-    assert {each for each, row in rows(COLLECTIVES[name].options).items() if not row.hidden} <= taken
-    assert set(rows(COLLECTIVES[name].options)) <= {parameter.name for parameter in COMMANDS[name].params}
+def test_every_collective_has_a_command_and_a_function():
+    for name, row in COLLECTIVES.items():
+        known, taken = rows(row.options), inspect.signature(getattr(mpired, name.replace("-", "_"))).parameters
+        assert {each for each, option in known.items() if not option.hidden} <= set(taken), name
+        assert set(known) <= {parameter.name for parameter in COMMANDS[name].params}, name
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
+def test_values_that_python_gives():
+    refusals = [
         ({"jobs": -1}, "`jobs`: -1 is negative; give 0 or more"),
         ({"jobs": "2"}, "`jobs`: '2' is not an integer"),
         ({"lock_timeout": -1}, "`lock_timeout`: -1 is not a time; give seconds, 0 to try once"),
@@ -89,12 +89,11 @@ def test_every_collective_has_a_command_and_a_function(name):
         ({"counts": "3,0"}, "`counts`: '3,0' is one text; give a count for each rank"),
         ({"weights": 3}, "`weights`: 'int' object is not iterable"),
         ({"weights": [10**400]}, "`weights`: int too large to convert to float"),
-    ],
-)
-def test_values_that_python_gives(options, reason):
-    with pytest.raises(UsageError) as error:
-        checked(mpired.options.CALL, options)
-    assert str(error.value) == reason
+    ]
+    for given, reason in refusals:
+        with pytest.raises(UsageError) as error:
+            checked(mpired.options.CALL, given)
+        assert str(error.value) == reason
 
 
 def test_defaults_take_the_place_of_none():

@@ -22,15 +22,16 @@ FUNCTIONS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda each: each.__name__)
-def test_every_keyword_has_a_default_and_a_line_of_documentation(function):
-    parameters = inspect.signature(function).parameters
-    assert not any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-    named = inspect.getdoc(function).partition("Parameters\n")[2].partition("\nR")[0]
-    for name, each in parameters.items():
-        if each.kind is each.KEYWORD_ONLY and name not in {"output", "into"}:
-            assert f"\n{name}" in named, name
-            assert each.default is not each.empty or name in {"counts", "type"}
+def test_every_keyword_has_a_default_and_a_line_of_documentation():
+    for function in FUNCTIONS:
+        parameters = inspect.signature(function).parameters
+        named = inspect.getdoc(function).partition("Parameters\n")[2].partition("\nR")[0]
+        for name, each in parameters.items():
+            case = f"{function.__name__} {name}"
+            assert each.kind is not each.VAR_KEYWORD, case
+            if each.kind is each.KEYWORD_ONLY and name not in {"output", "into"}:
+                assert f"\n{name}" in named, case
+                assert each.default is not each.empty or name in {"counts", "type"}, case
 
 
 def test_signatures_are_those_of_the_rows():
@@ -40,17 +41,16 @@ def test_signatures_are_those_of_the_rows():
     assert "--max-memory" in inspect.getdoc(mpired.reduce)
 
 
-@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda each: each.__name__)
-def test_types_are_shown_as_they_are_written(function):
-    shown = str(inspect.signature(function))
-    assert "ForwardRef" not in shown
-    assert "'" not in re.sub(r"= '\w+'", "", shown)  # but in defaults
-    assert "collections.abc" not in shown
+def test_types_are_shown_as_they_are_written():
+    for function in FUNCTIONS:
+        shown = str(inspect.signature(function))
+        assert "ForwardRef" not in shown
+        assert "'" not in re.sub(r"= '\w+'", "", shown)  # but in defaults
+        assert "collections.abc" not in shown
 
 
-@pytest.mark.parametrize(
-    ("call", "reason"),
-    [
+def test_an_unknown_keyword_is_answered_with_what_is_meant():
+    answers = [
         (lambda: mpired.reduce([], "sum", jbos=2), "reduce() has no keyword 'jbos'; did you mean 'jobs'?"),
         (lambda: mpired.scan([], "sum", outputs="a"), "scan() has no keyword 'outputs'; did you mean 'output'?"),
         (lambda: mpired.pack("a", type="int", progres=1), "pack() has no keyword 'progres'; did you mean 'progress'?"),
@@ -73,16 +73,15 @@ def test_types_are_shown_as_they_are_written(function):
             lambda: mpired.reduce([], "sum", link=True),
             "reduce() has no keyword 'link'; the keywords are ranks, op, output, ",
         ),
-    ],
-)
-def test_an_unknown_keyword_is_answered_with_what_is_meant(call, reason):
-    with pytest.raises(TypeError) as error:
-        call()
-    assert str(error.value).startswith(reason)
-    if "the keywords are" in reason:
-        named = str(error.value).partition("the keywords are ")[2].split(", ")
-        function = operator.attrgetter(reason.partition("(")[0])(mpired)
-        assert set(named) == set(inspect.signature(function).parameters) - {"self"}
+    ]
+    for call, reason in answers:
+        with pytest.raises(TypeError) as error:
+            call()
+        assert str(error.value).startswith(reason)
+        if "the keywords are" in reason:
+            named = str(error.value).partition("the keywords are ")[2].split(", ")
+            function = operator.attrgetter(reason.partition("(")[0])(mpired)
+            assert set(named) == set(inspect.signature(function).parameters) - {"self"}
 
 
 def test_names_of_the_package():
@@ -98,9 +97,8 @@ def test_info_is_shown_on_a_line(monkeypatch):
     assert shown == "<npy file 'sample_data/counts_0.npy': 12 x MPI_INT32_T (int32)>"
 
 
-@pytest.mark.parametrize(
-    ("call", "reason"),
-    [
+def test_what_is_no_path_is_answered_with_what_to_give():
+    answers = [
         (lambda array: mpired.info([array]), "path: is of the type list; a rank is the path of a file, an array, or"),
         (mpired.show, "`path`: is of the type ndarray; give the path of a file"),
         (mpired.Window, "`paths`: is of the type ndarray; give"),
@@ -110,12 +108,11 @@ def test_info_is_shown_on_a_line(monkeypatch):
         (lambda array: mpired.unpack(array, type="int", output="x"), "`packed`: is of the type ndarray; give"),
         (lambda array: mpired.reduce_local(array, array, "sum"), "`inoutvec`: is of the type ndarray; give"),
         (lambda array: mpired.reduce_local([array], "x.npy", "sum"), "invec: is of the type list; a rank is"),
-    ],
-)
-def test_what_is_no_path_is_answered_with_what_to_give(call, reason):
-    with pytest.raises(mpired.MpiredError) as error:
-        call(np.zeros(3))
-    assert str(error.value).startswith(reason)
+    ]
+    for call, reason in answers:
+        with pytest.raises(mpired.MpiredError) as error:
+            call(np.zeros(3))
+        assert str(error.value).startswith(reason)
 
 
 def test_info_of_an_array(tmp_path):
