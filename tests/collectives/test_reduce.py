@@ -8,46 +8,9 @@ import os
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 from command import reduce, refused, run, shell, succeeded, unchanged
 from refusals import check_refusals
 from three_ranks import A, B, C, fold
-
-# By NumPy's functions, one rank after another.
-OPS = {
-    "max": (np.maximum, "i4 f2"),
-    "min": (np.minimum, "u2 f8"),
-    "sum": (np.add, "i4 f4 c16"),
-    "prod": (np.multiply, "u2 f8"),
-    "band": (np.bitwise_and, "i8"),
-    "bor": (np.bitwise_or, "u2"),
-    "bxor": (np.bitwise_xor, "i4"),
-    "land": (np.logical_and, "u2"),
-    "lor": (np.logical_or, "i8"),
-    "lxor": (np.logical_xor, "i4"),
-}
-
-
-@pytest.mark.parametrize("suffix", ["npy", "parquet", "bin"])
-def test_ops_as_numpy_has_them(suffix, tmp_path):
-    random = np.random.default_rng(3)
-    names = [f"r{rank}.{suffix}" for rank in range(5)]
-    for op, (function, codes) in OPS.items():
-        for code in codes.split():
-            if (code[0], suffix) == ("c", "parquet"):  # it has no complex numbers
-                continue
-            ranks = [random.integers(0, 4, 1001).astype(code) for _ in range(5)]
-            for name, rank in zip(names, ranks, strict=True):
-                if suffix == "npy":
-                    np.save(tmp_path / name, rank)
-                elif suffix == "bin":
-                    rank.tofile(tmp_path / name)
-                else:
-                    pq.write_table(pa.table({"x": rank}), tmp_path / name)
-            with np.errstate(all="ignore"):
-                expected = fold(function, *ranks)
-            outcome = reduce("--op", op, "--type", code, *names, "--to", "raw", cwd=tmp_path)
-            assert outcome == (0, expected.tobytes(), ""), (op, code)
 
 
 def test_types_and_sizes_in_any_spelling(folder):
@@ -95,18 +58,6 @@ def test_force(folder):
         (folder / "out.npy").write_bytes(b"old")
         succeeded(reduce("--op", "sum", "a.npy", "b.npy", "-o", "out.npy", flag, cwd=folder))
         assert np.load(folder / "out.npy").tolist() == (A + B).tolist(), flag
-
-
-@pytest.mark.parametrize("root", [0, 1, 2])
-def test_in_place_over_the_root(root, folder):
-    for suffix in "npy", "bin", "parquet", "arrow":
-        names = [f"{name}.{suffix}" for name in "abc"]
-        before = {name: (folder / name).read_bytes() for name in names}
-        words = ("--op", "sum", "--type", "double", *names, "--in-place", "--root", str(root))
-        assert reduce(*words, cwd=folder) == (0, b"", ""), suffix
-        assert {name for name in names if (folder / name).read_bytes() != before[name]} == {names[root]}
-        outcome = reduce("--op", "sum", "--type", "double", names[root], "--to", "raw", cwd=folder)
-        assert outcome == (0, fold(np.add, A, B, C).tobytes(), ""), suffix
 
 
 def test_in_place_keeps_the_header_of_npy(tmp_path):

@@ -6,10 +6,7 @@ Data without NaN and without zeros of both signs, where MPICH keeps whatever its
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import zlib
-from pathlib import Path
 
 import matrix
 import numpy as np
@@ -104,44 +101,3 @@ def test_matrix_plus_its_transpose(mpi, directory):
     with pytest.warns(mpired.errors.SameFileWarning):
         window.accumulate(directory / "a.bin", "sum", origin_type=columns)
     assert (directory / "a.bin").read_bytes() == expected == (matrix_ + matrix_.T).tobytes()
-
-
-_RANKS = """
-import sys
-from mpi4py import MPI
-import numpy as np
-comm = MPI.COMM_WORLD
-memory = MPI.Alloc_mem(8 * 30 if comm.rank == 0 else 0)
-window = MPI.Win.Create(memory, 8, comm=comm)
-if comm.rank == 0:
-    memory[:] = np.zeros(30, np.int64).tobytes()
-comm.Barrier()
-window.Lock(0, MPI.LOCK_SHARED)
-for i in range(20):
-    origin = np.arange(10, dtype=np.int64) * (comm.rank + 1)
-    column = MPI.LONG.Create_vector(10, 1, 3).Commit()
-    window.Accumulate([origin, 10, MPI.LONG], 0, [i % 3, 1, column], MPI.SUM)
-window.Unlock(0)
-comm.Barrier()
-if comm.rank == 0:
-    open(sys.argv[1], "wb").write(bytes(memory))
-"""
-
-
-def test_several_processes_at_one_window(directory):
-    """The same requests from four ranks of a real job, and from four processes of ours."""
-    mpiexec = Path(sys.executable).with_name("mpiexec")
-    subprocess.run(
-        [mpiexec, "-n", "4", sys.executable, "-c", _RANKS, directory / "expected.bin"], check=True, timeout=60
-    )
-    (directory / "shared.bin").write_bytes(bytes(8 * 30))
-    script = (
-        "import sys, mpired, numpy as np\n"
-        "window, rank = mpired.Window(sys.argv[1]), int(sys.argv[2])\n"
-        "for i in range(20):\n"
-        "    window.accumulate(np.arange(10) * (rank + 1), 'sum', target_disp=i % 3, target_type='vector(10,1,3,long)',"
-        " origin_count=10)\n"
-    )
-    ranks = [subprocess.Popen([sys.executable, "-c", script, directory / "shared.bin", str(rank)]) for rank in range(4)]
-    assert [rank.wait(60) for rank in ranks] == [0] * 4
-    assert (directory / "shared.bin").read_bytes() == (directory / "expected.bin").read_bytes()
