@@ -233,14 +233,6 @@ def test_real_workers_give_the_bits_of_this_process(tmp_path, form):
     assert digests == expected * 3
 
 
-def test_workers_of_a_fork_server_give_the_same_bits(directory, cut_into):
-    cut_into(64)
-    ranks = ranks_of("DOUBLE", 129)
-    paths = save(directory, "raw", ranks, "f8")
-    array = mpired.reduce(paths, "SUM", jobs=2, type="double")  # this process may have several threads
-    assert array.tobytes() == reference.reduce("SUM", "DOUBLE", ranks)
-
-
 def awkward_numbers(count, rank):
     """Return random doubles of many magnitudes among which are NaNs of different payloads and both zeros."""
     draw = np.random.default_rng(rank)

@@ -105,6 +105,7 @@ def test_kill_at_any_call(way, long, record_property, folder):
     record_property("tried", points)
 
 
+@pytest.mark.parametrize("way", ["rename", "journal"], indirect=True)
 def test_errors_tell_the_truth(way, long, record_property, folder):
     counter, ends, points = Counter(), set(), 0
     reset(folder)
