@@ -1,32 +1,6 @@
 """What tests of user-defined ops share: ranks, the plainest ops, and the fold of what is no array."""
 
-import os
-import pickle
-import sys
-import traceback
-
 import numpy as np
-
-
-def in_child(function):
-    """Call a function in a forked child, where workers can be forked too, and return what it returns."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            os.write(writing, pickle.dumps(function()))
-            status = 0
-        except BaseException:  # noqa: BLE001 - it ends here
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(status)
-    os.close(writing)
-    with open(reading, "rb") as pipe:
-        result = pipe.read()
-    assert os.waitpid(child, 0)[1] == 0
-    return pickle.loads(result)
 
 
 def saved(folder, arrays):

@@ -6,7 +6,6 @@ import json
 import os
 import random
 import subprocess
-import sys
 import sysconfig
 import tempfile
 from pathlib import Path
@@ -197,48 +196,6 @@ def test_the_lower_ranks_zero_stays_at_every_position(directory, either_kernel, 
 
 
 # ---- real workers
-
-
-# Run by a process of its own, which has one thread and can fork its workers: a test process may have several.
-ONE_THREAD = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-REAL_WORKERS = """
-import hashlib, json, sys
-import mpired
-from mpired.collectives import plan
-plan._BLOCK_BYTES = plan._STREAMED_BLOCK_BYTES = 64
-plan.SMALL_NBYTES = 0
-for jobs in 1, 2, 7:
-    for paths, said in json.loads(sys.argv[1]):
-        array = mpired.reduce(paths, "SUM", jobs=jobs, **said)
-        print(hashlib.sha256(array.tobytes()).hexdigest())
-"""
-
-
-@every_format
-def test_real_workers_give_the_bits_of_this_process(tmp_path, form):
-    # Blocks of 8 elements: 1, 2 and 16 blocks, where the segments of two workers and of seven end.
-    counts = (0, 1, 8, 9, 17, 57, 128, 129)
-    if form in ("parquet", "arrow"):  # Arrow starts threads of its own when it opens a file: workers start slowly
-        counts = (9, 128, 129)
-    requests, expected = [], []
-    for count in counts:
-        folder = tmp_path / str(count)
-        folder.mkdir()
-        ranks = ranks_of("DOUBLE", count)
-        requests.append((save(folder, form, ranks, "f8"), said_of(form, "DOUBLE")))
-        expected.append(hashlib.sha256(reference.reduce("SUM", "DOUBLE", ranks)).hexdigest())
-    words = [sys.executable, "-c", REAL_WORKERS, json.dumps(requests)]
-    done = subprocess.run(words, check=True, capture_output=True, text=True, env=ONE_THREAD)
-    digests = done.stdout.split()
-    assert digests == expected * 3
-
-
-def test_workers_of_a_fork_server_give_the_same_bits(directory, cut_into):
-    cut_into(64)
-    ranks = ranks_of("DOUBLE", 129)
-    paths = save(directory, "raw", ranks, "f8")
-    array = mpired.reduce(paths, "SUM", jobs=2, type="double")  # this process may have several threads
-    assert array.tobytes() == reference.reduce("SUM", "DOUBLE", ranks)
 
 
 def awkward_numbers(count, rank):

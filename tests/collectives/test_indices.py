@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-import os
 
 import numpy as np
 import pyarrow as pa
@@ -323,35 +322,3 @@ def test_two_files_of_pairs_of_columns(tmp_path):
     assert pq.read_table(parts[0]).to_pydict() == {"e": [1.0, 2.0]}
     assert parts[1].read_text() == "c\n7\n8\n"
     assert (summary.noutputs, summary.output) == (2, f"{parts[0]},{parts[1]}")
-
-
-@pytest.mark.parametrize("call", ["fsync", "link", "pwrite", "fchmod"])
-def test_neither_of_two_files_without_the_other(call, tmp_path, monkeypatch):
-    """Each call of the system fails once: before the commit there is no file, after it the next command gives both."""
-    paths = save(tmp_path, [[1.0], [2.0]])
-    parts = [tmp_path / "max.npy", tmp_path / "where.npy"]
-    original = getattr(os, call)
-    for which in itertools.count():
-        counter = itertools.count()
-
-        def failing(*arguments, which=which, counter=counter, **settings):
-            if next(counter) == which:
-                raise OSError(5, "Input/output error")
-            return original(*arguments, **settings)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(os, call, failing)
-            try:
-                mpired.reduce(paths, "maxloc", index="rank", split=parts)
-            except mpired.errors.UnconfirmedError:
-                patch.undo()
-                mpired.recover(parts[0])
-            except OSError:
-                assert not any(part.exists() for part in parts)
-                continue
-        assert [np.load(part).tolist() for part in parts] == [[2.0], [1]]
-        for part in parts:
-            part.unlink()
-        if next(counter) <= which:
-            break
-    assert which > 0

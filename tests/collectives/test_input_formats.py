@@ -3,45 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import os
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import reduce, refused, succeeded
+from command import reduce, succeeded
 from refusals import check_refusals
-from three_ranks import PACKED, PAIR, A, B, C, fold, loaded, pairs_of
-
-
-@pytest.mark.parametrize("suffix", ["npy", "parquet", "arrow"])
-def test_format_is_known_by_its_content(suffix, folder):
-    os.rename(folder / f"a.{suffix}", folder / "a")
-    os.rename(folder / f"b.{suffix}", folder / "b.dat")
-    assert reduce("--op", "sum", "a", "b.dat", "--to", "raw", cwd=folder) == (0, (A + B).tobytes(), "")
-
-
-def test_from_names_the_format(folder):
-    os.rename(folder / "a.npy", folder / "a.dat.bin")
-    words = ("--op", "sum", "a.dat.bin", "--to", "text")
-    refused(reduce(*words, cwd=folder), 3, "npy")
-    assert reduce(*words, "--from", "npy", cwd=folder).out == b"1.5\n2.0\n-3.0\n"
-    outcome = reduce(*words, "--from", "raw", "--type", "double", "--offset", "128", cwd=folder)
-    assert outcome.out == b"1.5\n2.0\n-3.0\n"
-    refused(reduce(*words, "--from", "parquet", cwd=folder), 3, "a.dat.bin", "parquet")
-
-
-def test_ranks_of_different_formats(folder):
-    words = ("--op", "sum", "--type", "double")
-    expected = fold(np.add, A, B, C, A)
-    for ranks in (
-        ("a.bin", "b.npy", "c.parquet", "a.arrow"),
-        ("a.npy", "b.bin", "c.arrow", "a.parquet"),
-        ("a.parquet", "b.arrow", "c.bin", "a.npy"),
-    ):
-        assert reduce(*words, *ranks, "--to", "raw", cwd=folder) == (0, expected.tobytes(), "")
-    outcome = reduce(*words, "a.npy", "b.bin", "c.parquet", "a.bin", cwd=folder)
-    np.testing.assert_array_equal(loaded(outcome.out), expected)
+from three_ranks import PACKED, PAIR, A, B, fold, loaded, pairs_of
 
 
 @pytest.mark.parametrize("order", ["<", ">"])

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from command import reduce, succeeded
 from refusals import check_refusals
-from three_ranks import PAIR, A, B, C, fold, loaded, pairs_of
+from three_ranks import PAIR, A, B, pairs_of
 
 STARTS = {
     **dict.fromkeys(("out.npy", "OUT.NPY", "out", "-", "out.dat --to npy", "out.csv --to npy"), b"\x93NUMPY"),
@@ -34,21 +34,6 @@ def test_format_of_the_output(folder):
         outcome = reduce("--op", "sum", "a.npy", "b.npy", "-f", "-o", name, *rest, cwd=folder)
         assert (outcome.status, outcome.err) == (0, ""), words
         assert (outcome.out if name == "-" else (folder / name).read_bytes()).startswith(start), words
-
-
-@pytest.mark.parametrize("suffix", ["npy", "parquet", "arrow", "bin"])
-def test_standard_output_in_the_format_of_the_inputs(suffix, folder):
-    words = ("--type", "double", f"a.{suffix}", f"b.{suffix}", "c.npy")
-    out = reduce("--op", "sum", *words, cwd=folder).out
-    if suffix == "npy":
-        result = loaded(out)
-    elif suffix == "parquet":
-        result = pq.read_table(pa.BufferReader(out))["x"].to_numpy()
-    elif suffix == "arrow":
-        result = pa.ipc.open_file(out).read_all()["x"].to_numpy()
-    else:
-        result = np.frombuffer(out)
-    np.testing.assert_array_equal(result, fold(np.add, A, B, C))
 
 
 def test_pairs_become_parquet_and_come_back(tmp_path):

@@ -8,85 +8,9 @@ import os
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 from command import reduce, refused, run, shell, succeeded, unchanged
 from refusals import check_refusals
-from three_ranks import PAIR, A, B, C, fold
-
-# By NumPy's functions, one rank after another.
-OPS = {
-    "max": (np.maximum, "i4 f2"),
-    "min": (np.minimum, "u2 f8"),
-    "sum": (np.add, "i4 f4 c16"),
-    "prod": (np.multiply, "u2 f8"),
-    "band": (np.bitwise_and, "i8"),
-    "bor": (np.bitwise_or, "u2"),
-    "bxor": (np.bitwise_xor, "i4"),
-    "land": (np.logical_and, "u2"),
-    "lor": (np.logical_or, "i8"),
-    "lxor": (np.logical_xor, "i4"),
-}
-
-
-@pytest.mark.parametrize("suffix", ["npy", "parquet", "bin"])
-def test_ops_as_numpy_has_them(suffix, tmp_path):
-    random = np.random.default_rng(3)
-    names = [f"r{rank}.{suffix}" for rank in range(5)]
-    for op, (function, codes) in OPS.items():
-        for code in codes.split():
-            if (code[0], suffix) == ("c", "parquet"):  # it has no complex numbers
-                continue
-            ranks = [random.integers(0, 4, 1001).astype(code) for _ in range(5)]
-            for name, rank in zip(names, ranks, strict=True):
-                if suffix == "npy":
-                    np.save(tmp_path / name, rank)
-                elif suffix == "bin":
-                    rank.tofile(tmp_path / name)
-                else:
-                    pq.write_table(pa.table({"x": rank}), tmp_path / name)
-            with np.errstate(all="ignore"):
-                expected = fold(function, *ranks)
-            outcome = reduce("--op", op, "--type", code, *names, "--to", "raw", cwd=tmp_path)
-            assert outcome == (0, expected.tobytes(), ""), (op, code)
-
-
-def test_fold_is_from_the_left_in_the_order_given(tmp_path):
-    ranks = [np.array([value]) for value in (1.0, 1e16, -1e16, 3.0)]
-    for rank, array in enumerate(ranks):
-        np.save(tmp_path / f"r{rank}.npy", array)
-    names = [f"r{rank}.npy" for rank in range(4)]
-    for order in ((0, 1, 2, 3), (3, 2, 1, 0), (1, 2, 0, 3), (1, 0, 3, 2)):
-        outcome = reduce("--op", "sum", *(names[i] for i in order), "--to", "raw", cwd=tmp_path)
-        assert outcome.out == fold(np.add, *(ranks[i] for i in order)).tobytes()
-    assert reduce("--op", "sum", *names, "--to", "text", cwd=tmp_path).out == b"3.0\n"
-    assert reduce("--op", "sum", *names[1:], names[0], "--to", "text", cwd=tmp_path).out == b"4.0\n"
-
-
-def test_one_rank_is_its_copy_whatever_the_op(tmp_path):
-    """No op touches it: a truth value stays what it was, and so do the bits of a NaN."""
-    np.array([5, 0, -1], "i4").tofile(tmp_path / "a.bin")
-    assert reduce("--op", "lor", "--type", "logical", "a.bin", "--to", "text", cwd=tmp_path).out == b"5\n0\n-1\n"
-    octets = np.array([0x7FF8_0000_0000_0123, 0xFFF0_0000_0000_0001], "u8").tobytes()
-    (tmp_path / "b.bin").write_bytes(octets)
-    assert reduce("--op", "sum", "--type", "double", "b.bin", cwd=tmp_path) == (0, octets, "")
-
-
-def test_maxloc_of_thirty_doubles(tmp_path):
-    """The example of the standard: the greatest value of each element, and the rank that has it."""
-    random = np.random.default_rng(5)
-    values = random.integers(0, 5, (4, 30)).astype("f8")
-    for rank in range(4):
-        pairs = np.zeros(30, PAIR)
-        pairs["value"], pairs["index"] = values[rank], rank
-        pairs.tofile(tmp_path / f"r{rank}.bin")
-    names = [f"r{rank}.bin" for rank in range(4)]
-    for op, best, where in (("maxloc", np.max, np.argmax), ("minloc", np.min, np.argmin)):
-        outcome = reduce("--op", op, "--type", "double_int", *names, cwd=tmp_path)
-        assert outcome.status == 0
-        result = np.frombuffer(outcome.out, PAIR)
-        np.testing.assert_array_equal(result["value"], best(values, axis=0))
-        np.testing.assert_array_equal(result["index"], where(values, axis=0))
-        assert outcome.out == result.copy().tobytes()
+from three_ranks import A, B, C, fold
 
 
 def test_types_and_sizes_in_any_spelling(folder):
@@ -134,27 +58,6 @@ def test_force(folder):
         (folder / "out.npy").write_bytes(b"old")
         succeeded(reduce("--op", "sum", "a.npy", "b.npy", "-o", "out.npy", flag, cwd=folder))
         assert np.load(folder / "out.npy").tolist() == (A + B).tolist(), flag
-
-
-@pytest.mark.parametrize("root", [0, 1, 2])
-def test_in_place_over_the_root(root, folder):
-    for suffix in "npy", "bin", "parquet", "arrow":
-        names = [f"{name}.{suffix}" for name in "abc"]
-        before = {name: (folder / name).read_bytes() for name in names}
-        words = ("--op", "sum", "--type", "double", *names, "--in-place", "--root", str(root))
-        assert reduce(*words, cwd=folder) == (0, b"", ""), suffix
-        assert {name for name in names if (folder / name).read_bytes() != before[name]} == {names[root]}
-        outcome = reduce("--op", "sum", "--type", "double", names[root], "--to", "raw", cwd=folder)
-        assert outcome == (0, fold(np.add, A, B, C).tobytes(), ""), suffix
-
-
-def test_in_place_keeps_what_is_around_a_raw_buffer(tmp_path):
-    for name, array in (("a", A), ("b", B)):
-        (tmp_path / name).write_bytes(b"head of " + name.encode() * 8 + array.astype(">f8").tobytes() + b"tail" * 9)
-    words = ("--op", "sum", "--type", ">f8", "--offset", "16", "--count", "3", "a", "b", "--in-place", "--root", "1")
-    succeeded(reduce(*words, cwd=tmp_path))
-    expected = b"head of " + b"b" * 8 + (A + B).astype(">f8").tobytes() + b"tail" * 9
-    assert (tmp_path / "b").read_bytes() == expected
 
 
 def test_in_place_keeps_the_header_of_npy(tmp_path):
@@ -219,19 +122,6 @@ def test_current_directory_is_gone(folder):
     refused(shell(script, "reduce", "-q", "--op", "sum", cwd=folder), 4, "mpired: new.npy: No such file")
     script = f'mkdir gone; cd gone; rmdir ../gone; "$@" {folder}/a.npy --to raw'
     assert shell(script, "reduce", "-q", "--op", "sum", cwd=folder) == (0, A.tobytes(), "")
-
-
-def test_jobs_do_not_show(tmp_path):
-    """Large enough that the pool is used where it may be."""
-    random = np.random.default_rng(17)
-    ranks = [random.random(1_500_001) for _ in range(5)]
-    names = [f"r{rank}.npy" for rank in range(5)]
-    for name, array in zip(names, ranks, strict=True):
-        np.save(tmp_path / name, array)
-    expected = fold(np.add, *ranks).tobytes()
-    for words in "", "-j 1", "-j 2", "--jobs 7", "-j 0", "-j 1 --max-memory 100M":
-        succeeded(reduce("--op", "sum", *names, *words.split(), "-f", "-o", "out.npy", cwd=tmp_path))
-        assert np.load(tmp_path / "out.npy").tobytes() == expected, words
 
 
 def test_jobs_are_told(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 
+import numpy as np
 import pytest
 from one_sided import OPS, PAIRS, Both, Draw, Side, plain, same, spelled, true_extent, values
 
@@ -90,3 +91,25 @@ def test_no_op_reads_a_derived_target(mpi, tmp_path):
     assert both.ours(target, origin, "NO_OP", "get_accumulate", order="little") == both.theirs(
         target, origin, "NO_OP", "get_accumulate"
     )
+
+
+def test_matrix_plus_its_transpose(mpi, tmp_path):
+    """The standard's transpose: a column is a vector, and the columns one after another are the transpose."""
+    size = 7
+    matrix_ = np.arange(49.0).reshape(size, size)
+    (tmp_path / "a.bin").write_bytes(matrix_.tobytes())
+    column = mpi.DOUBLE.Create_vector(size, 1, size)
+    transpose = column.Create_resized(0, 8).Create_contiguous(size).Commit()
+    memory = mpi.Alloc_mem(8 * size * size)
+    memory[:] = matrix_.tobytes()
+    real = mpi.Win.Create(memory, 8, comm=mpi.COMM_SELF)
+    real.Lock(0)
+    real.Accumulate([matrix_.tobytes(), 1, transpose], 0, [0, size * size, mpi.DOUBLE], mpi.SUM)
+    real.Unlock(0)
+    expected = bytes(memory)
+    real.Free()
+    columns = f"contiguous({size},resized(0,8,vector({size},1,{size},double)))"
+    window = mpired.Window(tmp_path / "a.bin", type="double")
+    with pytest.warns(mpired.errors.SameFileWarning):
+        window.accumulate(tmp_path / "a.bin", "sum", origin_type=columns)
+    assert (tmp_path / "a.bin").read_bytes() == expected == (matrix_ + matrix_.T).tobytes()

@@ -51,16 +51,6 @@ void handle(uint64_t *in, uint64_t *inout, int *len, uintptr_t *datatype)
         inout[i] = *datatype;
 }
 
-/* The overloaded op: it looks at the datatype, and does nothing for others. */
-void overloaded(void *in, void *inout, int *len, uintptr_t *datatype)
-{
-    for (int i = 0; i < *len; i++)
-        if (*datatype == 0x209) /* MPI_INT */
-            ((int *)inout)[i] = ((int *)in)[i] > ((int *)inout)[i] ? ((int *)in)[i] : ((int *)inout)[i];
-        else if (*datatype == 0x214) /* MPI_DOUBLE */
-            ((double *)inout)[i] += ((double *)in)[i];
-}
-
 /* Not elementwise. */
 void adds_the_first(int64_t *in, int64_t *inout, int *len, void *datatype)
 {
@@ -214,26 +204,6 @@ def test_displacement_0_need_not_be_in_an_element(tmp_path):
     assert np.fromfile(tmp_path / "ahead.bin", np.int8).tolist() == expected.tolist()
 
 
-def test_code_that_is_compiled_with_the_mpi_h_of_the_abi(tmp_path):
-    source = """
-    #include <mpi.h>
-    void names(void *in, void *inout, int *len, MPI_Datatype *datatype)
-    {
-        for (int i = 0; i < *len; i++)
-            if (*datatype == MPI_DOUBLE)
-                ((double *)inout)[i] += ((double *)in)[i];
-            else if (*datatype == MPI_2INT)
-                ((int *)inout)[2 * i] += 10 * ((int *)in)[2 * i];
-    }
-    MPI_User_function *checked = names;
-    """
-    library = gcc(source, tmp_path / "names.so", "-DMPI_ABI", f"-I{MPI_H.parent}")
-    assert reduced(tmp_path, f"{library}:names", [np.ones(3)] * 3).tolist() == [3.0] * 3
-    form = np.dtype([("value", "i4"), ("index", "i4")])
-    result = reduced(tmp_path, f"{library}:names", [np.ones(2, form)] * 2)
-    assert result.tolist() == [(11, 1)] * 2
-
-
 # ---- calls
 
 
@@ -267,12 +237,6 @@ def test_the_command_applies_it(tmp_path, library, name):
     words = ("--type", name, "-o", "result.bin", "rank0.bin", "rank1.bin", "rank2.bin")
     succeeded(run("reduce", "-q", "--op", f"{library}:mixed", *words, cwd=tmp_path))
     assert (tmp_path / "result.bin").read_bytes() == without_padding(name, expected)
-
-
-def test_overloaded_op(tmp_path, library):
-    for name, code, expected in ("int", "i4", [9, 8, 9]), ("double", "f8", [15, 15, 18]), ("long", "i8", [1, 8, 9]):
-        arrays = [np.array(row, code) for row in ([9, 2, 4], [5, 5, 5], [1, 8, 9])]
-        assert reduced(tmp_path, f"{library}:overloaded", arrays, "--type", name).tolist() == expected, name
 
 
 def test_counts_over_int_max_go_in_several_calls(library, monkeypatch):

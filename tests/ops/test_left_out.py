@@ -125,22 +125,6 @@ def test_times_that_are_none_are_left_out():
     assert np.isnat(reduced(ranks, "min")).tolist() == [False, True, True]
 
 
-@pytest.mark.parametrize(("op", "suffix"), [("sum", "npy"), ("mean", "bin"), ("median", "csv")])
-def test_valid_elements_are_counted(tmp_path, op, suffix):
-    ranks = np.random.default_rng(8).normal(size=(4, 50))
-    ranks[ranks > 1] = NAN
-    out, counts = tmp_path / f"out.{suffix}", tmp_path / f"n.{suffix}"
-    mpired.reduce(list(ranks), op, nan="ignore", output=out, count_valid=counts)
-    expected = (~np.isnan(ranks)).sum(0)
-    if suffix == "csv":
-        assert [int(line) for line in counts.read_text().split()[1:]] == expected.tolist()
-    else:
-        found = np.load(counts) if suffix == "npy" else np.fromfile(counts, "i8")
-        assert (found.dtype, found.tolist()) == ("i8", expected.tolist())
-        result = np.load(out) if suffix == "npy" else np.fromfile(out, "f8")
-        same(result, reduced(ranks, op, nan="ignore"))
-
-
 def test_counts_go_with_the_results_of_several_ranks(tmp_path):
     ranks = np.where(np.eye(3, 5) > 0, NAN, 1.0)
     files = {"output": str(tmp_path / "s{rank}.npy"), "count_valid": tmp_path / "n{rank}.npy"}

@@ -5,13 +5,8 @@ from __future__ import annotations
 import itertools
 import random
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 
-import h5py
-import netCDF4
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import reference
 import values
@@ -121,64 +116,21 @@ def test_every_op_and_rule(name, directory, either_kernel):
 
 
 @pytest.mark.parametrize("op", ["mean", "var", "std", "rms", "absmax", "median", "sum exact"])
-def test_neither_length_nor_place_shows(op, long):
-    """Of statistics; for ops of MPI see collectives/test_identical_bits.py."""
-    ranks = [np.frombuffer(rank, "f8") for rank in ranks_of("DOUBLE")]
+def test_neither_length_nor_place_shows(op, long, directory):
+    """Of statistics, at any address in a file; for ops of MPI see collectives/test_identical_bits.py."""
+    ranks = ranks_of("DOUBLE")
     op, *exact = op.split()
-    expected = mpired.reduce(ranks, op, exact=bool(exact))
-    for count in range(1, LONGEST, 1 if long else 5):
-        for start in (0, 1, LONGEST - count):
-            pieces = [np.array(rank[start : start + count]) for rank in ranks]
-            found = mpired.reduce(pieces, op, exact=bool(exact))
-            assert found.tobytes() == expected[start : start + count].tobytes(), (start, count)
-
-
-def write_hdf5(path, array, **layout):
-    with h5py.File(path, "w") as file:
-        file.create_dataset("x", data=array, **layout)
-
-
-def write_netcdf(path, array):
-    with netCDF4.Dataset(path, "w", format="NETCDF3_64BIT_OFFSET") as file:
-        file.createDimension("n", len(array))
-        file.createVariable("x", "f8", ("n",))[:] = array
-
-
-FORMS = {
-    "npy": np.save,
-    "bin": lambda path, array: array.tofile(path),
-    "h5": write_hdf5,
-    "chunked.h5": lambda path, array: write_hdf5(path, array, chunks=(1000,), compression="gzip"),
-    "nc": write_netcdf,
-    "parquet": lambda path, array: pq.write_table(pa.table({"x": array}), path, row_group_size=777),
-}
-
-
-@pytest.mark.parametrize("op", ["sum", "max", "mean", "std", "median"])
-def test_neither_format_nor_blocks_nor_workers_show(op, tmp_path, cut_into):
-    """One of two NaNs has a sign, in files whose elements lie at any address and are read in any blocks."""
-    draw = np.random.default_rng(1)
-    ranks = draw.standard_normal((2, 6_001))
-    ranks[0, ::3], ranks[1, ::3] = np.nan, -np.nan
-    ranks[1, ::5] = -np.nan
-    expected = mpired.reduce(list(ranks), op).tobytes()
-    # Each format with one of these, with another for each op.
-    ways = [*itertools.product((1 << 10, 1 << 20), (1, 2))]
-    for number, (form, writer) in enumerate(FORMS.items(), len(op)):
-        nbytes, jobs = ways[number % 4]
-        cut_into(nbytes)
-        paths = [tmp_path / f"r{rank}.{form}" for rank in range(2)]
-        for path, array in zip(paths, ranks, strict=True):
-            writer(path, array)
-        said = {"type": "double"} if form == "bin" else {}
-        found = mpired.reduce(paths, op, jobs=jobs, **said)
-        found = found["x"] if isinstance(found, dict) else found
-        assert found.tobytes() == expected, (form, nbytes, jobs)
-    with ThreadPoolExecutor(2) as pool:
-        found = mpired.reduce([tmp_path / f"r{rank}.npy" for rank in range(2)], op, engine=pool)
-    assert found.tobytes() == expected
-    undefined = np.frombuffer(expected)[np.isnan(ranks).any(axis=0)]
-    assert {*undefined.view("u8").tolist()} == {0x7FF8 << 48}
+    options = {"exact": bool(exact), "type": "double"}
+    paths = [directory / f"rank{rank}.bin" for rank in range(len(ranks))]
+    for before in (0, 3):
+        for path, rank in zip(paths, ranks, strict=True):
+            path.write_bytes(bytes(before) + rank)
+        whole = mpired.reduce(paths, op, offset=before, **options)
+        assert {*whole[np.isnan(whole)].view("u8").tolist()} == {0x7FF8 << 48}
+        for count in range(1, LONGEST, 1 if long else 5):
+            for start in (0, 1, LONGEST - count):
+                found = mpired.reduce(paths, op, offset=before + 8 * start, count=count, **options)
+                assert found.tobytes() == whole[start : start + count].tobytes(), (before, start, count)
 
 
 @pytest.mark.parametrize("op", ["max", "sum", "maxloc"])

@@ -216,15 +216,6 @@ def test_the_report_has_it(narrow):
         assert report["overflow"] == [{"count": 1, "element": 1, "rank": rank, "file": "r1.npy", "buffer": ""}], name
 
 
-def test_elements_of_a_map(narrow):
-    """One element of the window takes several of the origin: the place is that of the origin."""
-    np.save(narrow / "map.npy", np.array([0, 1, 1]))
-    np.save(narrow / "o.npy", np.array([1, 1, 127], "i1"))
-    outcome = run("accumulate", "--op", "sum", "--map", "map.npy", "r0.npy", "o.npy", cwd=narrow)
-    assert "overflowed once, first in element 2 with rank 0 (o.npy)" in outcome.err
-    assert np.load(narrow / "r0.npy").tolist() == [2, -28, 3]
-
-
 def test_a_window_in_python(narrow):
     window = mpired.Window(narrow / "r0.npy")
     _, (details,) = heard(window.accumulate, WIDE, op="sum")

@@ -6,14 +6,11 @@ bytes.
 
 from __future__ import annotations
 
-import json
 import re
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from command import in_child, unchanged
-from tables import bytes_of, read
 
 import mpired
 from mpired import ops
@@ -141,30 +138,6 @@ def test_raw(tmp_path, declared):
     mpired.scan(paths, "numbers", output=str(tmp_path / "out_{rank}.bin"), **declared)
     for rank, expected in enumerate(prefixes(ranks_of())):
         assert (tmp_path / f"out_{rank}.bin").read_bytes() == expected.astype(f"{order}i2").tobytes()
-
-
-@pytest.mark.parametrize(
-    ("suffix", "to"), [("parquet", "arrow"), ("arrow", "parquet"), ("parquet", "csv"), ("arrow", "json")]
-)
-def test_columns(tmp_path, jobs, suffix, to):
-    """Two columns, whose results have other types than the schema of the ranks."""
-    columns = {"a": ranks_of(), "b": ranks_of("f8")[:, ::-1]}
-    paths = [tmp_path / f"r{rank}.{suffix}" for rank in range(NRANKS)]
-    for rank, path in enumerate(paths):
-        batches = pa.table({name: each[rank] for name, each in columns.items()}).to_batches(max_chunksize=300)
-        settings = {"row_group_size": 300} if suffix == "parquet" else {}
-        path.write_bytes(bytes_of(pa.Table.from_batches(batches), suffix, **settings))
-    out = tmp_path / f"out.{to}"
-    in_child(lambda: str(mpired.reduce(paths, "numbers", output=out, jobs=jobs)))
-    expected = {name: prefixes(each)[-1] for name, each in columns.items()}
-    if to == "csv":
-        assert out.read_text().splitlines() == ["a,b", *map("{},{}".format, *expected.values())]
-    elif to == "json":
-        found = json.loads(out.read_text())["buffers"]
-        assert [(each["name"], each["datatype"]) for each in found] == [("a", "MPI_INT16_T"), ("b", "MPI_INT16_T")]
-        assert [each["data"] for each in found] == [each.tolist() for each in expected.values()]
-    else:
-        assert read(out).equals(pa.table(expected))
 
 
 # What is refused

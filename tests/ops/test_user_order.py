@@ -4,7 +4,8 @@ import random
 
 import numpy as np
 import pytest
-from user_ops import folded, in_child, lower, upper
+from command import in_child
+from user_ops import folded, lower, upper
 
 import mpired
 

@@ -100,41 +100,6 @@ def test_external32(folder):
     assert (b"".join(parts), set(map(len, parts))) == (struct.pack(f">{COUNT}i", *prefix(NRANKS - 1)), {12})
 
 
-RECORD = np.dtype([("id", "i8"), ("energy", "f8"), ("tag", "S8")])
-ENERGY = ("--from", "raw", "--type", "resized(0,24,struct([1],[8],[double]))")
-
-
-@pytest.fixture
-def records(tmp_path):
-    """Three ranks of records, and an op that adds a field of theirs."""
-    (tmp_path / "op.py").write_text("def add(a, b, count, datatype):\n    b['f0'] += a['f0']\n")
-    for rank in range(3):
-        np.array([(10 * rank + i, 0.5 * i + rank, f"tag{rank}{i}") for i in range(5)], RECORD).tofile(
-            tmp_path / f"r{rank}.rec"
-        )
-    return tmp_path
-
-
-@pytest.mark.parametrize(
-    ("words", "changed"),
-    [
-        (("reduce-local", "r0.rec", "r1.rec"), {1: (0, 1)}),
-        (("reduce", "--in-place", "--root", "2", "r0.rec", "r1.rec", "r2.rec"), {2: (0, 1, 2)}),
-        (("scan", "--in-place", "r0.rec", "r1.rec", "r2.rec"), {1: (0, 1), 2: (0, 1, 2)}),
-        (("scan", "--in-place", "--byte-order", "big", "r0.rec", "r1.rec"), {}),
-    ],
-)
-def test_what_lies_between_entries_stays_in_place(words, changed, records):
-    old = [np.fromfile(records / f"r{rank}.rec", RECORD) for rank in range(3)]
-    succeeded(run(words[0], "-q", "--op", "op.py:add", *ENERGY, *words[1:], cwd=records))
-    for rank in range(3):
-        new = np.fromfile(records / f"r{rank}.rec", RECORD)
-        assert new[["id", "tag"]].tolist() == old[rank][["id", "tag"]].tolist()
-        if "big" not in words:
-            total = sum(old[each]["energy"] for each in changed.get(rank, (rank,)))
-            assert new["energy"].tolist() == total.tolist()
-
-
 def test_the_padding_of_the_neutral_element_is_zero(tmp_path):
     pairs = np.zeros(500, [("value", "g"), ("index", "i1"), ("pad", "V15")])
     pairs["value"] = np.arange(500)
