@@ -80,9 +80,12 @@ class Bench:
             refused(run(*words, cwd=self.folder), status, *reasons)
 
 
-@pytest.fixture(params=FORMS)
+@pytest.fixture(params=["npz", "safetensors"])
 def bench(request, tmp_path):
     return Bench(tmp_path, request.param)
+
+
+every_form = pytest.mark.parametrize("bench", FORMS, indirect=True)
 
 
 def same(found, expected):
@@ -99,6 +102,7 @@ def folded(op, *ranks):
     return first
 
 
+@every_form
 def test_every_array_is_a_buffer(bench, monkeypatch):
     ranks, expected = bench.write(RANKS), folded(np.maximum, *RANKS)
     for jobs in "13":
@@ -153,6 +157,7 @@ def test_a_result_of_another_type_keeps_its_place(bench):
         np.testing.assert_allclose(found[name], np.mean([rank[name] for rank in RANKS], axis=0), rtol=tolerance)
 
 
+@every_form
 def test_updates(bench):
     target, *origins = bench.write(RANKS)
     bench.run("accumulate", *MAX, target, *origins)
@@ -179,6 +184,7 @@ def test_updates(bench):
         same(bench.read(target), RANKS[0] | changed)
 
 
+@every_form
 def test_two_arrays_are_pairs(bench):
     parts = [(DRAW.integers(0, 5, 40).astype("f8"), DRAW.integers(0, 9, 40).astype("i4")) for _ in range(2)]
     ranks = bench.write([{"v": value, "i": index} for value, index in parts])

@@ -155,8 +155,9 @@ def test_temporary_files_and_pipes():
             mpired.reduce([zeros], "sum", type="double")
 
 
-def test_every_format_in_memory_and_raw_bytes_beside_an_array(folder):
-    """What is declared is about raw files; an array says itself what it is."""
+def test_every_format_in_memory(folder, cut_into, engine):
+    """Their segments are read in any order."""
+    cut_into(1 << 16)
     values = np.arange(100_000.0)
     readable = [row.name for row in FORMATS.values() if row.readable]
     with together(folder) as case:
@@ -164,12 +165,17 @@ def test_every_format_in_memory_and_raw_bytes_beside_an_array(folder):
             content = WRITERS[form](values)
             more = {"type": "double"} if form == "raw" else {}
             with case(form):
-                found = mpired.reduce([io.BytesIO(content), values], "sum", **more)
+                found = mpired.reduce([io.BytesIO(content), values], "sum", jobs=2, **more)
                 assert np.array_equal(next(iter(found.values())) if isinstance(found, dict) else found, 2 * values)
+                assert engine[-1][1] > 1
                 for nbytes in (len(content) // 2 - 3, 5):
                     with pytest.raises(MpiredError) as error:
                         mpired.reduce([io.BytesIO(content[:nbytes])], "sum", **more)
                     assert error.value.exit_status in ({3, 2} if nbytes == 5 else {3})  # so little is no sign of some
+
+
+def test_tables_in_memory_and_raw_bytes_beside_an_array():
+    """What is declared is about raw files; an array says itself what it is."""
     table = pa.table({"x": [1.0, 2.0], "n": [3, 4]})
     ranks = [io.BytesIO(bytes_of(table, "parquet")), io.BytesIO(bytes_of(table, "arrow"))]
     found = mpired.reduce(ranks, "sum")

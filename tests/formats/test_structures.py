@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -77,10 +79,11 @@ def test_what_no_op_takes_is_refused_as_such(write, suffix, tmp_path):
             column = pa.array([{f"f{i}": i for i in range(nfields)}] * 2, pa.struct(fields))
             column = structures(column) if is_nested else column
             path, origin = write(column), write(column, "origin")
-            for call in (lambda p: mpired.reduce([p], "sum"), lambda p: mpired.Window(p).accumulate(origin, "sum")):  # noqa: B023
-                with case(nfields, is_nested):
+            accumulate = functools.partial(mpired.Window(path).accumulate, origin, "sum")
+            for call in (functools.partial(mpired.reduce, [path], "sum"), accumulate):
+                with case(nfields, is_nested, call.func.__name__):
                     with pytest.raises(MpiredError, match=r"not numbers|is not defined for 's'") as caught:
-                        call(path)
+                        call()
                     assert "damaged" not in str(caught.value)
 
 

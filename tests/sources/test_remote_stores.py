@@ -59,10 +59,10 @@ def test_the_same_result_as_of_directories(remote, version):
     put_ranks(remote, version)
     local, url = [f"r{rank}.zarr" for rank in range(3)], "s3://bucket/run/r*.zarr"
     succeeded(remote.run(*SUM, "local.zarr.zip", *local))
-    for jobs in "12":
-        succeeded(remote.run(*SUM, f"{jobs}.zarr.zip", "-j", jobs, url, setup=little_is_enough))
-        assert (remote.folder / f"{jobs}.zarr.zip").read_bytes() == (remote.folder / "local.zarr.zip").read_bytes()
-    found = xr.open_zarr(zarr.storage.ZipStore(remote.folder / "1.zarr.zip", mode="r"))
+    jobs = "1" if version == 2 else "2"
+    succeeded(remote.run(*SUM, "remote.zarr.zip", "-j", jobs, url, setup=little_is_enough))
+    assert (remote.folder / "remote.zarr.zip").read_bytes() == (remote.folder / "local.zarr.zip").read_bytes()
+    found = xr.open_zarr(zarr.storage.ZipStore(remote.folder / "remote.zarr.zip", mode="r"))
     assert np.array_equal(found.t, RANKS[0] + RANKS[1] + RANKS[2])
     assert np.array_equal(found.x, np.arange(40.0))
     remote.store.log()
