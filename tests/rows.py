@@ -29,8 +29,10 @@ def each(names: str, rows: Collection[object]) -> Callable[[Test], Test]:
                 try:
                     test(**fixtures, **dict(zip(arguments, values, strict=True)))
                 except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - of the row, whatever it is
-                    reason = str(error) if isinstance(error, AssertionError) else traceback.format_exc()
-                    told.append(f"{repr(row)[:_LONGEST]}: {reason}")
+                    known = isinstance(error, AssertionError | pytest.fail.Exception)
+                    line = traceback.extract_tb(error.__traceback__)[1].lineno
+                    reason = str(error) if known else traceback.format_exc()
+                    told.append(f"{repr(row)[:_LONGEST]}, line {line}: {reason}")
             if told:
                 pytest.fail(f"{len(told)} of {len(rows)} rows:\n\n" + "\n\n".join(told), pytrace=False)
 
