@@ -1,17 +1,20 @@
-"""Tables whose rows one test tries: all rows that fail are told together."""
+"""Tables whose rows one test tries, with the folders of cases and the refusals: all that fail are told together."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
+import shlex
 import traceback
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from command import refused, run, unchanged
 
 Test = Callable[..., None]
+Case = Callable[..., contextlib.AbstractContextManager[Path]]
 _LONGEST = 200  # characters of a row in a message
 
 
@@ -28,9 +31,13 @@ def each(names: str, rows: Collection[object]) -> Callable[[Test], Test]:
                 values = row if len(arguments) > 1 else [row]
                 try:
                     test(**fixtures, **dict(zip(arguments, values, strict=True)))
-                except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - of the row, whatever it is
-                    reason = str(error) if isinstance(error, AssertionError) else traceback.format_exc()
-                    told.append(f"{repr(row)[:_LONGEST]}: {reason}")
+                except (Exception, pytest.fail.Exception) as error:
+                    if "from pytest-timeout" in str(error):  # which ends a test once
+                        raise
+                    known = isinstance(error, AssertionError | pytest.fail.Exception)
+                    line = traceback.extract_tb(error.__traceback__)[1].lineno
+                    reason = str(error) if known else traceback.format_exc()
+                    told.append(f"{repr(row)[:_LONGEST]}, line {line}: {reason}")
             if told:
                 pytest.fail(f"{len(told)} of {len(rows)} rows:\n\n" + "\n\n".join(told), pytrace=False)
 
@@ -46,3 +53,35 @@ def check_refused(cwd: Path, words: str | Sequence[str], status: int, *reasons: 
     """Check that a command is refused for these reasons, and changes nothing."""
     with unchanged(cwd):
         refused(run(*(words.split() if isinstance(words, str) else words), cwd=cwd, **settings), status, *reasons)
+
+
+def check_refusals(folder: Path, rows: Iterable[tuple[str, int, str]], stdin: bytes = b"") -> None:
+    """Check that commands are refused: rows of a command line, its status, and the reasons, separated by " / "."""
+
+    @each("line, status, reasons", list(rows))
+    def check(line: str, status: int, reasons: str) -> None:
+        check_refused(folder, shlex.split(line), status, *reasons.split(" / "), stdin=stdin)
+
+    check()
+
+
+@contextlib.contextmanager
+def together(tmp_path: Path) -> Iterator[Case]:
+    """Give the context of a case: it takes the names of the case, and gives a new folder; there must be a case."""
+    ncases, failed = 0, []
+
+    @contextlib.contextmanager
+    def case(*names: object) -> Iterator[Path]:
+        nonlocal ncases
+        folder = tmp_path / f"case{ncases}"
+        folder.mkdir()
+        ncases += 1
+        try:
+            yield folder
+        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - the other cases are tried too
+            failed.append(f"{' '.join(map(str, names))}: {type(error).__name__}: {error}")
+
+    yield case
+    assert ncases > 0
+    if failed:
+        pytest.fail("\n\n".join([f"{len(failed)} of {ncases} cases:", *failed]), pytrace=False)

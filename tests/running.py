@@ -36,6 +36,8 @@ class Running:
             stderr=subprocess.PIPE,
             process_group=0,
         )
+        self.known: list[int] = []
+        """The workers so far."""
 
     @property
     def pid(self) -> int:
@@ -44,9 +46,9 @@ class Running:
     def workers(self, count: int = 2) -> list[int]:
         """Wait for the workers."""
         wait_until(lambda: len(children(self.pid)) >= count or self.process.poll() is not None)
-        found = children(self.pid)
-        assert len(found) == count, self.process.communicate()
-        return found
+        self.known = children(self.pid)
+        assert len(self.known) == count, self.process.communicate()
+        return self.known
 
     def end(self) -> tuple[int, bytes, str]:
         """Wait for the end."""
@@ -63,6 +65,8 @@ def running(*words: str, cwd: Path, prefix: tuple[str, ...] = ()) -> Iterator[Ru
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(command.pid, signal.SIGKILL)
+        for worker in filter(alive, command.known):  # which have groups of their own
+            os.kill(worker, signal.SIGKILL)
         command.process.communicate()
 
 

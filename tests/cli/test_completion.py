@@ -8,7 +8,6 @@ import pty
 import shlex
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,17 +67,12 @@ class Terminal:
         self._process = subprocess.Popen(
             ["setsid", "--ctty", "--wait", *words],
             cwd=folder,
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            env=environment(folder),
+            **dict.fromkeys(("stdin", "stdout", "stderr"), slave),
+            env=os.environ | {"PATH": f"{folder}/bin:{os.environ['PATH']}", "HOME": str(folder), "TERM": "dumb"},
         )
         os.close(slave)
         os.set_blocking(self._master, False)
-        self._write(setup)
-
-    def _write(self, line: str) -> None:
-        os.write(self._master, f"{line}\n".encode())
+        os.write(self._master, f"{setup}\n".encode())
 
     def _is_there(self) -> bool:
         with contextlib.suppress(BlockingIOError):
@@ -87,7 +81,7 @@ class Terminal:
 
     def type(self, line: str) -> list[str]:
         """Type a line, and return the words that the command gets."""
-        self._write(line)
+        os.write(self._master, f"{line}\n".encode())
         try:
             wait_until(self._is_there)
         except AssertionError:
@@ -100,11 +94,6 @@ class Terminal:
         """Hang up."""
         os.close(self._master)
         self._process.wait()
-
-
-def environment(folder: Path) -> dict[str, str]:
-    """Return the variables of a shell that finds the stub."""
-    return os.environ | {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "HOME": str(folder), "TERM": "dumb"}
 
 
 @pytest.fixture
@@ -121,18 +110,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def with_stub(folder: Path, quick: Path) -> Path:
+def with_stub(folder: Path, tmp_path_factory) -> Iterator[Path]:
     """The same, with what a shell finds as `mpired`."""
-    (folder / "bin").mkdir()
-    (folder / "bin/mpired").write_text(STUB.format(command=quick / "mpired"))
-    (folder / "bin/mpired").chmod(0o755)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def quick() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="mpired-test-") as folder, commands(Path(folder)):
-        yield Path(folder)
+    with commands(tmp_path_factory.mktemp("quick")) as quick:
+        (folder / "bin").mkdir()
+        (folder / "bin/mpired").write_text(STUB.format(command=quick / "mpired"))
+        (folder / "bin/mpired").chmod(0o755)
+        yield folder
 
 
 @pytest.mark.parametrize("shell", SETUPS)

@@ -140,7 +140,7 @@ def test_results_on_fuse(words, results, fuse):
     check(fuse, words, results, None)
 
 
-@each("words, results", MANY[:3])
+@each("words, results", MANY)
 @each("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
 def test_many_results_without_locks(words, results, number, tmp_path):
     check(tmp_path, words, results, no_locks(number))

@@ -48,7 +48,7 @@ def test_help_of_a_command(name, tmp_path):
     assert 0 < text.index("Examples:") < min(text.index(f"\n{heading}:") for heading in _headings(text))
     assert f"\n    mpired {name}" in text.replace("      ", "    ")
     assert run("help", name, cwd=tmp_path, env={"COLUMNS": "200"}).out.decode() == text
-    outcome = run(name, "-h", cwd=tmp_path, env={"COLUMNS": "72"})
+    outcome = run(name, "-h", cwd=tmp_path, env={"COLUMNS": "200"})
     short = outcome.out.decode()
     assert (outcome.status, outcome.err) == (0, "")
     assert len(short.splitlines()) <= 60

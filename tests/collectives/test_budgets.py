@@ -15,7 +15,7 @@ import pytest
 from budgets import unseen_limit, watched
 from command import refused, run, unchanged
 from format_files import WRITERS
-from refusals import check_refusals
+from rows import check_refusals
 
 import mpired
 from mpired.errors import UsageError

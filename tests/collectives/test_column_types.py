@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from command import refused, run, succeeded, unchanged
-from refusals import check_refusals
+from rows import check_refusals
 from tables import bytes_of, read
 
 import mpired

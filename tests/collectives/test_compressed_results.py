@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from command import refused, run, shell, succeeded, unchanged
 from needs import needs
-from refusals import check_refusals
+from rows import check_refusals
 
 import mpired
 from mpired.codecs import CODECS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from command import measured, run, shell, succeeded
-from refusals import check_refusals
+from rows import check_refusals
 
 import mpired
 from mpired.errors import UsageError

@@ -16,7 +16,7 @@ import pytest
 import safetensors.numpy
 from command import Outcome, run, succeeded
 from faults import Counter, Fault, at, recover
-from refusals import check_refusals
+from rows import check_refusals
 from values import folder_in_memory
 
 import mpired

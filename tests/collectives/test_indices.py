@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import tables
 from command import run, succeeded
-from refusals import check_refusals
+from rows import check_refusals
 
 import mpired
 from mpired.collectives import plan

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command import reduce, succeeded
-from refusals import check_refusals
+from rows import check_refusals
 from three_ranks import PACKED, PAIR, A, B, fold, loaded, pairs_of
 
 

@@ -12,7 +12,7 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
 from command import refused, run, succeeded
-from refusals import check_refusals
+from rows import check_refusals
 from tables import bytes_of, read
 
 import mpired

@@ -11,7 +11,7 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
 from command import run
-from refusals import check_refusals
+from rows import check_refusals
 from tables import read
 
 import mpired

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from command import reduce, refused, run, shell, succeeded, unchanged
-from refusals import check_refusals
+from rows import check_refusals
 from three_ranks import A, B, C, fold
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from command import COMMAND, reduce, succeeded
-from together import together
+from rows import together
 
 from mpired.formats import arrow_arrays
 

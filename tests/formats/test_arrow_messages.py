@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from command import refused, run, succeeded, unchanged
+from rows import together
 from tables import THREE
-from together import together
 
 import mpired
 

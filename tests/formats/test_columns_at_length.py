@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command import measured, run, succeeded, unchanged
+from rows import together
 from tables import THREE, bytes_of
-from together import together
 
 import mpired
 from mpired.errors import BufferFileError

@@ -10,7 +10,7 @@ import xarray
 import zarr
 from attributed import suffix, write
 from command import refused, run, succeeded
-from together import together
+from rows import together
 
 VALUES = np.arange(9.0).reshape(3, 3)
 

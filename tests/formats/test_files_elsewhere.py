@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 import pytest
 from command import refused, run, succeeded, unchanged
-from together import together
+from rows import together
 
 WORDS = ("reduce", "-q", "--op", "sum", "--follow-links", "--to", "text")
 FOUR = np.arange(4.0)

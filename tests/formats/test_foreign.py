@@ -13,7 +13,7 @@ import pytest
 from bad_files import npy_of, zip_of
 from command import refused, run, unchanged
 from pyarrow import orc
-from together import together
+from rows import together
 
 import mpired
 from mpired.errors import BufferFileError

@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 from command import refused, run, succeeded, unchanged
-from together import together
+from rows import together
 
 import mpired
 

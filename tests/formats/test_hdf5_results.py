@@ -7,7 +7,7 @@ import netCDF4
 import numpy as np
 import pytest
 from command import run, succeeded, unchanged
-from together import together
+from rows import together
 
 SETTINGS = {"SOURCE_DATE_EPOCH": "86400"}
 VALUES = np.linspace(0, 1, 20_000)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from bad_files import npy_of, zip_of
 from command import measured, refused, run, unchanged
-from together import together
+from rows import together
 
 import mpired
 

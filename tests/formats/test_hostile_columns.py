@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command import reduce, refused, run, succeeded, unchanged
+from rows import together
 from tables import SMALLEST, SUFFIXES, THREE, bytes_of
-from together import together
 
 import mpired
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from command import COMMAND, PIP, become_nobody, refused, run, unchanged
 from needs import needs
+from rows import together
 from running import end_in_time, running
-from together import together
 
 # Runs the command, and tells whether its own process has loaded h5py.
 TELLING = """

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 from command import unchanged
 from format_files import WRITERS
+from rows import together
 from tables import bytes_of
-from together import together
 
 import mpired
 from mpired.collectives.table import COLLECTIVES

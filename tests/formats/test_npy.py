@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from together import together
+from rows import together
 from values import folder_in_memory
 
 import mpired

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from attributed import FORMATS, decoded, raw, suffix, write
 from command import refused, run, succeeded
-from together import together
+from rows import together
 
 import mpired
 

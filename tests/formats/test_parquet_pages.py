@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command import in_child
-from together import together
+from rows import together
 
 import mpired
 from mpired.errors import BufferFileError, DatatypeError

@@ -8,7 +8,7 @@ import pytest
 from command import refused, run, unchanged
 from format_files import MINI, RANKS, READABLE, READERS, WRITERS, Bench, same
 from packages import install
-from together import together
+from rows import together
 
 BROKEN = """
 from mpired.formats import Format

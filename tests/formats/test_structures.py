@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from command import in_child
+from rows import together
 from tables import bytes_of, read
-from together import together
 
 import mpired
 from mpired.errors import MpiredError

@@ -11,7 +11,7 @@ import pytest
 from command import measured, refused, run, succeeded, unchanged
 from hypothesis import given
 from hypothesis import strategies as st
-from together import together
+from rows import together
 
 import mpired
 from mpired import ranks

@@ -12,7 +12,7 @@ import zipfile
 import numpy as np
 import pytest
 from command import refused, run, succeeded, unchanged
-from together import together
+from rows import together
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

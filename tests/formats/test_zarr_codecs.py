@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from command import measured, refused, run, succeeded
-from together import together
+from rows import together
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

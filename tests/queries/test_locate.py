@@ -72,7 +72,8 @@ def test_an_index_is_that_of_argmax(order, shape, op, function):
     assert (found.value, found.rank) == (array[found.index], 0)
 
 
-def test_the_same_answer_for_any_workers_and_blocks(cut, tmp_path):
+def test_the_same_answer_for_any_workers_and_blocks(cut_into, tmp_path, monkeypatch):
+    monkeypatch.setattr("mpired.progress.PERIOD", 0)  # so that each segment is in pieces
     draw = np.random.default_rng(1)
     paths = []
     for rank, count in enumerate((50, 7)):
@@ -86,7 +87,7 @@ def test_the_same_answer_for_any_workers_and_blocks(cut, tmp_path):
 
     whole = in_child(lambda: answers(1))
     for nbytes, jobs in ((8 * 13, 2), (8 * 20, 1)):
-        cut(nbytes)
+        cut_into(nbytes)
         assert in_child(lambda jobs=jobs: answers(jobs)) == whole
 
 

@@ -125,6 +125,7 @@ def test_lists_through_pipes(shell, script, names, folder):
         (b"", "--type double --ranks-in-file 5 d.bin d.bin", 3, ["192 bytes do not make 5 ranks"]),
         (b"", "--stride 8 d.bin", 2, ["--stride", "--type"]),
         (b"", "--type double --stride 8 --offset 200 d.bin", 3, ["--offset 200"]),
+        (b"", "--type double --stride 64 --in-place d.bin", 2, ["--in-place", "d.bin:0"]),
         (b"", "--type double --ranks-in-file 2 none.bin", 4, ["none.bin", "No such file"]),
     ],
 )
@@ -132,7 +133,8 @@ def test_refusals(content, words, status, reasons, folder):
     Path("list").write_bytes(content)
     np.arange(24.0).tofile("d.bin")
     np.save("d.npy", np.arange(24.0))
-    check_refused(folder, f"reduce --op sum {words} -o out.npy", status, *reasons)
+    output = "" if "--in-place" in words else "-o out.npy"
+    check_refused(folder, f"reduce --op sum {words} {output}", status, *reasons)
 
 
 @each(

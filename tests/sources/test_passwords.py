@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from object_store import BYTES, CLOSED
 from remote import repeating
-from together import together
+from rows import together
 
 from mpired.errors import without_secrets
 from mpired.files.urls import SCHEMES

@@ -9,8 +9,8 @@ import pytest
 from command import PIP, refused, run, wait_until
 from object_store import BYTES, MEBIBYTE, big
 from remote import repeating
+from rows import together
 from running import running
-from together import together
 
 TWO = "s3://bucket/r{0..1}.bin"
 

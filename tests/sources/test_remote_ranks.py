@@ -10,8 +10,8 @@ import pytest
 from command import run, succeeded
 from object_store import BYTES, MEBIBYTE, big
 from remote import little_is_enough
+from rows import together
 from tables import bytes_of
-from together import together
 
 from mpired.files import urls
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from command import refused, succeeded
 from remote import little_is_enough, repeating
-from together import together
+from rows import together
 
 from mpired.files.stores import Version
 from mpired.sources import prefix

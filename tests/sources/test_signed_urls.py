@@ -9,7 +9,7 @@ import xarray as xr
 from command import refused, succeeded
 from object_store import BYTES, MEBIBYTE, big
 from remote import little_is_enough
-from together import together
+from rows import together
 
 from mpired.errors import BufferFileError, without_secrets
 from mpired.files import stores

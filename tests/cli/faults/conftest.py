@@ -15,11 +15,3 @@ def folder(tmp_path: Path) -> Path:
         file.truncate(64 * MEBIBYTE)
     (tmp_path / "out").write_bytes(OLD)
     return tmp_path
-
-
-@pytest.fixture
-def small_folder(tmp_path: Path) -> Path:
-    """A rank of 2 MiB, and an old result."""
-    (tmp_path / "small.bin").write_bytes(bytes(2 * MEBIBYTE))
-    (tmp_path / "out").write_bytes(OLD)
-    return tmp_path

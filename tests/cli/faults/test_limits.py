@@ -34,12 +34,12 @@ def test_file_size_limit(folder):
         refused(shell('ulimit -f 1024; exec "$@"', *words, cwd=folder), 4, "out", "File too large")
 
 
-def test_full_place_for_temporary_files(mounted, small_folder):
+def test_full_place_for_temporary_files(mounted, folder):
     """Standard output is computed in a temporary file first."""
     where = mounted("size=1m")
-    with unchanged(small_folder):
-        words = ("reduce", "--op", "sum", "--type", "double", "small.bin")
-        outcome = installed(*words, cwd=small_folder, env=os.environ | {"TMPDIR": str(where)})
+    with unchanged(folder):
+        words = ("reduce", "--op", "sum", "--type", "double", "rank.bin", "--count", "200000")
+        outcome = installed(*words, cwd=folder, env=os.environ | {"TMPDIR": str(where)})
         refused(outcome, 4, str(where), "No space left")
     assert os.listdir(where) == []
 

@@ -46,24 +46,6 @@ def test_signal_to_all_processes_as_a_shell_sees_it(number, folder):
         (folder / "errors").unlink()
 
 
-@each("number", SIGNALS)
-def test_signal_to_the_parent_alone(number, folder):
-    with unchanged(folder), running(*ENDLESS, cwd=folder) as command:
-        workers = command.workers()
-        os.kill(command.pid, number)
-        end_in_time([command.pid, *workers])
-        assert command.end() == (-number, b"", told_after(number))
-
-
-def test_second_signal_changes_nothing(folder):
-    with unchanged(folder), running(*ENDLESS, cwd=folder) as command:
-        workers = command.workers()
-        for _ in range(20):
-            os.killpg(command.pid, signal.SIGINT)
-        end_in_time([command.pid, *workers])
-        assert command.end() == (-signal.SIGINT, b"", told_after(signal.SIGINT))
-
-
 IMPORTING = """
 import dataclasses, os, sys
 def named(field, owner, name):
@@ -228,6 +210,24 @@ NEW_FILE = [word if word != "out" else "new.bin" for word in ENDLESS]
 
 
 @each(
+    "words, number, times",
+    [
+        *((ENDLESS, number, 1) for number in SIGNALS),
+        (ENDLESS, signal.SIGINT, 20),  # to all processes; those after the first change nothing
+        (ENDLESS_BLOCKS, signal.SIGINT, 1),
+        (ENDLESS_BLOCKS, signal.SIGTERM, 1),
+    ],
+)
+def test_signal_to_the_parent(words, number, times, folder):
+    with unchanged(folder), running(*words, cwd=folder) as command:
+        workers = command.workers()
+        for _ in range(times):
+            (os.kill if times == 1 else os.killpg)(command.pid, number)
+        end_in_time([command.pid, *workers])
+        assert command.end() == (-number, b"", told_after(number))
+
+
+@each(
     "words, number, which",
     [
         (ENDLESS, signal.SIGKILL, 1),
@@ -279,12 +279,3 @@ def test_death_of_a_parent_with_threads(folder):
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-
-
-@each("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_while_many_results_are_made(number, folder):
-    with unchanged(folder), running(*ENDLESS_BLOCKS, cwd=folder) as command:
-        workers = command.workers()
-        os.kill(command.pid, number)
-        end_in_time([command.pid, *workers])
-        assert command.end() == (-number, b"", told_after(number))

@@ -37,7 +37,9 @@ OP(fpe) { raise(SIGFPE); }
 OP(exits) { exit(0); }
 OP(after) { inout[*len] = 1; }
 OP(before) { inout[-1] = 1; }
+OP(far_after) { ((char *)(inout + *len))[63] = 1; }
 OP(after_in) { in[*len] = 1; }
+OP(before_in) { in[-1] = 1; }
 OP(loops) { for (volatile int i = 0;; i = 0) {} }
 """
 CONSTRUCTOR = "#include <stdlib.h>\n__attribute__((constructor)) static void start(void) { abort(); }\n"

@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 from rankwise import COUNT, NRANKS, numbers
-from refusals import check_refusals
+from rows import check_refusals
 
 NPY = " ".join(f"r{rank}.npy" for rank in range(NRANKS))
 OUT = "-o out_{rank}.npy"

@@ -1,0 +1,59 @@
+"""A test that tries the rows of a table fails if a row does, and names each that fails."""
+
+import inspect
+
+import pytest
+from rows import each, together
+
+
+def test_each_row_is_tried_and_all_that_fail_are_told():
+    tried = []
+
+    @each("number, is_even", [(1, False), (3, True), (5, True), (6, True)])
+    def check(number, is_even, folder):
+        tried.append((number, folder))
+        assert (number % 2 == 0) is is_even
+
+    assert list(inspect.signature(check).parameters) == ["folder"]
+    with pytest.raises(pytest.fail.Exception) as error:
+        check(folder="here")
+    assert tried == [(number, "here") for number in (1, 3, 5, 6)]
+    assert str(error.value).startswith("2 of 4 rows:\n\n(3, True), line ")
+    assert "\n\n(5, True), line " in str(error.value)
+
+
+def test_an_error_and_an_inner_table_are_told_too():
+    @each("name", ["a", "b"])
+    @each("number", [1, 0])
+    def check(name, number):
+        _ = 1 / number
+
+    with pytest.raises(pytest.fail.Exception, match="ZeroDivisionError") as error:
+        check()
+    assert str(error.value).count("1 of 2 rows") == 2
+
+
+def test_a_table_has_rows():
+    with pytest.raises(AssertionError, match="the table is empty"):
+        each("name", [])
+
+
+def test_all_failures_are_told(tmp_path):
+    tried = []
+
+    def try_all(ncases):
+        with together(tmp_path) as case:
+            for number in range(ncases):
+                with case("case", number) as folder:
+                    tried.append(folder.name)
+                    assert number != 1, "is one"
+                    if number == 2:
+                        pytest.fail("by pytest")
+
+    with pytest.raises(pytest.fail.Exception) as caught:
+        try_all(4)
+    assert tried == ["case0", "case1", "case2", "case3"]
+    assert str(caught.value).startswith("2 of 4 cases:\n\ncase 1: AssertionError: is one")
+    assert "case 2: Failed: by pytest" in str(caught.value)
+    with pytest.raises(AssertionError):
+        try_all(0)
