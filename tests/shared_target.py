@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from command import Child
+from values import one_value
 
 BASE = "total.npy"
 COUNT = 3000
@@ -23,8 +24,7 @@ def reset(folder: Path, count: int = COUNT) -> None:
 
 def value(folder: Path) -> int | None:
     """Return the one value of all elements, None if they differ."""
-    elements = np.load(folder / "targets" / BASE)
-    return int(elements[0]) if (elements == elements[0]).all() else None
+    return one_value(folder / "targets" / BASE)
 
 
 def words(number: int, commit: str, *others: str) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ import pytest
 from command import Child, Outcome, refused, run, unchanged
 from faults import Counter, Fault, at, kill, kill_half_way
 from users import STRANGER
-from values import folder_in_memory
+from values import folder_in_memory, one_value
 
 from mpired.files import log
 
@@ -52,8 +52,7 @@ def made(folder: Path) -> Path:
 
 def values(folder: Path, *names: str) -> tuple[float | None, ...]:
     """Return the value of all elements of x and of y, or of others; None if they differ."""
-    arrays = [np.load(folder / name) for name in names or ("a/x.npy", "b/y.npy")]
-    return tuple(float(array[0]) if (array == array[0]).all() else None for array in arrays)
+    return tuple(one_value(folder / name) for name in names or ("a/x.npy", "b/y.npy"))
 
 
 def ours(folder: Path) -> list[str]:
