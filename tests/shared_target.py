@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from command import Child
 from values import one_value
 
 BASE = "total.npy"
@@ -78,14 +77,6 @@ def stopping_at(*names: str) -> Callable[[], None]:
             setattr(os, name, stop(originals[name]))
 
     return setup
-
-
-def stopped(*words: str, setup: Callable[[], None], cwd: Path) -> Child:
-    """Run a command until it stops."""
-    child = Child(*words, cwd=cwd, setup=setup)
-    _, status = os.waitpid(child.pid, os.WUNTRACED)
-    assert os.WIFSTOPPED(status), child.finish()
-    return child
 
 
 def forked(function: Callable[[], object]) -> int:
