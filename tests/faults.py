@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from command import Child
+
 import mpired
 from mpired.files import calls
 
@@ -153,6 +155,13 @@ def failing(
             setattr(module, name, failed(getattr(module, name)))
 
     return setup
+
+
+def stopped(*words: str, setup: Callable[[], None], cwd: Path) -> Child | None:
+    """Run a command until it stops; None if it ends."""
+    child = Child(*words, cwd=cwd, setup=setup)
+    _, status = os.waitpid(child.pid, os.WUNTRACED)
+    return child if os.WIFSTOPPED(status) else None
 
 
 def kill_half_way(end: Callable[[], None] = kill) -> None:

@@ -6,8 +6,6 @@ import os
 import subprocess
 import sys
 import sysconfig
-import time
-from collections.abc import Iterable
 from pathlib import Path
 
 MPIEXEC = os.path.join(sysconfig.get_path("scripts"), "mpiexec")
@@ -37,13 +35,6 @@ def launched(nprocesses: int, *started: str, **environment: str) -> subprocess.C
 def beside(started: list[str], *prefix: str, count: int = 2) -> subprocess.CompletedProcess[str]:
     """Start processes that run a command, and one more that has something before it."""
     return launched(count, *started, ":", "-n", "1", *prefix, *started)
-
-
-def end_in_time(pids: Iterable[int]) -> None:
-    until = time.monotonic() + 60
-    while any(os.path.exists(f"/proc/{pid}") for pid in pids):
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 def overlaid(folder: Path, spare: Path) -> str:

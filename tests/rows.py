@@ -55,12 +55,17 @@ def check_refused(cwd: Path, words: str | Sequence[str], status: int, *reasons: 
         refused(run(*(words.split() if isinstance(words, str) else words), cwd=cwd, **settings), status, *reasons)
 
 
-def check_refusals(folder: Path, rows: Iterable[tuple[str, int, str]], stdin: bytes = b"") -> None:
-    """Check that commands are refused: rows of a command line, its status, and the reasons, separated by " / "."""
+def check_refusals(folder: Path, rows: Iterable[tuple[object, ...]], **settings: object) -> None:
+    """Check that commands are refused: rows of a command line, or its words, the status, and reasons.
 
-    @each("line, status, reasons", list(rows))
-    def check(line: str, status: int, reasons: str) -> None:
-        check_refused(folder, shlex.split(line), status, *reasons.split(" / "), stdin=stdin)
+    A reason may be several that are separated by " / ". The settings are those of `Child`.
+    """
+
+    @each("row", list(rows))
+    def check(row: tuple[object, ...]) -> None:
+        line, status, *reasons = row
+        words = shlex.split(line) if isinstance(line, str) else line
+        check_refused(folder, words, status, *(each for reason in reasons for each in reason.split(" / ")), **settings)
 
     check()
 

@@ -72,4 +72,4 @@ def running(*words: str, cwd: Path, prefix: tuple[str, ...] = ()) -> Iterator[Ru
 
 def end_in_time(pids: list[int]) -> None:
     """Check that processes end, which else would go on for much longer."""
-    wait_until(lambda: not any(alive(pid) for pid in pids), seconds=20)
+    wait_until(lambda: not any(map(alive, pids)), seconds=30)

@@ -14,6 +14,7 @@ from mpired.context import NO_LIMITS
 from mpired.errors import BufferFileError
 from mpired.files import calls, keys
 from mpired.files.names import Place
+from mpired.files.recovery import recover_files
 from mpired.files.transaction import Transaction
 from mpired.options import ACCUMULATE, checked
 from mpired.windows.call import plan_accumulate
@@ -146,3 +147,12 @@ def is_kept(scenario: Scenario, now: dict[str, str]) -> bool:
 def leftovers(tree: Path, ending: str = "mpired*") -> list[str]:
     """Return the names of ours that are there and end so."""
     return sorted(path.name for path in tree.rglob(f".*.{ending}"))
+
+
+def cleaned(tree: Path, scenario: Scenario) -> list[str]:
+    """Remove what is left with `mpired recover`, and return what stays."""
+    options = {"only_list": False, "discard": False, "force": False, "adopt": False}
+    there = [str(tree / name) for name in names(scenario) if (tree / name).exists()]
+    recover_files(there, options, NO_LIMITS, lambda _each: None)
+    missing = {f".{Path(name).name}.mpired-new" for name in names(scenario) if not (tree / name).exists()}
+    return sorted(set(leftovers(tree)) - missing)

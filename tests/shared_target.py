@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from command import Child
+from values import one_value
 
 BASE = "total.npy"
 COUNT = 3000
@@ -23,8 +23,7 @@ def reset(folder: Path, count: int = COUNT) -> None:
 
 def value(folder: Path) -> int | None:
     """Return the one value of all elements, None if they differ."""
-    elements = np.load(folder / "targets" / BASE)
-    return int(elements[0]) if (elements == elements[0]).all() else None
+    return one_value(folder / "targets" / BASE)
 
 
 def words(number: int, commit: str, *others: str) -> tuple[str, ...]:
@@ -78,14 +77,6 @@ def stopping_at(*names: str) -> Callable[[], None]:
             setattr(os, name, stop(originals[name]))
 
     return setup
-
-
-def stopped(*words: str, setup: Callable[[], None], cwd: Path) -> Child:
-    """Run a command until it stops."""
-    child = Child(*words, cwd=cwd, setup=setup)
-    _, status = os.waitpid(child.pid, os.WUNTRACED)
-    assert os.WIFSTOPPED(status), child.finish()
-    return child
 
 
 def forked(function: Callable[[], object]) -> int:

@@ -9,9 +9,9 @@ import os
 import struct
 from pathlib import Path
 
-import numpy as np
 import pytest
 from protocols import LOG
+from values import one_value
 
 import mpired
 from mpired.errors import MpiredError
@@ -23,8 +23,7 @@ def add(folder: Path, target: str = "here/t.npy", **how: object) -> None:
 
 
 def value(folder: Path, target: str = "here/t.npy") -> float | None:
-    elements = np.load(folder / target)
-    return float(elements[0]) if (elements == elements[0]).all() else None
+    return one_value(folder / target)
 
 
 WORDS = ("accumulate", "-q", "--op", "sum", "here/t.npy", "ones.npy")

@@ -9,9 +9,9 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 from command import Outcome, run
 from faults import kill_half_way
+from values import one_value
 
 # Users, and groups of which the first is the primary one of both.
 OWNER, MEMBER, STRANGER = 61001, 61002, 61003
@@ -54,8 +54,7 @@ def killed(folder: Path, *setups: Callable[[], None]) -> None:
 
 
 def value(folder: Path) -> float | None:
-    elements = np.load(folder / "t.npy")
-    return float(elements[0]) if (elements == elements[0]).all() else None
+    return one_value(folder / "t.npy")
 
 
 def access_list(*entries: tuple[int, int, int]) -> bytes:

@@ -96,3 +96,9 @@ def folder_in_memory() -> Iterator[Path]:
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="mpired-test-", dir=memory) as folder:
         yield Path(folder)
+
+
+def one_value(path: Path) -> float | int | None:
+    """Return the value of all elements of a file, None if they differ."""
+    elements = np.load(path)
+    return elements[0].item() if (elements == elements[0]).all() else None

@@ -14,7 +14,8 @@ import command as command_line
 import numpy as np
 import pytest
 from command import unchanged
-from mpiexec import EAGER, MPIEXEC, beside, command, end_in_time, launched, overlaid
+from mpiexec import EAGER, MPIEXEC, beside, command, launched, overlaid
+from running import end_in_time
 
 import mpired
 from mpired.engines import ENGINES, probe

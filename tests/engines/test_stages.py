@@ -17,10 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from mpiexec import MPIEXEC, PROGRAM, command, end_in_time, launched
+from mpiexec import MPIEXEC, PROGRAM, command, launched
 from needs import needs
 from pyarrow import feather
-from refusing import check_refusals
+from rows import check_refusals
+from running import end_in_time
 
 from mpired.collectives import plan as planning
 from mpired.engines import ENGINES, LOCAL, Limits

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from command import COMMAND, NOBODY, refused, run, unchanged
 from protocols import COMMITS
-from refusing import check_refusals
+from rows import check_refusals
 
 import mpired
 from mpired.files import keys

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 from faults import SHORTENED, Counter, Fault, at
-from scenarios import SCENARIOS, Scenario, before, found, is_kept, leftovers, make, names
+from scenarios import SCENARIOS, Scenario, before, cleaned, found, is_kept, leftovers, make, names
 from values import folder_in_memory
 
 from mpired.context import NO_LIMITS
 from mpired.errors import MpiredError, exit_status
 from mpired.files.access import recover_for_reading
-from mpired.files.recovery import recover_files
 
 pytestmark = pytest.mark.filterwarnings("ignore::mpired.errors.HardLinkWarning", "ignore::DeprecationWarning")
 
@@ -63,15 +62,6 @@ def recovered(tree: Path, scenario: Scenario) -> None:
     """Look at all files, as commands do that read them."""
     for name in reversed(names(scenario)):
         recover_for_reading(str(tree / name), NO_LIMITS)
-
-
-def cleaned(tree: Path, scenario: Scenario) -> list[str]:
-    """Remove what is left with `mpired recover`, and return what stays."""
-    options = {"only_list": False, "discard": False, "force": False, "adopt": False}
-    there = [str(tree / name) for name in names(scenario) if (tree / name).exists()]
-    recover_files(there, options, NO_LIMITS, lambda _each: None)
-    missing = {f".{Path(name).name}.mpired-new" for name in names(scenario) if not (tree / name).exists()}
-    return sorted(set(leftovers(tree)) - missing)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -14,14 +14,13 @@ from typing import NamedTuple
 
 import pytest
 from powercut import Event, Recorder, Shelf, State, crashes, no_clone, seen
-from scenarios import SCENARIOS, Scenario, before, found, is_kept, leftovers, make, names, updated
+from scenarios import SCENARIOS, Scenario, before, cleaned, found, is_kept, leftovers, make, names, updated
 from values import folder_in_memory
 
 from mpired.context import NO_LIMITS
 from mpired.errors import MpiredError, exit_status
 from mpired.files import calls
 from mpired.files.access import recover_for_reading
-from mpired.files.recovery import recover_files
 
 pytestmark = pytest.mark.filterwarnings("ignore::mpired.errors.HardLinkWarning")
 
@@ -197,13 +196,7 @@ def test_a_leftover_is_removed_by_recover(scene):
     for _, state in list(crashes(scene.start, scene.events, random.Random(4)))[::9]:
         scene.shelf.put(state)
         scene.recover()
-        there = [str(scene.tree / name) for name in names(scene.scenario) if (scene.tree / name).exists()]
-        options = {"only_list": False, "discard": False, "force": False, "adopt": False}
-        recover_files(there, options, NO_LIMITS, lambda _each: None)
-        missing = {
-            f".{Path(name).name}.mpired-new" for name in names(scene.scenario) if not (scene.tree / name).exists()
-        }
-        assert set(leftovers(scene.tree)) <= missing
+        assert cleaned(scene.tree, scene.scenario) == []
 
 
 def test_a_lower_durability_syncs_nothing(tree, monkeypatch):

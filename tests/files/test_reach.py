@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import COMMAND, Child, refused, run, succeeded, unchanged, wait_until
-from refusing import check_refusals
+from rows import check_refusals
 from updates import has_open, hold
 
 from mpired.files import mounts

@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import Child, Outcome, refused, run, unchanged
-from faults import Counter, Fault, at, kill, kill_half_way
+from faults import Counter, Fault, at, kill, kill_half_way, stopped
 from users import STRANGER
-from values import folder_in_memory
+from values import folder_in_memory, one_value
 
 from mpired.files import log
 
@@ -52,8 +52,7 @@ def made(folder: Path) -> Path:
 
 def values(folder: Path, *names: str) -> tuple[float | None, ...]:
     """Return the value of all elements of x and of y, or of others; None if they differ."""
-    arrays = [np.load(folder / name) for name in names or ("a/x.npy", "b/y.npy")]
-    return tuple(float(array[0]) if (array == array[0]).all() else None for array in arrays)
+    return tuple(one_value(folder / name) for name in names or ("a/x.npy", "b/y.npy"))
 
 
 def ours(folder: Path) -> list[str]:
@@ -93,13 +92,6 @@ def crashed(folder: Path, words: tuple[str, ...], which: int = 2) -> Path:
     assert run(*words, cwd=folder, setup=half_done(kill, which)).status == -signal.SIGKILL
     assert ours(folder)
     return folder
-
-
-def stopped(*words: str, cwd: Path, setup: Callable[[], None]) -> Child | None:
-    """Run a command until it stops; None if it ends."""
-    child = Child(*words, cwd=cwd, setup=setup)
-    _, status = os.waitpid(child.pid, os.WUNTRACED)
-    return child if os.WIFSTOPPED(status) else None
 
 
 def gone_on(child: Child) -> Outcome:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from command import reduce, run, wait_until
 from object_store import BYTES, MEBIBYTE
-from refusing import check_refusals
+from rows import check_refusals
 from running import running
 
 from mpired.files import stores, upload

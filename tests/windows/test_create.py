@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command import refused, run, succeeded
-from refusing import check_refusals
+from rows import check_refusals
 
 import mpired
 from mpired.errors import UsageError

@@ -8,7 +8,7 @@ import os
 import numpy as np
 import pytest
 from command import refused, run, unchanged
-from refusing import check_refusals
+from rows import check_refusals
 
 import mpired
 from mpired.errors import MpiredError

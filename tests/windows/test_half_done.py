@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from command import run
 from faults import Counter, Fault, at, failing, kill_half_way, recover
-from refusing import check_refusals
-from values import folder_in_memory
+from rows import check_refusals
+from values import folder_in_memory, one_value
 
 import mpired
 from mpired.errors import UnconfirmedError
@@ -53,9 +53,7 @@ def reset(folder: Path) -> None:
 
 def value(folder: Path, name: str = f"targets/{BASE}") -> float | None:
     """Return the one value of all elements, None if they differ."""
-    elements = np.load(folder / name)
-    assert elements.shape == (COUNT,)
-    return float(elements[0]) if (elements == elements[0]).all() else None
+    return one_value(folder / name)
 
 
 def recovered(folder: Path) -> float | None:

@@ -10,7 +10,7 @@ import pytest
 from command import refused, run, unchanged
 from faults import failing
 from protocols import COMMITS
-from refusing import check_refusals
+from rows import check_refusals
 
 import mpired
 

@@ -8,7 +8,7 @@ from command import run, unchanged
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from protocols import COMMITS
-from refusing import check_refusals
+from rows import check_refusals
 
 import mpired
 from mpired.errors import MpiredError

@@ -7,7 +7,7 @@ import resource
 from pathlib import Path
 
 import numpy as np
-from refusing import check_refusals
+from rows import check_refusals
 
 HUGE = str(2**63 - 1)
 TWO = "vector(2,1,4,double)"

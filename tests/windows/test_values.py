@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 from command import run, unchanged
-from refusing import check_refusals
+from rows import check_refusals
 
 import mpired
 from mpired.errors import MpiredError

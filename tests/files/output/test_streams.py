@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from command import Child, reduce, shell, succeeded, unchanged
 from one_result import NEW, OLD, WORDS
-from refusing import check_refusals
+from rows import check_refusals
 
 import mpired
 from mpired.files.scratch import Scratch

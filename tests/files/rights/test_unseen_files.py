@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from command import run
 from faults import failing
-from refusing import check_refusals
+from rows import check_refusals
 from users import killed, value
 
 from mpired.files.names import MARK

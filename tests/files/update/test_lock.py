@@ -12,7 +12,7 @@ import pytest
 from command import Child, become_nobody, run, unchanged, wait_until
 from faults import failing
 from protocols import COMMITS
-from refusing import check_refusals
+from rows import check_refusals
 from updates import WORDS, add, has_open, hold, value
 
 from mpired.errors import LockError

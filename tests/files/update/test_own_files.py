@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from command import NOBODY, refused, run, unchanged
 from protocols import LOG
-from refusing import check_refusals
+from rows import check_refusals
 from updates import WORDS, hold, value
 
 from mpired.files import calls

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from command import NOBODY, become_nobody, run
 from protocols import COMMITS
-from refusing import check_refusals
+from rows import check_refusals
 from updates import WORDS, add, value
 
 from mpired.errors import ChangedError

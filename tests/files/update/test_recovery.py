@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from command import NOBODY, become_nobody, refused, run, unchanged
 from protocols import LOG
-from refusing import check_refusals
+from rows import check_refusals
 from updates import WORDS, pending, value
 
 from mpired.files import log

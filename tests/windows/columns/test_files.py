@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from column_targets import ROWS, chunks, read, strangers, table_of, write
-from command import measured, refused, run, succeeded, unchanged
+from command import measured, run, succeeded, unchanged
+from rows import check_refusals
 
 import mpired
 
@@ -62,14 +63,14 @@ def test_parquet_of_another_writer(version, tmp_path):
     assert not read(path)["n"].to_numpy().any()
 
 
-@pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
-def test_arrow_is_written_as_it_was(compression, tmp_path):
+def test_arrow_is_written_as_it_was(tmp_path):
     path, twin = tmp_path / "t.arrow", tmp_path / "twin.arrow"
     table = table_of({"n": pa.array(np.zeros(ROWS))}, strangers())
-    write(table, path, compression=compression)
-    write(table, twin, compression=compression)
-    mpired.Window(path).accumulate(np.zeros(ROWS), "sum", columns=["n"])
-    assert path.read_bytes() == twin.read_bytes()  # by the same writer, so with the same options
+    for compression in (None, "lz4", "zstd"):
+        write(table, path, compression=compression)
+        write(table, twin, compression=compression)
+        mpired.Window(path).accumulate(np.zeros(ROWS), "sum", columns=["n"])
+        assert path.read_bytes() == twin.read_bytes(), compression  # by the same writer, so with the same options
 
 
 def test_arrow_batches(tmp_path):
@@ -158,12 +159,8 @@ def test_no_room(suffix, tmp_path):
     np.save(tmp_path / "o.npy", np.ones(ROWS))
     limit = ROWS * 8 + 4096
     assert os.path.getsize(path) > 2 * limit
-    with unchanged(tmp_path):
-        outcome = run(
-            "accumulate", "--op", "sum", path.name, "o.npy", "--columns", "n", cwd=tmp_path,
-            setup=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
-        )  # fmt: skip
-        refused(outcome, 4, path.name, "too large")
+    refusal = (f"accumulate --op sum {path.name} o.npy --columns n", 4, path.name, "too large")
+    check_refusals(tmp_path, [refusal], setup=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
 
 
 def test_a_damaged_column_that_is_not_chosen(tmp_path):
@@ -174,15 +171,13 @@ def test_a_damaged_column_that_is_not_chosen(tmp_path):
     octets[octets.index(b"word 500")] ^= 1
     path.write_bytes(octets)
     np.save(tmp_path / "o.npy", np.ones(1000, np.int64))
-    with unchanged(tmp_path):
-        words = ("accumulate", "--op", "sum", path.name, "o.npy", "--columns", "n")
-        refused(run(*words, cwd=tmp_path), 3, "t.parquet", "damaged")
+    check_refusals(tmp_path, [(f"accumulate --op sum {path.name} o.npy --columns n", 3, "t.parquet", "damaged")])
 
 
 def test_int96(tmp_path):
     table = pa.table({"n": [1], "time": pa.array([1], pa.timestamp("ns"))})
     pq.write_table(table, tmp_path / "t.parquet", use_deprecated_int96_timestamps=True)
     np.save(tmp_path / "o.npy", np.ones(1, np.int64))
+    check_refusals(tmp_path, [("accumulate --op sum t.parquet o.npy", 3, "'time'", "INT96")])
     with unchanged(tmp_path):
-        refused(run("accumulate", "--op", "sum", "t.parquet", "o.npy", cwd=tmp_path), 3, "'time'", "INT96")
         assert run("fetch-and-op", "--op", "no_op", "t.parquet", cwd=tmp_path) == (0, b"1\n", "")

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from column_targets import CHUNK, ROWS, check, chunks, holed, read, strangers, table_of, write
 from command import run, succeeded, unchanged
-from refusing import check_refusals
+from rows import check_refusals
 from tables import SUFFIXES
 
 import mpired

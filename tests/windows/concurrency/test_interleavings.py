@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import Child, run
-from faults import Counter, Fault, at, recover
+from faults import Counter, Fault, at, recover, stopped
 from shared_target import ADDING, BASE, in_place, reset, value, words
 
 
@@ -20,9 +20,8 @@ def stops(folder: Path, command: tuple[str, ...] | str, counter: Counter, step: 
         reset(folder)
         all_words = in_place(folder, command) if isinstance(command, str) else command
         counter.clear()
-        child = Child(*all_words, cwd=folder, setup=at(number, Fault("stop", signal.SIGSTOP), counter, BASE))
-        _, status = os.waitpid(child.pid, os.WUNTRACED)
-        if os.WIFEXITED(status):
+        child = stopped(*all_words, cwd=folder, setup=at(number, Fault("stop", signal.SIGSTOP), counter, BASE))
+        if child is None:
             break
         yield number, child
     assert number > 20
@@ -33,12 +32,12 @@ def stops(folder: Path, command: tuple[str, ...] | str, counter: Counter, step: 
 @pytest.mark.parametrize("end", [signal.SIGCONT, signal.SIGKILL])
 def test_another_update_at_any_moment(first, second, end, long, folder):
     counter, wrong = Counter(), []
-    for number, stopped in stops(folder, words(1, first), counter, 1 if long else 14):
+    for number, child in stops(folder, words(1, first), counter, 1 if long else 14):
         seen = value(folder)
         meanwhile = run(*words(16, second, "--lock-timeout", "0"), cwd=folder)
-        os.kill(stopped.pid, end)
-        os.kill(stopped.pid, signal.SIGCONT)
-        status = stopped.finish().status
+        os.kill(child.pid, end)
+        os.kill(child.pid, signal.SIGCONT)
+        status = child.finish().status
         after = run(*words(16, second), cwd=folder)
         recover(folder / "targets" / BASE)  # a new file that got a name, but not its place
         # A killed one may have committed, which the value tells.

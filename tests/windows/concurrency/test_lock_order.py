@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 from command import run
-from shared_target import stopped
+from faults import stopped
 
 from mpired.files import calls
 

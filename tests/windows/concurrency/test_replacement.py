@@ -11,8 +11,8 @@ import signal
 import numpy as np
 import pytest
 from command import become_nobody, refused, run, snapshot
-from faults import failing
-from shared_target import BASE, COUNT, IN_PLACE, forked, in_place, stopped, stopping_at, value, words
+from faults import failing, stopped
+from shared_target import BASE, COUNT, IN_PLACE, forked, in_place, stopping_at, value, words
 
 from mpired.files import access, lock
 
