@@ -228,9 +228,9 @@ def test_the_command_gives_the_same_bytes_with_any_workers_and_memory(roomy, for
     columns = form == "parquet"
     least = 188 if columns else 60
     for jobs, memory, workers in (
-        ("7", "", 5 if columns else 7),
+        ("7", "", 4 if columns else 7),  # of a column whole row groups
         ("2", f"{4 * least}M", 2),
-    ):  # blocks of 4 MiB in a column
+    ):
         limit = ("--max-memory", memory) if memory else ()
         assert command(paths, output, "--op", op, "-j", jobs, *limit) == (digest, workers)
     assert command(paths, output, "--op", op, "-j", "1", "--max-memory", f"{least + 1}M") == (digest, 1)

@@ -284,7 +284,7 @@ def test_what_is_refused(folder):
             "--index / mpired reduce / makes the pairs",
         ),
     ]
-    check_refusals(folder, rows, (folder / "m0.npy").read_bytes())
+    check_refusals(folder, rows, stdin=(folder / "m0.npy").read_bytes())
 
 
 def test_local_reductions_name_no_option_that_they_lack(folder):

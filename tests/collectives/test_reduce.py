@@ -50,7 +50,7 @@ def test_what_is_refused(folder):
         (f"{in_place} missing.npy b.npy", 4, "missing.npy"),
         (f"{in_place} --type double --count 3 /dev/zero a.bin", 2, "/dev/zero"),
     ]
-    check_refusals(folder, rows, A.tobytes())
+    check_refusals(folder, rows, stdin=A.tobytes())
 
 
 def test_force(folder):

@@ -115,4 +115,4 @@ def test_names(folder):
         ("scan -q --op sum r0.npy - -o {stem}_.npy", 2, "standard input / no name"),
         ("scan -q --op sum r0.npy - --in-place", 2, "standard input"),
     ]
-    check_refusals(folder, rows, (folder / "r1.npy").read_bytes())
+    check_refusals(folder, rows, stdin=(folder / "r1.npy").read_bytes())
