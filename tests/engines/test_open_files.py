@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import resource
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import eager_command
 import numpy as np
 import pytest
-from command import in_child
 from mpiexec import EAGER, MPIEXEC, PROGRAM, command, launched
 from needs import needs
 
@@ -167,15 +163,19 @@ def test_threads_share_the_files_that_a_process_may_have_open(tmp_path, monkeypa
     for rank, name in enumerate(ranks):
         np.save(name, np.arange(20_000) * rank)
 
-    def total() -> int:
-        eager_command.make_all_large()
-        with ThreadPoolExecutor(8) as executor:
-            list(executor.map(abs, range(100)))
-            limit = len(os.listdir("/proc/self/fd")) + 140
-            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
-            return int(mpired.reduce(ranks, "sum", engine=executor)[1])
-
-    assert in_child(total) == sum(range(60))
+    program = f"""\
+import sys
+sys.path[:0] = {[str(Path(eager_command.__file__).parent)]!r}
+import eager_command, mpired, resource
+from concurrent.futures import ThreadPoolExecutor
+eager_command.make_all_large()
+with ThreadPoolExecutor(8) as executor:
+    list(executor.map(abs, range(100)))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (150, 150))
+    print(mpired.reduce({ranks!r}, "sum", engine=executor)[1])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == (f"{sum(range(60))}\n", "")
 
 
 PEAK = """\
