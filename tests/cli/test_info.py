@@ -111,7 +111,7 @@ def test_columns(form, tmp_path):
 
 NESTED = pa.table(
     {
-        "n": pa.array([{"i": 1, "f": 1.5}]),
+        "n": pa.array([{"i": 1, "f": 1.5}], pa.struct([("i", pa.int64()), ("f", pa.float64())])),
         "text": pa.array([{"i": 1, "s": "a"}]),
         "map": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())),
         "word": pa.array(["a"]).dictionary_encode(),
