@@ -4,13 +4,13 @@ import inspect
 import subprocess
 import sys
 
-import click
 import numpy as np
 import pytest
+from click_commands import COMMANDS
+from click_commands import OPTIONS as PARAMETERS
 
 import mpired
 from mpired import options
-from mpired.cli import cli
 from mpired.collectives.table import COLLECTIVES
 from mpired.errors import UsageError
 from mpired.options import FLAGS, OPTIONS, SECTIONS, checked, keyword, rows
@@ -22,13 +22,6 @@ GROUPS = {
     if name.isupper() and isinstance(group, tuple) and set(group) <= set(OPTIONS)
 }
 ROWS = [(keyword(key), row) for key, row in OPTIONS.items() if row.flags]
-COMMANDS = {name: cli.get_command(click.Context(cli), name) for name in cli.list_commands(click.Context(cli))}
-PARAMETERS = [
-    (command, parameter)
-    for command, row in COMMANDS.items()
-    for parameter in row.params
-    if isinstance(parameter, click.Option)
-]
 # An option of two words, which no row has.
 BY_THEMSELVES = {("types", "value_index")}
 

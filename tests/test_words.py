@@ -7,9 +7,7 @@ import re
 import tokenize
 from pathlib import Path
 
-import click
-
-from mpired.cli import cli
+from click_commands import COMMANDS
 
 ROOT = Path(__file__).parent.parent
 # The plain form is on the right.
@@ -90,10 +88,8 @@ def test_messages_docstrings_and_comments():
 
 
 def test_help():
-    context = click.Context(cli)
-    rows = {command: cli.get_command(context, command) for command in cli.list_commands(context)}
-    texts = [(command, inspect.cleandoc(row.help or "")) for command, row in rows.items()]
-    texts += [(command, getattr(each, "help", None) or "") for command, row in rows.items() for each in row.params]
+    texts = [(command, inspect.cleandoc(row.help or "")) for command, row in COMMANDS.items()]
+    texts += [(command, getattr(each, "help", None) or "") for command, row in COMMANDS.items() for each in row.params]
     assert [place for command, text in texts for place in found(text, command)] == []
     assert texts
 

@@ -6,19 +6,12 @@ import contextlib
 
 import click
 import numpy as np
+from click_commands import COMMANDS, OPTIONS
 from command import refused, run
 from rows import check_refused, each
 from three_ranks import A, B
 
 from mpired.cli import cli
-
-COMMANDS = {name: cli.get_command(click.Context(cli), name) for name in cli.list_commands(click.Context(cli))}
-OPTIONS = [
-    (name, option)
-    for name, command in COMMANDS.items()
-    for option in command.params
-    if isinstance(option, click.Option)
-]
 
 
 @each("command, option, flag", [(*row, flag) for row in OPTIONS for flag in (*row[1].opts, *row[1].secondary_opts)])
