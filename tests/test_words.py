@@ -76,6 +76,22 @@ def strings(path):
             yield token.start[0], token.string
 
 
+def test_names():
+    names = re.compile(
+        r"\b_*(?:said|told|meant|heard|lent|soon|nobody|whoever)\b|\b(?:so many|Tell whether|as of)\b", re.IGNORECASE
+    )
+    texts = {name(path): path.read_text() for path in (ROOT / "mpired").rglob("*.py")}
+    assert [f"{where}: {word}" for where, text in texts.items() for word in names.findall(text)] == []
+    assert names.findall("_told = as of") == ["_told", "as of"]
+
+
+def test_docstrings_begin_with_a_noun_or_a_verb():
+    begin = re.compile(r'"""(?:What|Where|Who|How|Why|Which|Tell) .*')
+    texts = {name(path): path.read_text() for path in (ROOT / "mpired").rglob("*.py")}
+    assert [f"{where}: {line}" for where, text in texts.items() for line in begin.findall(text)] == []
+    assert begin.findall('"""What is read."""')
+
+
 def test_pages():
     assert [place for page in PAGES for place in found(prose(page), name(page))] == []
     assert ROOT / "README.md" in PAGES
