@@ -40,7 +40,7 @@ class Planned(Protocol):
 
     @property
     def paths(self) -> Iterable[str]:
-        """Where its results go."""
+        """The paths of its results."""
 
     def run(self, context: Context, *, overwrite: bool = False, held: Held) -> None:
         """Do it, and commit the results; `held` has the files that they replace."""
@@ -92,7 +92,7 @@ def carry_out(plan: Callable[[Context], _C], words: Words, context: Context, *, 
         def opened(name: str) -> Target | None:
             return open_replaced(name, updated=name in updated)
 
-        with lock_all(existing, lock.Waiting(context.lock_timeout), opened=opened) as held:
+        with lock_all(existing, lock.LockTimeout(context.lock_timeout), opened=opened) as held:
             try:
                 if held:
                     check_unchanged([*planned.sources])

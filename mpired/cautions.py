@@ -47,7 +47,7 @@ def tell(*cautions: MpiredWarning) -> None:
 
 
 @contextlib.contextmanager
-def heard(also: Listener) -> Iterator[list[MpiredWarning]]:
+def collect_warnings(also: Listener) -> Iterator[list[MpiredWarning]]:
     """Collect the warnings of the block, which only `also` gets as well."""
     found: list[MpiredWarning] = []
 

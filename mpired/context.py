@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from mpired import interrupts
 from mpired.errors import UsageError, without_secrets
 from mpired.options import Options, checked, integer, part
-from mpired.progress import Progress, unwatched
+from mpired.progress import Progress, no_progress
 
 LOCK_TIMEOUT = 60.0  # seconds
 _SETTINGS = ("max_memory", "lock_timeout", "jobs", "spread")
@@ -36,7 +36,7 @@ class Context(NamedTuple):
     spread: str = "elements"  # what the workers divide: "elements", "ranks", or "auto" for fewer open files
     engine: Any = None  # the `Engine` that runs the segments; None for the pool of this process
     dry_run: bool = False  # whether leftovers of interrupted commands are reported and not finished
-    progress: Progress = unwatched  # watches the bytes as they are done
+    progress: Progress = no_progress  # watches the bytes as they are done
     on_commit: Callable[[], None] = interrupts.committed  # called when the results are in place
     argv: tuple[str, ...] = ()  # the command line, for `history` attributes; empty in Python
     record: Mapping[str, Any] = {}  # how the call was made, for the record of its results; empty without a record

@@ -1,4 +1,4 @@
-"""What can go wrong, as exceptions.
+"""Exceptions, each with its exit status and its MPI error class.
 
     MpiredError
     ├── UsageError              2  MPI_ERR_ARG       words that make no sense

@@ -1,4 +1,4 @@
-"""What installed packages add to mpired: their entry points, by group.
+"""Entry points of installed packages, by group.
 
 No package's code runs to find them, and a package whose metadata cannot be read is as good as not
 installed: it must not spoil the others.

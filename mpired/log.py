@@ -15,7 +15,7 @@ _listeners: list[Listener] = []
 
 
 @contextlib.contextmanager
-def heard_by(listener: Listener) -> Iterator[None]:
+def notices_to(listener: Listener) -> Iterator[None]:
     """Give the notices in the block to a function, not to the logger."""
     _listeners.append(listener)
     try:

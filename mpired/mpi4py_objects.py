@@ -77,9 +77,9 @@ def _name(mpi: Any, datatype: Any) -> str:
     names = [name for name in dir(mpi) if is_datatype(found := getattr(mpi, name)) and found == datatype]
     if not names:
         raise NotExactError(f"{datatype.Get_name() or 'it'} is not a datatype that mpi4py names")
-    said = datatype.Get_name().removeprefix("MPI_")
+    own = datatype.Get_name().removeprefix("MPI_")
     twos = [f"2{name.removeprefix(_CALLED_TWO)}" for name in names if name.startswith(_CALLED_TWO)]
-    return f"MPI_{next((name for name in (said, *twos) if name in (*names, *twos)), names[0])}"
+    return f"MPI_{next((name for name in (own, *twos) if name in (*names, *twos)), names[0])}"
 
 
 def _argument(mpi: Any, name: str, value: Any) -> str:

@@ -51,7 +51,7 @@ DatatypeLike: TypeAlias = "str | MpiDatatype | np.dtype[Any] | type[np.generic]"
 EngineLike: TypeAlias = "str | SupportsSubmit | SupportsEverywhere"
 
 ONLY_ELEMENTS = "a window keeps only its elements"
-"""Why windows have none of the options that need more."""
+"""The reason why windows do not have some options."""
 
 Options: TypeAlias = Mapping[str, Any]
 """Options of a call by their keywords, checked."""
@@ -72,7 +72,7 @@ class SupportsSubmit(Protocol):
 
 
 class SupportsEverywhere(Protocol):
-    """What `mpired.mpi` gives."""
+    """The engine that `mpired.mpi` yields."""
 
     def everywhere(self, function: Any, /) -> Any: ...
 

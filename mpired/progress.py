@@ -33,7 +33,7 @@ class Pace:
         return due
 
 
-def unwatched(done: Iterable[int], _total: int) -> Iterable[int]:
+def no_progress(done: Iterable[int], _total: int) -> Iterable[int]:
     """Pass the byte counts on, and show nothing; ctrl-C can end the work between them."""
     for nbytes in done:
         interrupts.rest()
@@ -49,7 +49,7 @@ Counting: TypeAlias = Callable[[Sequence[Any], str], Iterable[Any]]
 _counter: Counting | None = None
 
 
-def counted(things: Sequence[_T], what: str) -> Iterable[_T]:
+def track(things: Sequence[_T], what: str) -> Iterable[_T]:
     """Iterate over things, and show on the terminal of the command how many are done."""
     for thing in things if _counter is None else _counter(things, what):
         interrupts.rest()
@@ -75,7 +75,7 @@ _STEP_BYTES = 1_000_000
 def shown_by(show: Steps | None) -> Progress:
     """Return what lets a caller in Python show how far the work is: he gets a range with an item for each megabyte."""
     if show is None:
-        return unwatched
+        return no_progress
     if not callable(show):
         raise UsageError(
             "`progress`", f"{show!r} is not a function such as tqdm.tqdm, which takes a range and yields its items"
@@ -92,7 +92,7 @@ def shown_by(show: Steps | None) -> Progress:
         try:
             next(shown, None)
             read = steps = 0
-            for nbytes in unwatched(done, total):
+            for nbytes in no_progress(done, total):
                 read += nbytes
                 while steps < min(count - 1, read // _STEP_BYTES):
                     next(shown, None)

@@ -15,12 +15,12 @@ from mpired.context import Context
 from mpired.engines import pool
 from mpired.errors import escaped, number, without_secrets
 from mpired.log import step
-from mpired.progress import counted
+from mpired.progress import track
 from mpired.sources.source import OpenStore, Source, of_file
 from mpired.sources.stream import StreamSource
 
 SUFFIX = ".json"
-"""What the name of the file beside a result has more."""
+"""The suffix of the file beside a result."""
 _BLOCK_BYTES = 1 << 20
 # With less to read workers cost more than they give.
 _SMALL_BYTES = 16 << 20
@@ -65,7 +65,7 @@ def _digests(sources: Sequence[Source], jobs: int) -> list[str]:
     jobs = jobs if sum(source.nbytes for source in sources) >= _SMALL_BYTES else 1
     digests = [""] * len(sources)
     with closing(pool.run(_digest, enumerate(sources), max(1, min(jobs, len(sources))))) as found:
-        for _, (number, digest) in zip(counted(sources, "digests of inputs"), found, strict=True):
+        for _, (number, digest) in zip(track(sources, "digests of inputs"), found, strict=True):
             digests[number] = digest
     return digests
 

@@ -118,7 +118,7 @@ def summarise_request(
         "bad": [each._asdict() for each in done.bad],
         "inputs": list(map(str, origins)),
         "nan": _nan(done.op, done.datatypes),
-        "rules": done.op.rules.told(),
+        "rules": done.op.rules.summary(),
     }
 
 
@@ -142,7 +142,7 @@ def summarise(call: Call, warned: Sequence[MpiredWarning] = ()) -> Summary:
             {
                 "name": buffer.name,
                 **_names(buffer.datatype),
-                "count": plans[0].found if plans[0].is_open else buffer.count,
+                "count": plans[0].found if plans[0].has_unknown_length else buffer.count,
                 "stored": buffer.shortened,
                 "unpacked": stored_array(buffer).packed or None,
             }
@@ -158,7 +158,7 @@ def summarise(call: Call, warned: Sequence[MpiredWarning] = ()) -> Summary:
         call=call.request.collective.function,
         noutputs=len(call.results),
         overflow=[each.details for each in cautions.of_kind(warned, OverflowWarning)],
-        rules=op.rules.told(),
+        rules=op.rules.summary(),
         skipped=[each._asdict() for each in call.skipped],
         inputs=[source.name for source in call.sources],
         engine=plans[0].engine.name,
@@ -352,7 +352,7 @@ class Written(NamedTuple):
 
 
 class Description(NamedTuple):
-    """What a call would do: the answer of `--dry-run`."""
+    """The description of a planned call, which `--dry-run` prints."""
 
     call: str  # the function of MPI
     op: str
@@ -411,7 +411,7 @@ def describe_call(call: Call) -> Description:
         buffers=[{"name": each.name, "datatype": str(each.datatype), "count": each.count} for each in model.buffers],
         nranks=len(files),
         nbytes=sum(plan.nbytes for plan in plans),
-        written=[_written(result, course.plan) for course in call.courses for result in course.results]
+        written=[_written(result, fold_plan.plan) for fold_plan in call.fold_plans for result in fold_plan.results]
         + [Written(path, SUFFIX[1:], None, exact=False) for path in call.beside],
         work={
             "segments": sum(len(plan.segments) for plan in plans),
@@ -426,7 +426,7 @@ def describe_call(call: Call) -> Description:
 
 def _written(result: Result, plan: Plan) -> Written:
     """Return the description of a result; its bytes only if they are known: not of streams, nor compressed."""
-    if plan.is_open:
+    if plan.has_unknown_length:
         return Written(result.path, result.format, None, exact=False)
     nbytes, exact = result.nbytes(plan)
     return Written(result.path, result.format, nbytes, exact=exact and codecs.by_suffix(result.path) is None)

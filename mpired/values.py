@@ -1,4 +1,4 @@
-"""Kinds of values of options: a row has what reads a text of the command line, and what checks values of Python."""
+"""Kinds of values of options, one row each: a parser for the command line, and a check for Python."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ LIKE = "like"
 
 
 class Kind(NamedTuple):
-    """A kind of values. Both functions raise `ValueError` or `TypeError` if a value is none."""
+    """A kind of values. Both functions raise `ValueError` or `TypeError` for another kind of value."""
 
     metavar: str  # its name in help
     static: str = "str"  # the type of a value in Python
-    check: Callable[[Any], Any] = lambda value: value  # of a value in Python, but None; returns its usual form
-    parse: Callable[[str], Any] = str  # of a text of the command line or the environment; `check` comes then
+    check: Callable[[Any], Any] = lambda value: (
+        value
+    )  # checks a value in Python that is not None, and returns its usual form
+    parse: Callable[[str], Any] = str  # reads a string of the command line or the environment, before `check`
     offers: str = ""  # what a shell offers: "file", "dir", or the name of a table
     note: tuple[str, str] | None = None  # what the help says once of all such values
     words: tuple[str, ...] = ()  # the only values

@@ -175,7 +175,7 @@ def test_calls_that_are_listened_to_warn_nobody_else(folder):
     from mpired import cautions
 
     also: list[Warning] = []
-    with cautions.heard(also.append) as heard:
+    with cautions.collect_warnings(also.append) as heard:
         mpired.scan(ORDER, "max")
     assert [type(each) for each in heard] == [errors.OrderWarning]
     assert also == heard

@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 from mpired import attempts, cautions
 from mpired.api.outcome import Arrays, as_arrays
 from mpired.api.signatures import with_options
-from mpired.collectives.call import make_course, plan_call
+from mpired.collectives.call import plan_call, plan_fold
 from mpired.collectives.request import Request, paths_of, ranks_of, read_request
-from mpired.collectives.results import Deal, deals, model_of
+from mpired.collectives.results import GroupPlan, group_plans, model_of
 from mpired.collectives.run import folded
 from mpired.collectives.table import COLLECTIVES
 from mpired.context import Context
@@ -95,9 +95,9 @@ def _call(
             path = None if output is None else path_at_hand(output, "output")
             plan = partial(plan_call, name, words, op, path, options)
             overwrite = options["overwrite"] or options["in_place"]
-            with cautions.heard(also=cautions.warn) as heard:
+            with cautions.collect_warnings(also=cautions.warn) as warned:
                 done = attempts.carry_out(plan, paths, context, overwrite=overwrite)
-            return summarise(done, heard)
+            return summarise(done, warned)
         defaults = rows(CALL)
         for each in ("to", "overwrite", "link", "header", "level", "provenance"):
             if options[each] != defaults[each].default:
@@ -111,16 +111,16 @@ def _call(
 
 def _results(request: Request, context: Context) -> list[list[Arrays | None]]:
     """Return the arrays of each group that gets results, by rank."""
-    return [_arrays(deal, request, context) for deal in deals(request)]
+    return [_arrays(group_plan, request, context) for group_plan in group_plans(request)]
 
 
-def _arrays(deal: Deal, request: Request, context: Context) -> list[Arrays | None]:
+def _arrays(group_plan: GroupPlan, request: Request, context: Context) -> list[Arrays | None]:
     """Return what each rank of a group gets, None for a rank that gets nothing."""
-    arrays: list[Arrays | None] = [None] * deal.nranks
-    plan = make_course(deal, (), request).plan
-    with folded(plan, deal.shares, None, context) as results:
-        for receiver, share, buffers in zip(deal.receivers, deal.shares, results, strict=True):
-            arrays[share.rank] = as_arrays(buffers, model_of(deal, receiver, share, request))
+    arrays: list[Arrays | None] = [None] * group_plan.nranks
+    plan = plan_fold(group_plan, (), request).plan
+    with folded(plan, group_plan.shares, None, context) as results:
+        for receiver, share, buffers in zip(group_plan.receivers, group_plan.shares, results, strict=True):
+            arrays[share.rank] = as_arrays(buffers, model_of(group_plan, receiver, share, request))
     return arrays
 
 

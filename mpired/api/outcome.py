@@ -1,4 +1,4 @@
-"""What a program gets of a call: files that are in place and the summary of it, or arrays."""
+"""The outcome of a call in Python: files and their summary, or arrays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from mpired.datatypes import TIMES, Datatype
 from mpired.datatypes.times import as_times
 from mpired.formats import Array, Model
-from mpired.formats.convert import in_form, lies_as
+from mpired.formats.convert import in_form, same_layout
 
 Arrays: TypeAlias = np.ndarray | dict[str, np.ndarray]
 """A result: an array, or a dict of them by column name where a rank has several buffers."""
@@ -57,4 +57,4 @@ def as_numpy(block: np.ndarray, datatype: Datatype, form: np.dtype | None) -> np
         return as_times(block, datatype)
     if form is None or form == block.dtype:
         return block
-    return block.view(form) if lies_as(form, datatype) else in_form(block, form)
+    return block.view(form) if same_layout(form, datatype) else in_form(block, form)

@@ -26,7 +26,7 @@ def with_options(*group: str) -> Callable[[_F], _F]:
     """Give a function the options of a group in place of its `**options`, and document each from its row.
 
     `help`, editors and notebooks show them. A line `**options` of its docstring, and the text below, make place for
-    them. It raises `TypeError` for a keyword that it has not, with the one that may be meant.
+    them. It raises `TypeError` for a keyword that it has not, with a suggestion.
     """
     return functools.partial(_with_options, group)
 
@@ -53,8 +53,8 @@ def _with_options(group: Group, function: _F) -> _F:
         if unknown := next((name for name in given if name not in taken and name not in table), None):
             called = function.__qualname__.removesuffix(".__init__")
             window = called.startswith("Window.") and unknown in _OF_REDUCTIONS
-            meant = f"it is for reductions, because {ONLY_ELEMENTS}" if window else _meant(unknown, taken)
-            raise TypeError(f"{called}() has no keyword {unknown!r}; {meant}")
+            hint = f"it is for reductions, because {ONLY_ELEMENTS}" if window else _suggestion(unknown, taken)
+            raise TypeError(f"{called}() has no keyword {unknown!r}; {hint}")
         arguments, given = _signed(arguments), {name: _signed(value) for name, value in given.items()}
         context = Context.of(given, progress=shown_by(given.get("progress")))
         if given.get("provenance"):
@@ -94,8 +94,8 @@ class _TypeText(str):
     __repr__ = str.__str__
 
 
-def _meant(word: str, taken: Mapping[str, str]) -> str:
-    """Return which of the keywords may be meant by a word, one with such a flag or one like it; else all of them."""
+def _suggestion(word: str, taken: Mapping[str, str]) -> str:
+    """Return the keyword that a word may stand for, by its flag or its spelling; else all of them."""
     flag = f"--{word.strip('_').replace('_', '-')}"
     close = [name for name, flags in taken.items() if flag in flags.split()]
     close = close or difflib.get_close_matches(word, taken, n=2)

@@ -34,7 +34,7 @@ from mpired.options import (
     checked,
     part,
 )
-from mpired.ranks import gathered
+from mpired.ranks import rank_list
 from mpired.windows.call import plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
 from mpired.windows.request import Done, WindowRequest
 from mpired.windows.transaction import transact
@@ -84,7 +84,7 @@ class Window:
             raise UsageError("Window", "needs a path, or one for each rank")
         self.paths = tuple(path_at_hand(path, "paths") for path in paths)
         checked(WINDOW, how)
-        self._said: dict[str, Any] = {"type": type, "byte_order": byte_order, **how}
+        self._options: dict[str, Any] = {"type": type, "byte_order": byte_order, **how}
 
     def __repr__(self) -> str:
         return f"Window({', '.join(map(repr, self.paths))})"
@@ -117,10 +117,10 @@ class Window:
             If the system refuses.
         """
         given: Any = origin if isinstance(origin, list | tuple) else [origin]
-        said = self._with(ACCUMULATE, options)
-        origins = gathered([_at_hand(each, f"origin {number}") for number, each in enumerate(given)], said)
-        plan = partial(plan_accumulate, self.paths, origins, op, said)
-        done = _run(plan, said, context, *origins)
+        options = self._with(ACCUMULATE, options)
+        origins = rank_list([_at_hand(each, f"origin {number}") for number, each in enumerate(given)], options)
+        plan = partial(plan_accumulate, self.paths, origins, op, options)
+        done = _run(plan, options, context, *origins)
         return len(done.origins) - len(done.skipped)
 
     @with_options(*FETCH, "progress")
@@ -132,9 +132,9 @@ class Window:
         origin
             A path, an array or an open file; may be None for the op "no_op", which only reads the window.
         op
-            As of `accumulate`, or "no_op".
+            See `accumulate`; or "no_op".
         **options
-            As of `accumulate`.
+            See `accumulate`.
 
         Returns
         -------
@@ -144,11 +144,11 @@ class Window:
         Raises
         ------
         mpired.errors.MpiredError, OSError
-            As of `accumulate`.
+            See `accumulate`.
         """
-        said, given = self._with(FETCH, options), None if origin is None else _at_hand(origin, "origin")
-        plan = partial(plan_get_accumulate, self.paths, given, op, said)
-        return _fetched(plan, said, context, given)
+        options, given = self._with(FETCH, options), None if origin is None else _at_hand(origin, "origin")
+        plan = partial(plan_get_accumulate, self.paths, given, op, options)
+        return _fetched(plan, options, context, given)
 
     @with_options(*FETCH_ELEMENT)
     def fetch_and_op(self, value: object, op: OpLike, *, context: Context, **options: Any) -> Any:
@@ -166,10 +166,12 @@ class Window:
         Raises
         ------
         mpired.errors.MpiredError, OSError
-            As of `accumulate`.
+            See `accumulate`.
         """
-        said = self._with(FETCH_ELEMENT, options)
-        return _fetched(partial(plan_fetch_and_op, self.paths, value, op, said), said, context, value).reshape(-1)[0]
+        options = self._with(FETCH_ELEMENT, options)
+        return _fetched(partial(plan_fetch_and_op, self.paths, value, op, options), options, context, value).reshape(
+            -1
+        )[0]
 
     @with_options(*SWAP)
     def compare_and_swap(self, compare: object, value: object, *, context: Context, **options: Any) -> Any:
@@ -185,14 +187,14 @@ class Window:
         Raises
         ------
         mpired.errors.MpiredError, OSError
-            As of `accumulate`.
+            See `accumulate`.
         """
-        said = self._with(SWAP, options)
-        plan = partial(plan_compare_and_swap, self.paths, compare, value, said)
-        return _fetched(plan, said, context, compare, value).reshape(-1)[0]
+        options = self._with(SWAP, options)
+        plan = partial(plan_compare_and_swap, self.paths, compare, value, options)
+        return _fetched(plan, options, context, compare, value).reshape(-1)[0]
 
     def _with(self, known: Group, options: Options) -> dict[str, Any]:
-        return checked(known, {**part(known, self._said), **options})
+        return checked(known, {**part(known, self._options), **options})
 
 
 def _at_hand(origin: object, name: str) -> str | np.ndarray | AtHand:

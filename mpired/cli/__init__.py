@@ -33,7 +33,7 @@ from mpired.errors import (
 )
 from mpired.files import calls
 from mpired.files.urls import signed
-from mpired.log import heard_by
+from mpired.log import notices_to
 from mpired.options import ONLY_ELEMENTS
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; for a word that is none, say which may be meant."""
+        """Find the command; for an unknown word, suggest one."""
         if args[0] not in _COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             ctx.fail(f"No such command {args[0]!r}{_suggestion(args[0])}")
         return super().resolve_command(ctx, args)
@@ -226,7 +226,7 @@ def main(arguments: list[str] | None = None, came: list[int] | None = None) -> i
     words = sys.argv[1:] if arguments is None else arguments
     try:
         words = [*map(signed, words)]
-        with signals.kept_apart(), heard_by(notify):
+        with signals.kept_apart(), notices_to(notify):
             status = _run(words)
         _flush(sys.stdout)
     except signals.Interrupted as interrupted:
@@ -241,18 +241,18 @@ def main(arguments: list[str] | None = None, came: list[int] | None = None) -> i
     except (MpiredError, OSError) as error:
         if isinstance(error, OSError) and error.filename is None:
             error.filename = "standard output"  # every other file was given its name where it was opened
-        status = _told(Failure.of(error), words)
+        status = _failed(Failure.of(error), words)
     except (MemoryError, ImportError) as error:
         reason, status = not_loaded(error)
-        status = _told(Failure(type(error).__name__, WorkerError.mpi_class, status, "", in_flags(reason)), words)
+        status = _failed(Failure(type(error).__name__, WorkerError.mpi_class, status, "", in_flags(reason)), words)
     tell(None)  # of a command without a summary
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError):  # said above, or there is no place to say it
+        with contextlib.suppress(OSError):  # reported above, or there is no place for it
             _flush(stream)
     return status
 
 
-def _told(failure: Failure, words: Sequence[str], *more: str) -> int:
+def _failed(failure: Failure, words: Sequence[str], *more: str) -> int:
     """Say why the command fails, and return its status, which is about the result: once in place, it stays there."""
     if signals.is_committed() and failure.exit_status != UnconfirmedError.exit_status:
         reason = f"{failure.reason}; that was after the result was in place, do not repeat"
@@ -288,7 +288,7 @@ def _run(words: Sequence[str]) -> int:
             text += f"; did you mean {op}?" if op else ""
         text = shortened(without_secrets(text), LONGEST_REASON)
         failure = Failure(type(error).__name__, UsageError.mpi_class, error.exit_code, "", text)
-        return _told(failure, words, f"see `{command} --help`")
+        return _failed(failure, words, f"see `{command} --help`")
     return 0
 
 

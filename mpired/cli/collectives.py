@@ -12,7 +12,7 @@ import click
 
 from mpired import attempts, cautions
 from mpired.cli import params
-from mpired.cli.messages import end_without, hearing, report, tell, tell_cautions, tell_json, tell_plan
+from mpired.cli.messages import collect_warnings, end_without, report, tell, tell_cautions, tell_json, tell_plan
 from mpired.collectives.call import plan_call
 from mpired.collectives.request import paths_of, ranks_of
 from mpired.collectives.table import COLLECTIVES
@@ -196,7 +196,7 @@ def _combine(
     words: Sequence[RankWord] = ranks
     if "files_from" in given:  # else each word is a file of its own
         group_b: Any = options["group_b"]
-        words, *others = params.meant(ranks, *([group_b] if group_b else []))
+        words, *others = params.expand(ranks, *([group_b] if group_b else []))
         words, options = ranks_of(words, {**options, "group_b": cast("Any", others[0] if others else group_b)})
     quiet, as_json = report()["quiet"], report()["as_json"]
     if as_json or not quiet:  # before anything is in place
@@ -204,20 +204,20 @@ def _combine(
     worker.keep_freed_memory()
     plan = partial(plan_call, name, words, op, output, options, terminal=terminal)
     overwrite = options["overwrite"] or options["in_place"]
-    with connected(options) as engine, hearing() as heard:
+    with connected(options) as engine, collect_warnings() as warned:
         context = params.context()._replace(engine=engine)
         planned = attempts.carry_out(plan, partial(paths_of, words, options), context, overwrite=overwrite)
     if context.dry_run:
         from mpired.report import describe_call  # noqa: PLC0415 - for a dry run only
 
-        tell_plan(describe_call(planned), [source.name for source in planned.sources], heard)
+        tell_plan(describe_call(planned), [source.name for source in planned.sources], warned)
     elif as_json:
-        tell_json(summarise(planned, heard)._asdict(), heard)
+        tell_json(summarise(planned, warned)._asdict(), warned)
     else:
-        shown = [each for each in heard if not (quiet and isinstance(each, _NOT_IF_QUIET))]
+        shown = [each for each in warned if not (quiet and isinstance(each, _NOT_IF_QUIET))]
         for kind in _BEFORE:
             tell_cautions(cautions.of_kind(shown, kind))
-        tell(None if quiet else summarise(planned, heard).line())
+        tell(None if quiet else summarise(planned, warned).line())
         for kind in _AFTER:
             tell_cautions(cautions.of_kind(shown, kind))
     end_without(planned.skipped)

@@ -66,7 +66,7 @@ def _row(engine: Engine) -> dict[str, Any]:
 
 def _looked(engine: Engine, ranks: tuple[str, ...]) -> tuple[list[dict[str, Any]], str]:
     """Return a line for each worker of the engine, and the error of one of them, "" if there is none."""
-    sources = [open_source(cast("str", rank), params.context()) for rank in params.meant(ranks)[0]] if ranks else []
+    sources = [open_source(cast("str", rank), params.context()) for rank in params.expand(ranks)[0]] if ranks else []
     rows, wrong = [], ""
     own = probe.Probe()(0).versions
     for seen in cast("FarRunner", engine.runner).everywhere(probe.Probe(tuple(sources))):

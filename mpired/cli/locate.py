@@ -7,7 +7,7 @@ from typing import Any
 
 from mpired import cautions
 from mpired.cli import params
-from mpired.cli.messages import end_without, hearing, show, show_json, tell_cautions
+from mpired.cli.messages import collect_warnings, end_without, show, show_json, tell_cautions
 from mpired.engines import pool, worker
 from mpired.errors import SkippedWarning, escaped
 from mpired.options import LOCATE
@@ -30,9 +30,9 @@ def locate(*, ranks: tuple[str, ...], op: str, as_json: bool, **options: Any) ->
     """
     pool.adopt_orphans()
     worker.keep_freed_memory()
-    with hearing() as heard:
-        found = queries.locate(params.meant(ranks)[0], op, options, params.context())
-    skipped = cautions.of_kind(heard, SkippedWarning)
+    with collect_warnings() as warned:
+        found = queries.locate(params.expand(ranks)[0], op, options, params.context())
+    skipped = cautions.of_kind(warned, SkippedWarning)
     if as_json:
         left_out = [each._asdict() for warning in skipped for each in warning.skipped]
         more = {"skipped": left_out} if left_out else {}
@@ -41,5 +41,5 @@ def locate(*, ranks: tuple[str, ...], op: str, as_json: bool, **options: Any) ->
     else:
         for each in found:
             show(f"{each.value} in rank {each.rank}, {escaped(each.file)}, at {place_text(each.column, each.index)}")
-    tell_cautions(heard)
+    tell_cautions(warned)
     end_without(skipped)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 REPORT_KEY = f"{__name__}.report"
 """The key of the options of the report in the context of a command."""
-_TOLD = f"{__name__}.told"
+_PRINTED = f"{__name__}.environment"
 _SKIPPED = 9
 STATUSES = {
     "0": "done, and on the disk",
@@ -135,18 +135,18 @@ def _as_flag(keyword: re.Match[str]) -> str:
 
 
 _started = time.monotonic()
-_heard: list[MpiredWarning] = []
+_warned: list[MpiredWarning] = []
 
 
-def hearing() -> AbstractContextManager[list[MpiredWarning]]:
+def collect_warnings() -> AbstractContextManager[list[MpiredWarning]]:
     """Collect the warnings of the block, for the JSON of an error too."""
-    return cautions.heard(also=_heard.append)
+    return cautions.collect_warnings(also=_warned.append)
 
 
 def tell_json(summary: Mapping[str, Any], warned: Iterable[MpiredWarning] = ()) -> None:
     """Write a summary, which says where the output is, with the warnings as one line of JSON."""
-    told = {**summary, "warnings": warning_texts(warned)}
-    (show if leaves_free(summary["output"]) else write)(json_line(told))
+    fields = {**summary, "warnings": warning_texts(warned)}
+    (show if leaves_free(summary["output"]) else write)(json_line(fields))
     tell(None)
 
 
@@ -155,11 +155,11 @@ def warning_texts(warned: Iterable[MpiredWarning]) -> list[str]:
     return list(dict.fromkeys(in_flags(str(each)) for each in warned))
 
 
-def json_line(told: Mapping[str, Any]) -> str:
+def json_line(fields: Mapping[str, Any]) -> str:
     """Return a line of JSON, with what every line says."""
     import json  # noqa: PLC0415
 
-    line = json.dumps({"version": __version__, "seconds": round(time.monotonic() - _started, 3), **told})
+    line = json.dumps({"version": __version__, "seconds": round(time.monotonic() - _started, 3), **fields})
     return without_secrets(line)
 
 
@@ -170,10 +170,10 @@ def tell(line: str | None) -> None:
 
 
 def from_environment() -> str:
-    """Return which options the environment set, if that is still to be told; else ""."""
-    if _running is None or _running.meta.get(_TOLD):
+    """Return which options the environment set, unless that was printed before."""
+    if _running is None or _running.meta.get(_PRINTED):
         return ""
-    _running.meta[_TOLD] = True
+    _running.meta[_PRINTED] = True
     given = []
     for option in _running.command.params:
         if _running.get_parameter_source(option.name or "") is ParameterSource.ENVIRONMENT:
@@ -184,15 +184,15 @@ def from_environment() -> str:
 
 
 def tell_plan(
-    found: Description, inputs: Sequence[object], heard: Sequence[MpiredWarning], ranks: str = "rank"
+    found: Description, inputs: Sequence[object], warned: Sequence[MpiredWarning], ranks: str = "rank"
 ) -> None:
     """Print the description of a dry run on standard output, and its warnings on standard error."""
     if report().get("as_json") or click.get_current_context().params.get("as_json"):  # of the summary, or printed
-        texts = {"inputs": [str(each) for each in inputs], "warnings": warning_texts(heard)}
+        texts = {"inputs": [str(each) for each in inputs], "warnings": warning_texts(warned)}
         show(json_line({**found.details(), **texts}))
     else:
         show("\n".join(map(escaped, found.lines(ranks))))
-        tell_cautions(() if report()["quiet"] else heard)
+        tell_cautions(() if report()["quiet"] else warned)
     tell(None)
 
 
@@ -203,7 +203,7 @@ def end_without(skipped: Iterable[object]) -> None:
 
 
 class Wanted(NamedTuple):
-    """The wanted output: JSON, no summary, and whether nothing else goes to standard output."""
+    """The output that a command line asks for: JSON, no summary; `is_free` if standard output has nothing else."""
 
     # The files are `inputs` and `output`, as far as the words name them.
 
@@ -257,7 +257,7 @@ def leaves_free(output: str | None) -> bool:
 
 
 class Failure(NamedTuple):
-    """Why a command fails: what its message says, and its JSON; `ranks` are failures of their own."""
+    """The failure of a command, for its message and its JSON; `ranks` are failures of single ranks."""
 
     error: str
     mpi_class: str
@@ -279,9 +279,9 @@ class Failure(NamedTuple):
 def tell_failure(failure: Failure, more: Sequence[str], want: Wanted, *, in_words: bool = True) -> None:
     """Say why the command fails: in words, as JSON if that is asked for, both if they have places of their own."""
     if want.as_json:
-        told = {**failure._asdict(), **want.files, "warnings": warning_texts(_heard)}
+        fields = {**failure._asdict(), **want.files, "warnings": warning_texts(_warned)}
         with contextlib.suppress(OSError):
-            (show if want.is_free else write)(json_line(told))
+            (show if want.is_free else write)(json_line(fields))
     if in_words and (want.is_free or not want.as_json):
         text = f"{failure.subject}: {failure.reason}" if failure.subject else failure.reason
         for each in filter(None, more):

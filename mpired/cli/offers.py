@@ -1,4 +1,4 @@
-"""What a shell offers for the value of an option or of an argument that has been begun: names or files."""
+"""Completions of values of options and arguments: names or files."""
 
 from __future__ import annotations
 

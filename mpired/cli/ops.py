@@ -55,7 +55,7 @@ def ops(*, file: str | None, matrix: bool, as_json: bool) -> None:
 def _user_line(op: dict[str, Any]) -> str:
     if op["error"]:
         return f"{op['name']} ({op['place']}): {op['error']}"
-    commute = {True: "commutes", False: "does not commute", None: "commute not said"}[op["commute"]]
+    commute = {True: "commutes", False: "does not commute", None: "commute not declared"}[op["commute"]]
     identity = "" if op["identity"] is None else f", identity {op['identity']}"
     takes = ", ".join(op["datatypes"]) or "any datatype"
     doc = f"; {op['doc']}" if op["doc"] else ""

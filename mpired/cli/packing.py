@@ -8,7 +8,7 @@ from typing import Any
 
 from mpired import attempts
 from mpired.cli import params
-from mpired.cli.messages import hearing, report, tell, tell_cautions, tell_json, tell_plan
+from mpired.cli.messages import collect_warnings, report, tell, tell_cautions, tell_json, tell_plan
 from mpired.context import Context
 from mpired.files.places import is_terminal
 from mpired.options import PACK, SUMMARY, UNPACK, checked
@@ -61,14 +61,14 @@ def unpack(*, packed: str, output: str, into: str | None, **options: Any) -> Non
 def _carry_out(plan: Callable[[Context], Any], files: list[str], *, overwrite: bool) -> None:
     """Do a call that writes one file, and print its summary."""
     context = params.context()
-    with hearing() as heard:
+    with collect_warnings() as warned:
         planned = attempts.carry_out(plan, lambda: files, context, overwrite=overwrite)
     if context.dry_run:  # `pack` alone has one
-        tell_plan(describe_packing(planned), [source.name for source in planned.sources], heard)
+        tell_plan(describe_packing(planned), [source.name for source in planned.sources], warned)
         return
     summary = summarise_packing(planned)
     if report()["as_json"]:
-        tell_json(summary._asdict(), heard)
+        tell_json(summary._asdict(), warned)
     elif not report()["quiet"]:
-        tell_cautions(heard)
+        tell_cautions(warned)
         tell(summary.line())

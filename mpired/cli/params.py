@@ -20,7 +20,7 @@ from mpired.formats import FORMATS, format_names
 from mpired.log import collect_steps
 from mpired.ops import STATISTICS, Use, ops_for
 from mpired.options import OPTIONS, REPORT, RUNNING, SECTIONS, Option, keyword
-from mpired.progress import counting_by, unwatched
+from mpired.progress import counting_by, no_progress
 from mpired.ranks import lists
 from mpired.values import FLAG, FORMAT, INPUT_FORMAT, TYPE, Kind, paths
 
@@ -159,7 +159,7 @@ class Command(click.Command):
         ctx.meta[_CONTEXT] = Context.of(
             ctx.params,
             dry_run=asked.get("dry_run", False),
-            progress=progress.bar if has_bars else unwatched,
+            progress=progress.bar if has_bars else no_progress,
             on_commit=signals.commit,
             argv=argv,
             record={"argv": list(argv)} if ctx.params.get("provenance") else {},
@@ -230,9 +230,9 @@ def context() -> Context:
     return cast("Context", click.get_current_context().meta[_CONTEXT])
 
 
-def meant(*groups: Sequence[str]) -> list[list[RankWord]]:
+def expand(*groups: Sequence[str]) -> list[list[RankWord]]:
     """Return the ranks that the words for each group mean, in the command that runs."""
-    return lists.meant(groups, report()["rank_numbers"])
+    return lists.expand(groups, report()["rank_numbers"])
 
 
 def is_written(name: str) -> bool:

@@ -42,15 +42,15 @@ def count(things: Sequence[_T], what: str, /) -> Iterator[_T]:
         yield from things
         return
     _is_counting = True
-    started, told = time.monotonic(), 0
+    started, done = time.monotonic(), 0
     steps = max(1, len(things) // _STEPS)  # each is a line that the terminal gets
     shown = click.progressbar(length=len(things), label=what, show_pos=True, file=sys.stderr, update_min_steps=steps)
     try:
         for number, thing in enumerate(things, 1):
             yield thing
             if time.monotonic() - started > _PATIENCE:
-                shown.update(number - told)
-                told = number
+                shown.update(number - done)
+                done = number
     finally:
         _is_counting = False
         if shown.pos:

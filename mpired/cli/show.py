@@ -92,15 +92,15 @@ class _Page:
 
     def __init__(self, output: Output, options: Options) -> None:
         self._output, self._options = output, options
-        self._said = part(SHOW, options)
+        self._chosen = part(SHOW, options)
         if options["histogram"]:
-            self._said["bins"] = options["bins"] or BINS
+            self._chosen["bins"] = options["bins"] or BINS
         self._end, self._files = 0, 0
 
     def add(self, path: str) -> None:
         """Add a file."""
         options = self._options
-        plan = partial(plan_show, path, self._said, self._tell, text=options["slice"])
+        plan = partial(plan_show, path, self._chosen, self._tell, text=options["slice"])
         attempts.carry_out(plan, lambda: [path], params.context(), overwrite=options["overwrite"])
         self._end, self._files = os.lseek(self._output.fd, 0, os.SEEK_END), self._files + 1
 
@@ -267,9 +267,9 @@ def _bars(heading: str, each: Part, without: str, width: int) -> Iterator[str]:
 
 def _width() -> int:
     """Return the columns of the terminal, or what COLUMNS says; 80 if there is none."""
-    said = os.environ.get("COLUMNS", "")
-    if re.fullmatch(r"[1-9]\d{0,4}", said, re.ASCII):
-        return int(said)
+    columns = os.environ.get("COLUMNS", "")
+    if re.fullmatch(r"[1-9]\d{0,4}", columns, re.ASCII):
+        return int(columns)
     try:
         return os.get_terminal_size(1).columns or _WIDTH
     except OSError:

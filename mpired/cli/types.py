@@ -73,23 +73,25 @@ def types(*, text: str | None, types: str | None, value_index: tuple[str, str] |
 
 def _tell_type(datatype: Datatype, byte_order: str | None, *, as_json: bool) -> None:
     """Print the figures of one datatype, its type map and a picture."""
-    told = describe_datatype(datatype, byte_order)
+    described = describe_datatype(datatype, byte_order)
     if as_json:
-        show_json(told)
+        show_json(described)
         return
-    shown = [f"({name},{disp})" for name, disp in told["type_map"]]
-    left_out = told["entries"] - len(shown)
+    shown = [f"({name},{disp})" for name, disp in described["type_map"]]
+    left_out = described["entries"] - len(shown)
     if left_out:
         shown.insert(-1, f"... {left_out} more ...")
-    packed = ", packed" if told["numpy_is_packed"] else ""
-    lines = {label: told[label.replace(" ", "_")] for label in _FIGURES} | {
+    packed = ", packed" if described["numpy_is_packed"] else ""
+    lines = {label: described[label.replace(" ", "_")] for label in _FIGURES} | {
         "type map": " ".join(shown) or "empty",
-        "NumPy": f"none: {told['no_numpy']}" if told["numpy"] is None else _shortened(told["numpy"]) + packed,
-        "external32": f"{told['external32']} bytes",
-        "picture": _drawn(told["picture"]),
+        "NumPy": f"none: {described['no_numpy']}"
+        if described["numpy"] is None
+        else _shortened(described["numpy"]) + packed,
+        "external32": f"{described['external32']} bytes",
+        "picture": _drawn(described["picture"]),
     }
-    if told["same_form"]:
-        lines["same form"] = ", ".join(told["same_form"])
+    if described["same_form"]:
+        lines["same form"] = ", ".join(described["same_form"])
     show(datatype.label)
     for label, value in lines.items():
         show(f"  {label:12}{value}")

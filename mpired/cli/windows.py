@@ -14,7 +14,7 @@ import click
 from mpired import attempts
 from mpired.api.outcome import as_numpy
 from mpired.cli import params, signals
-from mpired.cli.messages import end_without, hearing, report, say, tell, tell_cautions, tell_json, tell_plan
+from mpired.cli.messages import collect_warnings, end_without, report, say, tell, tell_cautions, tell_json, tell_plan
 from mpired.context import Context
 from mpired.errors import InputWarning, SameContentWarning, SkippedWarning, UsageError
 from mpired.files.names import check_is_data
@@ -22,7 +22,7 @@ from mpired.formats import LINES
 from mpired.formats.memory import paths
 from mpired.options import ACCUMULATE, FETCH, FETCH_ELEMENT, FETCHED, REPORT, SWAP, Group, checked
 from mpired.queries.places import in_json
-from mpired.ranks import gathered
+from mpired.ranks import rank_list
 from mpired.report import request_line, summarise_request
 from mpired.sources.local import LocalSource
 from mpired.sources.open import check_no_input, check_no_other_input
@@ -98,7 +98,7 @@ def accumulate(*, files: tuple[str, ...], windows: tuple[str, ...], op: str, ind
         raise UsageError("`index`", reason)
     options = checked(ACCUMULATE, options)
     targets, words = _split(windows, files)
-    origins = gathered(params.meant(words)[0], options)
+    origins = rank_list(params.expand(words)[0], options)
     plan = partial(plan_accumulate, targets, origins, op, options)
     if done := _carry_out("MPI_Accumulate", plan, targets, list(paths(origins))):
         _tell(summarise_request("MPI_Accumulate", targets, done.origins, done), done)
@@ -224,20 +224,20 @@ def _carry_out(
         return describe_request(name, planned, output)
 
     def work(request: WindowRequest, context: Context) -> Done:
-        with hearing() as heard:
+        with collect_warnings() as warned:
             if fetch is None:
                 done = transact(request)
             else:
                 with FetchOutput(path, to, context, targets, overwrite=force) as output:
                     done = transact(request, keep=output.keep, replaced=output.replaced)
                     output.send(targets[0], done)
-        return done._replace(cautions=tuple(heard))
+        return done._replace(cautions=tuple(warned))
 
     if not params.context().dry_run:
         return attempts.repeated(plan, work, lambda: words, params.context())
-    with hearing() as heard:
+    with collect_warnings() as warned:
         found = attempts.repeated(plan, look, lambda: words, params.context())
-    tell_plan(found, words, heard, "origin")
+    tell_plan(found, words, warned, "origin")
     return None
 
 

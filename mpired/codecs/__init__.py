@@ -1,4 +1,4 @@
-"""How bytes are compressed and decompressed."""
+"""Compression and decompression."""
 
 from mpired.codecs.table import CODECS, Codec, Packer, Unpacker, by_content, by_suffix, packing_nbytes, stripped
 

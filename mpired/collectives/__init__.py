@@ -1,1 +1,1 @@
-"""What goes where: the one fold and the calls that are made of it."""
+"""Collectives: one fold, and the calls that select its partial results."""

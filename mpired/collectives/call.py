@@ -10,8 +10,8 @@ from mpired import __version__, codecs, ops
 from mpired.collectives.counts import labelled
 from mpired.collectives.plan import Outputs, Plan, make_plan
 from mpired.collectives.request import Request, read_request
-from mpired.collectives.results import Deal, check_different, deals, paths_of, results_of
-from mpired.collectives.run import Course, Result, fill
+from mpired.collectives.results import GroupPlan, check_different, group_plans, paths_of, results_of
+from mpired.collectives.run import FoldPlan, Result, fill
 from mpired.collectives.table import COLLECTIVES, Collective
 from mpired.context import Context
 from mpired.engines import LOCAL, Engine
@@ -35,19 +35,19 @@ class Call(NamedTuple):
     """A collective that has passed all checks."""
 
     request: Request
-    courses: tuple[Course, ...]  # a fold for each group that gets results, and these
+    fold_plans: tuple[FoldPlan, ...]  # a fold for each group that gets results, and these
     # where the results go: the paths or the patterns as given; none if they replace the ranks' files
     outputs: tuple[str, ...]
 
     @property
     def plans(self) -> list[Plan]:
         """The plan of each group that gets results."""
-        return [course.plan for course in self.courses]
+        return [fold_plan.plan for fold_plan in self.fold_plans]
 
     @property
     def results(self) -> list[Result]:
         """The results of all groups."""
-        return [result for course in self.courses for result in course.results]
+        return [result for fold_plan in self.fold_plans for result in fold_plan.results]
 
     @property
     def sources(self) -> list[Source]:
@@ -109,8 +109,8 @@ class Call(NamedTuple):
             outputs = Transaction(paths, overwrite=overwrite, context=context, held=held, named=named, level=level)
         with outputs:
             drafts = cast("Iterator[Output]", iter(outputs.drafts))
-            for course in self.courses:
-                fill(course, [next(drafts) for _ in course.results], context, link=options["link"])
+            for fold_plan in self.fold_plans:
+                fill(fold_plan, [next(drafts) for _ in fold_plan.results], context, link=options["link"])
             if note is not None:
                 for draft in drafts:
                     with draft.created() as fd:
@@ -127,10 +127,14 @@ class Call(NamedTuple):
             "op": str(op),
             "buffers": [
                 # The count of an open rank shows only after the fold.
-                {"name": each.name, "datatype": str(each.datatype), "count": None if plan.is_open else each.count}
+                {
+                    "name": each.name,
+                    "datatype": str(each.datatype),
+                    "count": None if plan.has_unknown_length else each.count,
+                }
                 for each in self.root.buffers
             ],
-            "policies": {"nan": op.rules.nan, "nulls": op.rules.nulls, "chosen": list(op.rules.told())},
+            "policies": {"nan": op.rules.nan, "nulls": op.rules.nulls, "chosen": list(op.rules.summary())},
             "outputs": [result.path for result in self.results],
             "skipped": [each._asdict() for each in self.skipped],
         }
@@ -156,19 +160,19 @@ def plan_call(  # noqa: PLR0913 - all that a call is
     except (MpiredError, OSError) as error:
         new = outputs if collective.to_root and not options["overwrite"] else ()
         raise with_others(error, in_the_way(new)) from None
-    dealt = [(deal, paths_of(deal, request, outputs)) for deal in deals(request)]
+    dealt = [(group_plan, paths_of(group_plan, request, outputs)) for group_plan in group_plans(request)]
     paths = [path for _, each in dealt for path in each]
     if len(paths) > 1:
-        check_different(paths, [receiver for deal, _ in dealt for receiver in deal.receivers])
+        check_different(paths, [receiver for group_plan, _ in dealt for receiver in group_plan.receivers])
     if not in_place:
         names = [*paths, *(_beside(paths) if options["provenance"] else ())]
         request.check_no_input(names, _WAY_OUT[collective.to_root])
     _check_packing(paths, options)
-    results = [results_of(deal, each, request, terminal=terminal) for deal, each in dealt]
+    results = [results_of(group_plan, each, request, terminal=terminal) for group_plan, each in dealt]
     nlocked = sum(map(os.path.isfile, paths)) if in_place or options["overwrite"] else 0
-    pairs = zip((deal for deal, _ in dealt), results, strict=True)
-    courses = tuple(make_course(deal, each, request, nlocked=nlocked) for deal, each in pairs)
-    call = Call(request, courses, outputs)
+    pairs = zip((group_plan for group_plan, _ in dealt), results, strict=True)
+    fold_plans = tuple(plan_fold(group_plan, each, request, nlocked=nlocked) for group_plan, each in pairs)
+    call = Call(request, fold_plans, outputs)
     _check_beside(call)
     return call
 
@@ -240,7 +244,7 @@ def _outputs(collective: Collective, output: str | None, options: Options) -> tu
     return () if output is None else (output,)
 
 
-def make_course(deal: Deal, results: tuple[Result, ...], request: Request, *, nlocked: int = 0) -> Course:
+def plan_fold(group_plan: GroupPlan, results: tuple[Result, ...], request: Request, *, nlocked: int = 0) -> FoldPlan:
     """Plan the fold of a group, for its results."""
     options = request.options
     rows = ((format_named(result.format), result.path) for result in results)
@@ -248,7 +252,7 @@ def make_course(deal: Deal, results: tuple[Result, ...], request: Request, *, nl
     if any(is_url(result.path) for result in results):
         from mpired.files.upload import sending_nbytes  # noqa: PLC0415 - most results are files
 
-        buffers = deal.senders[0].buffers
+        buffers = group_plan.senders[0].buffers
         encoding = max(encoding, sending_nbytes(sum(each.count * each.datatype.itemsize for each in buffers)))
-    outputs = Outputs(len(deal.shares), nlocked, encoding)
-    return Course(make_plan(request.op, deal.senders, request.inputs.context, outputs), results)
+    outputs = Outputs(len(group_plan.shares), nlocked, encoding)
+    return FoldPlan(make_plan(request.op, group_plan.senders, request.inputs.context, outputs), results)

@@ -24,19 +24,19 @@ def counted(groups: _Groups, inputs: InputOptions, *, may_stay_open: bool) -> _G
     # If there is none, they stay as they are if they may: the call then goes on to their end. Else they are read to
     # their end first.
     ranks = labelled(groups)
-    known = next(((what, file) for what, file in ranks if not _is_open(file)), None)
-    if not any(_is_open(file) for _, file in ranks) or (known is None and may_stay_open):
+    known = next(((what, file) for what, file in ranks if not _has_unknown_length(file)), None)
+    if not any(_has_unknown_length(file) for _, file in ranks) or (known is None and may_stay_open):
         return groups
     if known is None:
         given = iter([format_named(file.format).inspect(file.source.kept(), inputs) for _, file in ranks])
         return counted(tuple(tuple(next(given) for _ in files) for files in groups), inputs, may_stay_open=False)
     for what, file in ranks:
         compare(what, file, known)
-    given = iter([_like(what, file, known) if _is_open(file) else file for what, file in ranks])
+    given = iter([_like(what, file, known) if _has_unknown_length(file) else file for what, file in ranks])
     return tuple(tuple(next(given) for _ in files) for files in groups)
 
 
-def _is_open(file: RankFile) -> bool:
+def _has_unknown_length(file: RankFile) -> bool:
     return any(buffer.count == UNKNOWN_COUNT for buffer in file.buffers)
 
 

@@ -23,7 +23,7 @@ from mpired.errors import UsageError
 from mpired.files import calls, mounts
 from mpired.files.lock import descriptors_of
 from mpired.formats import Array, RankFile, format_named
-from mpired.formats.array import is_open, stored_array, with_stored, within_memory
+from mpired.formats.array import has_unknown_length, stored_array, with_stored, within_memory
 from mpired.ops import Op
 from mpired.ops.state import state_of
 from mpired.sources.local import LocalSource
@@ -119,7 +119,7 @@ class Plan(NamedTuple):
 
     @property
     def tasks(self) -> list[list[list[Segment]]]:
-        """What each stage of each line does, one segment after another."""
+        """The segments of each stage of each line, in order."""
         nranks, lines = len(self.buffers[0]), []
         for number, line in enumerate(self.lines):
             cuts = pairwise(nranks * stage // len(line) for stage in range(len(line) + 1))  # as many ranks for each
@@ -133,9 +133,9 @@ class Plan(NamedTuple):
         return not self.engine.same_host
 
     @property
-    def is_open(self) -> bool:
+    def has_unknown_length(self) -> bool:
         """Whether it ends where the ranks do, which only their end shows."""
-        return is_open(self.buffers[0])
+        return has_unknown_length(self.buffers[0])
 
     @property
     def flows(self) -> bool:
@@ -146,7 +146,7 @@ class Plan(NamedTuple):
     @property
     def found(self) -> int:
         """The elements of a rank's first buffer; of one that is open none until it has ended."""
-        return self.ended[-1] if self.ended else 0 if self.is_open else self.buffers[0][0].count
+        return self.ended[-1] if self.ended else 0 if self.has_unknown_length else self.buffers[0][0].count
 
     @property
     def isolated(self) -> bool:
@@ -168,13 +168,13 @@ class Plan(NamedTuple):
     @property
     def nbytes(self) -> int:
         """The bytes of elements to be read in all."""
-        if self.is_open:
+        if self.has_unknown_length:
             return len(self.buffers[0]) * self.found * self.buffers[0][0].datatype.itemsize
         return sum(len(ranks) * ranks[0].count * stored_array(ranks[0]).datatype.itemsize for ranks in self.buffers)
 
 
 class Outputs(NamedTuple):
-    """What the results take of the limits."""
+    """The cost of the results: files, locks, memory."""
 
     nfiles: int = 1  # how many files take them
     nlocked: int = 0  # how many files are locked meanwhile, because they are replaced
@@ -186,7 +186,7 @@ _ONE_FILE = Outputs()
 _Buffers: TypeAlias = tuple[tuple[Array, ...], ...]
 
 
-class _Work:
+class _CostModel:
     """The figures of ranks, op and results that limits, blocks and cuts depend on."""
 
     def __init__(self, op: Op, files: Sequence[RankFile], *, noutputs: int, apart: bool) -> None:
@@ -314,10 +314,10 @@ def make_plan(
 ) -> Plan:
     """Cut a reduction into segments."""
     max_memory, noutputs = context.max_memory, outputs.nfiles
-    work = _Work(op, files, noutputs=noutputs, apart=apart)
-    engine = _engine(op, files, context.engine or LOCAL, alone=work.small or work.nforward > 0)
+    costs = _CostModel(op, files, noutputs=noutputs, apart=apart)
+    engine = _engine(op, files, context.engine or LOCAL, alone=costs.small or costs.nforward > 0)
     limits = engine.runner.limits()
-    buffers = work.read_by(context.jobs, limits)
+    buffers = costs.read_by(context.jobs, limits)
     # A private source has a descriptor of this process; a compressed one has none between two reads.
     reserved = RESERVED + descriptors_of(outputs.nlocked) + sum(file.source.is_private for file in files)
     if outputs.nlocked:  # what the locks take shall not be missing for the ranks
@@ -325,26 +325,26 @@ def make_plan(
     most = _least_limit(engine, limits, context.max_open_files)
     pipes = _PIPES if engine.same_host else 0
     context.check_open_files(reserved + (2 if noutputs > 1 else 1))
-    jobs = work.jobs(context.jobs, engine, limits)
-    jobs, max_open = _max_open(most, reserved, jobs, pipes, streamed=work.streamed, noutputs=noutputs)
+    jobs = costs.jobs(context.jobs, engine, limits)
+    jobs, max_open = _max_open(most, reserved, jobs, pipes, streamed=costs.streamed, noutputs=noutputs)
     preferred = _preferred_nbytes(buffers[0][0], engine)
     max_open -= (ahead := _depth(buffers, max_open, preferred))  # the ranks that are read ahead are open too
-    lines = lines_for(context.spread, engine, limits, jobs, work.nranks)
-    nblocks = work.nblocks(max_open, ahead) + (_BLOCKS_HANDED if lines else 0)
+    lines = lines_for(context.spread, engine, limits, jobs, costs.nranks)
+    nblocks = costs.nblocks(max_open, ahead) + (_BLOCKS_HANDED if lines else 0)
     context.check_memory(BASE_NBYTES + outputs.encoding)
     each = not engine.same_host
-    block_bytes = work.block_bytes(jobs, max_open, preferred, lines)
-    jobs, block_bytes = work.within(max_memory, jobs, block_bytes, nblocks, each=each)
+    block_bytes = costs.block_bytes(jobs, max_open, preferred, lines)
+    jobs, block_bytes = costs.within(max_memory, jobs, block_bytes, nblocks, each=each)
     # What a process may have besides its blocks.
     left = None if max_memory is None else max_memory // (1 if jobs == 1 or each else jobs + 1) - nblocks * block_bytes
-    buffers = work.reading_within(left, buffers, jobs, max_open, block_bytes)
-    nopen = min(work.nranks, max_open + ahead) + (min(noutputs, max_open) if noutputs > 1 else 0)
-    block_counts = tuple(max(1, block_bytes // width) for width in work.widths)
-    pieces = len(lines) or work.pieces(engine, jobs)
+    buffers = costs.reading_within(left, buffers, jobs, max_open, block_bytes)
+    nopen = min(costs.nranks, max_open + ahead) + (min(noutputs, max_open) if noutputs > 1 else 0)
+    block_counts = tuple(max(1, block_bytes // width) for width in costs.widths)
+    pieces = len(lines) or costs.pieces(engine, jobs)
     segments = cut_segments(buffers, block_counts, pieces, striped=not engine.same_host)
     lines = lines[: len(segments)]
     jobs = sum(map(len, lines)) or max(1, min(jobs, len(segments)))
-    resident = _RESIDENT_BYTES + max(format_named(file.format).decoding for file in files) + work.unpacking
+    resident = _RESIDENT_BYTES + max(format_named(file.format).decoding for file in files) + costs.unpacking
     plan = Plan(op, buffers, segments, block_counts, jobs, max_open, engine, ended=[])
     # The parent waits beside its workers, and decodes nothing.
     waiting = _RESIDENT_BYTES if jobs > 1 or plan.isolated else 0
@@ -359,7 +359,7 @@ def make_plan(
 
 def lines_for(spread: str, engine: Engine, limits: Limits, jobs: int, nranks: int) -> Lines:
     """Return the workers of each line of stages, none if the elements are spread."""
-    # Without being told to, ranks are spread where the workers would open too many files, and each machine has a rank.
+    # Without that option, ranks are spread where the workers would open too many files, and each machine has a rank.
     many = jobs * nranks > _MANY_OPENS and nranks >= limits.machines
     if not engine.chains or not (spread == "ranks" or (spread == "auto" and many)):
         return ()
@@ -464,7 +464,7 @@ def cut_segments(
     """Cut each buffer into about `pieces` segments of whole blocks, row groups, chunks or stripes."""
     segments = []
     for i, (ranks, block_count) in enumerate(zip(buffers, block_counts, strict=True)):
-        # So many elements are decoded together at most: no cut lets them be decoded twice.
+        # The most elements that are decoded together: no cut lets them be decoded twice.
         count, grain = ranks[0].count, max(stored_array(rank).grain for rank in ranks)
         unit = block_count if grain == 1 else grain
         units = -(-count // unit)

@@ -20,7 +20,7 @@ from mpired.formats.recognise import by_suffix
 from mpired.log import step
 from mpired.options import OPTIONS, Options, part
 from mpired.options import VALUES as VALUE_OPTIONS
-from mpired.ranks import RankWord, Skipped, gathered, in_one_order, left_out, open_groups, ordered, unnatural
+from mpired.ranks import RankWord, Skipped, in_one_order, open_groups, ordered, rank_list, skipped_warnings, unnatural
 from mpired.sources.open import check_no_input, check_no_other_input
 from mpired.values import NUMBER, NUMBERS
 
@@ -72,7 +72,7 @@ def ranks_of(ranks: Sequence[RankWord], options: Options) -> tuple[list[RankWord
     """Return the ranks that a call names, in order, and the options with those of the second group."""
     if options["group_b"]:
         options = {**options, "group_b": ordered(cast("Sequence[Any]", options["group_b"]), options)}
-    return gathered(ranks, options), options
+    return rank_list(ranks, options), options
 
 
 def read_request(
@@ -136,7 +136,7 @@ def read_request(
     request = Request(collective, chosen, groups, words, inputs, options, op_file, _note(options, context), skipped)
     if options["keep"]:
         _check_kept(request)
-    cautions.tell(*left_out(skipped, sum(map(len, words)) + len(skipped)), *request.doubtful_order)
+    cautions.tell(*skipped_warnings(skipped, sum(map(len, words)) + len(skipped)), *request.doubtful_order)
     return request
 
 
@@ -207,7 +207,7 @@ def _check_keep(inputs: InputOptions) -> None:
 def resolve_op(op: ops.OpLike, options: Options) -> ops.Op:
     """Return the op; a user-defined one is loaded in a worker to learn its properties."""
     commute, timeout = options["commute"], options["op_timeout"]
-    known = ops.meant(op)
+    known = ops.predefined(op)
     if known is None and callable(op):
         if timeout is not None:
             reason = "cannot stop a function of this process; give the place of one, as FILE.py:FUNCTION"
@@ -221,8 +221,8 @@ def resolve_op(op: ops.OpLike, options: Options) -> ops.Op:
 
         with step("loading the op"):
             return userops.load(chosen, commute=commute)
-    for name, said in (("`commute`", commute), ("`op_timeout`", timeout)):
-        if said is not None:
+    for name, value in (("`commute`", commute), ("`op_timeout`", timeout)):
+        if value is not None:
             raise UsageError(name, f"is for user-defined ops; {chosen} is predefined")
     return chosen
 

@@ -24,7 +24,7 @@ from mpired.formats import (
     Layout,
     Model,
     RankFile,
-    changed_there,
+    arrays_in_place,
     format_named,
     output_format,
 )
@@ -38,7 +38,7 @@ _FIELDS = {"rank": r"(0?[1-9][0-9]?d?)?", "stem": "", "group": ""}
 _TELLING = {"rank", "stem"}
 
 
-class Named(NamedTuple):
+class Recipient(NamedTuple):
     """A rank that gets a result: its group, "a" or "b", its number there, its file, and the word for that."""
 
     group: str
@@ -64,7 +64,7 @@ class Named(NamedTuple):
         return self.word
 
 
-def expand(pattern: str, ranks: Sequence[Named]) -> list[str]:
+def expand(pattern: str, ranks: Sequence[Recipient]) -> list[str]:
     """Return the name of each rank's result."""
     import string  # noqa: PLC0415 - only where there is a pattern
 
@@ -87,9 +87,9 @@ def expand(pattern: str, ranks: Sequence[Named]) -> list[str]:
     return [pattern.format(rank=each.rank, group=each.group, stem=each.stem if stems else "") for each in ranks]
 
 
-def check_different(names: Sequence[str], ranks: Sequence[Named]) -> None:
+def check_different(names: Sequence[str], ranks: Sequence[Recipient]) -> None:
     """Raise `UsageError` if two names are one file."""
-    first: dict[str, Named] = {}
+    first: dict[str, Recipient] = {}
     for name, path, each in zip(names, calls.real_paths(names), ranks, strict=True):
         other = first.setdefault(path, each)
         if other is not each:
@@ -102,16 +102,16 @@ def check_different(names: Sequence[str], ranks: Sequence[Named]) -> None:
             raise UsageError(name, f"would be the result of {both}; {hint}")
 
 
-class Deal(NamedTuple):
-    """What one group reduces, and what the `nranks` of a group, itself or the other one, get of it."""
+class GroupPlan(NamedTuple):
+    """The ranks that a group combines, and the shares of the `nranks` ranks that get the results."""
 
     nranks: int
     senders: tuple[RankFile, ...]
-    receivers: tuple[Named, ...]
+    receivers: tuple[Recipient, ...]
     shares: tuple[Share, ...]
 
 
-def deals(request: Request) -> Iterator[Deal]:
+def group_plans(request: Request) -> Iterator[GroupPlan]:
     """Yield what each group that gets something gets: with two groups, what the other one reduces (MPI-4.1, 6.9.1)."""
     # A root is in the first group.
     collective, options = request.collective, request.options
@@ -135,8 +135,8 @@ def deals(request: Request) -> Iterator[Deal]:
                 ops.neutral(request.op, buffer.datatype)  # raises if there is none
         last = max((share.last for share in shares), default=BEFORE)
         words = request.words[i]
-        named = tuple(Named("ab"[i], share.rank, receivers[share.rank], words[share.rank]) for share in shares)
-        yield Deal(len(receivers), senders[: max(1, last + 1)], named, shares)
+        named = tuple(Recipient("ab"[i], share.rank, receivers[share.rank], words[share.rank]) for share in shares)
+        yield GroupPlan(len(receivers), senders[: max(1, last + 1)], named, shares)
 
 
 def _split(shares: Sequence[Share], request: Request) -> tuple[Share, ...]:
@@ -158,28 +158,28 @@ def _counts(collective: Collective, counts: Sequence[int] | None, option: str) -
     return None if counts is None else tuple(counts)
 
 
-def paths_of(deal: Deal, request: Request, outputs: Sequence[str]) -> list[str]:
+def paths_of(group_plan: GroupPlan, request: Request, outputs: Sequence[str]) -> list[str]:
     """Return where the results of a deal go; without an output each replaces the file of its rank."""
     if not outputs:
-        return [receiver.replaced for receiver in deal.receivers]
+        return [receiver.replaced for receiver in group_plan.receivers]
     if request.collective.to_root:
         return list(outputs)
-    each = len(deal.receivers) // len(outputs)  # of two outputs the first one is for the first half
-    halves = (deal.receivers[i * each : (i + 1) * each] for i in range(len(outputs)))
+    each = len(group_plan.receivers) // len(outputs)  # of two outputs the first one is for the first half
+    halves = (group_plan.receivers[i * each : (i + 1) * each] for i in range(len(outputs)))
     return [name for names in map(expand, outputs, halves) for name in names]
 
 
-def results_of(deal: Deal, paths: Sequence[str], request: Request, *, terminal: bool) -> tuple[Result, ...]:
+def results_of(group_plan: GroupPlan, paths: Sequence[str], request: Request, *, terminal: bool) -> tuple[Result, ...]:
     """Return the results of a deal, each with its path and its layout."""
     in_place = request.options["in_place"]
     results: list[Result] = []
-    for path, receiver, share in zip(paths, deal.receivers, deal.shares, strict=True):
+    for path, receiver, share in zip(paths, group_plan.receivers, group_plan.shares, strict=True):
         if in_place:
-            results.append(_in_place(path, deal, receiver, share, request))
+            results.append(_in_place(path, group_plan, receiver, share, request))
         elif results and request.collective.alike and results[-1].share.field == share.field:
             results.append(results[-1]._replace(share=share, path=path))  # modelled on one, to be the same file
         else:
-            model = model_of(deal, receiver, share, request)
+            model = model_of(group_plan, receiver, share, request)
             form = output_format(path, request.options["to"], model.format, terminal=terminal)
             _check_nulls(form, model, receiver.file, request)
             layout = with_header(request.lay_out(form, model), form, request)
@@ -217,7 +217,7 @@ def _check_nulls(form: Format, model: Model, file: RankFile, request: Request) -
             raise UsageError(f"`nulls={request.op.rules.nulls!r}`", f"{reason}; {ways}")
 
 
-def _in_place(path: str, deal: Deal, receiver: Named, share: Share, request: Request) -> Result:
+def _in_place(path: str, group_plan: GroupPlan, receiver: Recipient, share: Share, request: Request) -> Result:
     """Let a result replace the file of its rank."""
     file = receiver.file
     check_one_file(path)
@@ -226,11 +226,11 @@ def _in_place(path: str, deal: Deal, receiver: Named, share: Share, request: Req
             reason = f"would put {datatype.label} in the place of {buffer.datatype.label}"
             raise UsageError("`in_place`", f"{reason}; {request.op} needs an `output`")
     form = format_named(file.format)
-    model = model_of(deal, receiver, share, request)
+    model = model_of(group_plan, receiver, share, request)
     _check_nulls(form, model, file, request)
     if request.collective.to_root and form.has_arrays and not any(each.nullable for each in model.buffers):
         check_replaceable(file, request.options)
-        there = changed_there(file)
+        there = arrays_in_place(file)
         if any(each.count for each in there):
             return Result(share, path, form.name, ArrayLayout.in_place_of(there))
     layout = form.prepare(model._replace(context=request.inputs.context))
@@ -269,18 +269,18 @@ def keep_around(file: RankFile, layout: Layout, options: Options) -> Layout:
     return layout
 
 
-def model_of(deal: Deal, receiver: Named, share: Share, request: Request) -> Model:
+def model_of(group_plan: GroupPlan, receiver: Recipient, share: Share, request: Request) -> Model:
     """Return the model of the result of a rank."""
     # It is like the rank's file: in one dimension where the rank gets a part of the result, and without the file's own
     # header or schema where these do not describe the datatype of the results.
     file = receiver.file
     model = file.model if request.collective.whole else file.model.with_count(share.count_of(file.buffers[0].count))
     datatypes = [field_type(request.op.result(buffer.datatype), share.field) for buffer in model.buffers]
-    senders = [] if share.field == VALID else deal.senders[: share.last + 1]
+    senders = [] if share.field == VALID else group_plan.senders[: share.last + 1]
     buffers: list[Array] = []
     for number, (buffer, each) in enumerate(zip(model.buffers, datatypes, strict=True)):
         lacking = [stored_array(sender.buffers[number]).nulls != 0 for sender in senders]
-        nullable = ops.may_be_null(request.op, deal.senders[0].buffers[number].datatype, lacking)
+        nullable = ops.may_be_null(request.op, group_plan.senders[0].buffers[number].datatype, lacking)
         buffers.append(_modelled(buffer, each, share.field)._replace(nullable=nullable))
     whole = share.field in {"", FIELDS[0]}
     described = whole and datatypes == [stored_array(buffer).datatype for buffer in file.buffers]

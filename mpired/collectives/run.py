@@ -41,7 +41,7 @@ _NOTHING_MISSING: Mapping[_Part, Sequence[Missing | None]] = {}
 
 
 class Result(NamedTuple):
-    """What one rank gets, and where."""
+    """A result: the share of a rank, its file and its layout."""
 
     share: Share  # which part of which partial result
     path: str  # its file
@@ -60,23 +60,25 @@ class Result(NamedTuple):
         return sum(self.share.count_of(count) * each.itemsize for each, count in results), False
 
 
-class Course(NamedTuple):
+class FoldPlan(NamedTuple):
     """One fold over the ranks of a group, and all that is taken of it."""
 
     plan: Plan
     results: tuple[Result, ...]
 
 
-def fill(course: Course, drafts: Sequence[Output], context: Context, *, link: bool) -> None:
-    """Fold one course into the drafts of its results: workers write flat ones, the others are encoded afterwards."""
-    if drafts and isinstance(drafts[0], StreamOutput) and _flow(course, drafts[0], context):  # of a stream there is one
+def fill(fold_plan: FoldPlan, drafts: Sequence[Output], context: Context, *, link: bool) -> None:
+    """Carry out a fold into the drafts of its results: workers write flat ones, the others are encoded afterwards."""
+    if (
+        drafts and isinstance(drafts[0], StreamOutput) and _flow(fold_plan, drafts[0], context)
+    ):  # of a stream there is one
         return
     flat: list[ResultFile] = []
     encoded: list[tuple[Result, Output]] = []
     counted: set[object] = set()  # what several files have alike is counted once
     copied: list[tuple[Output, Output]] = []
     first: dict[object, Output] = {}
-    for result, draft in zip(course.results, drafts, strict=True):
+    for result, draft in zip(fold_plan.results, drafts, strict=True):
         layout = result.layout
         same = result.share.part, id(layout)
         if same in first and (link or not isinstance(layout, FlatLayout | ArrayLayout)):
@@ -84,11 +86,11 @@ def fill(course: Course, drafts: Sequence[Output], context: Context, *, link: bo
             continue
         first.setdefault(same, draft)
         if isinstance(layout, FlatLayout):
-            end = _end(layout, result.share.count_of(course.plan.buffers[0][0].count))
-            with draft.created(None if layout.around or course.plan.is_open else end) as fd:
-                _write_around(layout, fd, draft.name, end)
+            end = _end(layout, result.share.count_of(fold_plan.plan.buffers[0][0].count))
+            with draft.created(None if layout.around or fold_plan.plan.has_unknown_length else end) as fd:
+                _copy_surroundings(layout, fd, draft.name, end)
             region = Region(layout.offset, layout.stored, layout.around, end)
-            flat.append(ResultFile(draft.shared, draft.name, result.share, (region,), soon=True))
+            flat.append(ResultFile(draft.shared, draft.name, result.share, (region,), start_writeback=True))
         elif isinstance(layout, ArrayLayout):
             flat.append(_laid(result, layout, draft, is_counted=result.share.part not in counted))
         else:
@@ -98,22 +100,22 @@ def fill(course: Course, drafts: Sequence[Output], context: Context, *, link: bo
     shares = [result.share for result, _ in encoded]
     marking = ((result.share.part, result.layout) for result, _ in encoded)
     missing = {part: layout.missing for part, layout in marking if isinstance(layout, MarkingLayout)}
-    with folded(course.plan, shares, place, context, also=flat, missing=missing) as results:
+    with folded(fold_plan.plan, shares, place, context, also=flat, missing=missing) as results:
         for (result, draft), buffers in zip(encoded, results, strict=True):
             assert not isinstance(result.layout, FlatLayout)  # noqa: S101 - sorted so above
             with draft.created() as fd, log.step("encoding results"):
                 result.layout(buffers, fd)
     again = [draft for _, draft in copied]
-    for result, draft in zip(course.results, drafts, strict=True):
+    for result, draft in zip(fold_plan.results, drafts, strict=True):
         if draft not in again:
-            _complete(result.layout, draft, course.plan)
+            _finish_headers(result.layout, draft, fold_plan.plan)
     for original, draft in copied:  # there are several only together
         cast("Draft", draft).repeat(cast("Draft", original), link=link)
 
 
-def _flow(course: Course, output: StreamOutput, context: Context) -> bool:
+def _flow(fold_plan: FoldPlan, output: StreamOutput, context: Context) -> bool:
     """Send the result to a stream as it is made, if possible; return whether it was."""
-    plan, result = course.plan, course.results[0]
+    plan, result = fold_plan.plan, fold_plan.results[0]
     if not plan.flows:
         return False
     layout = result.layout
@@ -124,7 +126,7 @@ def _flow(course: Course, output: StreamOutput, context: Context) -> bool:
     stream = output.flow() if flows else None
     if stream is None:
         return False
-    with calls.blaming(output.stream_name):
+    with calls.errors_name(output.stream_name):
         if isinstance(layout, FlatLayout):
             calls.write_all(stream, layout.head)
             region, write = Region(layout.offset, layout.stored), partial(calls.write_all, stream)
@@ -145,7 +147,7 @@ class _Flowing(AbstractContextManager["_Flowing"]):
         self._plan, self._parts, self._stack = plan, list[PieceResult](), ExitStack()
         self._made: deque[memoryview] = deque()
         fold = Fold(self._stack.enter_context(_decoded(plan)), (target,))
-        self._working = self._stack.enter_context(closing(worked(plan, fold, context)))
+        self._working = self._stack.enter_context(closing(run_segments(plan, fold, context)))
         name = column_of(ranks[0].name, ranks[0].columns, share.field)
         source = StreamSource(output.stream_name, self._fill)
         self.elements = Array(source, datatype, share.count_of(ranks[0].count), datatype.form, name=name)
@@ -171,7 +173,7 @@ class _Flowing(AbstractContextManager["_Flowing"]):
             if kind is None:
                 self._parts.extend(self._working)
         if kind is None:
-            _tell(self._plan, self._parts)
+            _report_overflow(self._plan, self._parts)
 
 
 def _end(layout: FlatLayout, count: int) -> int:
@@ -189,16 +191,16 @@ def _laid(result: Result, layout: ArrayLayout, draft: Output, *, is_counted: boo
     regions = tuple(map(Region, places, layout.stored, replaced))
     if layout.missing and is_counted:
         regions = tuple(each._replace(missing=one) for each, one in zip(regions, layout.missing, strict=True))
-    return ResultFile(draft.shared, draft.name, result.share, regions, soon=True)
+    return ResultFile(draft.shared, draft.name, result.share, regions, start_writeback=True)
 
 
-def _complete(layout: Layout, draft: Output, plan: Plan) -> None:
+def _finish_headers(layout: Layout, draft: Output, plan: Plan) -> None:
     """Write what of a file shows only when the elements are there."""
-    if isinstance(layout, FlatLayout) and layout.head_of and plan.is_open:
+    if isinstance(layout, FlatLayout) and layout.head_of and plan.has_unknown_length:
         with draft.created() as fd:
             calls.pwrite_all(fd, layout.head_of(plan.found), 0)
     if isinstance(layout, ArrayLayout) and layout.finish:
-        with log.step("completing results"), calls.blaming(draft.name):
+        with log.step("completing results"), calls.errors_name(draft.name):
             fd = draft.shared.open()
             try:
                 layout.finish(fd)
@@ -206,13 +208,13 @@ def _complete(layout: Layout, draft: Output, plan: Plan) -> None:
                 calls.let_go(fd)
 
 
-def _write_around(layout: FlatLayout, fd: int, name: str, end: int) -> None:
+def _copy_surroundings(layout: FlatLayout, fd: int, name: str, end: int) -> None:
     """Write what a flat file has before and after its elements."""
     buffer = layout.around or layout.before
     if buffer is None:
         calls.pwrite_all(fd, layout.head, 0)
         return
-    with closing(buffer.source.open()) as file, calls.blaming(name):
+    with closing(buffer.source.open()) as file, calls.errors_name(name):
         copying.copy_sparse(local_fd(file), fd, 0, buffer.offset, 0)
         if layout.around is None:
             return
@@ -239,7 +241,7 @@ def folded(
     regions, end = _regions(plan, shares, missing)
     place = (beside.directory, beside.name) if beside else ()
     with Scratch(*place) as scratch:
-        if not plan.is_open:
+        if not plan.has_unknown_length:
             scratch.allocate(end)
         targets = [ResultFile(scratch.shared, scratch.name, share, each) for share, each in regions.values()]
         _fold(plan, [*also, *targets], context)
@@ -247,7 +249,7 @@ def folded(
 
         def buffer(share: Share, first: Array, region: Region) -> Array:
             datatype = field_type(plan.op.result(first.datatype), share.field)
-            count = plan.found if plan.is_open else share.count_of(first.count)
+            count = plan.found if plan.has_unknown_length else share.count_of(first.count)
             flat = Array(source, datatype, count, region.stored, region.offset, validity=region.validity)
             return flat._replace(name=column_of(first.name, first.columns, share.field))
 
@@ -280,8 +282,8 @@ def _fold(plan: Plan, targets: Sequence[ResultFile], context: Context) -> None:
             parts = _received(decoded, targets, context)
         else:
             with closing(Fold(decoded, tuple(targets))) as fold:
-                parts = list(worked(plan, fold, context))
-    _tell(plan, parts)
+                parts = list(run_segments(plan, fold, context))
+    _report_overflow(plan, parts)
     for number, ranks in enumerate(plan.buffers):
         count = sum(part.hidden for part in parts if part.buffer == number)
         missing = next((each for target in targets if (each := target.regions[number].missing)), None)
@@ -297,7 +299,7 @@ def _received(plan: Plan, targets: Sequence[ResultFile], context: Context) -> li
 
     shares = tuple(target._replace(regions=()) for target in targets)
     with closing(Receiver(plan, targets)) as receiver, closing(SendingFold(plan, shares)) as fold:
-        return [receiver.written(part) for part in worked(plan, fold, context)]
+        return [receiver.written(part) for part in run_segments(plan, fold, context)]
 
 
 def _are_filled(plan: Plan, targets: Sequence[ResultFile]) -> bool:
@@ -313,9 +315,9 @@ def _are_filled(plan: Plan, targets: Sequence[ResultFile]) -> bool:
     return probe.all_write(cast("FarRunner", plan.engine.runner), list(one_in_each.values()))
 
 
-def _tell(plan: Plan, parts: Sequence[PieceResult]) -> None:
+def _report_overflow(plan: Plan, parts: Sequence[PieceResult]) -> None:
     """Note what came of a fold: the count of open ranks; warn of what overflowed, or was never written."""
-    if plan.is_open:
+    if plan.has_unknown_length:
         plan.ended.append(max(part.stop for part in parts))
     if found := overflow.total(part.overflow for part in parts):
         ranks = plan.buffers[found.buffer]
@@ -329,7 +331,7 @@ def _tell(plan: Plan, parts: Sequence[PieceResult]) -> None:
 
 
 class _Piece(Protocol):
-    """What came of a piece of a segment: the bytes that were read, and whatever else."""
+    """Progress of a segment: the number of bytes read, and more."""
 
     @property
     def nbytes(self) -> int: ...
@@ -338,7 +340,7 @@ class _Piece(Protocol):
 _P = TypeVar("_P", bound=_Piece)
 
 
-def worked(plan: Plan, work: Callable[[Segment], Iterator[_P]], context: Context) -> Generator[_P, None, None]:
+def run_segments(plan: Plan, work: Callable[[Segment], Iterator[_P]], context: Context) -> Generator[_P, None, None]:
     """Let the engine work on all segments of a plan; yield the outcome of their pieces, in any order."""
     log.plan(plan.text)
     parts: list[_P] = []

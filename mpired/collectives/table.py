@@ -94,7 +94,7 @@ def _exclusive(task: CallShape) -> list[Share]:
 
 
 def _blocks(task: CallShape) -> list[Share]:
-    """Give consecutive blocks of the said counts to the ranks."""
+    """Give consecutive blocks with these counts to the ranks."""
     counts: Sequence[int] = task.counts or ()
     if len(counts) != task.nranks:
         raise CountError("counts", f"has {len(counts)} values for {task.nranks} ranks; give one for each rank")

@@ -1,4 +1,4 @@
-"""What an element is: the predefined MPI datatypes, and those made of them."""
+"""Datatypes of elements: the predefined ones of MPI, and those made of them."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class Datatype:
 
     @property
     def label(self) -> str:
-        """What messages call it: MPI's name, and NumPy's beside it."""
+        """The name in messages: that of MPI, and beside it that of NumPy."""
         return beside(f"{self}", self.numpy_name)
 
     @property
@@ -115,14 +115,14 @@ class Datatype:
 
     @cached_property
     def memory(self) -> InMemory:
-        """How arrays hold the elements of a derived datatype."""
+        """The form of the elements of a derived datatype in arrays."""
         from mpired.datatypes.typemap.memory import InMemory  # noqa: PLC0415 - only for derived datatypes
 
         return InMemory(self.typemap)
 
     @cached_property
     def typemap(self) -> TypeMap:
-        """Which basic types an element is made of, and where they lie: one for a plain type, two for a pair."""
+        """The basic types of an element and their displacements: one for a plain type, two for a pair."""
         if self.structure is not None:
             return self.structure
         from mpired.datatypes.typemap.typemap import Run, basic, combined  # noqa: PLC0415 - only for derived datatypes
@@ -160,12 +160,12 @@ class Datatype:
 
     @property
     def origin(self) -> int:
-        """Where displacement 0 is in the NumPy form, in bytes, which need not be in it for derived types."""
+        """The byte of displacement 0 in the NumPy form; of a derived type it may be outside."""
         return 0 if self.structure is None else self.memory.origin
 
     @property
     def combiner(self) -> str:
-        """How it was made: NAMED, VALUE_INDEX for an unnamed pair, or the constructor (MPI_Type_get_envelope)."""
+        """NAMED, VALUE_INDEX of an unnamed pair, or the constructor (MPI_Type_get_envelope)."""
         if self.is_named:
             return "NAMED"
         return "VALUE_INDEX" if self.parts else self.name.partition("(")[0].upper()

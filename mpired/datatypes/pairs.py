@@ -77,7 +77,7 @@ def _unnamed(value: str, index: str) -> Datatype:
 
 
 VALID = "valid"
-"""What stands for a field where the counts of valid elements are wanted."""
+"""The field of the counts of valid elements."""
 
 
 def field_type(datatype: Datatype, field: str) -> Datatype:

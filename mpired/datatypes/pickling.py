@@ -1,4 +1,4 @@
-"""How another process gets its own row of a datatype: rows are compared by identity."""
+"""Pickling of datatypes: another process gets its own row, because rows are compared by identity."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ FAMILIES = {
     Group.TIME: ("timestamp", "date32", "date64", "time32", "time64", "datetime64"),
     Group.DURATION: ("duration", "timedelta64"),
 }
-"""What names of these datatypes begin with, those of Arrow and those of NumPy; a unit follows."""
+"""The prefixes of the names of these datatypes in Arrow and NumPy; a unit follows."""
 _OF_4_BYTES = ("date32", "time32")
 _SINCE_MIDNIGHT = ("time32", "time64")
 _ARROW_UNITS = ("s", "ms", "us", "ns")

@@ -1,4 +1,4 @@
-"""Who runs the segments."""
+"""Engines: they run the segments in workers."""
 
 from mpired.engines.table import ENGINES, LOCAL, Engine, Limits, Link, connected, launched
 

@@ -1,4 +1,4 @@
-"""How many processors there are to use."""
+"""The number of usable processors."""
 
 from __future__ import annotations
 

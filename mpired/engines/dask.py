@@ -69,7 +69,7 @@ class Dask(Futures):
         self._done: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._keys: list[str] = []
         self._pinned: dict[str, str] = {}
-        self._heard: dict[str, tuple[float, float]] = {}
+        self._last_seen: dict[str, tuple[float, float]] = {}
         self._last_worker = time.monotonic()
         self.wait_for_workers()
 
@@ -122,7 +122,7 @@ class Dask(Futures):
     def wait(self, futures: Collection[Any]) -> Collection[Any]:
         """Wait until one of the futures is done; meanwhile look whether scheduler and workers are there."""
         self._last_worker = time.monotonic()
-        self._heard.clear()
+        self._last_seen.clear()
         while True:
             try:
                 future = interrupts.waited(partial(self._done.get, timeout=min(_LOOK, self._timeout / 4)))
@@ -166,10 +166,10 @@ class Dask(Futures):
         if now - self._last_worker > self._timeout:
             raise WorkerError(self._name, f"has had no worker for {self._timeout:g} s; nothing was written")
         for address, worker in workers.items():
-            if self._heard.get(address, (0, 0))[0] != worker["last_seen"]:
-                self._heard[address] = worker["last_seen"], now
+            if self._last_seen.get(address, (0, 0))[0] != worker["last_seen"]:
+                self._last_seen[address] = worker["last_seen"], now
         keys = {future.key for future in futures}
-        silent = [address for address in workers if now - self._heard[address][1] > self._timeout]
+        silent = [address for address in workers if now - self._last_seen[address][1] > self._timeout]
         gone = {self._pinned[key] for key in keys & self._pinned.keys()} - workers.keys()
         given = self._ask(self._client.scheduler.processing, workers=None) if silent else {}
         for address in [*gone, *(each for each in silent if keys & set(given.get(each, ())))]:

@@ -1,4 +1,4 @@
-"""What engines have in common whose workers may be elsewhere: where these are, and what one does of a task."""
+"""Shared parts of engines with remote workers: their places, and the work on a task."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ONE = threading.Lock()
 
 
 class WorkerPlace(NamedTuple):
-    """Where the worker of a number is: the name of its machine, and how many files it may have open."""
+    """The place of a worker: its number, its machine, and its limit of open files."""
 
     number: int
     host: str
@@ -43,7 +43,7 @@ def limits(places: Collection[WorkerPlace], workers: int, threads: int = 1) -> L
     return Limits(workers, min(finite, default=resource.RLIM_INFINITY), len({each.host for each in places}))
 
 
-def told(error: BaseException) -> BaseException:
+def portable_error(error: BaseException) -> BaseException:
     """Return an error that can be sent to another machine; one of a file also says which machine it is of."""
     where = f" (on {os.uname().nodename})"
     if isinstance(error, MpiredError):
@@ -79,7 +79,7 @@ def work(sent: Sent | bytes, item: Any, alone: bool) -> Answer:  # noqa: FBT001 
         with _ONE if alone else contextlib.nullcontext():
             found.extend(results(sent.function if isinstance(sent, Sent) else _loaded_last(sent), item))
     except BaseException as error:  # noqa: BLE001 - raised again by the command
-        return found, told(error)
+        return found, portable_error(error)
     return found, None
 
 

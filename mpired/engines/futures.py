@@ -25,7 +25,7 @@ class Futures:
     """The tasks of an executor, which gets the function with each item and chooses the worker itself."""
 
     repeated = 0
-    """How many tasks were begun again, their worker being lost."""
+    """The number of tasks that were repeated because their worker was lost."""
 
     def __init__(self, executor: Any) -> None:
         self._client = executor

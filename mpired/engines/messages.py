@@ -18,7 +18,7 @@ from mpired.engines.table import IN_FLIGHT, Lines
 HEAD, BODY, STOP = 1, 2, 3
 _LEAST_PAUSE, _MOST_PAUSE = 20e-6, 1e-3  # seconds between two looks for a message
 WAITING = "waiting"
-"""What a stage says to rank 0 again and again while it waits, so that another one is taken for the one that stands."""
+"""The message of a waiting stage to rank 0, so that rank 0 does not take it for the lost one."""
 _VALUE, _END = "value", "end"
 _PERIOD = 0.5  # seconds between two signs of life
 
@@ -75,7 +75,7 @@ def _parts(message: tuple[str, Any]) -> tuple[tuple[bytes, list[int]], list[memo
 
 
 class Task(NamedTuple):
-    """What a stage does: its items, and the processes of the stages before and after it; None for none."""
+    """The task of a stage: its items, and the ranks of the stages before and after it, or None."""
 
     items: tuple[Any, ...]
     before: int | None
@@ -83,21 +83,21 @@ class Task(NamedTuple):
 
 
 class Stopped(BaseException):
-    """Rank 0 does not want what this process does."""
+    """Raised when rank 0 has stopped the run."""
 
 
 class Stops:
-    """What rank 0 says of runs that are to end, of which `number` is the one under way."""
+    """Requests of rank 0 to stop; `number` is the current run."""
 
     def __init__(self, world: Any) -> None:
         self._world = world
         self.number = 0
-        self.heard = 0
+        self.received = 0
 
-    def asked(self) -> bool:
+    def stop_requested(self) -> bool:
         """Return whether the run that is under way is to end."""
         while self._world.iprobe(0, STOP):
-            self.heard += 1
+            self.received += 1
             if self._world.recv(None, 0, STOP) == self.number:  # not one of a run before
                 return True
         return False
@@ -112,7 +112,7 @@ class Neighbours:
         self._has_ended = task.before is None
         self._posted: deque[list[Any]] = deque()
 
-    def taken(self) -> Any:
+    def receive(self) -> Any:
         """Wait for the next value of the stage before, and return it."""
         self._wait(lambda: self._world.iprobe(self._before, HEAD))
         kind, value = received(self._world, self._before or 0)
@@ -121,7 +121,7 @@ class Neighbours:
             self._wait(lambda: False)
         return value
 
-    def hand(self, value: Any) -> None:
+    def send(self, value: Any) -> None:
         """Hand a value, which does not change any more, to the next stage, or raise `Stopped`."""
         self._wait(lambda: self._waiting() < IN_FLIGHT)
         self._post(_VALUE, value)
@@ -138,15 +138,15 @@ class Neighbours:
         return not self._waiting() and self._has_ended
 
     def _wait(self, ready: Callable[[], object]) -> None:
-        said = time.monotonic()
+        sent_at = time.monotonic()
 
         def is_asked_or_ready() -> object:
-            nonlocal said
-            if self._stops.asked():
+            nonlocal sent_at
+            if self._stops.stop_requested():
                 raise Stopped
-            if time.monotonic() > said + _PERIOD:
+            if time.monotonic() > sent_at + _PERIOD:
                 send(self._world, (WAITING, None), 0)
-                said = time.monotonic()
+                sent_at = time.monotonic()
             return ready()
 
         wait(is_asked_or_ready)

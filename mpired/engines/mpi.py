@@ -24,7 +24,7 @@ from typing import Any, NoReturn, cast
 
 from mpired.engines import far, messages, pool
 from mpired.engines.table import ENGINES, SMALL_NBYTES, Limits, Lines, Link, not_installed
-from mpired.engines.worker import flush_streams, keep_freed_memory, lent, prepare, results
+from mpired.engines.worker import as_worker, flush_streams, keep_freed_memory, prepare, results
 from mpired.errors import UsageError, WorkerError, installation
 
 _FUNCTION, _ITEM, _RESULT, _DONE, _ERROR, _END = "function", "item", "result", "done", "error", "end"
@@ -62,7 +62,7 @@ def main(command: Callable[[], int], ahead: Callable[[], object]) -> int:
             signal.signal(number, signal.SIG_DFL)
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         if not _is_little(sys.argv[1:]):
-            with contextlib.suppress(ImportError, MemoryError):  # it fails again where that can be told
+            with contextlib.suppress(ImportError, MemoryError):  # it fails again where that can be reported
                 ahead()
         _serve(world)
         return _leave(MPI, 0)
@@ -179,7 +179,7 @@ class Mpi:
     def serve(self) -> None:
         """Do what rank 0 asks for until it leaves the block."""
         self.is_running = False
-        with lent():
+        with as_worker():
             status = _serve(self._world)
         if status is not None:
             raise SystemExit(status)
@@ -289,7 +289,7 @@ class Mpi:
                 if kind == _RESULT:
                     left = time.monotonic()
                     yield value
-                    away = time.monotonic() - left  # in which nothing could be heard
+                    away = time.monotonic() - left  # in which no message could arrive
                     busy = {each: then + away for each, then in busy.items()}
                     continue
                 del busy[worker]
@@ -304,11 +304,11 @@ class Mpi:
             for worker in given:  # with the function it closes its open files
                 messages.send(self._world, (_FUNCTION, (self._runs, b"")), worker)
 
-    def _answer(self, heard: Mapping[int, float]) -> tuple[int, tuple[str, Any]]:
-        """Wait for a message of a worker; `heard` is when there was the last one of each that is busy."""
-        silent = min(heard, key=lambda each: heard[each])
+    def _answer(self, last_messages: Mapping[int, float]) -> tuple[int, tuple[str, Any]]:
+        """Wait for a message of a worker; `last_messages` has the time of the last one of each busy worker."""
+        silent = min(last_messages, key=lambda each: last_messages[each])
         try:
-            return self._message(heard[silent] + self._timeout)
+            return self._message(last_messages[silent] + self._timeout)
         except TimeoutError:
             where = f" on {self._places[silent].host}" if silent in self._places else ""
             reason = f"has sent nothing for {self._timeout:g} s; nothing was written"
@@ -352,7 +352,7 @@ def _serve(world: Any) -> int | None:
         kind, value = messages.received(world, 0)
         if kind == _END:
             sent, status = value
-            for _ in range(sent - stops.heard):  # MPI ends only when nothing is under way
+            for _ in range(sent - stops.received):  # MPI ends only when nothing is under way
                 world.recv(None, 0, messages.STOP)
             return cast("int | None", status)
         if kind == _FUNCTION:
@@ -367,12 +367,12 @@ def _serve(world: Any) -> int | None:
                 flush_streams()
                 messages.wait(partial(messages.are_taken, sent_last))
                 sent_last = messages.post(world, (_RESULT, result), 0)  # taken while the next one is made
-                if stops.asked():
+                if stops.stop_requested():
                     break
         except messages.Stopped:
             pass
         except BaseException as error:  # noqa: BLE001 - raised again by rank 0
-            last = _ERROR, far.told(error)
+            last = _ERROR, far.portable_error(error)
         flush_streams()
         messages.wait(partial(messages.are_taken, sent_last))
         messages.send(world, last, 0)

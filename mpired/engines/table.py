@@ -24,7 +24,7 @@ SMALL_NBYTES = 48 << 20
 
 
 class Limits(NamedTuple):
-    """What the workers of an engine may use."""
+    """The limits of the workers of an engine."""
 
     workers: int  # unless the user says how many
     descriptors: int  # open files of each; `resource.RLIM_INFINITY` for any number
@@ -32,7 +32,7 @@ class Limits(NamedTuple):
 
 
 class Runner(Protocol):
-    """What the module of an engine defines."""
+    """An engine: its module, or an object with these methods."""
 
     def run(
         self, function: Callable[[_Item], Any], items: Iterable[_Item], jobs: int, *, isolated: bool = False
@@ -48,7 +48,7 @@ class Runner(Protocol):
 
 
 class FarRunner(Runner, Protocol):
-    """What an engine is whose workers may be on other machines."""
+    """An engine whose workers may be on other machines."""
 
     def everywhere(self, function: Callable[[int], Any]) -> list[Any]:
         """Apply the function once in each worker, to a number, and return the results; raises the errors of `run`."""
@@ -58,21 +58,21 @@ Lines: TypeAlias = tuple[tuple[int, ...], ...]
 """The workers of each line, in the order of its stages."""
 
 IN_FLIGHT = 4
-"""How many values wait at most between a stage and the next one."""
+"""The most values that wait between a stage and the next."""
 
 
 class Link(Protocol):
-    """What a stage has of its neighbours."""
+    """The connection of a stage with the stages before and after it."""
 
-    def taken(self) -> Any:
+    def receive(self) -> Any:
         """Wait for the next value of the stage before, and return it."""
 
-    def hand(self, value: Any) -> None:
+    def send(self, value: Any) -> None:
         """Hand a value, which does not change any more, to the next stage; wait while too many are on the way."""
 
 
 class ChainRunner(FarRunner, Protocol):
-    """What an engine is whose workers can be the stages of lines, each of which hands values to the next one."""
+    """An engine whose workers can be stages of lines, each of which sends values to the next."""
 
     def lines(self, jobs: int, most: int) -> Lines:
         """Return lines of at most `jobs` workers with at most `most` stages each, all as long; none without workers.
@@ -130,7 +130,7 @@ class Engine(NamedTuple):
 
     @property
     def runner(self) -> Runner:
-        """What runs the segments."""
+        """The object that runs the segments."""
         return self.connected or cast("Runner", importlib.import_module(self.module))
 
 
@@ -157,7 +157,7 @@ EXECUTOR = Engine(
     stops_ops=False,
     tells_ends=False,
 )
-"""What a program hands over instead of a name."""
+"""The engine of an executor that a program passes instead of a name."""
 
 
 @contextlib.contextmanager

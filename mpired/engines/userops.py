@@ -57,19 +57,19 @@ def installed() -> Iterator[dict[str, Any]]:
             continue
         try:
             op = ops.resolve(name, _LISTING_TIMEOUT)
-            said = _in_worker(_PROPERTIES, op.kernel, op)
+            properties = _in_worker(_PROPERTIES, op.kernel, op)
         except MpiredError as error:
             yield _listed(name, place, error=error.reason)
         else:
-            yield _listed(name, place, said)
+            yield _listed(name, place, properties)
 
 
 def in_file(path: str) -> Iterator[dict[str, Any]]:
     """Describe the ops that a Python file defines with `mpired.op`; a worker loads it."""
     ops.check_file(path, path)
     every = ops.user_op(path, user.PythonKernel(path, _LISTING_TIMEOUT), isolated=True)
-    for name, said in _in_worker(_decorated, path, every):
-        yield _listed(said.name or name, f"{path}:{name}", said)
+    for name, properties in _in_worker(_decorated, path, every):
+        yield _listed(properties.name or name, f"{path}:{name}", properties)
 
 
 def _decorated(path: str) -> list[tuple[str, contract.Properties]]:
@@ -77,8 +77,10 @@ def _decorated(path: str) -> list[tuple[str, contract.Properties]]:
         return user.decorated(path)
 
 
-def _listed(name: str, place: str, said: contract.Properties | None = None, error: str | None = None) -> dict[str, Any]:
-    known = said or contract.Properties()
+def _listed(
+    name: str, place: str, properties: contract.Properties | None = None, error: str | None = None
+) -> dict[str, Any]:
+    known = properties or contract.Properties()
     return {
         "name": name,
         "place": place,

@@ -1,7 +1,7 @@
 """A worker: a process that applies a function to one item after another.
 
 It imports little, because a worker of a process with threads is a new interpreter: what the function needs is imported
-with it, where an error can be told.
+with it, where an error can be reported.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def be_quiet() -> None:
 
 
 @contextlib.contextmanager
-def lent() -> Iterator[None]:
+def as_worker() -> Iterator[None]:
     """Let this process be a worker while the block runs, and restore it after that."""
     flush_streams()
     streams, kept = (sys.stdout, sys.stderr), [os.dup(number) for number in (0, 1)]

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
 from mpired.context import Context
-from mpired.files.lock import Target, Waiting, lock_each, open_target
+from mpired.files.lock import LockTimeout, Target, lock_each, open_target
 from mpired.files.names import check_is_data, check_no_old_journal, has_log, mark_of
 from mpired.log import notice
 
@@ -21,13 +21,13 @@ def recover_for_reading(name: str, context: Context) -> None:
         return
     from mpired.files import recovery  # noqa: PLC0415 - few files have a log
 
-    recovery.recover(name, path, recovery.How(Waiting(context.lock_timeout)))
+    recovery.recover(name, path, recovery.How(LockTimeout(context.lock_timeout)))
 
 
 @contextlib.contextmanager
 def lock_all(
     names: Sequence[str],  # the files
-    waiting: Waiting,  # how long to wait for all of them
+    waiting: LockTimeout,  # how long to wait for all of them
     *,
     opened: Callable[[str], Target | None] = open_target,  # opens a file, or returns None to leave it out
 ) -> Iterator[dict[str, Target]]:

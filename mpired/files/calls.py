@@ -32,7 +32,7 @@ NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL
 UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENOTTY})
 
 
-class blaming:  # noqa: N801 - used as a function; a generator would cost more than the calls that it guards
+class errors_name:  # noqa: N801 - used as a function; a generator would cost more than the calls that it guards
     """Give an `OSError` of the block the name that the user knows, not a descriptor's or a temporary one."""
 
     def __init__(self, name: str) -> None:
@@ -127,7 +127,7 @@ def real_paths(paths: Iterable[str]) -> list[str]:
             real.append(os.path.realpath(path))
             continue
         if directory not in directories:
-            with blaming(path):  # the current directory may be gone
+            with errors_name(path):  # the current directory may be gone
                 directories[directory] = os.path.realpath(directory)
         real.append(os.path.join(directories[directory], base))
     return real
@@ -179,7 +179,7 @@ def pwrite_all(fd: int, data: memoryview | bytes, offset: int) -> None:
         done += os.pwrite(fd, view[done : done + TRANSFER], offset + done)
 
 
-def start_writing_out(fd: int, offset: int, nbytes: int) -> None:
+def start_writeback(fd: int, offset: int, nbytes: int) -> None:
     """Start the write-back of a range, so that a later `fsync` has less to wait for."""
     if nbytes:  # 0 would mean the rest of the file
         _libc().sync_file_range(fd, ctypes.c_int64(offset), ctypes.c_int64(nbytes), _SYNC_FILE_RANGE_WRITE)
@@ -288,7 +288,7 @@ def attribute(file: str | int, name: str, absent: frozenset[int] = UNSUPPORTED |
 
 def open_existing(path: str, name: str, *, writable: bool = True) -> int:
     """Open a regular file to look at it and, if `writable`, to change it; never through a link, never waiting."""
-    with blaming(name):
+    with errors_name(name):
         return open_regular(path, os.O_RDWR if writable else os.O_RDONLY)
 
 

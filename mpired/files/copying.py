@@ -115,7 +115,7 @@ def copy_into(directory: str, sources: Sequence[Path], *, on_commit: Callable[[]
         if "__pycache__" not in each.parts
     ]
     folders = [target for each, target in copied if each.is_dir()]
-    with calls.blaming(directory), ExitStack() as undo:
+    with calls.errors_name(directory), ExitStack() as undo:
         for folder in (directory, *folders) if is_new else folders:
             os.mkdir(folder)
             undo.callback(os.rmdir, folder)

@@ -13,7 +13,7 @@ _INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
-def blocked() -> Iterator[None]:
+def defer_signals() -> Iterator[None]:
     """Hold SIGINT, SIGTERM and SIGHUP back while the block runs; they come at its end."""
     # A mask is of one thread. A signal to another thread, such as those of Arrow, ends the process or calls the handler
     # in the main thread all the same, so handlers and default actions are held back too, unless the block itself sets

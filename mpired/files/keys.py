@@ -150,7 +150,7 @@ class Keys:
                 old: Iterable[KeyRecord] = _verified(fd, self._counted, self._name)
             else:
                 old = [KeyRecord(key, "", 0) for key in self._old]
-            with calls.blaming(self._keys_path):
+            with calls.errors_name(self._keys_path):
                 created = self._created()
                 stack.callback(os.close, created)
                 identity = os.urandom(16)
@@ -180,7 +180,7 @@ class Keys:
     def _extended(self, fd: int, counted: Counted, entries: Iterable[KeyRecord], *, durable: bool) -> bytes:
         """Write entries behind those that count, and return the attribute for all."""
         left = iter(entries)
-        with calls.blaming(self._keys_path):
+        with calls.errors_name(self._keys_path):
             while page := list(itertools.islice(left, _PAGE - counted.number % _PAGE)):
                 details = bytearray()
                 at, chain = counted.number, counted.chain
@@ -199,7 +199,7 @@ class Keys:
         """Open the file that has the keys that count, which may have the name of before a move of the target."""
         for name in dict.fromkeys((self._own_name, counted.name)):
             try:
-                with calls.blaming(self._keys_path):
+                with calls.errors_name(self._keys_path):
                     fd = calls.open_regular(name, os.O_RDWR if writable else os.O_RDONLY, self._dirfd)
             except FileNotFoundError:
                 continue

@@ -28,7 +28,7 @@ _PATIENCE, _REMINDER = 2.0, 10.0  # seconds of a wait before a message, and betw
 _FEW = 8  # files whose locks are among the reserved descriptors
 
 
-class Waiting:
+class LockTimeout:
     """The time that a command waits for locks."""
 
     def __init__(self, timeout: float = LOCK_TIMEOUT) -> None:
@@ -78,7 +78,7 @@ class Target(Place, calls.Closing):
         super().__init__(name, path, dirfd)
         self.fd = fd  # open for reading, and for writing unless the lock is shared
         self.shared = shared  # whether other readers may have it locked as well
-        self.waiting = Waiting()  # how long its command waits for others
+        self.waiting = LockTimeout()  # how long its command waits for others
 
     @property
     def status(self) -> os.stat_result:
@@ -104,7 +104,7 @@ def opened(name: str, *, shared: bool = False) -> Target:
     """Open the file that `name` leads to, and its directory, without a lock; one that is `shared` for reading alone."""
     path = os.path.realpath(name)
     fd = calls.open_existing(path, name, writable=not shared)
-    with calls.blaming(name), calls.undoing(lambda: calls.let_go(fd)):
+    with calls.errors_name(name), calls.undoing(lambda: calls.let_go(fd)):
         dirfd = calls.open_directory(os.path.dirname(path))
     _open.update((fd, dirfd))
     return Target(name, path, fd, dirfd, shared=shared)
@@ -148,7 +148,7 @@ def check_reach(file: int | str, name: str) -> None:
 def check_reaches(name: str) -> None:
     """Raise `NoLocksError` if a lock on a file, or on its replacement, would not be seen by other machines."""
     path = os.path.realpath(name)
-    with calls.blaming(name):
+    with calls.errors_name(name):
         check_reach(path if os.path.exists(path) else os.path.dirname(path), name)
 
 
@@ -167,7 +167,7 @@ def check_descriptors(names: Sequence[str], context: Context) -> None:
 
 
 def lock_each(
-    names: Sequence[str], waiting: Waiting, opened: Callable[[str], Target | None], stack: contextlib.ExitStack
+    names: Sequence[str], waiting: LockTimeout, opened: Callable[[str], Target | None], stack: contextlib.ExitStack
 ) -> dict[str, Target]:
     """Open files, and lock each inode once."""
     targets: dict[str, Target] = {}
@@ -195,7 +195,7 @@ def lock_each(
     return targets
 
 
-def acquire(fd: int, name: str, waiting: Waiting, *, shared: bool = False) -> None:
+def acquire(fd: int, name: str, waiting: LockTimeout, *, shared: bool = False) -> None:
     """Wait for the lock on an open file."""
     started, pause, next_message = time.monotonic(), _FIRST_PAUSE, _PATIENCE
     with step("waiting for locks"):

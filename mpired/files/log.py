@@ -61,12 +61,12 @@ class LogHeader(NamedTuple):
 
     @property
     def ranges(self) -> int:
-        """Where the table of ranges begins."""
+        """The offset of the table of ranges."""
         return HEADER_NBYTES + self.payload_nbytes
 
     @property
     def body(self) -> int:
-        """Where the body begins."""
+        """The offset of the body."""
         return self.ranges + self.nranges * _RANGE.size
 
     @property
@@ -158,7 +158,7 @@ class LogWriter(calls.Closing):
     def commit(self, shown: str) -> None:
         """Complete a log: the commit point, after which this or the next command finishes it."""
         try:
-            with calls.blaming(shown):
+            with calls.errors_name(shown):
                 self.complete()
         except OSError as error:
             if self._take_back():

@@ -94,7 +94,7 @@ class Place:
 def sync_folders(places: Iterable[Place]) -> None:
     """Bring the names in the directories of files to the disk, each directory once."""
     for directory, place in {place.directory: place for place in places if place.durable}.items():
-        with calls.blaming(directory):
+        with calls.errors_name(directory):
             calls.fsync_directory(place.dirfd)
 
 

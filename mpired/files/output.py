@@ -51,13 +51,13 @@ class StreamOutput(Scratch):
         """Return the stream, for a result that is sent in order as it is computed; None if it is compressed."""
         if self._packing is not None:
             return None
-        with calls.blaming(self.stream_name):
+        with calls.errors_name(self.stream_name):
             self._flowing = True
             return self._stream
 
     def check(self) -> None:
         """Open the stream, and raise `OSError` if it takes nothing, as far as that can be known before."""
-        with calls.blaming(self.stream_name):
+        with calls.errors_name(self.stream_name):
             calls.write_all(self._stream, b"")
             gone = select.poll()
             gone.register(self._stream, 0)
@@ -66,7 +66,7 @@ class StreamOutput(Scratch):
 
     def commit(self, on_commit: Callable[[], None]) -> None:
         """Send all bytes, unless the result has flowed."""
-        with calls.blaming(self.stream_name):
+        with calls.errors_name(self.stream_name):
             stream = self._stream
             if not self._flowing:
                 size, packing = os.fstat(self.fd).st_size, self._packing

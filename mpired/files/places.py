@@ -65,7 +65,7 @@ def _check_new(path: str, context: Context, folders: set[str], *, overwrite: boo
     recover_for_reading(path, context)
     if (folder := os.path.dirname(calls.followed(path))) in folders:
         return
-    with calls.blaming(path):
+    with calls.errors_name(path):
         directory = os.path.realpath(folder)
         calls.let_go(calls.open_directory(directory))
         if not os.access(directory, os.W_OK | os.X_OK):

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from mpired.context import Context
 from mpired.errors import BufferFileError, LockError, MpiredError, UnconfirmedError, raise_all
 from mpired.files import calls, interruptions, log, mounts
-from mpired.files.lock import NoLocksError, Waiting, acquire
+from mpired.files.lock import LockTimeout, NoLocksError, acquire
 from mpired.files.log import LogHeader, LogKind
 from mpired.files.names import (
     MARK,
@@ -32,7 +32,7 @@ from mpired.files.names import (
     sync_folders,
 )
 from mpired.files.scratch import remove_dead
-from mpired.log import heard_by, notice
+from mpired.log import notice, notices_to
 from mpired.options import Options
 
 """The most scratch files that commands may have left beside one result."""
@@ -49,9 +49,9 @@ _MARK = re.compile(rb"([0-9a-f]{16}) ([0-9]{1,20}) ([0-9]{1,20}) (/[^\0]*)", re.
 
 
 class How(NamedTuple):
-    """How a file is recovered."""
+    """Options of the recovery of a file."""
 
-    waiting: Waiting
+    waiting: LockTimeout
     writing: bool = False  # whether the file will be written to, and so must be free
     alone: bool = False  # whether the user asserts that no other command is at work, where locks do not show that
     adopt: bool = False  # whether a log that was copied, or restored, is believed
@@ -68,7 +68,7 @@ def _opened(name: str, path: str) -> Iterator[Place]:
 
 def recover(name: str, path: str, how: How) -> str:
     """Finish or forget the interrupted change of a file; return `FINISHED`, `FORGOTTEN`, `DISCARDED`, or ""."""
-    with calls.blaming(name):
+    with calls.errors_name(name):
         if not has_log(path) and (mark := mark_of(path)) is not None:
             return _recover_by_mark(name, path, mark, how)
         with _opened(name, path) as place, _locked(place, how) as fd:
@@ -267,7 +267,7 @@ def _finish(home: Place, fd: int, header: LogHeader, how: How, asked: Place) -> 
     if how.discard and not how.force:
         reason = f"has a committed change, so its log {hidden_path(asked.path)} stays"
         raise BufferFileError(asked.name, f"{reason}; `mpired recover` finishes it; {_GIVE_UP}")
-    with interruptions.blocked():  # so that a signal leaves no half
+    with interruptions.defer_signals():  # so that a signal leaves no half
         body = log.body_of(fd, header)
         calls.fsync(fd)  # its bytes may have come from memory alone
         if header.kind == LogKind.PATCH:
@@ -387,8 +387,8 @@ def _end(home: Place, fd: int, places: Iterable[Place]) -> None:
 
 def _look(name: str, path: str) -> list[str]:
     """List the leftovers beside a file."""
-    with calls.blaming(name), _opened(name, path) as place:
-        draft, how = place.draft_name, How(Waiting(timeout=0), alone=True)
+    with calls.errors_name(name), _opened(name, path) as place:
+        draft, how = place.draft_name, How(LockTimeout(timeout=0), alone=True)
         drafts = [f"draft {os.fsdecode(draft)}"] if calls.status_at(draft, place.dirfd) else []
         try:
             with _locked(place, how) as fd:
@@ -415,23 +415,23 @@ def recover_files(files: Sequence[str], options: Options, context: Context, tell
     """Finish the interrupted update of each file, and remove its leftovers."""
     wanted = {name: options[name] for name in ("adopt", "discard", "force")}
     errors: list[MpiredError | OSError] = []
-    heard: list[tuple[Sequence[str], str]] = []  # the files that were finished, and the message
+    notices: list[tuple[Sequence[str], str]] = []  # the files that were finished, and the message
     done: list[str] = []
-    with heard_by(lambda *notice: heard.append(notice)):
+    with notices_to(lambda *notice: notices.append(notice)):
         for name in files:
             try:
                 path = os.path.realpath(check_is_data(name))
                 if options["only_list"]:
                     found = Recovered(name, tuple(_look(name, path)))
                 else:
-                    how = How(Waiting(context.lock_timeout), alone=True, **wanted)
-                    found = _recovered(name, path, heard, how)
+                    how = How(LockTimeout(context.lock_timeout), alone=True, **wanted)
+                    found = _recovered(name, path, notices, how)
             except (MpiredError, OSError) as error:
                 errors.append(error)
             else:
                 tell(found)
                 done.append(name)
-    for paths, words in heard:
+    for paths, words in notices:
         if not any(_concerns(paths, name) for name in done):
             notice(paths, words)
     raise_all(errors, len(files), "files")
@@ -441,15 +441,15 @@ def _concerns(paths: Sequence[str], name: str) -> bool:
     return os.path.realpath(name) in map(os.path.realpath, paths)
 
 
-def _recovered(name: str, path: str, heard: Sequence[tuple[Sequence[str], str]], how: How) -> Recovered:
+def _recovered(name: str, path: str, notices: Sequence[tuple[Sequence[str], str]], how: How) -> Recovered:
     """Recover a file, and remove its draft; the user asserts that no other command is at work."""
     check_no_old_journal(path)
     found = recover(name, path, how)
-    with calls.blaming(name), _opened(name, path) as place:
+    with calls.errors_name(name), _opened(name, path) as place:
         removed = remove_dead(place.draft_name, place.dirfd, alone=True)
     if not found and not removed:
         calls.let_go(calls.open_existing(path, name, writable=False))  # raises an error for a path that is not a file
-    done = [words for paths, words in heard if _concerns(paths, name)]
+    done = [words for paths, words in notices if _concerns(paths, name)]
     done += [found] if found not in {"", FINISHED} else []
     done += [f"removed {os.fsdecode(place.draft_name)}"] if removed else []
     return Recovered(name, tuple(done), bool(done))

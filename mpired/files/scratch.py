@@ -71,13 +71,13 @@ class Single(calls.Closing):
 
     def allocate(self, nbytes: int) -> None:
         """Reserve `nbytes`, or raise `OSError` (ENOSPC, EDQUOT, EFBIG) with the name of the file."""
-        with calls.blaming(self.name):
+        with calls.errors_name(self.name):
             calls.allocate(self.fd, nbytes)
 
     @contextlib.contextmanager
     def created(self, nbytes: int | None = None) -> Generator[int, None, None]:
         """Open the file for the block, with `nbytes` reserved."""
-        with calls.blaming(self.name), self._opened() as fd:
+        with calls.errors_name(self.name), self._opened() as fd:
             if nbytes is not None:
                 calls.allocate(fd, nbytes)
             yield fd
@@ -98,7 +98,7 @@ class Scratch(Single):
     ) -> None:
         place = directory or temporary_directory()
         self.name = name or place
-        with calls.blaming(self.name):
+        with calls.errors_name(self.name):
             self.fd = calls.open_scratch(place)
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ from mpired.context import NO_LIMITS, RESERVED, Context, spare_open_files
 from mpired.errors import ChangedError, LockError, OutputExistsError, UnconfirmedError, UsageError, raise_all
 from mpired.files import calls, copying, interruptions, metadata
 from mpired.files.access import recover_for_reading
-from mpired.files.lock import NOTHING_HELD, Held, Target, Waiting, descriptors_of
+from mpired.files.lock import NOTHING_HELD, Held, LockTimeout, Target, descriptors_of
 from mpired.files.log import LogKind, LogWriter, stamp
 from mpired.files.names import Place, check_no_old_journal, exists_error, hidden_path, sync_folders
 from mpired.files.places import check_new, existing_file, is_stream
@@ -52,14 +52,14 @@ class Draft(Place, Single):
         self._named: calls.SharedFile | None = None  # what others can open, if it has a name
         self._packing, self._overwrite, self.durable = packing, overwrite, durable
         target = place if isinstance(place, Target) else None
-        self._waiting = target.waiting if target else Waiting(context.lock_timeout)
+        self._waiting = target.waiting if target else LockTimeout(context.lock_timeout)
         self.within: list[str] = []  # the files of its content: it is open to no more users than each of them
         self.existing = target.status if target else existing_file(path)
         if self.existing is not None and not overwrite:
             raise exists_error(path)
         if place is None:
             recover_for_reading(path, context)  # else an unfinished change would meet a new file
-        with calls.blaming(path), calls.undoing(self.close):  # the current directory may be gone
+        with calls.errors_name(path), calls.undoing(self.close):  # the current directory may be gone
             real = place.path if place else os.path.realpath(path)
             check_no_old_journal(real)
             super().__init__(path, real, place.dirfd if place else calls.open_directory(os.path.dirname(real)))
@@ -79,7 +79,7 @@ class Draft(Place, Single):
     def _claimed(self) -> int:
         """Create the file under its own name, when no other command writes to the same place."""
         while True:
-            with interruptions.blocked():
+            with interruptions.defer_signals():
                 fd = claimed(self.draft_name, self.dirfd)
                 self.has_name = fd is not None
             if fd is not None:
@@ -110,7 +110,7 @@ class Draft(Place, Single):
 
     def repeat(self, original: Draft, *, link: bool) -> None:
         """Make this file a second name of another draft, if it may be linked, or a copy, by sharing blocks."""
-        with calls.blaming(self.name), original._opened() as source:
+        with calls.errors_name(self.name), original._opened() as source:
             if link and os.fstat(source).st_dev == os.fstat(self.dirfd).st_dev and self._joins(original, source):
                 return
             with self.created() as fd:
@@ -129,7 +129,7 @@ class Draft(Place, Single):
 
     def seal(self) -> None:
         """Compress and sync the file; raise `OSError` for a lack of space or rights."""
-        with calls.blaming(self.name), self._opened() as fd:
+        with calls.errors_name(self.name), self._opened() as fd:
             if self._packing is not None:
                 made = os.fstat(fd).st_mtime_ns  # a record beside the result is made after that
                 with Scratch(self.directory, self.name) as packed:
@@ -151,7 +151,7 @@ class Draft(Place, Single):
 
     def take_free_name(self) -> None:
         """Take a name that was free; a file that has come meanwhile is replaced if that is allowed."""
-        with calls.blaming(self.name):
+        with calls.errors_name(self.name):
             try:
                 if self.has_name:
                     calls.move_exclusively(self.draft_name, self.base, self.dirfd)
@@ -190,7 +190,7 @@ class Draft(Place, Single):
 
     def rename(self) -> None:
         """Replace the old file."""
-        with calls.blaming(self.name):
+        with calls.errors_name(self.name):
             calls.rename(self.draft_name, self.base, self.dirfd)
         self.has_name = False
 
@@ -257,7 +257,7 @@ class Transaction(contextlib.ExitStack):
         """Open the folder of a file, each once."""
         directory = os.path.dirname(real)
         if directory not in self._folders:
-            with calls.blaming(path):
+            with calls.errors_name(path):
                 self._folders[directory] = calls.open_directory(directory)
             self.callback(calls.let_go, self._folders[directory])
         return Place(path, real, self._folders[directory])
@@ -284,7 +284,7 @@ def publish(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None:
     """Let sealed drafts take their places, all of them or none: the new ones first, then those that replace."""
     new = [draft for draft in drafts if draft.existing is None]
     replaced = [draft for draft in drafts if draft.existing is not None]
-    with interruptions.blocked():
+    with interruptions.defer_signals():
         linked: list[Draft] = []
         try:
             for draft in new:
@@ -395,7 +395,7 @@ def _take_name(file: Place, take: Callable[[], _T]) -> _T:
         except FileExistsError:
             from mpired.files import recovery  # noqa: PLC0415 - a rare case
 
-            done = recovery.recover(file.name, file.path, recovery.How(Waiting(), writing=True))
+            done = recovery.recover(file.name, file.path, recovery.How(LockTimeout(), writing=True))
             if done == recovery.FINISHED or calls.status_at(file.pointer, file.dirfd) is not None:
                 raise LockError(file.name, "had a change of another command at work; run again") from None
 

@@ -56,7 +56,7 @@ class Replacement(Update):
         self._target = target
         self._size = target.status.st_size
         self._output = Draft(target.name, overwrite=True, durable=durable, place=target)
-        with calls.blaming(target.name), calls.undoing(self._output.close):
+        with calls.errors_name(target.name), calls.undoing(self._output.close):
             self.is_clone = copying.clone(target.fd, self._output.fd)  # which shares the blocks of the target
             if not self.is_clone:
                 os.ftruncate(self._output.fd, self._size)
@@ -64,14 +64,14 @@ class Replacement(Update):
 
     def write(self, data: memoryview | bytes, offset: int) -> None:
         """Give the new file `data` at `offset`, and the old bytes before it; offsets ascend."""
-        with calls.blaming(self._target.name):
+        with calls.errors_name(self._target.name):
             self._copy(offset)
             calls.pwrite_all(self._output.fd, data, offset)
             self._copied = max(self._copied, offset + len(data))
 
     def all_but(self, ranges: Sequence[tuple[int, int]]) -> Draft:
         """Copy all but some ranges, offset and bytes, which ascend, and return the new file for these."""
-        with calls.blaming(self._target.name):
+        with calls.errors_name(self._target.name):
             for offset, nbytes in ranges:
                 self._copy(offset)
                 self._copied = max(self._copied, offset + nbytes)
@@ -80,7 +80,7 @@ class Replacement(Update):
 
     def seal(self, new_keys: bytes) -> None:
         """Copy the rest, and bring the new file to the disk."""
-        with calls.blaming(self._target.name):
+        with calls.errors_name(self._target.name):
             self._copy(self._size)
             keys.hand_over(new_keys, self._target.fd, self._output.fd)
         self._output.seal()
@@ -111,7 +111,7 @@ class Patch(Update):
         self._has_names = calls.has_several_names(status)
         self._new: list[str] = []  # attributes that the file did not have, which are removed if nothing is committed
         self._attributes: dict[str, str] = {}  # new attributes of the file, in hexadecimal
-        with calls.blaming(target.name):
+        with calls.errors_name(target.name):
             self._check_possible(status)
             remove_dead(target.draft_name, target.dirfd)  # of a command that was killed
             try:
@@ -138,13 +138,13 @@ class Patch(Update):
 
     def write(self, data: memoryview | bytes, offset: int) -> None:
         """Put new bytes into the log; offsets ascend."""
-        with calls.blaming(self._target.name):
+        with calls.errors_name(self._target.name):
             self._log.write(data, offset)
 
     def seal(self, new_keys: bytes) -> None:
         """Complete the log, but for its header, and reserve space in the holes that will be written to."""
         target, status, writer = self._target, self._target.status, self._log
-        with calls.blaming(target.name):
+        with calls.errors_name(target.name):
             if status.st_blocks * 512 < status.st_size:
                 for offset, nbytes in writer.ranges:
                     calls.reserve(target.fd, offset, offset + nbytes)
@@ -163,8 +163,8 @@ class Patch(Update):
     def publish(self, on_commit: Callable[[], None]) -> None:
         """Commit the log, write its bytes into the file, and remove it."""
         target, writer = self._target, self._log
-        with interruptions.blocked():
-            with calls.blaming(target.name):
+        with interruptions.defer_signals():
+            with calls.errors_name(target.name):
                 link_log(writer, target)
                 writer.check(target.directory)
                 if not target.is_current:
@@ -250,7 +250,7 @@ class ChangedFile(contextlib.ExitStack):
                 self.drafts: Sequence[Single] = (self._update.all_but(ranges),)
                 return
             scratch = self.enter_context(Scratch(self._target.directory, path))
-            with calls.blaming(path):
+            with calls.errors_name(path):
                 for offset, nbytes in ranges:
                     calls.reserve(scratch.fd, offset, offset + nbytes)
             self.drafts = (scratch,)

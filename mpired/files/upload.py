@@ -47,7 +47,7 @@ class RemoteOutput(Scratch):
             self._put(self.fd, on_commit)
             return
         with Scratch(name=self.name) as packed:
-            with calls.blaming(self.name):
+            with calls.errors_name(self.name):
                 self._packing.pack(self.fd, packed.fd)
             self._put(packed.fd, on_commit)
 

@@ -11,7 +11,7 @@ from mpired.formats.recognise import (
     FORMATS,
     LINES,
     RAW,
-    changed_there,
+    arrays_in_place,
     format_named,
     format_names,
     format_to_create,
@@ -24,7 +24,7 @@ from mpired.sources.source import Source
 
 __all__ = [
     "ARRAY", "FORMATS", "LINES", "RAW", "Array", "ArrayLayout", "AtHand", "Encoder", "FlatLayout", "Format",
-    "InputOptions", "Layout", "MarkingLayout", "Model", "RankFile", "SkippedArray", "Source", "changed_there",
+    "InputOptions", "Layout", "MarkingLayout", "Model", "RankFile", "SkippedArray", "Source", "arrays_in_place",
     "check_declared", "format_named", "format_names", "format_to_create", "look", "open_rank", "output_format",
     "recognise",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from mpired.context import STREAMED_BASE_NBYTES, STREAMED_LEAST_NBYTES, Context
 from mpired.datatypes import Datatype
 from mpired.errors import BufferFileError, CountError, MpiredError
 from mpired.files import calls
-from mpired.formats.convert import Order, byte_order, convert, lies_as
+from mpired.formats.convert import Order, byte_order, convert, same_layout
 from mpired.formats.missing import Missing, null_error
 from mpired.sources.local import LocalSource
 from mpired.sources.source import Source
@@ -102,7 +102,7 @@ class Array(NamedTuple):
 
     @property
     def shortened(self) -> str | None:
-        """What the elements are in the file, if they are of a type that is combined as a wider one; None for others."""
+        """The name of the type in the file, if elements are combined as a wider type; else None."""
         return self.stored.name if self.stored.isbuiltin == _REGISTERED else None
 
     @property
@@ -175,7 +175,7 @@ def stored_array(array: Array) -> Array:
     return array.values or array
 
 
-def is_open(ranks: Sequence[Array]) -> bool:
+def has_unknown_length(ranks: Sequence[Array]) -> bool:
     """Return whether the count of ranks shows only at their end."""
     return stored_array(ranks[0]).count == UNKNOWN_COUNT
 
@@ -217,7 +217,7 @@ class FlatReader:
         self._array = array
         self.file = array.source.open()
         self._itemsize = array.stored.itemsize
-        self._direct = lies_as(array.stored, array.datatype)
+        self._direct = same_layout(array.stored, array.datatype)
 
     def read(self, start: int, block: np.ndarray) -> np.ndarray | None:
         """Fill `block` with the elements from `start` on, in native byte order, and return which are valid."""
@@ -231,7 +231,7 @@ class FlatReader:
         if array.validity is None:
             return None
         valid = np.zeros(len(block), np.bool_)
-        with calls.blaming(array.source.name):
+        with calls.errors_name(array.source.name):
             self.file.read_into(valid.view(np.uint8).data, array.validity + start)
         return valid
 
@@ -255,10 +255,10 @@ class FlatReader:
                 raise array.source.changed()
             octets[got:] = 0
 
-    def there(self, start: int, count: int) -> int:
+    def available(self, start: int, count: int) -> int:
         """Return how many of some elements there are before the end of a source that is read forward."""
         array, position = self._array, self._position(start)
-        with calls.blaming(array.source.name):
+        with calls.errors_name(array.source.name):
             if start == 0 and position and not self.file.ahead(1, position - 1):
                 raise CountError(array.source.name, "has fewer bytes than `offset` skips")
             nbytes = self.file.ahead(count * self._itemsize, position)

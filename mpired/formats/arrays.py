@@ -30,7 +30,7 @@ from mpired.formats.input_options import InputOptions
 from mpired.formats.missing import Missing
 from mpired.formats.names import check_pair, picked
 from mpired.formats.rank import Kept, RankFile, SkippedArray
-from mpired.formats.streamed import DECODED_NBYTES, ColumnFile, Decoded, Values, explaining, form_of
+from mpired.formats.streamed import DECODED_NBYTES, ColumnFile, Decoded, Values, errors_of, form_of
 from mpired.sources.source import Source
 
 _BLOCK_NBYTES = 1 << 20
@@ -201,7 +201,7 @@ class Pieces(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where the last of them ends."""
+        """The end of the last of them."""
         last = self.begin + (self.pieces - 1) * self.stride + self.each * self.form.itemsize
         return last if self.pieces and self.each else 0
 
@@ -308,14 +308,14 @@ class KeptArrays(NamedTuple):
 
 def _whole(source: Source, library: Library, arrays: Sequence[ArrayHeader]) -> dict[str, np.ndarray]:
     """Return all values of some arrays of a file."""
-    with explaining(source.name, *library.errors), closing(library.opener(source)) as file:
+    with errors_of(source.name, *library.errors), closing(library.opener(source)) as file:
         leaves = [each.leaf if isinstance(each.leaf, Pieces) else each.name for each in arrays]
         return {each.name: file.whole(leaf).reshape(each.shape) for each, leaf in zip(arrays, leaves, strict=True)}
 
 
 def copy_whole(source: Source, fd: int) -> None:
     """Copy the bytes of a file to another, in which some are changed then."""
-    with closing(source.open()) as file, calls.blaming(source.name):
+    with closing(source.open()) as file, calls.errors_name(source.name):
         if file.fd is not None:
             copying.copy_file(file.fd, fd)
             return

@@ -13,7 +13,7 @@ from mpired.errors import BufferFileError
 from mpired.formats import columns, ipc
 from mpired.formats.array import UNKNOWN_COUNT, Array
 from mpired.formats.arrow_arrays import DTYPES, has_arrays
-from mpired.formats.columns import Contents, Leaf, Table, explaining
+from mpired.formats.columns import Contents, Leaf, Table, errors_of
 from mpired.formats.format import Encoder
 from mpired.formats.local import DamageError, TableFile
 from mpired.formats.rank import Model
@@ -179,11 +179,11 @@ def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
         options = pa.ipc.IpcWriteOptions(compression=old.compression(), use_threads=False)
         footer = {"metadata": metadata} if (metadata := old.metadata) else {}
         writer = stack.enter_context(pa.ipc.new_file(new, schema, options=options, **footer))
-        for batch, said in old.batches():
-            writer.write_batch(patched(batch), custom_metadata=said)
+        for batch, custom in old.batches():
+            writer.write_batch(patched(batch), custom_metadata=custom)
 
 
 def rewriting(source: Source) -> int:
     """Return about how many bytes are in memory at once when a file is written again: a batch, old and new."""
-    with explaining(source.name), closing(source.open()) as file:
+    with errors_of(source.name), closing(source.open()) as file:
         return 2 * max((0, *(batch.nbytes for batch in ipc.batches(file, source.nbytes))))

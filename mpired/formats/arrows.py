@@ -12,7 +12,7 @@ from mpired.errors import BufferFileError
 from mpired.formats import arrow, columns
 from mpired.formats.array import Array
 from mpired.formats.arrow import ArrowFile
-from mpired.formats.columns import Leaf, explaining
+from mpired.formats.columns import Leaf, errors_of
 from mpired.formats.input_options import InputOptions
 from mpired.formats.missing import NullsError, null_error
 from mpired.formats.rank import RankFile
@@ -36,10 +36,10 @@ class ArrivingReader:
 
     def __init__(self, array: Array, leaf: Leaf) -> None:
         self._array, self._start, self._block = array, 0, np.empty(0, array.datatype.form)
-        with explaining(array.source.name):
+        with errors_of(array.source.name):
             self._stream = Stream(ArrowFile(array.source), leaf, nullable=False)
 
-    def there(self, start: int, count: int) -> int:
+    def available(self, start: int, count: int) -> int:
         """Return how many of some elements there are before the end."""
         array = self._array
         if start == self._start and len(self._block):
@@ -47,7 +47,7 @@ class ArrivingReader:
         if start != self._start + len(self._block):
             raise BufferFileError(array.source.name, f"is read forward, and element {start} is not the next")
         block = np.empty(count, array.datatype.form)
-        with explaining(array.source.name):
+        with errors_of(array.source.name):
             try:
                 done, _ = self._stream.fill(start, block)
             except NullsError as found:
@@ -57,14 +57,14 @@ class ArrivingReader:
 
     def read(self, start: int, block: np.ndarray) -> None:
         """Fill `block` with the elements from `start` on."""
-        found = self.there(start, len(block))
+        found = self.available(start, len(block))
         if found < len(block):
             raise self._array.miscounted(f"count {start + found}")
         block[:] = self._block[:found]
 
     def check_end(self) -> None:
         """Raise `CountError` if the stream goes on behind the last element."""
-        if self.there(self._array.count, 1):
+        if self.available(self._array.count, 1):
             raise self._array.miscounted(f"more than {self._array.count} elements")
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What the formats with columns share: every numeric column is a buffer, streamed by batches.
+"""Shared parts of formats with columns: every numeric column is a buffer, streamed by batches.
 
 A pair is a column of structures, or two columns. pyarrow is imported by the modules of these
 formats and nowhere else.
@@ -33,7 +33,7 @@ from mpired.formats.missing import NullsError
 from mpired.formats.names import check_pair, listed, missing, picked
 from mpired.formats.rank import Model, RankFile, SkippedArray, choice, datatype_of, element_text, ways_out
 from mpired.formats.streamed import ColumnFile, Decoded, Values, form_of
-from mpired.progress import counted
+from mpired.progress import track
 from mpired.sources.source import Source
 
 _T = TypeVar("_T")
@@ -150,13 +150,13 @@ def asked(context: Context, source: Source, opener: Opener, question: Callable[[
 
 
 def _answer(source: Source, opener: Opener, question: Callable[[Any], _T]) -> _T:
-    with explaining(source.name), closing(opener(source)) as file:
+    with errors_of(source.name), closing(opener(source)) as file:
         return question(file)
 
 
-def explaining(name: str) -> contextlib.AbstractContextManager[None]:
+def errors_of(name: str) -> contextlib.AbstractContextManager[None]:
     """Turn pyarrow's exceptions about a file into ours, on one line."""
-    return streamed.explaining(name, pa.ArrowException)
+    return streamed.errors_of(name, pa.ArrowException)
 
 
 def inspect(source: Source, inputs: InputOptions, opener: type[Table]) -> RankFile:
@@ -199,8 +199,8 @@ def _buffer(source: Source, contents: Contents, inputs: InputOptions, columns: t
             datatype = with_fields(datatype, dtype.names)
         if not agrees(datatype, dtype):
             raise inputs.refused(source, datatype, f"{what} {element_text(dtype)}")
-    said = fields[0].metadata or {}  # as files of other programs name a unit
-    unit = said.get(b"units", said.get(b"unit", b"")).decode(errors="replace")
+    metadata = fields[0].metadata or {}  # as files of other programs name a unit
+    unit = metadata.get(b"units", metadata.get(b"unit", b"")).decode(errors="replace")
     missing = [contents.nulls[schema.get_field_index(each)] for each in columns]
     known = None if None in missing and not any(missing) else sum(each or 0 for each in missing)
     form = form_of(datatype, dtype.names or ())
@@ -382,7 +382,7 @@ class KeptColumns:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return all values of each as NumPy has them, masked ones where numbers or times are null."""
-        with explaining(self.source.name), closing(self.opener(self.source)) as file:
+        with errors_of(self.source.name), closing(self.opener(self.source)) as file:
             batches = [batch.select(self.names) for batch in file.columns(self.names)]
         columns = pa.Table.from_batches(batches, self.fields).columns
         return {name: _as_numpy(column) for name, column in zip(self.names, columns, strict=True)}
@@ -447,7 +447,7 @@ class KeptReader:
 
     def __init__(self, kept: KeptColumns) -> None:
         self._kept = kept
-        with explaining(kept.source.name):
+        with errors_of(kept.source.name):
             self._file = kept.opener(kept.source)
         self._batches = self._file.columns(kept.names)
         self._rest: pa.RecordBatch | None = None
@@ -455,7 +455,7 @@ class KeptReader:
     def ahead(self) -> int:
         """Return how many rows are decoded, one at least except at the end."""
         while self._rest is None or not self._rest.num_rows:
-            with explaining(self._kept.source.name):
+            with errors_of(self._kept.source.name):
                 self._rest = next(self._batches, None)
             if self._rest is None:
                 return 0
@@ -497,7 +497,7 @@ def note_of(source: Source, opener: Opener) -> str | None:
 
 
 class TableLayout(NamedTuple):
-    """How results become columns: the schema, for each buffer the columns that take it, and those that are kept."""
+    """Results as columns: the schema, the columns of each buffer, and those that are carried."""
 
     schema: pa.Schema
     columns: tuple[tuple[str, ...], ...]
@@ -512,11 +512,11 @@ class TableLayout(NamedTuple):
         with contextlib.ExitStack() as stack:
             readers = [stack.enter_context(closing(FlatReader(result))) for result in results]
             kept = self.kept and stack.enter_context(closing(self.kept.open()))
-            is_open = results[0].count == UNKNOWN_COUNT
-            whole = 0 if is_open else results[0].count
-            steps = iter(counted(range(0, whole, rows), "encoding results"))
+            has_unknown_length = results[0].count == UNKNOWN_COUNT
+            whole = 0 if has_unknown_length else results[0].count
+            steps = iter(track(range(0, whole, rows), "encoding results"))
             start = 0
-            while count := readers[0].there(start, rows) if is_open else min(rows, whole - start):
+            while count := readers[0].available(start, rows) if has_unknown_length else min(rows, whole - start):
                 next(steps, None)
                 arrays = dict(zip(self.kept.names, kept.read(count), strict=True)) if self.kept and kept else {}
                 for names, result, reader in zip(self.columns, results, readers, strict=True):
@@ -592,7 +592,7 @@ def patching(
     source: Source, opener: Opener, changed: Sequence[Array]
 ) -> Generator[tuple[Any, pa.Schema, Callable[[pa.RecordBatch], pa.RecordBatch]], None, None]:
     """Open a file; give it, the schema to write, and the function that puts new elements into all batches in order."""
-    with explaining(source.name), contextlib.ExitStack() as stack:
+    with errors_of(source.name), contextlib.ExitStack() as stack:
         old = stack.enter_context(closing(opener(source)))
         schema = with_note(old.schema, None)  # the file has other columns now
         readers = {

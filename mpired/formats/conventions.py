@@ -157,7 +157,7 @@ def packing(name: str, attributes: Attributes, dtype: np.dtype) -> Packed | None
 
 
 class Meaning(NamedTuple):
-    """What the attributes of an array say of its elements, as fields of an `Array`."""
+    """The meaning of the attributes of an array, as fields of an `Array`."""
 
     dtype: np.dtype | None
     packed: np.dtype | None
@@ -268,8 +268,8 @@ def refusal(what: str, attributes: Attributes, packed: Packed, *, window: bool) 
         value = attributes[packed.wrong]
         value = repr(value[:40]) if isinstance(value, str) else f"{value.size} values"
         return f"{what} has {value} as `{packed.wrong}`, which is not a number", ""
-    said = " and ".join(f"`{key}`" for key in (SCALE, OFFSET) if key in attributes)
+    names = " and ".join(f"`{key}`" for key in (SCALE, OFFSET) if key in attributes)
     if window:
-        return f"{what} is packed by {said}, and packed elements are not updated", ""
+        return f"{what} is packed by {names}, and packed elements are not updated", ""
     lacks = ", and skip missing values with `nulls='ignore'`" if packed.missing is not None else ""
-    return f"{what} is packed by {said}", f"unpack it with `unpack`{lacks}"
+    return f"{what} is packed by {names}", f"unpack it with `unpack`{lacks}"

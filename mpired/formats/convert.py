@@ -20,7 +20,7 @@ def byte_order(stored: np.dtype) -> Order:
     return next((orders[field.base.str[0]] for field in fields if field.base.str[0] in orders), "=")
 
 
-def lies_as(stored: np.dtype, datatype: Datatype) -> bool:
+def same_layout(stored: np.dtype, datatype: Datatype) -> bool:
     """Return whether elements of the form `stored` have the very bytes of the datatype in memory."""
     form = datatype.form
     if stored == form:
@@ -57,7 +57,7 @@ def as_in(
 ) -> np.ndarray:
     """Return native elements as they are in a file, or the other way round; a view if that is the same."""
     stored = elements.dtype if form == datatype.form else form
-    return elements.view(form) if lies_as(stored, datatype) else in_form(elements, form, file, start)
+    return elements.view(form) if same_layout(stored, datatype) else in_form(elements, form, file, start)
 
 
 def in_form(elements: np.ndarray, form: np.dtype, file: str = "an element", start: int = 0) -> np.ndarray:

@@ -160,5 +160,5 @@ def _imported(name: str, address_space: int) -> Any:
     """Import a module; not from `sys.modules`, where it is already while another thread imports it."""
     calls.check_address_space(address_space)
     # An exception within an import is taken for another error, or lost.
-    with interruptions.blocked(), contextlib.nullcontext() if name.startswith("mpired.") else installed.loading():
+    with interruptions.defer_signals(), contextlib.nullcontext() if name.startswith("mpired.") else installed.loading():
         return importlib.import_module(name)

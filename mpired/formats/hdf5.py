@@ -22,11 +22,11 @@ from mpired.formats.decoding import apart, look_apart
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, MarkingLayout
 from mpired.formats.rank import Model, RankFile
-from mpired.formats.streamed import DECODED_NBYTES, explaining
+from mpired.formats.streamed import DECODED_NBYTES, errors_of
 from mpired.sources.source import Source
 
 ERRORS = (ValueError, KeyError, RuntimeError, TypeError, IndexError, OverflowError, AttributeError, EOFError)
-"""What h5py raises for damaged files, besides the usual exceptions."""
+"""Exceptions of h5py for damaged files, besides the usual ones."""
 _LIBRARY, _RESULTS = "hierarchy", "hdf5_results"  # the modules that import h5py
 
 
@@ -54,7 +54,7 @@ def _open(source: Source, memory: int = DECODED_NBYTES, *, outside: bool) -> Any
 
 def _do(subject: Source | Hdf5Plan, module: str, function: str, *args: Any) -> Any:
     """Call a function of a module that imports h5py for a file, or for the plan of one."""
-    with explaining(subject.name, *ERRORS):
+    with errors_of(subject.name, *ERRORS):
         return getattr(_imported(module), function)(subject, *args)
 
 

@@ -89,14 +89,14 @@ class _Result(NamedTuple):
 
     @property
     def missing(self) -> Missing | None:
-        """Which elements are missing."""
+        """The rule for missing elements."""
         own, left_out = self.own
         kept = {name: value for name, value in self.attributes.items() if name not in left_out}
         return conventions.missing({**kept, **own}, self.elements)
 
     @property
     def plist(self) -> Any:
-        """How it is created: as its model is, with the value of unwritten elements in its own type."""
+        """The creation properties: those of its model, with the fill value in its own type."""
         if self.like is None:
             return h5p.create(h5p.DATASET_CREATE)
         plist, old = _laid_out_as(self.like, self.dtype), self.like.id.get_create_plist()

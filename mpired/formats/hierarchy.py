@@ -356,8 +356,8 @@ class _Looking(HdfFile):
         dtype, label, reason = _form(name, dataset)
         nbytes = math.prod(shape) * max(1, _dtype(dataset.id).itemsize)
         if not self._outside and nbytes > _SMALL_NBYTES and nbytes > _MOST_UNFOLDED * self._source.nbytes:
-            said = f"{name!r} claims {nbytes} bytes, and the file has {self._source.nbytes}"
-            raise BufferFileError(self._source.name, f"{said}; it is damaged, or made to fill the memory")
+            reason = f"{name!r} claims {nbytes} bytes, and the file has {self._source.nbytes}"
+            raise BufferFileError(self._source.name, f"{reason}; it is damaged, or made to fill the memory")
         is_text = isinstance(dataset.id.get_type(), h5t.TypeStringID | h5t.TypeEnumID) and dtype is None
         meaning, offset, unset = conventions.NO_NUMBERS._replace(reason=reason), None, None
         if dtype is not None:
@@ -412,15 +412,15 @@ class _Looking(HdfFile):
 
 def _linked(file: h5py.File, name: str, where: str) -> h5py.Dataset:
     """Return the dataset that a link to another file leads to; a `LookupError` says why there is none."""
-    said = f"is stored in another file ({where})"
+    place = f"is stored in another file ({where})"
     try:
         found = _followed(file["/"], name)
     except (KeyError, OSError, RuntimeError) as error:
         reason = " ".join(str(error.args[-1] if error.args else error).split())
-        raise LookupError(f"{said}, which cannot be opened ({reason})") from None
+        raise LookupError(f"{place}, which cannot be opened ({reason})") from None
     if isinstance(found, h5py.Dataset):
         return found
-    raise LookupError(f"{said}, and is a group there")
+    raise LookupError(f"{place}, and is a group there")
 
 
 def _followed(place: Any, name: str, nlinks: int = 0) -> Any:
@@ -576,11 +576,11 @@ def _unlimited(dataset: h5py.Dataset) -> tuple[str, ...]:
 def _storage(dataset: h5py.Dataset) -> str:
     """Say how an array is stored."""
     plist = dataset.id.get_create_plist()
-    said = [f"chunks of {dataset.chunks}"] if dataset.chunks else []
-    said += ["compact"] if plist.get_layout() == h5d.COMPACT else []
+    words = [f"chunks of {dataset.chunks}"] if dataset.chunks else []
+    words += ["compact"] if plist.get_layout() == h5d.COMPACT else []
     for code, text, values in _filters(dataset):
-        said.append(f"{text} {values[0]}" if code == h5z.FILTER_DEFLATE and values else text)
-    return ", ".join(said)
+        words.append(f"{text} {values[0]}" if code == h5z.FILTER_DEFLATE and values else text)
+    return ", ".join(words)
 
 
 def _filters(dataset: h5py.Dataset) -> Iterator[tuple[int, str, tuple[int, ...]]]:

@@ -12,7 +12,7 @@ from mpired.files import calls
 from mpired.formats.array import Array
 from mpired.formats.convert import as_in
 from mpired.formats.missing import Missing
-from mpired.progress import counted
+from mpired.progress import track
 
 
 class FlatLayout(NamedTuple):
@@ -48,7 +48,7 @@ class ArrayLayout(NamedTuple):
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
-        """Where results take the place of arrays of an existing file: offset and number of bytes, ascending."""
+        """Offset and number of bytes of the arrays of an existing file that results replace, ascending."""
         return sorted((each.offset, each.count * each.stored.itemsize) for each in self.there if each.count)
 
     @classmethod
@@ -67,7 +67,7 @@ class ArrayLayout(NamedTuple):
 
 
 class MarkingLayout(NamedTuple):
-    """How results are encoded as arrays with values that mean that an element is missing."""
+    """A layout of arrays in which some values mean that an element is missing."""
 
     encode: Callable[[Sequence[Array], int], None]  # writes results to an open file
     missing: tuple[Missing | None, ...]  # see `ArrayLayout`
@@ -87,7 +87,7 @@ def encoded(
     step, start = max(1, _BLOCK_NBYTES // stored.itemsize), 0
     counts = counts or [min(step, array.count - start) for start in range(0, array.count, step)]
     with closing(array.open()) as reader:
-        for count in counted(counts, "encoding results"):
+        for count in track(counts, "encoding results"):
             block = np.empty(count, array.datatype.form)
             there = reader.read(start, block)
             if there is not None and not there.all():

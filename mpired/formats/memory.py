@@ -192,7 +192,7 @@ class OpenFile(AtHand):
             fd = self._file.fileno()
         except (AttributeError, OSError):
             raise UsageError(self.name, "has no descriptor (fileno); read it into an array or a BytesIO") from None
-        with calls.blaming(self.name):
+        with calls.errors_name(self.name):
             if self._file.writable():
                 self._file.flush()
             status = os.fstat(fd)

@@ -16,7 +16,7 @@ class NullsError(Exception):
 
 
 class Missing(NamedTuple):
-    """Which elements of an array are missing."""
+    """The rule that says which elements of an array are missing."""
 
     # the values that mean it, of which a result takes the first. NaN is not one: `nan` decides about NaNs
     values: tuple[float, ...] = ()
@@ -44,7 +44,7 @@ class Missing(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Which values mean it, in words."""
+        """The values of missing elements, in words."""
         limits = {"from": self.low, "to": self.high}
         limit = " ".join(f"{word} {_text(each)}" for word, each in limits.items() if each is not None)
         outside = [f"outside of its valid range ({limit})"] if limit else []

@@ -49,12 +49,12 @@ def lacking(this: str, mine: Sequence[str], other: str, theirs: Sequence[str]) -
     """Say which buffers each of two lacks that the other has, for the end of a message; "" if some have no names."""
     if not all([*mine, *theirs]):
         return ""
-    said = ""
+    text = ""
     for who, names, others in ((this, mine, theirs), (other, theirs, mine)):
         own = set(names)
         if lacks := [name for name in others if name not in own]:
-            said += f", and {who} lacks {listed(lacks)}"
-    return said
+            text += f", and {who} lacks {listed(lacks)}"
+    return text
 
 
 def check_pair(source: Source, pair: tuple[str, str], dtype: np.dtype, what: str) -> None:

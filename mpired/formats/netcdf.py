@@ -203,7 +203,7 @@ class _Cursor:
 
 def _read_header(source: Source) -> _ClassicHeader:
     """Return the header of a file, all of whose variables are within the file."""
-    with closing(source.open()) as file, calls.blaming(source.name):
+    with closing(source.open()) as file, calls.errors_name(source.name):
         cursor = _Cursor(source, file)
         magic = cursor.take(4)
         header = _ClassicHeader(magic[3], 0)
@@ -234,7 +234,7 @@ def _read_header(source: Source) -> _ClassicHeader:
 
 
 def _is_hdf5(source: Source) -> bool:
-    with closing(source.open()) as file, calls.blaming(source.name):
+    with closing(source.open()) as file, calls.errors_name(source.name):
         return file.read(3, 0) != b"CDF" and source.nbytes > 0
 
 

@@ -66,7 +66,7 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
     global _last  # noqa: PLW0603 - read and set at once: threads that meet understand a header again
     known = _last
     if known is not None and known.inputs == inputs and not source.is_forward and known.nbytes == source.nbytes:
-        with closing(peek(source)) as file, calls.blaming(source.name):
+        with closing(peek(source)) as file, calls.errors_name(source.name):
             head = file.read(len(known.head), 0)
         if head == known.head:
             return RankFile(source, (known.buffer_of(source),))
@@ -128,7 +128,7 @@ def _bad(name: str, reason: str) -> NoReturn:
 
 
 def _read_header(source: Source) -> NpyHeader:
-    with closing(peek(source)) as file, calls.blaming(source.name):
+    with closing(peek(source)) as file, calls.errors_name(source.name):
         return header_in(source.name, file.read)
 
 

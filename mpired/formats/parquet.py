@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.formats import columns
 from mpired.formats.array import Array
-from mpired.formats.columns import Contents, Leaf, Table, explaining
+from mpired.formats.columns import Contents, Leaf, Table, errors_of
 from mpired.formats.format import Encoder
 from mpired.formats.local import DamageError, TableFile
 from mpired.formats.rank import Model
@@ -259,7 +259,7 @@ def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
 
 def rewriting(source: Source) -> int:
     """Return about how many bytes are in memory at once when a file is written again: a row group, and a part more."""
-    with explaining(source.name), closing(ParquetFile(source)) as file:
+    with errors_of(source.name), closing(ParquetFile(source)) as file:
         groups = [file.metadata.row_group(number).total_byte_size for number in range(len(file.group_rows))]
         return int(min(max((0, *groups)), _KEPT_GROUP_NBYTES + _BATCH_NBYTES) * 3 // 2)
 

@@ -35,7 +35,7 @@ def _loaded(name: str) -> Format | str:
         return f"is the format of {len(points)} entry points ({installed.homes(points)}); remove all but one"
     whose = f"is an installed format, and {installed.homes(points)}"
     try:
-        with interruptions.blocked(), installed.loading():
+        with interruptions.defer_signals(), installed.loading():
             row = points[0].load()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - any error of another package
         return f"{whose} cannot be loaded ({type(error).__name__}: {error}); repair or remove the package"

@@ -1,4 +1,4 @@
-"""What a rank is: a file with one array, or with several that have names."""
+"""The file of a rank: with one array, or with several that have names."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Kept(Protocol):
 
 
 class Model(NamedTuple):
-    """What a result is like: that of a rank's file is `RankFile.model`."""
+    """The model of a result; `RankFile.model` is that of a rank's file."""
 
     format: str  # the name of the format that the result has unless the user wants another
     buffers: tuple[Array, ...]  # its arrays, one at least

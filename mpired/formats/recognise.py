@@ -125,7 +125,7 @@ def _kind(path: str) -> foreign.Foreign | None:
     try:
         with open(path, "rb") as file:
             head = file.read(HEAD_NBYTES)
-    except OSError:  # told where it is used
+    except OSError:  # reported where it is used
         return None
     return foreign.by_content(head, len(head))
 
@@ -208,7 +208,7 @@ def unpacked(source: Source, inputs: InputOptions) -> Source:
 
 def _bytes_of(source: Source, nbytes: int = HEAD_NBYTES, offset: int = 0) -> bytes:
     """Return bytes of a source, by default the first ones."""
-    with closing(peek(source)) as file, calls.blaming(source.name):
+    with closing(peek(source)) as file, calls.errors_name(source.name):
         return file.read(nbytes, offset)
 
 
@@ -329,7 +329,7 @@ def check_raw_suffix(path: str) -> None:
         raise UsageError(path, f"would be {other} by its suffix, but records are raw binary; choose another name")
 
 
-def changed_there(file: RankFile) -> list[Array]:
+def arrays_in_place(file: RankFile) -> list[Array]:
     """Return the buffers of a file if they are changed where they lie; none if it is written again."""
     row = format_named(file.format)
     found = [each for each in file.buffers if each.is_flat]

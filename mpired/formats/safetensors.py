@@ -77,7 +77,7 @@ def _bad(source: Source, reason: str) -> NoReturn:
 
 def _read_header(source: Source) -> tuple[int, dict[str, dict[str, Any]], dict[str, str]]:
     """Return where the data begins, the tensors in the order of their bytes, and the metadata."""
-    with closing(source.open()) as file, calls.blaming(source.name):
+    with closing(source.open()) as file, calls.errors_name(source.name):
         first = file.read(_LENGTH, 0)
         if len(first) < _LENGTH:
             _bad(source, "the header is truncated" if first else "the file is empty")
@@ -176,8 +176,8 @@ def _lay(
     header: dict[str, Any], metadata: dict[str, str], note: Any, starts: Sequence[int], nbytes: int, fd: int
 ) -> list[int]:
     """Write the header, and return where the tensors begin."""
-    said = metadata | ({_NOTE: note.text} if note else {})
-    text = json.dumps(({_METADATA: said} if said else {}) | header, separators=(",", ":")).encode()
+    metadata = metadata | ({_NOTE: note.text} if note else {})
+    text = json.dumps(({_METADATA: metadata} if metadata else {}) | header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
     head = len(text).to_bytes(_LENGTH, "little") + text
     calls.allocate(fd, len(head) + nbytes)

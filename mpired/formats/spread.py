@@ -107,7 +107,7 @@ def _count(source: Source, datatype: Datatype, offset: int) -> int:
 
 def gather(file: OpenSource, source: Source, run: Run, packed: np.ndarray) -> None:
     """Read the bytes of a run, which is no larger than `transfer.cut` makes them, to `packed`."""
-    with calls.blaming(source.name):
+    with calls.errors_name(source.name):
         if transfer.is_dense(run):
             _read(file, source, packed, transfer.reach(run)[0])
             return
@@ -175,7 +175,7 @@ class SpreadReader:
 
 @dataclass(frozen=True)
 class SpreadLayout:
-    """How elements are spread over a result; an encoder, because no two workers can write side by side."""
+    """The layout of spread elements; an encoder, because no two workers can write interleaved bytes."""
 
     datatype: Datatype  # what an element is
     stored: np.dtype  # the NumPy form of a packed element in the byte order of the file

@@ -31,7 +31,7 @@ allowed."""
 
 
 @contextlib.contextmanager
-def explaining(name: str, *also: type[Exception]) -> Iterator[None]:
+def errors_of(name: str, *also: type[Exception]) -> Iterator[None]:
     """Turn exceptions about a file into ours, on one line; `also` are those that its library raises."""
     # A plain `ValueError` that the library does not raise is a mistake of this program.
     kinds: tuple[type[Exception], ...] = (OSError, DamageError, UnicodeError, NotImplementedError, *also)
@@ -134,7 +134,7 @@ class ColumnReader:
 
     def __init__(self, array: Array, decoded: Decoded) -> None:
         self._array, self._errors = array, decoded.errors
-        with explaining(array.source.name, *self._errors):
+        with errors_of(array.source.name, *self._errors):
             self._file = decoded.opener(array.source, array.memory)
         may_lack = array.nullable and array.nulls != 0
         self._streams = [Stream(self._file, leaf, nullable=may_lack) for leaf in decoded.leaves]
@@ -148,7 +148,7 @@ class ColumnReader:
         if self._names:
             array.datatype.clear_padding(block)
             parts = [block[name] for name in self._names]
-        with explaining(array.source.name, *self._errors):
+        with errors_of(array.source.name, *self._errors):
             try:
                 for stream, part in zip(self._streams, parts, strict=True):
                     done, mine = stream.fill(start, part)

@@ -16,7 +16,7 @@ from mpired.datatypes.times import as_times, dtype_name
 from mpired.errors import escaped
 from mpired.formats.array import Array
 from mpired.formats.format import Encoder
-from mpired.progress import counted
+from mpired.progress import track
 
 _BLOCK = 8192  # elements
 _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?(e[-+]?\d+)?")
@@ -83,7 +83,7 @@ def _iso_texts(times: np.ndarray, zone: str) -> np.ndarray:
 def elements(result: Array, join: Callable[[tuple[str, ...]], str], null: str) -> Generator[str, None, None]:
     """Yield each element as text, its components joined by `join`; the shortest digits that give it back."""
     with closing(result.open()) as reader:
-        for start in counted(range(0, result.count, _BLOCK), "encoding results"):
+        for start in track(range(0, result.count, _BLOCK), "encoding results"):
             block = np.empty(min(_BLOCK, result.count - start), result.datatype.form)
             there = reader.read(start, block)
             texts = map(join, zip(*(map(str, part) for part in components(block, result.datatype)), strict=True))

@@ -8,7 +8,7 @@ import numpy as np
 
 from mpired.files import calls
 from mpired.formats.array import Array
-from mpired.formats.convert import convert, lies_as
+from mpired.formats.convert import convert, same_layout
 
 MEMORY = 8 << 20
 """The most bytes that are read ahead without a limit of memory."""
@@ -31,7 +31,7 @@ class TransposedReader:
         # Fields are not looked at.
         self._form = np.dtype(f"V{self._stored.itemsize}") if self._stored.names else self._stored
         self._room = max(1, array.memory // self._stored.itemsize)
-        self._direct = lies_as(self._stored, array.datatype)
+        self._direct = same_layout(self._stored, array.datatype)
         self._ahead, self._first = np.empty(0, self._form), 0
         self.file = array.source.open()
 
@@ -58,7 +58,7 @@ class TransposedReader:
         count = self._room // row * row or self._room
         self._ahead = self._ahead[:0]
         self._ahead = np.empty(min(count, self._array.count - self._first), self._form)
-        with calls.blaming(self._array.source.name):
+        with calls.errors_name(self._array.source.name):
             self._gather(0, 0, self._first, self._ahead)
 
     def _gather(self, axis: int, base: int, start: int, out: np.ndarray) -> None:

@@ -33,7 +33,7 @@ from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import MarkingLayout, encoded
 from mpired.formats.missing import Missing
 from mpired.formats.rank import Model, RankFile, dtype_text
-from mpired.formats.streamed import Values, explaining, limited_memory, too_large
+from mpired.formats.streamed import Values, errors_of, limited_memory, too_large
 from mpired.formats.zarr_store import ROOT, Buffers, Store, chunk_of, codec_names, library
 from mpired.sources.source import STORE_DOCUMENTS, Source
 
@@ -201,7 +201,7 @@ def _decoded(value: str) -> float | str:
 
 
 def _in_worker(source: Source, function: Callable[..., _T], *args: Any) -> _T:
-    with explaining(source.name, *_FAILURES), closing(_StoreReader(source)) as reader:
+    with errors_of(source.name, *_FAILURES), closing(_StoreReader(source)) as reader:
         return function(reader, *args)
 
 
@@ -406,7 +406,7 @@ def _info(key: str) -> zipfile.ZipInfo:
 def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
     """Write a store again with new elements in some arrays."""
     with (
-        explaining(source.name, *_FAILURES),
+        errors_of(source.name, *_FAILURES),
         closing(Store(source)) as old,
         os.fdopen(os.dup(fd), "w+b") as to,
         zipfile.ZipFile(to, "w") as archive,

@@ -52,7 +52,7 @@ class LibraryKernel(UserKernel):
 
     @property
     def place(self) -> str:  # type: ignore[override] # it has two parts
-        """What messages call the op."""
+        """The name of the op in messages."""
         return f"{self.path}:{self.symbol}"
 
     @property
@@ -133,7 +133,7 @@ def _load(kernel: LibraryKernel) -> Any:
 
 
 _digests: dict[str, str] = {}
-"""What the libraries were that this process has loaded."""
+"""The digests of the libraries that this process has loaded."""
 
 
 class _Operand:
@@ -167,6 +167,6 @@ class _Operand:
 @functools.cache
 def _room(_which: int, nbytes: int) -> np.ndarray:
     """Return zeros with canaries on both sides; pages of spread elements that are not touched take no memory."""
-    room = np.zeros(nbytes + 2 * _CANARY_BYTES, np.uint8)
-    room[:_CANARY_BYTES] = room[-_CANARY_BYTES:] = _CANARY
-    return room
+    free_block = np.zeros(nbytes + 2 * _CANARY_BYTES, np.uint8)
+    free_block[:_CANARY_BYTES] = free_block[-_CANARY_BYTES:] = _CANARY
+    return free_block

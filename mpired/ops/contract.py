@@ -1,4 +1,4 @@
-"""What foreign code has to keep to as an op, and what happens when it does not."""
+"""The contract of user-defined ops, and the errors of code that breaks it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FOR_NUMBERS = ("truth value of an array", "can be converted to Python scalars")
 # Seconds that a timer of the kernel can be set to; 0 would be none.
 _SHORTEST, _LONGEST = 1e-6, 1e8
 # Packages whose frames are between a worker and the op's own code: mpired, and what imports; the last takes the
-# place of the one before as soon as a library loads it, as Dask does.
+# place of the one before when a library loads it, as Dask does.
 _BETWEEN = {"mpired", "importlib", "importlib_metadata"}
 
 
@@ -36,7 +36,7 @@ class Properties(NamedTuple):
     """The properties of a user-defined op that are known without applying it."""
 
     name: str = ""  # its name in messages and lists; "" for its place
-    # Whether operands may change places; None if that was not said. The fold keeps the order of the ranks anyway
+    # Whether operands may change places; None if unknown. The fold keeps the order of the ranks anyway
     commute: bool | None = None
     datatypes: tuple[str, ...] = ()  # the names of the only datatypes it takes; empty for all
     identity: Any = None  # its neutral element, None if it has none
@@ -81,9 +81,13 @@ class Function(NamedTuple):
 
     @property
     def properties(self) -> Properties:
-        """What the function says of itself, by the decorator or at least by its docstring."""
-        said = getattr(self.call, "mpired_op", None)
-        return said if isinstance(said, Properties) else Properties(commute=self.commute, doc=first_line(self.call))
+        """The properties that the decorator of the function sets, or at least its docstring."""
+        properties = getattr(self.call, "mpired_op", None)
+        return (
+            properties
+            if isinstance(properties, Properties)
+            else Properties(commute=self.commute, doc=first_line(self.call))
+        )
 
     def apply(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
         """Leave `invec op inoutvec` in `inoutvec`."""
@@ -186,16 +190,16 @@ class Elementwise:
         if self._tried or len(inoutvec) < 2:  # noqa: PLR2004 - what can be cut
             self._apply(invec, inoutvec, datatype)
             return inoutvec
-        again = inoutvec.copy()
+        reread = inoutvec.copy()
         self._apply(invec, inoutvec, datatype)
         self._tried = True
-        middle = len(again) // 2
+        middle = len(reread) // 2
         if middle > _WIDEST:
             middle -= middle % _WIDEST  # a cut within a SIMD register is for loops that combine the rest otherwise
         for piece in (slice(0, middle), slice(middle, None)):
-            self._apply(invec[piece], again[piece], datatype)
-        if not same_bits(again, inoutvec):
-            reason = f"gives other bits for {len(again)} elements at once than for {middle} and the rest; each element"
+            self._apply(invec[piece], reread[piece], datatype)
+        if not same_bits(reread, inoutvec):
+            reason = f"gives other bits for {len(reread)} elements at once than for {middle} and the rest; each element"
             raise UserOpError(self._place, f"{reason} must depend on its two operands alone (MPI-4.1, 6.9.5)")
         return inoutvec
 

@@ -68,7 +68,7 @@ def _filled(datatype: Datatype, number: Callable[[np.dtype], Any]) -> np.ndarray
 
 
 class UserIdentity:
-    """What a user-defined op declares as its identity: a number, or a list with one for each field."""
+    """The identity of a user-defined op: a number, or a list with a number for each field."""
 
     def __init__(self, value: Any) -> None:
         self.value = value

@@ -196,7 +196,7 @@ def ignoring(kernel: Kernel) -> Kernel:
 
 
 def _are_nan(elements: np.ndarray, datatype: Datatype) -> np.ndarray:
-    """Tell of each element whether it is NaN, or a part of it is, or the value of a pair."""
+    """Return which elements are NaN: a part of it, or the value of a pair."""
     if datatype.group is Group.COMPLEX:
         nan: np.ndarray = np.isnan(elements.view(datatype.component)).reshape(len(elements), -1).any(axis=1)
         return nan

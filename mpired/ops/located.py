@@ -12,14 +12,14 @@ import numpy as np
 
 from mpired.datatypes import Datatype
 from mpired.ops.op import Op
-from mpired.ops.state import Again, State, block_of
+from mpired.ops.state import Reread, State, block_of
 
 
 class Located(State):
     """The best values so far, and where they are from."""
 
     counts_indices = True
-    keeps: tuple[str, ...] = ("n", "_best", "_from")
+    keeps: tuple[str, ...] = ("nadded", "_best", "_from")
 
     def __init__(self, op: Op, datatype: Datatype, firsts: Sequence[int], *, counting: bool) -> None:
         super().__init__(op, datatype, len(firsts))
@@ -42,17 +42,17 @@ class Located(State):
         self._best, self._room, self._spare = (each[:count] for each in self._values)
         self._from, self._change = (each[:count] for each in self._indices)
         self._counted = np.arange(start, start + count) if self._counting else 0
-        self.n = 0
+        self.nadded = 0
 
-    def room(self) -> np.ndarray:
+    def free_block(self) -> np.ndarray:
         """Return the array for the next rank's values."""
         return self._room
 
-    def add(self, _again: Again, _there: np.ndarray | None = None) -> None:
-        """Let the values in the room win or not."""
-        index = np.asarray(self._firsts[int(self.n)] + self._counted).astype(self._from.dtype)
-        self.n += 1
-        if self.n == 1:
+    def add(self, _reread: Reread, _not_null: np.ndarray | None = None) -> None:
+        """Let the values in the free block win or not."""
+        index = np.asarray(self._firsts[int(self.nadded)] + self._counted).astype(self._from.dtype)
+        self.nadded += 1
+        if self.nadded == 1:
             self._best, self._room = self._room, self._best
             self._from[...] = index
             return

@@ -48,7 +48,7 @@ class Op(NamedTuple):
     commute: bool = True  # whether the op commutes. The fold keeps the order of the ranks in any case
     uses: Use = ANY_USE  # the families of calls that take the op: reductions, accumulate, fetch
     origin: bool = True  # whether a one-sided call reads its origin
-    meant: tuple[Callable[..., Any], ...] = ()  # functions of Python and NumPy that are synonyms of the op
+    synonyms: tuple[Callable[..., Any], ...] = ()  # functions of Python and NumPy that are synonyms of the op
     datatypes: tuple[str, ...] = ()  # the names of the datatypes that the op takes. Empty for all of its groups
     user: bool = False
     isolated: bool = False  # whether the code runs in workers only, because it is from a file or a package

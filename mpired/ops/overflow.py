@@ -22,7 +22,7 @@ from mpired.datatypes import Datatype, Group
 from mpired.errors import OverflowWarning, ResultOverflowError
 from mpired.ops.op import Op
 
-Again: TypeAlias = Callable[[], np.ndarray]
+Reread: TypeAlias = Callable[[], np.ndarray]
 """Reads the upper operand of a step again, which the kernel has written over."""
 
 
@@ -58,9 +58,9 @@ class Steps:
     def begin(self) -> None:
         """Begin with other elements."""
 
-    def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, again: Again) -> tuple[np.ndarray, np.ndarray | None]:
+    def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, reread: Reread) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the operand that holds the result, and which elements overflowed; None for none."""
-        del again
+        del reread
         return self.op.kernel(invec, inoutvec, self._datatype), None
 
     def watching(self) -> np.errstate:
@@ -85,9 +85,9 @@ class _IntegerSteps(Steps):
         """Forget the bounds of the partial result."""
         self._bounds = None
 
-    def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, again: Again) -> tuple[np.ndarray, np.ndarray | None]:
+    def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, reread: Reread) -> tuple[np.ndarray, np.ndarray | None]:
         """Combine, and look at each element if the bounds of the operands do not exclude that one wraps."""
-        del again
+        del reread
         upper = self._range(inoutvec)
         for bounds in (self._bounds, None):
             # Both ops have the bounds of their results at the corners.
@@ -122,13 +122,13 @@ class _FloatSteps(Steps):
         self._numbers = datatype.component if datatype.group is Group.COMPLEX else datatype.form
         self._flagged = False
 
-    def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, again: Again) -> tuple[np.ndarray, np.ndarray | None]:
+    def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, reread: Reread) -> tuple[np.ndarray, np.ndarray | None]:
         """Combine, and look at each element if the processor has noted an overflow."""
         self._flagged = False
         result = self.op.kernel(invec, inoutvec, self._datatype)
         if not self._flagged:
             return result, None
-        infinite = self._finite(invec) & self._finite(again()) & ~self._finite(result)
+        infinite = self._finite(invec) & self._finite(reread()) & ~self._finite(result)
         infinite = infinite.any(axis=1)
         return result, infinite if infinite.any() else None
 
@@ -140,7 +140,7 @@ class _FloatSteps(Steps):
         self._flagged = True
 
     def _finite(self, block: np.ndarray) -> np.ndarray:
-        """Tell of each element, and of each of its parts where the op does not mix them, whether it is finite."""
+        """Return which elements are finite, or which of their parts where the op does not mix these."""
         finite: np.ndarray = np.isfinite(block.view(self._numbers)).reshape(len(block), -1)
         return finite if self.op.exact is operator.add else np.logical_and.reduce(finite, axis=1, keepdims=True)
 

@@ -1,4 +1,4 @@
-"""What a user chooses for an op, understood: the options of values become its rules, or are refused with a reason."""
+"""Options of values: they become the rules of an op, or are refused with a reason."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PURPOSES = {
     "ddof": "is for variances",
     "weights": "is for weighted means",
 }
-"""What the options are for that only some ops take."""
+"""The purposes of options that only some ops take."""
 _TAKES = {"accumulate_in": "within", "result_type": "result"}
 _DEFAULTS: Mapping[str, Any] = {"nan": "propagate", "nulls": "error", "ddof": 0, "exact": False}
 

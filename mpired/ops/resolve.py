@@ -25,10 +25,10 @@ _IN_LIBRARY = r"(?P<path>.*\.so(?:\.\d+)*):(?P<symbol>[^:]+)(?P<variant>:[^:]*)?
 
 
 OpLike: TypeAlias = str | Op | Callable[..., Any]
-"""What a caller in Python may mean an op by: its name or place, a predefined op, or a function."""
+"""An op in Python: its name or place, a predefined op, or a function."""
 
 
-def meant(op: OpLike) -> Op | None:
+def predefined(op: OpLike) -> Op | None:
     """Return an op as it is, or the predefined one that mpi4py's, `sum`, or a place such as `builtins:sum` means."""
     # None for all others. Functions such as `sum` are of one array, so as ops they can mean nothing else.
     if isinstance(op, Op):
@@ -39,11 +39,11 @@ def meant(op: OpLike) -> Op | None:
     except mpi4py_objects.NotExactError as error:
         raise OpError("`op`", str(error)) from None
     if isinstance(op, str):
-        return _MEANT_PLACES.get(op)
-    return next((row for row in (*table.OPS, *table.STATISTICS) if any(op is each for each in row.meant)), None)
+        return _SYNONYMS.get(op)
+    return next((row for row in (*table.OPS, *table.STATISTICS) if any(op is each for each in row.synonyms)), None)
 
 
-_MEANT_PLACES = {f"{each.__module__}:{each.__name__}": op for op in table.OPS for each in op.meant}
+_SYNONYMS = {f"{each.__module__}:{each.__name__}": op for op in table.OPS for each in op.synonyms}
 
 
 def of_function(function: Callable[..., Any], *, commute: bool | None = None) -> Op:
@@ -60,19 +60,23 @@ def of_function(function: Callable[..., Any], *, commute: bool | None = None) ->
     return with_properties(op, found.properties, commute=commute)
 
 
-def with_properties(op: Op, said: contract.Properties, *, commute: bool | None = None) -> Op:
+def with_properties(op: Op, properties: contract.Properties, *, commute: bool | None = None) -> Op:
     """Return a user-defined op with its properties; `commute` goes before its own."""
-    chosen = said.commute if commute is None else commute
-    identity = None if said.identity is None else UserIdentity(said.identity)
+    chosen = properties.commute if commute is None else commute
+    identity = None if properties.identity is None else UserIdentity(properties.identity)
     return op._replace(
-        name=said.name or op.name, commute=bool(chosen), datatypes=said.datatypes, identity=identity, doc=said.doc
+        name=properties.name or op.name,
+        commute=bool(chosen),
+        datatypes=properties.datatypes,
+        identity=identity,
+        doc=properties.doc,
     )
 
 
 def resolve(text: str, timeout: float | None = None, use: Use = Use.REDUCE) -> Op:
     """Return the op that a text names; nothing of the user's is loaded yet."""
-    if predefined := meant(text):
-        return predefined
+    if op := predefined(text):
+        return op
     if ":" in text and not table.with_parameter(text):
         return _at_place(text, timeout)
     try:

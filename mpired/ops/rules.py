@@ -1,4 +1,4 @@
-"""What a user chooses of how values are treated: overflow, NaN and missing elements, precision, and weights."""
+"""Rules for values that a user chooses: overflow, NaN and missing elements, precision, weights."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Rules(NamedTuple):
     # whether elements of a window are combined with an origin's, and nothing is kept of earlier ones
     window: bool = False
 
-    def told(self) -> tuple[str, ...]:
+    def summary(self) -> tuple[str, ...]:
         """Return the chosen rules in words for the summary of a call, except that for NaN."""
         words = {
             f"at {self.quantile}": self.quantile is not None,

@@ -1,4 +1,4 @@
-"""What an op makes of one element after another of an array, all partial results of it."""
+"""Running results over the elements of an array."""
 
 from __future__ import annotations
 

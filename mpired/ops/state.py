@@ -1,7 +1,7 @@
-"""What a fold keeps of the ranks: their elements combined so far, or what a statistic needs of them.
+"""The state of a fold: the elements combined so far, or the intermediate results of a statistic.
 
-A fold begins a state for each block of elements. For each rank, in order, it fills the state's `room` with the rank's
-elements, and adds them. The result may be asked for after each rank.
+A fold begins a state for each block of elements. For each rank, in order, it fills the `free_block` of the state
+with the rank's elements, and adds them. The result may be asked for after each rank.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _ONE_IN = 3
 
 Elements: TypeAlias = tuple[np.ndarray, np.ndarray | None]
 """Elements of a rank, and which of them are there; None if no null is among them."""
-Again: TypeAlias = Callable[[int], Elements]
+Reread: TypeAlias = Callable[[int], Elements]
 """Reads the elements of a rank again, into an array of their own."""
 
 
 def block_of(count: int, form: np.dtype) -> np.ndarray:
     """Return an array that starts on a page: the kernel copies to there fastest, and SIMD crosses no cache line."""
-    room = np.empty(count * form.itemsize + _PAGE, np.uint8)
-    start = -room.ctypes.data % _PAGE
-    return room[start : start + count * form.itemsize].view(form)
+    free_block = np.empty(count * form.itemsize + _PAGE, np.uint8)
+    start = -free_block.ctypes.data % _PAGE
+    return free_block[start : start + count * form.itemsize].view(form)
 
 
 class State:
@@ -53,7 +53,7 @@ class State:
         self.op = op
         self.datatype = datatype
         self.nranks = nranks
-        self.n: int | np.ndarray = 0  # the ranks added; an array where some are left out
+        self.nadded: int | np.ndarray = 0  # the ranks added; an array where some are left out
 
     def watching(self) -> np.errstate:
         """Return the context of the additions: overflow and NaN have defined results."""
@@ -63,30 +63,30 @@ class State:
         """Begin a block of `count` other elements, from the element `start` on."""
         raise NotImplementedError
 
-    def room(self) -> np.ndarray:
+    def free_block(self) -> np.ndarray:
         """Return the array for the next rank's elements."""
         raise NotImplementedError
 
-    def add(self, again: Again, there: np.ndarray | None = None) -> np.ndarray | None:
-        """Add the elements that are in the room, and return which of them overflowed; None for none."""
-        # `there` marks the valid elements, which are not null; None for all.
+    def add(self, reread: Reread, not_null: np.ndarray | None = None) -> np.ndarray | None:
+        """Add the elements in the free block, and return which of them overflowed; None for none."""
+        # `not_null` is a mask; None if no element is null.
         raise NotImplementedError
 
     def result(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the results of the ranks so far, and which of them the datatype cannot hold; None for none."""
         raise NotImplementedError
 
-    def there(self) -> np.ndarray | None:
+    def valid(self) -> np.ndarray | None:
         """Return which of these results are valid, not null; None for all."""
         return None
 
-    def handed(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """Return the state after the ranks so far, in arrays of its own, which can be pickled."""
         return {name: copy.deepcopy(getattr(self, name)) for name in self.keeps}
 
-    def go_on(self, handed: Mapping[str, Any]) -> None:
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Go on after the ranks that another state of the same block was given; this one has begun with it."""
-        for name, value in handed.items():
+        for name, value in snapshot.items():
             setattr(self, name, value)
 
 
@@ -96,7 +96,7 @@ class Combined(State):
     # There are two blocks. The one in which a kernel leaves its result is the lower rank's for the next; the other one
     # is read into.
 
-    keeps: tuple[str, ...] = ("n", "_running")
+    keeps: tuple[str, ...] = ("nadded", "_running")
 
     def __init__(self, op: Op, datatype: Datatype, nranks: int) -> None:
         super().__init__(op, datatype, nranks)
@@ -112,28 +112,28 @@ class Combined(State):
         if len(self._blocks[0]) < count:
             self._blocks = [block_of(count, self.datatype.form) for _ in range(2)]
         self._running, self._spare = (block[:count] for block in self._blocks)
-        self.n = 0
+        self.nadded = 0
         self._steps.begin()
 
-    def room(self) -> np.ndarray:
+    def free_block(self) -> np.ndarray:
         """Return the array for the next rank's elements."""
-        return self._spare if self.n else self._running
+        return self._spare if self.nadded else self._running
 
-    def add(self, again: Again, there: np.ndarray | None = None) -> np.ndarray | None:
-        """Combine the elements so far with those in the room."""
-        del there  # where nulls are allowed there is another state
-        self.n += 1
-        if self.n == 1:
+    def add(self, reread: Reread, not_null: np.ndarray | None = None) -> np.ndarray | None:
+        """Combine the elements so far with those in the free block."""
+        del not_null  # where nulls are allowed there is another state
+        self.nadded += 1
+        if self.nadded == 1:
             return None
-        rank = int(self.n) - 1
-        result, overflowed = self._steps(self._running, self._spare, lambda: again(rank)[0])
+        rank = int(self.nadded) - 1
+        result, overflowed = self._steps(self._running, self._spare, lambda: reread(rank)[0])
         if result is self._spare:
             self._running, self._spare = self._spare, self._running
         return overflowed
 
     def result(self) -> tuple[np.ndarray, None]:
         """Return the combined elements; those of one rank as they are, which no op touches (MPI-4.1, 6.9.5)."""
-        return self.op.lower(self._running, self.datatype) if self.n > 1 else self._running, None
+        return self.op.lower(self._running, self.datatype) if self.nadded > 1 else self._running, None
 
 
 class Planes(State):
@@ -142,7 +142,7 @@ class Planes(State):
     # Elements that are left out are not added. `n` is the number of the ranks added: one for all elements, as
     # long as it is the same for all, or an array.
 
-    keeps: tuple[str, ...] = ("n", "rank", "planes", "_told", "_nulls")
+    keeps: tuple[str, ...] = ("nadded", "rank", "planes", "_reported", "_nulls")
 
     def __init__(self, op: Op, datatype: Datatype, nranks: int) -> None:
         super().__init__(op, datatype, nranks)
@@ -153,7 +153,7 @@ class Planes(State):
         self._elements = block_of(0, datatype.form)
         self.count = 0
         self._flagged = False
-        self._told: np.ndarray | None = None
+        self._reported: np.ndarray | None = None
         self._nulls: np.ndarray | None = None
 
     @property
@@ -194,27 +194,27 @@ class Planes(State):
             self._elements = block_of(count, self.datatype.form)
         self.count = count
         self.planes = [np.zeros(count, form) for form in self.forms()]
-        self.n, self.rank = 0, -1
-        self._told = self._nulls = None
+        self.nadded, self.rank = 0, -1
+        self._reported = self._nulls = None
 
-    def room(self) -> np.ndarray:
+    def free_block(self) -> np.ndarray:
         """Return the array for the next rank's elements."""
         return self._elements[: self.count]
 
-    def add(self, again: Again, there: np.ndarray | None = None) -> np.ndarray | None:
-        """Add the elements in the room, except those that are left out."""
-        elements, self._again = self.room(), again
+    def add(self, reread: Reread, not_null: np.ndarray | None = None) -> np.ndarray | None:
+        """Add the elements in the free block, except those that are left out."""
+        elements, self._reread = self.free_block(), reread
         self.rank += 1
         self._flagged = False
-        if there is not None and self.op.rules.nulls == "propagate":
-            self._nulls = ~there if self._nulls is None else self._nulls | ~there
-        valid = valid_of(elements, there, self.datatype, self.op)
+        if not_null is not None and self.op.rules.nulls == "propagate":
+            self._nulls = ~not_null if self._nulls is None else self._nulls | ~not_null
+        valid = valid_of(elements, not_null, self.datatype, self.op)
         if valid is None:
-            self.n = self.n + 1
+            self.nadded = self.nadded + 1
             overflowed = self.step(elements)
         else:
             overflowed = self._step_where(valid, elements)
-        overflowed = self._infinite(again) if self._flagged and overflowed is None else overflowed
+        overflowed = self._infinite(reread) if self._flagged and overflowed is None else overflowed
         if overflowed is not None and self._nulls is not None:  # a result that is null cannot overflow any more
             overflowed &= ~self._nulls
             return overflowed if overflowed.any() else None
@@ -226,17 +226,20 @@ class Planes(State):
         if len(lacking) * _ONE_IN <= self.count:
             return self._step_but(lacking, elements)
         (chosen,) = valid.nonzero()
-        planes, n = self.planes, np.full(self.count, self.n, self._form_of_n) if isinstance(self.n, int) else self.n
+        planes, n = (
+            self.planes,
+            np.full(self.count, self.nadded, self._form_of_n) if isinstance(self.nadded, int) else self.nadded,
+        )
         n[chosen] += 1
         if not len(chosen):
-            self.n = n
+            self.nadded = n
             return None
-        self.planes, self.n = [plane[chosen] for plane in planes], n[chosen]
+        self.planes, self.nadded = [plane[chosen] for plane in planes], n[chosen]
         some = self.step(elements[chosen])
         planes += [np.zeros(self.count, plane.dtype) for plane in self.planes[len(planes) :]]
         for plane, part in zip(planes, self.planes, strict=True):
             plane[chosen] = part
-        self.planes, self.n = planes, n
+        self.planes, self.nadded = planes, n
         if some is None:
             return None
         overflowed = np.zeros(self.count, np.bool_)
@@ -245,29 +248,31 @@ class Planes(State):
 
     def _step_but(self, lacking: np.ndarray, elements: np.ndarray) -> np.ndarray | None:
         """Add all elements but a few, which is quicker than to choose the many: for these the planes are set back."""
-        filled = elements.copy()  # the room may be the state itself
+        filled = elements.copy()  # the free block may be the state itself
         filled[lacking] = np.zeros((), elements.dtype)
         before = [plane[lacking] for plane in self.planes]
-        self.n = np.full(self.count, self.n + 1, self._form_of_n) if isinstance(self.n, int) else self.n + 1
+        self.nadded = (
+            np.full(self.count, self.nadded + 1, self._form_of_n) if isinstance(self.nadded, int) else self.nadded + 1
+        )
         overflowed = self.step(filled)
-        self.n[lacking] -= 1
+        self.nadded[lacking] -= 1
         for plane, old in itertools.zip_longest(self.planes, before):
             plane[lacking] = 0 if old is None else old
         if overflowed is not None:
             overflowed[lacking] = False
         return overflowed
 
-    def _infinite(self, again: Again) -> np.ndarray | None:
+    def _infinite(self, reread: Reread) -> np.ndarray | None:
         """Return which elements are infinite now, though those of all ranks are finite, unless it is known of them."""
         bad = np.logical_or.reduce([~_finite(plane, self.count) for plane in self.planes if plane.dtype.kind == "f"])
-        told = np.zeros(self.count, np.bool_) if self._told is None else self._told
-        bad &= ~told
+        reported = np.zeros(self.count, np.bool_) if self._reported is None else self._reported
+        bad &= ~reported
         for rank in range(self.rank + 1) if bad.any() else ():
-            elements, there = again(rank)
+            elements, not_null = reread(rank)
             finite = _finite(numbers_of(elements, self.datatype), self.count)
-            valid = valid_of(elements, there, self.datatype, self.op)
+            valid = valid_of(elements, not_null, self.datatype, self.op)
             bad &= finite if valid is None else finite | ~valid
-        self._told = told | bad
+        self._reported = reported | bad
         return bad if bad.any() else None
 
     def result(self) -> tuple[np.ndarray, np.ndarray | None]:
@@ -287,12 +292,12 @@ class Planes(State):
         """Give each NaN that a single rank has the bits that it has there, if results are of the same datatype."""
         if results.dtype != self.datatype.form or self.datatype.group not in Group.FLOATING_POINT | Group.COMPLEX:
             return
-        single = np.equal(self.n, 1).reshape(-1, 1)
+        single = np.equal(self.nadded, 1).reshape(-1, 1)
         numbers = numbers_of(results, self.datatype).reshape(self.count, -1)
         single = single & np.isnan(numbers) if single.any() else single
         for rank in range(self.rank + 1) if single.any() else ():
-            elements, there = self._again(rank)
-            valid = valid_of(elements, there, self.datatype, self.op)
+            elements, not_null = self._reread(rank)
+            valid = valid_of(elements, not_null, self.datatype, self.op)
             theirs = numbers_of(elements, self.datatype).reshape(self.count, -1)
             copied = single & np.isnan(theirs) & (True if valid is None else valid.reshape(-1, 1))
             numbers[copied] = theirs[copied]
@@ -300,18 +305,18 @@ class Planes(State):
     def absent(self) -> np.ndarray | None:
         """Return which results are absent: no rank has the element, or a null stands for it; None for none."""
         none = self._nulls
-        if not isinstance(self.n, int) and not self.of_none:
-            none = self.n == 0 if none is None else none | (self.n == 0)
+        if not isinstance(self.nadded, int) and not self.of_none:
+            none = self.nadded == 0 if none is None else none | (self.nadded == 0)
         return none if none is not None and none.any() else None
 
-    def there(self) -> np.ndarray | None:
+    def valid(self) -> np.ndarray | None:
         """Return which results are valid; where nulls are an error, a value stands for absent ones."""
         none = self.absent() if self.op.rules.nulls != "error" else None
         return None if none is None else ~none
 
 
 def _finite(plane: np.ndarray, count: int) -> np.ndarray:
-    """Tell of each element whether all its numbers in a plane are finite."""
+    """Return the elements of which all numbers in a plane are finite."""
     finite: np.ndarray = np.isfinite(plane).reshape(count, -1).all(axis=1)
     return finite
 
@@ -323,11 +328,11 @@ def numbers_of(elements: np.ndarray, datatype: Datatype) -> np.ndarray:
     return elements[datatype.form.names[0]] if datatype.group is Group.PAIR and datatype.form.names else elements
 
 
-def valid_of(elements: np.ndarray, there: np.ndarray | None, datatype: Datatype, op: Op) -> np.ndarray | None:
-    """Return which elements, of which some may not be `there`, are not to be left out; None for all."""
+def valid_of(elements: np.ndarray, not_null: np.ndarray | None, datatype: Datatype, op: Op) -> np.ndarray | None:
+    """Return the mask of the elements that count, which are `not_null`; None for all."""
     rules = op.rules
     if rules.nan != "ignore" and rules.missing is None:
-        return None if there is None or there.all() else there
+        return None if not_null is None or not_null.all() else not_null
     numbers = numbers_of(elements, datatype)
     out = np.zeros(len(numbers), np.bool_)
     if rules.nan == "ignore" and datatype.group in TIMES:
@@ -337,8 +342,8 @@ def valid_of(elements: np.ndarray, there: np.ndarray | None, datatype: Datatype,
     if rules.missing is not None:
         out |= numbers == np.array(rules.missing).astype(numbers.dtype)  # in their own precision
     valid: np.ndarray = ~np.any(out.reshape(len(elements), -1), axis=1)
-    if there is not None:
-        valid &= there
+    if not_null is not None:
+        valid &= not_null
     return None if valid.all() else valid
 
 
@@ -396,15 +401,15 @@ class Chosen(Planes):
     def step(self, elements: np.ndarray) -> np.ndarray | None:
         """Combine the elements so far with others; the first of each is copied."""
         upper, lost = converted(elements, self.within.form)
-        if isinstance(self.n, int) and self.n == 1:
+        if isinstance(self.nadded, int) and self.nadded == 1:
             self.planes = [upper]
             return lost
-        if not isinstance(self.n, int):
+        if not isinstance(self.nadded, int):
             self._steps.begin()  # their bounds are those of other elements
         (running,) = self.planes
         result, overflowed = self._steps(running, upper, lambda: elements.astype(self.within.form))
-        if not isinstance(self.n, int):
-            first = self.n == 1
+        if not isinstance(self.nadded, int):
+            first = self.nadded == 1
             if first.any():
                 np.copyto(result, elements.astype(self.within.form), where=first)
             if overflowed is not None:

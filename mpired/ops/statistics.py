@@ -17,7 +17,7 @@ from mpired.datatypes import Datatype, Group
 from mpired.datatypes.dtypes import get
 from mpired.ops.exact import Sums
 from mpired.ops.op import Op
-from mpired.ops.state import Again, Planes, State, converted, either, numbers_of, valid_of
+from mpired.ops.state import Planes, Reread, State, converted, either, numbers_of, valid_of
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -64,11 +64,15 @@ class _Numbers(Planes):
 
     def counts(self) -> int | np.ndarray:
         """Return the number of ranks, in the shape of a plane."""
-        return self.n if isinstance(self.n, int) or self.datatype.group is not Group.COMPLEX else self.n[:, np.newaxis]
+        return (
+            self.nadded
+            if isinstance(self.nadded, int) or self.datatype.group is not Group.COMPLEX
+            else self.nadded[:, np.newaxis]
+        )
 
     def of_squares(self, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Divide by the degrees of freedom, the parts of a complex number together, and take the root for STD."""
-        free = np.subtract(self.n, self.op.rules.ddof, dtype=self.wide)
+        free = np.subtract(self.nadded, self.op.rules.ddof, dtype=self.wide)
         total: np.ndarray = squares if squares.ndim == 1 else squares.sum(axis=1)
         variances = total / np.where(free > 0, free, np.nan)
         return self.in_form(variances if self.op.ufunc is None else self.op.ufunc(variances))
@@ -102,9 +106,9 @@ class Sum(_Numbers):
         for term in self.terms(elements, self.rank):
             if self.op.rules.exact:
                 Sums(self.planes).add(term)
-            elif isinstance(self.n, int) and self.n == 1:
+            elif isinstance(self.nadded, int) and self.nadded == 1:
                 self.planes[0][...] = term  # not added to 0, which has a sign
-            elif isinstance(self.n, int):
+            elif isinstance(self.nadded, int):
                 self.planes[0] += term
             else:
                 self.planes[0] = np.where(self.counts() == 1, term, self.planes[0] + term)
@@ -119,8 +123,8 @@ class Sum(_Numbers):
 
         totals = [Fraction(0)] * int(np.count_nonzero(chosen))
         for rank in range(self.rank + 1):
-            elements, there = self._again(rank)
-            valid = valid_of(elements, there, self.datatype, self.op)
+            elements, not_null = self._reread(rank)
+            valid = valid_of(elements, not_null, self.datatype, self.op)
             for term in self.terms(elements, rank):
                 if valid is not None:
                     term[~valid] = 0
@@ -179,7 +183,7 @@ class RootMeanSquare(Sum):
         """Divide, and take the root."""
         total = self.total()
         squares = total if total.ndim == 1 else total.sum(axis=1)
-        return self.in_form(np.sqrt(squares / self.n))
+        return self.in_form(np.sqrt(squares / self.nadded))
 
 
 class Variance(_Numbers):
@@ -213,7 +217,7 @@ class Count(Planes):
 
     def finished(self) -> tuple[np.ndarray, None]:
         """Return the counts."""
-        return np.full(self.count, self.n, np.int64), None
+        return np.full(self.count, self.nadded, np.int64), None
 
 
 class First(Planes):
@@ -225,7 +229,7 @@ class First(Planes):
 
     def step(self, elements: np.ndarray) -> None:
         """Keep the first element."""
-        np.copyto(self.planes[0], elements, where=np.equal(self.n, 1))
+        np.copyto(self.planes[0], elements, where=np.equal(self.nadded, 1))
 
     def finished(self) -> tuple[np.ndarray, None]:
         """Return a copy."""
@@ -245,10 +249,10 @@ class _Extremes(Planes):
 
     def keep(self, plane: np.ndarray, values: np.ndarray, extreme: np.ufunc) -> None:
         """Keep the extreme values; NaN propagates."""
-        if isinstance(self.n, int) and self.n > 1:
+        if isinstance(self.nadded, int) and self.nadded > 1:
             extreme(plane, values, out=plane)
         else:
-            np.copyto(plane, np.where(np.equal(self.n, 1), values, extreme(plane, values)))
+            np.copyto(plane, np.where(np.equal(self.nadded, 1), values, extreme(plane, values)))
 
 
 class Range(_Extremes):
@@ -307,33 +311,33 @@ class _Gathered(_Numbers):
         """Begin a block of `count` other elements."""
         super().begin(start, count)
         self._all = np.empty((self.nranks, count), self.datatype.form)
-        self._there: list[np.ndarray | None] = []
+        self._not_null: list[np.ndarray | None] = []
 
-    def room(self) -> np.ndarray:
+    def free_block(self) -> np.ndarray:
         """Return the array for the next rank's elements."""
-        room: np.ndarray = self._all[self.rank + 1]
-        return room
+        free_block: np.ndarray = self._all[self.rank + 1]
+        return free_block
 
-    def add(self, again: Again, there: np.ndarray | None = None) -> np.ndarray | None:
-        """Add the elements in the room, and keep which of them are there."""
-        self._there.append(there)
-        return super().add(again, there)
+    def add(self, reread: Reread, not_null: np.ndarray | None = None) -> np.ndarray | None:
+        """Add the elements in the free block, and keep which of them are not null."""
+        self._not_null.append(not_null)
+        return super().add(reread, not_null)
 
-    def handed(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """Return the elements of the ranks so far, too."""
-        return super().handed() | {"_all": self._all[: self.rank + 1].copy()}
+        return super().snapshot() | {"_all": self._all[: self.rank + 1].copy()}
 
-    def go_on(self, handed: Mapping[str, Any]) -> None:
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Go on, with room for the ranks to come."""
-        room = self._all
-        super().go_on(handed)
-        room[: self.rank + 1] = self._all
-        self._all = room
+        free_block = self._all
+        super().restore(snapshot)
+        free_block[: self.rank + 1] = self._all
+        self._all = free_block
 
     def kept(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         """Yield the elements of each rank so far, wide, and which of them are not left out."""
-        for elements, there in zip(self._all, self._there, strict=False):  # as many as there are ranks so far
-            yield self.wide_of(elements), valid_of(elements, there, self.datatype, self.op)
+        for elements, not_null in zip(self._all, self._not_null, strict=False):  # as many as there are ranks so far
+            yield self.wide_of(elements), valid_of(elements, not_null, self.datatype, self.op)
 
 
 class Quantile(_Gathered):
@@ -353,11 +357,11 @@ class Quantile(_Gathered):
                 poisoned[~mask, rank] = False
         numbers.sort(axis=1, kind="stable")  # so that the order of equal zeros of two signs is defined
         quantile = 0.5 if self.op.rules.quantile is None else self.op.rules.quantile
-        position = np.maximum(np.subtract(self.n, 1), 0) * self.wide.type(quantile)
+        position = np.maximum(np.subtract(self.nadded, 1), 0) * self.wide.type(quantile)
         below = np.floor(position).astype(np.intp)
         lines = np.arange(len(numbers))
         low = numbers[lines, below]
-        high = numbers[lines, np.minimum(below + 1, np.maximum(np.subtract(self.n, 1), 0))]
+        high = numbers[lines, np.minimum(below + 1, np.maximum(np.subtract(self.nadded, 1), 0))]
         results = _interpolated(low, high, position - below)
         results[poisoned.any(axis=1)] = np.nan
         return self.in_form(results)

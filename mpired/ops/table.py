@@ -54,14 +54,15 @@ def _statistic(name: str, groups: Group, doc: str, state: Callable[[Op, Datatype
 
 OPS: tuple[Op, ...] = (
     _op("MAX", twinned("max", kernels.extreme(np.maximum)), _COMPARED, "maximum; NaN propagates", identity.lowest,
-        meant=(max, np.max), mpi_kernel=kernels.chosen(np.greater)),
+        synonyms=(max, np.max), mpi_kernel=kernels.chosen(np.greater)),
     _op("MIN", twinned("min", kernels.extreme(np.minimum)), _COMPARED, "minimum; NaN propagates", identity.highest,
-        meant=(min, np.min), mpi_kernel=kernels.chosen(np.less)),
-    _op("SUM", twinned("sum", kernels.add), _ADDED, "sum; integers wrap as in C", identity.zero, meant=(sum, np.sum),
+        synonyms=(min, np.min), mpi_kernel=kernels.chosen(np.less)),
+    _op("SUM", twinned("sum", kernels.add), _ADDED, "sum; integers wrap as in C", identity.zero, synonyms=(sum, np.sum),
         rounds=_ROUNDED, exact=_PLUS, state=statistics.rounded_once(statistics.Sum, combined), takes=_SUMS,
         mpi_kernel=kernels.add, ufunc=np.add),
     _op("PROD", twinned("prod", kernels.multiply), _NUMBER, "product; integers wrap as in C", identity.one,
-        meant=(np.prod,), rounds=_ROUNDED, exact=_TIMES, takes=_WIDER, mpi_kernel=kernels.multiply, ufunc=np.multiply),
+        synonyms=(np.prod,), rounds=_ROUNDED, exact=_TIMES, takes=_WIDER, mpi_kernel=kernels.multiply,
+        ufunc=np.multiply),
     _op("LAND", kernels.logical(np.logical_and), _TRUTH, "logical and; 0 or 1", identity.one),
     _op("BAND", kernels.elementwise(np.bitwise_and), _BITS, "bitwise and", identity.all_bits),
     _op("LOR", kernels.logical(np.logical_or), _TRUTH, "logical or; 0 or 1", identity.zero),
@@ -84,17 +85,17 @@ MAX, MIN, SUM, PROD, LAND, BAND, LOR, BOR, LXOR, BXOR, MAXLOC, MINLOC, REPLACE, 
 
 STATISTICS: tuple[Op, ...] = (
     _statistic("MEAN", _NUMBER, "sum divided by the number of ranks", statistics.Mean,
-               gives=statistics.number, takes=_SUMS | {"weights"}, rounds=_ROUNDED, meant=(np.mean,)),
+               gives=statistics.number, takes=_SUMS | {"weights"}, rounds=_ROUNDED, synonyms=(np.mean,)),
     _statistic("VAR", _NUMBER, "variance", _VARIANCE,
-               gives=statistics.real, takes=_SPREAD, rounds=_ROUNDED, meant=(np.var,)),
+               gives=statistics.real, takes=_SPREAD, rounds=_ROUNDED, synonyms=(np.var,)),
     _statistic("STD", _NUMBER, "standard deviation", _VARIANCE,
-               gives=statistics.real, takes=_SPREAD, rounds=_ROUNDED, ufunc=np.sqrt, meant=(np.std,)),
+               gives=statistics.real, takes=_SPREAD, rounds=_ROUNDED, ufunc=np.sqrt, synonyms=(np.std,)),
     _statistic("RMS", _NUMBER, "square root of the mean of the squares", statistics.RootMeanSquare,
                gives=statistics.real, takes=_SUMS, rounds=_ROUNDED),
     _statistic("COUNT", _ANY_TYPE, "ranks with a value that is not left out", statistics.Count,
                gives=statistics.integer, nan=_COUNTED, commute=True),
     _statistic("RANGE", ORDERED, "maximum minus minimum", statistics.Range,
-               meant=(np.ptp,), takes=_WIDER, commute=True),
+               synonyms=(np.ptp,), takes=_WIDER, commute=True),
     _statistic("ABSMAX", ORDERED, "largest magnitude", statistics.Magnitude,
                extreme=np.maximum, takes=_WIDER, commute=True),
     _statistic("ABSMIN", ORDERED, "smallest magnitude", statistics.Magnitude,
@@ -104,11 +105,11 @@ STATISTICS: tuple[Op, ...] = (
     _statistic("LAST", _ANY_TYPE, "element of the last rank", statistics.Last,
                nan=_COPIED, rounds=_ROUNDED, lower=kernels.as_it_is),
     _statistic("MEDIAN", ORDERED, "median; mean of the middle two if even", statistics.Quantile,
-               gives=statistics.number, takes=frozenset({"result"}), meant=(np.median,), commute=True),
+               gives=statistics.number, takes=frozenset({"result"}), synonyms=(np.median,), commute=True),
     _statistic("QUANTILE", ORDERED, "quantile, such as quantile:0.9", statistics.Quantile,
                gives=statistics.number, takes=frozenset({"result"}), commute=True),
 )  # fmt: skip
-"""What people ask of an ensemble, and MPI has no op for."""
+"""Statistics of ensembles, which MPI does not have."""
 
 COMPARE_AND_SWAP = _op(
     "COMPARE_AND_SWAP",
@@ -120,7 +121,7 @@ COMPARE_AND_SWAP = _op(
     commute=False,
     uses=Use.FETCH,
 )
-"""What combines in a call of its own (MPI-4.1, 12.3.5); whether the element is as expected, the transaction tells."""
+"""The op of MPI_Compare_and_swap (MPI-4.1, 12.3.5); the transaction compares the element."""
 
 _BY_NAME = {row.name: row for row in (*OPS, *STATISTICS)}
 
@@ -145,9 +146,9 @@ def user_op(name: str, kernel: Kernel, *, isolated: bool) -> Op:
 
 def named(word: str) -> tuple[Op | None, str]:
     """Return the predefined op that a word is the name of, here or in another program, and what there is to add."""
-    meant = _ELSEWHERE.get(word.lower(), "")
-    name = meant.partition(" ")[0].removesuffix(",")
-    return _BY_NAME.get(canonical(word)) or _BY_NAME.get(name.upper()), meant.removeprefix(name)
+    other = _ELSEWHERE.get(word.lower(), "")
+    name = other.partition(" ")[0].removesuffix(",")
+    return _BY_NAME.get(canonical(word)) or _BY_NAME.get(name.upper()), other.removeprefix(name)
 
 
 def get(name: str, use: Use = ANY_USE) -> Op:
@@ -162,9 +163,9 @@ def get(name: str, use: Use = ANY_USE) -> Op:
         ops = [*ops_for(use), *(STATISTICS if Use.REDUCE in use else ())]
         close = difflib.get_close_matches(canonical(name), [row.name for row in ops], n=2)
         hint = f"did you mean {' or '.join(close).lower()}?" if close else f"the ops are {names_of(ops)}"
-        meant, more = named(name)
-        if meant is not None:
-            hint = f"use {meant.name.lower()}{more}"
+        other, more = named(name)
+        if other is not None:
+            hint = f"use {other.name.lower()}{more}"
         raise UnknownOpError(shortened(name) or "''", f"is not an MPI op; {hint}")
     return op
 

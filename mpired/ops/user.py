@@ -60,10 +60,10 @@ def op(
     """
     texts = [datatypes] if isinstance(datatypes, str) else datatypes
     known = tuple(str(parse(str(text))[0]) for text in texts)
-    said = Properties(str(name), None if commute is None else bool(commute), known, _plain(identity))
+    properties = Properties(str(name), None if commute is None else bool(commute), known, _plain(identity))
 
     def decorate(function: _F) -> _F:
-        function.mpired_op = said._replace(doc=first_line(function))  # type: ignore[attr-defined]
+        function.mpired_op = properties._replace(doc=first_line(function))  # type: ignore[attr-defined]
         return function
 
     return decorate
@@ -148,4 +148,4 @@ def decorated(path: str) -> list[tuple[str, Properties]]:
     """Return the names and the properties of the decorated ops of a Python file."""
     with Failing(path):
         found = [(name, getattr(value, "mpired_op", None)) for name, value in vars(load_file(path, path)).items()]
-    return [(name, said) for name, said in found if isinstance(said, Properties)]
+    return [(name, properties) for name, properties in found if isinstance(properties, Properties)]

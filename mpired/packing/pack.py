@@ -41,11 +41,11 @@ class Packing(Transfer):
         """Write the units, directly or by an encoder."""
         if isinstance(self.layout, FlatLayout):
             output.allocate(self.layout.offset + self.count * self.layout.stored.itemsize)
-            with calls.blaming(output.name):
+            with calls.errors_name(output.name):
                 calls.pwrite_all(output.fd, self.layout.head, 0)
             self._write(output, self.layout, progress)
             return
-        with Scratch(output.directory, output.name) as scratch, calls.blaming(output.name):
+        with Scratch(output.directory, output.name) as scratch, calls.errors_name(output.name):
             packed = self.gather(scratch, progress)
             with step("encoding results"):
                 self.layout([packed], output.fd)
@@ -69,7 +69,7 @@ class Packing(Transfer):
             block = packed.view(self.packed.stored)
             if layout.stored != block.dtype:
                 block = in_form(block, layout.stored, output.name, start)
-            with calls.blaming(output.name):
+            with calls.errors_name(output.name):
                 calls.pwrite_all(output.fd, octets(block).data, at)
             at, start = at + block.nbytes, start + len(block)
             yield len(packed)

@@ -50,7 +50,7 @@ class Unpacking(Transfer):
 
     def write(self, output: Output, progress: Progress) -> None:
         """Write the bytes between the elements, and then the elements."""
-        with calls.blaming(output.name):
+        with calls.errors_name(output.name):
             if self.target is None:
                 self.records.make_room(output.fd)
             else:
@@ -62,7 +62,7 @@ class Unpacking(Transfer):
     def _scatter(self, output: Output) -> Iterator[int]:
         """Write the elements, and yield the number of their bytes."""
         rest = np.empty(0, np.uint8)
-        with closing(self._blocks()) as packed, calls.blaming(output.name):
+        with closing(self._blocks()) as packed, calls.errors_name(output.name):
             for run in transfer.cut(self.records.run):
                 nbytes = run.copies * run.of.size
                 while len(rest) < nbytes:

@@ -15,7 +15,7 @@ import numpy as np
 
 from mpired.attempts import repeated
 from mpired.collectives.plan import Plan, Segment, make_plan
-from mpired.collectives.run import worked
+from mpired.collectives.run import run_segments
 from mpired.context import Context
 from mpired.datatypes import Datatype, beside
 from mpired.datatypes.times import dtype_name
@@ -79,7 +79,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Difference:
-    """How two files differ."""
+    """The differences of two files."""
 
     equal: bool
     a: str  # what messages call the files
@@ -129,7 +129,7 @@ _Amount: TypeAlias = tuple[Any, ElementPlace]
 
 
 class _Found(NamedTuple):
-    """What a look at some elements of a buffer has found."""
+    """Differences in some elements of a buffer."""
 
     buffer: int
     nbytes: int = 0
@@ -250,7 +250,7 @@ def _compare_all(files: tuple[RankFile, RankFile], comparison: _Comparison, cont
     """Compare all elements."""
     plan = comparison.plan
     found = [_Found(buffer) for buffer in range(len(plan.buffers))]
-    for part in worked(plan, comparison, context):
+    for part in run_segments(plan, comparison, context):
         found[part.buffer] = comparison.merged(found[part.buffer], part)
     buffers: list[Compared] = []
     examples: list[Example] = []

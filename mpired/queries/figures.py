@@ -39,7 +39,7 @@ class Part(NamedTuple):
 
 
 class Indices(NamedTuple):
-    """How many different indices pairs have, and which are in the most pairs."""
+    """The number of different indices of pairs, and the most frequent ones."""
 
     distinct: int  # of more than 1,048,576 only this lower bound is known
     exact: bool

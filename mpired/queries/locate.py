@@ -1,4 +1,4 @@
-"""Where the extreme of all ranks is: the example of the standard, with arrays of any lengths (MPI-4.1, 6.9.4)."""
+"""The extreme of all ranks and its place: the example of the standard, with arrays of any lengths (MPI-4.1, 6.9.4)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from mpired import cautions, engines, ops
 from mpired.attempts import repeated
 from mpired.collectives.plan import Plan, Segment, make_plan
-from mpired.collectives.run import worked
+from mpired.collectives.run import run_segments
 from mpired.context import Context
 from mpired.datatypes import TIMES, Group
 from mpired.datatypes.times import as_times
@@ -29,7 +29,7 @@ from mpired.ops.table import MAX, MIN
 from mpired.options import EXTREMES, LOCATE, Options, checked
 from mpired.progress import Pace
 from mpired.queries.elements import are_nan, index_of, with_nat
-from mpired.ranks import check_use, gathered, left_out, unnatural
+from mpired.ranks import check_use, rank_list, skipped_warnings, unnatural
 from mpired.ranks.opening import open_each
 
 # The op on plain elements that each is.
@@ -136,7 +136,7 @@ def _locations(files: Sequence[RankFile], search: _Search, context: Context) -> 
     datatype = buffers[0].datatype
     is_time = datatype.group in TIMES
     best = _Best.none(with_nat(datatype))
-    for part in worked(search.plan, search, context):
+    for part in run_segments(search.plan, search, context):
         best = search.best_of((best, part))
     values, places = best.found["value"], best.found[_PLACE].tolist()
     if not places:
@@ -154,7 +154,7 @@ def _locations(files: Sequence[RankFile], search: _Search, context: Context) -> 
 
 def _op(op: ops.OpLike) -> Op:
     """Return the op on plain elements that finds the extreme."""
-    chosen = ops.meant(op)
+    chosen = ops.predefined(op)
     if chosen is None and isinstance(op, str):
         chosen = ops.resolve(op)
     if chosen is not None and not chosen.user and chosen.name.lower() in _PLAIN:
@@ -173,7 +173,7 @@ def _plan(
     inputs = InputOptions.of(options, context)
     with step("opening and checking the ranks"):
         files, used, skipped = open_each(words, inputs, partial(_check, op), options)
-    cautions.tell(*left_out(skipped, len(used) + len(skipped)))
+    cautions.tell(*skipped_warnings(skipped, len(used) + len(skipped)))
     check_use(inputs, files)
     chosen = options["sort"] != "given" or options["rank_regex"] is not None
     if not chosen and (doubtful := unnatural([file.source.name for file in files])):
@@ -215,7 +215,7 @@ def locate(
 ) -> list[Location]:
     """Return the extremes of all elements of the ranks that `words` mean, by the options that are given."""
     options, chosen = checked(LOCATE, given), _op(op)
-    ranks = gathered(words, options)
+    ranks = rank_list(words, options)
     with engines.connected(options) as engine:
         context = context._replace(engine=engine)
         plan = partial(_plan, chosen, ranks, options)

@@ -1,4 +1,4 @@
-"""How far apart two elements are: in bits, by their difference, and in units in the last place."""
+"""Distances of two elements: in bits, by their difference, and in units in the last place."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST = 2**64 - 1
 
 
 class Tolerance(NamedTuple):
-    """What counts as equal: the same bits, unless one of these is given."""
+    """The tolerance: numbers are equal if their bits are, unless one of these is given."""
 
     ulp: int | None = None  # the most units in the last place
     rtol: float | None = None  # numbers may be `atol + rtol * |b|` apart, as numpy.isclose has it

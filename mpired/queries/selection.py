@@ -1,4 +1,4 @@
-"""Which elements of an array a text means, in the syntax of NumPy's basic slicing, and the reading of these alone."""
+"""Selections of elements in the syntax of NumPy's basic slicing; only these are read."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Selection:
 
     @property
     def count(self) -> int:
-        """How many elements there are."""
+        """The number of elements."""
         return math.prod(map(len, self.axes))
 
     def indices(self, start: int, stop: int) -> list[np.ndarray]:

@@ -227,7 +227,7 @@ class Showing:
 
     @property
     def paths(self) -> list[str]:
-        """Where the picture goes."""
+        """The path of the picture."""
         return [] if self.png is None else [self.png]
 
     def run(self, context: Context, *, overwrite: bool = False, held: Held = NOTHING_HELD) -> None:
@@ -253,7 +253,7 @@ class Showing:
         self.file.source.check_unchanged()
         if self.png is not None:
             with open_output(self.png, overwrite=overwrite, context=context, held=held) as output:
-                with calls.blaming(output.name):
+                with calls.errors_name(output.name):
                     calls.pwrite_all(output.fd, picture, 0)
                 output.commit(context.on_commit)
 

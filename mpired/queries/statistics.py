@@ -86,7 +86,7 @@ class Statistics:
         self.low: Extreme | None = None
         self.high: Extreme | None = None
         self.beyond = 0
-        """How many finite long doubles are too large for a double."""
+        """The number of finite long doubles that are too large for a double."""
         self.drawn: tuple[Any, Any] | None = None
         """The smallest and the largest finite number that a double can hold."""
         self._above = self._below = 0
@@ -124,7 +124,7 @@ class Statistics:
 
     @property
     def infinite(self) -> int:
-        """How many numbers are infinite."""
+        """The number of infinite numbers."""
         return self._above + self._below
 
     @property
@@ -148,7 +148,7 @@ def _better(
 
 
 class Winners:
-    """How often each index of pairs comes by. Of too many different ones only a number is kept that they exceed."""
+    """The frequency of each index of pairs; of too many different indices a lower bound of their number."""
 
     def __init__(self) -> None:
         self.indices: np.ndarray = np.empty(0)
@@ -167,7 +167,7 @@ class Winners:
 
 
 class Histogram(NamedTuple):
-    """How many numbers are where."""
+    """The numbers in each bin."""
 
     # one more than bins, which have their lower edge and not the upper one; the last one has both
     edges: tuple[Any, ...]

@@ -1,20 +1,32 @@
 """The words of a call as ranks, in order, and what all of them must have in common."""
 
-from mpired.ranks.lists import gathered
+from mpired.ranks.lists import rank_list
 from mpired.ranks.opening import (
     Skipped,
     check_formats,
     check_use,
     compare,
-    each_good,
     in_one_order,
-    left_out,
+    open_all,
     open_groups,
     pieces,
+    skipped_warnings,
 )
 from mpired.ranks.order import RankWord, number_of, ordered, unnatural
 
 __all__ = [
-    "RankWord", "Skipped", "check_formats", "check_use", "compare", "each_good", "gathered", "in_one_order",
-    "left_out", "number_of", "open_groups", "ordered", "pieces", "unnatural",
+    "RankWord",
+    "Skipped",
+    "check_formats",
+    "check_use",
+    "compare",
+    "in_one_order",
+    "number_of",
+    "open_all",
+    "open_groups",
+    "ordered",
+    "pieces",
+    "rank_list",
+    "skipped_warnings",
+    "unnatural",
 ]  # fmt: skip

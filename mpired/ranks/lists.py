@@ -1,4 +1,4 @@
-"""Which files are the ranks: lists of them, quoted globs, and ranges of numbers."""
+"""The files of the ranks: lists, quoted globs, and ranges of numbers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LONGEST = 8 << 10
 _READ_BYTES = 64 << 10
 
 
-def gathered(words: Sequence[_W], options: Options) -> list[_W | RankWord]:
+def rank_list(words: Sequence[_W], options: Options) -> list[_W | RankWord]:
     """Return the ranks in order: `words`, and then those of a list that is named."""
     found: list[_W | RankWord] = [signed(word) if isinstance(word, str) else word for word in words]
     path, null = options["files_from"], options["null"]
@@ -47,14 +47,14 @@ def gathered(words: Sequence[_W], options: Options) -> list[_W | RankWord]:
     return ordered(found, options)
 
 
-def meant(groups: Sequence[Sequence[str]], numbers: Sequence[int] | None = None) -> list[list[RankWord]]:
+def expand(groups: Sequence[Sequence[str]], numbers: Sequence[int] | None = None) -> list[list[RankWord]]:
     """Return the ranks that words of a command line mean: lists, quoted globs and ranges become files."""
     if numbers is not None and not any(re.search(_NUMBER, word) for words in groups for word in words):
         raise UsageError("`rank_numbers`", "is for names with a %d, such as 'out.%04d'; there is none")
-    return [[rank for word in words for rank in _meant(word, numbers)] for words in groups]
+    return [[rank for word in words for rank in _expand(word, numbers)] for words in groups]
 
 
-def _meant(word: str, numbers: Sequence[int] | None) -> Iterator[RankWord]:
+def _expand(word: str, numbers: Sequence[int] | None) -> Iterator[RankWord]:
     word = signed(word)
     if word.startswith("@"):
         yield from _of_list(with_query_of(word, word[1:]))
@@ -134,7 +134,7 @@ def _of_list(path: str, folder: str | None = None, end: str = "\n") -> Iterator[
 def _records(source: Source, end: bytes) -> Iterator[bytes]:
     """Yield the records of a file, each before an `end`; the last one need not have any."""
     rest, at = b"", 0
-    with closing(source.open()) as file, calls.blaming(source.name):
+    with closing(source.open()) as file, calls.errors_name(source.name):
         while block := file.read(_READ_BYTES, at):
             at += len(block)
             *records, rest = (rest + block).split(end)

@@ -27,7 +27,7 @@ from mpired.formats.memory import RankInFile, UnusableRank, check_holds_several
 from mpired.formats.names import lacking
 from mpired.formats.rank import reordered, turned
 from mpired.formats.transposed import in_order
-from mpired.progress import counted
+from mpired.progress import track
 from mpired.ranks.order import RankWord
 from mpired.sources.local import check_names
 from mpired.sources.open import inspected_together, open_source
@@ -120,8 +120,8 @@ def _compare_units(groups: Sequence[Opened]) -> None:
         for file in (file for group in groups for file in group.files if unit):
             other = file.buffers[place].unit
             if other and other != unit:
-                said = repr(file.source.name), other, repr(first.source.name), unit
-                cautions.tell(cautions.units(*said, buffer.name))
+                given = repr(file.source.name), other, repr(first.source.name), unit
+                cautions.tell(cautions.units(*given, buffer.name))
                 break
 
 
@@ -155,11 +155,11 @@ def open_each(
             first.append((rank, file))
         return file
 
-    files, used, skipped = each_good(pieces(words, inputs, options), opened, inputs, options)
+    files, used, skipped = open_all(pieces(words, inputs, options), opened, inputs, options)
     return Opened(tuple(files), tuple(used), skipped)
 
 
-def each_good(
+def open_all(
     words: Sequence[_W],
     opened: Callable[[_W, int, InputOptions], _T],
     inputs: InputOptions,
@@ -173,8 +173,8 @@ def each_good(
     errors: list[MpiredError | OSError] = []  # a rank may have several
     skipped: list[Skipped] = []
     with inspected_together(words, inputs.context) as context:
-        inputs = inputs._replace(context=context)  # one for all: what a header meant is known by it
-        for rank, word in enumerate(counted(words, f"checking {what}")):
+        inputs = inputs._replace(context=context)  # one for all: by it a header is remembered
+        for rank, word in enumerate(track(words, f"checking {what}")):
             try:
                 good.append(opened(word, rank, inputs))
                 used.append(word)
@@ -206,7 +206,7 @@ def _is_of_rank(error: MpiredError | OSError) -> bool:
     return error.errno not in _OF_THE_SYSTEM
 
 
-def left_out(skipped: Sequence[Skipped], nranks: int, what: str = "ranks") -> list[SkippedWarning]:
+def skipped_warnings(skipped: Sequence[Skipped], nranks: int, what: str = "ranks") -> list[SkippedWarning]:
     """Return a warning of the ranks that were left out of `nranks`, if there are any."""
     if not skipped:
         return []
@@ -302,21 +302,21 @@ def check_formats(inputs: InputOptions, formats: Collection[str], *, raw_result:
     """Raise `UsageError` if an option has no meaning for files of any of the formats."""
     rows = [format_named(name) for name in formats]
     if not any(row.needs_type for row in rows):
-        said = {"offset": bool(inputs.offset), "count": inputs.count is not None}
+        given = {"offset": bool(inputs.offset), "count": inputs.count is not None}
         if not raw_result:
-            said |= {"byte_order": inputs.byte_order is not None, "datarep": inputs.datarep is not None}
-        _refuse(said, "raw files")
+            given |= {"byte_order": inputs.byte_order is not None, "datarep": inputs.datarep is not None}
+        _refuse(given, "raw files")
     if not any(row.has_columns for row in rows):
-        said = {"columns": bool(inputs.columns), "pair": inputs.pair is not None}
-        _refuse(said, "files with columns or arrays")
+        given = {"columns": bool(inputs.columns), "pair": inputs.pair is not None}
+        _refuse(given, "files with columns or arrays")
     if not any(row.has_arrays for row in rows):
-        said = {"unpack": inputs.unpack, "follow_links": inputs.follow_links}
-        _refuse(said | {"check_coordinates": not inputs.check_carried}, "files of arrays")
+        given = {"unpack": inputs.unpack, "follow_links": inputs.follow_links}
+        _refuse(given | {"check_coordinates": not inputs.check_carried}, "files of arrays")
 
 
-def _refuse(said: Mapping[str, bool], files: str) -> None:
+def _refuse(given: Mapping[str, bool], files: str) -> None:
     """Raise `UsageError` with the names of the options that were given, if any."""
-    if names := [f"`{name}`" for name, is_said in said.items() if is_said]:
+    if names := [f"`{name}`" for name, is_given in given.items() if is_given]:
         them = "it" if len(names) == 1 else "them"
         raise UsageError(" and ".join(names), f"only for {files}, and there is none; leave {them} out")
 

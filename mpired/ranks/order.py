@@ -111,8 +111,8 @@ def _check_expected(words: Sequence[object], regex: str | None, expected: Sequen
         ("more than once", _few(doubles), len(doubles)),
         ("not expected", _few(others), len(others)),
     ]
-    if told := [f"{count} {what}: {which}" for what, which, count in faults if count]:
-        raise RankNumberError("`expect_ranks`", "; ".join(told))
+    if reasons := [f"{count} {what}: {which}" for what, which, count in faults if count]:
+        raise RankNumberError("`expect_ranks`", "; ".join(reasons))
 
 
 def _ranges(numbers: Iterable[int]) -> list[str]:

@@ -29,7 +29,7 @@ class _Packed:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The name in messages."""
         return self.packed.name
 
     @property
@@ -195,7 +195,7 @@ class _Unpacking:
             raise BufferFileError(self._packed.name, f"cannot be decompressed, {damage}") from None
 
     def _read(self, nbytes: int) -> bytes:
-        with calls.blaming(self._packed.name), closing(self._packed.open()) as file:
+        with calls.errors_name(self._packed.name), closing(self._packed.open()) as file:
             data = file.read(nbytes, self._at)
         self._at += len(data)
         return data

@@ -66,7 +66,7 @@ class DirectorySource(_Directory, Lasting):
 
     def check_unchanged(self) -> None:
         """Raise `ChangedError` if the directory has changed since it was checked."""
-        with calls.blaming(self.name):
+        with calls.errors_name(self.name):
             if _stamp(self.name, self.path)[0] != self.stamp:
                 raise self.changed()
 
@@ -79,18 +79,18 @@ class OpenDirectory(OpenStore):
 
     def names(self) -> list[str]:
         """Return the paths of the files."""
-        with calls.blaming(self._source.name):
+        with calls.errors_name(self._source.name):
             return sorted(name for name, _ in _files(self._source.name, self._source.path))
 
     def content(self, name: str, most: int) -> bytes:
         """Return the bytes of a file, see `OpenStore.content`; a link is not followed."""
         path = os.path.join(self._source.path, name)
-        with calls.blaming(path):
+        with calls.errors_name(path):
             try:
                 fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
             except FileNotFoundError:
                 raise self._source.changed() from None
-        with contextlib.closing(LocalFile(fd)) as file, calls.blaming(path):
+        with contextlib.closing(LocalFile(fd)) as file, calls.errors_name(path):
             return file.read(min(os.fstat(fd).st_size, most + 1), 0)
 
 

@@ -36,7 +36,7 @@ class LocalFile(OpenSource):
         calls.let_go(self.fd)
 
 
-class _Looked(OpenSource):
+class _CachedHeader(OpenSource):
     """A file whose first bytes have been read; it is opened for the bytes behind them, or for its descriptor."""
 
     def __init__(self, source: LocalSource, head: bytes) -> None:
@@ -90,7 +90,7 @@ class LocalSource(_Local, Lasting):
     @classmethod
     def of(cls, name: str, path: str) -> LocalSource:
         """Return the source of a regular file as it is now."""
-        with calls.blaming(name):
+        with calls.errors_name(name):
             return cls.of_status(name, path, os.stat(path))
 
     @classmethod
@@ -120,11 +120,11 @@ class LocalSource(_Local, Lasting):
     def open(self) -> OpenSource:
         """Open the file for reading, if it is the one that was checked."""
         if self.content is not None:
-            return _Looked(self, self.content)
+            return _CachedHeader(self, self.content)
         return LocalFile(self._descriptor())
 
     def _descriptor(self) -> int:
-        with calls.blaming(self.name):
+        with calls.errors_name(self.name):
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         if not self._is(os.fstat(fd)):
             calls.let_go(fd)
@@ -144,7 +144,7 @@ class LocalSource(_Local, Lasting):
 
     def check_unchanged(self) -> None:
         """Raise `ChangedError` if the file has changed since it was checked."""
-        with calls.blaming(self.name):
+        with calls.errors_name(self.name):
             if not self._is(os.stat(self.path)):
                 raise self.changed()
 
@@ -167,10 +167,10 @@ def peek(source: Source) -> OpenSource:
         return source.open()  # what must stay open is not kept longer than its source
     known, head = _last_looked_at
     if known is not source:
-        with contextlib.closing(source.open()) as file, calls.blaming(source.name):
+        with contextlib.closing(source.open()) as file, calls.errors_name(source.name):
             head = file.read(HEAD_NBYTES, 0)
         _last_looked_at = source, head
-    return _Looked(source, head)
+    return _CachedHeader(source, head)
 
 
 def _stamp(status: os.stat_result) -> tuple[int, int, int, int]:
@@ -188,10 +188,10 @@ def recovered_status(
         if has_log(own, status):
             recover_for_reading(name, context)
             status = os.stat(path)
-    return _watchable(status, path)
+    return _wait_for_mtime_tick(status, path)
 
 
-def _watchable(status: os.stat_result, path: str) -> os.stat_result:
+def _wait_for_mtime_tick(status: os.stat_result, path: str) -> os.stat_result:
     """Return the status of a file, taken again if the next change did not show in its time yet."""
     return os.stat(path) if has_waited(status) else status
 
@@ -224,7 +224,7 @@ class _HeldDescriptor:
             calls.let_go(self.fd)
 
 
-def may_hold(context: Context) -> bool:
+def may_keep_open(context: Context) -> bool:
     """Return whether a file that is inspected stays open."""
     return context.keep_open and _HeldDescriptor.number < _MOST_HELD and context.max_open_files is None
 
@@ -238,7 +238,7 @@ def held_source(name: str, context: Context) -> LocalSource:
         if has_log(calls.followed(name), status):
             recover_for_reading(name, context)
         # Between opening and this look nothing waits, or a writer that replaces the file without end would win.
-        elif os.path.samestat(status, os.stat(name)) and _stamp(_watchable(status, path)) == _stamp(status):
+        elif os.path.samestat(status, os.stat(name)) and _stamp(_wait_for_mtime_tick(status, path)) == _stamp(status):
             return LocalSource(name, path, _stamp(status), keep)
 
 
@@ -249,6 +249,6 @@ def check_names(sources: Iterable[Source]) -> None:
         source for source in sources if isinstance(source, LocalSource) and isinstance(source.keep, _HeldDescriptor)
     ]
     for source in held if len({source.stamp for source in held}) > 1 else ():
-        with calls.blaming(source.name):
+        with calls.errors_name(source.name):
             if _stamp(os.stat(source.name)) != source.stamp:
                 raise source.changed()

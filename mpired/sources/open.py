@@ -21,7 +21,7 @@ from mpired.files.access import recover_for_reading
 from mpired.files.names import check_is_data, has_log
 from mpired.files.urls import check_scheme, identity, is_url
 from mpired.sources.directory import DirectorySource, is_store
-from mpired.sources.local import FEW_BYTES, LocalSource, held_source, may_hold, recovered_status
+from mpired.sources.local import FEW_BYTES, LocalSource, held_source, may_keep_open, recovered_status
 from mpired.sources.source import STANDARD_INPUT, Source
 from mpired.sources.stream import StreamSource, check_has_end
 
@@ -35,7 +35,7 @@ _MOST_KEPT_NBYTES = 16 << 10  # of one of them
 _STANDARD_INPUTS = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
 
 
-class _InTurn:
+class _Prefetcher:
     """Names that are inspected in their order, some of them ahead."""
 
     def __init__(self, names: Sequence[str], begin: Callable[[str], _Look], window: int = 0) -> None:
@@ -71,7 +71,7 @@ class _InTurn:
 class Prefetch(NamedTuple):
     """Files that are inspected together, some of them ahead."""
 
-    files: _InTurn | None = None  # in their order
+    files: _Prefetcher | None = None  # in their order
     few_bytes: int = FEW_BYTES  # the largest file that is read when it is inspected
 
     def next_files(self, source: Source, count: int) -> list[Source]:
@@ -89,7 +89,7 @@ class Prefetch(NamedTuple):
 
 _NO_PREFETCH = Prefetch()
 _MANY = 64
-"""So many files on another machine are inspected several at once."""
+"""The files on another machine from which on several are inspected at once."""
 
 
 def open_source(word: str, context: Context, limit: int | None = None) -> Source:
@@ -109,7 +109,7 @@ def _opened(word: str, context: Context, limit: int | None = None) -> Source:
     status, is_link = (None, False) if word == "-" else _seen(word)
     if word != "-":
         check_is_data(word, is_link=is_link)
-    with calls.blaming(name):
+    with calls.errors_name(name):
         if word in _STANDARD_INPUTS and sys.stdin is None:  # the command has filled the place of it with another file
             raise OSError(errno.EBADF, "is closed; name a file, or give one by `< FILE`", name)
         if status is None:
@@ -123,7 +123,7 @@ def _opened(word: str, context: Context, limit: int | None = None) -> Source:
             raise OSError(errno.ENXIO, "is a socket and cannot be read as a file", name)
         if stat.S_ISREG(status.st_mode):
             named = None if word == "-" else word
-            if named is not None and may_hold(context):
+            if named is not None and may_keep_open(context):
                 return held_source(word, context)
             path = f"/proc/{os.getpid()}/fd/0" if named is None else word
             prefetch = context.prefetch or _NO_PREFETCH
@@ -145,16 +145,16 @@ def inspected_together(words: Sequence[object], context: Context) -> Iterator[Co
 
 
 @contextlib.contextmanager
-def _inspected_ahead(words: Sequence[object], context: Context) -> Iterator[_InTurn]:
+def _inspected_ahead(words: Sequence[object], context: Context) -> Iterator[_Prefetcher]:
     """Inspect words in their order, several at once where each waits for other machines."""
     names = [word for word in words if isinstance(word, str)]
     urls = [name for name in names if is_url(name)]
     inspect = functools.partial(_inspect, context=context)
     if len(urls) < 2 and (len(names) < _MANY or not mounts.is_remote(names[0])):  # noqa: PLR2004 - several
-        yield _InTurn(names, lambda name: functools.cache(functools.partial(inspect, name)))
+        yield _Prefetcher(names, lambda name: functools.cache(functools.partial(inspect, name)))
         return
     with _threads() as threads:
-        yield _InTurn(urls or names, lambda name: threads.submit(inspect, name).result, 2 * _THREADS)
+        yield _Prefetcher(urls or names, lambda name: threads.submit(inspect, name).result, 2 * _THREADS)
 
 
 @contextlib.contextmanager

@@ -88,7 +88,7 @@ class RemoteStore(_Store, Lasting):
 
     @property
     def inode(self) -> tuple[int, int]:
-        """What stands for device and inode."""
+        """The identity of the object, in the place of device and inode."""
         return urls.identity(self.url)
 
     def open(self) -> OpenStore:

@@ -62,17 +62,17 @@ class RemoteSource(_Object, Lasting):
 
     @property
     def nbytes(self) -> int:
-        """How many bytes there are."""
+        """The number of bytes."""
         return self.version.nbytes
 
     @property
     def inode(self) -> tuple[int, int]:
-        """What stands for device and inode."""
+        """The identity of the object, in the place of device and inode."""
         return urls.identity(self.url)
 
     @property
     def distance(self) -> Distance:
-        """How far it is."""
+        """The read-ahead that pays."""
         return Distance(16, _BLOCK_NBYTES, _PAGE_NBYTES)
 
     def open(self) -> OpenSource:
@@ -91,7 +91,7 @@ class _OpenRemote(OpenSource):
     """An object that is read in ranges."""
 
     _expecting = 0
-    """How many of these expect something."""
+    """The number of open objects with expected ranges."""
 
     def __init__(self, source: RemoteSource) -> None:
         self._source = source

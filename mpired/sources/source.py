@@ -1,4 +1,4 @@
-"""What a source is: bytes with a name, opened where they are read."""
+"""Sources: bytes with a name, opened where they are read."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from mpired.errors import ChangedError
 
 STANDARD_INPUT = "standard input"
 STORE_HEAD = b"\0a store of arrays in a directory\n"
-"""What a directory of arrays gives for its first bytes, so that its format is recognised as that of a file is."""
+"""The first bytes of a directory of arrays, by which its format is recognised like that of a file."""
 STORE_SUFFIX = ".zarr"
-"""How the names of stores of arrays end, as a rule."""
+"""The usual suffix of stores of arrays."""
 STORE_MARKS = frozenset({".zgroup", ".zarray", "zarr.json"})
 """The documents of which every store of arrays has one, and each array and group in it."""
 STORE_DOCUMENTS = STORE_MARKS | {".zattrs", ".zmetadata"}
-"""What describes the arrays of a store."""
+"""The documents that describe the arrays of a store."""
 
 
 class Distance(NamedTuple):
-    """How bytes are read that are far away."""
+    """Read-ahead of a source that is far away."""
 
     depth: int  # how many blocks of ranks are asked for at a time
     block: int  # how many bytes a block has, if there is memory
@@ -77,11 +77,11 @@ class OpenStore(OpenSource):
 
 
 class Source(Protocol):
-    """Where a rank's bytes are. Small and picklable: it is opened where it is read."""
+    """The bytes of a rank. Small and picklable: it is opened where it is read."""
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The name in messages."""
 
     @property
     def nbytes(self) -> int:

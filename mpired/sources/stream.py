@@ -76,7 +76,7 @@ def copied(name: str, file: OpenSource) -> LocalSource:
     """Return a copy of the stream in a scratch file."""
     scratch, done = Scratch(), 0
     block = memoryview(bytearray(_COPIED_NBYTES))
-    with calls.blaming(name):
+    with calls.errors_name(name):
         while got := file.read_into(block, done):
             calls.pwrite_all(scratch.fd, block[:got], done)
             done += got
@@ -123,7 +123,7 @@ class StreamSource:
 
     @property
     def passed(self) -> tuple[int | None, str | None]:
-        """How many bytes this process has read, and their SHA-256; None if it does not tell, or has not read all."""
+        """The number of bytes read by this process, and their SHA-256; None if unknown, or if not all were read."""
         if self._passing is None or not self._forward.is_done:
             return None, None
         return self._passing.nbytes, self._passing.digest.hexdigest()

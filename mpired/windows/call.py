@@ -19,7 +19,7 @@ from mpired.formats.decoding import Decoder
 from mpired.formats.input_options import ORDERS
 from mpired.log import step
 from mpired.options import INPUTS, PLACES, RANKING, TARGET, WINDOW_VALUES, Options, PathLike, checked, part
-from mpired.ranks import RankWord, Skipped, check_formats, each_good, left_out, pieces
+from mpired.ranks import RankWord, Skipped, check_formats, open_all, pieces, skipped_warnings
 from mpired.windows.once import keys_of
 from mpired.windows.origin import Origin, OriginLike, array_of, check_like, is_whole, open_origin
 from mpired.windows.placement import Given, Placement
@@ -42,7 +42,7 @@ def plan_accumulate(
     _check_names(windows, options["map"])
     doubts = cautions.same_files(windows, list(map(_path, origins)), options["map"])
     request, words, skipped = _request(windows, origins, chosen, options, context, options)
-    warnings = [*left_out(skipped, len(request.origins) + len(skipped), "origins"), *doubts]
+    warnings = [*skipped_warnings(skipped, len(request.origins) + len(skipped), "origins"), *doubts]
     keys = keys_of(request.origins, words, chosen, options, request.placement.indices)
     return _with_create(replace(request, keys=keys, doubts=warnings), options)
 
@@ -161,7 +161,7 @@ def _request(
         return arrays
 
     with step("opening and checking the origins"):
-        opened, words, skipped = each_good(pieces(origins, inputs, ranking), open_next, inputs, ranking, "origins")
+        opened, words, skipped = open_all(pieces(origins, inputs, ranking), open_next, inputs, ranking, "origins")
     request = WindowRequest(
         windows=[os.fspath(window) for window in windows],
         op=op,
@@ -204,11 +204,11 @@ def _with_create(request: WindowRequest, options: Options) -> WindowRequest:
 def _resolve(op: ops.OpLike, use: ops.Use, options: Options) -> ops.Op:
     """Return a predefined op; the one-sided calls take no other (MPI-4.1, 12.3.4)."""
     if isinstance(op, str):
-        if ":" in op and ops.meant(op) is None and not ops.with_parameter(op):
+        if ":" in op and ops.predefined(op) is None and not ops.with_parameter(op):
             raise OpError(op, "user-defined ops are for reductions only (MPI-4.1, 12.3.4); use a predefined op")
         chosen = ops.resolve(op, use=use)
-    elif (meant := ops.meant(op)) is not None:
-        chosen = meant
+    elif (known := ops.predefined(op)) is not None:
+        chosen = known
     else:
         raise OpError("`op`", "one-sided calls take predefined ops only (MPI-4.1, 12.3.4), no function")
     ops.check_use(chosen, use)

@@ -68,7 +68,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
         if replaced and model.source and inode(replaced) == model.source.inode:
             raise UsageError("`fetch`", f"{self._path} is the target; choose another file")
         _, layout = laid_out(self._path, self._to, model)
-        with calls.blaming(output.name):
+        with calls.errors_name(output.name):
             if isinstance(layout, FlatLayout):
                 stored = as_in(layout.stored, elements, like.datatype)
                 calls.pwrite_all(output.fd, layout.head, 0)

@@ -22,7 +22,7 @@ _OLD_NBYTES, _OLD_CONTENT_NBYTES = 10, 4  # the same in version 0.1
 
 
 class Key(NamedTuple):
-    """What a target remembers of an origin, or of a command."""
+    """A key by which a target remembers an origin, or a command."""
 
     kept: bytes  # the key
     old: bytes  # that of version 0.1
@@ -49,7 +49,7 @@ class Key(NamedTuple):
 
     @property
     def prefixes(self) -> set[bytes]:
-        """How keys begin that may be this one, or have its content."""
+        """The prefixes of keys that may be this key, or have its content."""
         return {self.kept[:PREFIX_NBYTES], self.old[:PREFIX_NBYTES]}
 
     def is_in(self, remembered: Collection[bytes]) -> bool:

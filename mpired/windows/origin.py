@@ -144,7 +144,7 @@ class ScatteredOrigin(Origin):
         first, stored = int(at.min()), array.stored
         octets = np.zeros(int(at.max()) - first + stored.itemsize, np.uint8)
         needed = octets[: len(octets) - tail(stored)]
-        with closing(array.source.open()) as file, calls.blaming(self.name):
+        with closing(array.source.open()) as file, calls.errors_name(self.name):
             if file.read_into(needed.data, array.offset + first) < len(needed):
                 raise array.source.changed()
         return as_in(self.datatype.form, gathered(octets, at - first, stored), self.datatype)

@@ -1,4 +1,4 @@
-"""Which elements of a window a request means: by displacement, by index, or by a map."""
+"""The elements of a window that a request selects: by displacement, by index, or by a map."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from mpired.files.places import check_new
 from mpired.files.scratch import Scratch
 from mpired.files.transaction import Draft, publish
 from mpired.files.update import Patch, Update, replacement
-from mpired.formats import Array, FlatLayout, Format, changed_there, format_to_create, recognise
+from mpired.formats import Array, FlatLayout, Format, arrays_in_place, format_to_create, recognise
 from mpired.formats.array import blocks, within_budget
 from mpired.formats.convert import in_form
 from mpired.formats.decoding import rewrite
@@ -96,14 +96,14 @@ class _NewFile(Update):
 
     def write(self, data: memoryview | bytes, offset: int) -> None:
         """Put new bytes to their place."""
-        with calls.blaming(self._window.name):
+        with calls.errors_name(self._window.name):
             calls.pwrite_all(self.source, data, offset)
 
     def seal(self, new_keys: bytes) -> None:
         """Write the new file, and bring it to the disk."""
         window = self._window
         old = window.file if isinstance(window.file, Target) else None
-        with calls.blaming(window.name):
+        with calls.errors_name(window.name):
             if self._draft is None:
                 self._draft = Draft(window.name, overwrite=True, durable=self._durable, place=old)
             if window.like is not None and window.scratch is not None:
@@ -137,7 +137,7 @@ def open_window(source: LocalSource, request: WindowRequest, target: Target | No
     file.check_some(inputs.taken)
     if not row.updatable:
         raise UsageError(source.name, f"is {row.name}, of which no file is updated; write its elements to another")
-    if flat := changed_there(file):
+    if flat := arrays_in_place(file):
         return WindowFile(source.name, row, flat, target, source.nbytes)
     # Before the work: a file that cannot be written again is refused.
     nbytes = row.rewriting(file.source)
@@ -200,7 +200,7 @@ def _new_window(name: str, row: Format, request: WindowRequest, draft: Draft | N
     source = LocalSource(name, name, (0, 0, nbytes, 0))
     if draft is not None:
         element, at = in_form(elements[0], layout.stored), layout.offset
-        with calls.blaming(name):
+        with calls.errors_name(name):
             calls.pwrite_all(draft.fd, layout.head, 0)
             calls.set_size(draft.fd, nbytes)
             for block in _repeated(element, like.count) if element.view(np.uint8).any() else ():

@@ -20,7 +20,7 @@ from mpired.errors import CountError, DatatypeError, UnconfirmedError, UsageErro
 from mpired.files import calls
 from mpired.files.access import lock_all
 from mpired.files.keys import Keys
-from mpired.files.lock import Target, Waiting, inode, open_replaced, open_target
+from mpired.files.lock import LockTimeout, Target, inode, open_replaced, open_target
 from mpired.files.places import parted
 from mpired.files.update import Update
 from mpired.formats import Model, format_named
@@ -76,7 +76,7 @@ def _open(request: WindowRequest, replaced: Sequence[str], stack: ExitStack) -> 
 
     for name in existing:
         check_one_file(name)
-    waiting = Waiting(request.inputs.context.lock_timeout)
+    waiting = LockTimeout(request.inputs.context.lock_timeout)
     try:
         locks = lock_all([*existing, *(() if shared else replaced)], waiting, opened=opened)
         held = stack.enter_context(locks) if existing else {}

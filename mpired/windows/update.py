@@ -64,7 +64,7 @@ def _read(batch: Batch, window: Array, fd: int) -> tuple[np.ndarray, list[tuple[
     for start, stop in batch.ranges:
         pieces.append((octets[at : at + stop - start - behind].data, window.offset + start))
         at += stop - start
-    with calls.blaming(window.source.name):
+    with calls.errors_name(window.source.name):
         for data, offset in pieces:
             if calls.pread_into(fd, data, offset) < len(data):
                 raise window.source.changed()

@@ -16,7 +16,7 @@ from tables import bytes_of
 import mpired
 from mpired.errors import BufferFileError, LockError, UserOpError
 from mpired.files.access import lock_all
-from mpired.files.lock import Waiting
+from mpired.files.lock import LockTimeout
 from mpired.formats.decoding import Decoder
 
 # Decoding ends the process at a file with "bad" in its name, and copying the other columns at one with "worse".
@@ -158,7 +158,7 @@ def test_no_worker_is_left_when_a_call_fails(tmp_path):
     with pytest.raises(UserOpError, match="ArithmeticError: no") as kept:
         mpired.reduce([tmp_path / "a.parquet", tmp_path / "b.parquet"], fails)
     assert children(os.getpid()) == before, kept
-    with lock_all([str(tmp_path / "target.npy")], Waiting()), pytest.raises(LockError) as kept:
+    with lock_all([str(tmp_path / "target.npy")], LockTimeout()), pytest.raises(LockError) as kept:
         window.accumulate(tmp_path / "a.parquet", "sum", once=True)
     assert children(os.getpid()) == before, kept
 

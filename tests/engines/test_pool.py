@@ -152,8 +152,8 @@ def test_worker_that_dies(within):
                 call_all(os.getpid, end, *[os.getpid] * 10)
             except WorkerError as error:
                 text = error.reason
-                told = "died" in text and how in text and "nothing was written" in text
-                found.append([error.exit_status, error.mpi_class, error.subject, told, children(os.getpid())])
+                portable_error = "died" in text and how in text and "nothing was written" in text
+                found.append([error.exit_status, error.mpi_class, error.subject, portable_error, children(os.getpid())])
         return found
 
     assert within(errors) == [[8, "MPI_ERR_INTERN", "worker pool", True, []]] * len(ENDS)
@@ -186,7 +186,7 @@ def raise_unsendable() -> None:
 def test_workers_say_nothing_themselves(function, error, broken):
     """Whatever fails in a worker is told by its parent, once, wherever standard error goes."""
 
-    def told() -> list[str]:
+    def portable_error() -> list[str]:
         where = os.memfd_create("err") if broken == "kept" else -1
         if broken == "closed":
             os.close(2)
@@ -199,13 +199,13 @@ def test_workers_say_nothing_themselves(function, error, broken):
             text = str(caught).rpartition("test_pool.")[2]
         return [text, os.pread(where, 9999, 0).decode() if where >= 0 else ""]
 
-    assert in_child(told) == [error, ""]
+    assert in_child(portable_error) == [error, ""]
 
 
 def test_a_connection_that_fails_while_the_worker_lives(within, monkeypatch):
     """The command waits for no worker that it cannot hear."""
 
-    def told() -> str:
+    def portable_error() -> str:
         def fail(_connection: object) -> None:
             raise OSError(5, "Input/output error")
 
@@ -217,7 +217,7 @@ def test_a_connection_that_fails_while_the_worker_lives(within, monkeypatch):
             return caught.reason
         return ""
 
-    assert "lost ([Errno 5]" in within(told)
+    assert "lost ([Errno 5]" in within(portable_error)
 
 
 @pytest.mark.parametrize(

@@ -33,10 +33,10 @@ class Numbers(state.State):
         self.elements = np.empty(count, self.datatype.form)
         self.count, self.greatest = np.zeros(count, "i8"), np.full(count, -np.inf)
 
-    def room(self):
+    def free_block(self):
         return self.elements
 
-    def add(self, _again, _there=None):
+    def add(self, _reread, _not_null=None):
         self.count += ~np.isnan(self.elements)
         self.greatest = np.fmax(self.greatest, self.elements)
 

@@ -62,7 +62,7 @@ class Definitions(Mapping[str, tuple[Datatype, str | None]]):
         return finished(made), order
 
     def figures(self, name: str) -> tuple[int, int]:
-        """Return size and extent of a definition, without spelling its type: that takes as long as the text is."""
+        """Return size and extent of a definition without the name of its type, which may be long."""
         made, _ = self._found[name.upper()]
         measured = made if isinstance(made, Datatype) else made.typemap
         return measured.size, measured.extent

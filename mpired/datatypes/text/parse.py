@@ -23,11 +23,11 @@ from mpired.errors import DatatypeError, UnknownDatatypeError, shortened
 from mpired.mpi4py_objects import DatatypeText
 
 Read: TypeAlias = tuple[Made, str | None]
-"""What a text means, and the byte order that it says."""
+"""The type that a string describes, and its byte order if the string has one."""
 
 
 class Names(Protocol):
-    """Names that are defined: of a `Definitions`."""
+    """Defined names, such as those of `Definitions`."""
 
     def read(self, name: str, /) -> Read | None:
         """Return what a name means; None if it is not defined."""
@@ -40,7 +40,7 @@ _TOKEN = re.compile(r"\s*([<>=|]?[A-Za-z_0-9?]+(?:\s+[A-Za-z_][A-Za-z_0-9]*)*|[-
 _NAME = re.compile(r"[<>=|A-Za-z_0-9?]")
 _OPENING = re.compile(r"\s*\(")
 _NUMBER = re.compile(r"[-+]?\d{1,19}", re.ASCII)
-# Nothing in it can be matched in two ways, so a list that goes wrong at its end is soon given up. Quantifiers that
+# Nothing in it can be matched in two ways, so a list that goes wrong at its end takes little time. Quantifiers that
 # say so, possessive ones, match groups wrongly in some releases of Python 3.11.
 _NUMBERS = re.compile(r"\[(\s*[-+]?\d{1,19}\s*(?:,\s*[-+]?\d{1,19}\s*)*)\]", re.ASCII)
 _NUMBER_AT = re.compile(r"[-+\d]", re.ASCII)

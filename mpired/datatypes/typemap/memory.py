@@ -1,4 +1,4 @@
-"""How arrays hold the elements of a type map: as NumPy structures, one extent apart or packed."""
+"""The elements of a type map in NumPy arrays: structures one extent apart, or packed."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class InMemory:
 
     @property
     def origin(self) -> int:
-        """Where displacement 0 is in an element, in bytes: it starts there, or else with the first entry."""
+        """The byte of displacement 0 in an element, which begins there, or else at its first entry."""
         typemap = self.typemap
         return 0 if typemap.true_lb >= 0 and typemap.true_ub <= typemap.extent else -typemap.true_lb
 
     @cached_property
     def obstacle(self) -> str:
-        """Why an array cannot hold such elements; empty if it can."""
+        """The reason why an array cannot hold such elements; "" if it can."""
         if not self.typemap.entries:
             return "it has no entries"
         if self.is_spread and self.typemap.size > _MAX_ITEMSIZE:

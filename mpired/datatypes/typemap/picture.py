@@ -1,4 +1,4 @@
-"""Where the bytes of an element lie, drawn with a character for each byte, or for several."""
+"""Pictures of elements: a character for each byte, or for several."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NONE, _SOME, _ALL = ".+#"
 
 
 class Picture(NamedTuple):
-    """A drawing: its text, the first and the end of the bytes in it, and how many a character stands for."""
+    """A picture of the bytes from `start` to `stop`, with a character for each `nbytes` of them."""
 
     text: str
     start: int

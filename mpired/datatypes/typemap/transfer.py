@@ -22,7 +22,7 @@ INTERLEAVED_BYTES = 4 << 20
 """The same of elements that interleave: the more of them at a time, the longer the adjacent bytes."""
 
 MOST_GAPS = 8
-"""How many times the bytes of its entries something large may span that is not yet mostly gaps."""
+"""The largest ratio of span to bytes of entries of a type that is not mostly gaps."""
 
 _FAR = 64 << 10  # bytes between two copies that are not worth being read along
 _MAX_TOGETHER = 1 << 10  # leaves that are looked at at a time
@@ -31,7 +31,7 @@ NUMBERS = (1, 2, 4, 8)
 
 
 class _Copies(NamedTuple):
-    """How often something is there, and how far apart in bytes, where the map says and packed."""
+    """Copies of one stretch: their number, and their distance in bytes in the map and packed."""
 
     number: int
     stride: int

@@ -25,7 +25,7 @@ _MAX_FIELDS = 1000
 
 
 class Run(NamedTuple):
-    """So many copies of a map, the first at `disp` bytes, each `stride` bytes after the one before."""
+    """Copies of a map, the first at `disp` bytes, each `stride` bytes after the one before."""
 
     of: TypeMap
     disp: int = 0

@@ -128,7 +128,7 @@ def test_ops_of_a_file(workshop, tmp_path):
     assert (outcome.status, outcome.err) == (0, "")
     assert outcome.out.decode().splitlines() == [
         "first (./my.py:one): does not commute, MPI_INT, MPI_DOUBLE; One.",
-        "two (./my.py:two): commute not said, any datatype",
+        "two (./my.py:two): commute not declared, any datatype",
     ]
     rows = json.loads(run("ops", "--json", "my.py", cwd=tmp_path).out)
     assert [(row["name"], row["place"], row["commute"]) for row in rows] == [

@@ -120,10 +120,10 @@ def test_more_files_than_descriptors_are_locked(hard, folder):
 def test_workers_do_not_keep_the_lock(folder):
     """A command that is killed has no lock any more, whatever became of its workers."""
     target = folder / "targets" / BASE
-    with access.lock_all([str(target)], lock.Waiting(timeout=0)):
+    with access.lock_all([str(target)], lock.LockTimeout(timeout=0)):
         inherited = forked(signal.pause)
     try:
-        with access.lock_all([str(target)], lock.Waiting(timeout=10)):
+        with access.lock_all([str(target)], lock.LockTimeout(timeout=10)):
             pass
     finally:
         os.kill(inherited, signal.SIGKILL)
