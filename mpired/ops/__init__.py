@@ -4,12 +4,13 @@ from mpired.ops.gate import check, check_buffers, check_use
 from mpired.ops.op import Op, Use
 from mpired.ops.policy import PURPOSES, check_rules, check_weights, options_of, with_policies
 from mpired.ops.resolve import OpLike, check_file, file_of, meant, of_function, resolve, with_properties
+from mpired.ops.several import Ops, each_of, is_list, labels, told
 from mpired.ops.state import may_be_null, stands_for_null
 from mpired.ops.table import COMPARE_AND_SWAP, OPS, STATISTICS, get, named, neutral, ops_for, user_op, with_parameter
 
 __all__ = [
-    "COMPARE_AND_SWAP", "OPS", "PURPOSES", "STATISTICS", "Op", "OpLike", "Use", "check", "check_buffers",
-    "check_file", "check_rules", "check_use", "check_weights", "file_of", "get", "may_be_null", "meant", "named",
-    "neutral", "of_function", "ops_for", "options_of", "resolve", "stands_for_null", "user_op", "with_parameter",
-    "with_policies", "with_properties",
+    "COMPARE_AND_SWAP", "OPS", "PURPOSES", "STATISTICS", "Op", "OpLike", "Ops", "Use", "check", "check_buffers",
+    "check_file", "check_rules", "check_use", "check_weights", "each_of", "file_of", "get", "is_list", "labels",
+    "may_be_null", "meant", "named", "neutral", "of_function", "ops_for", "options_of", "resolve", "stands_for_null",
+    "told", "user_op", "with_parameter", "with_policies", "with_properties",
 ]  # fmt: skip

@@ -196,9 +196,9 @@ class Variance(_Numbers):
         mean, squares = self.planes
         numbers = self.wide_of(elements)
         change = numbers - mean
-        mean += change / self.counts()
-        numbers -= mean
-        change *= numbers
+        step = change / self.counts()
+        mean += step
+        change *= np.subtract(numbers, mean, out=step)
         squares += change
 
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
@@ -313,6 +313,10 @@ class _Gathered(_Numbers):
         """Return the array for the next rank's elements."""
         room: np.ndarray = self._all[self.rank + 1]
         return room
+
+    def fill(self, block: np.ndarray) -> None:
+        """Copy them."""
+        self.room()[...] = block
 
     def add(self, again: Again, there: np.ndarray | None = None) -> np.ndarray | None:
         """Add the elements in the room, and keep which of them are there."""
