@@ -13,7 +13,7 @@ from mpired.errors import MpiredWarning, OverflowWarning, number
 from mpired.formats import FlatLayout
 from mpired.formats.array import stored_array
 from mpired.formats.rank import dtype_text
-from mpired.ops import OPS, Op, Use
+from mpired.ops import OPS, Op, Use, summary
 
 if TYPE_CHECKING:  # a report of one command need not wait for the modules of all
     from mpired.collectives.call import Call
@@ -91,7 +91,8 @@ def _elements(buffers: Sequence[dict[str, Any]], nan: str | None, rules: Sequenc
 
 def _plain(op: str) -> str:
     """Return the name of an op that `--op` takes: `sum` for MPI_SUM."""
-    return op.removeprefix("MPI_").lower() if op in map(str, OPS) else op
+    names = {str(row): row.name.lower() for row in OPS}
+    return ",".join(names.get(each, each) for each in op.split(","))
 
 
 def _names(datatype: Datatype) -> dict[str, str | None]:
@@ -133,11 +134,11 @@ def request_line(figures: Mapping[str, Any]) -> str:
 
 def summarise(call: Call, warned: Sequence[MpiredWarning] = ()) -> Summary:
     """Return the summary of a collective that is done, and has warned of this."""
-    plans, files, model = call.plans, call.combined, call.root
-    op = plans[0].op
+    plans, files, elements = call.plans, call.combined, call.elements
+    chosen = plans[0].ops
     return Summary(
-        op=str(op),
-        commute=op.commute,
+        op=plans[0].op_text,
+        commute=all(op.commute for op in chosen),
         buffers=[
             {
                 "name": buffer.name,
@@ -146,11 +147,11 @@ def summarise(call: Call, warned: Sequence[MpiredWarning] = ()) -> Summary:
                 "stored": buffer.shortened,
                 "unpacked": stored_array(buffer).packed or None,
             }
-            for buffer in model.buffers
+            for buffer in elements
         ],
         nranks=len(files),
         nbytes=sum(plan.nbytes for plan in plans),
-        nan=_nan(op, [each.datatype for each in model.buffers]),
+        nan=_nan_of(chosen, [each.datatype for each in elements]),
         workers=max(plan.jobs for plan in plans),
         root=call.request.options["root"],
         output=",".join(call.outputs) or (call.paths[0] if call.request.collective.to_root else "in place"),
@@ -158,7 +159,7 @@ def summarise(call: Call, warned: Sequence[MpiredWarning] = ()) -> Summary:
         call=call.request.collective.function,
         noutputs=len(call.results),
         overflow=[each.details for each in cautions.of_kind(warned, OverflowWarning)],
-        rules=op.rules.summary(),
+        rules=summary(chosen),
         skipped=[each._asdict() for each in call.skipped],
         inputs=[source.name for source in call.sources],
         engine=plans[0].engine.name,
@@ -166,6 +167,11 @@ def summarise(call: Call, warned: Sequence[MpiredWarning] = ()) -> Summary:
         repeated=getattr(plans[0].engine.connected, "repeated", 0),
         spread=plans[0].spread,
     )
+
+
+def _nan_of(ops: Sequence[Op], datatypes: Sequence[Datatype]) -> str | None:
+    """Return the treatment of NaN by several ops, in words."""
+    return " or ".join(dict.fromkeys(filter(None, (_nan(op, datatypes) for op in ops)))) or None
 
 
 def _nan(op: Op, datatypes: Sequence[Datatype]) -> str | None:
@@ -403,12 +409,12 @@ def describe_call(call: Call) -> Description:
     """Return what a collective would do."""
     from mpired.provenance import SUFFIX  # noqa: PLC0415 - for a dry run only
 
-    plans, files, model = call.plans, call.combined, call.root
+    plans, files = call.plans, call.combined
     blocks = zip(plans[0].block_counts, (ranks[0] for ranks in plans[0].buffers), strict=True)
     return Description(
         call=call.request.collective.function,
-        op=str(plans[0].op),
-        buffers=[{"name": each.name, "datatype": str(each.datatype), "count": each.count} for each in model.buffers],
+        op=plans[0].op_text,
+        buffers=[{"name": each.name, "datatype": str(each.datatype), "count": each.count} for each in call.elements],
         nranks=len(files),
         nbytes=sum(plan.nbytes for plan in plans),
         written=[_written(result, fold_plan.plan) for fold_plan in call.fold_plans for result in fold_plan.results]

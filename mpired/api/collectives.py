@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from mpired import attempts, cautions
-from mpired.api.outcome import Arrays, as_arrays
+from mpired.api.outcome import as_arrays
 from mpired.api.signatures import with_options
 from mpired.collectives.call import plan_call, plan_fold
 from mpired.collectives.request import Request, paths_of, ranks_of, read_request
@@ -18,7 +18,7 @@ from mpired.context import Context
 from mpired.engines import connected
 from mpired.errors import UsageError
 from mpired.formats.memory import all_at_hand, at_hand, path_at_hand
-from mpired.ops import OpLike
+from mpired.ops import OpLike, Ops, is_list, labels
 from mpired.options import CALL, PathLike, Rank, Several, rows
 from mpired.report import Summary, summarise
 
@@ -26,7 +26,7 @@ Ranks: TypeAlias = Several[Rank]
 
 
 @with_options(*COLLECTIVES["reduce"].options, "progress")
-def reduce(ranks: Ranks, op: OpLike, *, output: PathLike | None = None, context: Context, **options: Any) -> Any:
+def reduce(ranks: Ranks, op: Ops, *, output: PathLike | None = None, context: Context, **options: Any) -> Any:
     """Combine the same element of every rank with an op (MPI_Reduce; MPI-4.1, 6.9.1).
 
     The left fold in rank order, `((a0 o a1) o a2) ...`, the same bits for any number of workers.
@@ -37,10 +37,11 @@ def reduce(ranks: Ranks, op: OpLike, *, output: PathLike | None = None, context:
         One file a rank, in rank order: its path, an array, or a file that is open for reading bytes.
     op
         A predefined op such as `mpired.SUM`, or its name, in any case, with or without `MPI_`; the place of a
-        user-defined op such as `my_ops.py:func`; or a function of this process.
+        user-defined op such as `my_ops.py:func`; or a function of this process. A list of these, or names with commas
+        between them, read the ranks once.
     output
-        The file to write; None returns the result. An existing file is replaced only with
-        `overwrite=True`. It appears whole and durable, or not at all.
+        The file to write, with `{op}` in its name a file for each op; None returns the result. An existing file is
+        replaced only with `overwrite=True`. It appears whole and durable, or not at all.
     **options
         Those of `mpired reduce`.
 
@@ -50,8 +51,8 @@ def reduce(ranks: Ranks, op: OpLike, *, output: PathLike | None = None, context:
         The result in native byte order, with the shape of the root's rank: an array, or a dict of arrays by column
         name where a rank has several buffers, or `keep` adds columns. Which of them, the files decide, and arrays give
         an array. With `index`, an array with the fields value and index. With `nulls` "ignore" or "propagate" a masked
-        array, in which nulls are masked. If it was written to a file, or to two by `split`, a `Summary`, as the
-        command says it.
+        array, in which nulls are masked. For a list of ops a dict of these by the names of the ops. If it was written
+        to a file, or to several, a `Summary`, as the command says it.
 
     Raises
     ------
@@ -74,12 +75,14 @@ def reduce(ranks: Ranks, op: OpLike, *, output: PathLike | None = None, context:
     array([3, 7, 2], dtype=int32)
     >>> mpired.reduce(["sample_data/counts_0.npy", "sample_data/counts_1.npy"], op="minloc", index="rank")[:3].tolist()
     [(2, 0), (6, 0), (1, 0)]
+    >>> mpired.reduce(["sample_data/counts_0.npy", "sample_data/counts_1.npy"], op=["mean", "max"])["mean"][:3]
+    array([2.5, 6.5, 1.5])
     """
     return _call("reduce", ranks, op, output, context, options)
 
 
 def _call(
-    name: str, ranks: Ranks, op: OpLike, output: PathLike | None, context: Context, keywords: Mapping[str, object]
+    name: str, ranks: Ranks, op: Ops, output: PathLike | None, context: Context, keywords: Mapping[str, object]
 ) -> Any:
     """Run a collective for the Python API: into files, which gives a summary, or into arrays, a list for each group."""
     collective = COLLECTIVES[name]
@@ -103,24 +106,29 @@ def _call(
             if options[each] != defaults[each].default:
                 raise UsageError(f"`{each}`", "is for files; name them with `output`, or leave it out")
         plan_arrays = partial(read_request, collective, words, op, options)
-        groups = attempts.repeated(plan_arrays, _results, paths, context)
+        groups = attempts.repeated(plan_arrays, partial(_results, by_op=is_list(op)), paths, context)
     if collective.to_root:
         return groups[0][options["root"]]
     return groups[0] if len(groups) == 1 else tuple(groups)
 
 
-def _results(request: Request, context: Context) -> list[list[Arrays | None]]:
-    """Return the arrays of each group that gets results, by rank."""
-    return [_arrays(group_plan, request, context) for group_plan in group_plans(request)]
+def _results(request: Request, context: Context, *, by_op: bool) -> list[list[Any]]:
+    """Return the arrays of each group that gets results, by rank; with `by_op` a dict of them by the names of ops."""
+    return [_arrays(group_plan, request, context, by_op=by_op) for group_plan in group_plans(request)]
 
 
-def _arrays(group_plan: GroupPlan, request: Request, context: Context) -> list[Arrays | None]:
+def _arrays(group_plan: GroupPlan, request: Request, context: Context, *, by_op: bool) -> list[Any]:
     """Return what each rank of a group gets, None for a rank that gets nothing."""
-    arrays: list[Arrays | None] = [None] * group_plan.nranks
+    arrays: list[Any] = [None] * group_plan.nranks
+    names = labels(request.ops)
     plan = plan_fold(group_plan, (), request).plan
     with folded(plan, group_plan.shares, None, context) as results:
         for receiver, share, buffers in zip(group_plan.receivers, group_plan.shares, results, strict=True):
-            arrays[share.rank] = as_arrays(buffers, model_of(group_plan, receiver, share, request))
+            result = as_arrays(buffers, model_of(group_plan, receiver, share, request))
+            if by_op:
+                arrays[share.rank] = (arrays[share.rank] or {}) | {names[share.fields[0].op]: result}
+            else:
+                arrays[share.rank] = result
     return arrays
 
 

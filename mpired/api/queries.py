@@ -14,13 +14,12 @@ from mpired.context import Context
 from mpired.formats import AtHand, InputOptions, RankFile
 from mpired.formats import look as describe
 from mpired.formats.memory import ArrayRank, all_at_hand, at_hand, path_at_hand, paths
-from mpired.ops import OpLike
+from mpired.ops import Ops, is_list
 from mpired.options import DIFF, INPUTS, LOCATE, SHOW, Options, PathLike, Rank, checked
 from mpired.queries import diff as differences
 from mpired.queries import locate as extremes
 from mpired.queries.diff import Difference
 from mpired.queries.figures import Shown
-from mpired.queries.locate import Location
 from mpired.queries.show import plan_show
 from mpired.ranks import check_use
 
@@ -146,9 +145,7 @@ def diff(a: Rank, b: Rank, *, context: Context, **options: Any) -> Difference:
 
 
 @with_options(*LOCATE, "progress")
-def locate(
-    ranks: Sequence[Rank], op: OpLike, *, top: int | None = None, context: Context, **options: Any
-) -> Location | list[Location]:
+def locate(ranks: Sequence[Rank], op: Ops, *, top: int | None = None, context: Context, **options: Any) -> Any:
     """Find the maximum or minimum of all ranks: its value, its rank and its index there (MPI-4.1, 6.9.4).
 
     Of equal elements the one of the lowest rank comes first, then the one with the smallest index.
@@ -159,7 +156,7 @@ def locate(
         One file a rank, in rank order: its path, an array, or a file that is open for reading bytes. They may have
         different counts and shapes.
     op
-        `mpired.MAXLOC` or `mpired.MINLOC`, or its name.
+        `mpired.MAXLOC` or `mpired.MINLOC`, or its name; or a list of both, which reads the ranks once.
     top
         How many of the most extreme elements to return, as a list; None for the one.
     **options
@@ -167,8 +164,9 @@ def locate(
 
     Returns
     -------
-    Location or list of Location
-        The value, the number of the rank, the name of its file, the index and the name of the column.
+    Location, list of Location, or dict of these
+        The value, the number of the rank, the name of its file, the index and the name of the column; a dict by the
+        names of the ops for a list of ops.
 
     Raises
     ------
@@ -183,6 +181,9 @@ def locate(
     >>> found = mpired.locate(["sample_data/counts_0.npy", "sample_data/counts_1.npy"], op="maxloc")
     >>> int(found.value), found.rank, found.file, found.index
     (8, 0, 'sample_data/counts_0.npy', (6,))
+    >>> {op: int(place.value) for op, place in mpired.locate(["sample_data/counts_0.npy"], "maxloc,minloc").items()}
+    {'maxloc': 8, 'minloc': 1}
     """
     found = extremes.locate(all_at_hand(ranks), op, {**options, "top": top}, context)
-    return found if top is not None else found[0]
+    places = found if top is not None else {name: each for name, (each, *_) in found.items()}
+    return places if is_list(op) else next(iter(places.values()))

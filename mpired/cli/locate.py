@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from mpired import cautions
+from mpired import cautions, ops
 from mpired.cli import params
 from mpired.cli.messages import collect_warnings, end_without, show, show_json, tell_cautions
 from mpired.engines import pool, worker
@@ -22,6 +22,7 @@ def locate(*, ranks: tuple[str, ...], op: str, as_json: bool, **options: Any) ->
     \b
     Examples:
       mpired locate --op maxloc sample_data/counts_?.npy
+      mpired locate --op maxloc,minloc sample_data/waves_?.npy
       mpired locate --op minloc --top 3 --columns hits sample_data/cells_?.parquet
 
     The ranks may have different counts and shapes. --columns limits the search to some columns or variables.
@@ -32,14 +33,19 @@ def locate(*, ranks: tuple[str, ...], op: str, as_json: bool, **options: Any) ->
     worker.keep_freed_memory()
     with collect_warnings() as warned:
         found = queries.locate(params.expand(ranks)[0], op, options, params.context())
-    skipped = cautions.of_kind(warned, SkippedWarning)
+    skipped, several = cautions.of_kind(warned, SkippedWarning), ops.is_list(op)
     if as_json:
         left_out = [each._asdict() for warning in skipped for each in warning.skipped]
         more = {"skipped": left_out} if left_out else {}
-        rows = [in_json(dataclasses.asdict(each)) | more for each in found]
+        rows = [
+            ({"op": label} if several else {}) | in_json(dataclasses.asdict(each)) | more
+            for label, own in found.items()
+            for each in own
+        ]
         show_json(rows)
     else:
-        for each in found:
-            show(f"{each.value} in rank {each.rank}, {escaped(each.file)}, at {place_text(each.column, each.index)}")
+        for label, each in ((label, each) for label, own in found.items() for each in own):
+            place = f"in rank {each.rank}, {escaped(each.file)}, at {place_text(each.column, each.index)}"
+            show(f"{f'{label}: ' if several else ''}{each.value} {place}")
     tell_cautions(warned)
     end_without(skipped)

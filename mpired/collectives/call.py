@@ -8,6 +8,7 @@ from typing import NamedTuple, cast
 
 from mpired import __version__, codecs, ops
 from mpired.collectives.counts import labelled
+from mpired.collectives.fields import taken_by
 from mpired.collectives.plan import Outputs, Plan, make_plan
 from mpired.collectives.request import Request, read_request
 from mpired.collectives.results import GroupPlan, check_different, group_plans, paths_of, results_of
@@ -25,7 +26,7 @@ from mpired.files.scratch import Compression
 from mpired.files.transaction import Transaction
 from mpired.files.update import ChangedFile
 from mpired.files.urls import is_url
-from mpired.formats import FORMATS, ArrayLayout, AtHand, RankFile, format_named
+from mpired.formats import FORMATS, Array, ArrayLayout, AtHand, RankFile, format_named
 from mpired.options import Options
 from mpired.ranks import Skipped
 from mpired.sources.source import Source
@@ -63,6 +64,14 @@ class Call(NamedTuple):
     def root(self) -> RankFile:
         """The rank that the result is modelled on, where only one gets it; else the first."""
         return self.request.groups[0][self.request.options["root"]]
+
+    @property
+    def elements(self) -> list[Array]:
+        """The buffers of the root, as they are combined: pairs with indices only if all ops take these."""
+        return [
+            next((each for op in self.request.ops if (each := taken_by(op, buffer)) is not buffer), buffer)
+            for buffer in self.root.buffers
+        ]
 
     @property
     def skipped(self) -> tuple[Skipped, ...]:
@@ -120,11 +129,11 @@ class Call(NamedTuple):
     def _record(self) -> dict[str, object]:
         """Return what the call is, for the record of where its results come from."""
         plan = self.plans[0]
-        op = plan.op
+        rules = plan.ops[0].rules
         return {
             "version": __version__,
             "function": self.request.collective.function,
-            "op": str(op),
+            "op": plan.op_text,
             "buffers": [
                 # The count of an open rank shows only after the fold.
                 {
@@ -132,9 +141,9 @@ class Call(NamedTuple):
                     "datatype": str(each.datatype),
                     "count": None if plan.has_unknown_length else each.count,
                 }
-                for each in self.root.buffers
+                for each in self.elements
             ],
-            "policies": {"nan": op.rules.nan, "nulls": op.rules.nulls, "chosen": list(op.rules.summary())},
+            "policies": {"nan": rules.nan, "nulls": rules.nulls, "chosen": list(ops.summary(plan.ops))},
             "outputs": [result.path for result in self.results],
             "skipped": [each._asdict() for each in self.skipped],
         }
@@ -143,7 +152,7 @@ class Call(NamedTuple):
 def plan_call(  # noqa: PLR0913 - all that a call is
     name: str,  # the collective, as its command is called
     ranks: Sequence[str | AtHand],  # paths in rank order
-    op: ops.OpLike,  # the op, its name, or a function
+    op: ops.Ops,  # the op, its name, or a function; or several
     output: str | None,  # where the result goes, or the pattern of the results' names; None in place
     options: Options,  # as `Collective.checked` gives them
     context: Context,  # the settings of the call
@@ -255,4 +264,4 @@ def plan_fold(group_plan: GroupPlan, results: tuple[Result, ...], request: Reque
         buffers = group_plan.senders[0].buffers
         encoding = max(encoding, sending_nbytes(sum(each.count * each.datatype.itemsize for each in buffers)))
     outputs = Outputs(len(group_plan.shares), nlocked, encoding)
-    return FoldPlan(make_plan(request.op, group_plan.senders, request.inputs.context, outputs), results)
+    return FoldPlan(make_plan(request.ops, group_plan.senders, request.inputs.context, outputs), results)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias, cast
 
+from mpired.collectives.fields import taken_by
 from mpired.context import (
     BASE_NBYTES,
     NO_LIMITS,
@@ -96,7 +97,7 @@ class Segment(NamedTuple):
 class Plan(NamedTuple):
     """A reduction, ready to run."""
 
-    op: Op  # what combines
+    ops: tuple[Op, ...]  # what combines; each gives a result of its own
     buffers: tuple[tuple[Array, ...], ...]  # for each buffer the same buffer of every rank, in rank order
     segments: tuple[Segment, ...]  # all elements of all buffers, each once
     block_counts: tuple[int, ...]  # for each buffer the most elements that are read at a time
@@ -111,6 +112,16 @@ class Plan(NamedTuple):
     # The workers of each line of stages, where the ranks are spread over them: each has some of the elements, and each
     # stage some of the ranks, in rank order. () where all workers read all ranks
     lines: Lines = ()
+
+    @property
+    def op_text(self) -> str:
+        """The names of the ops."""
+        return ",".join(map(str, self.ops))
+
+    @property
+    def firsts(self) -> list[Array]:
+        """The buffers of the first rank."""
+        return [ranks[0] for ranks in self.buffers]
 
     @property
     def spread(self) -> str:
@@ -133,6 +144,11 @@ class Plan(NamedTuple):
         return not self.engine.same_host
 
     @property
+    def is_function(self) -> bool:
+        """Whether an op is a function of this process, which then does all."""
+        return any(op.is_function for op in self.ops)
+
+    @property
     def has_unknown_length(self) -> bool:
         """Whether it ends where the ranks do, which only their end shows."""
         return has_unknown_length(self.buffers[0])
@@ -141,7 +157,7 @@ class Plan(NamedTuple):
     def flows(self) -> bool:
         """Whether its results are made in order, in this process, as its streams arrive."""
         forward = any(rank.source.is_forward for ranks in self.buffers for rank in ranks)
-        return forward and len(self.segments) == 1 and not self.isolated
+        return forward and len(self.segments) == len(self.ops) == 1 and not self.isolated
 
     @property
     def found(self) -> int:
@@ -151,13 +167,13 @@ class Plan(NamedTuple):
     @property
     def isolated(self) -> bool:
         """Whether all runs in workers, because foreign code, or a library that decodes, could end this process."""
-        op = self.op
-        return op.isolated or (not op.user and any(rank.isolated for ranks in self.buffers for rank in ranks))
+        decodes = any(rank.isolated for ranks in self.buffers for rank in ranks)
+        return any(op.isolated for op in self.ops) or (decodes and not any(op.user for op in self.ops))
 
     @property
     def decodes_apart(self) -> bool:
         """Whether all runs in workers of this machine, and only because a library decodes."""
-        return self.engine is LOCAL and self.isolated and not self.op.user
+        return self.engine is LOCAL and self.isolated and not any(op.user for op in self.ops)
 
     @property
     def text(self) -> str:
@@ -189,9 +205,10 @@ _Buffers: TypeAlias = tuple[tuple[Array, ...], ...]
 class _CostModel:
     """The figures of ranks, op and results that limits, blocks and cuts depend on."""
 
-    def __init__(self, op: Op, files: Sequence[RankFile], *, noutputs: int, apart: bool) -> None:
+    def __init__(self, ops: Sequence[Op], files: Sequence[RankFile], *, noutputs: int, apart: bool) -> None:
         each = [file.buffers for file in files]
-        self.op, self.noutputs, self.apart = op, noutputs, apart
+        self.nops, self.noutputs, self.apart = len(ops), noutputs, apart
+        self.is_function = any(op.is_function for op in ops)
         single = ((buffer,) for own in each for buffer in own)
         self.buffers: _Buffers = tuple(single) if apart else tuple(zip(*each, strict=True))
         firsts = [ranks[0] for ranks in self.buffers]
@@ -200,11 +217,7 @@ class _CostModel:
         self.far = distance_of(of_file(stored_array(firsts[0]).source))
         self.long = self.streamed or any(rank.datatype.is_spread for rank in firsts)
         self.sizes = [rank.count * rank.datatype.itemsize for rank in firsts]
-        # The bytes of what takes most: an element, what the op keeps of it, or a result.
-        datatypes = [rank.datatype for rank in firsts]
-        self.widths = [
-            max(each.itemsize, state_of(op, each, self.nranks).itemsize, op.result(each).itemsize) for each in datatypes
-        ]
+        self.widths = [sum(_width(op, rank, self.nranks, alone=len(ops) == 1) for op in ops) for rank in firsts]
         self.kept = any(width > rank.datatype.itemsize for width, rank in zip(self.widths, firsts, strict=True))
         self.small = self.nranks * sum(self.sizes) < SMALL_NBYTES
         self.nforward = max(sum(rank.source.is_forward for rank in ranks) for ranks in self.buffers)
@@ -218,7 +231,7 @@ class _CostModel:
 
     def jobs(self, wanted: int, engine: Engine, limits: Limits) -> int:
         """Return how many workers are of use; a stream has one reader."""
-        if self.small or self.op.is_function or self.nforward:
+        if self.small or self.is_function or self.nforward:
             return 1
         return min(wanted or limits.workers, limits.workers if not engine.same_host else sys.maxsize)
 
@@ -244,7 +257,8 @@ class _CostModel:
         if self.nforward:  # each keeps its block
             wanted = min(wanted, max(_MIN_BLOCK_BYTES, _AHEAD_BYTES_IN_ALL // self.nforward))
         if self.kept:
-            wanted = max(wanted, min(max(_STATE_BLOCK_BYTES, max(self.widths) * _STATE_COUNT), _STATE_MOST_BYTES))
+            usual = max(_STATE_BLOCK_BYTES * self.nops, max(self.widths) * _STATE_COUNT)
+            wanted = max(wanted, min(usual, _STATE_MOST_BYTES))
         return wanted
 
     def nblocks(self, max_open: int, ahead: int) -> int:
@@ -305,7 +319,7 @@ class _CostModel:
 
 
 def make_plan(
-    op: Op,  # what combines
+    ops: tuple[Op, ...],  # what combines
     files: Sequence[RankFile],  # the ranks, whose buffers agree
     context: Context = NO_LIMITS,  # the engine and its workers, and the limits of memory and of open files
     outputs: Outputs = _ONE_FILE,  # where the results go
@@ -314,8 +328,8 @@ def make_plan(
 ) -> Plan:
     """Cut a reduction into segments."""
     max_memory, noutputs = context.max_memory, outputs.nfiles
-    costs = _CostModel(op, files, noutputs=noutputs, apart=apart)
-    engine = _engine(op, files, context.engine or LOCAL, alone=costs.small or costs.nforward > 0)
+    costs = _CostModel(ops, files, noutputs=noutputs, apart=apart)
+    engine = _engine(ops, files, context.engine or LOCAL, alone=costs.small or costs.nforward > 0)
     limits = engine.runner.limits()
     buffers = costs.read_by(context.jobs, limits)
     # A private source has a descriptor of this process; a compressed one has none between two reads.
@@ -345,7 +359,7 @@ def make_plan(
     lines = lines[: len(segments)]
     jobs = sum(map(len, lines)) or max(1, min(jobs, len(segments)))
     resident = _RESIDENT_BYTES + max(format_named(file.format).decoding for file in files) + costs.unpacking
-    plan = Plan(op, buffers, segments, block_counts, jobs, max_open, engine, ended=[])
+    plan = Plan(ops, buffers, segments, block_counts, jobs, max_open, engine, ended=[])
     # The parent waits beside its workers, and decodes nothing.
     waiting = _RESIDENT_BYTES if jobs > 1 or plan.isolated else 0
     return plan._replace(
@@ -399,22 +413,31 @@ def _decompressed_ahead(buffer: Array, threads: int) -> Array:
     return with_stored(buffer, ahead)
 
 
+def _width(op: Op, rank: Array, nranks: int, *, alone: bool) -> int:
+    """Return the bytes of what takes most: an element, what the op keeps of it, or a result."""
+    datatype = taken_by(op, rank).datatype
+    nblocks = 1 if alone else _BLOCKS_IN_MEMORY // _STATES_IN_MEMORY  # a state of several has its own blocks
+    return max(nblocks * datatype.itemsize, state_of(op, datatype, nranks).itemsize, op.result(datatype).itemsize)
+
+
 def _is_turned(rank: Array) -> bool:
     """Return whether the elements of a rank are read in the other order than they are stored in."""
     return stored_array(rank).is_turned
 
 
-def _engine(op: Op, files: Sequence[RankFile], engine: Engine, *, alone: bool) -> Engine:
+def _engine(ops: Sequence[Op], files: Sequence[RankFile], engine: Engine, *, alone: bool) -> Engine:
     """Return who runs the segments: the engine that was chosen, or the pool for what one process does anyway."""
-    _check_reach(engine, op, files)
-    if op.is_function or (alone and not engine.same_host):
+    for op in ops:
+        _check_reach(engine, op, files)
+    if any(op.is_function for op in ops) or (alone and not engine.same_host):
         return LOCAL
     if engine.same_host:
         return engine
     from mpired.engines import probe  # noqa: PLC0415 - of few commands
 
-    datatypes = (buffer.datatype for buffer in files[0].buffers)
-    probe.check(cast("FarRunner", engine.runner), op, [file.source for file in files], datatypes)
+    datatypes = [buffer.datatype for buffer in files[0].buffers]
+    for op in [op for op in ops if op.user] or ops[:1]:
+        probe.check(cast("FarRunner", engine.runner), op, [file.source for file in files], datatypes)
     return engine
 
 

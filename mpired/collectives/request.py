@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from mpired import cautions, ops
 from mpired.collectives.counts import counted, labelled
+from mpired.collectives.fields import taken_by
 from mpired.collectives.table import Collective
 from mpired.context import Context
+from mpired.datatypes import Group
 from mpired.datatypes.pairs import VALUES
 from mpired.errors import MpiredError, OrderWarning, UsageError, with_others
 from mpired.formats import Format, InputOptions, Layout, Model, RankFile, decoding, format_named
@@ -34,12 +38,13 @@ class Request(NamedTuple):
     """The words of a call, understood."""
 
     collective: Collective  # which call it is
-    op: ops.Op  # what combines
+    ops: tuple[ops.Op, ...]  # what combines
     groups: tuple[tuple[RankFile, ...], ...]  # the ranks of each group
     words: Sequence[Sequence[RankWord]]  # the words for them
     inputs: InputOptions  # what the user says of them
     options: Options  # all options
-    op_file: str | None = None  # the file that has the op, if there is one
+    op_files: tuple[str, ...] = ()  # the files that have user-defined ops
+    by_op: bool = False  # whether the results of each op are apart, in a file or arrays of their own
     note: Note | None = None  # what results say of where they come from; None for nothing
     skipped: tuple[Skipped, ...] = ()  # the ranks that were named and are left out, because they cannot be used
 
@@ -47,7 +52,7 @@ class Request(NamedTuple):
     def doubtful_order(self) -> list[OrderWarning]:
         """A warning of two ranks that are probably in the wrong order, if the order shows in the results."""
         groups = [buffer.datatype.group for buffer in self.groups[0][0].buffers]
-        rounds = not self.op.rules.exact and any(group in self.op.rounds for group in groups)
+        rounds = any(not op.rules.exact and group in op.rounds for op in self.ops for group in groups)
         numbered = self.options["index"] in {"rank", "global"}
         chosen = self.options["sort"] != "given" or self.options["rank_regex"] is not None
         if chosen or (not rounds and not numbered and self.collective.alike):
@@ -59,7 +64,8 @@ class Request(NamedTuple):
     def check_no_input(self, paths: Sequence[str], way_out: str) -> None:
         """Raise `UsageError` if a result would replace the file of a rank, or another one that the call reads."""
         check_no_input(paths, [(file.source, name) for name, file in labelled(self.groups)], way_out)
-        check_no_other_input(paths, [(self.options["types"], "the named datatypes"), (self.op_file, "the op")])
+        others = [(self.options["types"], "the named datatypes"), *((file, "the op") for file in self.op_files)]
+        check_no_other_input(paths, others)
 
     def lay_out(self, form: Format, model: Model) -> Layout:
         """Lay out a result like `model` in a format; a raw one has the declared byte order."""
@@ -78,7 +84,7 @@ def ranks_of(ranks: Sequence[RankWord], options: Options) -> tuple[list[RankWord
 def read_request(
     collective: Collective,
     ranks: Sequence[RankWord],
-    op: ops.OpLike,
+    op: ops.Ops,
     options: Options,
     context: Context,  # the settings of the call
     outputs: Sequence[str] = (),  # where the results go; none if they are arrays, or replace the ranks
@@ -86,14 +92,14 @@ def read_request(
     """Look at the op, the options and the ranks of a call, and let the op pass or not."""
     _check_options(collective, options)
     group_b = options["group_b"]
-    chosen, refused = _resolve(op, options)
+    named: Sequence[Any] = ops.each_of(op) if collective.several else [op]
+    chosen, refused = _resolve(named, options)
     words: Sequence[Sequence[RankWord]] = [ranks, cast("Sequence[RankWord]", group_b)] if group_b else [ranks]
     indexed = options["index"] is not None
-    taken = VALUES if indexed else chosen.groups
     inputs = InputOptions.of(options, context)._replace(
-        nullable=chosen.rules.nulls != "error",
-        named=chosen.user,
-        taken=taken,
+        nullable=chosen[0].rules.nulls != "error",
+        named=any(op.user for op in chosen),
+        taken=functools.reduce(operator.and_, (VALUES if _is_paired(op, options) else op.groups for op in chosen)),
         keep=tuple(options["keep"]),
         check_carried=options["check_coordinates"] is not False,
         # A result in place, or with a part of a rank's file, is made in another order. And a rank that is left out must
@@ -101,14 +107,8 @@ def read_request(
         forward=not (options["in_place"] or options["keep"] or options["header"] != "none" or options["skip_bad"]),
     )
     _check_keep(inputs)
-    if indexed:
-        from mpired.collectives import indices  # noqa: PLC0415 - few calls make pairs
-
-        indices.check(chosen, in_place=options["in_place"])
     pairing = "`index='rank'` makes pairs of plain values" if "index" in collective.options else ""
-    if inputs.datatype is not None and not indexed:
-        ops.check(chosen, inputs.datatype, ops.Use.REDUCE, pairing=pairing)  # whatever the files hold
-        _ = inputs.datatype.form
+    _check_ops(chosen, inputs, options, pairing)
     try:
         with step("opening and checking the ranks"):
             opened = open_groups(words, inputs, options, raw_result=any(_is_raw(each, options) for each in outputs))
@@ -123,45 +123,98 @@ def read_request(
     words = [group.words for group in opened]
     files = tuple(group.files for group in opened)
     # A result may grow with streams until they end: one, whose elements do not depend on their number.
-    is_one = collective.to_root and len(outputs) == 1 and options["split"] is None and not indexed
-    grows = is_one and chosen.rules.nulls == "error" and all(_grows(each, options) for each in outputs)
+    is_one = collective.to_root and len(outputs) == len(chosen) == 1 and options["split"] is None and not indexed
+    grows = is_one and chosen[0].rules.nulls == "error" and all(_grows(each, options) for each in outputs)
     groups = counted(files, inputs, may_stay_open=grows)
     groups = in_one_order(groups, options["root"])
     if indexed:
+        from mpired.collectives import indices  # noqa: PLC0415 - few calls make pairs
+
         groups = indices.as_pairs(groups, words, options)
-    buffers = [(each.name, each.datatype) for each in groups[0][0].buffers]
-    ops.check_buffers(chosen, buffers, ops.Use.REDUCE, pairing=pairing)
-    ops.check_rules(chosen, [each for _, each in buffers], max(map(len, collective.combined(groups))))
-    op_file = ops.file_of(op) if isinstance(op, str) else None
-    request = Request(collective, chosen, groups, words, inputs, options, op_file, _note(options, context), skipped)
+    for each in chosen:
+        buffers = [(buffer.name, taken_by(each, buffer).datatype) for buffer in groups[0][0].buffers]
+        ops.check_buffers(each, buffers, ops.Use.REDUCE, pairing=pairing)
+        ops.check_rules(each, [datatype for _, datatype in buffers], max(map(len, collective.combined(groups))))
+    files_of_ops = tuple(filter(None, (ops.file_of(each) for each in named if isinstance(each, str))))
+    note, by_op = _note(options, context), len(chosen) > 1 and (not outputs or "{op}" in outputs[0])
+    request = Request(collective, chosen, groups, words, inputs, options, files_of_ops, by_op, note, skipped)
     if options["keep"]:
         _check_kept(request)
     cautions.tell(*skipped_warnings(skipped, sum(map(len, words)) + len(skipped)), *request.doubtful_order)
     return request
 
 
-def _resolve(op: ops.OpLike, options: Options) -> tuple[ops.Op, list[UsageError]]:
-    """Return the op with the options of values that it takes, and an error for each of the others."""
-    refused: list[UsageError] = []
+def _resolve(named: Sequence[ops.OpLike], options: Options) -> tuple[tuple[ops.Op, ...], list[UsageError]]:
+    """Return the ops with the options of values that each takes, and an error for each of those that none takes."""
+    each = [_resolve_one(op, options, several=len(named) > 1) for op in named]
+    chosen = tuple(op for op, _ in each)
+    ops.labels(chosen)  # which are different
+    functions = [op for op in chosen if op.is_function]
+    if functions and (other := next((op for op in chosen if op.isolated), None)):
+        reason = f"is a function of this process, which {other}, a file's or a package's, never runs in"
+        raise UsageError(str(functions[0]), f"{reason}; combine by them in two calls")
+    taken = {name for op in chosen for name in _options_of(op)}
+    refused = {
+        name: error
+        for op, errors in reversed(each)
+        for name, error in errors.items()
+        if name in _options_of(op) or name not in taken
+    }
+    return chosen, [*refused.values()]
+
+
+_OF_USER = ("commute", "op_timeout")  # the options of user-defined ops
+
+
+def _options_of(op: ops.Op) -> Sequence[str]:
+    return _OF_USER if op.user else ops.options_of(op)
+
+
+def _resolve_one(op: ops.OpLike, options: Options, *, several: bool) -> tuple[ops.Op, dict[str, UsageError]]:
+    """Return an op with the options of values that it takes, and an error for each of the others."""
+    refused: dict[str, UsageError] = {}
     while True:
         try:
             return resolve_op(op, options), refused
         except UsageError as error:
             name = error.subject.strip("`").partition("=")[0]
-            if name not in ops.PURPOSES or options[name] == OPTIONS[name].default:
+            known = name in ops.PURPOSES or (several and name in _OF_USER)
+            if not known or options[name] == OPTIONS[name].default:
                 raise
             options = {**options, name: OPTIONS[name].default, "weights_from": None}
-            refused.append(error)
+            refused[name] = error
+
+
+def _is_paired(op: ops.Op, options: Options) -> bool:
+    """Return whether an op takes pairs, which are made of the values of files."""
+    return options["index"] is not None and op.groups == Group.PAIR
+
+
+def _check_ops(chosen: Sequence[ops.Op], inputs: InputOptions, options: Options, pairing: str) -> None:
+    """Raise an error for ops that make no sense whatever the files hold."""
+    if len(chosen) > 1 and options["in_place"]:
+        reason = f"has the place of one result, and there are {len(chosen)} ops; name an `output`"
+        raise UsageError("`in_place`", reason)
+    if options["index"] is not None:
+        from mpired.collectives import indices  # noqa: PLC0415 - few calls make pairs
+
+        op = next((op for op in chosen if _is_paired(op, options)), chosen[0])
+        indices.check(op, in_place=options["in_place"])
+    for op in chosen:
+        if inputs.datatype is not None and not _is_paired(op, options):
+            ops.check(op, inputs.datatype, ops.Use.REDUCE, pairing=pairing)
+            _ = inputs.datatype.form
 
 
 def _wrong_weights(
-    collective: Collective, op: ops.Op, words: Sequence[Sequence[RankWord]], options: Options
+    collective: Collective, chosen: Sequence[ops.Op], words: Sequence[Sequence[RankWord]], options: Options
 ) -> list[UsageError]:
     """Return the error if there is not a weight for each of the ranks, which could not be opened."""
     if options["stride"] is not None or options["ranks_in_file"] is not None:
         return []
     try:
-        ops.check_weights(op, max(map(len, collective.combined(words))))
+        for op in chosen:
+            ops.check_weights(op, max(map(len, collective.combined(words))))
     except UsageError as error:
         return [error]
     return []
@@ -213,6 +266,9 @@ def resolve_op(op: ops.OpLike, options: Options) -> ops.Op:
             reason = "cannot stop a function of this process; give the place of one, as FILE.py:FUNCTION"
             raise UsageError("`op_timeout`", reason)
         return ops.with_policies(ops.of_function(op, commute=commute), _values(options))
+    if ops.is_list(op):
+        text = op if isinstance(op, str) else "`op`"
+        raise UsageError(text, "is a list of ops, which `mpired reduce` and `mpired locate` take; name one op")
     if known is None and not isinstance(op, str):
         raise UsageError("`op`", f"{op!r} is neither the name of an op nor a function")
     chosen = ops.with_policies(known or ops.resolve(str(op), timeout), _values(options))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from mpired import codecs, ops
+from mpired.collectives.fields import ResultArray, arrays_in, taken_by
 from mpired.collectives.request import Request
 from mpired.collectives.run import Result
-from mpired.collectives.table import BEFORE, CallShape, Collective, Share
-from mpired.datatypes import Datatype, Group
-from mpired.datatypes.pairs import FIELDS, VALID, column_of, field_type
+from mpired.collectives.table import BEFORE, CallShape, Collective, OpField, Share
+from mpired.datatypes import Group
+from mpired.datatypes.pairs import FIELDS, VALID
 from mpired.errors import CountError, UsageError
 from mpired.files import calls
 from mpired.formats import (
@@ -132,7 +134,7 @@ def group_plans(request: Request) -> Iterator[GroupPlan]:
             raise CountError(receivers[0].source.name, f"{reason}; choose some with `columns`")
         for buffer in senders[0].buffers:
             if any(share.last == BEFORE for share in shares):
-                ops.neutral(request.op, buffer.datatype)  # raises if there is none
+                ops.neutral(request.ops[0], buffer.datatype)  # raises if there is none
         last = max((share.last for share in shares), default=BEFORE)
         words = request.words[i]
         named = tuple(Recipient("ab"[i], share.rank, receivers[share.rank], words[share.rank]) for share in shares)
@@ -140,16 +142,35 @@ def group_plans(request: Request) -> Iterator[GroupPlan]:
 
 
 def _split(shares: Sequence[Share], request: Request) -> tuple[Share, ...]:
-    """Return the shares, each twice if it goes to two files: first all values, then all indices or counts."""
+    """Return the shares, each once for each of the files that it goes to, with what these have of the results."""
+    # Of a pair in a file of several ops both fields are arrays of their own: not every format has structures.
+    fields = [OpField(number) for number in range(len(request.ops))]
+    files = [fields]
+    if request.options["split"] is not None:
+        _check_pairs(request)
+        files = [[each._replace(field=field) for each in fields] for field in FIELDS]
+    elif request.by_op:
+        files = [[each] for each in fields]
+    elif len(fields) > 1:
+        are_pairs = [_gives(op, Group.PAIR, request) for op in request.ops]
+        files = [[OpField(op, field) for op, _ in fields for field in (FIELDS if are_pairs[op] else ("",))]]
     if request.options["count_valid"] is not None:
-        return tuple(share._replace(field=field) for field in ("", VALID) for share in shares)
-    if request.options["split"] is None:
-        return tuple(shares)
-    for buffer in request.groups[-1][0].buffers:
-        if (datatype := request.op.result(buffer.datatype)).group is not Group.PAIR:
-            reason = f"writes the two parts of pairs, and {request.op} gives {datatype.label}"
+        files.append([OpField(0, VALID)])
+    return tuple(share._replace(fields=tuple(each)) for each in files for share in shares)
+
+
+def _gives(op: ops.Op, group: Group, request: Request) -> bool:
+    """Return whether all results of an op are of a group of datatypes."""
+    buffers = request.groups[-1][0].buffers
+    return all(op.result(taken_by(op, buffer).datatype).group is group for buffer in buffers)
+
+
+def _check_pairs(request: Request) -> None:
+    """Raise `UsageError` unless the results are pairs, whose two parts go to two files."""
+    for op, buffer in itertools.product(request.ops, request.groups[-1][0].buffers):
+        if (datatype := op.result(taken_by(op, buffer).datatype)).group is not Group.PAIR:
+            reason = f"writes the two parts of pairs, and {op} gives {datatype.label}"
             raise UsageError("`split`", f"{reason}; name an `output`")
-    return tuple(share._replace(field=field) for field in FIELDS for share in shares)
 
 
 def _counts(collective: Collective, counts: Sequence[int] | None, option: str) -> tuple[int, ...] | None:
@@ -163,7 +184,9 @@ def paths_of(group_plan: GroupPlan, request: Request, outputs: Sequence[str]) ->
     if not outputs:
         return [receiver.replaced for receiver in group_plan.receivers]
     if request.collective.to_root:
-        return list(outputs)
+        first, *others = outputs
+        labels = ops.labels(request.ops) if "{op}" in first else [""]
+        return [*(first.replace("{op}", label) for label in labels), *others]
     each = len(group_plan.receivers) // len(outputs)  # of two outputs the first one is for the first half
     halves = (group_plan.receivers[i * each : (i + 1) * each] for i in range(len(outputs)))
     return [name for names in map(expand, outputs, halves) for name in names]
@@ -176,12 +199,12 @@ def results_of(group_plan: GroupPlan, paths: Sequence[str], request: Request, *,
     for path, receiver, share in zip(paths, group_plan.receivers, group_plan.shares, strict=True):
         if in_place:
             results.append(_in_place(path, group_plan, receiver, share, request))
-        elif results and request.collective.alike and results[-1].share.field == share.field:
+        elif results and request.collective.alike and results[-1].share.fields == share.fields:
             results.append(results[-1]._replace(share=share, path=path))  # modelled on one, to be the same file
         else:
             model = model_of(group_plan, receiver, share, request)
             form = output_format(path, request.options["to"], model.format, terminal=terminal)
-            _check_nulls(form, model, receiver.file, request)
+            _check_nulls(form, model, share, receiver.file, request)
             layout = with_header(request.lay_out(form, model), form, request)
             results.append(Result(share, path, form.name, layout))
     return tuple(results)
@@ -207,27 +230,29 @@ def with_header(layout: Layout, form: Format, request: Request) -> Layout:
     return layout._replace(before=buffer)
 
 
-def _check_nulls(form: Format, model: Model, file: RankFile, request: Request) -> None:
+def _check_nulls(form: Format, model: Model, share: Share, file: RankFile, request: Request) -> None:
     """Raise `UsageError` if a result modelled on a file may be null, and its format has nothing that stands for it."""
-    for buffer, rank in zip(model.buffers, file.buffers, strict=True):
-        if buffer.nullable and not form.has_nulls and not ops.stands_for_null(request.op, rank.datatype):
+    for buffer, result in zip(model.buffers, arrays_in(share, request.ops, file.buffers), strict=True):
+        op, rank = result.op, result.rank
+        if buffer.nullable and not form.has_nulls and not ops.stands_for_null(op, rank.datatype):
             reason = f"may give nulls of {buffer.datatype.label}, for which {form.name} has no value"
-            chosen = f" with `columns={buffer.name!r}`" if len({each.count for each in model.buffers}) > 1 else ""
+            chosen = f" with `columns={rank.name!r}`" if len({each.count for each in model.buffers}) > 1 else ""
             ways = f"use `to='parquet'`{chosen}, or say with `missing` which value stands for them"
-            raise UsageError(f"`nulls={request.op.rules.nulls!r}`", f"{reason}; {ways}")
+            raise UsageError(f"`nulls={op.rules.nulls!r}`", f"{reason}; {ways}")
 
 
 def _in_place(path: str, group_plan: GroupPlan, receiver: Recipient, share: Share, request: Request) -> Result:
     """Let a result replace the file of its rank."""
     file = receiver.file
     check_one_file(path)
+    (op,) = request.ops
     for buffer in file.buffers:
-        if (datatype := request.op.result(buffer.datatype)) != buffer.datatype:
+        if (datatype := op.result(buffer.datatype)) != buffer.datatype:
             reason = f"would put {datatype.label} in the place of {buffer.datatype.label}"
-            raise UsageError("`in_place`", f"{reason}; {request.op} needs an `output`")
+            raise UsageError("`in_place`", f"{reason}; {op} needs an `output`")
     form = format_named(file.format)
     model = model_of(group_plan, receiver, share, request)
-    _check_nulls(form, model, file, request)
+    _check_nulls(form, model, share, file, request)
     if request.collective.to_root and form.has_arrays and not any(each.nullable for each in model.buffers):
         check_replaceable(file, request.options)
         there = arrays_in_place(file)
@@ -275,23 +300,28 @@ def model_of(group_plan: GroupPlan, receiver: Recipient, share: Share, request: 
     # header or schema where these do not describe the datatype of the results.
     file = receiver.file
     model = file.model if request.collective.whole else file.model.with_count(share.count_of(file.buffers[0].count))
-    datatypes = [field_type(request.op.result(buffer.datatype), share.field) for buffer in model.buffers]
-    senders = [] if share.field == VALID else group_plan.senders[: share.last + 1]
     buffers: list[Array] = []
-    for number, (buffer, each) in enumerate(zip(model.buffers, datatypes, strict=True)):
+    for result in arrays_in(share, request.ops, file.buffers):
+        number, own = result.buffer, model.buffers[result.buffer]
+        senders = [] if result.field == VALID else group_plan.senders[: share.last + 1]
         lacking = [stored_array(sender.buffers[number]).nulls != 0 for sender in senders]
-        nullable = ops.may_be_null(request.op, group_plan.senders[0].buffers[number].datatype, lacking)
-        buffers.append(_modelled(buffer, each, share.field)._replace(nullable=nullable))
-    whole = share.field in {"", FIELDS[0]}
+        of_sender = taken_by(result.op, group_plan.senders[0].buffers[number])
+        like = own if result.rank is file.buffers[number] else result.rank.result
+        nullable = ops.may_be_null(result.op, of_sender.datatype, lacking)
+        buffers.append(_modelled(like, result, has_ops=share.has_ops)._replace(nullable=nullable))
+    whole = share.fields[0].field in {"", FIELDS[0]}
+    datatypes = [buffer.datatype for buffer in buffers]
     described = whole and datatypes == [stored_array(buffer).datatype for buffer in file.buffers]
     # Of arrays the file tells the dimensions and more, which stay.
     keeps = described or format_named(model.format).has_arrays
     return model._replace(buffers=tuple(buffers), source=model.source if keeps else None)
 
 
-def _modelled(model: Array, datatype: Datatype, field: str) -> Array:
-    """Return the model with another datatype, for one field of the pairs if that is not ""."""
-    if field in {"", VALID}:
-        return model.of_datatype(datatype)
-    name = column_of(model.name, model.columns, field)
-    return model.of_datatype(datatype)._replace(name=name, parts=model.columns if field == FIELDS[1] else (name,))
+def _modelled(model: Array, result: ResultArray, *, has_ops: bool) -> Array:
+    """Return the model with the datatype of a result, and its name if that is one of several, or of a field."""
+    made = model.of_datatype(result.datatype)
+    if has_ops:
+        return made._replace(name=result.name, parts=(result.name,), alone=result.alone)
+    if result.field in {"", VALID}:
+        return made
+    return made._replace(name=result.name, parts=model.columns if result.field == FIELDS[1] else (result.name,))

@@ -11,11 +11,12 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from mpired import cautions, log
+from mpired.collectives.fields import ResultArray, arrays_in, taken_by
 from mpired.collectives.fold import Fold, PieceResult, Region, ResultFile
 from mpired.collectives.plan import Plan, Segment
-from mpired.collectives.table import Share
+from mpired.collectives.table import OpField, Share
 from mpired.context import Context
-from mpired.datatypes.pairs import VALID, column_of, field_type
+from mpired.datatypes.pairs import VALID
 from mpired.engines import pool
 from mpired.engines.worker import be_quiet
 from mpired.errors import WorkerError
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from mpired.formats.missing import Missing
 
 _ALIGNMENT = 64
-_Part: TypeAlias = tuple[int, int, int | None, str]
+_Part: TypeAlias = tuple[int, int, int | None, tuple[OpField, ...]]
 _NOTHING_MISSING: Mapping[_Part, Sequence[Missing | None]] = {}
 
 
@@ -54,10 +55,8 @@ class Result(NamedTuple):
             around = self.layout.around
             after = 0 if around is None else max(0, around.source.nbytes - around.end)
             return _end(self.layout, self.share.count_of(plan.buffers[0][0].count)) + after, True
-        results = (
-            (field_type(plan.op.result(ranks[0].datatype), self.share.field), ranks[0].count) for ranks in plan.buffers
-        )
-        return sum(self.share.count_of(count) * each.itemsize for each, count in results), False
+        arrays = arrays_in(self.share, plan.ops, plan.firsts)
+        return sum(self.share.count_of(each.rank.count) * each.datatype.itemsize for each in arrays), False
 
 
 class FoldPlan(NamedTuple):
@@ -122,7 +121,7 @@ def _flow(fold_plan: FoldPlan, output: StreamOutput, context: Context) -> bool:
     if isinstance(layout, FlatLayout):
         flows = not (layout.around or layout.before or layout.head_of)
     else:
-        flows = format_named(result.format).streamed and plan.op.rules.nulls == "error"
+        flows = format_named(result.format).streamed and plan.ops[0].rules.nulls == "error"
     stream = output.flow() if flows else None
     if stream is None:
         return False
@@ -141,16 +140,16 @@ class _Flowing(AbstractContextManager["_Flowing"]):
     """A fold that goes on when its result is read; `elements` is that."""
 
     def __init__(self, plan: Plan, share: Share, output: StreamOutput, context: Context) -> None:
-        ranks = plan.buffers[0]
-        datatype = field_type(plan.op.result(ranks[0].datatype), share.field)
+        (result,) = arrays_in(share, plan.ops, plan.firsts[:1])
+        datatype = result.datatype
         target = ResultFile(output.shared, output.name, share, (Region(0, datatype.form),), flow=self._take)
         self._plan, self._parts, self._stack = plan, list[PieceResult](), ExitStack()
         self._made: deque[memoryview] = deque()
         fold = Fold(self._stack.enter_context(_decoded(plan)), (target,))
         self._working = self._stack.enter_context(closing(run_segments(plan, fold, context)))
-        name = column_of(ranks[0].name, ranks[0].columns, share.field)
         source = StreamSource(output.stream_name, self._fill)
-        self.elements = Array(source, datatype, share.count_of(ranks[0].count), datatype.form, name=name)
+        count = share.count_of(result.rank.count)
+        self.elements = Array(source, datatype, count, datatype.form, name=result.name)
 
     def _take(self, data: memoryview) -> None:
         self._made.append(memoryview(bytes(data)))  # the fold uses the block again
@@ -247,14 +246,15 @@ def folded(
         _fold(plan, [*also, *targets], context)
         source = LocalSource.of(scratch.name, scratch.shared_path)
 
-        def buffer(share: Share, first: Array, region: Region) -> Array:
-            datatype = field_type(plan.op.result(first.datatype), share.field)
-            count = plan.found if plan.has_unknown_length else share.count_of(first.count)
-            flat = Array(source, datatype, count, region.stored, region.offset, validity=region.validity)
-            return flat._replace(name=column_of(first.name, first.columns, share.field))
+        def buffer(share: Share, result: ResultArray, region: Region) -> Array:
+            count = plan.found if plan.has_unknown_length else share.count_of(result.rank.count)
+            flat = Array(source, result.datatype, count, region.stored, region.offset, validity=region.validity)
+            return flat._replace(name=result.name)
 
-        firsts = [ranks[0] for ranks in plan.buffers]
-        yield [list(map(partial(buffer, share), firsts, regions[share.part][1])) for share in shares]
+        yield [
+            list(map(partial(buffer, share), arrays_in(share, plan.ops, plan.firsts), regions[share.part][1]))
+            for share in shares
+        ]
 
 
 def _regions(
@@ -265,11 +265,11 @@ def _regions(
     end = 0
     for part, share in {share.part: share for share in shares}.items():
         each = []
-        for ranks, marks in zip(plan.buffers, missing.get(part, repeat(None)), strict=False):
-            form = field_type(plan.op.result(ranks[0].datatype), share.field).form
-            count = share.count_of(ranks[0].count)
+        arrays = arrays_in(share, plan.ops, plan.firsts)
+        for result, marks in zip(arrays, missing.get(part, repeat(None)), strict=False):
+            form, count = result.datatype.form, share.count_of(result.rank.count)
             after = end + -(-count * form.itemsize // _ALIGNMENT) * _ALIGNMENT
-            has_nulls = plan.op.rules.nulls != "error" and share.field != VALID
+            has_nulls = result.op.rules.nulls != "error" and result.field != VALID
             each.append(Region(end, form, validity=after if has_nulls else None, missing=marks))
             end = after + (-(-count // _ALIGNMENT) * _ALIGNMENT if has_nulls else 0)
         regions[part] = share, tuple(each)
@@ -284,13 +284,17 @@ def _fold(plan: Plan, targets: Sequence[ResultFile], context: Context) -> None:
             with closing(Fold(decoded, tuple(targets))) as fold:
                 parts = list(run_segments(plan, fold, context))
     _report_overflow(plan, parts)
-    for number, ranks in enumerate(plan.buffers):
-        count = sum(part.hidden for part in parts if part.buffer == number)
-        missing = next((each for target in targets if (each := target.regions[number].missing)), None)
-        if count and missing is not None:
-            lacks = plan.op.rules.nulls != "error" and not stands_for_null(plan.op, ranks[0].datatype)
-            way_out = f"use `to='parquet'` with `columns={ranks[0].name!r}`" if lacks else "use `to='npz'`"
-            cautions.tell(cautions.masked(count, ranks[0].name, missing.text, way_out))
+    hidden: dict[tuple[int, int], tuple[ResultArray, Missing]] = {}
+    for target in targets:
+        for result, region in zip(arrays_in(target.share, plan.ops, plan.firsts), target.regions, strict=True):
+            if region.missing is not None:
+                hidden.setdefault((result.buffer, result.number), (result, region.missing))
+    for (buffer, number), (result, missing) in sorted(hidden.items(), key=lambda each: each[0]):
+        if count := sum(part.hidden.get(number, 0) for part in parts if part.buffer == buffer):
+            lacks = result.op.rules.nulls != "error" and not stands_for_null(result.op, result.rank.datatype)
+            way_out = f"use `to='parquet'` with `columns={result.rank.name!r}`" if lacks else "use `to='npz'`"
+            name = result.name if len(plan.ops) > 1 else result.rank.name
+            cautions.tell(cautions.masked(count, name, missing.text, way_out))
 
 
 def _received(plan: Plan, targets: Sequence[ResultFile], context: Context) -> list[PieceResult]:
@@ -319,11 +323,11 @@ def _report_overflow(plan: Plan, parts: Sequence[PieceResult]) -> None:
     """Note what came of a fold: the count of open ranks; warn of what overflowed, or was never written."""
     if plan.has_unknown_length:
         plan.ended.append(max(part.stop for part in parts))
-    if found := overflow.total(part.overflow for part in parts):
-        ranks = plan.buffers[found.buffer]
+    for found in overflow.by_op(each for part in parts for each in part.overflow):
+        op, ranks = plan.ops[found.op], plan.buffers[found.buffer]
         name = ranks[0].name if len(plan.buffers) > 1 else ""
-        overflow.tell(plan.op, ranks[0].datatype, found, [rank.source.name for rank in ranks], name)
-    for number, ranks in enumerate(plan.buffers if plan.op.rules.missing is None else ()):
+        overflow.tell(op, taken_by(op, ranks[0]).datatype, found, [rank.source.name for rank in ranks], name)
+    for number, ranks in enumerate(plan.buffers if plan.ops[0].rules.missing is None else ()):
         if count := sum(part.unset for part in parts if part.buffer == number):
             value = next(unset for rank in ranks if (unset := stored_array(rank).unset) is not None)
             name = stored_array(ranks[0]).name
@@ -376,7 +380,7 @@ def _quietly(work: Callable[[Segment], Iterator[_P]], segment: Segment) -> Itera
 @contextmanager
 def _decoded(plan: Plan) -> Iterator[Plan]:
     """Let a worker decode what a function of this process folds here; the workers of other folds decode themselves."""
-    if not plan.op.is_function:
+    if not plan.is_function:
         yield plan
         return
     with closing(decoding.Decoder()) as decoder:
@@ -387,10 +391,11 @@ def _decoded(plan: Plan) -> Iterator[Plan]:
 def _deaths_explained(plan: Plan) -> Iterator[None]:
     """Turn the death of a worker into an error of the op, or else of the file that it decoded."""
     explained: AbstractContextManager[None] = nullcontext()
-    if plan.op.isolated:
+    if isolated := [op for op in plan.ops if op.isolated]:
         from mpired.engines import userops  # noqa: PLC0415 - only for user-defined ops
 
-        explained = userops.deaths_explained(plan.op)
+        # Of several the one that ended the worker is not known.
+        explained = userops.deaths_explained(isolated[0]._replace(name=", ".join(map(str, isolated))))
     try:
         with explained:
             yield

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-from mpired.collectives.fold import Fold, PieceResult, ResultFile, Writers, is_made
+from mpired.collectives.fold import BlockResult, Fold, PieceResult, ResultFile, Writers, is_made
 from mpired.collectives.plan import Plan
 
 # Bytes of partial results that are sent at once; both processes hold twice as many.
 _SENT_BYTES = 4 << 20
-
-
-class Partial(NamedTuple):
-    """A partial result of a block."""
-
-    last: int  # the last rank that is in it
-    start: int  # the first element of the block
-    block: np.ndarray
-    n: int | np.ndarray  # how many ranks have each element
-    valid: np.ndarray | None  # which elements are valid; None for all
 
 
 class SendingFold(Fold):
@@ -38,17 +27,17 @@ class _Sender:
 
     def __init__(self, after: set[int]) -> None:
         self.after = after
-        self._waiting: list[Partial] = []
+        self._waiting: list[BlockResult] = []
 
     @property
     def are_many(self) -> bool:
         """Whether the waiting partial results must be sent."""
         return sum(each.block.nbytes for each in self._waiting) >= _SENT_BYTES
 
-    def take(self, last: int, start: int, block: np.ndarray, n: int | np.ndarray, valid: np.ndarray | None) -> None:
+    def take(self, result: BlockResult) -> None:
         """Keep copies: the fold uses its arrays again."""
-        each = np.copy(n) if isinstance(n, np.ndarray) else n
-        self._waiting.append(Partial(last, start, block.copy(), each, valid))
+        n = np.copy(result.n) if isinstance(result.n, np.ndarray) else result.n
+        self._waiting.append(result._replace(block=result.block.copy(), n=n))
 
     def described(self, part: PieceResult) -> PieceResult:
         """Return the part with the waiting partial results, and start anew."""
@@ -76,7 +65,7 @@ class Receiver:
         writers = self._writers[part.buffer]
         for each in part.sent:
             block = each.block if each.block.flags.writeable else each.block.copy()
-            writers.take(each.last, each.start, block, each.n, each.valid)
+            writers.take(each._replace(block=block))
         return writers.described(part._replace(sent=()))
 
     def close(self) -> None:

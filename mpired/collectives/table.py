@@ -19,6 +19,13 @@ BEFORE = -1
 """The partial result before any rank: the op's neutral element."""
 
 
+class OpField(NamedTuple):
+    """What a file has of the results of an op."""
+
+    op: int = 0  # the number of the op in the call
+    field: str = ""  # the field of its pairs, value or index, or the counts of valid elements; "" for whole elements
+
+
 class Share(NamedTuple):
     """The part of the fold that one rank gets."""
 
@@ -26,16 +33,21 @@ class Share(NamedTuple):
     last: int  # the last rank in the partial result; `BEFORE` for the neutral element
     start: int = 0
     stop: int | None = None  # None for all elements of every buffer
-    field: str = ""  # the field of its pairs, value or index; "" for whole elements
+    fields: tuple[OpField, ...] = (OpField(),)  # of every buffer, one array each
+
+    @property
+    def has_ops(self) -> bool:
+        """Whether it has the results of several ops, whose names then tell them apart."""
+        return len({each.op for each in self.fields}) > 1
 
     def count_of(self, whole: int) -> int:
         """Return the number of its elements, of a buffer with `whole` elements."""
         return (whole if self.stop is None else self.stop) - self.start
 
     @property
-    def part(self) -> tuple[int, int, int | None, str]:
+    def part(self) -> tuple[int, int, int | None, tuple[OpField, ...]]:
         """The share without its rank."""
-        return self.last, self.start, self.stop, self.field
+        return self.last, self.start, self.stop, self.fields
 
 
 class CallShape(NamedTuple):
@@ -64,6 +76,7 @@ class Collective(NamedTuple):
     to_root: bool = False  # whether the root alone gets something, under one name
     # what options that it has not are for it
     fixed: Options = {}  # noqa: RUF012 - a row is never changed
+    several: bool = False  # whether it takes several ops
 
     def combined(self, groups: Sequence[_Group]) -> Sequence[_Group]:
         """Return the groups whose ranks are combined: all, or the last where a root of the first gets the result."""
@@ -113,7 +126,7 @@ def _equal_blocks(task: CallShape) -> list[Share]:
 
 
 _ROWS = (
-    Collective("reduce", "MPI_Reduce", "6.9.1", REDUCE, _root, alike=True, to_root=True),
+    Collective("reduce", "MPI_Reduce", "6.9.1", REDUCE, _root, alike=True, to_root=True, several=True),
     Collective(
         "reduce-local",
         "MPI_Reduce_local",

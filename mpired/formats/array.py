@@ -78,6 +78,7 @@ class Array(NamedTuple):
     # the name of each dimension along which elements are added: "record dimension 'time'"; "" for one of a fixed
     # length; () if all are
     unlimited: tuple[str, ...] = ()
+    alone: str | None = None  # of a result of one of several ops, the name that it would have alone; None of others
     modelled_on: tuple[str, ...] = ()  # of a result, the names of the columns of the rank's file that it is made of
 
     @property
@@ -98,7 +99,12 @@ class Array(NamedTuple):
     @property
     def origin(self) -> str:
         """Of a result the array of the rank's file whose dimensions it has: that of its name, unless it got another."""
-        return self.name if self.name in self.modelled_on else next(iter(self.modelled_on), self.name)
+        return self.own_name if self.own_name in self.modelled_on else next(iter(self.modelled_on), self.own_name)
+
+    @property
+    def own_name(self) -> str:
+        """Of a result its name if its op were the only one."""
+        return self.name if self.alone is None else self.alone
 
     @property
     def shortened(self) -> str | None:

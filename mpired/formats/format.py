@@ -97,7 +97,10 @@ class Format(NamedTuple):
         """Say how a result like `model` is written in this format, or why it cannot be."""
         if len(model.buffers) > 1 and not self.has_columns:
             names = ", ".join(buffer.name for buffer in model.buffers)
-            reason = f"holds one array, but there are {len(model.buffers)} ({names}); choose one with `columns`"
+            ways = "choose one with `columns`"
+            if model.has_ops:
+                ways = "put {op} into the name of `output`, for a file of each op, or use `to='npz'`"
+            reason = f"holds one array, but there are {len(model.buffers)} ({names}); {ways}"
             raise UsageError(f"`to={self.name!r}`", reason)
         if not self.has_times and (times := [each.datatype for each in model.buffers if each.datatype.group in TIMES]):
             ways = "`to='npy'`" if is_of_numpy(times[0]) else "`to='parquet'` or `to='arrow'`"
@@ -111,6 +114,7 @@ class Format(NamedTuple):
                 reason = f"carries {model.kept.kind} into results that can hold them, and this one is {self.name}"
                 raise UsageError("`keep`", f"{reason}; leave it out")
             model = model._replace(kept=None)
+        _check_names(model)
         if model.format != self.name:  # what a file of another format has besides its elements means nothing here
             model = model._replace(source=None)
         with self._blamed(f"`to={self.name!r}`"):
@@ -153,6 +157,14 @@ class Format(NamedTuple):
             what = f"{type(error).__name__}: {error}"
             reason = f"the format {self.name} of {self.place} failed ({what}); repair or remove the package"
             raise BufferFileError(subject, reason) from error
+
+
+def _check_names(model: Model) -> None:
+    """Raise `UsageError` if a result of one of several ops has the name of another array of its file."""
+    names = [each.name for each in model.buffers if model.has_ops] + (model.kept.names if model.kept else [])
+    if model.has_ops and (twice := next((name for name in names if names.count(name) > 1), None)):
+        reason = f"gives a result the name {twice!r}, which another array of the file has"
+        raise UsageError("`op`", f"{reason}; put {{op}} into the name of `output`, for a file of each op")
 
 
 @functools.cache

@@ -43,6 +43,7 @@ class _Result(NamedTuple):
     order: str
     nullable: bool
     is_own: bool  # whether its values have the meaning of those of its model; not, for example, indices
+    is_moved: bool  # whether it has another name than its model
     form: np.dtype  # that the elements of its model are read in
     attributes: Attributes  # what its model says of its values
     like: h5py.Dataset | None = None
@@ -54,7 +55,8 @@ class _Result(NamedTuple):
         name, datatype = buffer.name or "value", buffer.datatype
         dtype = np.dtype(bool) if datatype.is_bool else buffer.form or datatype.form
         origin, shape = buffer.origin or name, buffer.dimensions
-        found = cls(name, dtype, shape, buffer.byte_order, buffer.nullable, origin == name, dtype, {})
+        is_own = buffer.origin == buffer.own_name
+        found = cls(name, dtype, shape, buffer.byte_order, buffer.nullable, is_own, origin != name, dtype, {})
         try:
             like = None if old is None else old[origin]
         except (KeyError, OSError):
@@ -186,7 +188,7 @@ class _NewHdf5(NamedTuple):
         """Make what the old file has, but for the elements of results."""
         self.made[address(self.old.id)] = ""
         self._group(self.old["/"].id, self.file["/"].id, "")
-        others = [each for each in self.results.values() if each.like is not None and not each.is_own]
+        others = [each for each in self.results.values() if each.like is not None and each.is_moved]
         for each in others:
             _create(self.file.id, each, early=self.early)
         same = [(self.old[f"/{name}"], name) for name in self.made.values() if name]
@@ -394,7 +396,7 @@ def _created(plan: Hdf5Plan, path: str, *, early: bool) -> Iterator[list[h5py.Da
 
 def _left_out(plan: Hdf5Plan, results: Sequence[_Result], old: h5py.File) -> set[object]:
     """Return the names and addresses of the datasets of a file that results have not."""
-    others = {each.name for each in results if not each.is_own}
+    others = {each.name for each in results if each.is_moved}
     wanted = {*plan.kept, *(each.name for each in results)} - others
     found: set[object] = set()
     for each in hierarchy.walk(old):

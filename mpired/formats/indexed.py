@@ -21,6 +21,15 @@ class GeneratedIndices(NamedTuple):
         """Open an array of pairs."""
         return IndexedReader(array, self)
 
+    def pair(self, start: int, values: np.ndarray, block: np.ndarray) -> None:
+        """Fill `block` with the pairs of values of the elements from `start` on."""
+        (value, index), first = FIELDS, self.first
+        block[value] = values
+        if self.counting:
+            block[index] = np.arange(first + start, first + start + len(block), dtype=block.dtype[index])
+        else:
+            block[index] = first
+
 
 def with_indices(values: Array, datatype: Datatype, indices: GeneratedIndices) -> Array:
     """Return an array of plain values as pairs of a datatype."""
@@ -45,12 +54,7 @@ class IndexedReader:
         """Fill `block` with the pairs of the elements from `start` on, and return which of the values are valid."""
         values = np.empty(len(block), self._form)  # not kept: very many ranks may be open
         valid = self._values.read(start, values)
-        first, (value, index) = self._indices.first, FIELDS
-        block[value] = values
-        if self._indices.counting:
-            block[index] = np.arange(first + start, first + start + len(block), dtype=block.dtype[index])
-        else:
-            block[index] = first
+        self._indices.pair(start, values, block)
         return valid
 
     def check_end(self) -> None:

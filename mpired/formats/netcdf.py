@@ -330,15 +330,15 @@ def _new(buffer: Array, old: _ClassicHeader, dimensions: list[_Dimension]) -> _V
     if like is None or old.shape(like) != buffer.dimensions:
         dims = tuple(_dimension(length, dimensions, first=not i) for i, length in enumerate(buffer.dimensions))
         like = _Var(name, dims, (), code)
-    elif origin != name:  # it has other values
-        like = replace(like, name=name, attributes=tuple(a for a in like.attributes if a.name in conventions.PLACES))
+    elif buffer.origin != buffer.own_name:  # it has other values
+        like = replace(like, attributes=tuple(a for a in like.attributes if a.name in conventions.PLACES))
     code = like.code if like.form == _FORMS[code] else code
     is_same = code == like.code
     form = like.form if is_same else _FORMS[code]
     own, left_out = conventions.of_result(like.values, like.form, form, is_same=is_same, nullable=buffer.nullable)
     made = {key: _Attribute(key, code, value.astype(_FORMS[code]).tobytes()) for key, value in own.items()}
     kept = {each.name: each for each in like.attributes if each.name in own or each.name not in left_out}
-    return replace(like, code=code, attributes=tuple((kept | made).values()))
+    return replace(like, name=name, code=code, attributes=tuple((kept | made).values()))
 
 
 def _dimension(length: int, dimensions: list[_Dimension], *, first: bool) -> int:

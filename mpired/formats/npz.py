@@ -180,7 +180,7 @@ def prepare(model: Model) -> ArrayLayout | Encoder:
     new = [_NewNpz(_info(old[name].info.filename, method, old[name].info.file_size)) for name in kept]
     for number, buffer in enumerate(model.buffers):
         name = buffer.name or f"arr_{number}"
-        dtype = old[name].header.dtype if name in old else None
+        dtype = old[buffer.own_name].header.dtype if buffer.own_name in old else None
         is_same = dtype is not None and agrees(buffer.datatype, dtype)
         stored, head = npy.laid_out(buffer, dtype if is_same else None)
         info = _info(name + _SUFFIX, method, len(head) + buffer.count * stored.itemsize)

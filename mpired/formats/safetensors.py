@@ -149,7 +149,7 @@ def prepare(model: Model) -> ArrayLayout:
     header: dict[str, Any] = {}
     stored, end = [], 0
     for buffer in model.buffers:
-        code, form = _type_of(buffer, old.get(buffer.name, {}).get("dtype", ""))
+        code, form = _type_of(buffer, old.get(buffer.own_name, {}).get("dtype", ""))
         nbytes = buffer.count * form.itemsize
         offsets = [end, end + nbytes]
         header[buffer.name or "value"] = {"dtype": code, "shape": list(buffer.dimensions), "data_offsets": offsets}

@@ -273,7 +273,7 @@ def _like(old: Any, buffer: Array, new: _NewStore) -> _NewStore:
     """Describe the array of a result as one of the model is."""
     values, form = conventions.viewed(_attributes(old), old.dtype)
     packed = conventions.packing(new.path, values, form)
-    attributes, fill, is_own = dict(old.metadata.attributes), old.fill_value, old.path == new.path
+    attributes, fill, is_own = dict(old.metadata.attributes), old.fill_value, buffer.origin == buffer.own_name
     is_specified = old.dtype.names is None or old.metadata.zarr_format == 2  # noqa: PLR2004 - structures in version 3
     is_same = is_own and packed is None and is_specified and agrees(buffer.datatype, form)
     if not is_own:  # it has other values
@@ -286,7 +286,8 @@ def _like(old: Any, buffer: Array, new: _NewStore) -> _NewStore:
     if old.ndim != len(new.shape):
         attributes.pop(_DIMENSIONS, None)
         return new._replace(like=None, attributes=attributes, fill=fill)
-    return new._replace(is_same=is_same, dtype=old.dtype if is_same else new.dtype, attributes=attributes, fill=fill)
+    dtype = old.dtype if is_same else new.dtype
+    return new._replace(is_same=is_same and old.path == new.path, dtype=dtype, attributes=attributes, fill=fill)
 
 
 def _converted(fill: Any, dtype: np.dtype) -> Any:

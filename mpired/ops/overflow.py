@@ -33,19 +33,26 @@ class Overflow(NamedTuple):
     buffer: int  # the first of them: the smallest buffer, then element, then rank
     element: int
     rank: int
+    op: int = 0  # the number of the op in its call
 
     @classmethod
-    def at(cls, overflowed: np.ndarray, start: int, rank: int) -> Overflow:
+    def at(cls, overflowed: np.ndarray, start: int, rank: int, op: int = 0) -> Overflow:
         """Return the overflow of one step, of whose elements, from `start` on, some overflowed."""
-        return cls(int(np.count_nonzero(overflowed)), 0, start + int(overflowed.argmax()), rank)
+        return cls(int(np.count_nonzero(overflowed)), 0, start + int(overflowed.argmax()), rank, op)
 
 
 def total(found: Iterable[Overflow | None]) -> Overflow | None:
     """Return the overflow of several parts of the work, None if there is none."""
-    parts = [each for each in found if each is not None]
-    if not parts:
-        return None
-    return min(parts, key=lambda each: each[1:])._replace(times=sum(each.times for each in parts))
+    return next(iter(by_op(each for each in found if each is not None)), None)
+
+
+def by_op(found: Iterable[Overflow]) -> tuple[Overflow, ...]:
+    """Return the overflow of each op that has some."""
+    parts: dict[int, list[Overflow]] = {}
+    for each in found:
+        parts.setdefault(each.op, []).append(each)
+    firsts = {op: min(each, key=lambda each: each[1:]) for op, each in sorted(parts.items())}
+    return tuple(first._replace(times=sum(each.times for each in parts[op])) for op, first in firsts.items())
 
 
 class Steps:

@@ -46,6 +46,8 @@ class State:
     """Whether there is a result where every element is left out."""
     counts_indices = False
     """Whether it takes the values of pairs alone, and knows their indices."""
+    reads_only = False
+    """Whether it leaves the elements in its room as they are."""
     keeps: tuple[str, ...]
     """The attributes that are all it knows of the ranks so far: with them another process goes on."""
 
@@ -66,6 +68,10 @@ class State:
     def free_block(self) -> np.ndarray:
         """Return the array for the next rank's elements."""
         raise NotImplementedError
+
+    def fill(self, block: np.ndarray) -> None:
+        """Take the next rank's elements from the room of another state, where they stay as they are."""
+        np.copyto(self.free_block(), block)
 
     def add(self, reread: Reread, not_null: np.ndarray | None = None) -> np.ndarray | None:
         """Add the elements in the free block, and return which of them overflowed; None for none."""
@@ -142,6 +148,7 @@ class Planes(State):
     # Elements that are left out are not added. `n` is the number of the ranks added: one for all elements, as
     # long as it is the same for all, or an array.
 
+    reads_only = True
     keeps: tuple[str, ...] = ("nadded", "rank", "planes", "_reported", "_nulls")
 
     def __init__(self, op: Op, datatype: Datatype, nranks: int) -> None:
@@ -167,7 +174,7 @@ class Planes(State):
 
     def step(self, _elements: np.ndarray) -> np.ndarray | None:
         """Add elements to the planes, and return which of them overflowed, where that is not seen in the planes."""
-        # `n` has them already. They may be written over.
+        # `n` has them already. They are not written over: they may be the elements of other states, too.
         return None
 
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
@@ -200,6 +207,10 @@ class Planes(State):
     def free_block(self) -> np.ndarray:
         """Return the array for the next rank's elements."""
         return self._elements[: self.count]
+
+    def fill(self, block: np.ndarray) -> None:
+        """Let the room be that of the other state."""
+        self._elements = block
 
     def add(self, reread: Reread, not_null: np.ndarray | None = None) -> np.ndarray | None:
         """Add the elements in the free block, except those that are left out."""

@@ -200,9 +200,9 @@ class Variance(_Numbers):
         mean, squares = self.planes
         numbers = self.wide_of(elements)
         change = numbers - mean
-        mean += change / self.counts()
-        numbers -= mean
-        change *= numbers
+        step = change / self.counts()
+        mean += step
+        change *= np.subtract(numbers, mean, out=step)
         squares += change
 
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
@@ -317,6 +317,10 @@ class _Gathered(_Numbers):
         """Return the array for the next rank's elements."""
         free_block: np.ndarray = self._all[self.rank + 1]
         return free_block
+
+    def fill(self, block: np.ndarray) -> None:
+        """Copy them."""
+        self.free_block()[...] = block
 
     def add(self, reread: Reread, not_null: np.ndarray | None = None) -> np.ndarray | None:
         """Add the elements in the free block, and keep which of them are not null."""

@@ -288,7 +288,7 @@ def plan_diff(words: Sequence[str | AtHand], options: Options, context: Context)
     ((a, b),) = in_one_order([files], 0)
     for buffer in a.buffers:
         _ = buffer.datatype.form
-    plan = make_plan(NO_OP, (a, b), context)
+    plan = make_plan((NO_OP,), (a, b), context)
     return partial(_compare_all, (a, b), _Comparison(plan, tolerance, options["examples"]))
 
 

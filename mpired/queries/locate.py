@@ -19,7 +19,7 @@ from mpired.context import Context
 from mpired.datatypes import TIMES, Group
 from mpired.datatypes.times import as_times
 from mpired.errors import CountError, DatatypeError, OpError, UsageError
-from mpired.formats import AtHand, InputOptions, RankFile
+from mpired.formats import Array, AtHand, InputOptions, RankFile
 from mpired.formats.memory import paths
 from mpired.formats.rank import choice, ways_out
 from mpired.formats.transposed import in_order
@@ -49,20 +49,55 @@ class Location:
     column: str = ""  # "" of files without columns
 
 
+_PLACE = ["rank", "element", "buffer"]
+
+
+def _no_elements(form: np.dtype) -> np.ndarray:
+    """Return no elements: of each the value, and the numbers of its rank, of itself there, and of the buffer in all."""
+    return np.empty(0, [("value", form), *((name, np.dtype("i8")) for name in _PLACE)])
+
+
 class _Best(NamedTuple):
-    """The best elements of some, the first one first."""
+    """The best elements of some."""
 
     nbytes: int
-    found: np.ndarray  # the value, and the numbers of the rank, of the element in its buffer, and of the buffer in all
-
-    @classmethod
-    def none(cls, form: np.dtype) -> _Best:
-        """Return the best of no elements."""
-        places = [(name, np.dtype("i8")) for name in _PLACE]
-        return cls(0, np.empty(0, [("value", form), *places]))
+    found: tuple[np.ndarray, ...]  # for each op, the first one first
 
 
-_PLACE = ["rank", "element", "buffer"]
+@dataclass(frozen=True)
+class _Order:
+    """The order of elements for an op."""
+
+    is_max: bool
+    number: int  # how many extremes are wanted
+    ignores_nan: bool
+
+    @np.errstate(all="ignore")  # a NaN may be a signalling one
+    def candidates(self, block: np.ndarray, best: np.ndarray) -> np.ndarray:
+        """Return which elements of a block may be among the best, in ascending order; `best` are some before them."""
+        nans = are_nan(block)
+        if self.number == 1 and (nans is None or not self.ignores_nan):
+            return np.array([(block.argmax if self.is_max else block.argmin)()])  # a NaN or NaT is the extreme, too
+        if len(best) < self.number:
+            chosen = np.ones(len(block), bool)
+        else:  # of equal elements the first one counts
+            worst = best["value"][-1]
+            chosen = block > worst if self.is_max else block < worst
+        if nans is not None:
+            chosen = chosen & ~nans if self.ignores_nan else chosen | nans
+        return np.flatnonzero(chosen)
+
+    def best_of(self, each: Sequence[np.ndarray]) -> np.ndarray:
+        """Return the best of several, the same whatever their order."""
+        found = np.concatenate(each)
+        values = found["value"]
+        # Numbers that stand for the values: smaller is better, and equal values have one.
+        _, order = np.unique(values, return_inverse=True)
+        order = -order if self.is_max else order
+        if (nans := are_nan(values)) is not None:
+            order = np.where(nans, -len(values) - 1, order)
+        first = np.lexsort((found["buffer"], found["element"], found["rank"], order))[: self.number]
+        return found[first]
 
 
 @dataclass(frozen=True)
@@ -71,74 +106,54 @@ class _Search:
 
     plan: Plan  # which has every buffer by itself
     ranks: tuple[int, ...]  # for each buffer the number of its rank
-    number: int  # how many extremes are wanted
-    ignores_nan: bool
+    orders: tuple[_Order, ...]  # of its ops
 
     def __call__(self, segment: Segment) -> Iterator[_Best]:
         """Look at a segment, and yield the best elements of its pieces."""
         (rank,), step = self.plan.buffers[segment.buffer], self.plan.block_counts[segment.buffer]
         block = np.empty(min(step, segment.stop - segment.start), rank.datatype.form)
-        form = with_nat(rank.datatype)
-        best = none = _Best.none(form)
-        others: list[_Best] = []
+        form, nbytes = with_nat(rank.datatype), 0
+        none = _no_elements(form)
+        best, others = [none] * len(self.orders), [list[np.ndarray]() for _ in self.orders]
         pace = Pace()
         with closing(rank.open()) as reader:
             for start in range(segment.start, segment.stop, step):
                 current = block[: segment.stop - start]
                 reader.read(start, current)
                 current = current.view(form)
-                at = self._candidates(current, best)
-                found = np.empty(len(at), none.found.dtype)
-                found["value"], found["element"] = current[at], start + at
-                found["rank"], found["buffer"] = self.ranks[segment.buffer], segment.buffer
-                others.append(_Best(current.nbytes, found))
+                nbytes += current.nbytes
                 due = pace.is_due()
-                # Sorting pays only for many.
-                if due or sum(len(each.found) for each in others) >= max(self.number, _MANY):
-                    best, others = self.best_of((best, *others)), []
+                for number, order in enumerate(self.orders):
+                    at = order.candidates(current, best[number])
+                    found = np.empty(len(at), none.dtype)
+                    found["value"], found["element"] = current[at], start + at
+                    found["rank"], found["buffer"] = self.ranks[segment.buffer], segment.buffer
+                    others[number].append(found)
+                    # Sorting pays only for many.
+                    if due or sum(map(len, others[number])) >= max(order.number, _MANY):
+                        best[number], others[number] = order.best_of((best[number], *others[number])), []
                 if due:  # the best so far are compared with the rest first
-                    yield none._replace(nbytes=best.nbytes)
-                    best = best._replace(nbytes=0)
-        yield self.best_of((best, *others))
-
-    @np.errstate(all="ignore")  # a NaN may be a signalling one
-    def _candidates(self, block: np.ndarray, best: _Best) -> np.ndarray:
-        """Return which elements of a block may be among the best, in ascending order; `best` are some before them."""
-        is_max = self.plan.op.name == MAX.name
-        nans = are_nan(block)
-        if self.number == 1 and (nans is None or not self.ignores_nan):
-            return np.array([(block.argmax if is_max else block.argmin)()])  # a NaN or NaT is the extreme, too
-        if len(best.found) < self.number:
-            chosen = np.ones(len(block), bool)
-        else:  # of equal elements the first one counts
-            worst = best.found["value"][-1]
-            chosen = block > worst if is_max else block < worst
-        if nans is not None:
-            chosen = chosen & ~nans if self.ignores_nan else chosen | nans
-        return np.flatnonzero(chosen)
-
-    def best_of(self, each: Sequence[_Best]) -> _Best:
-        """Return the best of several, the same whatever their order."""
-        found = np.concatenate([one.found for one in each])
-        values = found["value"]
-        # Numbers that stand for the values: smaller is better, and equal values have one.
-        _, order = np.unique(values, return_inverse=True)
-        order = -order if self.plan.op.name == MAX.name else order
-        if (nans := are_nan(values)) is not None:
-            order = np.where(nans, -len(values) - 1, order)
-        first = np.lexsort((found["buffer"], found["element"], found["rank"], order))[: self.number]
-        return _Best(sum(one.nbytes for one in each), found[first])
+                    yield _Best(nbytes, (none,) * len(self.orders))
+                    nbytes = 0
+        whole = zip(self.orders, best, others, strict=True)
+        yield _Best(nbytes, tuple(order.best_of((one, *more)) for order, one, more in whole))
 
 
-def _locations(files: Sequence[RankFile], search: _Search, context: Context) -> list[Location]:
-    """Look at all elements."""
-    buffers = [buffer for (buffer,) in search.plan.buffers]
+def _locations(files: Sequence[RankFile], search: _Search, context: Context) -> list[list[Location]]:
+    """Look at all elements, and return the places of the extremes of each op."""
+    none = _no_elements(with_nat(search.plan.firsts[0].datatype))
+    best = [none] * len(search.orders)
+    for part in run_segments(search.plan, search, context):
+        pairs = zip(search.orders, best, part.found, strict=True)
+        best = [order.best_of((one, other)) for order, one, other in pairs]
+    return [_places(files, each, search.plan.firsts) for each in best]
+
+
+def _places(files: Sequence[RankFile], best: np.ndarray, buffers: Sequence[Array]) -> list[Location]:
+    """Return where the best elements are."""
     datatype = buffers[0].datatype
     is_time = datatype.group in TIMES
-    best = _Best.none(with_nat(datatype))
-    for part in run_segments(search.plan, search, context):
-        best = search.best_of((best, part))
-    values, places = best.found["value"], best.found[_PLACE].tolist()
+    values, places = best["value"], best[_PLACE].tolist()
     if not places:
         what = "NaT" if is_time else "NaN"
         reason = f"are {what}, all of them, and `nan='ignore'` leaves no other element; leave it out"
@@ -153,36 +168,38 @@ def _locations(files: Sequence[RankFile], search: _Search, context: Context) -> 
 
 
 def _op(op: ops.OpLike) -> Op:
-    """Return the op on plain elements that finds the extreme."""
+    """Return the op that finds an extreme."""
     chosen = ops.predefined(op)
     if chosen is None and isinstance(op, str):
         chosen = ops.resolve(op)
     if chosen is not None and not chosen.user and chosen.name.lower() in _PLAIN:
-        return _PLAIN[chosen.name.lower()]
+        return chosen
     raise OpError(f"{chosen or op}", "does not find an extreme; give `op='maxloc'` or `op='minloc'`")
 
 
 def _plan(
-    op: Op, words: Sequence[str | AtHand], options: Options, context: Context
-) -> Callable[[Context], list[Location]]:
+    chosen: Sequence[Op], words: Sequence[str | AtHand], options: Options, context: Context
+) -> Callable[[Context], list[list[Location]]]:
     """Look at the ranks' headers, and return what looks at their elements."""
     if not words:
         raise UsageError("ranks", "there are none; name at least one file")
     if list(words).count("-") > 1:
         raise UsageError("-", "standard input can be one rank only; write the others to files")
     inputs = InputOptions.of(options, context)
+    plain = tuple(_PLAIN[op.name.lower()] for op in chosen)
     with step("opening and checking the ranks"):
-        files, used, skipped = open_each(words, inputs, partial(_check, op), options)
+        files, used, skipped = open_each(words, inputs, partial(_check, plain[0]), options)
     cautions.tell(*skipped_warnings(skipped, len(used) + len(skipped)))
     check_use(inputs, files)
-    chosen = options["sort"] != "given" or options["rank_regex"] is not None
-    if not chosen and (doubtful := unnatural([file.source.name for file in files])):
+    is_sorted = options["sort"] != "given" or options["rank_regex"] is not None
+    if not is_sorted and (doubtful := unnatural([file.source.name for file in files])):
         cautions.tell(cautions.order(*doubtful, "numbers of the ranks"))
     in_c_order = partial(in_order, fortran_order=False)
     turned = [file._replace(buffers=tuple(map(in_c_order, file.buffers))) for file in files]
     ranks = tuple(rank for rank, file in enumerate(files) for _ in file.buffers)
-    plan = make_plan(op, turned, context, apart=True)
-    return partial(_locations, files, _Search(plan, ranks, options["top"] or 1, options["nan"] == "ignore"))
+    plan = make_plan(plain, turned, context, apart=True)
+    orders = tuple(_Order(op is MAX, options["top"] or 1, options["nan"] == "ignore") for op in plain)
+    return partial(_locations, files, _Search(plan, ranks, orders))
 
 
 def _check(op: Op, file: RankFile, rank: int, first: tuple[int, RankFile]) -> None:
@@ -211,12 +228,13 @@ def _check(op: Op, file: RankFile, rank: int, first: tuple[int, RankFile]) -> No
 
 
 def locate(
-    words: Sequence[str | AtHand], op: ops.OpLike, given: Mapping[str, object], context: Context
-) -> list[Location]:
-    """Return the extremes of all elements of the ranks that `words` mean, by the options that are given."""
-    options, chosen = checked(LOCATE, given), _op(op)
-    ranks = rank_list(words, options)
+    words: Sequence[str | AtHand], op: ops.Ops, given: Mapping[str, object], context: Context
+) -> dict[str, list[Location]]:
+    """Return for each op the extremes of all elements of the ranks that `words` mean, by the options that are given."""
+    options, chosen = checked(LOCATE, given), [*map(_op, ops.each_of(op))]
+    labels, ranks = ops.labels(chosen), rank_list(words, options)
     with engines.connected(options) as engine:
         context = context._replace(engine=engine)
         plan = partial(_plan, chosen, ranks, options)
-        return repeated(plan, lambda run, context: run(context), partial(paths, ranks), context)
+        found = repeated(plan, lambda run, context: run(context), partial(paths, ranks), context)
+    return dict(zip(labels, found, strict=True))

@@ -1,0 +1,58 @@
+"""The arrays of a result: which op gives them, of what it takes from the ranks, and their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from mpired import ops
+from mpired.collectives.table import Share
+from mpired.datatypes import Datatype, Group
+from mpired.datatypes.pairs import FIELDS, column_names, column_of, field_type
+from mpired.formats import Array
+from mpired.formats.array import stored_array
+
+
+class ResultArray(NamedTuple):
+    """An array of a result."""
+
+    buffer: int  # the number of the buffer
+    number: int  # that of its op
+    op: ops.Op
+    field: str  # the field of the results of the op; "" for whole elements
+    rank: Array  # what the op takes of the first rank
+    name: str
+
+    @property
+    def datatype(self) -> Datatype:
+        """The datatype of its elements."""
+        return field_type(self.op.result(self.rank.datatype), self.field)
+
+    @property
+    def alone(self) -> str:
+        """The name that it has if its op is the only one."""
+        return column_of(self.rank.name, self.rank.columns, self.field)
+
+
+def taken_by(op: ops.Op, rank: Array) -> Array:
+    """Return what an op takes of a rank: of values with indices the pairs, or else the values alone."""
+    return rank if op.groups == Group.PAIR else stored_array(rank)
+
+
+def arrays_in(share: Share, chosen: Sequence[ops.Op], buffers: Sequence[Array]) -> Iterator[ResultArray]:
+    """Yield the arrays of a share of the results of the chosen ops, in their order; `buffers` are those of a rank."""
+    labels = ops.labels(chosen) if share.has_ops else [""] * len(chosen)
+    for number, buffer in enumerate(buffers):
+        for op, field in share.fields:
+            rank = taken_by(chosen[op], buffer)
+            yield ResultArray(number, op, chosen[op], field, rank, _name(rank, field, labels[op]))
+
+
+def _name(rank: Array, field: str, label: str) -> str:
+    """Return the name of an array of a result, whose op is told by a label if there are several."""
+    is_pair = field in FIELDS and (rank.values is not None or len(rank.columns) != len(FIELDS))
+    name = stored_array(rank).name if label and is_pair else column_of(rank.name, rank.columns, field)
+    if not label:
+        return name
+    name = f"{name}_{label}" if name.strip("/") else label
+    return column_names(name)[FIELDS.index(field)] if is_pair else name
