@@ -12,9 +12,10 @@ from mpired.ranks.opening import (
     open_groups,
     pieces,
 )
-from mpired.ranks.order import RankWord, number_of, ordered, unnatural
+from mpired.ranks.order import RankWord, numbers_of, ordered, other_numbers, unnatural
 
 __all__ = [
     "RankWord", "Skipped", "check_formats", "check_use", "compare", "each_good", "gathered", "in_one_order",
-    "left_out", "number_of", "open_groups", "ordered", "pieces", "unnatural",
+    "left_out", "numbers_of", "open_groups", "ordered",
+    "other_numbers", "pieces", "unnatural",
 ]  # fmt: skip
