@@ -144,8 +144,8 @@ _SECTIONS: dict[str, dict[str, Option]] = {
             "the ranks after --sort.", (), common=True),
         "weights_from": Option(paths(), "Read the weights from a text file, separated by spaces or lines."),
         "index": Option(words("rank", "number", "global"), "Let maxloc and minloc take plain values, and give each an "
-            "index. It is the rank, the last number in the file's name, or the global position, rank x count + "
-            "position.", common=True),
+            "index. It is the rank, the number in the file's name, or the global position, rank x count + position.",
+            common=True),
         "index@none": Option(words("rank", "number", "global"), "", environment=False, hidden=True),
         "op@locate": Option(ops("REDUCE", *EXTREMES), "maxloc (or max) for the maximum, minloc (or min) for the "
             "minimum.", environment=False, required=True, common=True),
@@ -229,7 +229,8 @@ _SECTIONS: dict[str, dict[str, Option]] = {
         "rank_regex": Option(REGEX, r"Order the ranks by the number that the group of REGEX matches in each path, such "
             r"as 'out\.(\d+)'."),
         "expect_ranks": Option(RANK_NUMBERS, "Fail unless the file names have exactly these numbers. The number of a "
-            "name is the group of --rank-regex, else the last number in it.", common=True),
+            "name is the group of --rank-regex, else the one that differs between the names, or the last in it.",
+            common=True),
         "rank_numbers": Option(RANK_NUMBERS, "Numbers for the %d of a RANK, such as out.%04d --ranks 0-511.",
             flags="--ranks", environment=False, once="write all numbers in one, e.g. 0-10,20"),
         "skip_bad": Option(FLAG, "Skip unusable or differing files, list them, and exit with 9. The other ranks are "

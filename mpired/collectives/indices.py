@@ -14,8 +14,7 @@ from mpired.errors import DatatypeError, OpError, UsageError
 from mpired.formats import Array, AtHand, RankFile
 from mpired.formats.indexed import GeneratedIndices, with_indices
 from mpired.options import Options
-from mpired.ranks import number_of
-from mpired.sources.source import Source
+from mpired.ranks import numbers_of, other_numbers
 
 _DEFAULTS = ("INT", "INT64_T")
 
@@ -72,22 +71,18 @@ def _firsts(files: Sequence[RankFile], words: Sequence[str | AtHand], options: O
 
 def _numbers(files: Sequence[RankFile], words: Sequence[str | AtHand], regex: str | None) -> list[int]:
     """Return the number in the name of each rank's file."""
+    paths = [word if isinstance(word, str) else word.path for word in words]
     ranks: dict[int, str] = {}
-    for file, word in zip(files, words, strict=True):
-        number = _number(file.source, word if isinstance(word, str) else word.path, regex)
-        if number in ranks:
-            reason = f"has the same number ({number}) in its name as {ranks[number]}; use `index='rank'`"
-            raise UsageError(file.source.name, reason)
-        ranks[number] = file.source.name
+    for file, number in zip(files, numbers_of(paths, regex), strict=True):
+        name = file.source.name
+        if number is not None and number not in ranks and file.source.inode is not None:
+            ranks[number] = name
+            continue
+        reason = f"has the same number ({number}) in its name as {ranks[number]}" if number in ranks else ""
+        others = other_numbers(paths).replace(" with", ", or find another with", 1)
+        others = others if len({*paths}) == len(paths) else ""
+        raise UsageError(name, f"{reason or 'has no number in its name'}; use `index='rank'`{others}")
     return list(ranks)
-
-
-def _number(source: Source, path: str | None, regex: str | None) -> int:
-    """Return the number in a file's name."""
-    number = number_of(path or "", regex)
-    if number is None or source.inode is None:  # that of a stream is none of the user's
-        raise UsageError(source.name, "has no number in its name; use `index='rank'`")
-    return number
 
 
 def _last_indices(

@@ -156,8 +156,11 @@ def prepare(model: Model, new: Callable[..., Any] = pa.ipc.new_file) -> Encoder:
         schema = columns.asked(model.context, model.source, ArrowFile, columns.SCHEMA)
     layout = columns.layout_like(model, schema)
 
+    name = model.source.name if model.source else "the result"
+
     def encode(results: Sequence[Array], fd: int) -> None:
         with (
+            errors_of(name, writes=True),
             os.fdopen(os.dup(fd), "wb") as file,
             new(file, columns.with_note(layout.schema, model.note)) as writer,
             closing(layout.batches(results, layout.most_rows(_BATCH_ROWS))) as batches,

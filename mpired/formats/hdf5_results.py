@@ -30,6 +30,8 @@ from mpired.sources.source import Source
 
 _COMPACT_NBYTES = 60_000  # what fits into the header of an object
 _LARGER = 1.1  # the most that a copy may be larger than the elements that are changed in it
+_LOSSY = frozenset({32013, 32017, 32018, 32024, 32028, 32033})  # zfp, sz and the like: results are exact
+_BITSHUFFLE = 32008  # it puts three values of its own before those that it is given
 _SCALES = (b"DIMENSION_LIST", b"REFERENCE_LIST")
 _PLACES = (*conventions.PLACES, "_Netcdf4Coordinates", "DIMENSION_LABELS")
 
@@ -157,7 +159,8 @@ def _laid_out_as(like: h5py.Dataset, dtype: np.dtype) -> Any:
     for number in range(old.get_nfilters() if like.chunks else 0):
         code, flags, values, _ = old.get_filter(number)
         if code != h5z.FILTER_SCALEOFFSET:
-            plist.set_filter(code, flags, values)
+            if code not in _LOSSY:
+                plist.set_filter(code, flags, values[3:] if code == _BITSHUFFLE else values)
         elif dtype.kind in "iu":  # else it leaves out bits of digits
             plist.set_scaleoffset(h5z.SO_INT, 0)  # as many bits as the elements of each chunk need
     return plist

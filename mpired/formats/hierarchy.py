@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import itertools
 import math
 import os
 import re
+import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
@@ -20,7 +22,7 @@ import numpy as np
 from h5py import h5, h5a, h5d, h5ds, h5f, h5fd, h5g, h5i, h5o, h5p, h5s, h5t, h5z
 
 from mpired.datatypes import from_dtype
-from mpired.errors import BufferFileError, DatatypeError, MpiredError
+from mpired.errors import BufferFileError, DatatypeError, MpiredError, installation
 from mpired.formats import conventions
 from mpired.formats.arrays import ArrayHeader, Field, digest
 from mpired.formats.conventions import Attribute, Attributes, Packed, Variable
@@ -38,12 +40,18 @@ _BLOCK_NBYTES = 4 << 20
 _SMALL_NBYTES = 64 << 20
 _SPARE_NBYTES = 64 << 20  # of the library itself
 _MOST_UNFOLDED = 1 << 16  # times the size of the file
-_FILTERS = {32004: "lz4", 32008: "bitshuffle", 32015: "zstd"}  # whose own names are sentences
+_FILTERS = {
+    307: "bzip2", 32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32013: "zfp", 32015: "zstd", 32017: "sz",
+    32018: "fcidecomp", 32024: "sz3", 32026: "blosc2", 32028: "sperr", 32033: "htj2k",
+}  # fmt: skip
+"""Those of the package hdf5plugin: in files some have sentences for names."""
 _MEANING = frozenset(name.encode() for name in ("CLASS", "NAME", "history", *conventions.MEANING))
 _KINDS = {
     h5t.TypeStringID: "strings", h5t.TypeVlenID: "lists", h5t.TypeReferenceID: "references",
     h5t.TypeOpaqueID: "opaque bytes", h5t.TypeBitfieldID: "bits", h5t.TypeArrayID: "arrays", h5t.TypeTimeID: "times",
 }  # fmt: skip
+with contextlib.suppress(ImportError):
+    importlib.import_module("hdf5plugin")  # registers them
 DIMENSION_ONLY = "This is a netCDF dimension but not a netCDF variable"
 
 
@@ -64,7 +72,13 @@ class HdfFile(ColumnFile):
         if where is None:
             access = access.copy()
             access.set_fileobj_driver(h5fd.fileobj_driver, SourceFile(self._bytes, self._source.nbytes))
-        self.file = h5py.File(h5f.open(os.fsencode(where or "file"), h5f.ACC_RDONLY, access))
+        try:
+            self.file = h5py.File(h5f.open(os.fsencode(where or "file"), h5f.ACC_RDONLY, access))
+        except OSError as error:
+            if "already open for write" not in str(error):
+                raise
+            reason = "was not closed by the program that writes it; let that end"
+            raise BufferFileError(self._source.name, f"{reason}, or clear its mark with `h5clear -s`") from None
 
     def _path(self) -> str | None:
         """Return a path of the file for the library, which follows links itself; None if it has none."""
@@ -137,23 +151,10 @@ def blocks(dataset: h5py.Dataset, start: int, memory: int, name: str) -> Iterato
         raise too_large(name, what, nbytes, memory)
     for skipped, selection in selections(dataset.shape, dataset.chunks, itemsize, start, memory):
         error = too_large(name, what, None, memory)
-        with _filters_named(dataset), limited_memory(4 * memory + _SPARE_NBYTES, error):
+        with limited_memory(4 * memory + _SPARE_NBYTES, error):
             values: np.ndarray = np.asarray(dataset[selection]).reshape(-1)
         if skipped < len(values):
             yield values[skipped:]
-
-
-@contextlib.contextmanager
-def _filters_named(dataset: h5py.Dataset) -> Iterator[None]:
-    """Name the filters that are missing if an array cannot be read."""
-    try:
-        yield
-    except OSError as error:
-        gone = [text for code, text, _ in _filters(dataset) if not h5z.filter_avail(code)]
-        if error.errno is not None or not gone:
-            raise
-        what = f"array {dataset.name.lstrip('/')!r} is encoded by {' and '.join(gone)}"
-        raise OSError(f"{what}, for which HDF5 needs a plugin, and HDF5_PLUGIN_PATH has none") from error
 
 
 class Found(NamedTuple):
@@ -353,6 +354,15 @@ class _Looking(HdfFile):
         name, shape = found.name, dataset.shape
         if shape is None:
             return ArrayHeader(name, None, (), label="no elements", reason=f"{name!r} has no elements", unseen=True)
+        if gone := _missing_filters(dataset):
+            reason = f"array {name!r} is encoded by {' and '.join(gone.values())}, for which HDF5 needs a plugin"
+            way_out = "set HDF5_PLUGIN_PATH"
+            if gone.keys() <= _FILTERS.keys() and "hdf5plugin" not in sys.modules:
+                way_out = f"install it with {installation('hdf5plugin')}"
+            if is_carried:  # a coordinate could not be compared
+                raise BufferFileError(self._source.name, f"{reason}; {way_out}")
+            label = f"elements encoded by {' and '.join(gone.values())}"
+            return ArrayHeader(name, None, shape, label=label, reason=reason, way_out=way_out)
         dtype, label, reason = _form(name, dataset)
         nbytes = math.prod(shape) * max(1, _dtype(dataset.id).itemsize)
         if not self._outside and nbytes > _SMALL_NBYTES and nbytes > _MOST_UNFOLDED * self._source.nbytes:
@@ -581,6 +591,17 @@ def _storage(dataset: h5py.Dataset) -> str:
     for code, text, values in _filters(dataset):
         words.append(f"{text} {values[0]}" if code == h5z.FILTER_DEFLATE and values else text)
     return ", ".join(words)
+
+
+def _missing_filters(dataset: h5py.Dataset) -> dict[int, str]:
+    """Return the filters that a chunk of an array needs and the library has not, by their numbers."""
+    gone = {at: (code, text) for at, (code, text, _) in enumerate(_filters(dataset)) if not h5z.filter_avail(code)}
+    if not gone:
+        return {}
+    bits = sum(1 << at for at in gone)
+    if not dataset.id.chunk_iter(lambda chunk: True if bits & ~chunk.filter_mask else None):
+        return {}
+    return {code: text if str(code) in text else f"{text} (filter {code})" for code, text in gone.values()}
 
 
 def _filters(dataset: h5py.Dataset) -> Iterator[tuple[int, str, tuple[int, ...]]]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.formats import columns
 from mpired.formats.array import Array
+from mpired.formats.arrow_arrays import nullable_values
 from mpired.formats.columns import Contents, Leaf, Table, errors_of
 from mpired.formats.format import Encoder
 from mpired.formats.local import DamageError, TableFile
@@ -32,6 +33,7 @@ _KEPT_GROUP_NBYTES = 64 << 20  # a row group of a file that is written again sta
 _THRIFT_STRINGS = 16 << 20
 _THRIFT_ITEMS = 1 << 20
 _MOST_PARSED = 32
+_MOST_SECONDS = (2**63 - 1) // 10**9 - 1
 
 
 class _Parsed(NamedTuple):
@@ -42,6 +44,7 @@ class _Parsed(NamedTuple):
     schema: pa.Schema
     group_rows: list[int]  # of each row group
     leaves: dict[str, list[int]]  # the numbers of parquet's columns that each column consists of
+    old_times: frozenset[str]  # the columns with times of 96 bits
 
 
 _parsed: dict[Source, _Parsed] = {}
@@ -66,14 +69,7 @@ class ParquetFile(Table):
 
     def _parse(self) -> _Parsed:
         file = TableFile(self._bytes, self._source.nbytes)
-        parsed = pq.ParquetFile(
-            pa.PythonFile(file, mode="r"),
-            page_checksum_verification=True,
-            pre_buffer=False,
-            buffer_size=_BUFFER_NBYTES if file.is_far else 0,
-            thrift_string_size_limit=_THRIFT_STRINGS,
-            thrift_container_size_limit=_THRIFT_ITEMS,
-        )
+        parsed = _opened(file)
         metadata, schema = parsed.metadata, parsed.schema_arrow
         rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
         if sum(rows) != metadata.num_rows:
@@ -81,7 +77,8 @@ class ParquetFile(Table):
         leaves: dict[str, list[int]] = {}
         for name, own in zip(schema.names, _own_leaves(schema), strict=True):
             leaves.setdefault(name, []).extend(own)
-        return _Parsed(file, parsed, schema, rows, leaves)
+        old = {name for name, own in leaves.items() if any(map(functools.partial(_is_int96, metadata), own))}
+        return _Parsed(file, parsed, schema, rows, leaves, frozenset(old))
 
     def contents(self) -> Contents:
         """Return the contents of the file."""
@@ -92,7 +89,6 @@ class ParquetFile(Table):
 
     def values(self, leaf: Leaf, start: int) -> Iterator[pa.Array]:
         """Yield the values of a leaf from the row `start` on, nulls too."""
-        self.check_copied([leaf.column])
         for number, rows in enumerate(self.group_rows):
             if start < rows:
                 self._expect(number, leaf.column)
@@ -108,7 +104,6 @@ class ParquetFile(Table):
 
     def columns(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield all rows, with some columns."""
-        self.check_copied(names)
         for number in range(len(self.group_rows)):
             yield from self.group(number, names)
 
@@ -117,6 +112,7 @@ class ParquetFile(Table):
         there, nbytes = self.group_rows[number], max(1, self.metadata.row_group(number).total_byte_size)
         rows = rows or max(1, min(_BATCH_ROWS, there * _BATCH_NBYTES // nbytes))
         done = 0
+        self._check_old_times(number, self._known.old_times.intersection(self.schema.names if names is None else names))
         wanted = {"batch_size": rows, "row_groups": [number], "columns": names, "use_threads": False}
         batches = limited(self._source.name, self._memory, self._file.iter_batches(**wanted))
         for batch in batches if there else ():
@@ -126,14 +122,19 @@ class ParquetFile(Table):
         if done != there:  # for a damaged page header the library gives none, and no error
             raise DamageError(f"row group {number} has {done} rows, and its header says {there}")
 
-    def check_copied(self, names: Sequence[str]) -> None:
-        """Raise `BufferFileError` if a column cannot be read as it is."""
-        for name in names:
-            leaves = map(self.metadata.schema.column, self._known.leaves[name])
-            if any(leaf.physical_type == "INT96" for leaf in leaves):
-                # Its range is larger than that of Arrow's nanoseconds.
-                reason = f"column {name!r} is INT96, a time that cannot be copied exactly"
-                raise BufferFileError(self._source.name, f"{reason}; write it as a timestamp of 64 bits first")
+    def _check_old_times(self, number: int, names: Collection[str]) -> None:
+        """Raise `BufferFileError` if a time of 96 bits does not fit nanoseconds of 64 bits, where it would wrap."""
+        if not names:
+            return
+        seconds = _opened(self._known.bytes, metadata=self.metadata, coerce_int96_timestamp_unit="s")
+        wanted = {"batch_size": _BATCH_ROWS, "row_groups": [number], "columns": sorted(names), "use_threads": False}
+        for batch in limited(self._source.name, self._memory, seconds.iter_batches(**wanted)):
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                for leaf in (each for each in _plain(column) if each.type == pa.timestamp("s") and len(each)):
+                    values, _ = nullable_values(leaf)
+                    if max(-int(values.min()), int(values.max())) > _MOST_SECONDS:
+                        reason = f"column {name!r} has times of 96 bits before 1677 or after 2262"
+                        raise BufferFileError(self._source.name, f"{reason}; write it as a timestamp of 64 bits first")
 
     def written(self) -> dict[str, Any]:
         """Return how the file is written, as far as its metadata tells, in the words of pyarrow."""
@@ -149,6 +150,8 @@ class ParquetFile(Table):
             "use_dictionary": sorted({path for path, leaf, chunk in chunks if _has_dictionary(leaf, chunk)}),
             "write_statistics": sorted({path for path, _, chunk in chunks if chunk.is_stats_set}),
             "write_page_index": any(chunk.has_offset_index for _, _, chunk in chunks),
+            "use_deprecated_int96_timestamps": bool(self._known.old_times)
+            and not any(leaf.logical_type.type == "TIMESTAMP" for _, leaf, _ in chunks),
         }
 
     def close(self) -> None:
@@ -162,6 +165,31 @@ class ParquetFile(Table):
             del _parsed[next(iter(_parsed))]
 
 
+def _opened(file: TableFile, **more: Any) -> pq.ParquetFile:
+    return pq.ParquetFile(
+        pa.PythonFile(file, mode="r"),
+        page_checksum_verification=True,
+        pre_buffer=False,
+        buffer_size=_BUFFER_NBYTES if file.is_far else 0,
+        thrift_string_size_limit=_THRIFT_STRINGS,
+        thrift_container_size_limit=_THRIFT_ITEMS,
+        **more,
+    )
+
+
+def _is_int96(metadata: pq.FileMetaData, leaf: int) -> bool:
+    return bool(metadata.schema.column(leaf).physical_type == "INT96")
+
+
+def _plain(column: pa.Array) -> Iterator[pa.Array]:
+    """Yield the arrays that a column of structures or lists consists of."""
+    parts = column.flatten() if column.type.num_fields else ()
+    for each in parts if isinstance(parts, list) else [parts] if len(parts) else ():
+        yield from _plain(each)
+    if not column.type.num_fields:
+        yield column
+
+
 def _own_leaves(schema: pa.Schema) -> Iterator[range]:
     """Yield the numbers of parquet's columns that each column consists of."""
     counts = (columns.count_of(field.type, leaves=True) for field in schema)
@@ -173,7 +201,7 @@ def _stays(source: Source) -> bool:
     return isinstance(source, LocalSource) and source.keep is None
 
 
-_CODECS = {"UNCOMPRESSED": "NONE"}
+_CODECS = {"UNCOMPRESSED": "NONE", "UNKNOWN": "LZ4"}  # Hadoop's LZ4, which pyarrow only reads
 _TYPE_NBYTES = {"INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8}
 
 
@@ -215,9 +243,12 @@ def prepare(model: Model) -> Encoder:
     row_bytes = sum(buffer.datatype.itemsize for buffer in model.buffers)
     rows = layout.most_rows(max(1, min(rows, _ROW_GROUP_BYTES // row_bytes)))
 
+    name = model.source.name if model.source else "the result"
+
     def encode(results: Sequence[Array], fd: int) -> None:
         schema = columns.with_note(layout.schema, model.note)
         with (
+            errors_of(name, writes=True),
             os.fdopen(os.dup(fd), "wb") as file,
             pq.ParquetWriter(file, schema, write_page_checksum=True, **written) as writer,
             closing(layout.batches(results, rows)) as batches,
@@ -248,7 +279,6 @@ def _check_held(schema: pa.Schema) -> None:
 def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
     """Write a file again with new elements in some columns; a row group is in memory at once."""
     with columns.patching(source, ParquetFile, changed) as (old, schema, patched), os.fdopen(os.dup(fd), "wb") as new:
-        old.check_copied(old.schema.names)
         paths = [old.metadata.schema.column(leaf).path for leaf in range(len(old.metadata.schema))]
         old_lists = any(path.endswith(".list.item") or ".list.item." in path for path in paths)
         written = {**old.written(), "use_compliant_nested_type": not old_lists}

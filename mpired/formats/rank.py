@@ -196,7 +196,7 @@ class RankFile(NamedTuple):
 def choice(columns: Sequence[tuple[str, Group]], taken: Group | None) -> str:
     """Return the way out where a column cannot be combined: those that can, by their names and groups; "" for none."""
     names = [name for name, group in columns if taken is None or group in taken]
-    if not names and taken is not None and Group.PAIR in taken:
+    if not names and len(columns) > 1 and taken is not None and Group.PAIR in taken:
         return "make pairs of two columns with `pair='VALUE,INDEX'`"
     return f"choose with `columns='{listed(names)}'`" if names else ""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import resource
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -25,14 +26,18 @@ _T = TypeVar("_T")
 Values: TypeAlias = tuple[np.ndarray, np.ndarray | None]
 """Values of a column, and which of them are valid, with anything in the places of the others; None if all are."""
 _SLACK_NBYTES = 16 << 20
+_NOT_SUPPORTED = re.compile(
+    r"not (yet |currently )?(supported|implemented|available|registered)|unsupported|unknown (codec|filter)|decrypt",
+    re.IGNORECASE,
+)
 DECODED_NBYTES = 64 << 20
 """The most bytes of a page, a compressed record batch or a row of chunks that are decoded at once unless more memory is
 allowed."""
 
 
 @contextlib.contextmanager
-def errors_of(name: str, *also: type[Exception]) -> Iterator[None]:
-    """Turn exceptions about a file into ours, on one line; `also` are those that its library raises."""
+def errors_of(name: str, *also: type[Exception], writes: bool = False) -> Iterator[None]:
+    """Turn exceptions about a file, or about a result like it, into ours; `also` are those that its library raises."""
     # A plain `ValueError` that the library does not raise is a mistake of this program.
     kinds: tuple[type[Exception], ...] = (OSError, DamageError, UnicodeError, NotImplementedError, *also)
     try:
@@ -41,10 +46,13 @@ def errors_of(name: str, *also: type[Exception]) -> Iterator[None]:
         raise
     except kinds as error:
         if isinstance(error, OSError) and error.errno is not None:
-            error.filename = error.filename or name
+            error.filename = error.filename or (None if writes else name)
             raise
-        reason = " ".join(str(error).split())[:200]
-        raise BufferFileError(name, f"cannot be read, the file is damaged or not supported ({reason})") from error
+        text = " ".join(str(error).split())[:200]
+        what = "cannot be read, the file is damaged"
+        if isinstance(error, NotImplementedError) or _NOT_SUPPORTED.search(text):
+            what = "cannot be read, the library does not support it"
+        raise BufferFileError(name, f"{'no file like it can be written' if writes else what} ({text})") from error
 
 
 _DATA_LIMIT = resource.getrlimit(resource.RLIMIT_DATA)  # before it is narrowed

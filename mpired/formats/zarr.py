@@ -10,6 +10,7 @@ import contextlib
 import functools
 import math
 import os
+import re
 import struct
 import zipfile
 from base64 import standard_b64decode
@@ -22,7 +23,7 @@ import numpy as np
 from mpired import installed
 from mpired.context import Context
 from mpired.datatypes import agrees, as_numbers, from_dtype
-from mpired.errors import BufferFileError, DatatypeError
+from mpired.errors import BufferFileError, DatatypeError, installation
 from mpired.files import calls
 from mpired.formats import arrays, conventions
 from mpired.formats.array import Array
@@ -46,6 +47,8 @@ _DIMENSIONS = "_ARRAY_DIMENSIONS"
 _PLACES = (*conventions.PLACES, _DIMENSIONS)
 _PACKING = (conventions.SCALE, conventions.OFFSET, conventions.UNSIGNED)
 _OF_TYPE = frozenset({"delta", "fixedscaleoffset", "quantize", "astype", "packbits", "categorize"})  # filters
+_CODEC = re.compile(r"[Cc]odec(?: not available)?: '+(?:numcodecs\.)?([^']+)'")  # in errors
+_PACKAGES = {"zfpy": "zfpy", "pcodec": "pcodec", "crc32c": "crc32c", "msgpack2": "msgpack"}  # of codecs
 _DOUBLE = struct.Struct("<d")
 _T = TypeVar("_T")
 
@@ -94,9 +97,7 @@ class _StoreReader(Store):
         for path in self.paths:
             name = path or ROOT
             if path in wrong:
-                by = "is stored by pickle, which is never loaded" if "'pickle'" in wrong[path] else "cannot be opened"
-                reason = f"array {name!r} {by} ({wrong[path]})"
-                found.append(ArrayHeader(name, None, (), label="elements of unknown type", reason=reason, unseen=True))
+                found.append(_unknown(name, wrong[path]))
             elif hasattr(nodes[path], "shape"):
                 array = self._array(name, nodes[path], unpack=unpack, window=window)
                 is_carried = array.carried or name in carried
@@ -138,6 +139,20 @@ class _StoreReader(Store):
     def whole(self, leaf: str) -> np.ndarray:
         """Return all elements of an array."""
         return np.concatenate([np.empty(0, self.node(_path(leaf)).dtype), *self.rows(leaf)])
+
+
+def _unknown(name: str, error: str) -> ArrayHeader:
+    """Describe an array that the library does not open."""
+    codec = _CODEC.search(error)
+    if codec is None or codec[1] == "pickle":
+        by = "is stored by pickle, which is never loaded" if "pickle'" in error else "cannot be opened"
+        reason = f"array {name!r} {by} ({error})"
+        return ArrayHeader(name, None, (), label="elements of unknown type", reason=reason, unseen=True)
+    package = "imagecodecs" if codec[1].startswith("imagecodecs") else _PACKAGES.get(codec[1])
+    way_out = f"install it with {installation(package)}" if package else "install the package that has it"
+    label = f"elements encoded by {codec[1]!r}"
+    reason = f"array {name!r} is encoded by {codec[1]!r}, for which zarr has no codec"
+    return ArrayHeader(name, None, (), label=label, reason=reason, way_out=way_out, unseen=True)
 
 
 def _path(name: str) -> str:
@@ -310,6 +325,7 @@ def _encode(plan: _ZarrPlan, context: Context, results: Sequence[Array], fd: int
 def _write(plan: _ZarrPlan, results: Sequence[Array], file: calls.SharedFile) -> None:
     """Write a store."""
     with (
+        errors_of("the result" if plan.source is None else plan.source.name, *_FAILURES, writes=True),
         os.fdopen(file.open(), "w+b") as to,
         zipfile.ZipFile(to, "w") as archive,
         closing(Store(plan.source)) if plan.source is not None else nullcontext() as old,
@@ -407,7 +423,7 @@ def _info(key: str) -> zipfile.ZipInfo:
 def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
     """Write a store again with new elements in some arrays."""
     with (
-        errors_of(source.name, *_FAILURES),
+        errors_of(source.name, *_FAILURES, writes=True),
         closing(Store(source)) as old,
         os.fdopen(os.dup(fd), "w+b") as to,
         zipfile.ZipFile(to, "w") as archive,

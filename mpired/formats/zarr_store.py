@@ -124,6 +124,7 @@ class Store(ColumnFile):
         opened = zarr.open_array if is_array else functools.partial(zarr.open_group, use_consolidated=False)
         node = opened(self.buffers.store, path=path, mode="r", zarr_format=self.version)
         dict(node.metadata.attributes)  # else they are not an object
+        _load_codecs(getattr(node.metadata, "codecs", ()))
         if is_array and (node.size >= 1 << 59 or node.ndim > _MAX_NDIM or 0 in chunk_of(node)):
             raise ValueError(f"{node.size} elements in chunks of {chunk_of(node)} make no sense")
         return node
@@ -163,6 +164,13 @@ class Store(ColumnFile):
             if mine.get(path) != theirs.get(path):
                 reason = f"the consolidated metadata of the root is not what the documents say of {path!r}"
                 raise BufferFileError(self._source.name, f"{reason}; write it again with `zarr.consolidate_metadata`")
+
+
+def _load_codecs(codecs: Iterable[Any]) -> None:
+    """Raise the error of the library for a codec that is not installed: those of numcodecs are loaded when needed."""
+    for each in codecs:
+        getattr(each, "_codec", None)
+        _load_codecs(getattr(each, "codecs", ()))
 
 
 def _text(metadata: Any) -> str:

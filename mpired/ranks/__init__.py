@@ -12,7 +12,7 @@ from mpired.ranks.opening import (
     pieces,
     skipped_warnings,
 )
-from mpired.ranks.order import RankWord, number_of, ordered, unnatural
+from mpired.ranks.order import RankWord, numbers_of, ordered, other_numbers, unnatural
 
 __all__ = [
     "RankWord",
@@ -21,10 +21,11 @@ __all__ = [
     "check_use",
     "compare",
     "in_one_order",
-    "number_of",
+    "numbers_of",
     "open_all",
     "open_groups",
     "ordered",
+    "other_numbers",
     "pieces",
     "rank_list",
     "skipped_warnings",

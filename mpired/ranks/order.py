@@ -21,6 +21,7 @@ _NUMBER = r"[0-9]+"
 _DIGITS = str.maketrans("123456789", "0" * 9)
 _SHOWN_NAMES = 3
 _SHOWN_RANGES = 8
+_SHOWN_BEFORE = 8  # characters before a number
 
 
 def ordered(words: Sequence[_W], options: Options) -> list[_W]:
@@ -54,16 +55,48 @@ def start_of(word: object) -> int:
     return word.start if isinstance(word, RankInFile) else 0
 
 
-def number_of(path: str, regex: str | None = None) -> int | None:
-    """Return the number in a path: what the group of `regex` finds, else the last in the file's name."""
-    # 7 of member07.npy; a suffix such as .f32 has none. None if there is no number.
+def numbers_of(paths: Sequence[str | None], regex: str | None = None) -> list[int | None]:
+    """Return the number of each path: that of the group of `regex`, else the one in its name that differs or is last.
+
+    7 of member07.npy; a suffix such as .f32 has none. None if there is no number.
+    """
     if regex is not None:
-        match = re.search(regex, path)
-        found = [match[1] or ""] if match else []
-        return int(found[0]) if found and re.fullmatch(_NUMBER, found[0]) else None
-    stem, suffix = os.path.splitext(os.path.basename(path))
-    found = re.findall(_NUMBER, stem + suffix if suffix[1:].isdecimal() else stem)
-    return int(found[-1]) if found else None
+        found = [re.search(regex, path or "") for path in paths]
+        return [int(each[1]) if each and re.fullmatch(_NUMBER, each[1] or "") else None for each in found]
+    stems = []
+    for path in paths:
+        stem, suffix = os.path.splitext(os.path.basename(path or ""))
+        stems.append(stem + suffix if suffix[1:].isdecimal() else stem)
+    numbers, distinct, differing = _places(stems)
+    places = distinct or differing[-1:] or [-1]  # equal numbers are errors of the caller
+    if len(places) > 1:
+        reason = f"{len(places)} numbers of the name differ between the ranks; choose one{other_numbers(paths)}"
+        raise RankNumberError(str(paths[0]), reason)
+    return [each[places[0]] if each else None for each in numbers]
+
+
+def _places(names: Sequence[str]) -> tuple[list[list[int]], list[int], list[int]]:
+    """Return the numbers in each name, where they differ between all, and where between some."""
+    numbers = [[int(each) for each in re.findall(_NUMBER, name)] for name in names]
+    if len({re.sub(_NUMBER, "0", name) for name in names}) != 1:
+        return numbers, [], []
+    values = [len(set(column)) for column in zip(*numbers, strict=True)]
+    differing = [place for place, each in enumerate(values) if each > 1]
+    return numbers, [place for place in differing if values[place] == len(set(names))], differing
+
+
+def other_numbers(paths: Sequence[str | None]) -> str:
+    """Return how `rank_regex` finds a number in each path that no other has; "" if there is none."""
+    names = [path or "" for path in paths]
+    numbers, distinct, _ = _places(names)
+    parts = [re.sub(r"[^\w-]", ".", part) for part in re.split(_NUMBER, names[0])]
+    ways = []
+    for place in distinct:
+        wanted = [each[place] for each in numbers]
+        near = f"{parts[place][-_SHOWN_BEFORE:].lstrip('.')}([0-9]+)"
+        whole = f"^{_NUMBER.join(parts[: place + 1])}([0-9]+)"
+        ways.append(f"`rank_regex='{near if numbers_of(names, near) == wanted else whole}'`")
+    return "".join(f"{' with' if not number else ' or'} {way}" for number, way in enumerate(ways[:_SHOWN_NAMES]))
 
 
 def _name(word: object) -> str:
@@ -75,14 +108,12 @@ def _numbered(words: Sequence[_W], regex: str) -> list[_W]:
     numbers: dict[int, _W] = {}
     found: list[tuple[int, int, _W]] = []
     errors: list[MpiredError | OSError] = []
-    for word in words:
-        path = path_of(word)
-        number = None if path is None else number_of(path, regex)
+    for word, number in zip(words, numbers_of([*map(path_of, words)], regex), strict=True):
         if number is None:
             errors.append(RankNumberError(_name(word), f"does not match `rank_regex={regex!r}`"))
             continue
         # Of several ranks in one file each has the number of the file.
-        if number in numbers and not (isinstance(word, RankInFile) and path == path_of(numbers[number])):
+        if number in numbers and not (isinstance(word, RankInFile) and path_of(word) == path_of(numbers[number])):
             errors.append(
                 RankNumberError(_name(word), f"has the same number ({number}) in its name as {_name(numbers[number])}")
             )
@@ -97,9 +128,7 @@ def _check_expected(words: Sequence[object], regex: str | None, expected: Sequen
     wanted = set(expected)
     known: dict[int, list[str]] = {}
     others: list[str] = []
-    for word in words:
-        path = path_of(word)
-        number = None if path is None else number_of(path, regex)
+    for word, number in zip(words, numbers_of([*map(path_of, words)], regex), strict=True):
         if number is not None and number in wanted:
             known.setdefault(number, []).append(_name(word))
         else:

@@ -226,13 +226,13 @@ def test_what_is_refused(tmp_path):
     """Units and zones that differ, the old times of parquet, and what would be of another type there, or of none."""
     for name, kind in (("a", pa.timestamp("us", "UTC")), ("b", pa.timestamp("us")), ("c", pa.timestamp("ms", "UTC"))):
         (tmp_path / f"{name}.parquet").write_bytes(bytes_of(pa.table({"t": column(kind, 0)}), "parquet"))
-    old = pa.table({"t": pa.array([0, 1 << 53], pa.int64()).view(pa.timestamp("us"))})
+    old = pa.table({"t": pa.array([0, 1 << 54], pa.int64()).view(pa.timestamp("us"))})
     (tmp_path / "old.parquet").write_bytes(bytes_of(old, "parquet", use_deprecated_int96_timestamps=True))
     reduce, agree = "reduce --op max --columns t", "rank 1 has datatype timestamp / timestamp[us, tz=UTC]"
     rows = [
         (f"{reduce} a.parquet b.parquet", 3, f"b.parquet: {agree}"),
         (f"{reduce} a.parquet c.parquet", 3, f"c.parquet: {agree}"),
-        (f"{reduce} old.parquet -o out.parquet", 3, "old.parquet / INT96"),
+        (f"{reduce} old.parquet -o out.parquet", 3, "old.parquet / 96 bits"),
     ]
     others = {
         pa.timestamp("s", "UTC"): "timestamp[s, tz=UTC]: would be timestamp[ms, tz=UTC] in parquet",

@@ -234,12 +234,30 @@ def test_the_last_number_of_the_name(tmp_path):
         assert found["index"] == [number], name
 
 
+def test_the_number_that_differs_between_the_names(tmp_path):
+    for name in "run_{}/tas_1", "tas_r{}i1p1f1", "{}_of_10", "r{}p1.5":
+        (tmp_path / name.format(0)).parent.mkdir(exist_ok=True)
+        names = [tmp_path / f"{name.format(number)}.npy" for number in (3, 12, 7)]
+        for path, value in zip(names, (1.0, 3.0, 2.0), strict=True):
+            path.parent.mkdir(exist_ok=True)
+            np.save(path, [value])
+        if "/" in name:
+            with pytest.raises(UsageError, match=r"the same number \(1\).*`rank_regex='run_\(\[0-9\]\+\)'`"):
+                mpired.reduce(names, "maxloc", index="number")
+            regex = {"rank_regex": "run_([0-9]+)"}
+        else:
+            regex = {}
+        found = mpired.reduce(names, "maxloc", index="number", expect_ranks=[3, 7, 12], **regex)
+        assert found["index"] == [12], name
+
+
 @pytest.fixture
 def folder(tmp_path):
     """Ranks of every sort."""
     for rank in range(2):
         np.save(tmp_path / f"m{rank}.npy", np.zeros(3))
         np.save(tmp_path / f"m{rank:03}.npy", np.zeros(3))
+        np.save(tmp_path / f"a{rank}.{rank + 1}.npy", np.zeros(3))
         np.save(tmp_path / f"z{rank}.npy", np.zeros(3, "c16"))
         np.save(tmp_path / f"{'ab'[rank]}.npy", np.zeros(3))
         np.save(tmp_path / f"p{rank}.npy", np.zeros(3, [("value", "f8"), ("index", "i4")]))
@@ -261,6 +279,7 @@ def test_what_is_refused(folder):
         (f"{number} a.npy b.npy", 2, "a.npy: has no number / --index rank"),
         (f"{number} m1.npy m001.npy", 2, "m001.npy: / number (1) / m1.npy / --index rank"),
         (f"{number} -", 2, "standard input: has no number"),
+        (f"{number} a0.1.npy a1.2.npy", 3, "2 numbers / 'a([0-9]+)' or --rank-regex '^a[0-9]+.([0-9]+)'"),
         (f"{maxloc} --columns x,x_index {columns}", 2, "--index: / 'x_index' / --columns"),
         (f"{maxloc} --columns flag {columns}", 3, "--index: / 'flag' / MPI_C_BOOL"),
         (f"{maxloc} --columns x --keep x_index {columns} -o o.parquet", 2, "--keep: / 'x_index' / leave it out"),

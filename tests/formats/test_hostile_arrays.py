@@ -111,10 +111,10 @@ def test_an_array_of_hdf5_whose_filter_is_missing(kind, tmp_path):
         if kind == "coordinate":
             array.make_scale("y")
             file["x"].dims[0].attach_scale(array)
-    reason = "array 'y' is encoded by filter 32099, for which HDF5 needs a plugin, and HDF5_PLUGIN_PATH has none"
+    reason = "array 'y' is encoded by filter 32099, for which HDF5 needs a plugin; set HDF5_PLUGIN_PATH"
     refused(run("reduce", "--op", "max", "t.h5", "-o", "o.h5", cwd=tmp_path), 3, "t.h5: ", reason)
     info = run("info", "t.h5", cwd=tmp_path)
     assert info.status == (3 if kind == "coordinate" else 0)
     if kind != "coordinate":
-        assert ("elements that cannot be read" in info.out.decode()) == (kind == "text")
+        assert "y: 3 x elements encoded by filter 32099" in info.out.decode()
         assert mpired.reduce([tmp_path / "t.h5"] * 2, "sum", columns=["x"]).tolist() == [0, 2, 4]
