@@ -136,7 +136,7 @@ _SECTIONS: dict[str, dict[str, Option]] = {
             "default), are left out (ignore), or make a result missing (propagate).", "error", common=True),
         "missing": Option(NUMBER, "Leave out elements equal to VALUE, such as -999."),
         "accumulate_in": Option(words("double", "longdouble", "int64_t", "uint64_t"), "Compute in this wider datatype, "
-            "and convert the result once, at the end."),
+            "and convert the result once, at the end. Ranks may have different datatypes that it holds without loss."),
         "result_type": Option(TYPE, "Datatype of the result of a sum or a statistic."),
         "exact": Option(FLAG, "Compute sums exactly and round once. The order of the ranks then makes no difference."),
         "ddof": Option(integers(least=0, below=2**31), "Divide var and std by (ranks - N); default 0.", 0),

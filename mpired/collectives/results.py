@@ -222,8 +222,8 @@ def _in_place(path: str, deal: Deal, receiver: Named, share: Share, request: Req
     file = receiver.file
     check_one_file(path)
     for buffer in file.buffers:
-        if (datatype := request.op.result(buffer.datatype)) != buffer.datatype:
-            reason = f"would put {datatype.label} in the place of {buffer.datatype.label}"
+        if (datatype := request.op.result(buffer.datatype)) != (own := stored_array(buffer).datatype):
+            reason = f"would put {datatype.label} in the place of {own.label}"
             raise UsageError("`in_place`", f"{reason}; {request.op} needs an `output`")
     form = format_named(file.format)
     model = model_of(deal, receiver, share, request)

@@ -12,6 +12,7 @@ from mpired.context import NO_LIMITS, Context
 from mpired.datatypes import Datatype, Group
 from mpired.errors import DatatypeError, UsageError
 from mpired.formats.convert import Order
+from mpired.ops import Op
 from mpired.sources.source import Source
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class InputOptions(NamedTuple):
     # whether the file is a window: of a raw one that ends within an element, it is the whole elements
     window: bool = False
     taken: Group | None = None  # the groups of datatypes that the op takes; None where there is no op
+    op: Op | None = None  # the op, if it can compute in a wider datatype than that of the elements
     nullable: bool = False  # whether elements may be null
     # whether a stream is read as it arrives; else a copy of it is read
     forward: bool = False
