@@ -67,7 +67,7 @@ TRIED: dict[str, tuple[str, ...]] = {
     "nulls": ("--nulls ignore {}", "--nulls propagate {}"),
     "missing": ("--missing 2 {}", "--missing x {}"),
     "overflow": ("--overflow error {}", "--overflow wrap {}"),
-    "accumulate_in": ("--accumulate-in longdouble {}", "--accumulate-in int64_t {}", "--accumulate-in double {} i1.npy"),
+    "accumulate_in": tuple(f"--accumulate-in {each}" for each in ("longdouble {}", "int64_t {}", "double {} i1.npy")),
     "result_type": ("--result-type float {}", "--result-type int {}"),
     "exact": ("--exact {}",),
     "ddof": ("{} --op var --ddof 1", "--ddof 1 {}"),
