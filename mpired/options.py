@@ -246,6 +246,10 @@ _SECTIONS: dict[str, dict[str, Option]] = {
             "pairs."),
         "check_coordinates": Option(FLAG, "Require coordinates, and other arrays that results carry, to be identical "
             "in all ranks; default yes.", flags="--check-coordinates/--no-check-coordinates"),
+        "ignore_coordinates": Option(NAMES, "Coordinates that may differ: names, or patterns such as 'time*'. Results "
+            "have those of the first rank, and say in cell_methods that they are of several times.", ()),
+        "coordinate_rtol": Option(AMOUNT, "Coordinates are equal if abs(a - b) <= X * abs(b), with b from the first "
+            "rank."),
         "columns@one": Option(NAMES, "The column or array, in a file with several.", (),
             flags="--columns --variables", common=True),
         "keep": Option(NAMES, "Columns or arrays to copy unchanged. They must be equal in all ranks.", (), common=True),
@@ -360,7 +364,8 @@ INDICES: Group = ("index", "index_type")
 RECORDS: Group = ("type@pack", "types", "offset@pack", "count@pack", "byte_order", "datarep@pack")
 PACKED: Group = ("format@unpack", "columns@one")
 RESULTS: Group = ("to", "overwrite", "lock_timeout")
-FORMS: Group = ("split", "count_valid", "header", "check_coordinates", "provenance", "level")
+COORDINATES: Group = ("check_coordinates", "ignore_coordinates", "coordinate_rtol")
+FORMS: Group = ("split", "count_valid", "header", *COORDINATES, "provenance", "level")
 BUDGETS: Group = ("max_memory", "max_open_files")
 EFFORT: Group = ("jobs", *BUDGETS)
 ENGINE: Group = ("engine", "scheduler", "engine_timeout")

@@ -24,11 +24,13 @@ from mpired.formats import (
     Layout,
     Model,
     RankFile,
+    cells,
     changed_there,
     format_named,
     output_format,
 )
 from mpired.formats.array import stored_array
+from mpired.formats.rank import Cells
 from mpired.options import Options
 from mpired.sources.directory import check_one_file
 from mpired.sources.source import STANDARD_INPUT, of_file
@@ -109,6 +111,7 @@ class Deal(NamedTuple):
     senders: tuple[RankFile, ...]
     receivers: tuple[Named, ...]
     shares: tuple[Share, ...]
+    times: tuple[cells.RankTime, ...] = ()  # those of the senders, if they are different and may be
 
 
 def deals(request: Request) -> Iterator[Deal]:
@@ -136,7 +139,9 @@ def deals(request: Request) -> Iterator[Deal]:
         last = max((share.last for share in shares), default=BEFORE)
         words = request.words[i]
         named = tuple(Named("ab"[i], share.rank, receivers[share.rank], words[share.rank]) for share in shares)
-        yield Deal(len(receivers), senders[: max(1, last + 1)], named, shares)
+        senders = senders[: max(1, last + 1)]
+        times = cells.times([each.kept for each in senders], request.op.name) if senders[0].kept is not None else ()
+        yield Deal(len(receivers), senders, named, shares, times)
 
 
 def _split(shares: Sequence[Share], request: Request) -> tuple[Share, ...]:
@@ -228,7 +233,8 @@ def _in_place(path: str, deal: Deal, receiver: Named, share: Share, request: Req
     form = format_named(file.format)
     model = model_of(deal, receiver, share, request)
     _check_nulls(form, model, file, request)
-    if request.collective.to_root and form.has_arrays and not any(each.nullable for each in model.buffers):
+    is_plain = model.cells == Cells() and not any(each.nullable for each in model.buffers)
+    if request.collective.to_root and form.has_arrays and is_plain:
         check_replaceable(file, request.options)
         there = changed_there(file)
         if any(each.count for each in there):
@@ -286,7 +292,11 @@ def model_of(deal: Deal, receiver: Named, share: Share, request: Request) -> Mod
     described = whole and datatypes == [stored_array(buffer).datatype for buffer in file.buffers]
     # Of arrays the file tells the dimensions and more, which stay.
     keeps = described or format_named(model.format).has_arrays
-    return model._replace(buffers=tuple(buffers), source=model.source if keeps else None)
+    model = model._replace(buffers=tuple(buffers), source=model.source if keeps else None)
+    if deal.times and keeps and request.collective.whole:
+        changes = cells.cells(file.kept, deal.times[: share.last + 1], request.op.name)
+        model = model._replace(cells=changes._replace(methods={}) if share.field == VALID else changes)
+    return model
 
 
 def _modelled(model: Array, datatype: Datatype, field: str) -> Array:

@@ -47,6 +47,8 @@ class InputOptions(NamedTuple):
     unpack: bool = False  # whether packed values are unpacked before they are combined
     follow_links: bool = False  # whether a file may lead to arrays in other files
     check_carried: bool = True  # whether arrays that are carried into results have to be the same in all ranks
+    ignore_coordinates: tuple[str, ...] = ()  # the names of those that may differ, or patterns of them
+    coordinate_rtol: float | None = None  # the relative tolerance in which they are the same; None for none
     noun: str = "array"  # the word of the file's format for an array
     named: bool = False  # whether the fields of a structure keep their names, because a user-defined op sees them
     context: Context = NO_LIMITS  # the settings of the call

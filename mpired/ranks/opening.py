@@ -313,7 +313,8 @@ def check_formats(inputs: InputOptions, formats: Collection[str], *, raw_result:
         _refuse(said, "files with columns or arrays")
     if not any(row.has_arrays for row in rows):
         said = {"unpack": inputs.unpack, "follow_links": inputs.follow_links}
-        _refuse(said | {"check_coordinates": not inputs.check_carried}, "files of arrays")
+        said |= {"check_coordinates": not inputs.check_carried, "ignore_coordinates": bool(inputs.ignore_coordinates)}
+        _refuse(said | {"coordinate_rtol": inputs.coordinate_rtol is not None}, "files of arrays")
 
 
 def _refuse(said: Mapping[str, bool], files: str) -> None:
