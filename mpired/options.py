@@ -189,7 +189,9 @@ _SECTIONS: dict[str, dict[str, Option]] = {
         "to@fetch": Option(FORMAT, "Format of OLD; default by its suffix, else that of the target.", common=True),
         "force@fetch": Option(FLAG, "Replace OLD if it exists.", flags="-f --force", common=True),
         "slice": Option(texts("SLICE"), "Elements to print, in NumPy's notation, such as '10:20,::-1'; default the "
-            "first and the last.", common=True),
+            "first and the last. With --png the plane to draw.", common=True),
+        "diff": Option(paths("OTHER"), "Show the elements minus those of OTHER. Maps then have one scale of colours on "
+            "both sides of 0.", common=True),
         "histogram": Option(FLAG, "Also print a histogram; needs the extra `plot`.", common=True),
         "bins": Option(integers(least=1, below=2**16), "Maximum number of histogram bins; default 20.", common=True),
         "png": Option(paths("PATH"), "Draw the file as a PNG picture; needs the extra `plot`. It has a histogram of "
@@ -397,7 +399,7 @@ WINDOW: Group = (*WINDOW_VALUES, *TRANSACTION)
 PACK: Group = (*RECORDS, *RESULTS, *BUDGETS)
 UNPACK: Group = (*RECORDS, *PACKED, "overwrite", "lock_timeout", *BUDGETS)
 INFO: Group = (*LISTING, *INPUTS, "lock_timeout")
-SHOW: Group = (*INPUTS, "bins", "png", "overwrite", "lock_timeout")
+SHOW: Group = ("slice", *INPUTS, "diff", "bins", "png", "overwrite", "lock_timeout")
 DIFF: Group = ("ulp", "rtol", "atol", "nan_equal", "examples", *INPUTS, *EFFORT, "lock_timeout")
 LOCATE: Group = ("top", "nan@locate", *RANKING, *INPUTS, *EFFORT, *ENGINE, "lock_timeout")
 RECOVER: Group = ("only_list", "discard", "adopt", "force@recover", "lock_timeout")

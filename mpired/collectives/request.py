@@ -14,10 +14,10 @@ from mpired.context import Context
 from mpired.datatypes.pairs import VALUES
 from mpired.errors import MpiredError, OrderWarning, UsageError, with_others
 from mpired.formats import Format, InputOptions, Layout, Model, RankFile, decoding, format_named
+from mpired.formats.derived import widened
 from mpired.formats.memory import paths
 from mpired.formats.rank import Kept
 from mpired.formats.recognise import by_suffix
-from mpired.formats.widened import widened
 from mpired.log import step
 from mpired.options import OPTIONS, Options, part
 from mpired.options import VALUES as VALUE_OPTIONS
