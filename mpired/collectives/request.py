@@ -14,6 +14,7 @@ from mpired.context import Context
 from mpired.datatypes.pairs import VALUES
 from mpired.errors import MpiredError, OrderWarning, UsageError, with_others
 from mpired.formats import Format, InputOptions, Layout, Model, RankFile, decoding, format_named
+from mpired.formats.derived import widened
 from mpired.formats.memory import paths
 from mpired.formats.rank import Kept
 from mpired.formats.recognise import by_suffix
@@ -94,8 +95,11 @@ def read_request(
         nullable=chosen.rules.nulls != "error",
         named=chosen.user,
         taken=taken,
+        op=chosen if "within" in chosen.takes else None,
         keep=tuple(options["keep"]),
         check_carried=options["check_coordinates"] is not False,
+        ignore_coordinates=tuple(options["ignore_coordinates"]),
+        coordinate_rtol=options["coordinate_rtol"],
         # A result in place, or with a part of a rank's file, is made in another order. And a rank that is left out must
         # be known before its elements are combined.
         forward=not (options["in_place"] or options["keep"] or options["header"] != "none" or options["skip_bad"]),
@@ -107,7 +111,8 @@ def read_request(
         indices.check(chosen, in_place=options["in_place"])
     pairing = "`index='rank'` makes pairs of plain values" if "index" in collective.options else ""
     if inputs.datatype is not None and not indexed:
-        ops.check(chosen, inputs.datatype, ops.Use.REDUCE, pairing=pairing)  # whatever the files hold
+        datatype = ops.widest(chosen, [inputs.datatype]) or inputs.datatype
+        ops.check(chosen, datatype, ops.Use.REDUCE, pairing=pairing)  # whatever the files hold
         _ = inputs.datatype.form
     try:
         with step("opening and checking the ranks"):
@@ -125,8 +130,11 @@ def read_request(
     # A result may grow with streams until they end: one, whose elements do not depend on their number.
     is_one = collective.to_root and len(outputs) == 1 and options["split"] is None and not indexed
     grows = is_one and chosen.rules.nulls == "error" and all(_grows(each, options) for each in outputs)
+    grows = grows and chosen.rules.within is None
     groups = counted(files, inputs, may_stay_open=grows)
     groups = in_one_order(groups, options["root"])
+    if chosen.rules.within is not None:
+        groups = _widened(groups, chosen)
     if indexed:
         groups = indices.as_pairs(groups, words, options)
     buffers = [(each.name, each.datatype) for each in groups[0][0].buffers]
@@ -138,6 +146,18 @@ def read_request(
         _check_kept(request)
     cautions.tell(*skipped_warnings(skipped, sum(map(len, words)) + len(skipped)), *request.doubtful_order)
     return request
+
+
+def _widened(groups: tuple[tuple[RankFile, ...], ...], op: ops.Op) -> tuple[tuple[RankFile, ...], ...]:
+    """Return ranks of several datatypes with their elements in the widest of these, or in that of `accumulate_in`."""
+    columns = zip(*(file.buffers for files in groups for file in files), strict=True)
+    wide = [ops.widest(op, [each.datatype for each in ranks]) or ranks[0].datatype for ranks in columns]
+
+    def of_file(file: RankFile) -> RankFile:
+        buffers = zip(file.buffers, wide, strict=True)
+        return file._replace(buffers=[widened(each, datatype, op.rules.missing) for each, datatype in buffers])
+
+    return tuple(tuple(map(of_file, files)) for files in groups)
 
 
 def _resolve(op: ops.OpLike, options: Options) -> tuple[ops.Op, list[UsageError]]:
