@@ -87,6 +87,12 @@ def units(this: str, unit: str, like: str, other: str, name: str) -> InputWarnin
     return InputWarning(f"{what}, and the numbers are combined as they are; convert one of them if the units differ")
 
 
+def times(name: str) -> InputWarning:
+    """Warn of ranks whose times cannot be averaged."""
+    what = f"{name!r} has lengths, units or calendars in the ranks of which no mean can be made"
+    return InputWarning(f"{what}; the result has the times of its model, and no method in `cell_methods`")
+
+
 def order(first: str, second: str, where: str) -> OrderWarning:
     """Warn of two neighbours among the ranks whose numbers are in the other order."""
     return OrderWarning(

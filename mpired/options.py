@@ -136,7 +136,7 @@ _SECTIONS: dict[str, dict[str, Option]] = {
             "default), are left out (ignore), or make a result missing (propagate).", "error", common=True),
         "missing": Option(NUMBER, "Leave out elements equal to VALUE, such as -999."),
         "accumulate_in": Option(words("double", "longdouble", "int64_t", "uint64_t"), "Compute in this wider datatype, "
-            "and convert the result once, at the end."),
+            "and convert the result once, at the end. Ranks may have different datatypes that it holds without loss."),
         "result_type": Option(TYPE, "Datatype of the result of a sum or a statistic."),
         "exact": Option(FLAG, "Compute sums exactly and round once. The order of the ranks then makes no difference."),
         "ddof": Option(integers(least=0, below=2**31), "Divide var and std by (ranks - N); default 0.", 0),
@@ -189,7 +189,9 @@ _SECTIONS: dict[str, dict[str, Option]] = {
         "to@fetch": Option(FORMAT, "Format of OLD; default by its suffix, else that of the target.", common=True),
         "force@fetch": Option(FLAG, "Replace OLD if it exists.", flags="-f --force", common=True),
         "slice": Option(texts("SLICE"), "Elements to print, in NumPy's notation, such as '10:20,::-1'; default the "
-            "first and the last.", common=True),
+            "first and the last. With --png the plane to draw.", common=True),
+        "diff": Option(paths("OTHER"), "Show the elements minus those of OTHER. Maps then have one scale of colours on "
+            "both sides of 0.", common=True),
         "histogram": Option(FLAG, "Also print a histogram; needs the extra `plot`.", common=True),
         "bins": Option(integers(least=1, below=2**16), "Maximum number of histogram bins; default 20.", common=True),
         "png": Option(paths("PATH"), "Draw the file as a PNG picture; needs the extra `plot`. It has a histogram of "
@@ -247,6 +249,10 @@ _SECTIONS: dict[str, dict[str, Option]] = {
             "pairs."),
         "check_coordinates": Option(FLAG, "Require coordinates, and other arrays that results carry, to be identical "
             "in all ranks; default yes.", flags="--check-coordinates/--no-check-coordinates"),
+        "ignore_coordinates": Option(NAMES, "Coordinates that may differ: names, or patterns such as 'time*'. Results "
+            "have those of the first rank, and say in cell_methods that they are of several times.", ()),
+        "coordinate_rtol": Option(AMOUNT, "Coordinates are equal if abs(a - b) <= X * abs(b), with b from the first "
+            "rank."),
         "columns@one": Option(NAMES, "The column or array, in a file with several.", (),
             flags="--columns --variables", common=True),
         "keep": Option(NAMES, "Columns or arrays to copy unchanged. They must be equal in all ranks.", (), common=True),
@@ -361,7 +367,8 @@ INDICES: Group = ("index", "index_type")
 RECORDS: Group = ("type@pack", "types", "offset@pack", "count@pack", "byte_order", "datarep@pack")
 PACKED: Group = ("format@unpack", "columns@one")
 RESULTS: Group = ("to", "overwrite", "lock_timeout")
-FORMS: Group = ("split", "count_valid", "header", "check_coordinates", "provenance", "level")
+COORDINATES: Group = ("check_coordinates", "ignore_coordinates", "coordinate_rtol")
+FORMS: Group = ("split", "count_valid", "header", *COORDINATES, "provenance", "level")
 BUDGETS: Group = ("max_memory", "max_open_files")
 EFFORT: Group = ("jobs", *BUDGETS)
 ENGINE: Group = ("engine", "scheduler", "engine_timeout")
@@ -393,7 +400,7 @@ WINDOW: Group = (*WINDOW_VALUES, *TRANSACTION)
 PACK: Group = (*RECORDS, *RESULTS, *BUDGETS)
 UNPACK: Group = (*RECORDS, *PACKED, "overwrite", "lock_timeout", *BUDGETS)
 INFO: Group = (*LISTING, *INPUTS, "lock_timeout")
-SHOW: Group = (*INPUTS, "bins", "png", "overwrite", "lock_timeout")
+SHOW: Group = ("slice", *INPUTS, "diff", "bins", "png", "overwrite", "lock_timeout")
 DIFF: Group = ("ulp", "rtol", "atol", "nan_equal", "examples", *INPUTS, *EFFORT, "lock_timeout")
 LOCATE: Group = ("top", "nan@locate", *RANKING, *INPUTS, *EFFORT, *ENGINE, "lock_timeout")
 RECOVER: Group = ("only_list", "discard", "adopt", "force@recover", "lock_timeout")

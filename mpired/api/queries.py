@@ -11,6 +11,7 @@ import numpy as np
 from mpired import attempts
 from mpired.api.signatures import with_options
 from mpired.context import Context
+from mpired.errors import UsageError
 from mpired.formats import AtHand, InputOptions, RankFile
 from mpired.formats import look as describe
 from mpired.formats.memory import ArrayRank, all_at_hand, at_hand, path_at_hand, paths
@@ -99,10 +100,13 @@ def show(path: PathLike, *, context: Context, **options: Any) -> Shown:
     (2.5, 4.5, (2,), (2, 2, 2, 4))
     """
     chosen = checked(SHOW, options)
+    if chosen["slice"] is not None and chosen["png"] is None:
+        raise UsageError("`slice`", "chooses the plane of a picture; name one with `png`")
     found: list[Shown] = []
     name = path_at_hand(path, "path")
     plan = partial(plan_show, name, chosen, lambda shown, _: found.append(shown))
-    attempts.carry_out(plan, lambda: [name], context, overwrite=chosen["overwrite"])
+    paths = [name, *filter(None, [chosen["diff"]])]
+    attempts.carry_out(plan, lambda: paths, context, overwrite=chosen["overwrite"])
     return found[-1]
 
 

@@ -34,7 +34,7 @@ from mpired.report import describe_file
 _FIRST, _LAST = 10, 5
 _WIDTH = 80
 _SHOWN_INDICES = 5
-_OPTIONS = ("slice", "histogram", *SHOW, "as_json@print")
+_OPTIONS = ("histogram", *SHOW, "as_json@print")
 _TOGETHER = 1000  # lines in which columns have one width
 _GAP = "..."
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?")  # as JSON has them
@@ -100,8 +100,8 @@ class _Page:
     def add(self, path: str) -> None:
         """Add a file."""
         options = self._options
-        plan = partial(plan_show, path, self._chosen, self._tell, text=options["slice"])
-        attempts.carry_out(plan, lambda: [path], params.context(), overwrite=options["overwrite"])
+        plan, paths = partial(plan_show, path, self._chosen, self._tell), [path, *filter(None, [options["diff"]])]
+        attempts.carry_out(plan, lambda: paths, params.context(), overwrite=options["overwrite"])
         self._end, self._files = os.lseek(self._output.fd, 0, os.SEEK_END), self._files + 1
 
     def _tell(self, shown: Shown, tables: Sequence[ElementTable]) -> None:
@@ -126,7 +126,7 @@ class _Page:
 def _lines(shown: Shown, tables: Sequence[ElementTable], *, with_bars: bool) -> Iterator[str]:
     """Yield the lines of a file."""
     width, columns = _width(), headings(tables[0].file.buffers)
-    yield from lines_of(describe_file(tables[0].file))
+    yield from lines_of(describe_file(tables[0].file) | {"file": shown.file})
     yield ""
     for table in tables:
         first, *others = headings(table.buffers)

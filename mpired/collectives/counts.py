@@ -31,7 +31,7 @@ def counted(groups: _Groups, inputs: InputOptions, *, may_stay_open: bool) -> _G
         given = iter([format_named(file.format).inspect(file.source.kept(), inputs) for _, file in ranks])
         return counted(tuple(tuple(next(given) for _ in files) for files in groups), inputs, may_stay_open=False)
     for what, file in ranks:
-        compare(what, file, known)
+        compare(what, file, known, inputs.op)
     given = iter([_like(what, file, known) if _has_unknown_length(file) else file for what, file in ranks])
     return tuple(tuple(next(given) for _ in files) for files in groups)
 

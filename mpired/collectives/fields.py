@@ -10,7 +10,7 @@ from mpired.collectives.table import Share
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.pairs import FIELDS, column_names, column_of, field_type
 from mpired.formats import Array
-from mpired.formats.array import stored_array
+from mpired.formats.derived import without_indices
 
 
 class ResultArray(NamedTuple):
@@ -36,7 +36,7 @@ class ResultArray(NamedTuple):
 
 def taken_by(op: ops.Op, rank: Array) -> Array:
     """Return what an op takes of a rank: of values with indices the pairs, or else the values alone."""
-    return rank if op.groups == Group.PAIR else stored_array(rank)
+    return rank if op.groups == Group.PAIR else without_indices(rank)
 
 
 def arrays_in(share: Share, chosen: Sequence[ops.Op], buffers: Sequence[Array]) -> Iterator[ResultArray]:
@@ -51,7 +51,7 @@ def arrays_in(share: Share, chosen: Sequence[ops.Op], buffers: Sequence[Array]) 
 def _name(rank: Array, field: str, label: str) -> str:
     """Return the name of an array of a result, whose op is told by a label if there are several."""
     is_pair = field in FIELDS and (rank.values is not None or len(rank.columns) != len(FIELDS))
-    name = stored_array(rank).name if label and is_pair else column_of(rank.name, rank.columns, field)
+    name = without_indices(rank).name if label and is_pair else column_of(rank.name, rank.columns, field)
     if not label:
         return name
     name = f"{name}_{label}" if name.strip("/") else label

@@ -12,7 +12,7 @@ from mpired.datatypes import DATATYPES, Datatype, Group, parse, value_index
 from mpired.datatypes.pairs import INDICES, column_names
 from mpired.errors import DatatypeError, OpError, UsageError
 from mpired.formats import Array, AtHand, RankFile
-from mpired.formats.indexed import GeneratedIndices, with_indices
+from mpired.formats.derived import GeneratedIndices, with_indices
 from mpired.options import Options
 from mpired.ranks import numbers_of, other_numbers
 

@@ -14,10 +14,11 @@ from mpired.collectives.counts import counted, labelled
 from mpired.collectives.fields import taken_by
 from mpired.collectives.table import Collective
 from mpired.context import Context
-from mpired.datatypes import Group
+from mpired.datatypes import Datatype, Group
 from mpired.datatypes.pairs import VALUES
 from mpired.errors import MpiredError, OrderWarning, UsageError, with_others
 from mpired.formats import Format, InputOptions, Layout, Model, RankFile, decoding, format_named
+from mpired.formats.derived import widened
 from mpired.formats.memory import paths
 from mpired.formats.rank import Kept
 from mpired.formats.recognise import by_suffix
@@ -100,8 +101,11 @@ def read_request(
         nullable=chosen[0].rules.nulls != "error",
         named=any(op.user for op in chosen),
         taken=functools.reduce(operator.and_, (VALUES if _is_paired(op, options) else op.groups for op in chosen)),
+        op=chosen[0] if all("within" in op.takes for op in chosen) else None,
         keep=tuple(options["keep"]),
         check_carried=options["check_coordinates"] is not False,
+        ignore_coordinates=tuple(options["ignore_coordinates"]),
+        coordinate_rtol=options["coordinate_rtol"],
         # A result in place, or with a part of a rank's file, is made in another order. And a rank that is left out must
         # be known before its elements are combined.
         forward=not (options["in_place"] or options["keep"] or options["header"] != "none" or options["skip_bad"]),
@@ -125,8 +129,11 @@ def read_request(
     # A result may grow with streams until they end: one, whose elements do not depend on their number.
     is_one = collective.to_root and len(outputs) == len(chosen) == 1 and options["split"] is None and not indexed
     grows = is_one and chosen[0].rules.nulls == "error" and all(_grows(each, options) for each in outputs)
+    grows = grows and chosen[0].rules.within is None
     groups = counted(files, inputs, may_stay_open=grows)
     groups = in_one_order(groups, options["root"])
+    if any(op.rules.within is not None for op in chosen):
+        groups = _widened(groups, chosen)
     if indexed:
         from mpired.collectives import indices  # noqa: PLC0415 - few calls make pairs
 
@@ -142,6 +149,28 @@ def read_request(
         _check_kept(request)
     cautions.tell(*skipped_warnings(skipped, sum(map(len, words)) + len(skipped)), *request.doubtful_order)
     return request
+
+
+def _widened(groups: tuple[tuple[RankFile, ...], ...], chosen: Sequence[ops.Op]) -> tuple[tuple[RankFile, ...], ...]:
+    """Return ranks of several datatypes with their elements in the widest of these, or in that of `accumulate_in`."""
+    columns = zip(*(file.buffers for files in groups for file in files), strict=True)
+    wide = [_widest(chosen, [each.datatype for each in ranks]) for ranks in columns]
+
+    def of_file(file: RankFile) -> RankFile:
+        buffers = zip(file.buffers, wide, strict=True)
+        return file._replace(buffers=[widened(each, datatype, chosen[0].rules.missing) for each, datatype in buffers])
+
+    return tuple(tuple(map(of_file, files)) for files in groups)
+
+
+def _widest(chosen: Sequence[ops.Op], datatypes: Sequence[Datatype]) -> Datatype:
+    """Return the datatype in which ops combine elements of several datatypes."""
+    (first, wide), *others = ((op, ops.widest(op, datatypes) or datatypes[0]) for op in chosen)
+    for op, other in others:
+        if other != wide:
+            reason = f"makes {wide.label} of the elements for {first}, and {other.label} for {op}"
+            raise UsageError("`accumulate_in`", f"{reason}; combine by them in two calls")
+    return wide
 
 
 def _resolve(named: Sequence[ops.OpLike], options: Options) -> tuple[tuple[ops.Op, ...], list[UsageError]]:
@@ -202,7 +231,8 @@ def _check_ops(chosen: Sequence[ops.Op], inputs: InputOptions, options: Options,
         indices.check(op, in_place=options["in_place"])
     for op in chosen:
         if inputs.datatype is not None and not _is_paired(op, options):
-            ops.check(op, inputs.datatype, ops.Use.REDUCE, pairing=pairing)
+            datatype = ops.widest(op, [inputs.datatype]) or inputs.datatype
+            ops.check(op, datatype, ops.Use.REDUCE, pairing=pairing)
             _ = inputs.datatype.form
 
 

@@ -27,10 +27,12 @@ from mpired.formats import (
     Model,
     RankFile,
     arrays_in_place,
+    cells,
     format_named,
     output_format,
 )
 from mpired.formats.array import stored_array
+from mpired.formats.rank import Cells
 from mpired.options import Options
 from mpired.sources.directory import check_one_file
 from mpired.sources.source import STANDARD_INPUT, of_file
@@ -111,6 +113,7 @@ class GroupPlan(NamedTuple):
     senders: tuple[RankFile, ...]
     receivers: tuple[Recipient, ...]
     shares: tuple[Share, ...]
+    times: tuple[cells.RankTime, ...] = ()  # those of the senders, if they are different and may be
 
 
 def group_plans(request: Request) -> Iterator[GroupPlan]:
@@ -138,7 +141,9 @@ def group_plans(request: Request) -> Iterator[GroupPlan]:
         last = max((share.last for share in shares), default=BEFORE)
         words = request.words[i]
         named = tuple(Recipient("ab"[i], share.rank, receivers[share.rank], words[share.rank]) for share in shares)
-        yield GroupPlan(len(receivers), senders[: max(1, last + 1)], named, shares)
+        senders = senders[: max(1, last + 1)]
+        times = cells.times([each.kept for each in senders], request.ops) if senders[0].kept is not None else ()
+        yield GroupPlan(len(receivers), senders, named, shares, times)
 
 
 def _split(shares: Sequence[Share], request: Request) -> tuple[Share, ...]:
@@ -247,13 +252,14 @@ def _in_place(path: str, group_plan: GroupPlan, receiver: Recipient, share: Shar
     check_one_file(path)
     (op,) = request.ops
     for buffer in file.buffers:
-        if (datatype := op.result(buffer.datatype)) != buffer.datatype:
-            reason = f"would put {datatype.label} in the place of {buffer.datatype.label}"
+        if (datatype := op.result(buffer.datatype)) != (own := stored_array(buffer).datatype):
+            reason = f"would put {datatype.label} in the place of {own.label}"
             raise UsageError("`in_place`", f"{reason}; {op} needs an `output`")
     form = format_named(file.format)
     model = model_of(group_plan, receiver, share, request)
     _check_nulls(form, model, share, file, request)
-    if request.collective.to_root and form.has_arrays and not any(each.nullable for each in model.buffers):
+    is_plain = model.cells == Cells() and not any(each.nullable for each in model.buffers)
+    if request.collective.to_root and form.has_arrays and is_plain:
         check_replaceable(file, request.options)
         there = arrays_in_place(file)
         if any(each.count for each in there):
@@ -314,7 +320,12 @@ def model_of(group_plan: GroupPlan, receiver: Recipient, share: Share, request: 
     described = whole and datatypes == [stored_array(buffer).datatype for buffer in file.buffers]
     # Of arrays the file tells the dimensions and more, which stay.
     keeps = described or format_named(model.format).has_arrays
-    return model._replace(buffers=tuple(buffers), source=model.source if keeps else None)
+    model = model._replace(buffers=tuple(buffers), source=model.source if keeps else None)
+    if group_plan.times and keeps and request.collective.whole:
+        results = [each for each in arrays_in(share, request.ops, file.buffers) if not each.field]
+        names = [(each.name, each.alone, each.op) for each in results]
+        model = model._replace(cells=cells.cells(file.kept, group_plan.times[: share.last + 1], names))
+    return model
 
 
 def _modelled(model: Array, result: ResultArray, *, has_ops: bool) -> Array:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import fnmatch
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,10 +28,11 @@ from mpired.formats.convert import byte_order
 from mpired.formats.decoding import apart
 from mpired.formats.input_options import InputOptions
 from mpired.formats.missing import Missing
-from mpired.formats.names import check_pair, picked
+from mpired.formats.names import also, check_pair, picked
 from mpired.formats.rank import Kept, RankFile, SkippedArray
 from mpired.formats.streamed import DECODED_NBYTES, ColumnFile, Decoded, Values, errors_of, form_of
 from mpired.sources.source import Source
+from mpired.values import listed
 
 _BLOCK_NBYTES = 1 << 20
 
@@ -56,6 +57,7 @@ class ArrayHeader(NamedTuple):
     missing: Missing | None = None  # which values mean that an element is missing; None if none does
     dims: tuple[str, ...] = ()  # the names of the dimensions, "" for one without; () if none has any
     unit: str = ""  # the unit of the values, "" if there is none
+    attributes: Mapping[str, str] = {}  # those of `conventions.described`
     # how it is stored, in a few words, such as "chunks of (1, 721), deflate 4"; "" if there is nothing to say
     storage: str = ""
     # whether the format has one byte order for all, so that results in others do not take it over
@@ -122,12 +124,25 @@ def inspect(
             names = [each.name for each in arrays if each.dtype is not None and each not in carried]
         buffers = [_buffer(source, inputs, by_name[name], library, arrays) for name in names]
     combined = {name for buffer in buffers for name in buffer.columns}
+    used = tuple(each for each in arrays if each.name in combined)
     carried = [each for each in carried if each.name not in combined]
     others = [each for each in arrays if each.name not in combined and each not in carried]
     others_of = () if inputs.columns or inputs.pair else tuple(map(_other, others))
-    along = KeptArrays(source, tuple(carried), library, wanted=bool(kept)) if carried else None
+    along = KeptArrays(source, tuple(carried), library, bool(kept), used, inputs.coordinate_rtol) if carried else None
+    if inputs.ignore_coordinates or not inputs.check_carried:
+        along = _ignoring(source, along, inputs, kept)
     dims = {each.name: each.dims for each in arrays if any(each.dims)}
     return RankFile(source, buffers, others_of, len(arrays), kept=along, dims=dims)
+
+
+def _ignoring(
+    source: Source, along: KeptArrays | None, inputs: InputOptions, kept: Collection[str]
+) -> KeptArrays | None:
+    """Return the arrays that are carried with those that may differ, and their bounds; those of `keep` may not."""
+    names = along.names if along else []
+    chosen = picked(source, names, inputs.ignore_coordinates, "coordinate") if inputs.check_carried else names
+    bounds = [along.bounds_of(each) for each in along.carried if each.name in chosen] if along else []
+    return along and along._replace(ignored={*chosen, *bounds} - {*kept, ""})
 
 
 def _other(array: ArrayHeader) -> SkippedArray:
@@ -265,6 +280,9 @@ class KeptArrays(NamedTuple):
     library: Library | None  # what reads them
     # whether the user asked for them; else they are left out where the result has no place for them
     wanted: bool = False
+    combined: tuple[ArrayHeader, ...] = ()  # the arrays of the file that are combined
+    rtol: float | None = None  # the relative tolerance in which numbers are the same; None if they have to be equal
+    ignored: Collection[str] = ()  # the names of those that may differ
 
     @property
     def kind(self) -> str:
@@ -284,18 +302,48 @@ class KeptArrays(NamedTuple):
     def check_same(self, other: Kept, like: str) -> None:
         """Raise an error unless another file has equal ones; messages call this file `like`."""
         theirs = {array.name: array for array in other.carried} if isinstance(other, KeptArrays) else {}
-        for array in self.carried:
+        reasons: dict[str, str] = {}
+        bounds = [self.bounds_of(array) for array in self.carried]
+        for array in (each for each in self.carried if each.name not in self.ignored):
             found = theirs.get(array.name)
             if found is None:
-                reason = f"lacks {array.name!r} of {like} ({self.source.name!r})"
+                reasons[array.name] = f"lacks {array.name!r} of {like} ({self.source.name!r})"
             elif found.shape != array.shape:
-                reason = f"{array.name!r} has shape {found.shape}, but {array.shape} in {like}"
-            elif found.digest != array.digest:
-                reason = f"{array.name!r} differs from that of {like} ({self.source.name!r})"
-            else:
-                continue
-            ways = "take that of the first rank with `check_coordinates=False`, or combine it by naming it in `columns`"
-            raise BufferFileError(other.source.name, f"{reason}, and results carry it; {ways}")
+                reasons[array.name] = f"{array.name!r} has shape {found.shape}, but {array.shape} in {like}"
+            elif found.digest != array.digest and not self._is_close(array, other, found):
+                reasons[array.name] = f"{array.name!r} differs from that of {like} ({self.source.name!r})"
+        if reasons:
+            first, *more = sorted(reasons, key=bounds.__contains__)  # a coordinate before its bounds
+            what = "it" if not more else "them"
+            names = [name for name in (first, *more) if name not in bounds] or [first, *more]
+            ways = f"take {what} from the first rank with `ignore_coordinates='{listed(names)}'`"
+            ways = f"{ways}, or all with `check_coordinates=False`, allow for rounding with `coordinate_rtol`"
+            ways = f"{ways}, or combine {what} by naming {what} in `columns`"
+            raise BufferFileError(other.source.name, f"{reasons[first]}{also(more)}, and results carry {what}; {ways}")
+
+    def bounds_of(self, array: ArrayHeader) -> str:
+        """Return the name of the bounds of a coordinate; "" if there are none."""
+        group, said = array.name.rpartition("/")[:2], array.attributes
+        name = "".join(group) + (said.get("bounds") or said.get("climatology") or "/")
+        return name if name in self.names else ""
+
+    def values(self, array: ArrayHeader) -> tuple[np.ndarray, ...]:
+        """Return the values of a coordinate, and of its bounds."""
+        names = [array.name, *filter(None, [self.bounds_of(array)])]
+        found = self._replace(carried=tuple(each for each in self.carried if each.name in names)).arrays()
+        return tuple(found[name] for name in names)
+
+    def _is_close(self, array: ArrayHeader, other: Any, theirs: ArrayHeader) -> bool:
+        """Return whether a coordinate differs by no more than the tolerance; units, calendar and packing are equal."""
+        both = array, theirs
+        are_numbers = all(each.dtype is not None and each.dtype.kind in "iuf" and each.packed is None for each in both)
+        units = {(each.attributes.get("units"), each.attributes.get("calendar")) for each in both}
+        if self.rtol is None or not are_numbers or len(units) > 1:
+            return False
+        mine, found = (kept.values(each)[0].astype(np.longdouble) for kept, each in ((self, array), (other, theirs)))
+        with np.errstate(invalid="ignore"):
+            close = np.abs(found - mine) <= self.rtol * np.abs(mine)
+        return bool((close | (found == mine) | (np.isnan(found) & np.isnan(mine))).all())
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return all values of each as NumPy has them."""

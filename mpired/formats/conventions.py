@@ -52,7 +52,8 @@ PLACES = (
     "location_index_set",
 )  # fmt: skip
 """The attributes that say where the elements of an array are, whatever their values mean."""
-MEANING = (*OF_THE_TYPE, SCALE, OFFSET, *_NAMING, *_MARKS, *_TELLING, "calendar", UNSIGNED)
+METHODS = "cell_methods"
+MEANING = (*OF_THE_TYPE, SCALE, OFFSET, *_NAMING, *_MARKS, *_TELLING, "calendar", UNSIGNED, METHODS)
 """All attributes that mean something here."""
 # netCDF's own, of elements that were never written.
 _FILLS = {
@@ -178,6 +179,12 @@ def meaning(what: str, name: str, attributes: Attributes, dtype: np.dtype, *, un
     if packed.wrong or not unpack or window:
         return Meaning(None, dtype, own, packed, *refusal(what, attributes, packed, window=window))
     return Meaning(packed.dtype, dtype, own, packed, "", "")
+
+
+def described(attributes: Attributes) -> dict[str, str]:
+    """Return the texts among the attributes that describe a coordinate, or name those of an array."""
+    names = ("units", "calendar", "standard_name", "axis", "bounds", "climatology", "coordinates", METHODS)
+    return {name: found for name in names if (found := text(attributes, name))}
 
 
 def unit(attributes: Attributes) -> str:

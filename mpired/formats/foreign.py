@@ -191,6 +191,11 @@ FOREIGN = (
         Foreign(row.name, (row.suffix,), (row.magic,), begin=row.begin, way_out="decompress it first")
         for row in CODECS.values()
     ),
+    Foreign("compress", (".Z",), (b"\x1f\x9d",), begin=rb"\x1f\x9d[\x89-\x90]", way_out="decompress it first"),
+    *(
+        Foreign(name, (suffix,), way_out="decompress it first")
+        for name, suffix in (("lzma", ".lzma"), ("brotli", ".br"))
+    ),
     Foreign("a tar archive", (".tar",), (b"ustar\0", b"ustar "), (257,), way_out="extract its files"),
     NETCDF4,
     HDF5,
@@ -251,4 +256,4 @@ def by_suffix(path: str) -> Foreign | None:
     root, suffix = os.path.splitext(path)
     while suffix[1:].isdecimal():
         root, suffix = os.path.splitext(root)
-    return next((each for each in FOREIGN if suffix.lower() in each.suffixes), None)
+    return next((each for each in FOREIGN if {suffix, suffix.lower()} & set(each.suffixes)), None)

@@ -16,7 +16,7 @@ from mpired.files import calls, interruptions
 from mpired.formats.array import Array
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, FlatLayout, MarkingLayout
-from mpired.formats.rank import Model, RankFile
+from mpired.formats.rank import Cells, Model, RankFile
 from mpired.sources.source import Source
 
 _FEW = 8
@@ -116,7 +116,7 @@ class Format(NamedTuple):
             model = model._replace(kept=None)
         _check_names(model)
         if model.format != self.name:  # what a file of another format has besides its elements means nothing here
-            model = model._replace(source=None)
+            model = model._replace(source=None, cells=Cells())
         with self._blamed(f"`to={self.name!r}`"):
             if self.readable or self.place:
                 layout: Layout = self.module.prepare(model)

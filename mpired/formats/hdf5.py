@@ -21,7 +21,7 @@ from mpired.formats.arrays import KeptArrays, Library
 from mpired.formats.decoding import apart, look_apart
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, MarkingLayout
-from mpired.formats.rank import Model, RankFile
+from mpired.formats.rank import Cells, Model, RankFile
 from mpired.formats.streamed import DECODED_NBYTES, errors_of
 from mpired.sources.source import Source
 
@@ -80,6 +80,7 @@ class Hdf5Plan(NamedTuple):
     line: str  # what the history gets
     has_history: bool  # whether there is one if the first rank has none
     jobs: int  # the most threads that compress; 0 for as many as there are cores
+    cells: Cells  # what it has not as its model has it
 
     @property
     def name(self) -> str:
@@ -94,7 +95,7 @@ def prepare(model: Model, *, has_history: bool = False) -> ArrayLayout | Marking
     if any(buffer.fortran_order for buffer in model.buffers):
         raise DatatypeError("arrays in Fortran order", "have no form in HDF5; use `to='npy'` or `to='npz'`")
     kept = tuple(model.kept.names) if isinstance(model.kept, KeptArrays) else ()
-    plan = Hdf5Plan(model.buffers, model.source, kept, context.history(), has_history, context.jobs)
+    plan = Hdf5Plan(model.buffers, model.source, kept, context.history(), has_history, context.jobs, model.cells)
     stored, missing = apart(context, plan.name, _do, plan, _RESULTS, "forms")
     if stored is None:
         return MarkingLayout(functools.partial(_write, plan, context, "encode"), missing)

@@ -20,6 +20,7 @@ from mpired.files import calls, copying
 from mpired.formats import conventions, deflated, hierarchy
 from mpired.formats.array import Array
 from mpired.formats.arrays import copy_whole
+from mpired.formats.cells import in_form
 from mpired.formats.conventions import Attributes
 from mpired.formats.hdf5 import Hdf5Plan
 from mpired.formats.hierarchy import DIMENSION_ONLY, HdfFile, address, each_attribute, text_of
@@ -305,16 +306,18 @@ def _copy_root(plan: Hdf5Plan, old: Any, to: Any) -> None:
         tid = attribute.get_type()
         if attribute.name == b"history" and isinstance(tid, h5t.TypeStringID):
             before = conventions.text(hierarchy.attributes_of(old), "history")
-            _put_history(to, f"{plan.line}\n{before}" if before else plan.line, tid)
+            _put_text(to, "history", f"{plan.line}\n{before}" if before else plan.line, tid)
             has_history = True
         else:
             _copy_attribute(attribute, to)
     if plan.has_history and not has_history:
-        _put_history(to, plan.line, h5t.C_S1)
+        _put_text(to, "history", plan.line, h5t.C_S1)
 
 
-def _put_history(identifier: Any, text: str, like: Any) -> None:
-    """Make the attribute `history`, of a length that is fixed unless it was not."""
+def _put_text(identifier: Any, name: str, text: str, like: Any) -> None:
+    """Make an attribute of a text, or make it anew, of a length that is fixed unless it is not in a type like it."""
+    if h5a.exists(identifier, name.encode()):
+        h5a.delete(identifier, name.encode())
     octets, tid = text.encode("utf-8", "surrogateescape"), like.copy()
     form = h5py.string_dtype()
     if not tid.is_variable_str():
@@ -322,7 +325,7 @@ def _put_history(identifier: Any, text: str, like: Any) -> None:
         if not text.isascii():
             tid.set_cset(h5t.CSET_UTF8)
         form = np.dtype(f"S{tid.get_size()}")
-    made = h5a.create(identifier, b"history", tid, h5s.create(h5s.SCALAR))
+    made = h5a.create(identifier, name.encode(), tid, h5s.create(h5s.SCALAR))
     made.write(np.array(octets, form), mtype=None if like.is_variable_str() else tid)
 
 
@@ -394,7 +397,15 @@ def _created(plan: Hdf5Plan, path: str, *, early: bool) -> Iterator[list[h5py.Da
             for each in results:
                 if each.name not in file:
                     _create(file.id, each, early=early)
+        _change_cells(plan, file)
         yield [file[each.name] for each in results]
+
+
+def _change_cells(plan: Hdf5Plan, file: h5py.File) -> None:
+    for name, values in plan.cells.values.items():
+        file[name][...] = in_form(values, file[name].dtype)
+    for name, text in plan.cells.methods.items():
+        _put_text(file[name].id, conventions.METHODS, text, h5t.C_S1)
 
 
 def _left_out(plan: Hdf5Plan, results: Sequence[_Result], old: h5py.File) -> set[object]:

@@ -393,6 +393,7 @@ class _Looking(HdfFile):
             digest=self._digest(dataset, attributes) if is_carried or is_text else b"",
             chunk=dataset.chunks or (),
             unit=conventions.unit(attributes),
+            attributes=conventions.described(attributes),
             storage=_storage(dataset),
             unlimited=_unlimited(dataset),
             unset=unset,

@@ -12,6 +12,7 @@ from mpired.context import NO_LIMITS, Context
 from mpired.datatypes import Datatype, Group
 from mpired.errors import DatatypeError, UsageError
 from mpired.formats.convert import Order
+from mpired.ops import Op
 from mpired.sources.source import Source
 
 if TYPE_CHECKING:
@@ -39,12 +40,15 @@ class InputOptions(NamedTuple):
     # whether the file is a window: of a raw one that ends within an element, it is the whole elements
     window: bool = False
     taken: Group | None = None  # the groups of datatypes that the op takes; None where there is no op
+    op: Op | None = None  # the op, if it can compute in a wider datatype than that of the elements
     nullable: bool = False  # whether elements may be null
     # whether a stream is read as it arrives; else a copy of it is read
     forward: bool = False
     unpack: bool = False  # whether packed values are unpacked before they are combined
     follow_links: bool = False  # whether a file may lead to arrays in other files
     check_carried: bool = True  # whether arrays that are carried into results have to be the same in all ranks
+    ignore_coordinates: tuple[str, ...] = ()  # the names of those that may differ, or patterns of them
+    coordinate_rtol: float | None = None  # the relative tolerance in which they are the same; None for none
     noun: str = "array"  # the word of the file's format for an array
     named: bool = False  # whether the fields of a structure keep their names, because a user-defined op sees them
     context: Context = NO_LIMITS  # the settings of the call

@@ -22,6 +22,7 @@ from mpired.files import calls
 from mpired.formats import arrays, conventions, hdf5
 from mpired.formats.array import Array
 from mpired.formats.arrays import ArrayHeader, KeptArrays, Library, Pieces, PiecesFile, digest
+from mpired.formats.cells import in_form
 from mpired.formats.conventions import Attribute, Attributes, Variable
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, MarkingLayout, encoded
@@ -273,6 +274,7 @@ def _array(source: Source, header: _ClassicHeader, var: _Var, is_carried: bool, 
         chunk=(1, *shape[1:]) if is_record else (1,) * len(shape),
         dims=tuple(header.dimensions[dim].name for dim in var.dims),
         unit=conventions.unit(attributes),
+        attributes=conventions.described(attributes),
         storage=f"records of {header.stride} bytes" if is_record else "",
         fixed_order=True,
         unlimited=(record, *[""] * (len(shape) - 1)) if is_record else (),
@@ -294,7 +296,7 @@ class _NetcdfPlan(NamedTuple):
     header: _ClassicHeader
     new: tuple[str, ...]
     source: Source | None
-    kept: tuple[tuple[Pieces, Pieces], ...]
+    kept: tuple[tuple[Pieces, Pieces, np.ndarray | None], ...]
 
 
 def prepare(model: Model) -> ArrayLayout | MarkingLayout:
@@ -304,12 +306,14 @@ def prepare(model: Model) -> ArrayLayout | MarkingLayout:
     old = _ClassicHeader(_64_BIT_OFFSET, 0) if model.source is None else _read_header(model.source)
     dimensions = list(old.dimensions)
     new = {(buffer.name or "value"): _new(buffer, old, dimensions) for buffer in model.buffers}
+    new |= {name: _with_text(new[name], conventions.METHODS, text) for name, text in model.cells.methods.items()}
     kept = set(model.kept.names) - new.keys() if isinstance(model.kept, KeptArrays) else set()
     variables = {name: each for name, each in old.by_name.items() if name in new or name in kept} | new
     attributes = _with_history(old.attributes, model.context.history())
     header = replace(old, dimensions=tuple(dimensions), attributes=attributes, variables=tuple(variables.values()))
     header = _placed(header)
-    moved = tuple((old.leaf(name), header.leaf(name)) for name in old.by_name if name in kept)
+    values = model.cells.values
+    moved = tuple((old.leaf(name), header.leaf(name), values.get(name)) for name in old.by_name if name in kept)
     plan = _NetcdfPlan(header, tuple(new), model.source, moved)
     leaves = [header.leaf(name) for name in new]
     missing = tuple(conventions.missing(each.values, each.form) for each in new.values())
@@ -411,9 +415,23 @@ def _lay(plan: _NetcdfPlan, fd: int) -> list[int]:
     calls.pwrite_all(fd, head, 0)
     if plan.source is not None:
         with closing(PiecesFile(plan.source)) as file:
-            for old, new in plan.kept:
-                _put(fd, new, (block for block, _ in file.arrays(old)))
+            for old, new, values in plan.kept:
+                _put(fd, new, (block for block, _ in file.arrays(old)) if values is None else _pieces(new, values))
     return [plan.header.by_name[name].begin for name in plan.new]
+
+
+def _with_text(var: _Var, name: str, text: str) -> _Var:
+    """Return a variable with an attribute that is a text."""
+    others = tuple(each for each in var.attributes if each.name != name)
+    return replace(var, attributes=(*others, _Attribute(name, _CHAR, text.encode("utf-8", "surrogateescape"))))
+
+
+def _pieces(leaf: Pieces, values: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield values as the blocks of a leaf."""
+    rest = in_form(values, leaf.form).reshape(-1)
+    for _, count in leaf.ranges():
+        block, rest = rest[:count], rest[count:]
+        yield block
 
 
 def _put(fd: int, leaf: Pieces, found: Iterator[np.ndarray]) -> None:

@@ -69,6 +69,13 @@ class Kept(Protocol):
         """Return all values of each as NumPy has them."""
 
 
+class Cells(NamedTuple):
+    """Changes of what a result has of its model, where ranks are different times."""
+
+    values: Mapping[str, np.ndarray] = {}  # of carried arrays
+    methods: Mapping[str, str] = {}  # the attribute `cell_methods` of combined arrays
+
+
 class Model(NamedTuple):
     """The model of a result; `RankFile.model` is that of a rank's file."""
 
@@ -77,6 +84,7 @@ class Model(NamedTuple):
     # a file of that format, from which the result has the schema and the compression, or the spelling of a header
     source: Source | None = None
     kept: Kept | None = None  # columns that the result has too
+    cells: Cells = Cells()
     note: Any = None  # its `text` says where the result comes from
     context: Context = NO_LIMITS
 

@@ -14,7 +14,7 @@ import re
 import struct
 import zipfile
 from base64 import standard_b64decode
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from typing import Any, NamedTuple, TypeVar
 
@@ -28,12 +28,13 @@ from mpired.files import calls
 from mpired.formats import arrays, conventions
 from mpired.formats.array import Array
 from mpired.formats.arrays import ArrayHeader, Field, KeptArrays, Library, digest
+from mpired.formats.cells import in_form
 from mpired.formats.conventions import Attributes, Packed, Variable
 from mpired.formats.decoding import apart, look_apart
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import MarkingLayout, encoded
 from mpired.formats.missing import Missing
-from mpired.formats.rank import Model, RankFile, dtype_text
+from mpired.formats.rank import Cells, Model, RankFile, dtype_text
 from mpired.formats.streamed import Values, errors_of, limited_memory, too_large
 from mpired.formats.zarr_store import ROOT, Buffers, Store, chunk_of, codec_names, library
 from mpired.sources.source import STORE_DOCUMENTS, Source
@@ -124,6 +125,7 @@ class _StoreReader(Store):
             carried=is_text,
             chunk=tuple(min(one, max(1, all_)) for one, all_ in zip(chunk_of(node), shape, strict=True)),
             unit=unit if isinstance(unit, str) else "",
+            attributes=conventions.described(_attributes(node)),
             storage=", ".join([f"chunks of {chunk_of(node)}", *codec_names(node)]),
             **meaning._asdict(),
         )
@@ -247,6 +249,7 @@ class _ZarrPlan(NamedTuple):
     new: Sequence[_NewStore]
     source: Source | None
     kept: Sequence[str]
+    cells: Cells  # what results have not as the model has it
 
 
 def prepare(model: Model) -> MarkingLayout:
@@ -259,7 +262,7 @@ def prepare(model: Model) -> MarkingLayout:
     else:
         new = apart(model.context, model.source.name, _in_worker, model.source, _planned, model.buffers)
     kept = model.kept.names if isinstance(model.kept, KeptArrays) else []
-    plan = _ZarrPlan(new, model.source, [_path(name) for name in kept])
+    plan = _ZarrPlan(new, model.source, [_path(name) for name in kept], model.cells)
     return MarkingLayout(functools.partial(_encode, plan, model.context), tuple(each.missing for each in new))
 
 
@@ -334,10 +337,15 @@ def _write(plan: _ZarrPlan, results: Sequence[Array], file: calls.SharedFile) ->
         for key in sorted(documents, key=lambda key: (key.count("/"), key)):
             archive.writestr(_info(key), documents[key].to_bytes())
         if old is not None:
-            carried = [key for key in old.names if any(_is_chunk(key, path) for path in plan.kept)]
+            same = [path for path in plan.kept if path not in plan.cells.values]
+            carried = [key for key in old.names if any(_is_chunk(key, path) for path in same)]
             old.expect(carried)
             for key in carried:
                 archive.writestr(_info(key), old.content(key))
+        for path, values in plan.cells.values.items():
+            known, array = set(documents), library().open_array(documents.store, path=path, mode="r+")
+            array[...] = in_form(values, array.dtype)
+            _write_new(archive, documents, known)
         for new, result in zip(plan.new, results, strict=True):
             _write_chunks(archive, documents, new.path, new.null, result)
 
@@ -359,6 +367,8 @@ def _documents(plan: _ZarrPlan, old: Store | None) -> Buffers:
             like = _plain(new, version) if new.like is None or old is None else _layout(old.node(new.like), new.dtype)
             settings = {"zarr_format": version, "attributes": dict(new.attributes), "fill_value": new.fill, **like}
             library().create_array(found.store, name=new.path or None, shape=new.shape, dtype=new.dtype, **settings)
+    for path, text in plan.cells.methods.items():
+        library().open_array(found.store, path=path, mode="r+", zarr_format=version).attrs[conventions.METHODS] = text
     if old is not None and old.is_consolidated:
         library().consolidate_metadata(found.store, zarr_format=version)
     return found
@@ -409,8 +419,13 @@ def _write_chunks(archive: zipfile.ZipFile, documents: Buffers, path: str, null:
     for row, block in zip(starts, encoded(result, stored, counts, null), strict=True):
         where = (slice(row, row + len(block) // width),) if shape else ()
         array[where] = block.view(array.dtype).reshape((-1, *shape[1:]) if shape else ())
-        for key in sorted(documents.keys() - known):
-            archive.writestr(_info(key), documents.pop(key).to_bytes())
+        _write_new(archive, documents, known)
+
+
+def _write_new(archive: zipfile.ZipFile, documents: Buffers, known: Collection[str]) -> None:
+    """Write chunks that are new among the documents, and forget them."""
+    for key in sorted(documents.keys() - known):
+        archive.writestr(_info(key), documents.pop(key).to_bytes())
 
 
 def _info(key: str) -> zipfile.ZipInfo:

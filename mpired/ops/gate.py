@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from mpired.datatypes import Datatype, Group, unit_of
 from mpired.errors import DatatypeError, OpError
 from mpired.ops.op import Op, Use
+from mpired.ops.policy import widening
 from mpired.ops.table import COMPARE_AND_SWAP, ORDERED, STATISTICS, names_of, ops_for
 from mpired.values import listed
 
@@ -39,6 +40,8 @@ def check(op: Op, datatype: Datatype, use: Use, where: str = "", *, pairing: str
         rows = [*ops_for(use), *(STATISTICS if use is Use.REDUCE else ())]
         others = [row for row in rows if datatype.group in row.groups]
         hint = f"{datatype.label} takes {names_of(others)}" if others else f"{datatype.label} takes no predefined op"
+        if datatype.is_bool and use is Use.REDUCE and (way_out := widening(op, [[datatype]])):
+            hint = f"take true as 1 with {way_out}; {hint}"
         if op is COMPARE_AND_SWAP:
             hint = f"`mpired fetch-and-op` takes {datatype.label}"
         if datatype.group is Group.DERIVED:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mpired.datatypes import Datatype, Group
+from mpired.datatypes import Datatype, Group, from_dtype
 from mpired.errors import OpError, UsageError, number
 from mpired.ops.op import Op, ruled
 
@@ -77,6 +77,42 @@ def _named(name: str | None) -> Datatype | None:
         reason = f"{datatype.label} is not a type of real numbers; name one, such as double or int64_t"
         raise UsageError("`result_type`", reason)
     return datatype
+
+
+def widest(op: Op, datatypes: Sequence[Datatype], within: Datatype | None = None) -> Datatype | None:
+    """Return the datatype that ranks of several become without loss for `accumulate_in`; None if there is none."""
+    within = within or op.rules.within
+    if len({*datatypes}) == 1 and datatypes[0].group in op.groups:
+        return datatypes[0]
+    if within is None or not all(each.is_bool or each.group in _REAL for each in datatypes):
+        return None
+    forms = [np.dtype(np.bool_) if each.is_bool else each.form for each in datatypes]
+    for form in (np.result_type(*forms), np.dtype(np.int64), within.form):  # a sum of truth values is an integer
+        if all(_has_values_of(form, each) for each in forms) and _has_values_of(within.form, form):
+            datatype = within if form == within.form else from_dtype(form)
+            if datatype.group in op.groups:
+                return datatype
+    return None
+
+
+_REAL = Group.C_INTEGER | Group.FORTRAN_INTEGER | Group.FLOATING_POINT
+
+
+def _has_values_of(wide: np.dtype, form: np.dtype) -> bool:
+    """Return whether a form has each value of another one; NumPy takes a double for wider than 64 bits."""
+    bits = np.iinfo(form).bits - (form.kind == "i") if form.kind in "iu" else 0
+    return np.can_cast(form, wide) and not (wide.kind == "f" and bits > np.finfo(wide).nmant + 1)
+
+
+def widening(op: Op, buffers: Sequence[Sequence[Datatype]]) -> str:
+    """Return the option that lets an op combine buffers of several datatypes each, for a way out; "" if none does."""
+    for name in ("int64_t", "uint64_t", "double", "longdouble") if "within" in op.takes else ():
+        within = _named(name)
+        wide = [widest(op, datatypes, within) for datatypes in buffers]
+        is_real = within is not None and within.form.kind == "f"
+        if all(each is not None and (is_real or op.gives(each).form.kind != "f") for each in wide):
+            return f"`accumulate_in={name!r}`"
+    return ""
 
 
 def check_rules(op: Op, datatypes: Sequence[Datatype], nranks: int) -> None:

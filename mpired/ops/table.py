@@ -34,7 +34,8 @@ _ROUNDED = Group.FLOATING_POINT | Group.COMPLEX
 _PLUS, _TIMES = operator.add, operator.mul
 _RMA = Use.ACCUMULATE | Use.FETCH
 _PROPAGATES, _COPIED, _COUNTED = "propagates", "is copied", "is counted"
-_WIDER = frozenset({"within", "result"})
+_WITHIN = frozenset({"within"})
+_WIDER = _WITHIN | {"result"}
 _SUMS = _WIDER | {"exact"}
 _SPREAD = _SUMS | {"ddof"}
 _VARIANCE = statistics.rounded_once(statistics.ExactVariance, statistics.Variance)
@@ -54,9 +55,9 @@ def _statistic(name: str, groups: Group, doc: str, state: Callable[[Op, Datatype
 
 OPS: tuple[Op, ...] = (
     _op("MAX", twinned("max", kernels.extreme(np.maximum)), _COMPARED, "maximum; NaN propagates", identity.lowest,
-        synonyms=(max, np.max), mpi_kernel=kernels.chosen(np.greater)),
+        synonyms=(max, np.max), takes=_WITHIN, mpi_kernel=kernels.chosen(np.greater)),
     _op("MIN", twinned("min", kernels.extreme(np.minimum)), _COMPARED, "minimum; NaN propagates", identity.highest,
-        synonyms=(min, np.min), mpi_kernel=kernels.chosen(np.less)),
+        synonyms=(min, np.min), takes=_WITHIN, mpi_kernel=kernels.chosen(np.less)),
     _op("SUM", twinned("sum", kernels.add), _ADDED, "sum; integers wrap as in C", identity.zero, synonyms=(sum, np.sum),
         rounds=_ROUNDED, exact=_PLUS, state=statistics.rounded_once(statistics.Sum, combined), takes=_SUMS,
         mpi_kernel=kernels.add, ufunc=np.add),
@@ -105,9 +106,9 @@ STATISTICS: tuple[Op, ...] = (
     _statistic("LAST", _ANY_TYPE, "element of the last rank", statistics.Last,
                nan=_COPIED, rounds=_ROUNDED, lower=kernels.as_it_is),
     _statistic("MEDIAN", ORDERED, "median; mean of the middle two if even", statistics.Quantile,
-               gives=statistics.number, takes=frozenset({"result"}), synonyms=(np.median,), commute=True),
+               gives=statistics.number, takes=_WIDER, synonyms=(np.median,), commute=True),
     _statistic("QUANTILE", ORDERED, "quantile, such as quantile:0.9", statistics.Quantile,
-               gives=statistics.number, takes=frozenset({"result"}), commute=True),
+               gives=statistics.number, takes=_WIDER, commute=True),
 )  # fmt: skip
 """Statistics of ensembles, which MPI does not have."""
 

@@ -23,7 +23,7 @@ from matplotlib.ticker import MaxNLocator
 from mpired.datatypes import Datatype
 from mpired.errors import escaped, shortened
 from mpired.queries.elements import are_nan, as_integers
-from mpired.queries.figures import Figures, Indices, Part, Plane, Shown
+from mpired.queries.figures import MINUS, Figures, Indices, Part, Plane, Shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,8 +62,8 @@ def png(shown: Shown, contents: Sequence[tuple[Datatype, Plane | None]]) -> byte
                 panel(axis)
             for axis in axes[len(panels) :]:
                 axis.set_visible(False)
-        title = os.path.basename(shown.file) if len(shown.file) > _LONGEST else shown.file
-        figure.suptitle(_text(title), parse_math=False)
+        names = map(os.path.basename, shown.file.split(MINUS))
+        figure.suptitle(_text(MINUS.join(names) if len(shown.file) > _LONGEST else shown.file), parse_math=False)
         file = io.BytesIO()
         figure.savefig(file, format="png", metadata={"Software": None})
     return file.getvalue()
@@ -174,11 +174,15 @@ def _draw_map(axes: Axes, numbers: np.ndarray, label: str, contents: Plane) -> N
         drawable[nans] = np.ma.masked
     there = whole[~np.ma.getmaskarray(drawable)]
     low, high = (there.min().item(), there.max().item()) if len(there) else (0, 0)
+    if contents.is_difference:
+        high = max(abs(low), abs(high)) or 1
+        low = -high
     has_scale = _is_scale(low, high)
     if not has_scale:
         drawable = np.ma.array(_shares(whole, low, high), mask=drawable.mask)
-    colors = mpl.colormaps["viridis"].with_extremes(bad=_NO_NUMBER)
-    image = _image(axes, drawable, contents, cmap=colors, **({} if has_scale else {"vmin": 0, "vmax": 1}))
+    colors = mpl.colormaps["RdBu_r" if contents.is_difference else "viridis"].with_extremes(bad=_NO_NUMBER)
+    limits = {"vmin": 0, "vmax": 1} if not has_scale else {"vmin": low, "vmax": high} if contents.is_difference else {}
+    image = _image(axes, drawable, contents, cmap=colors, **limits)
     bar = axes.get_figure().colorbar(image, ax=axes)  # type: ignore[union-attr]
     bar.set_label(label, parse_math=False)
     if not has_scale:
@@ -215,7 +219,7 @@ def _draw_indices(axes: Axes, contents: Plane, label: str, indices: Indices) -> 
 
 
 def _image(axes: Axes, numbers: np.ndarray, contents: Plane, **settings: Any) -> Any:
-    """Draw numbers where they are: the first axis downwards, the second to the right."""
+    """Draw numbers where they are: the first axis downwards, but latitudes to the north, the second to the right."""
     steps = contents.steps
     rows, columns = numbers.shape[0] * steps[0], numbers.shape[1] * steps[1]
     is_long = max(rows, columns) > _EQUAL * min(rows, columns)
@@ -224,8 +228,16 @@ def _image(axes: Axes, numbers: np.ndarray, contents: Plane, **settings: Any) ->
         numbers, extent=extent, aspect="auto" if is_long else "equal", interpolation="nearest", **settings
     )
     every = [f" (one of {step} shown)" if step > 1 else "" for step in steps]
-    axes.set_ylabel(f"{contents.axes[0]}{every[0]}")
-    axes.set_xlabel(f"{contents.axes[1]}{every[1]}")
-    for axis in (axes.xaxis, axes.yaxis):
+    for axis, name, more, degrees in zip((axes.yaxis, axes.xaxis), contents.axes, every, contents.degrees, strict=True):
+        axis.set_label_text(_text(f"{name}{more}"), parse_math=False)
         axis.set_major_locator(MaxNLocator(integer=True))
+        if degrees is not None:
+            axis.set_major_formatter(partial(_tick, degrees))
+    if contents.degrees[0] is not None and contents.degrees[0][0] < contents.degrees[0][-1]:
+        axes.invert_yaxis()
     return image
+
+
+def _tick(values: np.ndarray, at: float, _position: int | None) -> str:
+    """Return the value at a place on an axis."""
+    return f"{values[int(at)]:g}" if 0 <= at < len(values) else ""

@@ -11,6 +11,9 @@ from mpired.datatypes import beside
 from mpired.errors import escaped
 from mpired.queries.statistics import Histogram
 
+MINUS = " minus "
+"""Between the names of two files whose differences are shown."""
+
 
 class Part(NamedTuple):
     """Figures of the numbers of a buffer, or of a component of its elements."""
@@ -85,3 +88,5 @@ class Plane(NamedTuple):
     parts: tuple[np.ndarray, ...]  # the numbers of each component
     steps: tuple[int, int]  # of how many rows and columns one each is there
     axes: tuple[str, str]  # their names
+    degrees: tuple[np.ndarray | None, ...]  # the latitudes or longitudes along each of them; None for others
+    is_difference: bool  # whether its numbers are differences, drawn with one scale of colours on both sides of 0

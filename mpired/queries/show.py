@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from mpired.context import Context
-from mpired.datatypes import TIMES, Datatype, Group
+from mpired.datatypes import TIMES, Datatype, Group, from_dtype
 from mpired.datatypes.times import as_times, dtype_name
 from mpired.errors import BufferFileError, DatatypeError, UsageError, escaped, installation
 from mpired.files import calls
@@ -22,14 +22,16 @@ from mpired.files.lock import NOTHING_HELD, Held
 from mpired.files.names import check_are_data
 from mpired.files.output import open_output
 from mpired.formats import Array, InputOptions, RankFile, Source, open_rank
+from mpired.formats.arrays import KeptArrays
 from mpired.formats.decoding import Decoder
 from mpired.formats.textual import column_names, component_names
+from mpired.ops.table import ORDERED
 from mpired.options import Options
-from mpired.queries.elements import numbers, reading
-from mpired.queries.figures import Figures, Indices, Part, Plane, Shown
+from mpired.queries.elements import Minus, numbers, reading
+from mpired.queries.figures import MINUS, Figures, Indices, Part, Plane, Shown
 from mpired.queries.selection import Selection, blocks, pick
 from mpired.queries.statistics import BLOCK, Counter, Extreme, Histogram, Statistics, Winners
-from mpired.ranks import check_use
+from mpired.ranks import check_use, compare, in_one_order
 from mpired.sources.open import check_no_input, check_no_other_input
 
 _BLOCK_NBYTES = 4 << 20
@@ -181,7 +183,7 @@ def _is_plane(chosen: Selection) -> bool:
     return len(chosen.kept) == 2 and min(len(chosen.axes[axis]) for axis in chosen.kept) >= 2  # noqa: PLR2004
 
 
-def _map(buffer: Array, chosen: Selection, decoder: Decoder) -> Plane | None:
+def _map(file: RankFile, buffer: Array, chosen: Selection, decoder: Decoder) -> Plane | None:
     """Return the map of the chosen elements; None unless they have two dimensions."""
     if not _is_plane(chosen):
         return None
@@ -190,19 +192,46 @@ def _map(buffer: Array, chosen: Selection, decoder: Decoder) -> Plane | None:
     axes[row], axes[column] = axes[row][:: steps[0]], axes[column][:: steps[1]]
     selection = Selection(chosen.shape, tuple(axes), chosen.kept)
     picked = _picked([buffer], selection, [range(selection.count)], decoder)
-    parts = [numbers(block, buffer.datatype) for _, ((block, _),) in picked]  # arrays have no nulls
-    names = [_axis_name(axis, chosen.axes[axis], chosen.shape[axis]) for axis in chosen.kept]
+    parts = [[_drawn(part, valid) for part in numbers(block, buffer.datatype)] for _, ((block, valid),) in picked]
+    (row_name, rows), (column_name, columns) = (_axis(file, buffer, axis, chosen) for axis in chosen.kept)
     dims = len(axes[row]), len(axes[column])
     planes = tuple(np.concatenate(part).reshape(dims) for part in zip(*parts, strict=True))
-    return Plane(planes, steps, (names[0], names[1]))
+    return Plane(planes, steps, (row_name, column_name), (rows, columns), isinstance(buffer.reader, Minus))
 
 
-def _axis_name(axis: int, indices: Sequence[int], dim: int) -> str:
-    """Return the label of an axis, with the slice if it is not all of it."""
+def _drawn(part: np.ndarray, valid: np.ndarray | None) -> np.ndarray:
+    """Return numbers with NaN in the place of missing ones."""
+    return part if valid is None or valid.all() else np.where(valid, part.astype(np.float64), np.nan)
+
+
+def _axis(file: RankFile, buffer: Array, axis: int, chosen: Selection) -> tuple[str, np.ndarray | None]:
+    """Return the label of an axis, and its latitudes or longitudes; without these the slice if it is not all of it."""
+    name = next(iter(file.dims.get(buffer.name, ())[axis : axis + 1]), "") or f"axis {axis}"
+    indices, dim = chosen.axes[axis], chosen.shape[axis]
+    kept = file.kept if isinstance(file.kept, KeptArrays) else None
+    for each in kept.carried if kept else ():
+        unit = each.attributes.get("units", "")
+        if (each.name.rpartition("/")[2], each.shape) == (name, (dim,)) and unit.startswith("degree") and each.dtype:
+            return f"{name} [{unit}]", kept and kept.values(each)[0][list(indices)]
     if indices == range(dim):
-        return f"axis {axis}"
+        return name, None
     first, second = indices[:2]
-    return f"axis {axis}, from {first}" + ("" if second == first + 1 else f" in steps of {second - first}")
+    return f"{name}, from {first}" + ("" if second == first + 1 else f" in steps of {second - first}"), None
+
+
+def _minus(file: RankFile, other: RankFile) -> RankFile:
+    """Return a file whose elements are those of one minus those of another one."""
+    other = other.ordered_as(file)
+    compare("the file", file, ("OTHER", other))
+    buffers = []
+    for buffer, subtrahend in zip(*(each.buffers for each in in_one_order([[file, other]], 0)[0]), strict=True):
+        if buffer.datatype.group not in ORDERED:
+            reason = f"subtracts numbers, and {buffer.name or 'it'} holds {buffer.datatype.label}"
+            raise DatatypeError("`diff`", f"{reason}; choose others with `columns`")
+        datatype = buffer.datatype if buffer.datatype.form.kind == "f" else from_dtype(np.dtype(np.int64))
+        read = buffer._replace(datatype=datatype, stored=datatype.form, values=buffer, reader=Minus(subtrahend))
+        buffers.append(read)
+    return file._replace(buffers=buffers)
 
 
 Tell: TypeAlias = Callable[[Shown, Sequence[ElementTable]], None]
@@ -214,6 +243,7 @@ class Showing:
     """A look at a file that has passed all checks."""
 
     file: RankFile
+    other: RankFile | None  # which is subtracted, if one is
     tell: Tell  # gets the figures and the tables, before a picture is in place
     selections: Mapping[tuple[int, ...], Selection]  # the elements of each table, by their shape
     is_chosen: bool  # by the user
@@ -222,8 +252,8 @@ class Showing:
 
     @property
     def sources(self) -> list[Source]:
-        """The file."""
-        return [self.file.source]
+        """The file, and the one that is subtracted."""
+        return [each.source for each in (self.file, self.other) if each is not None]
 
     @property
     def paths(self) -> list[str]:
@@ -239,10 +269,11 @@ class Showing:
             total = sum(buffer.count * buffer.datatype.itemsize for buffer in buffers)
             for _ in context.progress(reads, total * (1 if self.bins is None else 2)):
                 pass
-            shown = Shown(self.file.source.name, self.file.format, tuple(figures))
+            name = MINUS.join(source.name for source in self.sources)
+            shown = Shown(name, self.file.format, tuple(figures))
             picture = b""
             if self.png is not None:
-                maps = [_map(buffer, self.selections[_shape(buffer)], decoder) for buffer in buffers]
+                maps = [_map(self.file, buffer, self.selections[_shape(buffer)], decoder) for buffer in buffers]
                 datatypes = [buffer.datatype for buffer in buffers]
                 picture = _drawing().png(shown, list(zip(datatypes, maps, strict=True)))
             tables = []
@@ -250,7 +281,8 @@ class Showing:
                 those = [buffer for buffer in buffers if _shape(buffer) == shape]
                 tables.append(ElementTable(self.file, those, selection, self.is_chosen, decoder))
             self.tell(shown, tables)
-        self.file.source.check_unchanged()
+        for source in self.sources:
+            source.check_unchanged()
         if self.png is not None:
             with open_output(self.png, overwrite=overwrite, context=context, held=held) as output:
                 with calls.errors_name(output.name):
@@ -258,9 +290,9 @@ class Showing:
                 output.commit(context.on_commit)
 
 
-def plan_show(path: str, options: Options, tell: Tell, context: Context, *, text: str | None = None) -> Showing:
-    """Check the request; nothing is read but the header. `text` slices what the table shows, None for all."""
-    png = options["png"]
+def plan_show(path: str, options: Options, tell: Tell, context: Context) -> Showing:
+    """Check the request; nothing is read but the header."""
+    png, text = options["png"], options["slice"]
     if png is not None:
         check_are_data([png])
         if os.path.splitext(png)[1].lower() != ".png":
@@ -274,8 +306,12 @@ def plan_show(path: str, options: Options, tell: Tell, context: Context, *, text
             raise BufferFileError(file.source.name, "holds no array or column")
         reason = f"{file.others[0].reason}; only numbers are shown, `mpired info` lists the rest"
         raise DatatypeError(file.source.name, reason)
+    other = None if options["diff"] is None else open_rank(options["diff"], inputs)
+    if other is not None:
+        file = _minus(file, other)
     if png is not None:
-        check_no_input([png], [(file.source, "the elements")], "name another picture")
+        files = [(each.source, "the elements") for each in (file, other) if each is not None]
+        check_no_input([png], files, "name another picture")
         check_no_other_input([png], [(options["types"], "the named datatypes")])
         if len(file.buffers) > (most := _drawing().MOST_BUFFERS):
             reason = f"has {len(file.buffers)} {file.noun}s, and a picture shows {most}; choose some with `columns`"
@@ -288,7 +324,7 @@ def plan_show(path: str, options: Options, tell: Tell, context: Context, *, text
         reason = "a picture shows a plane, which has two axes of 2 or more elements, or the histogram of a whole file"
         raise UsageError(f"`slice={text!r}`", f"{reason}; choose a plane, or leave `slice` out")
     bins = options["bins"] or (None if png is None else BINS)
-    return Showing(file, tell, selections, text is not None, bins, png)
+    return Showing(file, other, tell, selections, text is not None, bins, png)
 
 
 def _drawing() -> ModuleType:

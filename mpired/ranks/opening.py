@@ -6,7 +6,7 @@ import errno
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from mpired import cautions, codecs
+from mpired import cautions, codecs, log, ops
 from mpired.errors import (
     BufferFileError,
     ChangedError,
@@ -81,7 +81,7 @@ def open_groups(
 
     opened = [open_each(group, inputs, check, options) for group in groups]
     for group in opened[1:]:
-        compare("rank 0 of group B", group.files[0], ("rank 0 of group A", opened[0].files[0]))
+        compare("rank 0 of group B", group.files[0], ("rank 0 of group A", opened[0].files[0]), inputs.op)
     files = [file for group in opened for file in group.files]
     check_use(inputs, files, raw_result=raw_result)
     if inputs.context.keep_open:
@@ -98,7 +98,7 @@ def _wrong(
     errors, differing = file.obstacles(inputs.taken, keeps=True), []
     try:
         if not errors:
-            compare(f"rank {rank}", file, (f"rank {good[0]}", good[1]))
+            compare(f"rank {rank}", file, (f"rank {good[0]}", good[1]), inputs.op)
     except MpiredError as error:
         differing.append(error)
     try:
@@ -148,8 +148,10 @@ def open_each(
 
     def opened(word: RankWord, rank: int, inputs: InputOptions) -> RankFile:
         file = open_rank(word, inputs)
-        if first and format_named(file.format).has_arrays:
-            file = file.ordered_as(first[0][1])
+        if first and format_named(file.format).has_columns:
+            given, file = file, file.ordered_as(first[0][1])
+            if file is not given and not format_named(file.format).has_arrays:
+                log.plan("columns match by name: some ranks have them in another order")
         check(file, rank, first[0] if first else (rank, file))
         if not first:
             first.append((rank, file))
@@ -311,7 +313,8 @@ def check_formats(inputs: InputOptions, formats: Collection[str], *, raw_result:
         _refuse(given, "files with columns or arrays")
     if not any(row.has_arrays for row in rows):
         given = {"unpack": inputs.unpack, "follow_links": inputs.follow_links}
-        _refuse(given | {"check_coordinates": not inputs.check_carried}, "files of arrays")
+        given |= {"check_coordinates": not inputs.check_carried, "ignore_coordinates": bool(inputs.ignore_coordinates)}
+        _refuse(given | {"coordinate_rtol": inputs.coordinate_rtol is not None}, "files of arrays")
 
 
 def _refuse(given: Mapping[str, bool], files: str) -> None:
@@ -321,8 +324,9 @@ def _refuse(given: Mapping[str, bool], files: str) -> None:
         raise UsageError(" and ".join(names), f"only for {files}, and there is none; leave {them} out")
 
 
-def compare(this: str, file: RankFile, reference: tuple[str, RankFile]) -> None:
+def compare(this: str, file: RankFile, reference: tuple[str, RankFile], op: ops.Op | None = None) -> None:
     """Raise an error if a rank's buffers are not like those of the reference, which has its name in words."""
+    # `op` is what combines them, if it may do so in a wider datatype than those of the ranks.
     mine, theirs = file.buffers, reference[1].buffers
     if len(mine) != len(theirs):
         reason = f"{this} has {number(len(mine), file.noun)}, but {_named(reference)} has {len(theirs)}"
@@ -333,6 +337,14 @@ def compare(this: str, file: RankFile, reference: tuple[str, RankFile]) -> None:
         if file.dims and (how := turned(file.dims.get(buffer.name, ()), reference[1].dims.get(like.name, ()))):
             raise CountError(file.source.name, f"{this} has {how}, as in {_named(reference)}")
         _compare_buffers(this, buffer, reference, like)
+    pairs = [(buffer.datatype, like.datatype) for buffer, like in zip(mine, theirs, strict=True)]
+    for buffer, both in zip(mine, pairs, strict=True):
+        if both[0] != both[1] and (op is None or ops.widest(op, both) is None):
+            where = f" in {buffer.name!r}" if buffer.name else ""
+            reason = f"{this} has datatype {both[0].label}{where}, but {_named(reference)} has {both[1].label}"
+            option = "" if op is None else ops.widening(op, pairs)
+            wider = f", compute in a wider one with {option}" if option else ""
+            raise DatatypeError(file.source.name, f"{reason}; convert to one datatype{wider}{_OR_SKIP}")
 
 
 def _named(reference: tuple[str, RankFile]) -> str:
@@ -346,9 +358,6 @@ def _compare_buffers(this: str, buffer: Array, reference: tuple[str, RankFile], 
     if buffer.name and like.name and buffer.name != like.name:
         reason = f"{this} has {buffer.name!r} where {_named(reference)} has {like.name!r}"
         raise DatatypeError(path, f"{reason}; choose those of all with `columns`{_OR_SKIP}")
-    if buffer.datatype != like.datatype:
-        reason = f"{this} has datatype {buffer.datatype.label}{where}, but {_named(reference)} has"
-        raise DatatypeError(path, f"{reason} {like.datatype.label}; convert to one datatype{_OR_SKIP}")
     if how := reordered(buffer.fields, like.fields, buffer.datatype):
         raise DatatypeError(path, f"{this} has {how}, as in {_named(reference)}")
     for name, mine, others in zip(buffer.unlimited, buffer.shape or (), like.shape or (), strict=False):

@@ -1,0 +1,99 @@
+"""Cells of results: the times that they are of, and their `cell_methods`, where ranks are different times (CF, 7.3)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from mpired import cautions
+from mpired.formats.arrays import ArrayHeader, KeptArrays
+from mpired.formats.rank import Cells
+from mpired.ops import Op
+
+_METHODS = {
+    "SUM": "sum", "MEAN": "mean", "MAX": "maximum", "MIN": "minimum", "STD": "standard_deviation", "VAR": "variance",
+    "RMS": "root_mean_square", "RANGE": "range", "MEDIAN": "median", "ABSMAX": "maximum_absolute_value",
+    "ABSMIN": "minimum_absolute_value",
+}  # fmt: skip
+_SINCE = re.compile(
+    r"(day|d|hour|h|minute|min|second|s)s? since (\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d(?::\d\d)?))?[.0 UTCZ]*"
+)
+_SECONDS = {"day": 86400, "d": 86400, "hour": 3600, "h": 3600, "minute": 60, "min": 60, "second": 1, "s": 1}
+_CALENDARS = ("", "standard", "gregorian", "proleptic_gregorian")  # one since the day when the first began
+_BEGIN = np.datetime64("1582-10-15")
+
+
+class RankTime(NamedTuple):
+    """The coordinate of time of a rank."""
+
+    header: ArrayHeader
+    values: tuple[np.ndarray, ...]  # its values, and then those of its bounds if it has some
+
+
+def times(kept: Sequence[object], ops: Sequence[Op]) -> tuple[RankTime, ...]:
+    """Return the time of each rank; () unless they differ, the user ignores that, and an op is a method of cells."""
+    ranks = [each for each in kept if isinstance(each, KeptArrays)]
+    if not ranks or not ranks[0].ignored or len(ranks) < len(kept) or not any(op.name in _METHODS for op in ops):
+        return ()
+    name = next((each.name for each in ranks[0].carried if each.name in ranks[0].ignored and _is_time(each)), "")
+    headers = [next((array for array in each.carried if array.name == name), None) for each in ranks]
+    if len({header and header.digest for header in headers}) == 1:
+        return ()
+    read = [(header, each.values(header)) for header, each in zip(headers, ranks, strict=True) if header is not None]
+    return tuple(RankTime(*each) for each in read) if len(read) == len(ranks) else ()
+
+
+def _is_time(array: ArrayHeader) -> bool:
+    """Return whether a coordinate is the time of measured values."""
+    attributes, is_axis = array.attributes, array.name.rpartition("/")[2] in array.dims
+    if array.dtype is None or array.packed is not None or " since " not in attributes.get("units", ""):
+        return False
+    return "time" in attributes.get("standard_name", "time" * is_axis).split() or attributes.get("axis") == "T"
+
+
+def cells(like: object, ranks: Sequence[RankTime], results: Sequence[tuple[str, str, Op]]) -> Cells:
+    """Return the cells of a result of ranks with these times, which is modelled on the file of `like`."""
+    # Each array of the result has its name, its name in that file, and its op.
+    if len({each.header.digest for each in ranks}) < 2 or not isinstance(like, KeptArrays):  # noqa: PLR2004 - differ
+        return Cells()
+    own = next((each for each in like.carried if each.name == ranks[0].header.name), ranks[0].header)
+    moved = [_moved(each, own) for each in ranks]
+    if len({tuple(each.shape for each in values) for values in moved}) > 1 or not moved[0]:
+        cautions.tell(cautions.times(own.name))
+        return Cells()
+    all_times, *all_bounds = (np.stack(each) for each in zip(*moved, strict=True))
+    values = {own.name: all_times.mean(axis=0)} if own.count == 1 else {}
+    for bounds in all_bounds:
+        values[like.bounds_of(own)] = np.stack([bounds[..., 0].min(axis=0), bounds[..., -1].max(axis=0)], axis=-1)
+    last, methods = own.name.rpartition("/")[2], {}
+    combined = {array.name: array for array in like.combined}
+    for name, array, op in ((name, combined[own_name], op) for name, own_name, op in results if op.name in _METHODS):
+        if last in array.dims or last in array.attributes.get("coordinates", "").split():
+            before, method = array.attributes.get("cell_methods", ""), f"{last}: {_METHODS[op.name]}"
+            methods[name] = before if before.endswith(method) else f"{before} {method}".lstrip()
+    return Cells(values, methods)
+
+
+def _moved(rank: RankTime, like: ArrayHeader) -> tuple[np.ndarray, ...]:
+    """Return times in the units of another rank; () if they have none there."""
+    texts = [[each.attributes.get(name, "") for name in ("units", "calendar")] for each in (rank.header, like)]
+    wide = tuple(each.astype(np.longdouble) for each in rank.values)
+    if texts[0] == texts[1]:
+        return wide
+    found = [_SINCE.fullmatch(units) for units, _ in texts]
+    if None in found or any(calendar not in _CALENDARS for _, calendar in texts):
+        return ()
+    parts = [each.groups() for each in found if each is not None]
+    begins = [np.datetime64(f"{date}T{clock or '00:00'}", "s") for _, date, clock in parts]
+    if min(begins) < _BEGIN:
+        return ()
+    mine, others = (_SECONDS[unit] for unit, _, _ in parts)
+    return tuple((each * mine + (begins[0] - begins[1]).astype(int)) / others for each in wide)
+
+
+def in_form(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return values in the form that a coordinate has in a file; integers are rounded."""
+    return (np.rint(values) if dtype.kind in "iu" else values).astype(dtype)

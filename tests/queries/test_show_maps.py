@@ -1,0 +1,131 @@
+"""Maps of `mpired show`: latitudes and longitudes, missing values, and differences of two files."""
+
+from __future__ import annotations
+
+import json
+
+import netCDF4
+import numpy as np
+import pytest
+import xarray
+from command import run
+from matplotlib.figure import Figure
+from rows import check_refusals, together
+
+import mpired
+import mpired.queries.drawing
+from mpired.errors import UsageError
+
+LAT, LON = np.linspace(-80, 80, 9), np.arange(0.0, 360, 30)
+DRAW = np.random.default_rng(7)
+
+
+def field(*, dims: tuple[str, ...] = ("time", "lat", "lon"), lat: np.ndarray = LAT, since: float = 0) -> xarray.Dataset:
+    sizes = {"time": 2, "lat": len(lat), "lon": len(LON)}
+    numbers = DRAW.random([sizes[name] for name in dims], np.float32) * 4 + 280 + since
+    coordinates = {"lat": ("lat", lat, {"units": "degrees_north"}), "lon": ("lon", LON, {"units": "degrees_east"})}
+    return xarray.Dataset({"tas": (dims, numbers, {"units": "K"})}, coordinates)
+
+
+def drawn(monkeypatch: pytest.MonkeyPatch, path: object, **options: object) -> Figure:
+    """Return the figure that is saved."""
+    found: list[Figure] = []
+    with monkeypatch.context() as patch:
+        save = Figure.savefig
+
+        def saved(figure: Figure, *words: object, **settings: object) -> None:
+            save(figure, *words, **settings)
+            found.append(figure)
+
+        patch.setattr(Figure, "savefig", saved)
+        mpired.show(path, png=path.parent / "x.png", overwrite=True, **options)
+    return found[0]
+
+
+def ticks(axis: object) -> dict[float, str]:
+    return {at: axis.get_major_formatter()(at, None) for at in axis.get_ticklocs()}
+
+
+def test_the_plane_of_a_field(tmp_path, monkeypatch):
+    """By its latitudes and longitudes, the north above; else by the names of its dimensions."""
+    with together(tmp_path) as case:
+        for suffix in ("nc", "zarr"):
+            for lat in (LAT, LAT[::-1]):
+                with case(suffix, lat[0]) as folder:
+                    data, path = field(lat=lat), folder / f"a.{suffix}"
+                    data.to_netcdf(path) if suffix == "nc" else data.to_zarr(path, zarr_format=2)
+                    axes, bar = drawn(monkeypatch, path, slice="1").axes
+                    (image,) = axes.images
+                    np.testing.assert_array_equal(image.get_array(), data["tas"].values[1])
+                    assert (axes.get_xlabel(), axes.get_ylabel()) == ("lon [degrees_east]", "lat [degrees_north]")
+                    assert bar.get_ylabel() == "tas (float32) [K]"
+                    for axis, values in ((axes.xaxis, LON), (axes.yaxis, lat)):
+                        shown = {at: text for at, text in ticks(axis).items() if text}
+                        assert len(shown) > 2
+                        assert all(float(text) == values[int(at)] for at, text in shown.items())
+                    below, above = axes.get_ylim()
+                    assert (below < above) == (lat[0] < 0)
+        with case("other dimensions") as folder:
+            field().to_netcdf(folder / "a.nc")
+            axes, _ = drawn(monkeypatch, folder / "a.nc", slice=":,2:6:2,0").axes
+            assert (axes.get_xlabel(), axes.get_ylabel()) == ("lat [degrees_north]", "time")
+            assert set(ticks(axes.xaxis).values()) - {""} == {f"{LAT[2]:g}", f"{LAT[4]:g}"}
+
+
+def test_missing_values_are_grey(tmp_path, monkeypatch):
+    with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
+        for name, size in (("y", 4), ("x", 5)):
+            file.createDimension(name, size)
+        numbers = np.ma.arange(20).reshape(4, 5)
+        numbers[1, 2] = np.ma.masked
+        file.createVariable("n", "i4", ("y", "x"), fill_value=-999)[:] = numbers
+    axes, _ = drawn(monkeypatch, tmp_path / "a.nc").axes
+    image = axes.images[0].get_array()
+    np.testing.assert_array_equal(np.ma.getmaskarray(image), numbers.mask)
+    np.testing.assert_array_equal(image, numbers)
+    assert image.min() == 0
+    assert (axes.get_xlabel(), axes.get_title()) == ("x", "grey: 1 no finite numbers")
+
+
+def test_differences_of_two_files(tmp_path, monkeypatch):
+    """As a map with one scale on both sides of 0; the figures and the table are theirs, too."""
+    first, other = field(since=1), field()
+    first.to_netcdf(tmp_path / "a.nc")
+    other.to_netcdf(tmp_path / "b.nc", format="NETCDF3_CLASSIC")
+    difference = first["tas"].values - other["tas"].values
+    figure = drawn(monkeypatch, tmp_path / "a.nc", diff=tmp_path / "b.nc", slice="0")
+    image = figure.axes[0].images[0]
+    np.testing.assert_array_equal(image.get_array(), difference[0])
+    most = np.abs(difference[0]).max()
+    assert (image.cmap.name, *image.get_clim()) == ("RdBu_r", -most, most)
+    assert figure.get_suptitle() == "a.nc minus b.nc"
+    out = run("show", "--json", "a.nc", "--diff", "b.nc", "--slice", "1,2", cwd=tmp_path).out
+    (shown,) = json.loads(out)
+    assert shown["file"] == "a.nc minus b.nc"
+    assert [each["values"][0] for each in shown["elements"]] == pytest.approx(difference[1, 2].tolist(), rel=1e-6)
+    (part,) = shown["buffers"][0]["parts"]
+    assert (part["min"], part["max"]) == pytest.approx((difference.min(), difference.max()), rel=1e-6)
+    np.save(tmp_path / "u.npy", np.array([[250, 3], [0, 1]], "u1"))
+    np.save(tmp_path / "v.npy", np.array([[255, 3], [0, 1]], "u1"))
+    parts = mpired.show(tmp_path / "u.npy", diff=tmp_path / "v.npy").buffers[0].parts
+    assert (parts[0].min, parts[0].max) == (-5, 0)
+    axes, _ = drawn(monkeypatch, tmp_path / "u.npy", diff=tmp_path / "u.npy").axes
+    assert axes.images[0].get_clim() == (-1, 1)
+
+
+def test_refusals(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros((3, 4)))
+    np.save(tmp_path / "f.npy", np.zeros((3, 4), "f4"))
+    np.save(tmp_path / "m.npy", np.zeros((3, 4), bool))
+    check_refusals(
+        tmp_path,
+        [
+            ("show a.npy --diff f.npy", 3, "the file has datatype MPI_DOUBLE (float64), but OTHER ('f.npy') has"),
+            ("show a.npy --diff missing.npy", 4, "missing.npy: No such file or directory"),
+            ("show m.npy --diff m.npy", 3, "--diff: subtracts numbers, and it holds MPI_C_BOOL"),
+            ("show a.npy --diff f.npy --columns x", 2, "only for files with columns or arrays"),
+            ("show a.npy --diff a.npy --png a.png --slice 0", 2, "a picture shows a plane"),
+        ],
+    )
+    with pytest.raises(UsageError, match="chooses the plane of a picture"):
+        mpired.show(tmp_path / "a.npy", slice="0")
