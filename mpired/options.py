@@ -393,7 +393,9 @@ PACK: Group = (*RECORDS, *RESULTS, *BUDGETS)
 UNPACK: Group = (*RECORDS, *PACKED, "overwrite", "lock_timeout", *BUDGETS)
 INFO: Group = (*LISTING, *INPUTS, "lock_timeout")
 SHOW: Group = (*INPUTS, "bins", "png", "overwrite", "lock_timeout")
-DIFF: Group = ("ulp", "rtol", "atol", "nan_equal", "examples", *INPUTS, *EFFORT, "lock_timeout")
+DIFF: Group = (
+    "ulp", "rtol", "atol", "nan_equal", "examples", "png", "overwrite", *INPUTS, *EFFORT, "lock_timeout",
+)  # fmt: skip
 LOCATE: Group = ("top", "nan@locate", *RANKING, *INPUTS, *EFFORT, *ENGINE, "lock_timeout")
 RECOVER: Group = ("only_list", "discard", "adopt", "force@recover", "lock_timeout")
 

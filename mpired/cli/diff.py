@@ -16,9 +16,9 @@ from mpired.options import DIFF
 from mpired.queries import diff as queries
 from mpired.queries.places import in_json
 
-_DIFFERENT = 1
+_STATUSES = {"the same": 0, "different": 1, "not known": 3}
 _BUG = 70  # EX_SOFTWARE of sysexits.h
-_EXIT_STATUS = f"""Exit status: 0 the same, {_DIFFERENT} different; `mpired help statuses` lists the others."""
+_EXIT_STATUS = "Exit status: 0 the same, 1 different, 3 not known; `mpired help statuses` lists the others."
 
 
 class _Comparing(params.Command):
@@ -63,4 +63,4 @@ def diff(ctx: click.Context, /, *, a: str, b: str, as_json: bool, **options: Any
         show_json(described)
     else:
         show(str(found))
-    ctx.exit(0 if found.equal else _DIFFERENT)
+    ctx.exit(_STATUSES[found.verdict])

@@ -32,6 +32,8 @@ Again: TypeAlias = Callable[[int], Elements]
 
 def block_of(count: int, form: np.dtype) -> np.ndarray:
     """Return an array that starts on a page: the kernel copies to there fastest, and SIMD crosses no cache line."""
+    if form.hasobject:
+        return np.empty(count, form)
     room = np.empty(count * form.itemsize + _PAGE, np.uint8)
     start = -room.ctypes.data % _PAGE
     return room[start : start + count * form.itemsize].view(form)
