@@ -274,6 +274,8 @@ _SECTIONS: dict[str, dict[str, Option]] = {
             common=True),
         "quiet": Option(FLAG, "No summary on standard error. Warnings of overflow and of --once stay.",
             flags="-q --quiet", common=True),
+        "quiet@diff": Option(FLAG, "Print nothing: the exit status is the answer.", flags="-q --quiet",
+            environment=False, common=True),
         "dry_run": Option(FLAG, "Check everything, write nothing, print the plan. With --json, the plan is JSON.",
             environment=False, common=True),
         "as_json": Option(FLAG, "Print the summary, or the error, as JSON.", flags="--json", common=True),

@@ -81,7 +81,7 @@ class HdfFile(ColumnFile):
         for values in blocks(dataset, start, self._memory, self._source.name):
             if isinstance(leaf, Packed):
                 yield leaf.unpacked(values, nullable=nullable)
-            elif values.dtype.hasobject:
+            elif values.dtype.hasobject or values.ndim > 1:
                 objects = values.tolist() if values.dtype.names else values
                 yield np.fromiter(map(self._without_references, objects), object, len(values)), None
             else:

@@ -6,6 +6,7 @@ missing in both files are the same.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -122,9 +123,13 @@ class Difference:
 
     def __str__(self) -> str:
         """Return the lines that `mpired diff` prints."""
-        return "\n".join(self._lines())
+        return "\n".join(self.lines())
 
-    def _lines(self) -> Iterator[str]:
+    def lines(self) -> Iterator[str]:
+        """Yield the lines that `mpired diff` prints, the verdict first."""
+        if self.noun == "file":
+            yield from self._lines_of_files()
+            return
         if self.reason or self.obstacle:
             yield f"{self.verdict}: {escaped(self.reason or self.obstacle)}"
             return
@@ -144,6 +149,20 @@ class Difference:
         more = sum(each.differing for each in self.buffers) - len({(each.column, each.index) for each in self.examples})
         if self.examples and more:
             yield f"  and {number(more, 'more element')}"
+
+    def _lines_of_files(self) -> Iterator[str]:
+        for each in self.files:
+            if not each.equal:
+                yield f"{escaped(each.name)}: {next(each.lines())}"
+        only = [(name, self.a) for name in self.only_in_a] + [(name, self.b) for name in self.only_in_b]
+        yield from (f"{escaped(name)}: only in {escaped(where)}" for name, where in only)
+        verdicts = Counter(each.verdict for each in self.files)
+        verdicts["in one alone"] = len(only)
+        counts = (f"{verdicts[each]} {each}" for each in _VERDICTS if verdicts[each] or each == _VERDICTS[0])
+        yield f"{number(verdicts.total(), 'file')}: {', '.join(counts)}"
+
+
+_VERDICTS = ("the same", "different", "in one alone", "not known")
 
 
 def _figures(each: Compared) -> str:
