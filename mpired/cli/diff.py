@@ -77,4 +77,6 @@ def _described(found: Difference) -> dict[str, Any]:
     files = list(map(_described, found.files))
     described: dict[str, Any] = in_json(asdict(replace(found, files=())) | {"reason": found.reason or None})
     del described["noun"]
+    for each in described["buffers"]:
+        each["reason"] = each["reason"] or None
     return {key: value for key, value in (described | {"files": files}).items() if key in _ALWAYS or value}

@@ -24,11 +24,14 @@ from mpired.datatypes.times import dtype_name
 from mpired.errors import BufferFileError, ConversionError, CountError, DatatypeError, UsageError, escaped, number
 from mpired.files.lock import NOTHING_HELD, Held
 from mpired.formats import Array, AtHand, InputOptions, RankFile, Source, open_rank
+from mpired.formats.decoding import Decoder
 from mpired.formats.memory import paths
 from mpired.ops.table import NO_OP
 from mpired.options import DIFF, Options, checked
 from mpired.progress import Pace
+from mpired.queries.differing import map_of
 from mpired.queries.elements import index_of
+from mpired.queries.figures import Shown
 from mpired.queries.measures import (
     ComponentPair,
     Tolerance,
@@ -41,8 +44,9 @@ from mpired.queries.measures import (
     value_text,
 )
 from mpired.queries.places import place_text
-from mpired.queries.show import check_picture, check_replaces_none, save
+from mpired.queries.show import check_picture, check_replaces_none, drawing, save
 from mpired.ranks import check_use, compare, in_one_order
+from mpired.sources.open import check_unchanged
 
 # The elements compared closer at a time, so that the temporaries stay in the cache.
 _CLOSE_BYTES = 128 << 10
@@ -295,6 +299,22 @@ class _Comparison:
             common.clear_padding(pair[-1])
         return pair
 
+    @np.errstate(all="ignore")
+    def apart(self, buffer: int, blocks: Sequence[np.ndarray], masks: Sequence[np.ndarray | None]) -> np.ndarray:
+        """Return how far the elements of B are from those of A, see `Apart`."""
+        pair, valid = self._in_common(buffer, blocks), _valid(masks, len(blocks[0]))
+        self._missing(buffer, 0, pair, masks)
+        found = np.where(valid[0] != valid[1], np.nan, 0.0)
+        for part in parts(pair[0], pair[1], self.datatypes[buffer], self._narrow(buffer)):
+            a, b = part.values
+            far = distance(a, b).astype(np.float64)
+            if a.dtype.kind not in "cO":
+                far = np.where(a > b, -far, far)
+            far = np.where(differing(part, self.tolerance), np.where(far == 0, np.nan, far), 0.0)
+            for column in far.T:
+                found = np.where(np.abs(column) <= np.abs(found), found, column + found * 0)
+        return found
+
     def _narrow(self, buffer: int) -> np.dtype | None:
         a, b = (rank.datatype for rank in self.plan.buffers[buffer])
         return None if a == b else narrow_form(a.form, b.form)
@@ -305,7 +325,7 @@ class _Comparison:
         """Return what is missing in one block alone, and let both have one value where one of them has none."""
         if _are_whole(masks):
             return _Found(buffer)
-        valid = [np.ones(len(pair[0]), np.bool_) if mask is None else mask for mask in masks]
+        valid = _valid(masks, len(pair[0]))
         lacks = [valid[1] & ~valid[0], valid[0] & ~valid[1]]
         part, examples = next(parts(pair[0], pair[1], self.datatypes[buffer])), []
         for at in np.flatnonzero(lacks[0] | lacks[1])[: self.examples].tolist():
@@ -354,6 +374,11 @@ def _room(form: np.dtype, count: int) -> tuple[bytearray, np.ndarray]:
 def _are_whole(masks: Sequence[np.ndarray | None]) -> bool:
     """Return whether no element is missing."""
     return all(mask is None for mask in masks)
+
+
+def _valid(masks: Sequence[np.ndarray | None], count: int) -> list[np.ndarray]:
+    """Return which elements are valid in each block."""
+    return [np.ones(count, np.bool_) if mask is None else mask for mask in masks]
 
 
 def _unreadable(rank: Array, segment: Segment) -> str:
@@ -405,7 +430,10 @@ class _Comparing:
         buffers += [Compared(name, "", None, 0, 0, None, None, reason=why) for name, why in self.unread.items()]
         equal = not any(each.differing or each.reason for each in buffers)
         examples = tuple(example for _, some in found for example in some)[: self.most_examples]
-        save(self.png, b"", context, overwrite=overwrite, held=held)
+        if self.png is not None:
+            picture = self._picture(f"{a} and {b}", buffers)
+            check_unchanged(self.sources)
+            save(self.png, picture, context, overwrite=overwrite, held=held)
         self.tell(Difference(equal, a, b, "", tuple(buffers), examples, self.files[0].noun))
 
     def _compare_all(self, comparison: _Comparison, context: Context) -> list[tuple[Compared, list[Example]]]:
@@ -415,6 +443,21 @@ class _Comparing:
         for part in worked(plan, comparison, context):
             found[part.buffer] = comparison.merged(found[part.buffer], part)
         return list(map(_described, plan.buffers, found))
+
+    def _picture(self, title: str, buffers: Sequence[Compared]) -> bytes:
+        """Return a picture of where the buffers differ, the first ones that do, or all if none does."""
+        maps, module = [], drawing()
+        wrong = [number for number, each in enumerate(buffers) if each.differing]
+        are_read = [number for number, each in enumerate(buffers) if not each.reason]
+        with closing(Decoder()) as decoder:
+            for buffer in (wrong or are_read)[: module.MOST_BUFFERS]:
+                assert self.comparison is not None  # noqa: S101 - it has compared the buffers
+                ranks, apart = self.comparison.plan.buffers[buffer], partial(self.comparison.apart, buffer)
+                maps.append(map_of(buffers[buffer].name, ranks, apart, decoder))
+        more = f", {len(maps)} of {len(wrong)} {self.files[0].noun}s that differ" if len(wrong) > len(maps) else ""
+        shown = Shown(f"{title}{more}", "", tuple(figures for figures, *_ in maps))
+        picture: bytes = module.png(shown, [(label, plane) for _, label, plane in maps])
+        return picture
 
 
 def _described(ranks: Sequence[Array], each: _Found) -> tuple[Compared, list[Example]]:

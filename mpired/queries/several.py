@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from mpired.context import Context
 from mpired.errors import BufferFileError, MpiredError, NotReadError, UsageError
@@ -30,7 +30,8 @@ def compare(a: _Word | Sequence[_Word], b: _Word | Sequence[_Word], given: Optio
         files, titles = [dict(_within(a)), dict(_within(b))], (a, b)
     else:
         if isinstance(a, str | AtHand) or isinstance(b, str | AtHand):
-            raise UsageError("a list", "is compared with another list; give two lists, or two files")
+            alone = a if isinstance(a, str | AtHand) else b
+            raise UsageError(_name(cast("_Word", alone)), "is no list, but the other is; give two lists or files")
         files, titles = _paired(a, b), ("A", "B")
     if given.get("png") is not None:
         raise UsageError("`png`", "is of two files, and these are several; draw one after another")

@@ -34,7 +34,8 @@ from mpired.sources.open import check_no_input, check_no_other_input
 
 _BLOCK_NBYTES = 4 << 20
 _MOST_WINNERS = 20
-_MOST_CELLS = 1000  # of a map, along each axis
+MOST_CELLS = 1000
+"""The most cells of a map along each axis."""
 _LAST_TIME = 2**63 - 1
 BINS = 20
 """The most bins of a histogram by default."""
@@ -186,7 +187,7 @@ def _map(buffer: Array, chosen: Selection, decoder: Decoder) -> Plane | None:
     if not _is_plane(chosen):
         return None
     axes, (row, column) = list(chosen.axes), chosen.kept
-    steps = -(-len(axes[row]) // _MOST_CELLS), -(-len(axes[column]) // _MOST_CELLS)
+    steps = -(-len(axes[row]) // MOST_CELLS), -(-len(axes[column]) // MOST_CELLS)
     axes[row], axes[column] = axes[row][:: steps[0]], axes[column][:: steps[1]]
     selection = Selection(chosen.shape, tuple(axes), chosen.kept)
     picked = _picked([buffer], selection, [range(selection.count)], decoder)
