@@ -40,6 +40,7 @@ class InputOptions(NamedTuple):
     window: bool = False
     taken: Group | None = None  # the groups of datatypes that the op takes; None where there is no op
     nullable: bool = False  # whether elements may be null
+    any_type: bool = False  # whether arrays of any type are buffers, because they are only compared
     # whether a stream is read as it arrives; else a copy of it is read
     forward: bool = False
     unpack: bool = False  # whether packed values are unpacked before they are combined

@@ -34,7 +34,8 @@ from mpired.sources.open import check_no_input, check_no_other_input
 
 _BLOCK_NBYTES = 4 << 20
 _MOST_WINNERS = 20
-_MOST_CELLS = 1000  # of a map, along each axis
+MOST_CELLS = 1000
+"""The most cells of a map along each axis."""
 _LAST_TIME = 2**63 - 1
 BINS = 20
 """The most bins of a histogram by default."""
@@ -186,18 +187,18 @@ def _map(buffer: Array, chosen: Selection, decoder: Decoder) -> Plane | None:
     if not _is_plane(chosen):
         return None
     axes, (row, column) = list(chosen.axes), chosen.kept
-    steps = -(-len(axes[row]) // _MOST_CELLS), -(-len(axes[column]) // _MOST_CELLS)
+    steps = -(-len(axes[row]) // MOST_CELLS), -(-len(axes[column]) // MOST_CELLS)
     axes[row], axes[column] = axes[row][:: steps[0]], axes[column][:: steps[1]]
     selection = Selection(chosen.shape, tuple(axes), chosen.kept)
     picked = _picked([buffer], selection, [range(selection.count)], decoder)
     parts = [numbers(block, buffer.datatype) for _, ((block, _),) in picked]  # arrays have no nulls
-    names = [_axis_name(axis, chosen.axes[axis], chosen.shape[axis]) for axis in chosen.kept]
+    names = [axis_name(axis, chosen.axes[axis], chosen.shape[axis]) for axis in chosen.kept]
     dims = len(axes[row]), len(axes[column])
     planes = tuple(np.concatenate(part).reshape(dims) for part in zip(*parts, strict=True))
     return Plane(planes, steps, (names[0], names[1]))
 
 
-def _axis_name(axis: int, indices: Sequence[int], dim: int) -> str:
+def axis_name(axis: int, indices: Sequence[int], dim: int) -> str:
     """Return the label of an axis, with the slice if it is not all of it."""
     if indices == range(dim):
         return f"axis {axis}"
@@ -244,28 +245,20 @@ class Showing:
             if self.png is not None:
                 maps = [_map(buffer, self.selections[_shape(buffer)], decoder) for buffer in buffers]
                 datatypes = [buffer.datatype for buffer in buffers]
-                picture = _drawing().png(shown, list(zip(datatypes, maps, strict=True)))
+                picture = drawing().png(shown, list(zip(datatypes, maps, strict=True)))
             tables = []
             for shape, selection in self.selections.items():
                 those = [buffer for buffer in buffers if _shape(buffer) == shape]
                 tables.append(ElementTable(self.file, those, selection, self.is_chosen, decoder))
             self.tell(shown, tables)
         self.file.source.check_unchanged()
-        if self.png is not None:
-            with open_output(self.png, overwrite=overwrite, context=context, held=held) as output:
-                with calls.errors_name(output.name):
-                    calls.pwrite_all(output.fd, picture, 0)
-                output.commit(context.on_commit)
+        save(self.png, picture, context, overwrite=overwrite, held=held)
 
 
 def plan_show(path: str, options: Options, tell: Tell, context: Context, *, text: str | None = None) -> Showing:
     """Check the request; nothing is read but the header. `text` slices what the table shows, None for all."""
     png = options["png"]
-    if png is not None:
-        check_are_data([png])
-        if os.path.splitext(png)[1].lower() != ".png":
-            raise UsageError("`png`", f"{png} is not the name of a PNG picture; write NAME.png")
-        _drawing()
+    check_picture(png)
     inputs = InputOptions.of(options, context)._replace(nullable=True)
     file = open_rank(path, inputs)
     check_use(inputs, [file])
@@ -274,12 +267,10 @@ def plan_show(path: str, options: Options, tell: Tell, context: Context, *, text
             raise BufferFileError(file.source.name, "holds no array or column")
         reason = f"{file.others[0].reason}; only numbers are shown, `mpired info` lists the rest"
         raise DatatypeError(file.source.name, reason)
-    if png is not None:
-        check_no_input([png], [(file.source, "the elements")], "name another picture")
-        check_no_other_input([png], [(options["types"], "the named datatypes")])
-        if len(file.buffers) > (most := _drawing().MOST_BUFFERS):
-            reason = f"has {len(file.buffers)} {file.noun}s, and a picture shows {most}; choose some with `columns`"
-            raise UsageError(file.source.name, reason)
+    check_replaces_none(png, [file], options)
+    if png is not None and len(file.buffers) > (most := drawing().MOST_BUFFERS):
+        reason = f"has {len(file.buffers)} {file.noun}s, and a picture shows {most}; choose some with `columns`"
+        raise UsageError(file.source.name, reason)
     shapes = list(dict.fromkeys(map(_shape, file.buffers)))
     if text is not None and len(shapes) > 1:
         raise UsageError("`slice`", "is of arrays of one shape, and these have several; choose some with `columns`")
@@ -291,13 +282,39 @@ def plan_show(path: str, options: Options, tell: Tell, context: Context, *, text
     return Showing(file, tell, selections, text is not None, bins, png)
 
 
-def _drawing() -> ModuleType:
+def check_picture(png: str | None) -> None:
+    """Raise `UsageError` if a picture of that name cannot be made."""
+    if png is None:
+        return
+    check_are_data([png])
+    if os.path.splitext(png)[1].lower() != ".png":
+        raise UsageError("`png`", f"{png} is not the name of a PNG picture; write NAME.png")
+    drawing()
+
+
+def check_replaces_none(png: str | None, files: Sequence[RankFile], options: Options) -> None:
+    """Raise `UsageError` if a picture would replace a file that is read."""
+    if png is not None:
+        check_no_input([png], [(file.source, "the elements") for file in files], "name another picture")
+        check_no_other_input([png], [(options["types"], "the named datatypes")])
+
+
+def save(png: str | None, picture: bytes, context: Context, *, overwrite: bool, held: Held) -> None:
+    """Commit a picture, if one is wanted."""
+    if png is not None:
+        with open_output(png, overwrite=overwrite, context=context, held=held) as output:
+            with calls.errors_name(output.name):
+                calls.pwrite_all(output.fd, picture, 0)
+            output.commit(context.on_commit)
+
+
+def drawing() -> ModuleType:
     """Return the module that draws, or raise `UsageError` if matplotlib is not installed."""
     # It says on standard error when it makes its list of fonts, and where it keeps that.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     try:
-        from mpired.queries import drawing  # noqa: PLC0415 - seldom needed, and slow
+        from mpired.queries import drawing as module  # noqa: PLC0415 - seldom needed, and slow
     except ImportError as error:
         reason = f"needs matplotlib, which cannot be imported ({error}); install it with {installation('mpired[plot]')}"
         raise UsageError("`png`", reason) from None
-    return drawing
+    return module
