@@ -281,6 +281,8 @@ _SECTIONS: dict[str, dict[str, Option]] = {
             common=True),
         "quiet": Option(FLAG, "No summary on standard error. Warnings of overflow and of --once stay.",
             flags="-q --quiet", common=True),
+        "quiet@diff": Option(FLAG, "Print nothing: the exit status is the answer.", flags="-q --quiet",
+            environment=False, common=True),
         "dry_run": Option(FLAG, "Check everything, write nothing, print the plan. With --json, the plan is JSON.",
             environment=False, common=True),
         "as_json": Option(FLAG, "Print the summary, or the error, as JSON.", flags="--json", common=True),
@@ -401,7 +403,9 @@ PACK: Group = (*RECORDS, *RESULTS, *BUDGETS)
 UNPACK: Group = (*RECORDS, *PACKED, "overwrite", "lock_timeout", *BUDGETS)
 INFO: Group = (*LISTING, *INPUTS, "lock_timeout")
 SHOW: Group = ("slice", *INPUTS, "diff", "bins", "png", "overwrite", "lock_timeout")
-DIFF: Group = ("ulp", "rtol", "atol", "nan_equal", "examples", *INPUTS, *EFFORT, "lock_timeout")
+DIFF: Group = (
+    "ulp", "rtol", "atol", "nan_equal", "examples", "png", "overwrite", *INPUTS, *EFFORT, "lock_timeout",
+)  # fmt: skip
 LOCATE: Group = ("top", "nan@locate", *RANKING, *INPUTS, *EFFORT, *ENGINE, "lock_timeout")
 RECOVER: Group = ("only_list", "discard", "adopt", "force@recover", "lock_timeout")
 

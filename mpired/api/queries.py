@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -16,9 +17,9 @@ from mpired.formats import AtHand, InputOptions, RankFile
 from mpired.formats import look as describe
 from mpired.formats.memory import ArrayRank, all_at_hand, at_hand, path_at_hand, paths
 from mpired.ops import Ops, is_list
-from mpired.options import DIFF, INPUTS, LOCATE, SHOW, Options, PathLike, Rank, checked
-from mpired.queries import diff as differences
+from mpired.options import DIFF, INPUTS, LOCATE, SHOW, Options, PathLike, Rank, Several, checked
 from mpired.queries import locate as extremes
+from mpired.queries import several
 from mpired.queries.diff import Difference
 from mpired.queries.figures import Shown
 from mpired.queries.show import plan_show
@@ -111,7 +112,7 @@ def show(path: PathLike, *, context: Context, **options: Any) -> Shown:
 
 
 @with_options(*DIFF, "progress")
-def diff(a: Rank, b: Rank, *, context: Context, **options: Any) -> Difference:
+def diff(a: Rank | Several[Rank], b: Rank | Several[Rank], *, context: Context, **options: Any) -> Difference:
     """Compare the elements of two files: how many differ, how much, and where.
 
     Without a tolerance they are compared bit by bit. The padding of pairs, byte order, format and the order of
@@ -145,7 +146,14 @@ def diff(a: Rank, b: Rank, *, context: Context, **options: Any) -> Difference:
     >>> found.examples[0].index, int(found.examples[0].a), int(found.examples[0].b)
     ((0,), 2, 3)
     """
-    return differences.diff((at_hand(a, "a"), at_hand(b, "b")), options, context)
+    return several.compare(_one_or_several(a, "a"), _one_or_several(b, "b"), options, context)
+
+
+def _one_or_several(ranks: Rank | Several[Rank], name: str) -> str | AtHand | Sequence[str | AtHand]:
+    """Return a rank, or a list of them."""
+    if isinstance(ranks, str | os.PathLike | np.ndarray) or hasattr(ranks, "read"):
+        return at_hand(ranks, name)
+    return all_at_hand(ranks, name, f"{name}[{{}}]")
 
 
 @with_options(*LOCATE, "progress")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import traceback
+from dataclasses import asdict, replace
 from typing import Any
 
 import click
@@ -13,12 +13,14 @@ from mpired.cli.messages import in_flags, show, show_json
 from mpired.engines import pool, worker
 from mpired.errors import MpiredError
 from mpired.options import DIFF
-from mpired.queries import diff as queries
+from mpired.queries import several
+from mpired.queries.diff import Difference
 from mpired.queries.places import in_json
 
-_DIFFERENT = 1
+_STATUSES = {"the same": 0, "different": 1, "not known": 3}
+_ALWAYS = ("equal", "a", "b", "reason", "buffers", "examples")  # keys of JSON
 _BUG = 70  # EX_SOFTWARE of sysexits.h
-_EXIT_STATUS = f"""Exit status: 0 the same, {_DIFFERENT} different; `mpired help statuses` lists the others."""
+_EXIT_STATUS = "Exit status: 0 the same, 1 different, 3 not known; `mpired help statuses` lists the others."
 
 
 class _Comparing(params.Command):
@@ -35,9 +37,9 @@ class _Comparing(params.Command):
             ctx.exit(_BUG)
 
 
-@params.command(*DIFF, "as_json@print", cls=_Comparing, settings={"epilog": _EXIT_STATUS}, a="A", b="B")
+@params.command(*DIFF, "quiet@diff", "as_json@print", cls=_Comparing, settings={"epilog": _EXIT_STATUS}, a="A", b="B")
 @click.pass_context
-def diff(ctx: click.Context, /, *, a: str, b: str, as_json: bool, **options: Any) -> None:
+def diff(ctx: click.Context, /, *, a: str, b: str, quiet: bool, as_json: bool, **options: Any) -> None:
     """Compare the elements of A and B: how many differ, how much, and where.
 
     \b
@@ -55,12 +57,26 @@ def diff(ctx: click.Context, /, *, a: str, b: str, as_json: bool, **options: Any
     """
     pool.adopt_orphans()
     worker.keep_freed_memory()
-    found = queries.diff((a, b), options, params.context())
-    found = dataclasses.replace(found, reason=in_flags(found.reason))
-    if as_json:
-        described: dict[str, Any] = in_json(dataclasses.asdict(found) | {"reason": found.reason or None})
-        del described["noun"]
-        show_json(described)
-    else:
-        show(str(found))
-    ctx.exit(0 if found.equal else _DIFFERENT)
+    words = zip((a, b), params.expand([a], [b]), strict=True)
+    one, other = (ranks if word.startswith("@") or len(ranks) > 1 else word for word, ranks in words)
+    found = _in_flags(several.compare(one, other, options, params.context()))
+    if not quiet:
+        show_json(_described(found)) if as_json else show(str(found))
+    ctx.exit(_STATUSES[found.verdict])
+
+
+def _in_flags(found: Difference) -> Difference:
+    """Return a comparison whose reasons name flags."""
+    buffers = tuple(replace(each, reason=in_flags(each.reason)) for each in found.buffers)
+    reason, obstacle = in_flags(found.reason), in_flags(found.obstacle)
+    return replace(found, reason=reason, obstacle=obstacle, buffers=buffers, files=tuple(map(_in_flags, found.files)))
+
+
+def _described(found: Difference) -> dict[str, Any]:
+    """Return a comparison as JSON has it; what only some have is left out of the others."""
+    files = list(map(_described, found.files))
+    described: dict[str, Any] = in_json(asdict(replace(found, files=())) | {"reason": found.reason or None})
+    del described["noun"]
+    for each in described["buffers"]:
+        each["reason"] = each["reason"] or None
+    return {key: value for key, value in (described | {"files": files}).items() if key in _ALWAYS or value}

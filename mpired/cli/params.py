@@ -155,7 +155,7 @@ class Command(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command with its settings."""
         asked, argv = report(), ("mpired", *(ctx.obj or ()))
-        has_bars = os.isatty(2) and not asked.get("quiet")
+        has_bars = os.isatty(2) and not (asked.get("quiet") or ctx.params.get("quiet"))
         ctx.meta[_CONTEXT] = Context.of(
             ctx.params,
             dry_run=asked.get("dry_run", False),
@@ -232,7 +232,7 @@ def context() -> Context:
 
 def expand(*groups: Sequence[str]) -> list[list[RankWord]]:
     """Return the ranks that the words for each group mean, in the command that runs."""
-    return lists.expand(groups, report()["rank_numbers"])
+    return lists.expand(groups, report().get("rank_numbers"))
 
 
 def is_written(name: str) -> bool:

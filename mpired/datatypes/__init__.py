@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mpired.datatypes import pickling as pickling
-from mpired.datatypes.datatype import TIMES, Datatype, Group, beside
+from mpired.datatypes.datatype import TIMES, Datatype, Group, beside, value_type
 from mpired.datatypes.dtypes import DATATYPES, agrees, as_numbers, counterparts, from_dtype, get, unit_of, with_fields
 from mpired.datatypes.pairs import value_index
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DATATYPES", "TIMES", "Datatype", "Group", "agrees", "as_numbers", "beside", "counterparts", "definitions",
-    "from_dtype", "parse", "unit_of", "value_index", "with_fields",
+    "from_dtype", "parse", "unit_of", "value_index", "value_type", "with_fields",
 ]  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -36,6 +37,8 @@ class Group(enum.Flag):
     # MPI has none: what columns of times hold, and what columns of durations do.
     TIME = enum.auto()
     DURATION = enum.auto()
+    # Text, lists and other values of Python, which are only compared.
+    VALUE = enum.auto()
 
     @property
     def title(self) -> str:
@@ -255,6 +258,20 @@ class Datatype:
             width = math.gcd(gap.start, gap.stop, self.itemsize, 8)
             words = block.view(f"u{width}").reshape(-1, self.itemsize // width)
             words[:, gap.start // width : gap.stop // width] = 0
+
+
+def value_type(name: str) -> Datatype:
+    """Return the datatype of that name of elements of any type, which arrays hold as objects of Python."""
+    plain = name.replace("large_", "").replace("_view", "")
+    return _value_type(next((kind for start, kind in _TEXTS.items() if name.startswith(start)), plain))
+
+
+@functools.cache
+def _value_type(name: str) -> Datatype:
+    return Datatype(name, Group.VALUE, np.dtype(object), handle=DATATYPE_NULL)
+
+
+_TEXTS = {"strings": "string", "bytes (": "binary"}  # what NumPy's and HDF5's are called, and Arrow's
 
 
 def beside(name: str, numpy_name: str | None) -> str:

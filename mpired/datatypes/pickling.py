@@ -5,7 +5,7 @@ from __future__ import annotations
 import copyreg
 from collections.abc import Callable
 
-from mpired.datatypes.datatype import TIMES, Datatype
+from mpired.datatypes.datatype import TIMES, Datatype, Group, value_type
 from mpired.datatypes.dtypes import derived, get
 from mpired.datatypes.times import time_type
 
@@ -15,6 +15,8 @@ def _reduced(datatype: Datatype) -> tuple[Callable[..., Datatype], tuple[object,
         return get, (datatype.name,)
     if datatype.group in TIMES:
         return time_type, (datatype.name,)
+    if datatype.group is Group.VALUE:
+        return value_type, (datatype.name,)
     return (_parsed, (datatype.name,)) if datatype.plain is None or datatype.parts else (derived, (datatype.plain,))
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpired.context import Context
-from mpired.datatypes import as_numbers, from_dtype
+from mpired.datatypes import as_numbers, from_dtype, value_type
 from mpired.datatypes.pairs import FIELDS
 from mpired.errors import BufferFileError, CountError, DatatypeError
 from mpired.files import calls, copying
@@ -121,7 +121,7 @@ def inspect(
     else:
         names = picked(source, by_name, inputs.columns, inputs.noun)
         if not inputs.columns:
-            names = [each.name for each in arrays if each.dtype is not None and each not in carried]
+            names = [each.name for each in arrays if _is_taken(each, inputs, library) and each not in carried]
         buffers = [_buffer(source, inputs, by_name[name], library, arrays) for name in names]
     combined = {name for buffer in buffers for name in buffer.columns}
     used = tuple(each for each in arrays if each.name in combined)
@@ -145,6 +145,12 @@ def _ignoring(
     return along and along._replace(ignored={*chosen, *bounds} - {*kept, ""})
 
 
+def _is_taken(array: ArrayHeader, inputs: InputOptions, library: Library | None) -> bool:
+    """Return whether an array is a buffer: one of numbers, or any that can be read."""
+    can_be_read = (library or array.stored) and not (array.unseen or array.way_out)
+    return array.dtype is not None or (inputs.any_type and bool(can_be_read))
+
+
 def _other(array: ArrayHeader) -> SkippedArray:
     """Describe an array that is not a buffer."""
     label = array.label or ("elements of no datatype" if array.dtype is None else rank.element_text(array.dtype))
@@ -160,6 +166,8 @@ def _buffer(
     source: Source, inputs: InputOptions, array: ArrayHeader, library: Library | None, arrays: Sequence[ArrayHeader]
 ) -> Array:
     """Return an array of numbers as a buffer."""
+    if array.dtype is None and _is_taken(array, inputs, library):
+        return _values(source, array, library)
     if array.dtype is None:
         numbers = [(each.name, from_dtype(each.dtype).group) for each in arrays if each.dtype is not None]
         ways = rank.ways_out(array.way_out, rank.choice(numbers, inputs.taken))
@@ -197,6 +205,19 @@ def _buffer(
         grain=array.grain,
         packed="" if array.packed is None else array.packed.newbyteorder("=").name,
     )
+
+
+def _values(source: Source, array: ArrayHeader, library: Library | None) -> Array:
+    """Return an array of elements of any type as a buffer of objects of Python."""
+    datatype, leaf = value_type(array.label or "values"), array.leaf
+    found = Array(source, datatype, array.count, array.stored or datatype.form, shape=array.shape, name=array.name)
+    found = found._replace(fortran_order=array.fortran_order and len(array.shape) > 1, grain=array.grain)
+    if array.offset is not None and array.stored is not None:
+        return found._replace(offset=array.offset, unit=array.unit)
+    assert library is not None  # noqa: S101 - an array that is not flat
+    leaf = leaf._replace(packed=None) if isinstance(leaf, Pieces) else array.name
+    found = found._replace(reader=Decoded(library.opener, (leaf,), library.errors), isolated=True)
+    return found._replace(memory=DECODED_NBYTES, unit=array.unit, stored=datatype.form)
 
 
 class Pieces(NamedTuple):

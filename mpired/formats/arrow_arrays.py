@@ -6,10 +6,14 @@ process, which takes longer than many a fold.
 
 from __future__ import annotations
 
+from itertools import islice
+from typing import Any, cast
+
 import numpy as np
 
 from mpired.codecs.arrow import pa
 from mpired.datatypes import counterparts
+from mpired.datatypes.times import as_times, time_type
 from mpired.formats.streamed import Values
 
 DTYPES: dict[pa.DataType, np.dtype] = {
@@ -53,6 +57,38 @@ def nullable_values(column: pa.Array) -> Values:
         return values, None
     there = _from_bits(column.buffers()[0], column.offset, len(column)).view(bool)
     return np.where(there, values, values.dtype.type(0)), there
+
+
+def objects_of(column: pa.Array) -> Values:
+    """Return the values of an array of Arrow of any type as objects of Python, and which of them are valid."""
+    values = _python_values(column)
+    return np.fromiter(values, object, len(values)), np.array([each is not None for each in values], np.bool_)
+
+
+def _python_values(column: pa.Array) -> list[Any]:
+    """Return values as Python has them, None for nulls; times as text."""
+    kind, found = column.type, list[Any]()
+    if isinstance(column, pa.ExtensionArray):
+        found = _python_values(column.storage)
+    elif pa.types.is_dictionary(kind):
+        found = _python_values(column.dictionary_decode())
+    elif is_time(kind):
+        found = as_times(nullable_values(column)[0], time_type(str(kind))).astype(str).tolist()
+    elif pa.types.is_struct(kind) and kind.num_fields:
+        names = [kind.field(i).name for i in range(kind.num_fields)]
+        rows = zip(*map(_python_values, column.flatten()), strict=True)
+        # A dictionary keeps one field of each name.
+        found = [dict(zip(names, row, strict=True)) if len(set(names)) == len(names) else row for row in rows]
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        inner = iter(_python_values(column.flatten()))
+        found = [list(islice(inner, length or 0)) for length in column.value_lengths().to_pylist()]
+    elif pa.types.is_map(kind):
+        found = [_python_values(each.values) if each.is_valid else None for each in column]
+    else:
+        return cast("list[Any]", column.to_pylist())
+    if not column.null_count:
+        return found
+    return [each if ok else None for each, ok in zip(found, column.is_valid().to_pylist(), strict=True)]
 
 
 def column_of(block: np.ndarray, kind: pa.DataType, there: np.ndarray | None = None) -> pa.Array:

@@ -20,13 +20,13 @@ import numpy as np
 
 from mpired.codecs.arrow import pa
 from mpired.context import NO_LIMITS, Context
-from mpired.datatypes import TIMES, Datatype, Group, agrees, from_dtype, with_fields
+from mpired.datatypes import TIMES, Datatype, Group, agrees, from_dtype, value_type, with_fields
 from mpired.datatypes.pairs import FIELDS
 from mpired.datatypes.times import as_times, time_type
 from mpired.errors import BufferFileError, DatatypeError, UsageError, shortened
 from mpired.formats import streamed
 from mpired.formats.array import UNKNOWN_COUNT, Array, FlatReader
-from mpired.formats.arrow_arrays import DTYPES, column_of, has_arrays, integers_of, is_time, nullable_values
+from mpired.formats.arrow_arrays import DTYPES, column_of, has_arrays, integers_of, is_time, nullable_values, objects_of
 from mpired.formats.decoding import look_apart
 from mpired.formats.input_options import InputOptions
 from mpired.formats.missing import NullsError
@@ -39,6 +39,7 @@ from mpired.sources.source import Source
 _T = TypeVar("_T")
 _DECODED_NBYTES = 256 << 20  # a page or record batch is decoded at once
 _INT64_DIGITS = 18  # of which every number is an int64
+_OBJECT_ROWS = 4 << 10  # that become objects of Python at a time
 _KEPT_NBYTES = 64 << 20  # about the most of columns that are kept that is in memory
 
 
@@ -101,7 +102,11 @@ class Table(ColumnFile):
         for array in self.values(leaf, start):
             if not nullable and array.null_count:
                 raise NullsError(sum(each.null_count for each in self.values(leaf, 0)))
-            yield nullable_values(array)
+            if array.type in DTYPES or is_time(array.type):
+                yield nullable_values(array)
+                continue
+            for at in range(0, len(array), _OBJECT_ROWS):
+                yield objects_of(array[at : at + _OBJECT_ROWS])
 
 
 def _check_names(field: pa.Field) -> None:
@@ -167,8 +172,10 @@ def inspect(source: Source, inputs: InputOptions, opener: type[Table]) -> RankFi
     schema, others = contents.schema, _others(contents, inputs)
     leaves, buffers = leaves_of(schema, contents.rows), []
     for columns in _chosen(source, schema, inputs, {other.name for other in others}):
-        own = tuple(leaf for name in columns for leaf in leaves[schema.get_field_index(name)])
         buffer = _buffer(source, contents, inputs, columns)
+        own = tuple(leaf for name in columns for leaf in leaves[schema.get_field_index(name)])
+        if buffer.datatype.group is Group.VALUE:
+            own = (Leaf(columns[0], None, contents.rows),)
         buffers.append(buffer._replace(reader=Decoded(opener, own, (pa.ArrowException,))))
     kept = None
     if inputs.keep:
@@ -187,6 +194,8 @@ def _buffer(source: Source, contents: Contents, inputs: InputOptions, columns: t
         dtype, datatype = np.dtype("i8"), time_type(str(fields[0].type))
         if inputs.datatype is not None:
             raise inputs.refused(source, inputs.datatype, f"{what} {datatype}")
+    elif inputs.any_type and not inputs.pair and (kind := _value_type(fields[0].type)) is not None:
+        dtype, datatype = kind.form, kind
     else:
         for field in fields:
             if not _are_numbers(_scalars(field.type) if len(columns) == 1 else [field.type]):
@@ -209,13 +218,23 @@ def _buffer(source: Source, contents: Contents, inputs: InputOptions, columns: t
     return found._replace(isolated=True, memory=_DECODED_NBYTES, grain=grain, nulls=known, nullable=inputs.nullable)
 
 
+def _value_type(kind: pa.DataType) -> Datatype | None:
+    """Return the datatype of values that are only compared, however they are encoded; None of numbers."""
+    with contextlib.suppress(DatatypeError):
+        if _are_numbers(_scalars(kind)):
+            from_dtype(_column_dtype(("",), [kind]))
+            return None
+    return value_type(_in_words(_plain_type(kind)))
+
+
 def _others(contents: Contents, inputs: InputOptions) -> tuple[SkippedArray, ...]:
     """Return the columns that hold no numbers or share a name, unless the columns were chosen."""
     if inputs.columns or inputs.pair:
         return ()
     schema, names = contents.schema, contents.schema.names
     there = Counter(names)
-    numbers = {field.name for field in schema if there[field.name] == 1 and _are_numbers(_scalars(field.type))}
+    is_taken = has_arrays if inputs.any_type else lambda kind: _are_numbers(_scalars(kind))
+    numbers = {field.name for field in schema if there[field.name] == 1 and is_taken(field.type)}
     left = numbers.union(inputs.keep)
     others = []
     for field, nulls in zip(schema, contents.nulls, strict=True):

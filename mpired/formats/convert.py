@@ -39,6 +39,9 @@ def _layout(dtype: np.dtype, names: Sequence[str] = ()) -> tuple[int, list[tuple
 
 def convert(source: np.ndarray, target: np.ndarray, file: str, start: int) -> None:
     """Copy elements into another form of the same datatype: byte order, padding, names of fields, external32."""
+    if target.dtype.hasobject:
+        target[...] = source
+        return
     from mpired.datatypes import external32  # noqa: PLC0415 - few elements are in external32
 
     parts = [(source, target)]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from mpired import installed
-from mpired.context import Context
+from mpired.context import NO_LIMITS, Context
 from mpired.errors import DatatypeError
 from mpired.formats import arrays
 from mpired.formats.array import Array
@@ -62,7 +62,7 @@ def inspect(source: Source, inputs: InputOptions, extra: str = "hdf5") -> RankFi
     """Describe an HDF5 file by its datasets, each a buffer or carried along."""
     context = inputs.context
     check_installed(source.name, extra, context)
-    found = look_apart(context, _do, source, _LIBRARY, "look", inputs.follow_links, inputs.unpack, inputs.window)
+    found = look_apart(context, _do, source, _LIBRARY, "look", inputs._replace(context=NO_LIMITS))
     opener = functools.partial(_open, outside=inputs.follow_links)
     file = arrays.inspect(source, inputs, found, Library(opener, ERRORS, context))
     is_decoded = any(buffer.isolated for buffer in file.buffers)

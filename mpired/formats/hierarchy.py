@@ -27,6 +27,7 @@ from mpired.formats import conventions
 from mpired.formats.arrays import ArrayHeader, Field, digest
 from mpired.formats.conventions import Attribute, Attributes, Packed, Variable
 from mpired.formats.hdf5 import ERRORS
+from mpired.formats.input_options import InputOptions
 from mpired.formats.local import SourceFile
 from mpired.formats.rank import dtype_text
 from mpired.formats.streamed import DECODED_NBYTES, ColumnFile, Values, limited_memory, too_large
@@ -38,6 +39,7 @@ _BLOCK_NUMBER = re.compile(r"%([%b])")  # "%%" is one "%"
 _ATTRIBUTE_NBYTES = 1 << 20
 _BLOCK_NBYTES = 4 << 20
 _SMALL_NBYTES = 64 << 20
+_OBJECT_NBYTES = 256  # of a string or list, as far as blocks depend on it
 _SPARE_NBYTES = 64 << 20  # of the library itself
 _MOST_UNFOLDED = 1 << 16  # times the size of the file
 _FILTERS = {
@@ -93,9 +95,28 @@ class HdfFile(ColumnFile):
         for values in blocks(dataset, start, self._memory, self._source.name):
             if isinstance(leaf, Packed):
                 yield leaf.unpacked(values, nullable=nullable)
+            elif values.dtype.hasobject or values.ndim > 1:
+                objects = values.tolist() if values.dtype.names else values
+                yield np.fromiter(map(self._without_references, objects), object, len(values)), None
             else:
                 plain = values[leaf.field] if isinstance(leaf, Field) else values
                 yield plain.view(np.uint8) if plain.dtype == np.bool_ else plain, None
+
+    def _without_references(self, value: Any) -> Any:
+        """Return a value with the names of objects in the places of references to them."""
+        if isinstance(value, tuple):
+            return tuple(map(self._without_references, value))
+        if isinstance(value, np.ndarray):
+            return list(map(self._without_references, value)) if value.dtype.hasobject else value.tolist()
+        if not isinstance(value, h5py.h5r.Reference):
+            return value
+        if not value:
+            return None
+        name = text_of(h5py.h5r.get_name(value, self.file.id) or b"")
+        if not isinstance(value, h5py.h5r.RegionReference):
+            return name
+        region = h5py.h5r.get_region(value, self.file.id)
+        return name, str(region.get_select_bounds()) if region.get_select_npoints() else ""
 
     def whole(self, leaf: str) -> np.ndarray:
         """Return all values of an array."""
@@ -146,15 +167,26 @@ def blocks(dataset: h5py.Dataset, start: int, memory: int, name: str) -> Iterato
     """Yield the values of an array from an element on; a chunk that takes more than the memory is an error."""
     itemsize = dataset.dtype.itemsize
     nbytes = math.prod(dataset.chunks or ()) * itemsize
+    if dataset.dtype.hasobject:  # whose values are elsewhere in the file
+        itemsize = max(itemsize, _OBJECT_NBYTES)
     what = f"a chunk of array {dataset.name.lstrip('/')!r}"
     if nbytes > memory:
         raise too_large(name, what, nbytes, memory)
     for skipped, selection in selections(dataset.shape, dataset.chunks, itemsize, start, memory):
         error = too_large(name, what, None, memory)
         with limited_memory(4 * memory + _SPARE_NBYTES, error):
-            values: np.ndarray = np.asarray(dataset[selection]).reshape(-1)
+            values = _one_by_one(dataset, dataset[selection])
         if skipped < len(values):
             yield values[skipped:]
+
+
+def _one_by_one(dataset: h5py.Dataset, values: Any) -> np.ndarray:
+    """Return elements in one dimension; one may be an array itself."""
+    if not dataset.shape and dataset.dtype.hasobject:
+        found = np.empty(1, object)
+        found[0] = values
+        return found
+    return np.asarray(values).reshape(-1, *dataset.dtype.shape)
 
 
 class Found(NamedTuple):
@@ -242,9 +274,9 @@ def _value(attribute: Any) -> Attribute | None:
     return text_of(octets.split(b"\0")[0])
 
 
-def look(source: Source, follow: bool, unpack: bool, window: bool) -> list[ArrayHeader]:  # noqa: FBT001 - called by a worker
+def look(source: Source, inputs: InputOptions) -> list[ArrayHeader]:
     """Describe all arrays of a file."""
-    with closing(_Looking(source, follow=follow, unpack=unpack, window=window)) as opened:
+    with closing(_Looking(source, inputs)) as opened:
         found = list(walk(opened.file))
         scales = {each.address: each.name for each in found if isinstance(each.object, h5d.DatasetID)}
         entries: list[tuple[Found, h5py.Dataset | None, Variable]] = []
@@ -295,9 +327,9 @@ def _scales(identifier: h5d.DatasetID, dimension: int) -> list[h5d.DatasetID]:
 class _Looking(HdfFile):
     """An open file whose arrays are described."""
 
-    def __init__(self, source: Source, *, follow: bool, unpack: bool, window: bool) -> None:
-        super().__init__(source, outside=follow)
-        self._unpack, self._window = unpack, window
+    def __init__(self, source: Source, inputs: InputOptions) -> None:
+        super().__init__(source, outside=inputs.follow_links)
+        self._unpack, self._window, self._any_type = inputs.unpack, inputs.window, inputs.any_type
 
     def array(
         self, found: Found, dataset: h5py.Dataset | None, attributes: Attributes, *, is_carried: bool
@@ -352,23 +384,19 @@ class _Looking(HdfFile):
         self, found: Found, dataset: h5py.Dataset, attributes: Attributes, *, is_carried: bool
     ) -> ArrayHeader:
         name, shape = found.name, dataset.shape
+        if shape is None and self._any_type:
+            return ArrayHeader(name, None, (0,), label="no elements")
         if shape is None:
             return ArrayHeader(name, None, (), label="no elements", reason=f"{name!r} has no elements", unseen=True)
         if gone := _missing_filters(dataset):
-            reason = f"array {name!r} is encoded by {' and '.join(gone.values())}, for which HDF5 needs a plugin"
-            way_out = "set HDF5_PLUGIN_PATH"
-            if gone.keys() <= _FILTERS.keys() and "hdf5plugin" not in sys.modules:
-                way_out = f"install it with {installation('hdf5plugin')}"
-            if is_carried:  # a coordinate could not be compared
-                raise BufferFileError(self._source.name, f"{reason}; {way_out}")
-            label = f"elements encoded by {' and '.join(gone.values())}"
-            return ArrayHeader(name, None, shape, label=label, reason=reason, way_out=way_out)
+            return self._encoded(name, shape, gone, is_carried=is_carried)
         dtype, label, reason = _form(name, dataset)
         nbytes = math.prod(shape) * max(1, _dtype(dataset.id).itemsize)
         if not self._outside and nbytes > _SMALL_NBYTES and nbytes > _MOST_UNFOLDED * self._source.nbytes:
             reason = f"{name!r} claims {nbytes} bytes, and the file has {self._source.nbytes}"
             raise BufferFileError(self._source.name, f"{reason}; it is damaged, or made to fill the memory")
         is_text = isinstance(dataset.id.get_type(), h5t.TypeStringID | h5t.TypeEnumID) and dtype is None
+        is_carried = (is_carried or is_text) and not self._any_type
         meaning, offset, unset = conventions.NO_NUMBERS._replace(reason=reason), None, None
         if dtype is not None:
             plain = dtype
@@ -389,8 +417,8 @@ class _Looking(HdfFile):
             shape=shape,
             offset=offset,
             label=label or ("" if meaning.dtype is not None else dtype_text(_dtype(dataset.id))),
-            carried=is_carried or is_text,
-            digest=self._digest(dataset, attributes) if is_carried or is_text else b"",
+            carried=is_carried,
+            digest=self._digest(dataset, attributes) if is_carried else b"",
             chunk=dataset.chunks or (),
             unit=conventions.unit(attributes),
             attributes=conventions.described(attributes),
@@ -399,6 +427,19 @@ class _Looking(HdfFile):
             unset=unset,
             **meaning._asdict(),
         )
+
+    def _encoded(self, name: str, shape: tuple[int, ...], gone: Mapping[int, str], *, is_carried: bool) -> ArrayHeader:
+        """Describe an array whose filters are missing."""
+        filters = " and ".join(gone.values())
+        reason, way_out = (
+            f"array {name!r} is encoded by {filters}, for which HDF5 needs a plugin",
+            "set HDF5_PLUGIN_PATH",
+        )
+        if gone.keys() <= _FILTERS.keys() and "hdf5plugin" not in sys.modules:
+            way_out = f"install it with {installation('hdf5plugin')}"
+        if is_carried:  # a coordinate could not be compared
+            raise BufferFileError(self._source.name, f"{reason}; {way_out}")
+        return ArrayHeader(name, None, shape, label=f"elements encoded by {filters}", reason=reason, way_out=way_out)
 
     def _offset(self, dataset: h5py.Dataset, dtype: np.dtype, nbytes: int) -> int | None:
         """Return where the elements of an array of the file lie, in one piece as NumPy has them; else None."""

@@ -42,6 +42,7 @@ class InputOptions(NamedTuple):
     taken: Group | None = None  # the groups of datatypes that the op takes; None where there is no op
     op: Op | None = None  # the op, if it can compute in a wider datatype than that of the elements
     nullable: bool = False  # whether elements may be null
+    any_type: bool = False  # whether arrays of any type are buffers, because they are only compared
     # whether a stream is read as it arrives; else a copy of it is read
     forward: bool = False
     unpack: bool = False  # whether packed values are unpacked before they are combined

@@ -249,7 +249,7 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
         for each in header.variables
     ]
     group = Variable("", (), {each.name: each.value for each in header.attributes})
-    carried = conventions.carried([*variables, group])
+    carried = () if inputs.any_type else conventions.carried([*variables, group])
     found = [_array(source, header, each, each.name in carried, inputs) for each in header.variables]
     return arrays.inspect(source, inputs, found, Library(PiecesFile))
 
@@ -259,8 +259,10 @@ def _array(source: Source, header: _ClassicHeader, var: _Var, is_carried: bool, 
     is_record, name = header.is_record(var), f"variable {var.name!r}"
     record = f"record dimension {header.dimensions[var.dims[0]].name!r}" if is_record else ""
     if var.code == _CHAR:
-        found = ArrayHeader(var.name, None, shape, label="strings", reason=f"{name} holds strings", carried=True)
-        return found._replace(leaf=leaf, digest=_digest(source, leaf, shape, attributes))
+        found = ArrayHeader(var.name, None, shape, label="strings", reason=f"{name} holds strings", leaf=leaf)
+        if inputs.any_type:
+            return found
+        return found._replace(carried=True, digest=_digest(source, leaf, shape, attributes))
     meaning = conventions.meaning(name, var.name, attributes, var.form, unpack=inputs.unpack, window=inputs.window)
     is_flat = leaf.is_one and meaning.leaf is None
     return ArrayHeader(

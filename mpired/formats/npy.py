@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from mpired.datatypes import TIMES, Datatype, as_numbers, from_dtype
+from mpired.datatypes import TIMES, Datatype, as_numbers, from_dtype, value_type
 from mpired.datatypes.times import is_of_numpy, numpy_form
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.files import calls
@@ -77,6 +77,9 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
     try:
         check_datatype(source.name, dtype)
     except DatatypeError as error:
+        if inputs.any_type and not dtype.hasobject:
+            values = Array(source, value_type(label_of(dtype)), math.prod(shape), dtype, len(header.head), shape)
+            return RankFile(source, (values._replace(fortran_order=header.fortran_order and len(shape) > 1),))
         other = SkippedArray("", dtype_text(dtype), error.reason, math.prod(shape), shape, label_of(dtype))
         return RankFile(source, (), (other,))
     datatype = declared(source, inputs, dtype, "holds")
@@ -93,9 +96,7 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
 
 def check_datatype(subject: str, dtype: np.dtype) -> None:
     """Raise `DatatypeError` if elements have no datatype."""
-    if dtype.hasobject:
-        reason = "holds Python objects, which are pickled code and never loaded; convert them to numbers"
-        raise DatatypeError(subject, reason)
+    check_not_objects(subject, dtype)
     for name in dtype.names or ():
         if not 0 < math.prod(dtype[name].shape) <= _MAX_FIELD:
             raise DatatypeError(subject, f"the field {name!r} has no number, or more than {_MAX_FIELD}")
@@ -103,6 +104,13 @@ def check_datatype(subject: str, dtype: np.dtype) -> None:
         from_dtype(dtype)
     except DatatypeError:
         raise DatatypeError(subject, f"holds {label_of(dtype)}{NO_DATATYPE}") from None
+
+
+def check_not_objects(subject: str, dtype: np.dtype) -> None:
+    """Raise `DatatypeError` if elements are objects of Python."""
+    if dtype.hasobject:
+        reason = "holds Python objects, which are pickled code and never loaded; convert them to numbers"
+        raise DatatypeError(subject, reason)
 
 
 def check_size(subject: str, header: NpyHeader, found: int | None) -> None:

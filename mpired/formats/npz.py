@@ -97,12 +97,13 @@ class _Archive(ColumnFile):
             npy.check_datatype(member.name, dtype)
         except DatatypeError as error:
             reason = f"array {member.name!r}: {error.reason}"
-        carried = dtype.kind in _CARRIED and not dtype.hasobject
+        carried = dtype.kind in _CARRIED and not dtype.hasobject and not inputs.any_type
         return ArrayHeader(
             member.name,
             None if reason else dtype,
             header.shape,
             member.start + len(header.head) if member.is_stored else None,
+            stored=dtype if reason and not dtype.hasobject else None,
             fortran_order=header.fortran_order,
             label=npy.label_of(dtype) if reason else "",
             reason=reason,
@@ -125,6 +126,7 @@ class _Archive(ColumnFile):
         info = self.zip.getinfo(name + _SUFFIX)
         header = self.member(info).header
         dtype = as_numbers(header.dtype)
+        npy.check_not_objects(f"array {name!r}", dtype)
         step = max(1, _BLOCK_NBYTES // dtype.itemsize)
         left = math.prod(header.shape) - start
         with self.zip.open(info) as file:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from mpired import installed
-from mpired.context import Context
+from mpired.context import NO_LIMITS, Context
 from mpired.datatypes import agrees, as_numbers, from_dtype
 from mpired.errors import BufferFileError, DatatypeError, installation
 from mpired.files import calls
@@ -89,7 +89,7 @@ class _StoreReader(Store):
             else:
                 yield block.view(np.uint8) if block.dtype == np.bool_ else block.astype(form, copy=False), None
 
-    def described(self, unpack: bool, window: bool) -> list[ArrayHeader]:  # noqa: FBT001 - called by its position
+    def described(self, inputs: InputOptions) -> list[ArrayHeader]:
         """Describe all arrays, those too that the library does not open."""
         nodes, wrong = self.nodes()
         variables = {path: _variable(path, node) for path, node in nodes.items()}
@@ -100,8 +100,8 @@ class _StoreReader(Store):
             if path in wrong:
                 found.append(_unknown(name, wrong[path]))
             elif hasattr(nodes[path], "shape"):
-                array = self._array(name, nodes[path], unpack=unpack, window=window)
-                is_carried = array.carried or name in carried
+                array = self._array(name, nodes[path], unpack=inputs.unpack, window=inputs.window)
+                is_carried = (array.carried or name in carried) and not inputs.any_type
                 identity = self._digest(name, nodes[path]) if is_carried else b""
                 found.append(array._replace(carried=is_carried, digest=identity, dims=variables[path].dims))
         return found
@@ -225,7 +225,7 @@ def _in_worker(source: Source, function: Callable[..., _T], *args: Any) -> _T:
 def inspect(source: Source, inputs: InputOptions) -> RankFile:
     """Describe a store by its documents."""
     installed.check(source.name, "Zarr", "zarr", "zarr")
-    found = look_apart(inputs.context, _in_worker, source, _StoreReader.described, inputs.unpack, inputs.window)
+    found = look_apart(inputs.context, _in_worker, source, _StoreReader.described, inputs._replace(context=NO_LIMITS))
     return arrays.inspect(source, inputs, found, Library(_StoreReader, _FAILURES, inputs.context))
 
 

@@ -32,6 +32,8 @@ Reread: TypeAlias = Callable[[int], Elements]
 
 def block_of(count: int, form: np.dtype) -> np.ndarray:
     """Return an array that starts on a page: the kernel copies to there fastest, and SIMD crosses no cache line."""
+    if form.hasobject:
+        return np.empty(count, form)
     free_block = np.empty(count * form.itemsize + _PAGE, np.uint8)
     start = -free_block.ctypes.data % _PAGE
     return free_block[start : start + count * form.itemsize].view(form)

@@ -1,10 +1,12 @@
 """Whether two files hold the same, and how they differ.
 
-Blocks are compared as bytes first. Only those that differ are looked at closer, number by number.
+Blocks are compared as bytes first. Only those that differ are looked at closer, number by number. Elements that are
+missing in both files are the same.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -13,25 +15,42 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from mpired.attempts import repeated
+from mpired.attempts import carry_out
 from mpired.collectives.plan import Plan, Segment, make_plan
 from mpired.collectives.run import run_segments
 from mpired.context import Context
-from mpired.datatypes import Datatype, beside
+from mpired.datatypes import Datatype, Group, beside
 from mpired.datatypes.times import dtype_name
-from mpired.errors import CountError, DatatypeError, UsageError, escaped, number
-from mpired.formats import AtHand, InputOptions, RankFile, open_rank
+from mpired.errors import BufferFileError, ConversionError, CountError, DatatypeError, UsageError, escaped, number
+from mpired.files.lock import NOTHING_HELD, Held
+from mpired.formats import Array, AtHand, InputOptions, RankFile, Source, open_rank
+from mpired.formats.decoding import Decoder
 from mpired.formats.memory import paths
 from mpired.ops.table import NO_OP
 from mpired.options import DIFF, Options, checked
 from mpired.progress import Pace
+from mpired.queries.differing import map_of
 from mpired.queries.elements import index_of
-from mpired.queries.measures import ComponentPair, Tolerance, differing, distance, parts, ulps
+from mpired.queries.figures import Shown
+from mpired.queries.measures import (
+    ComponentPair,
+    Tolerance,
+    common_type,
+    differing,
+    distance,
+    in_common,
+    narrow_form,
+    parts,
+    value_text,
+)
 from mpired.queries.places import place_text
+from mpired.queries.show import check_picture, check_replaces_none, drawing, save
 from mpired.ranks import check_use, compare, in_one_order
+from mpired.sources.open import check_unchanged
 
 # The elements compared closer at a time, so that the temporaries stay in the cache.
 _CLOSE_BYTES = 128 << 10
+_MOST_OBJECTS = 16 << 10  # of Python in a block
 
 
 class ElementPlace(NamedTuple):
@@ -75,6 +94,9 @@ class Compared:
     differing: int  # how many elements differ
     difference: Largest | None  # the largest one, tolerated ones too
     ulp: Largest | None
+    missing_in_a: int = 0  # how many elements are missing in A alone
+    missing_in_b: int = 0
+    reason: str = ""  # why its elements were not compared
 
 
 @dataclass(frozen=True)
@@ -88,37 +110,73 @@ class Difference:
     buffers: tuple[Compared, ...] = ()
     examples: tuple[Example, ...] = ()  # ordered by column, element and field
     noun: str = "column"  # the word of A's format for an array
+    name: str = ""  # of a file of two directories or lists
+    obstacle: str = ""  # why it is not known whether this file differs
+    files: tuple[Difference, ...] = ()  # those of two directories or lists
+    only_in_a: tuple[str, ...] = ()  # the names of files
+    only_in_b: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """The result in words: "the same", "different" or "not known"."""
+        if self.equal:
+            return "the same"
+        found = self.reason, self.only_in_a, self.only_in_b, *(each.differing for each in self.buffers)
+        are_known = any(found) or any(each.verdict == "different" for each in self.files)
+        return "different" if are_known else "not known"
 
     def __str__(self) -> str:
         """Return the lines that `mpired diff` prints."""
-        return "\n".join(self._lines())
+        return "\n".join(self.lines())
 
-    def _lines(self) -> Iterator[str]:
-        if self.reason:
-            yield f"different: {escaped(self.reason)}"
+    def lines(self) -> Iterator[str]:
+        """Yield the lines that `mpired diff` prints, the verdict first."""
+        if self.noun == "file":
+            yield from self._lines_of_files()
             return
-        verdict = "the same" if self.equal else "different"
-        first = self.buffers[0]
+        if self.reason or self.obstacle:
+            yield f"{self.verdict}: {escaped(self.reason or self.obstacle)}"
+            return
+        verdict = self.verdict
         if len(self.buffers) == 1:
-            yield f"{verdict}: {_figures(first)}"
+            yield f"{verdict}: {_figures(self.buffers[0])}"
         else:
             wrong = sum(each.differing > 0 for each in self.buffers)
-            rows = f", {first.count} rows" if self.noun == "column" else ""
+            rows = f", {self.buffers[0].count} rows" if self.noun == "column" and self.buffers else ""
             yield f"{verdict}: {f'{wrong} of ' if wrong else ''}{len(self.buffers)} {self.noun}s{rows}"
             yield from (f"  {escaped(each.name)}: {_figures(each)}" for each in self.buffers)
         for example in self.examples:
             place = escaped(place_text(example.column, example.index, example.field))
             amounts = [(example.difference, "difference {}"), (example.ulp, "{} ulp")]
             apart = "".join(f", {words.format(amount)}" for amount, words in amounts if amount is not None)
-            yield f"  {place}: {example.a} {example.b}{apart}"
+            yield f"  {place}: {value_text(example.a)} {value_text(example.b)}{apart}"
         more = sum(each.differing for each in self.buffers) - len({(each.column, each.index) for each in self.examples})
         if self.examples and more:
             yield f"  and {number(more, 'more element')}"
 
+    def _lines_of_files(self) -> Iterator[str]:
+        for each in self.files:
+            if not each.equal:
+                yield f"{escaped(each.name)}: {next(each.lines())}"
+        only = [(name, self.a) for name in self.only_in_a] + [(name, self.b) for name in self.only_in_b]
+        yield from (f"{escaped(name)}: only in {escaped(where)}" for name, where in only)
+        verdicts = Counter(each.verdict for each in self.files)
+        verdicts["in one alone"] = len(only)
+        counts = (f"{verdicts[each]} {each}" for each in _VERDICTS if verdicts[each] or each == _VERDICTS[0])
+        yield f"{number(verdicts.total(), 'file')}: {', '.join(counts)}"
+
+
+_VERDICTS = ("the same", "different", "in one alone", "not known")
+
 
 def _figures(each: Compared) -> str:
     """Return the counts of elements and the largest differences in words."""
+    if each.reason:
+        return f"not compared, {escaped(each.reason)}"
     counts = f"{f'{each.differing} of ' if each.differing else ''}{each.count} x {beside(each.datatype, each.dtype)}"
+    alone = [(each.missing_in_a, "A"), (each.missing_in_b, "B")]
+    if any(count for count, _ in alone):
+        counts += ", " + ", ".join(f"{count} missing in {name} alone" for count, name in alone if count)
     known = [(found, unit) for found, unit in ((each.difference, ""), (each.ulp, " ulp")) if found is not None]
     texts = [f"{each.amount}{unit} at {escaped(place_text('', each.index, each.field))}" for each, unit in known]
     return f"{counts}, largest difference {', '.join(texts)}" if texts else counts
@@ -134,9 +192,11 @@ class _Found(NamedTuple):
     buffer: int
     nbytes: int = 0
     differing: int = 0
+    missing: tuple[int, int] = (0, 0)  # in A alone, and in B alone
     examples: tuple[tuple[ElementPlace, Any, Any, Any, int | None], ...] = ()
     difference: _Amount | None = None
     ulp: _Amount | None = None
+    unread: str = ""  # why the elements of neither file can be read
 
 
 def _larger(one: _Amount | None, other: _Amount | None) -> _Amount | None:
@@ -152,26 +212,37 @@ class _Comparison:
     plan: Plan
     tolerance: Tolerance
     examples: int  # the most examples
+    datatypes: tuple[Datatype, ...]  # those that the elements of each buffer are compared in
 
     def __call__(self, segment: Segment) -> Iterator[_Found]:
         """Compare the elements of a segment, and yield the differences of its pieces."""
+        try:
+            yield from self._compared(segment)
+        except (BufferFileError, DatatypeError):
+            unread = [_unreadable(rank, segment) for rank in self.plan.buffers[segment.buffer]]
+            if not all(unread):
+                raise
+            yield _Found(segment.buffer, unread=unread[0])
+
+    def _compared(self, segment: Segment) -> Iterator[_Found]:
         ranks, step = self.plan.buffers[segment.buffer], self.plan.block_counts[segment.buffer]
-        datatype = ranks[0].datatype
-        found, pace = _Found(segment.buffer), Pace()
+        datatypes, found, pace = [rank.datatype for rank in ranks], _Found(segment.buffer), Pace()
+        are_bytes = datatypes[0] == datatypes[1] and not datatypes[0].form.hasobject
+        if datatypes[0].group is Group.VALUE:
+            step = min(step, _MOST_OBJECTS)
+        rooms: list[tuple[bytearray, np.ndarray]] = []
         with ExitStack() as stack:
             readers = [stack.enter_context(closing(rank.open())) for rank in ranks]
-            octets = [bytearray(), bytearray()]
             for start in range(segment.start, segment.stop, step):
-                nbytes = min(step, segment.stop - start) * datatype.itemsize
-                if len(octets[0]) != nbytes:
-                    octets = [bytearray(nbytes), bytearray(nbytes)]
-                    blocks = [np.frombuffer(each, datatype.form) for each in octets]
-                for reader, block in zip(readers, blocks, strict=True):
-                    reader.read(start, block)
-                same = octets[0] == octets[1]  # as memcmp(3) does
-                found = found._replace(nbytes=found.nbytes + 2 * nbytes)
-                if not same or self._may_differ(blocks, datatype):
-                    found = self.merged(found, self._looked_closer(segment.buffer, start, blocks, datatype))
+                count = min(step, segment.stop - start)
+                if not rooms or len(rooms[0][1]) != count:
+                    rooms = [_room(datatype.form, count) for datatype in datatypes]
+                blocks = [block for _, block in rooms]
+                masks = [reader.read(start, block) for reader, block in zip(readers, blocks, strict=True)]
+                same = are_bytes and rooms[0][0] == rooms[1][0]  # as memcmp(3) does
+                found = found._replace(nbytes=found.nbytes + sum(block.nbytes for block in blocks))
+                if not same or not _are_whole(masks) or self._may_differ(blocks, datatypes[0]):
+                    found = self.merged(found, self._looked_closer(segment.buffer, start, blocks, masks))
                 if pace.is_due():
                     yield found
                     found = _Found(segment.buffer)
@@ -190,23 +261,26 @@ class _Comparison:
             one.buffer,
             one.nbytes + other.nbytes,
             one.differing + other.differing,
+            (one.missing[0] + other.missing[0], one.missing[1] + other.missing[1]),
             tuple(sorted(one.examples + other.examples, key=lambda each: each[0])[: self.examples]),
             _larger(one.difference, other.difference),
             _larger(one.ulp, other.ulp),
+            one.unread or other.unread,
         )
 
     @np.errstate(all="ignore")  # numbers may be anything
-    def _looked_closer(self, buffer: int, start: int, blocks: Sequence[np.ndarray], datatype: Datatype) -> _Found:
+    def _looked_closer(
+        self, buffer: int, start: int, blocks: Sequence[np.ndarray], masks: Sequence[np.ndarray | None]
+    ) -> _Found:
         """Return what differs in two blocks, of which the first element has the number `start`."""
-        total = _Found(buffer)
-        for block in blocks:
-            datatype.clear_padding(block)
+        pair = self._in_common(buffer, blocks)
+        total, datatype = self._missing(buffer, start, pair, masks), self.datatypes[buffer]
         step = max(1, _CLOSE_BYTES // datatype.itemsize)
-        for at in range(0, len(blocks[0]), step):
-            a, b = (block[at : at + step] for block in blocks)
+        for at in range(0, len(pair[0]), step):
+            a, b = (block[at : at + step] for block in pair)
             wrong = np.zeros(len(a), bool)
             first, found = 0, _Found(buffer)
-            for part in parts(a, b, datatype):
+            for part in parts(a, b, datatype, self._narrow(buffer)):
                 differs = differing(part, self.tolerance)
                 wrong |= differs.any(1)
                 found = self.merged(found, self._of_part(part, differs, buffer, start + at, first))
@@ -214,10 +288,58 @@ class _Comparison:
             total = self.merged(total, found._replace(differing=int(np.count_nonzero(wrong))))
         return total
 
+    def _in_common(self, buffer: int, blocks: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return the elements of two blocks in one datatype, without anything in their padding."""
+        common, pair = self.datatypes[buffer], []
+        for rank, block in zip(self.plan.buffers[buffer], blocks, strict=True):
+            try:
+                pair.append(in_common(block, rank.datatype, common))
+            except OverflowError as error:
+                raise ConversionError(rank.source.name, f"{error}, in which they are compared") from None
+            common.clear_padding(pair[-1])
+        return pair
+
+    @np.errstate(all="ignore")
+    def apart(self, buffer: int, blocks: Sequence[np.ndarray], masks: Sequence[np.ndarray | None]) -> np.ndarray:
+        """Return how far the elements of B are from those of A, see `Apart`."""
+        pair, valid = self._in_common(buffer, blocks), _valid(masks, len(blocks[0]))
+        self._missing(buffer, 0, pair, masks)
+        found = np.where(valid[0] != valid[1], np.nan, 0.0)
+        for part in parts(pair[0], pair[1], self.datatypes[buffer], self._narrow(buffer)):
+            a, b = part.values
+            far = distance(a, b).astype(np.float64)
+            if a.dtype.kind not in "cO":
+                far = np.where(a > b, -far, far)
+            far = np.where(differing(part, self.tolerance), np.where(far == 0, np.nan, far), 0.0)
+            for column in far.T:
+                found = np.where(np.abs(column) <= np.abs(found), found, column + found * 0)
+        return found
+
+    def _narrow(self, buffer: int) -> np.dtype | None:
+        a, b = (rank.datatype for rank in self.plan.buffers[buffer])
+        return None if a == b else narrow_form(a.form, b.form)
+
+    def _missing(
+        self, buffer: int, start: int, pair: Sequence[np.ndarray], masks: Sequence[np.ndarray | None]
+    ) -> _Found:
+        """Return what is missing in one block alone, and let both have one value where one of them has none."""
+        if _are_whole(masks):
+            return _Found(buffer)
+        valid = _valid(masks, len(pair[0]))
+        lacks = [valid[1] & ~valid[0], valid[0] & ~valid[1]]
+        part, examples = next(parts(pair[0], pair[1], self.datatypes[buffer])), []
+        for at in np.flatnonzero(lacks[0] | lacks[1])[: self.examples].tolist():
+            a, b = (each if mask[at] else None for each, mask in zip(part.pair(at, 0), valid, strict=True))
+            examples.append((ElementPlace(start + at, 0, part.label(0)), a, b, None, None))
+        for block in pair:
+            block[~(valid[0] & valid[1])] = np.zeros((), block.dtype)
+        counts = int(np.count_nonzero(lacks[0])), int(np.count_nonzero(lacks[1]))
+        return _Found(buffer, 0, sum(counts), counts, tuple(examples))
+
     def _of_part(self, part: ComponentPair, differs: np.ndarray, buffer: int, start: int, first: int) -> _Found:
         """Return examples and the largest differences of a part, whose first number has the number `first`."""
         a, b = part.values
-        apart, (units, known) = distance(a, b), ulps(part.a, part.b)
+        apart, (units, known) = distance(a, b), part.steps()
         width = a.shape[1]
 
         def place(at: int) -> ElementPlace:
@@ -238,7 +360,36 @@ class _Comparison:
         if apart.dtype.kind == "f":
             apart[np.isnan(apart)] = 0
         units[~known] = 0
-        return _Found(buffer, 0, 0, tuple(examples), largest(apart), largest(units))
+        return _Found(buffer, 0, 0, (0, 0), tuple(examples), largest(apart), largest(units))
+
+
+def _room(form: np.dtype, count: int) -> tuple[bytearray, np.ndarray]:
+    """Return room for elements, as bytes and as a block; objects are no bytes."""
+    if form.hasobject:
+        return bytearray(), np.empty(count, form)
+    octets = bytearray(count * form.itemsize)
+    return octets, np.frombuffer(octets, form)
+
+
+def _are_whole(masks: Sequence[np.ndarray | None]) -> bool:
+    """Return whether no element is missing."""
+    return all(mask is None for mask in masks)
+
+
+def _valid(masks: Sequence[np.ndarray | None], count: int) -> list[np.ndarray]:
+    """Return which elements are valid in each block."""
+    return [np.ones(count, np.bool_) if mask is None else mask for mask in masks]
+
+
+def _unreadable(rank: Array, segment: Segment) -> str:
+    """Return why elements of a rank cannot be read; "" if they can."""
+    try:
+        with closing(rank.open()) as reader:
+            for start in range(segment.start, segment.stop, _MOST_OBJECTS):
+                reader.read(start, np.empty(min(_MOST_OBJECTS, segment.stop - start), rank.datatype.form))
+    except (BufferFileError, DatatypeError) as error:
+        return error.reason
+    return ""
 
 
 def _plain(number: Any) -> Any:
@@ -246,55 +397,132 @@ def _plain(number: Any) -> Any:
     return number if isinstance(number, np.longdouble) else number.item()
 
 
-def _compare_all(files: tuple[RankFile, RankFile], comparison: _Comparison, context: Context) -> Difference:
-    """Compare all elements."""
-    plan = comparison.plan
-    found = [_Found(buffer) for buffer in range(len(plan.buffers))]
-    for part in run_segments(plan, comparison, context):
-        found[part.buffer] = comparison.merged(found[part.buffer], part)
-    buffers: list[Compared] = []
-    examples: list[Example] = []
-    for ranks, each in zip(plan.buffers, found, strict=True):
-        name, datatype = ranks[0].name or ranks[1].name, ranks[0].datatype
-        shaped = next((rank for rank in ranks if rank.shape is not None), ranks[0])
-        largest = [
-            amount and Largest(amount[0], index_of(shaped, amount[1].element), amount[1].field)
-            for amount in (each.difference, each.ulp)
-        ]
-        names = name, str(datatype), dtype_name(datatype)
-        buffers.append(Compared(*names, ranks[0].count, each.differing, *largest))
-        examples += [Example(name, index_of(shaped, at.element), at.field, *rest) for at, *rest in each.examples]
-    equal = not any(each.differing for each in buffers)
-    a, b = (file.source.name for file in files)
-    return Difference(equal, a, b, "", tuple(buffers), tuple(examples[: comparison.examples]), files[0].noun)
+@dataclass(frozen=True)
+class _Comparing:
+    """A comparison that has passed all checks."""
+
+    files: tuple[RankFile, RankFile]
+    comparison: _Comparison | None  # None if the files have no elements to compare
+    unread: Mapping[str, str]  # the arrays that cannot be compared, by their names, and why
+    reason: str  # why the elements are not compared; "" if they are
+    most_examples: int
+    png: str | None  # where a picture goes
+    tell: Callable[[Difference], None]
+
+    @property
+    def sources(self) -> list[Source]:
+        """The files."""
+        return [file.source for file in self.files]
+
+    @property
+    def paths(self) -> list[str]:
+        """The path of the picture."""
+        return [] if self.png is None else [self.png]
+
+    def run(self, context: Context, *, overwrite: bool = False, held: Held = NOTHING_HELD) -> None:
+        """Compare all elements, tell the result, and commit the picture."""
+        a, b = (source.name for source in self.sources)
+        if self.reason:
+            self.tell(Difference(equal=False, a=a, b=b, reason=self.reason))
+            return
+        found = [] if self.comparison is None else self._compare_all(self.comparison, context)
+        buffers = [each for each, _ in found]
+        buffers += [Compared(name, "", None, 0, 0, None, None, reason=why) for name, why in self.unread.items()]
+        equal = not any(each.differing or each.reason for each in buffers)
+        examples = tuple(example for _, some in found for example in some)[: self.most_examples]
+        if self.png is not None:
+            picture = self._picture(f"{a} and {b}", buffers)
+            check_unchanged(self.sources)
+            save(self.png, picture, context, overwrite=overwrite, held=held)
+        self.tell(Difference(equal, a, b, "", tuple(buffers), examples, self.files[0].noun))
+
+    def _compare_all(self, comparison: _Comparison, context: Context) -> list[tuple[Compared, list[Example]]]:
+        """Compare all elements of all buffers."""
+        plan = comparison.plan
+        found = [_Found(buffer) for buffer in range(len(plan.buffers))]
+        for part in run_segments(plan, comparison, context):
+            found[part.buffer] = comparison.merged(found[part.buffer], part)
+        return list(map(_described, plan.buffers, found))
+
+    def _picture(self, title: str, buffers: Sequence[Compared]) -> bytes:
+        """Return a picture of where the buffers differ, the first ones that do, or all if none does."""
+        maps, module = [], drawing()
+        wrong = [number for number, each in enumerate(buffers) if each.differing]
+        are_read = [number for number, each in enumerate(buffers) if not each.reason]
+        with closing(Decoder()) as decoder:
+            for buffer in (wrong or are_read)[: module.MOST_BUFFERS]:
+                assert self.comparison is not None  # noqa: S101 - it has compared the buffers
+                ranks, apart = self.comparison.plan.buffers[buffer], partial(self.comparison.apart, buffer)
+                maps.append(map_of(buffers[buffer].name, ranks, apart, decoder))
+        more = f", {len(maps)} of {len(wrong)} {self.files[0].noun}s that differ" if len(wrong) > len(maps) else ""
+        shown = Shown(f"{title}{more}", "", tuple(figures for figures, *_ in maps))
+        picture: bytes = module.png(shown, [(label, plane) for _, label, plane in maps])
+        return picture
 
 
-def plan_diff(words: Sequence[str | AtHand], options: Options, context: Context) -> Callable[[Context], Difference]:
-    """Look at two files, and return what compares them, whose headers are compared here."""
+def _described(ranks: Sequence[Array], each: _Found) -> tuple[Compared, list[Example]]:
+    """Describe the comparison of a buffer, with examples."""
+    name, shaped = ranks[0].name or ranks[1].name, next((rank for rank in ranks if rank.shape is not None), ranks[0])
+    difference, ulp = (
+        amount and Largest(amount[0], index_of(shaped, amount[1].element), amount[1].field)
+        for amount in (each.difference, each.ulp)
+    )
+    datatypes = dict.fromkeys(rank.datatype for rank in ranks)
+    datatype, dtypes = " beside ".join(map(str, datatypes)), " beside ".join(filter(None, map(dtype_name, datatypes)))
+    figures = ranks[0].count, each.differing, difference, ulp
+    compared = Compared(name, datatype, dtypes or None, *figures, *each.missing, each.unread)
+    return compared, [Example(name, index_of(shaped, at.element), at.field, *rest) for at, *rest in each.examples]
+
+
+def plan_diff(
+    words: Sequence[str | AtHand], options: Options, tell: Callable[[Difference], None], context: Context
+) -> _Comparing:
+    """Look at two files, whose headers are compared here, and return what compares their elements."""
     tolerance = Tolerance(options["ulp"], options["rtol"], options["atol"], options["nan_equal"])
+    check_picture(options["png"])
     if list(words).count("-") > 1:
         raise UsageError("-", "standard input can be one of the files only; write the other to a file")
     inputs = InputOptions.of(options, context)
-    a, b = files = open_rank(words[0], inputs), open_rank(words[1], inputs)
-    for file in files:
-        file.check_complete()
-    check_use(inputs, files)
+    a, b = (open_rank(word, inputs._replace(nullable=True, any_type=True, unpack=True)) for word in words)
+    check_use(inputs, (a, b))
+    check_replaces_none(options["png"], (a, b), options)
+    unread = {each.name: each.reason for file in (b, a) for each in file.others}
+    a, b = (file._replace(buffers=[each for each in file.buffers if each.name not in unread]) for file in (a, b))
+    b = b.ordered_as(a)
+    pairs = list(zip(a.buffers, b.buffers, strict=False))
+    common = [common_type(one.datatype, other.datatype, tolerance) for one, other in pairs]
+    alike = [
+        other._replace(datatype=one.datatype) if kind else other
+        for (one, other), kind in zip(pairs, common, strict=True)
+    ]
+    planned = partial(_Comparing, (a, b), most_examples=options["examples"], png=options["png"], tell=tell)
     try:
-        compare("B", b, ("A", a))
+        _compare_names(a, b)
+        compare("B", b._replace(buffers=[*alike, *b.buffers[len(alike) :]]), ("A", a))
     except (CountError, DatatypeError) as error:
         reason = str(error).partition("; ")[0]  # the ways out are those of a reduction
-        different = Difference(equal=False, a=a.source.name, b=b.source.name, reason=reason)
-        return lambda _: different
-    ((a, b),) = in_one_order([files], 0)
+        return planned(None, unread, reason)
+    ((a, b),) = in_one_order([(a, b)], 0)
     for buffer in a.buffers:
         _ = buffer.datatype.form
-    plan = make_plan((NO_OP,), (a, b), context)
-    return partial(_compare_all, (a, b), _Comparison(plan, tolerance, options["examples"]))
+    comparison = None
+    if a.buffers:
+        datatypes = tuple(kind or one.datatype for kind, one in zip(common, a.buffers, strict=True))
+        comparison = _Comparison(make_plan((NO_OP,), (a, b), context), tolerance, options["examples"], datatypes)
+    return planned(comparison, unread, "")
+
+
+def _compare_names(a: RankFile, b: RankFile) -> None:
+    """Raise `CountError` if an array that cannot be read is in one file only."""
+    for file, other in ((a, b), (b, a)):
+        names = {*(each.name for each in other.buffers), *(each.name for each in other.others)}
+        for name in (each.name for each in file.others if each.name not in names):
+            raise CountError(other.source.name, f"has no {name!r}, which {file.source.name!r} has")
 
 
 def diff(words: Sequence[str | AtHand], given: Mapping[str, object], context: Context) -> Difference:
     """Compare two files, which `words` mean, by the options that are given."""
-    options = checked(DIFF, given)
-    plan = partial(plan_diff, words, options)
-    found: Difference = repeated(plan, lambda run, context: run(context), partial(paths, words), context)
-    return found
+    options, found = checked(DIFF, given), list[Difference]()
+    plan = partial(plan_diff, words, options, found.append)
+    carry_out(plan, partial(paths, words), context, overwrite=options["overwrite"])
+    return found[-1]

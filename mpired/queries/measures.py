@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpired.datatypes import TIMES, Datatype, Group
-from mpired.datatypes.times import as_times
+from mpired.datatypes import TIMES, Datatype, Group, from_dtype
+from mpired.datatypes.times import as_times, numpy_form
+from mpired.errors import escaped, shortened
 
-_EXACT = Group.LOGICAL | Group.BYTE | Group.CHARACTER | TIMES
+_EXACT = Group.LOGICAL | Group.BYTE | Group.CHARACTER | Group.VALUE | TIMES
 _X87_FRACTION = 63  # bits of the fraction of x87's long double, without the integer bit
 _IS_X87 = np.finfo(np.longdouble).nmant == _X87_FRACTION
 _MOST = 2**64 - 1
+_NUMBERS = Group.C_INTEGER | Group.FORTRAN_INTEGER | Group.MULTI_LANGUAGE | Group.FLOATING_POINT | Group.COMPLEX
+_LONGEST = 100  # characters of a value of any type
 
 
 class Tolerance(NamedTuple):
@@ -39,6 +42,7 @@ class ComponentPair(NamedTuple):
     a: np.ndarray
     b: np.ndarray
     datatype: Datatype
+    narrow: np.dtype | None = None  # the form whose units in the last place count, if it is not that of the numbers
 
     @property
     def is_exact(self) -> bool:
@@ -59,23 +63,31 @@ class ComponentPair(NamedTuple):
         """Return what one of the numbers is called: `value`, or `f0[2]`."""
         return self.name + "".join(f"[{i}]" for i in np.unravel_index(number, self.shape))
 
-    def pair(self, element: int, number: int) -> tuple[np.generic, np.generic]:
+    def steps(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return how many units in the last place the numbers are apart, and which of these are known."""
+        if self.narrow is None:
+            return ulps(self.a, self.b)
+        a, b = self.a.astype(self.narrow), self.b.astype(self.narrow)
+        units, known = ulps(a, b)
+        return units, known & np.isfinite(a) & np.isfinite(b)
+
+    def pair(self, element: int, number: int) -> tuple[Any, Any]:
         """Return one number of both, as a person reads it."""
         cut = slice(element, element + 1), slice(number, number + 1)
         a, b = _values(self.a[cut]).reshape(1), _values(self.b[cut]).reshape(1)
         if self.datatype.group in TIMES:
             a, b = as_times(a, self.datatype), as_times(b, self.datatype)
-        return a[0], b[0]
+        return (plain(a[0]), plain(b[0])) if a.dtype.hasobject else (a[0], b[0])
 
 
-def parts(a: np.ndarray, b: np.ndarray, datatype: Datatype) -> Iterator[ComponentPair]:
+def parts(a: np.ndarray, b: np.ndarray, datatype: Datatype, narrow: np.dtype | None = None) -> Iterator[ComponentPair]:
     """Yield the parts of the elements of two blocks, in the order of the type map; a complex number is one."""
     fields = () if datatype.group is Group.COMPLEX else datatype.fields
     for name in fields or ("",):
         one, other = (a[name], b[name]) if name else (a, b)
         shape = one.shape[1:]
         rows = len(one), math.prod(shape)
-        yield ComponentPair(name, shape, one.reshape(rows), other.reshape(rows), datatype)
+        yield ComponentPair(name, shape, one.reshape(rows), other.reshape(rows), datatype, narrow)
 
 
 def _values(numbers: np.ndarray) -> np.ndarray:
@@ -89,6 +101,9 @@ def _values(numbers: np.ndarray) -> np.ndarray:
 def differing(part: ComponentPair, tolerance: Tolerance) -> np.ndarray:
     """Return which numbers differ."""
     a, b = part.values
+    if a.dtype.hasobject:
+        pairs = zip(a.reshape(-1), b.reshape(-1), strict=True)
+        return np.fromiter((_are_unequal(*pair) for pair in pairs), np.bool_, a.size).reshape(a.shape)
     if tolerance.is_bitwise or part.is_exact:
         found: np.ndarray = (_bits(part.a) != _bits(part.b)).any(-1)
     else:
@@ -96,6 +111,74 @@ def differing(part: ComponentPair, tolerance: Tolerance) -> np.ndarray:
     if part.has_nan and tolerance.nan_equal:
         found &= ~(np.isnan(a) & np.isnan(b))
     return found
+
+
+def _are_unequal(one: Any, other: Any) -> bool:
+    """Return whether values of any type differ; zeros by their sign, and a NaN equals a NaN."""
+    if isinstance(one, str | bytes) and isinstance(other, str | bytes):
+        return one != other and plain(one) != plain(other)
+    return repr(plain(one)) != repr(plain(other))
+
+
+def plain(value: Any) -> Any:
+    """Return a value as Python has it: lists for arrays, and text for bytes that are text."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return value
+    if isinstance(value, np.ndarray | np.generic):
+        found = value.tolist()
+        return value if isinstance(found, np.generic) else plain(found)  # Python has no long double
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return {name: plain(each) for name, each in value.items()} if isinstance(value, dict) else value
+
+
+def value_text(value: Any) -> str:
+    """Return a value in words; None is one that is missing."""
+    if value is None:
+        return "missing"
+    return shortened(escaped(repr(value) if isinstance(value, str) else f"{value}"), _LONGEST)
+
+
+def common_type(a: Datatype, b: Datatype, tolerance: Tolerance) -> Datatype | None:
+    """Return the datatype that the elements of two datatypes are compared in; None if there is none."""
+    if a == b:
+        return a
+    if a.group is b.group and a.group in TIMES:
+        times = {numpy_form(each): each for each in (a, b)}
+        zones = {each.name.partition("tz=")[2] for each in (a, b)}
+        kinds = {form.kind for form in times}
+        return times.get(np.result_type(*times)) if len(zones) == len(kinds) == 1 else None
+    forms = [each.form for each in (a, b)]
+    if tolerance.is_bitwise or not all(each.group in _NUMBERS for each in (a, b)) or any(each.names for each in forms):
+        return None
+    wide = np.result_type(*forms)
+    if wide.kind in "fc" and any(each.kind in "iu" and each.itemsize == 8 for each in forms):  # noqa: PLR2004 - bytes
+        wide = np.result_type(wide, np.longdouble)
+        if not _IS_X87:
+            return None
+    return from_dtype(wide)
+
+
+def narrow_form(a: np.dtype, b: np.dtype) -> np.dtype:
+    """Return the form of the narrower of two that are not the same; one of integers if none has units."""
+    floats = [np.empty(0, each).real.dtype for each in (a, b) if each.kind in "fc"]
+    narrow = min(floats, key=lambda each: each.itemsize, default=np.dtype("i8"))
+    return np.result_type(narrow, np.complex64) if "c" in a.kind + b.kind else narrow
+
+
+def in_common(block: np.ndarray, own: Datatype, common: Datatype) -> np.ndarray:
+    """Return elements in another datatype; `OverflowError` for a time that this has not."""
+    if own == common or own.group not in TIMES:
+        return block.astype(common.form, copy=False)
+    times = as_times(block, own)
+    finer = times.astype(numpy_form(common))
+    wrong = finer.astype(times.dtype).view("i8") != times.view("i8")
+    if wrong.any():
+        raise OverflowError(f"{times[wrong][0]} has no form as {common}")
+    return finer.view("i8").astype(common.form)
 
 
 def _bits(numbers: np.ndarray) -> np.ndarray:
@@ -107,7 +190,7 @@ def _bits(numbers: np.ndarray) -> np.ndarray:
 def _near(part: ComponentPair, tolerance: Tolerance) -> np.ndarray:
     """Return which numbers are within the tolerance; infinite ones are near to none."""
     if tolerance.ulp is not None:
-        units, known = ulps(part.a, part.b)
+        units, known = part.steps()
         return known & (units <= np.uint64(tolerance.ulp))
     a, b = part.values
     apart, size = distance(a, b), np.abs(_wide(b))
@@ -124,6 +207,8 @@ def _wide(numbers: np.ndarray) -> np.ndarray:
 
 def distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return how far numbers are apart, exactly for integers; NaN if one is NaN, 0 for equal infinities."""
+    if a.dtype.hasobject:
+        return np.full(a.shape, np.nan)
     if a.dtype.kind in "iu":
         one, other = a.astype(np.uint64), b.astype(np.uint64)  # the difference of two fits, their own values wrap
         wrapped: np.ndarray = np.where(a > b, one - other, other - one)

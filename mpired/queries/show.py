@@ -36,7 +36,8 @@ from mpired.sources.open import check_no_input, check_no_other_input
 
 _BLOCK_NBYTES = 4 << 20
 _MOST_WINNERS = 20
-_MOST_CELLS = 1000  # of a map, along each axis
+MOST_CELLS = 1000
+"""The most cells of a map along each axis."""
 _LAST_TIME = 2**63 - 1
 BINS = 20
 """The most bins of a histogram by default."""
@@ -188,7 +189,7 @@ def _map(file: RankFile, buffer: Array, chosen: Selection, decoder: Decoder) -> 
     if not _is_plane(chosen):
         return None
     axes, (row, column) = list(chosen.axes), chosen.kept
-    steps = -(-len(axes[row]) // _MOST_CELLS), -(-len(axes[column]) // _MOST_CELLS)
+    steps = -(-len(axes[row]) // MOST_CELLS), -(-len(axes[column]) // MOST_CELLS)
     axes[row], axes[column] = axes[row][:: steps[0]], axes[column][:: steps[1]]
     selection = Selection(chosen.shape, tuple(axes), chosen.kept)
     picked = _picked([buffer], selection, [range(selection.count)], decoder)
@@ -213,10 +214,15 @@ def _axis(file: RankFile, buffer: Array, axis: int, chosen: Selection) -> tuple[
         unit = each.attributes.get("units", "")
         if (each.name.rpartition("/")[2], each.shape) == (name, (dim,)) and unit.startswith("degree") and each.dtype:
             return f"{name} [{unit}]", kept and kept.values(each)[0][list(indices)]
+    return axis_name(name, indices, dim), None
+
+
+def axis_name(name: str, indices: Sequence[int], dim: int) -> str:
+    """Return the label of an axis, with the slice if it is not all of it."""
     if indices == range(dim):
-        return name, None
+        return name
     first, second = indices[:2]
-    return f"{name}, from {first}" + ("" if second == first + 1 else f" in steps of {second - first}"), None
+    return f"{name}, from {first}" + ("" if second == first + 1 else f" in steps of {second - first}")
 
 
 def _minus(file: RankFile, other: RankFile) -> RankFile:
@@ -275,7 +281,7 @@ class Showing:
             if self.png is not None:
                 maps = [_map(self.file, buffer, self.selections[_shape(buffer)], decoder) for buffer in buffers]
                 datatypes = [buffer.datatype for buffer in buffers]
-                picture = _drawing().png(shown, list(zip(datatypes, maps, strict=True)))
+                picture = drawing().png(shown, list(zip(datatypes, maps, strict=True)))
             tables = []
             for shape, selection in self.selections.items():
                 those = [buffer for buffer in buffers if _shape(buffer) == shape]
@@ -283,21 +289,13 @@ class Showing:
             self.tell(shown, tables)
         for source in self.sources:
             source.check_unchanged()
-        if self.png is not None:
-            with open_output(self.png, overwrite=overwrite, context=context, held=held) as output:
-                with calls.errors_name(output.name):
-                    calls.pwrite_all(output.fd, picture, 0)
-                output.commit(context.on_commit)
+        save(self.png, picture, context, overwrite=overwrite, held=held)
 
 
 def plan_show(path: str, options: Options, tell: Tell, context: Context) -> Showing:
     """Check the request; nothing is read but the header."""
     png, text = options["png"], options["slice"]
-    if png is not None:
-        check_are_data([png])
-        if os.path.splitext(png)[1].lower() != ".png":
-            raise UsageError("`png`", f"{png} is not the name of a PNG picture; write NAME.png")
-        _drawing()
+    check_picture(png)
     inputs = InputOptions.of(options, context)._replace(nullable=True)
     file = open_rank(path, inputs)
     check_use(inputs, [file])
@@ -309,13 +307,10 @@ def plan_show(path: str, options: Options, tell: Tell, context: Context) -> Show
     other = None if options["diff"] is None else open_rank(options["diff"], inputs)
     if other is not None:
         file = _minus(file, other)
-    if png is not None:
-        files = [(each.source, "the elements") for each in (file, other) if each is not None]
-        check_no_input([png], files, "name another picture")
-        check_no_other_input([png], [(options["types"], "the named datatypes")])
-        if len(file.buffers) > (most := _drawing().MOST_BUFFERS):
-            reason = f"has {len(file.buffers)} {file.noun}s, and a picture shows {most}; choose some with `columns`"
-            raise UsageError(file.source.name, reason)
+    check_replaces_none(png, [each for each in (file, other) if each is not None], options)
+    if png is not None and len(file.buffers) > (most := drawing().MOST_BUFFERS):
+        reason = f"has {len(file.buffers)} {file.noun}s, and a picture shows {most}; choose some with `columns`"
+        raise UsageError(file.source.name, reason)
     shapes = list(dict.fromkeys(map(_shape, file.buffers)))
     if text is not None and len(shapes) > 1:
         raise UsageError("`slice`", "is of arrays of one shape, and these have several; choose some with `columns`")
@@ -327,13 +322,39 @@ def plan_show(path: str, options: Options, tell: Tell, context: Context) -> Show
     return Showing(file, other, tell, selections, text is not None, bins, png)
 
 
-def _drawing() -> ModuleType:
+def check_picture(png: str | None) -> None:
+    """Raise `UsageError` if a picture of that name cannot be made."""
+    if png is None:
+        return
+    check_are_data([png])
+    if os.path.splitext(png)[1].lower() != ".png":
+        raise UsageError("`png`", f"{png} is not the name of a PNG picture; write NAME.png")
+    drawing()
+
+
+def check_replaces_none(png: str | None, files: Sequence[RankFile], options: Options) -> None:
+    """Raise `UsageError` if a picture would replace a file that is read."""
+    if png is not None:
+        check_no_input([png], [(file.source, "the elements") for file in files], "name another picture")
+        check_no_other_input([png], [(options["types"], "the named datatypes")])
+
+
+def save(png: str | None, picture: bytes, context: Context, *, overwrite: bool, held: Held) -> None:
+    """Commit a picture, if one is wanted."""
+    if png is not None:
+        with open_output(png, overwrite=overwrite, context=context, held=held) as output:
+            with calls.errors_name(output.name):
+                calls.pwrite_all(output.fd, picture, 0)
+            output.commit(context.on_commit)
+
+
+def drawing() -> ModuleType:
     """Return the module that draws, or raise `UsageError` if matplotlib is not installed."""
     # It says on standard error when it makes its list of fonts, and where it keeps that.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     try:
-        from mpired.queries import drawing  # noqa: PLC0415 - seldom needed, and slow
+        from mpired.queries import drawing as module  # noqa: PLC0415 - seldom needed, and slow
     except ImportError as error:
         reason = f"needs matplotlib, which cannot be imported ({error}); install it with {installation('mpired[plot]')}"
         raise UsageError("`png`", reason) from None
-    return drawing
+    return module

@@ -182,7 +182,7 @@ def open_all(
                 used.append(word)
             except (MpiredError, OSError, ExceptionGroup) as error:
                 found = getattr(error, "exceptions", [error])
-                if skips and not all(map(_is_of_rank, found)):
+                if skips and not all(map(is_of_rank, found)):
                     raise found[0] from None
                 errors += [error.with_traceback(None) for error in found] if skips else found
                 skipped.append(Skipped(rank, *parts(found[0])))
@@ -201,7 +201,7 @@ def open_all(
     return good, used, tuple(skipped)
 
 
-def _is_of_rank(error: MpiredError | OSError) -> bool:
+def is_of_rank(error: MpiredError | OSError) -> bool:
     """Return whether an error is of a rank, and permanent: a file that is being replaced is good a moment later."""
     if isinstance(error, MpiredError):
         return not isinstance(error, ChangedError) and exit_status(error) in _OF_A_RANK
