@@ -153,6 +153,8 @@ _SECTIONS: dict[str, dict[str, Option]] = {
             common=True),
         "nan@locate": Option(words("propagate", "ignore"), "NaN counts as the extreme (propagate, default), or is left "
             "out (ignore).", "propagate", common=True),
+        "nulls@locate": Option(words("error", "ignore"), "Nulls and missing values end the command (error, default), "
+            "or are left out (ignore).", "error", common=True),
     },
     "Tolerance": {
         "ulp": Option(integers(least=0, below=2**63), "Floating-point numbers are equal if they differ by at most N "
@@ -394,7 +396,8 @@ UNPACK: Group = (*RECORDS, *PACKED, "overwrite", "lock_timeout", *BUDGETS)
 INFO: Group = (*LISTING, *INPUTS, "lock_timeout")
 SHOW: Group = (*INPUTS, "bins", "png", "overwrite", "lock_timeout")
 DIFF: Group = ("ulp", "rtol", "atol", "nan_equal", "examples", *INPUTS, *EFFORT, "lock_timeout")
-LOCATE: Group = ("top", "nan@locate", *RANKING, *INPUTS, *EFFORT, *ENGINE, "lock_timeout")
+LEFT_OUT: Group = ("nan@locate", "nulls@locate", "missing")
+LOCATE: Group = ("top", *LEFT_OUT, *RANKING, *INPUTS, *EFFORT, *ENGINE, "lock_timeout")
 RECOVER: Group = ("only_list", "discard", "adopt", "force@recover", "lock_timeout")
 
 # Options that do not go together, and those that are of no use alone: the first of each pair is refused.
