@@ -350,9 +350,9 @@ FLAGS = {keyword(key): row.long_flags[0] for key, row in OPTIONS.items() if row.
 
 # Groups of options
 
-WINDOW_VALUES: Group = ("overflow", "nan")
+WINDOW_VALUES: Group = ("overflow", "nan", "nulls", "missing")
 WEIGHTS: Group = ("weights", "weights_from")
-VALUES: Group = (*WINDOW_VALUES, "nulls", "missing", "accumulate_in", "result_type", "exact", "ddof", *WEIGHTS)
+VALUES: Group = (*WINDOW_VALUES, "accumulate_in", "result_type", "exact", "ddof", *WEIGHTS)
 USER_OP: Group = ("commute", "op_timeout")
 LISTING: Group = ("files_from", "null", "sort", "rank_regex", "expect_ranks")
 RANKING: Group = (*LISTING, "stride", "ranks_in_file", "skip_bad", "min_inputs")

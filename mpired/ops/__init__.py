@@ -2,7 +2,7 @@
 
 from mpired.ops.gate import check, check_buffers, check_use
 from mpired.ops.op import Op, Use
-from mpired.ops.policy import PURPOSES, check_rules, check_weights, options_of, with_policies
+from mpired.ops.policy import PURPOSES, check_rules, check_weights, null_refused, options_of, with_policies
 from mpired.ops.resolve import OpLike, check_file, file_of, meant, of_function, resolve, with_properties
 from mpired.ops.state import may_be_null, stands_for_null
 from mpired.ops.table import COMPARE_AND_SWAP, OPS, STATISTICS, get, named, neutral, ops_for, user_op, with_parameter
@@ -10,6 +10,6 @@ from mpired.ops.table import COMPARE_AND_SWAP, OPS, STATISTICS, get, named, neut
 __all__ = [
     "COMPARE_AND_SWAP", "OPS", "PURPOSES", "STATISTICS", "Op", "OpLike", "Use", "check", "check_buffers",
     "check_file", "check_rules", "check_use", "check_weights", "file_of", "get", "may_be_null", "meant", "named",
-    "neutral", "of_function", "ops_for", "options_of", "resolve", "stands_for_null", "user_op", "with_parameter",
-    "with_policies", "with_properties",
+    "neutral", "null_refused", "of_function", "ops_for", "options_of", "resolve", "stands_for_null", "user_op",
+    "with_parameter", "with_policies", "with_properties",
 ]  # fmt: skip
