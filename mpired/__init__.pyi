@@ -844,6 +844,8 @@ def diff(a: Rank, b: Rank, **options: Unpack[_DiffOptions]) -> Difference: ...
 
 class _LocateOptions(TypedDict, total=False):
     nan: str
+    nulls: str
+    missing: float | None
     files_from: PathLike | None
     null: bool
     sort: str

@@ -211,10 +211,8 @@ def _check_nulls(form: Format, model: Model, file: RankFile, request: Request) -
     """Raise `UsageError` if a result modelled on a file may be null, and its format has nothing that stands for it."""
     for buffer, rank in zip(model.buffers, file.buffers, strict=True):
         if buffer.nullable and not form.has_nulls and not ops.stands_for_null(request.op, rank.datatype):
-            reason = f"may give nulls of {buffer.datatype.label}, for which {form.name} has no value"
             chosen = f" with `columns={buffer.name!r}`" if len({each.count for each in model.buffers}) > 1 else ""
-            ways = f"use `to='parquet'`{chosen}, or say with `missing` which value stands for them"
-            raise UsageError(f"`nulls={request.op.rules.nulls!r}`", f"{reason}; {ways}")
+            raise ops.null_refused(request.op, buffer.datatype, form.name, chosen)
 
 
 def _in_place(path: str, group_plan: GroupPlan, receiver: Recipient, share: Share, request: Request) -> Result:

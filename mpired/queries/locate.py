@@ -25,8 +25,10 @@ from mpired.formats.rank import choice, ways_out
 from mpired.formats.transposed import in_order
 from mpired.log import step
 from mpired.ops import Op
+from mpired.ops.rules import Rules
+from mpired.ops.state import valid_of
 from mpired.ops.table import MAX, MIN
-from mpired.options import EXTREMES, LOCATE, Options, checked
+from mpired.options import EXTREMES, LEFT_OUT, LOCATE, Options, checked, part
 from mpired.progress import Pace
 from mpired.queries.elements import are_nan, index_of, with_nat
 from mpired.ranks import check_use, rank_list, skipped_warnings, unnatural
@@ -72,7 +74,6 @@ class _Search:
     plan: Plan  # which has every buffer by itself
     ranks: tuple[int, ...]  # for each buffer the number of its rank
     number: int  # how many extremes are wanted
-    ignores_nan: bool
 
     def __call__(self, segment: Segment) -> Iterator[_Best]:
         """Look at a segment, and yield the best elements of its pieces."""
@@ -85,9 +86,10 @@ class _Search:
         with closing(rank.open()) as reader:
             for start in range(segment.start, segment.stop, step):
                 current = block[: segment.stop - start]
-                reader.read(start, current)
+                there = reader.read(start, current)
+                valid = valid_of(current, there, rank.datatype, self.plan.op) if self.plan.op.rules.leaves_out else None
                 current = current.view(form)
-                at = self._candidates(current, best)
+                at = self._candidates(current, best, valid)
                 found = np.empty(len(at), none.found.dtype)
                 found["value"], found["element"] = current[at], start + at
                 found["rank"], found["buffer"] = self.ranks[segment.buffer], segment.buffer
@@ -102,20 +104,19 @@ class _Search:
         yield self.best_of((best, *others))
 
     @np.errstate(all="ignore")  # a NaN may be a signalling one
-    def _candidates(self, block: np.ndarray, best: _Best) -> np.ndarray:
-        """Return which elements of a block may be among the best, in ascending order; `best` are some before them."""
+    def _candidates(self, block: np.ndarray, best: _Best, valid: np.ndarray | None) -> np.ndarray:
+        """Return which valid elements of a block may be among the best, in ascending order; `best` are before them."""
         is_max = self.plan.op.name == MAX.name
         nans = are_nan(block)
-        if self.number == 1 and (nans is None or not self.ignores_nan):
+        if self.number == 1 and valid is None:
             return np.array([(block.argmax if is_max else block.argmin)()])  # a NaN or NaT is the extreme, too
         if len(best.found) < self.number:
             chosen = np.ones(len(block), bool)
         else:  # of equal elements the first one counts
             worst = best.found["value"][-1]
             chosen = block > worst if is_max else block < worst
-        if nans is not None:
-            chosen = chosen & ~nans if self.ignores_nan else chosen | nans
-        return np.flatnonzero(chosen)
+        chosen = chosen if nans is None else chosen | nans
+        return np.flatnonzero(chosen if valid is None else chosen & valid)
 
     def best_of(self, each: Sequence[_Best]) -> _Best:
         """Return the best of several, the same whatever their order."""
@@ -136,13 +137,11 @@ def _locations(files: Sequence[RankFile], search: _Search, context: Context) -> 
     datatype = buffers[0].datatype
     is_time = datatype.group in TIMES
     best = _Best.none(with_nat(datatype))
-    for part in run_segments(search.plan, search, context):
-        best = search.best_of((best, part))
+    for found in run_segments(search.plan, search, context):
+        best = search.best_of((best, found))
     values, places = best.found["value"], best.found[_PLACE].tolist()
     if not places:
-        what = "NaT" if is_time else "NaN"
-        reason = f"are {what}, all of them, and `nan='ignore'` leaves no other element; leave it out"
-        raise CountError("the elements", reason)
+        raise _none_left(search.plan.op.rules, "NaT" if is_time else "NaN")
     if count := sum(map(operator.eq, values, [buffers[buffer].unset for *_, buffer in places])):
         cautions.tell(cautions.unset(count, "the result", "give the variable a `_FillValue`"))
     values = as_times(values, datatype) if is_time else values
@@ -150,6 +149,16 @@ def _locations(files: Sequence[RankFile], search: _Search, context: Context) -> 
         Location(value, rank, files[rank].source.name, index_of(buffers[buffer], element), buffers[buffer].name)
         for value, (rank, element, buffer) in zip(values, places, strict=True)
     ]
+
+
+def _none_left(rules: Rules, nan: str) -> CountError:
+    """Return the error for ranks all of whose elements are left out."""
+    only_nan = rules._replace(nan="ignore") == Rules(nan="ignore")
+    what = nan if only_nan else f"missing or {nan}" if rules.nan == "ignore" else "missing"
+    ways = {"nan": rules.nan == "ignore", "nulls": rules.nulls == "ignore", "missing": rules.missing is not None}
+    said = " and ".join(f"`{name}={getattr(rules, name)!r}`" for name, chosen in ways.items() if chosen)
+    verb, way_out = "leaves" if sum(ways.values()) == 1 else "leave", "leave it out" if only_nan else "name other ranks"
+    return CountError("the elements", f"are {what}, all of them, and {said} {verb} no other element; {way_out}")
 
 
 def _op(op: ops.OpLike) -> Op:
@@ -170,7 +179,8 @@ def _plan(
         raise UsageError("ranks", "there are none; name at least one file")
     if list(words).count("-") > 1:
         raise UsageError("-", "standard input can be one rank only; write the others to files")
-    inputs = InputOptions.of(options, context)
+    op = ops.with_policies(op, part(LEFT_OUT, options))
+    inputs = InputOptions.of(options, context)._replace(nullable=op.rules.nulls != "error")
     with step("opening and checking the ranks"):
         files, used, skipped = open_each(words, inputs, partial(_check, op), options)
     cautions.tell(*skipped_warnings(skipped, len(used) + len(skipped)))
@@ -181,8 +191,9 @@ def _plan(
     in_c_order = partial(in_order, fortran_order=False)
     turned = [file._replace(buffers=tuple(map(in_c_order, file.buffers))) for file in files]
     ranks = tuple(rank for rank, file in enumerate(files) for _ in file.buffers)
+    ops.check_rules(op, [files[0].buffers[0].datatype], len(files))
     plan = make_plan(op, turned, context, apart=True)
-    return partial(_locations, files, _Search(plan, ranks, options["top"] or 1, options["nan"] == "ignore"))
+    return partial(_locations, files, _Search(plan, ranks, options["top"] or 1))
 
 
 def _check(op: Op, file: RankFile, rank: int, first: tuple[int, RankFile]) -> None:
