@@ -153,6 +153,8 @@ _SECTIONS: dict[str, dict[str, Option]] = {
             common=True),
         "nan@locate": Option(words("propagate", "ignore"), "NaN counts as the extreme (propagate, default), or is left "
             "out (ignore).", "propagate", common=True),
+        "nulls@locate": Option(words("error", "ignore"), "Nulls and missing values end the command (error, default), "
+            "or are left out (ignore).", "error", common=True),
     },
     "Tolerance": {
         "ulp": Option(integers(least=0, below=2**63), "Floating-point numbers are equal if they differ by at most N "
@@ -357,9 +359,9 @@ FLAGS = {keyword(key): row.long_flags[0] for key, row in OPTIONS.items() if row.
 
 # Groups of options
 
-WINDOW_VALUES: Group = ("overflow", "nan")
+WINDOW_VALUES: Group = ("overflow", "nan", "nulls", "missing")
 WEIGHTS: Group = ("weights", "weights_from")
-VALUES: Group = (*WINDOW_VALUES, "nulls", "missing", "accumulate_in", "result_type", "exact", "ddof", *WEIGHTS)
+VALUES: Group = (*WINDOW_VALUES, "accumulate_in", "result_type", "exact", "ddof", *WEIGHTS)
 USER_OP: Group = ("commute", "op_timeout")
 LISTING: Group = ("files_from", "null", "sort", "rank_regex", "expect_ranks")
 RANKING: Group = (*LISTING, "stride", "ranks_in_file", "skip_bad", "min_inputs")
@@ -406,7 +408,8 @@ SHOW: Group = ("slice", *INPUTS, "diff", "bins", "png", "overwrite", "lock_timeo
 DIFF: Group = (
     "ulp", "rtol", "atol", "nan_equal", "examples", "png", "overwrite", *INPUTS, *EFFORT, "lock_timeout",
 )  # fmt: skip
-LOCATE: Group = ("top", "nan@locate", *RANKING, *INPUTS, *EFFORT, *ENGINE, "lock_timeout")
+LEFT_OUT: Group = ("nan@locate", "nulls@locate", "missing")
+LOCATE: Group = ("top", *LEFT_OUT, *RANKING, *INPUTS, *EFFORT, *ENGINE, "lock_timeout")
 RECOVER: Group = ("only_list", "discard", "adopt", "force@recover", "lock_timeout")
 
 # Options that do not go together, and those that are of no use alone: the first of each pair is refused.

@@ -183,7 +183,7 @@ def locate(ranks: Sequence[Rank], op: Ops, *, top: int | None = None, context: C
     Raises
     ------
     mpired.errors.CountError
-        If a rank has no elements, or all elements are NaN and these are left out.
+        If a rank has no elements, or all elements are left out by `nan`, `nulls` and `missing`.
     mpired.errors.MpiredError, OSError
         If a rank cannot be used.
 

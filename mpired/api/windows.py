@@ -16,7 +16,7 @@ from mpired.context import Context
 from mpired.errors import MpiredError, UsageError
 from mpired.files.recovery import Recovered, recover_files
 from mpired.formats import AtHand
-from mpired.formats.memory import at_hand, path_at_hand
+from mpired.formats.memory import at_hand, masks_of, path_at_hand
 from mpired.log import notice
 from mpired.ops import OpLike
 from mpired.options import (
@@ -218,7 +218,9 @@ def _fetched(
     assert done.fetched is not None  # noqa: S101 - such a call fetches
     assert done.model is not None  # noqa: S101 - and has their model
     (like,) = done.model.buffers
-    elements = as_numpy(done.fetched, like.datatype, like.form)
+    elements = as_numpy(np.ma.getdata(done.fetched), like.datatype, like.form)
+    if isinstance(done.fetched, np.ma.MaskedArray):
+        elements = np.ma.MaskedArray(elements, masks_of(done.fetched))
     if like.shape is None:
         return elements
     return elements.reshape(like.shape, order="F" if like.fortran_order else "C")

@@ -26,8 +26,8 @@ def locate(*, ranks: tuple[str, ...], op: str, as_json: bool, **options: Any) ->
       mpired locate --op minloc --top 3 --columns hits sample_data/cells_?.parquet
 
     The ranks may have different counts and shapes. --columns limits the search to some columns or variables.
-    Of equal elements the one of the lowest rank comes first, then the one with the smallest index. If all
-    elements are NaN and --nan ignore leaves them out, that is an error.
+    Of equal elements the one of the lowest rank comes first, then the one with the smallest index. If --nan,
+    --nulls and --missing leave all elements out, that is an error.
     """
     pool.adopt_orphans()
     worker.keep_freed_memory()

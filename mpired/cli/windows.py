@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
 
 from mpired import attempts
 from mpired.api.outcome import as_numpy
@@ -19,7 +20,7 @@ from mpired.context import Context
 from mpired.errors import InputWarning, SameContentWarning, SkippedWarning, UsageError
 from mpired.files.names import check_is_data
 from mpired.formats import LINES
-from mpired.formats.memory import paths
+from mpired.formats.memory import masks_of, paths
 from mpired.options import ACCUMULATE, FETCH, FETCH_ELEMENT, FETCHED, REPORT, SWAP, Group, checked
 from mpired.queries.places import in_json
 from mpired.ranks import rank_list
@@ -219,7 +220,7 @@ def _carry_out(
 
         planned, output = dry_run(request), None
         if fetch is not None:
-            output = Written(path, *planned_size(path, to, planned.fetched_model))
+            output = Written(path, *planned_size(path, to, planned.fetched_model, request.op))
             attempts.check_results([path], context, overwrite=force)
         return describe_request(name, planned, output)
 
@@ -275,5 +276,7 @@ def _fetch_element(
 def _old(done: Done) -> dict[str, object]:
     """Return the old element as JSON can hold it: of a pair the value and the index."""
     assert done.fetched is not None  # noqa: S101 - such a call fetches
-    (old,) = as_numpy(done.fetched, done.datatypes[0], None)
+    if masks_of(done.fetched).any():
+        return {"old": None}
+    (old,) = as_numpy(np.ma.getdata(done.fetched), done.datatypes[0], None)
     return {"old": [in_json(old[field]) for field in old.dtype.names] if old.dtype.names else in_json(old)}

@@ -238,12 +238,9 @@ def with_header(layout: Layout, form: Format, request: Request) -> Layout:
 def _check_nulls(form: Format, model: Model, share: Share, file: RankFile, request: Request) -> None:
     """Raise `UsageError` if a result modelled on a file may be null, and its format has nothing that stands for it."""
     for buffer, result in zip(model.buffers, arrays_in(share, request.ops, file.buffers), strict=True):
-        op, rank = result.op, result.rank
-        if buffer.nullable and not form.has_nulls and not ops.stands_for_null(op, rank.datatype):
-            reason = f"may give nulls of {buffer.datatype.label}, for which {form.name} has no value"
-            chosen = f" with `columns={rank.name!r}`" if len({each.count for each in model.buffers}) > 1 else ""
-            ways = f"use `to='parquet'`{chosen}, or say with `missing` which value stands for them"
-            raise UsageError(f"`nulls={op.rules.nulls!r}`", f"{reason}; {ways}")
+        if buffer.nullable and not form.has_nulls and not ops.stands_for_null(result.op, result.rank.datatype):
+            chosen = f" with `columns={result.rank.name!r}`" if len({each.count for each in model.buffers}) > 1 else ""
+            raise ops.null_refused(result.op, buffer.datatype, form.name, chosen)
 
 
 def _in_place(path: str, group_plan: GroupPlan, receiver: Recipient, share: Share, request: Request) -> Result:

@@ -207,13 +207,12 @@ def within_budget(array: Array, context: Context) -> Array:
     return within_memory(array, spare)
 
 
-def blocks(array: Array, count: int) -> Iterator[np.ndarray]:
-    """Yield all elements of an array, at most `count` at a time, in the datatype's native form."""
+def blocks(array: Array, count: int) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+    """Yield all elements of an array, at most `count` at a time, in native form, and which are valid; None if all."""
     with closing(array.open()) as reader:
         for start in range(0, array.count, count):
             block = np.empty(min(count, array.count - start), array.datatype.form)
-            reader.read(start, block)
-            yield block
+            yield block, reader.read(start, block)
 
 
 class FlatReader:

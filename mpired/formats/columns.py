@@ -614,6 +614,10 @@ def patching(
     with errors_of(source.name), contextlib.ExitStack() as stack:
         old = stack.enter_context(closing(opener(source)))
         schema = with_note(old.schema, None)  # the file has other columns now
+        for each in changed:
+            number = schema.get_field_index(each.name)
+            nullable = schema.field(number).nullable or each.validity is not None
+            schema = schema.set(number, schema.field(number).with_nullable(nullable))
         readers = {
             schema.get_field_index(each.name): (stack.enter_context(closing(each.open())), each.datatype)
             for each in changed
@@ -625,8 +629,8 @@ def patching(
             arrays = list(batch.columns)
             for number, (reader, datatype) in readers.items():
                 block = np.empty(batch.num_rows, datatype.form)
-                reader.read(at, block)
-                arrays[number] = column_of(block, schema.field(number).type)
+                there = reader.read(at, block)
+                arrays[number] = column_of(block, schema.field(number).type, there)
             at += batch.num_rows
             return pa.record_batch(arrays, schema=schema)
 

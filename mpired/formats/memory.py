@@ -85,6 +85,13 @@ class _OpenMemory(OpenSource):
         return done
 
 
+def masks_of(elements: np.ndarray) -> np.ndarray:
+    """Return which elements of an array are masked; of structures those of which a field is."""
+    mask: Any = np.ma.getmaskarray(elements)
+    found: np.ndarray = np.any([mask[name] for name in mask.dtype.names] if mask.dtype.names else [mask], axis=0)
+    return found
+
+
 class AtHand:
     """A rank that is not a path. Its source is made when it is inspected."""
 

@@ -196,7 +196,7 @@ class SpreadLayout:
         (result,) = results
         records = self._prepare(result.count, fd)
         start, step = 0, max(1, transfer.INTERLEAVED_BYTES // result.datatype.itemsize)
-        for block in blocks(result, step):
+        for block, _ in blocks(result, step):
             is_stored = self.stored == block.dtype
             stored = block if is_stored else in_form(block, self.stored, result.source.name, start)
             for run, packed in _cut(records.part(start, len(block)), stored.view(np.uint8)):

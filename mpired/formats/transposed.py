@@ -35,8 +35,8 @@ class TransposedReader:
         self._ahead, self._first = np.empty(0, self._form), 0
         self.file = array.source.open()
 
-    def read(self, start: int, block: np.ndarray) -> None:
-        """Fill `block` with the elements from `start` on, in native byte order."""
+    def read(self, start: int, block: np.ndarray) -> np.ndarray | None:
+        """Fill `block` with the elements from `start` on, in native byte order, and return which are valid."""
         done = 0
         while done < len(block):
             at = start + done - self._first
@@ -50,6 +50,7 @@ class TransposedReader:
             else:
                 convert(part.view(self._stored), room, self._array.source.name, start + done)
             done += len(part)
+        return self._array.valid(block)
 
     def _read_ahead(self, start: int) -> None:
         """Read as many elements as memory allows: whole rows, if there is room for one, or else from `start` on."""

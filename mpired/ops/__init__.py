@@ -2,7 +2,16 @@
 
 from mpired.ops.gate import check, check_buffers, check_use
 from mpired.ops.op import Op, Use
-from mpired.ops.policy import PURPOSES, check_rules, check_weights, options_of, widening, widest, with_policies
+from mpired.ops.policy import (
+    PURPOSES,
+    check_rules,
+    check_weights,
+    null_refused,
+    options_of,
+    widening,
+    widest,
+    with_policies,
+)  # fmt: skip
 from mpired.ops.resolve import OpLike, check_file, file_of, of_function, predefined, resolve, with_properties
 from mpired.ops.several import Ops, each_of, is_list, labels, summary
 from mpired.ops.state import may_be_null, stands_for_null
@@ -31,6 +40,7 @@ __all__ = [
     "may_be_null",
     "named",
     "neutral",
+    "null_refused",
     "of_function",
     "ops_for",
     "options_of",

@@ -180,30 +180,6 @@ def swapped(kernel: Kernel) -> Kernel:
     return swapping
 
 
-def ignoring(kernel: Kernel) -> Kernel:
-    """Return the kernel that leaves NaN out: what the other operand has is the result; NaN if both have one."""
-
-    def kernel_of_numbers(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
-        lower, upper = (_are_nan(each, datatype) for each in (invec, inoutvec))
-        if not (lower.any() or upper.any()):
-            return kernel(invec, inoutvec, datatype)
-        kept = np.where(upper, invec, inoutvec)
-        result = kernel(invec, inoutvec, datatype)
-        np.copyto(result, kept, where=lower | upper)
-        return result
-
-    return kernel_of_numbers
-
-
-def _are_nan(elements: np.ndarray, datatype: Datatype) -> np.ndarray:
-    """Return which elements are NaN: a part of it, or the value of a pair."""
-    if datatype.group is Group.COMPLEX:
-        nan: np.ndarray = np.isnan(elements.view(datatype.component)).reshape(len(elements), -1).any(axis=1)
-        return nan
-    values = elements[datatype.form.names[0]] if datatype.form.names else elements.view(datatype.compared)
-    return np.isnan(values) if values.dtype.kind in "fmM" else np.zeros(len(elements), np.bool_)
-
-
 def logical(ufunc: np.ufunc) -> Kernel:
     """Return the kernel of a logical op: any value but 0 is true, the result is exactly 0 or 1."""
 

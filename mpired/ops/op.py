@@ -100,6 +100,4 @@ def ruled(op: Op, rules: Rules) -> Op:
     kernel = op.mpi_kernel if rules.nan == "mpi" and op.mpi_kernel is not None else op.kernel
     if rules.window and rules.nan == "mpi":
         kernel = kernels.swapped(kernel)
-    elif rules.window and rules.nan == "ignore":
-        kernel = kernels.ignoring(kernel)
     return op._replace(rules=rules, kernel=kernel)

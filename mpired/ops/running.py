@@ -12,7 +12,7 @@ def run(op: Op, block: np.ndarray, datatype: Datatype) -> None:
     """Combine each element of a block with all before it, in place: `block[i] = block[i - 1] op block[i]`."""
     # The bits are those of one step after another, also where the steps are taken otherwise: NumPy's `accumulate` goes
     # from element to element, and where nothing is rounded the operands may be grouped in any way.
-    as_propagated = not op.user and op.rules.nan == "propagate"
+    as_propagated = not op.user and op.rules.nan != "mpi"
     if as_propagated and op.ufunc is not None and (datatype.group is not Group.COMPLEX or op.ufunc is np.add):
         numbers = block.view(datatype.added)
         width = len(numbers) // max(1, len(block))

@@ -75,7 +75,7 @@ class Unpacking(Transfer):
         """Yield the packed bytes in order."""
         step, start = max(1, transfer.BLOCK_BYTES // self.packed.stored.itemsize), 0
         with closing(Decoder()) as decoder:
-            for block in blocks(decoder.decoding(self.units), step):
+            for block, _ in blocks(decoder.decoding(self.units), step):
                 yield octets(as_in(self.packed.stored, block, self.packed.datatype, self.units.source.name, start))
                 start += len(block)
 

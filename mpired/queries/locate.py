@@ -19,14 +19,16 @@ from mpired.context import Context
 from mpired.datatypes import TIMES, Group
 from mpired.datatypes.times import as_times
 from mpired.errors import CountError, DatatypeError, OpError, UsageError
-from mpired.formats import Array, AtHand, InputOptions, RankFile
+from mpired.formats import AtHand, InputOptions, RankFile
 from mpired.formats.memory import paths
 from mpired.formats.rank import choice, ways_out
 from mpired.formats.transposed import in_order
 from mpired.log import step
 from mpired.ops import Op
+from mpired.ops.rules import Rules
+from mpired.ops.state import valid_of
 from mpired.ops.table import MAX, MIN
-from mpired.options import EXTREMES, LOCATE, Options, checked
+from mpired.options import EXTREMES, LEFT_OUT, LOCATE, Options, checked, part
 from mpired.progress import Pace
 from mpired.queries.elements import are_nan, index_of, with_nat
 from mpired.ranks import check_use, rank_list, skipped_warnings, unnatural
@@ -68,24 +70,27 @@ class _Best(NamedTuple):
 class _Order:
     """The order of elements for an op."""
 
-    is_max: bool
+    op: str  # its name
     number: int  # how many extremes are wanted
-    ignores_nan: bool
+
+    @property
+    def is_max(self) -> bool:
+        """Whether large elements come first."""
+        return self.op == MAX.name
 
     @np.errstate(all="ignore")  # a NaN may be a signalling one
-    def candidates(self, block: np.ndarray, best: np.ndarray) -> np.ndarray:
-        """Return which elements of a block may be among the best, in ascending order; `best` are some before them."""
+    def candidates(self, block: np.ndarray, best: np.ndarray, valid: np.ndarray | None) -> np.ndarray:
+        """Return which valid elements of a block may be among the best, in ascending order; `best` are before them."""
         nans = are_nan(block)
-        if self.number == 1 and (nans is None or not self.ignores_nan):
+        if self.number == 1 and valid is None:
             return np.array([(block.argmax if self.is_max else block.argmin)()])  # a NaN or NaT is the extreme, too
         if len(best) < self.number:
             chosen = np.ones(len(block), bool)
         else:  # of equal elements the first one counts
             worst = best["value"][-1]
             chosen = block > worst if self.is_max else block < worst
-        if nans is not None:
-            chosen = chosen & ~nans if self.ignores_nan else chosen | nans
-        return np.flatnonzero(chosen)
+        chosen = chosen if nans is None else chosen | nans
+        return np.flatnonzero(chosen if valid is None else chosen & valid)
 
     def best_of(self, each: Sequence[np.ndarray]) -> np.ndarray:
         """Return the best of several, the same whatever their order."""
@@ -115,16 +120,17 @@ class _Search:
         form, nbytes = with_nat(rank.datatype), 0
         none = _no_elements(form)
         best, others = [none] * len(self.orders), [list[np.ndarray]() for _ in self.orders]
-        pace = Pace()
+        pace, op = Pace(), self.plan.ops[0]  # all have the same rules
         with closing(rank.open()) as reader:
             for start in range(segment.start, segment.stop, step):
                 current = block[: segment.stop - start]
-                reader.read(start, current)
+                not_null = reader.read(start, current)
+                valid = valid_of(current, not_null, rank.datatype, op) if op.rules.leaves_out else None
                 current = current.view(form)
                 nbytes += current.nbytes
                 due = pace.is_due()
                 for number, order in enumerate(self.orders):
-                    at = order.candidates(current, best[number])
+                    at = order.candidates(current, best[number], valid)
                     found = np.empty(len(at), none.dtype)
                     found["value"], found["element"] = current[at], start + at
                     found["rank"], found["buffer"] = self.ranks[segment.buffer], segment.buffer
@@ -143,21 +149,20 @@ def _locations(files: Sequence[RankFile], search: _Search, context: Context) -> 
     """Look at all elements, and return the places of the extremes of each op."""
     none = _no_elements(with_nat(search.plan.firsts[0].datatype))
     best = [none] * len(search.orders)
-    for part in run_segments(search.plan, search, context):
-        pairs = zip(search.orders, best, part.found, strict=True)
+    for some in run_segments(search.plan, search, context):
+        pairs = zip(search.orders, best, some.found, strict=True)
         best = [order.best_of((one, other)) for order, one, other in pairs]
-    return [_places(files, each, search.plan.firsts) for each in best]
+    return [_places(files, each, search.plan) for each in best]
 
 
-def _places(files: Sequence[RankFile], best: np.ndarray, buffers: Sequence[Array]) -> list[Location]:
+def _places(files: Sequence[RankFile], best: np.ndarray, plan: Plan) -> list[Location]:
     """Return where the best elements are."""
+    buffers = plan.firsts
     datatype = buffers[0].datatype
     is_time = datatype.group in TIMES
     values, places = best["value"], best[_PLACE].tolist()
     if not places:
-        what = "NaT" if is_time else "NaN"
-        reason = f"are {what}, all of them, and `nan='ignore'` leaves no other element; leave it out"
-        raise CountError("the elements", reason)
+        raise _none_left(plan.ops[0].rules, "NaT" if is_time else "NaN")
     if count := sum(map(operator.eq, values, [buffers[buffer].unset for *_, buffer in places])):
         cautions.tell(cautions.unset(count, "the result", "give the variable a `_FillValue`"))
     values = as_times(values, datatype) if is_time else values
@@ -165,6 +170,16 @@ def _places(files: Sequence[RankFile], best: np.ndarray, buffers: Sequence[Array
         Location(value, rank, files[rank].source.name, index_of(buffers[buffer], element), buffers[buffer].name)
         for value, (rank, element, buffer) in zip(values, places, strict=True)
     ]
+
+
+def _none_left(rules: Rules, nan: str) -> CountError:
+    """Return the error for ranks all of whose elements are left out."""
+    only_nan = rules._replace(nan="ignore") == Rules(nan="ignore")
+    what = nan if only_nan else f"missing or {nan}" if rules.nan == "ignore" else "missing"
+    ways = {"nan": rules.nan == "ignore", "nulls": rules.nulls == "ignore", "missing": rules.missing is not None}
+    options = " and ".join(f"`{name}={getattr(rules, name)!r}`" for name, chosen in ways.items() if chosen)
+    verb, way_out = "leaves" if sum(ways.values()) == 1 else "leave", "leave it out" if only_nan else "name other ranks"
+    return CountError("the elements", f"are {what}, all of them, and {options} {verb} no other element; {way_out}")
 
 
 def _op(op: ops.OpLike) -> Op:
@@ -185,8 +200,8 @@ def _plan(
         raise UsageError("ranks", "there are none; name at least one file")
     if list(words).count("-") > 1:
         raise UsageError("-", "standard input can be one rank only; write the others to files")
-    inputs = InputOptions.of(options, context)
-    plain = tuple(_PLAIN[op.name.lower()] for op in chosen)
+    plain = tuple(ops.with_policies(_PLAIN[op.name.lower()], part(LEFT_OUT, options)) for op in chosen)
+    inputs = InputOptions.of(options, context)._replace(nullable=plain[0].rules.nulls != "error")
     with step("opening and checking the ranks"):
         files, used, skipped = open_each(words, inputs, partial(_check, plain[0]), options)
     cautions.tell(*skipped_warnings(skipped, len(used) + len(skipped)))
@@ -197,9 +212,9 @@ def _plan(
     in_c_order = partial(in_order, fortran_order=False)
     turned = [file._replace(buffers=tuple(map(in_c_order, file.buffers))) for file in files]
     ranks = tuple(rank for rank, file in enumerate(files) for _ in file.buffers)
+    ops.check_rules(plain[0], [files[0].buffers[0].datatype], len(files))
     plan = make_plan(plain, turned, context, apart=True)
-    orders = tuple(_Order(op is MAX, options["top"] or 1, options["nan"] == "ignore") for op in plain)
-    return partial(_locations, files, _Search(plan, ranks, orders))
+    return partial(_locations, files, _Search(plan, ranks, tuple(_Order(op.name, options["top"] or 1) for op in plain)))
 
 
 def _check(op: Op, file: RankFile, rank: int, first: tuple[int, RankFile]) -> None:

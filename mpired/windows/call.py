@@ -105,6 +105,7 @@ def _on_one_element(
     read = values if op.origin else ()
     _check_names(windows)
     inputs = InputOptions.of(part(INPUTS, options), context)._replace(taken=op.groups)
+    inputs = inputs._replace(nullable=op.rules.nulls != "error")
     where = checked(PLACES, part(TARGET, options) | {"at": options["at"]})
     if where["at"] is None:
         where |= {"target_disp": where["target_disp"] or 0, "target_count": 1}
@@ -149,7 +150,7 @@ def _request(
     """Open the origins, and say where they go; also return the words for them, and those that are left out."""
     inputs = InputOptions.of(options, context)
     component, target, derived = _sides(options, inputs)
-    inputs = inputs._replace(datatype=component, taken=op.groups)
+    inputs = inputs._replace(datatype=component, taken=op.groups, nullable=op.rules.nulls != "error")
     placement = Placement.of(options, len(windows), context, target)
     decoder = Decoder()
     first: list[Origin] = []

@@ -10,7 +10,7 @@ from types import TracebackType
 
 import numpy as np
 
-from mpired import interrupts
+from mpired import interrupts, ops
 from mpired.context import BASE_NBYTES, Context
 from mpired.errors import MpiredError, UnconfirmedError, UsageError
 from mpired.files import calls
@@ -21,23 +21,27 @@ from mpired.files.transaction import Draft
 from mpired.files.urls import check_are_files
 from mpired.formats import RAW, Array, FlatLayout, Format, Layout, Model, format_named, output_format
 from mpired.formats.convert import as_in
-from mpired.formats.memory import MemorySource
+from mpired.formats.memory import MemorySource, masks_of
+from mpired.ops.state import absent
 from mpired.windows.request import Done
 
 
-def laid_out(path: str, to: str | None, model: Model) -> tuple[Format, Layout]:
+def laid_out(path: str, to: str | None, model: Model, op: ops.Op) -> tuple[Format, Layout]:
     """Return the format and the layout of fetched elements that go to a path."""
     # Elements of a column are not a file with columns.
     like = RAW.name if format_named(model.format).has_columns else model.format
     form = output_format(path, to, like, terminal=is_terminal(path))
+    for array in model.buffers:
+        if array.nullable and not (form.has_nulls or ops.stands_for_null(op, array.datatype)):
+            raise ops.null_refused(op, array.datatype, form.name)
     held = sum(2 * array.count * array.datatype.itemsize for array in model.buffers)
     model.context.check_memory(BASE_NBYTES + held + form.encoding)
     return form, form.prepare(model._replace(source=None))
 
 
-def planned_size(path: str, to: str | None, model: Model) -> tuple[str, int, bool]:
+def planned_size(path: str, to: str | None, model: Model, op: ops.Op) -> tuple[str, int, bool]:
     """Return the format of fetched elements that would go to a path, their bytes, and whether these are certain."""
-    form, layout = laid_out(path, to, model)
+    form, layout = laid_out(path, to, model, op)
     like = model.buffers[0]
     if isinstance(layout, FlatLayout):
         return form.name, layout.offset + like.count * layout.stored.itemsize, True
@@ -61,21 +65,25 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
         """The file that it replaces, if there is one."""
         return [self._path] if isinstance(self._output, Draft) and os.path.isfile(self._path) else []
 
-    def keep(self, elements: np.ndarray, model: Model) -> None:
+    def keep(self, elements: np.ndarray, model: Model, op: ops.Op) -> None:
         """Take elements that are like those of a window, of one array; a file is in place then."""
         output, like = self._output, model.buffers[0]
         replaced = output.existing if isinstance(output, Draft) else None
         if replaced and model.source and inode(replaced) == model.source.inode:
             raise UsageError("`fetch`", f"{self._path} is the target; choose another file")
-        _, layout = laid_out(self._path, self._to, model)
+        _, layout = laid_out(self._path, self._to, model, op)
+        null, elements = masks_of(elements), np.ma.getdata(elements)
+        if null.any() and (value := absent(like.datatype, op)) is not None:
+            elements[null] = value
         with calls.errors_name(output.name):
             if isinstance(layout, FlatLayout):
                 stored = as_in(layout.stored, elements, like.datatype)
                 calls.pwrite_all(output.fd, layout.head, 0)
                 calls.pwrite_all(output.fd, stored.view(np.uint8).data, layout.offset)
             else:
-                source = MemorySource(output.name, elements.view(np.uint8).data)
-                layout([Array(source, like.datatype, like.count, elements.dtype)], output.fd)
+                source = MemorySource(output.name, elements.view(np.uint8).data, (~null).view(np.uint8).data)
+                array = Array(source, like.datatype, like.count, elements.dtype)
+                layout([array._replace(validity=elements.nbytes if like.nullable else None)], output.fd)
         if isinstance(output, Draft):
             # It is open to no more users than each window; a window that is being made has the rights of any new file.
             output.within.extend(filter(os.path.exists, self._windows))

@@ -20,10 +20,11 @@ from mpired.formats import Array, AtHand, InputOptions, Model, open_rank
 from mpired.formats.array import Reader, within_budget, within_memory
 from mpired.formats.convert import as_in
 from mpired.formats.decoding import Decoder
-from mpired.formats.memory import MemorySource
+from mpired.formats.memory import MemorySource, masks_of
 from mpired.formats.names import lacking
 from mpired.formats.rank import element_text
 from mpired.formats.transposed import in_order
+from mpired.ops.state import Elements
 from mpired.options import Options, PathLike
 from mpired.sources.compressed import UnpackedSource, unpacking_nbytes
 from mpired.windows.runs import Index, Runs
@@ -58,29 +59,31 @@ class Origin:
         self.stays_open = True
         self._context, self._first = context, first
         self._reader: Reader | None = None
-        self._all: np.ndarray | None = None
+        self._all: Elements | None = None
 
-    def read(self, index: Index) -> np.ndarray:
-        """Return elements in an array of the caller's own."""
+    def read(self, index: Index) -> Elements:
+        """Return elements in an array of the caller's own, and which of them are there; None for all."""
         if self._all is None:
             if isinstance(index, slice):
                 return self._range(index)
             first, last = (int(index.min()), int(index.max())) if len(index) else (0, 0)
             if last - first < 2 * len(index):  # near each other
-                near: np.ndarray = self._range(slice(first, last + 1))[index - first]
-                return near
+                return _taken(self._range(slice(first, last + 1)), index - first)
             self._all = self._range(slice(0, self.count))
-        elements = self._all[index]
-        return elements.copy() if isinstance(index, slice) else elements
+        return _taken(self._all, index)
 
-    def _range(self, index: slice) -> np.ndarray:
+    def _range(self, index: slice) -> Elements:
         block = np.empty(index.stop - index.start, self.datatype.form)
         reader = self._reader or self.array.open()
         if self.stays_open:
             self._reader = reader
         with nullcontext() if self.stays_open else closing(reader):
-            reader.read(self._first + index.start, block)
-        return block
+            return block, reader.read(self._first + index.start, block)
+
+    def count_unset(self, values: np.ndarray) -> None:
+        """Count those of some elements that have the value of those that were never written."""
+        unset = self.array.unset
+        self.nunset += 0 if unset is None else int(np.count_nonzero(values == unset))
 
     def in_order(self, *, fortran_order: bool) -> Origin:
         """Return the same array with the elements in that order; only an array of several dimensions has another."""
@@ -102,18 +105,20 @@ class Origin:
         array = Array.of_result(self.datatype, self.count, byte_order=mine.byte_order)
         if whole:
             array = array._replace(shape=mine.shape, fortran_order=mine.fortran_order)
-        return Model(
-            self.format, (array._replace(name=mine.name, parts=mine.columns, missing=mine.missing),), mine.source
-        )
+        array = array._replace(name=mine.name, parts=mine.columns, missing=mine.missing, nulls=mine.nulls)
+        return Model(self.format, (array,), mine.source)
 
     def blocks(self) -> Iterator[np.ndarray]:
         """Yield all elements, in blocks, without the bytes that carry no value, and close the file at the end."""
+        # Behind a block of which elements may be missing comes which of them are there.
         step = max(1, _BLOCK_NBYTES // self.datatype.extent)
         try:
             for start in range(0, self.count, step):
-                block = self.read(slice(start, min(start + step, self.count)))
+                block, there = self.read(slice(start, min(start + step, self.count)))
                 self.datatype.clear_padding(block)
                 yield block
+                if there is not None:
+                    yield there
         finally:
             self.close()
 
@@ -134,20 +139,21 @@ class ScatteredOrigin(Origin):
         self._runs = runs
         self._places: np.ndarray | None = None
 
-    def _range(self, index: slice) -> np.ndarray:
+    def _range(self, index: slice) -> Elements:
         """Read the elements with all that lies between them."""
         if self._places is None:
             self._places = self._runs.positions()
         at, array = self._places[index], self.array
         if not len(at):
-            return np.empty(0, self.datatype.form)
+            return np.empty(0, self.datatype.form), None
         first, stored = int(at.min()), array.stored
         octets = np.zeros(int(at.max()) - first + stored.itemsize, np.uint8)
         needed = octets[: len(octets) - tail(stored)]
         with closing(array.source.open()) as file, calls.errors_name(self.name):
             if file.read_into(needed.data, array.offset + first) < len(needed):
                 raise array.source.changed()
-        return as_in(self.datatype.form, gathered(octets, at - first, stored), self.datatype)
+        block = as_in(self.datatype.form, gathered(octets, at - first, stored), self.datatype)
+        return block, array.valid(block)
 
 
 def choose_open(origins: Sequence[Origin], context: Context) -> None:
@@ -161,6 +167,13 @@ def choose_open(origins: Sequence[Origin], context: Context) -> None:
             nopen, nbytes = nopen + 1, nbytes + origin.open_nbytes
 
 
+def _taken(elements: Elements, index: Index) -> Elements:
+    """Return a copy of some elements, and which of these are there."""
+    values, there = elements
+    some = values[index]
+    return some.copy() if isinstance(index, slice) else some, None if there is None else there[index]
+
+
 def array_of(elements: np.ndarray, declared: Datatype | None, name: str = "array") -> Array:
     """Return an array of a program as one that a file has."""
     datatype = declared or from_dtype(elements.dtype)
@@ -168,9 +181,16 @@ def array_of(elements: np.ndarray, declared: Datatype | None, name: str = "array
         raise DatatypeError(name, f"has elements of {element_text(elements.dtype)}, which are not {datatype.label}")
     fortran = elements.ndim > 1 and elements.flags.f_contiguous and not elements.flags.c_contiguous
     flat = np.asarray(elements).ravel(order="F" if fortran else "C").view(as_numbers(elements.dtype))
-    source = MemorySource(name, flat.view(np.uint8).data if flat.nbytes else b"")
+    parts: list[bytes | memoryview] = [flat.view(np.uint8).data if flat.nbytes else b""]
+    nulls = 0
+    if isinstance(elements, np.ma.MaskedArray):
+        there = ~masks_of(elements.ravel(order="F" if fortran else "C"))
+        parts.append(there.view(np.uint8).data)
+        nulls = int(np.count_nonzero(~there))
     # A target that is made like it has native byte order.
-    return Array(source, datatype, len(flat), flat.dtype, 0, elements.shape, fortran, fixed_order=True)
+    source, validity = MemorySource(name, *parts), flat.nbytes if nulls else None
+    made = Array(source, datatype, len(flat), flat.dtype, 0, elements.shape, fortran, fixed_order=True)
+    return made._replace(nulls=nulls, validity=validity)
 
 
 def whole(array: Array) -> np.ndarray:
@@ -197,7 +217,11 @@ def open_origin(
     if isinstance(origin, np.ndarray):
         if derived is not None:
             raise UsageError("`origin_type`", "is for files; choose the elements of an array with NumPy")
-        return [Origin(array_of(origin, inputs.datatype), context, "", first, count)]
+        array = array_of(origin, inputs.datatype)
+        if array.nulls and not inputs.nullable:
+            way_out = "skip them with `nulls='ignore'`, or use its `filled(...)`"
+            raise DatatypeError(array.source.name, f"has {array.nulls} masked elements; {way_out}")
+        return [Origin(array, context, "", first, count)]
     # A raw file with too few bytes for an element has none to give (MPI-4.1, 12.3.4).
     inputs = inputs._replace(count=0) if count == 0 and not first else inputs
     # The elements of a derived type need not be whole elements of the basic one.

@@ -19,8 +19,8 @@ from mpired.windows.once import Key
 from mpired.windows.origin import Origin
 from mpired.windows.placement import NO_ORIGIN, Given, Placement
 
-Keep = Callable[[np.ndarray, Model], None]
-"""Takes the fetched elements and their model, before the windows change."""
+Keep = Callable[[np.ndarray, Model, ops.Op], None]
+"""Takes the fetched elements, their model, and the op, before the windows change."""
 
 
 class Filling(NamedTuple):

@@ -46,6 +46,13 @@ class Batch(NamedTuple):
     at: np.ndarray | None
     rounds: Sequence[Round]  # in order
 
+    def of_rows(self, name: str, itemsize: int) -> Batch:
+        """Return the same elements where each has one byte."""
+        if any(start % itemsize or stop % itemsize for start, stop in self.ranges):
+            raise RangeError(name, f"may have nulls, and the request does not begin at one of its {itemsize}-byte rows")
+        ranges = [(start // itemsize, stop // itemsize) for start, stop in self.ranges]
+        return Batch(ranges, None if self.at is None else self.at // itemsize, self.rounds)
+
 
 class Runs:
     """Runs of elements, in the order of the type map."""

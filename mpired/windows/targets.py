@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -23,9 +24,11 @@ from mpired.formats.array import blocks, within_budget
 from mpired.formats.convert import in_form
 from mpired.formats.decoding import rewrite
 from mpired.formats.input_options import ORDERS
+from mpired.ops.state import Elements
 from mpired.sources.local import LocalSource, recovered_status
 from mpired.sources.source import Source
-from mpired.windows.request import Filling, WindowRequest
+from mpired.windows.elements import can_be_null
+from mpired.windows.request import WindowRequest
 
 _BLOCK_NBYTES = 4 << 20
 _ALIGNMENT = 64
@@ -138,15 +141,16 @@ def open_window(source: LocalSource, request: WindowRequest, target: Target | No
     if not row.updatable:
         raise UsageError(source.name, f"is {row.name}, of which no file is updated; write its elements to another")
     if flat := arrays_in_place(file):
-        return WindowFile(source.name, row, flat, target, source.nbytes)
+        plain = [each._replace(nullable=False) for each in flat]
+        return WindowFile(source.name, row, plain, target, source.nbytes)
     # Before the work: a file that cannot be written again is refused.
     nbytes = row.rewriting(file.source)
     window = WindowFile(source.name, row, (), target, source.nbytes, file.source, rewriting=nbytes)
     if target is None:
-        return window._replace(windows=[_native(source, each) for each in file.buffers])
+        return window._replace(windows=[_native(source, each, row, request) for each in file.buffers])
     arrays = [request.decoder.decoding(within_budget(each, inputs.context)) for each in file.buffers]
     elements = (blocks(each, max(1, _BLOCK_NBYTES // each.datatype.itemsize)) for each in arrays)
-    return _decoded(window, arrays, elements, os.path.dirname(target.path), stack)
+    return _decoded(window, arrays, elements, request, stack)
 
 
 def plan_window(name: str, request: WindowRequest, stack: ExitStack) -> WindowFile:
@@ -189,7 +193,7 @@ def _new_window(name: str, row: Format, request: WindowRequest, draft: Draft | N
     assert request.create is not None  # noqa: S101 - else nothing is made
     inputs, (elements, model, _) = request.inputs, request.create
     if not row.is_flat:
-        return _new_columns(name, row, request.create, draft, stack)
+        return _new_columns(name, row, request, draft, stack)
     like = model.buffers[0]  # of several, which no origin has then, the comparison of the counts tells
     if row.needs_type:
         order = ORDERS[inputs.byte_order or inputs.type_order]
@@ -212,8 +216,10 @@ def _new_window(name: str, row: Format, request: WindowRequest, draft: Draft | N
     return WindowFile(name, row, [window], draft, nbytes)
 
 
-def _new_columns(name: str, row: Format, filling: Filling, draft: Draft | None, stack: ExitStack) -> WindowFile:
+def _new_columns(name: str, row: Format, request: WindowRequest, draft: Draft | None, stack: ExitStack) -> WindowFile:
     """Return a new target with columns: the first origin, with other elements in the columns that are combined."""
+    filling = request.create
+    assert filling is not None  # noqa: S101 - else nothing is made
     model = filling.model
     assert model.source is not None  # noqa: S101 - else its format is not made
     if any(len(array.columns) > 1 for array in model.buffers):
@@ -223,37 +229,61 @@ def _new_columns(name: str, row: Format, filling: Filling, draft: Draft | None, 
     window = WindowFile(name, row, (), draft, nbytes, model.source, rewriting=row.rewriting(model.source))
     if draft is None:
         source = LocalSource(name, name, (0, 0, 0, 0))
-        return window._replace(windows=[_native(source, each) for each in model.buffers])
-    elements = map(_repeated, filling.elements, (array.count for array in model.buffers))
-    return _decoded(window, model.buffers, elements, draft.directory, stack)
+        return window._replace(windows=[_native(source, each, row, request) for each in model.buffers])
+    initial = partial(_initial, are_missing=request.op.rules.nulls == "ignore")
+    return _decoded(window, model.buffers, map(initial, filling.elements, model.buffers), request, stack)
 
 
 def _decoded(
     window: WindowFile,
     columns: Sequence[Array],
-    elements: Iterable[Iterator[np.ndarray]],
-    directory: str,
+    elements: Iterable[Iterable[Elements]],
+    request: WindowRequest,
     stack: ExitStack,
 ) -> WindowFile:
     """Put the elements of columns, which come in blocks, into a scratch file, where they are changed."""
-    scratch = stack.enter_context(Scratch(directory, window.name))
+    assert window.file is not None  # noqa: S101 - in a dry run nothing is decoded
+    scratch = stack.enter_context(Scratch(window.file.directory, window.name))
     status = window.file.status if isinstance(window.file, Target) else os.fstat(scratch.fd)
     source = LocalSource.of_status(window.name, scratch.shared_path, status)
     windows, end = [], 0
     for column, parts in zip(columns, elements, strict=True):
-        windows.append(_native(source, column, end)._replace(marked=column.missing))  # all are valid
-        for block in parts:
+        array = _native(source, column, window.format, request)._replace(offset=end)
+        if array.nullable and array.marked is None:
+            array = array._replace(validity=array.end + -array.end % _ALIGNMENT)
+        at = array.validity or 0
+        for block, there in parts:
             calls.pwrite_all(scratch.fd, block.view(np.uint8).data, end)
             end += block.nbytes
+            if array.validity is not None:
+                marks = np.ones(len(block), np.bool_) if there is None else there
+                calls.pwrite_all(scratch.fd, marks.view(np.uint8).data, at)
+                at += len(block)
+        end = max(end, at)
         end += -end % _ALIGNMENT
+        windows.append(array)
     return window._replace(windows=windows, scratch=scratch)
 
 
-def _native(source: Source, column: Array, offset: int = 0) -> Array:
-    """Return a column as native elements at an offset of a source."""
+def _native(source: Source, column: Array, row: Format, request: WindowRequest) -> Array:
+    """Return a column as native elements of a source, with whether some may be null, if the file can say so."""
     shape = (column.count,) if column.shape is None else column.shape
-    form = column.datatype.form
-    return Array(source, column.datatype, column.count, form, offset, shape, column.fortran_order, name=column.name)
+    form, marked = column.datatype.form, column.missing
+    array = Array(source, column.datatype, column.count, form, 0, shape, column.fortran_order, name=column.name)
+    array = array._replace(nulls=column.nulls, marked=marked)
+    nullable = marked is not None and bool(marked.values)
+    if row.has_nulls and not row.has_arrays:  # the format says so beside the values
+        nullable = column.nulls != 0 or can_be_null(request.op, column, request.all_origins)
+    return array._replace(nullable=request.inputs.nullable and nullable)
+
+
+def _initial(element: np.ndarray, array: Array, *, are_missing: bool) -> Iterator[Elements]:
+    """Yield the elements of a new array: missing ones, which take the first value that comes, if they may be that."""
+    are_missing = are_missing and array.nulls != 0
+    if are_missing and array.missing is not None and array.missing.values:
+        element = np.full(1, array.missing.values[0], element.dtype)
+    for block in _repeated(element, array.count):
+        yield block, np.zeros(len(block), np.bool_) if are_missing else None
 
 
 def _repeated(element: np.ndarray, count: int) -> Iterator[np.ndarray]:

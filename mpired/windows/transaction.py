@@ -30,6 +30,7 @@ from mpired.log import step
 from mpired.ranks import check_formats
 from mpired.sources.directory import check_one_file
 from mpired.sources.local import LocalSource
+from mpired.windows.elements import check_nulls
 from mpired.windows.origin import Origin, choose_open
 from mpired.windows.placement import Given, WindowShare
 from mpired.windows.request import Done, Keep, WindowRequest
@@ -44,7 +45,7 @@ def transact(request: WindowRequest, *, keep: Keep | None = None, replaced: Sequ
             work = Work(request, _open(request, replaced, stack), stack)
             work.combine()
             if keep is not None and work.fetched is not None:
-                keep(work.fetched, work.fetched_model)
+                keep(work.fetched, work.fetched_model, request.op)
             work.publish()
             return work.done()
 
@@ -140,6 +141,8 @@ class Work:
         self._entries = tuple(sum(share.access.entries for share in row if share) for row in placed)
         self._updates: list[Update] = []
         self.fetched = np.zeros(self._entries[0], windows[0].windows[0].datatype.form) if request.fetch else None
+        if self.fetched is not None and request.inputs.nullable:
+            self.fetched = np.ma.MaskedArray(self.fetched, mask=False)
 
     def _completed(self, request: WindowRequest) -> WindowRequest:
         """Return a request with the elements that could not be made before the datatype of its windows was known."""
@@ -162,6 +165,7 @@ class Work:
         if len(found) == 1:
             target, (window, _, shape) = found[0]
         array = window.result._replace(count=count, shape=shape, name="", parts=(), modelled_on=())
+        array = array._replace(nullable=window.nullable)
         return Model(target.format.name, (array,), window.source, context=self.request.inputs.context)
 
     def _check(self) -> None:
@@ -176,6 +180,9 @@ class Work:
                 raise CountError(target.name, reason)
             for arrays in self._origins:
                 _compare(target, arrays)
+            for i, window in enumerate(target.windows):
+                ops.check_rules(request.op, [window.datatype], 1)
+                check_nulls(request.op, window, [arrays[i] for arrays in self._origins])
         if request.fetch and len(first.windows) > 1:
             raise UsageError("`columns`", f"is missing; choose one {first.format.noun} to fetch")
 
@@ -227,7 +234,7 @@ class Work:
         for update, part in zip(self._updates, self._parts, strict=True):
             update.seal(part.attribute(durable=request.durable) if update.protocol else b"")
         if self.fetched is not None:
-            self.windows[0].windows[0].datatype.clear_padding(self.fetched)
+            self.windows[0].windows[0].datatype.clear_padding(np.ma.getdata(self.fetched))
 
     def _combined(self) -> Iterator[int]:
         """Combine the origins into each window, and yield the bytes of the elements that are done."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from functools import partial
+from collections.abc import Generator, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,11 +14,11 @@ from mpired.files.update import Update
 from mpired.formats import Array
 from mpired.formats.convert import as_in
 from mpired.ops import overflow
-from mpired.ops.overflow import Overflow, steps
-from mpired.ops.running import run
+from mpired.ops.overflow import Overflow
+from mpired.windows.elements import BatchElements
 from mpired.windows.origin import Origin, gathered, scattered
 from mpired.windows.placement import WindowShare
-from mpired.windows.runs import Batch, Round
+from mpired.windows.runs import Batch
 
 
 def fold(
@@ -34,21 +34,24 @@ def fold(
     # warnings, if it is one of several in its file.
     window, found, nmasked = share.window, list[Overflow](), 0
     for batch in share.access.batches():
-        octets, pieces = _read(batch, window, update.source)
-        elements = as_in(window.datatype.form, gathered(octets, batch.at, window.stored), window.datatype)
+        stored = _read(batch, window, update.source)
+        elements = as_in(window.datatype.form, stored.elements(window.stored), window.datatype)
+        there, marks = _there(elements, batch, window, update.source) if window.nullable else (None, None)
         if not origins:
-            if fetched is not None:
-                for turn in batch.rounds:
-                    fetched[turn.origin] = elements if turn.where is None else elements[turn.where]
+            old = elements if there is None else np.ma.MaskedArray(elements, ~there)
+            for turn in batch.rounds:
+                if fetched is not None:
+                    fetched[turn.origin] = old if turn.where is None else old[turn.where]
             continue
+        held = BatchElements(elements, there, op, window.datatype)
         for rank, origin in enumerate(origins):
-            elements, overflows = _combined(elements, batch, op, origin, fetched)
-            found += [each._replace(rank=rank) for each in overflows]
+            found += _combined(held, batch, origin, fetched, rank)
             yield elements.nbytes
-        nmasked += 0 if window.marked is None else window.marked.hidden(elements, None)
-        scattered(octets, batch.at, as_in(window.stored, elements, window.datatype))
-        for data, offset in pieces:
-            update.write(data, offset)
+        elements, there = held.results(window)
+        nmasked += 0 if window.marked is None else window.marked.hidden(elements, there)
+        stored.change(as_in(window.stored, elements, window.datatype), update)
+        if marks is not None and there is not None:
+            marks.change(there, update)
     overflow.tell(op, window.datatype, overflow.total(found), [origin.name for origin in origins], buffer)
     if nunset := sum(origin.nunset for origin in origins):
         cautions.tell(cautions.unset(nunset, origins[0].array.name, "give the origins a `_FillValue`"))
@@ -56,8 +59,26 @@ def fold(
         cautions.tell(cautions.masked(nmasked, window.name, window.marked.text))
 
 
-def _read(batch: Batch, window: Array, fd: int) -> tuple[np.ndarray, list[tuple[memoryview, int]]]:
-    """Return the bytes of a batch, and for each range its part of them and its offset in the file."""
+class _Stored(NamedTuple):
+    """The bytes of a batch."""
+
+    octets: np.ndarray
+    at: np.ndarray | None  # see `Batch`
+    pieces: list[tuple[memoryview, int]]  # for each range its part of them, and its offset in the file
+
+    def elements(self, form: np.dtype) -> np.ndarray:
+        """Return the elements, in an array of their own."""
+        return gathered(self.octets, self.at, form)
+
+    def change(self, elements: np.ndarray, update: Update) -> None:
+        """Give an update the bytes with other elements."""
+        scattered(self.octets, self.at, elements)
+        for data, offset in self.pieces:
+            update.write(data, offset)
+
+
+def _read(batch: Batch, window: Array, fd: int) -> _Stored:
+    """Return the bytes of a batch."""
     # Without the padding of its last element: a window may end there (MPI-4.1, 5.1.6), or another element begin.
     octets = np.zeros(sum(stop - start for start, stop in batch.ranges), np.uint8)
     at, behind, pieces = 0, tail(window.stored), []
@@ -68,57 +89,24 @@ def _read(batch: Batch, window: Array, fd: int) -> tuple[np.ndarray, list[tuple[
         for data, offset in pieces:
             if calls.pread_into(fd, data, offset) < len(data):
                 raise window.source.changed()
-    return octets, pieces
+    return _Stored(octets, batch.at, pieces)
+
+
+def _there(elements: np.ndarray, batch: Batch, window: Array, fd: int) -> tuple[np.ndarray | None, _Stored | None]:
+    """Return which elements are there, None for all, and the bytes that say so, None if their values do."""
+    if window.validity is None:
+        return None if window.marked is None else window.marked.present(elements), None
+    rows, form = batch.of_rows(window.source.name, window.stored.itemsize), np.dtype(np.bool_)
+    stored = _read(rows, window._replace(offset=window.validity, stored=form), fd)
+    return stored.elements(form), stored
 
 
 def _combined(
-    elements: np.ndarray, batch: Batch, op: ops.Op, origin: Origin, fetched: np.ndarray | None
-) -> tuple[np.ndarray, list[Overflow]]:
-    """Return the elements of a batch after an origin was combined into them, and what overflowed."""
-    found = []
+    elements: BatchElements, batch: Batch, origin: Origin, fetched: np.ndarray | None, rank: int
+) -> Iterator[Overflow]:
+    """Combine an origin into the elements of a batch, and yield what overflowed."""
     for turn in batch.rounds:
-        combine = _one_by_one if isinstance(turn.where, slice) else _at_once
-        elements, overflowed = combine(elements, turn, op, origin, fetched)
+        overflowed = elements.combine(turn, origin, fetched)
         if overflowed is not None:
             first = int(np.arange(origin.count)[turn.origin][overflowed.argmax()])
-            found.append(Overflow(int(np.count_nonzero(overflowed)), 0, first, 0))
-    return elements, found
-
-
-def _at_once(
-    elements: np.ndarray, turn: Round, op: ops.Op, origin: Origin, fetched: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the elements after each of a round was combined with one of the origin, and which of these overflowed."""
-    old = elements if turn.where is None else elements[turn.where]
-    if fetched is not None:
-        fetched[turn.origin] = old
-    making, unset = steps(op, origin.datatype), origin.array.unset
-    read = partial(origin.read, turn.origin)
-    # The target is the lower operand, so that accumulating ranks gives the bits of reducing them after it.
-    with making.watching():
-        values = read()
-        origin.nunset += 0 if unset is None else int(np.count_nonzero(values == unset))
-        new, overflowed = making(old, values, read)
-        new = op.lower(new, origin.datatype)
-    if turn.where is None:
-        return new, overflowed
-    elements[turn.where] = new
-    return elements, overflowed
-
-
-def _one_by_one(
-    elements: np.ndarray, turn: Round, op: ops.Op, origin: Origin, fetched: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the elements after one of them was combined with many of the origin, and which of these overflowed."""
-    values = origin.read(turn.origin)
-    before = np.concatenate([elements[turn.where], values[:-1]])
-    making = steps(op, origin.datatype)
-    with making.watching():
-        run(op, before, origin.datatype)
-        op.lower(before[1:], origin.datatype)
-        if fetched is not None:
-            fetched[turn.origin] = before
-        # All steps again, each for itself, tell which of them overflow.
-        new, overflowed = making(before, values, partial(origin.read, turn.origin))
-    elements[turn.where] = op.lower(new[-1:], origin.datatype)
-    return elements, overflowed
+            yield Overflow(int(np.count_nonzero(overflowed)), 0, first, rank)

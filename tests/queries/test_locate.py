@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import masked
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -170,3 +171,38 @@ def test_what_python_gives():
         mpired.locate([np.arange(3)], sum)
     with pytest.raises(UsageError, match="is one array"):
         mpired.locate(np.arange(3), "maxloc")
+
+
+@each("form", masked.FORMS)
+def test_missing_values_are_left_out(form, tmp_path_factory):
+    folder, shape = tmp_path_factory.mktemp("masked"), (20,) if form in masked.TABLES else (4, 5)
+    ranks = [masked.drawn(seed, shape) for seed in range(3)]
+    names = [masked.write(folder / f"r{rank}.{form}", t=array) for rank, array in enumerate(ranks)]
+    flat = enumerate(array.ravel().tolist() for array in ranks)
+    keyed = [(value, rank, i) for rank, values in flat for i, value in enumerate(values) if value is not None]
+    for op, sign, top, jobs in (("maxloc", -1, 4, 2), ("minloc", 1, 1, 1)):
+        wanted = [each[1:] for each in sorted(keyed, key=lambda each: (sign * each[0], *each[1:]))]
+        found = mpired.locate(names, op, columns="t", nulls="ignore", top=top, jobs=jobs)
+        assert [(each.rank, int(np.ravel_multi_index(each.index, shape))) for each in found] == wanted[:top]
+    if form != "3.nc":
+        return
+    least = min(keyed)[0]
+    found = mpired.locate(names, "minloc", columns="t", nulls="ignore", missing=least)
+    assert found.value == min(value for value, *_ in keyed if value != least)
+    words = ("--op", "maxloc", "--columns", "t", *map(str, names))
+    outcome = run("locate", "--nulls", "ignore", *words, cwd=folder)
+    assert (outcome.status, outcome.out.split()[0]) == (0, str(max(keyed)[0]).encode())
+    check_refused(folder, f"locate {' '.join(words)}", 3, "r0", "'t' has", "skip them with --nulls ignore")
+
+
+def test_all_elements_are_missing(tmp_path):
+    masked.write(tmp_path / "a.parquet", x=np.ma.masked_all(3, "f8"), y=np.ma.array([np.nan, 1, 2], mask=[0, 1, 1]))
+    for words, *reasons in (
+        ("--nulls ignore --columns x", "are missing, all of them", "--nulls ignore leaves", "name other ranks"),
+        ("--nulls ignore --nan ignore --columns y", "are missing or NaN", "--nan ignore and --nulls ignore leave"),
+        ("--nulls ignore --missing 0x --columns x", "--missing"),
+    ):
+        check_refused(tmp_path, f"locate --op maxloc {words} a.parquet", 2 if "0x" in words else 3, *reasons)
+    with pytest.raises(UsageError, match=r"`missing`: 0\.5 is not a value of MPI_INT64_T"):
+        mpired.locate([np.arange(3)], "maxloc", missing=0.5)
+    assert mpired.locate([np.array([3, -1, 2])], "minloc", missing=-1).value == 2

@@ -1,0 +1,155 @@
+"""The elements of a window that an origin is combined into: a batch, and which of it have a value.
+
+As in reductions, an element that is left out takes the first value that an origin has. With `nulls` propagate, a null
+makes the result null. What an op has computed is a value, whatever it is equal to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mpired import ops
+from mpired.datatypes import Datatype
+from mpired.errors import UsageError
+from mpired.formats import Array
+from mpired.ops.overflow import Steps, steps
+from mpired.ops.running import run
+from mpired.ops.state import Elements, absent, valid_of
+from mpired.ops.table import REPLACE
+from mpired.windows.origin import Origin
+from mpired.windows.runs import Round
+
+
+def check_nulls(op: ops.Op, window: Array, origins: Sequence[Origin]) -> None:
+    """Raise `UsageError` if elements of a window may become null, and its file has nothing that stands for it."""
+    if can_be_null(op, window, origins) and not (window.nullable or ops.stands_for_null(op, window.datatype)):
+        name = f"{window.name!r}, " if window.name else ""
+        reason = f"may make elements of {window.source.name} null ({name}{window.datatype.label}), and it has no value"
+        ways = "declare a `_FillValue` in it" if window.name else "say with `missing` which value stands for them"
+        raise UsageError(f"`nulls={op.rules.nulls!r}`", f"{reason} for that; {ways}, or use `nulls='ignore'`")
+
+
+def can_be_null(op: ops.Op, window: Array, origins: Sequence[Origin]) -> bool:
+    """Return whether elements of a window may be null after a call."""
+    return ops.may_be_null(op, window.datatype, [window.nulls != 0, *(each.array.nulls != 0 for each in origins)])
+
+
+class BatchElements:
+    """The elements of a batch. If the op leaves some out, masks say which have a value, and which are null."""
+
+    def __init__(self, elements: np.ndarray, there: np.ndarray | None, op: ops.Op, datatype: Datatype) -> None:
+        self._elements, self._op, self._datatype = elements, op, datatype
+        self._are_masked = op.rules.leaves_out
+        self._propagates, self._replaces = op.rules.nulls == "propagate", op.name == REPLACE.name
+        if self._are_masked:
+            self._valid, self._null = self._masks(elements, there)
+
+    def _masks(self, elements: np.ndarray, there: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        """Return which elements have a value that is not left out, and which are null."""
+        valid = valid_of(elements, there, self._datatype, self._op)
+        null = np.zeros(len(elements), np.bool_) if there is None else ~there
+        return np.ones(len(elements), np.bool_) if valid is None else valid, null
+
+    def combine(self, turn: Round, origin: Origin, fetched: np.ndarray | None) -> np.ndarray | None:
+        """Combine those of a round with elements of an origin, and return which of these overflowed."""
+        making = steps(self._op, self._datatype)
+        combine = self._one_by_one if isinstance(turn.where, slice) else self._at_once
+        with making.watching():
+            return combine(turn, origin, making, fetched)
+
+    def _at_once(self, turn: Round, origin: Origin, making: Steps, fetched: np.ndarray | None) -> np.ndarray | None:
+        """Combine each element with one."""
+        where = slice(None) if turn.where is None else turn.where
+        old = self._elements[where]
+        if fetched is not None:
+            fetched[turn.origin] = np.ma.MaskedArray(old, self._null[where]) if self._are_masked else old
+        values, there = origin.read(turn.origin)
+        origin.count_unset(values)
+        if self._are_masked:
+            new, overflowed = self._of_those_with_values(where, values, there, making)
+        else:
+            # The target is the lower operand, so that accumulating ranks gives the bits of reducing them after it.
+            new, overflowed = making(old, values, lambda: origin.read(turn.origin)[0])
+            new = self._op.lower(new, self._datatype)
+        if turn.where is None:
+            self._elements = new
+        else:
+            self._elements[where] = new
+        return overflowed
+
+    def _of_those_with_values(
+        self, where: slice | np.ndarray, values: np.ndarray, there: np.ndarray | None, making: Steps
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return elements combined with others where both have a value, and which of them overflowed."""
+        old, valid, null = self._elements[where], self._valid[where], self._null[where]
+        new, lacking = self._masks(values, there)
+        (both,), taken = np.nonzero(valid & new), new & ~valid
+        result, overflowed = making(old[both], values[both], lambda: values[both])
+        old[both] = self._op.lower(result, self._datatype)
+        old[taken] = values[taken]
+        null = ~(valid | new) | ((lacking if self._replaces else null | lacking) & self._propagates)
+        self._valid[where], self._null[where] = valid | new, null
+        return old, _among(both, overflowed, ~null)
+
+    def _one_by_one(self, turn: Round, origin: Origin, making: Steps, fetched: np.ndarray | None) -> np.ndarray | None:
+        """Combine one element with many, one after another."""
+        at, (values, there) = turn.where, origin.read(turn.origin)
+        null = None
+        if self._are_masked:
+            states, null, overflowed = self._chain_of_values(at, values, there, making)
+        else:
+            states, overflowed = self._chain(np.concatenate([self._elements[at], values]), making)
+        if fetched is not None:
+            fetched[turn.origin] = states[:-1] if null is None else np.ma.MaskedArray(states[:-1], null[:-1])
+        self._elements[at] = states[-1:]
+        return overflowed
+
+    def _chain(self, parts: np.ndarray, making: Steps) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return each of some elements combined with all before it, and which of the steps overflowed."""
+        before = parts[:-1].copy()
+        run(self._op, before, self._datatype)
+        before[1:] = self._op.lower(before[1:], self._datatype)
+        states = before.copy()
+        # All steps again, each for itself, tell which of them overflow.
+        after, overflowed = making(before, parts[1:].copy(), lambda: parts[1:])
+        return np.concatenate([parts[:1], states[1:], self._op.lower(after[-1:], self._datatype)]), overflowed
+
+    def _chain_of_values(
+        self, at: Any, values: np.ndarray, there: np.ndarray | None, making: Steps
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Return an element before each step and behind the last, with which are null; and which steps overflowed."""
+        new, lacking = self._masks(values, there)
+        states, overflowed = self._chain(np.concatenate([self._elements[at][self._valid[at]], values[new]]), making)
+        first, null = int(self._valid[at][0]), self._null[at]
+        count = first + np.concatenate([[0], np.cumsum(new)])  # of values up to there
+        lacking = np.concatenate([null, lacking])
+        lacking = lacking if self._replaces else np.logical_or.accumulate(lacking)
+        null = np.concatenate([null, ((count == 0) | (lacking & self._propagates))[1:]])
+        states = np.concatenate([self._elements[at], states])[count]
+        self._valid[at], self._null[at] = count[-1:] > 0, null[-1:]
+        return states, null, _among(np.flatnonzero(new)[1 - first :], overflowed, ~null[1:])
+
+    def results(self, window: Array) -> Elements:
+        """Return the elements, with what stands for null in the window's file, and which are not null; None if all."""
+        elements, marked = self._elements, window.marked
+        if not self._are_masked:
+            return elements, None
+        if marked is not None and window.nullable:  # other values mean it already, such as those beyond a valid range
+            present = marked.present(elements)
+            elements[self._null if present is None else self._null & present] = marked.values[0]
+        elif self._null.any() and (value := absent(self._datatype, self._op)) is not None:
+            elements[self._null] = value
+        return elements, ~self._null
+
+
+def _among(places: np.ndarray, found: np.ndarray | None, there: np.ndarray) -> np.ndarray | None:
+    """Return which of all elements that are there are `found` among those at some places; None for none."""
+    if found is None:
+        return None
+    whole = np.zeros(len(there), np.bool_)
+    whole[places] = found
+    whole &= there
+    return whole if whole.any() else None

@@ -1,0 +1,226 @@
+"""`--nulls` and `--missing` of one-sided calls: accumulate is the reduction that goes on, as masked arrays have it."""
+
+from __future__ import annotations
+
+import json
+import operator
+
+import masked
+import netCDF4
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tables
+from command import run
+from rows import check_refusals, each
+
+import mpired
+from mpired.errors import DatatypeError, UsageError
+
+OPS = {"sum": operator.add, "max": max, "prod": operator.mul, "replace": lambda _, new: new}
+
+
+def combined(op, old, new, nulls):
+    """Return an element, or None, after another one was combined into it."""
+    if nulls == "propagate" and (new is None or (old is None and op != "replace")):
+        return None
+    return old if new is None else new if old is None else OPS[op](old, new)
+
+
+def expected(op, arrays, nulls):
+    """Return the masked array that comes of one after another."""
+    target, *origins = arrays
+    found = target.ravel().tolist()
+    for origin in origins:
+        found = [combined(op, old, new, nulls) for old, new in zip(found, origin.ravel().tolist(), strict=True)]
+    mask = np.array([each is None for each in found])
+    values = np.array([0 if each is None else each for each in found], target.dtype)
+    return np.ma.MaskedArray(values, mask).reshape(target.shape)
+
+
+def arrays_for(form, dtype, count=3):
+    shape = (12,) if form in masked.TABLES else (3, 4)
+    return [masked.drawn(seed, shape, dtype) for seed in range(count)]
+
+
+@each(
+    "form, op, nulls, dtype",
+    [
+        ("parquet", "sum", "ignore", "f8"),
+        ("parquet", "prod", "propagate", "i4"),
+        ("arrow", "max", "propagate", "i4"),
+        ("arrow", "replace", "propagate", "f8"),
+        ("3.nc", "sum", "ignore", "i4"),
+        ("3.nc", "max", "propagate", "f8"),
+        ("4.nc", "replace", "ignore", "f8"),
+        ("h5", "sum", "propagate", "i4"),
+        ("2.zarr.zip", "sum", "ignore", "f8"),
+        ("3.zarr.zip", "max", "ignore", "i4"),
+    ],
+)
+def test_accumulating_is_the_reduction_that_goes_on(form, op, nulls, dtype, tmp_path_factory):
+    folder, arrays = tmp_path_factory.mktemp("nulls"), arrays_for(form, dtype)
+    names = [masked.write(folder / f"{i}.{form}", t=array) for i, array in enumerate(arrays)]
+    reduced = mpired.reduce(names, op, nulls=nulls) if form in masked.TABLES and op != "replace" else None
+    window = mpired.Window(names[0], nulls=nulls)
+    assert window.accumulate(names[1:], op, columns="t") == 2
+    masked.check(masked.read(names[0], "t"), expected(op, arrays, nulls))
+    if reduced is not None:
+        masked.check(reduced, expected(op, arrays, nulls))
+
+
+def test_npy_targets_have_a_value_for_it(tmp_path):
+    """As `reduce` has: that of `missing`, or NaN; of an integer without one the call is refused."""
+    target, origin = masked.drawn(1, (20,), "i4"), masked.drawn(2, (20,), "i4")
+    for nulls in ("error", "ignore"):
+        for form in ("npy", "bin"):
+            names = [tmp_path / f"{nulls}{i}.{form}" for i in range(2)]
+            for name, array in zip(names, (target, origin), strict=True):
+                np.save(name, array.filled(-70)) if form == "npy" else array.filled(-70).tofile(name)
+            options = {"type": "int32_t"} if form == "bin" else {}
+            mpired.Window(names[0], missing=-70, nulls=nulls, **options).accumulate(names[1], "sum")
+            found = np.load(names[0]) if form == "npy" else np.fromfile(names[0], "i4")
+            assert found.tolist() == expected("sum", [target, origin], "ignore").filled(-70).tolist(), (nulls, form)
+    nulls = masked.write(tmp_path / "o.parquet", x=masked.drawn(3, (20,), "f8"))
+    np.save(tmp_path / "x.npy", np.arange(20.0))
+    mpired.Window(tmp_path / "x.npy").accumulate(nulls, "sum", nulls="ignore")
+    filled = masked.drawn(3, (20,)).filled(0)
+    assert np.load(tmp_path / "x.npy").tolist() == (np.arange(20.0) + filled).tolist()
+    mpired.Window(tmp_path / "x.npy").accumulate(nulls, "replace", nulls="propagate")
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), masked.drawn(3, (20,)).filled(np.nan))
+
+
+def test_nan_and_nulls_are_both_left_out(tmp_path):
+    values, mask = np.array([1, np.nan, 3, np.nan, 5, -0.0]), [0, 0, 1, 1, 0, 0]
+    others = np.array([np.nan, np.nan, 2, np.nan, np.inf, -np.inf])
+    target = masked.write(tmp_path / "t.parquet", x=np.ma.MaskedArray(values, mask))
+    more = [masked.write(tmp_path / f"{i}.arrow", x=np.ma.MaskedArray(others, [0] * 6)) for i in range(2)]
+    wanted = mpired.reduce([target, *more], "sum", nulls="ignore", nan="ignore")
+    mpired.Window(target).accumulate(more, "sum", nulls="ignore", nan="ignore")
+    masked.check(masked.read(target, "x"), wanted)
+    assert wanted.tolist() == [1, None, 4, None, np.inf, -np.inf]
+
+
+@pytest.mark.parametrize("nulls", ["ignore", "propagate"])
+def test_a_map_with_many_entries_for_one_element(nulls, tmp_path):
+    draw = np.random.default_rng(9)
+    places = np.concatenate([np.zeros(300, int), np.full(60, 5), draw.integers(0, 12, 90)])
+    draw.shuffle(places)
+    part = 0.02 if nulls == "propagate" else 0.5
+    origin = np.ma.MaskedArray(draw.integers(-3, 4, len(places)) * 1.0, draw.random(len(places)) < part)
+    for op in ("sum", "max", "replace"):
+        start = masked.drawn(11, (12,))
+        target = masked.write(tmp_path / f"{op}.parquet", x=start)
+        found, olds = start.tolist(), []
+        for place, new in zip(places, origin.tolist(), strict=True):
+            olds.append(found[place])
+            found[place] = combined(op, found[place], new, nulls)
+        window = mpired.Window(target, nulls=nulls)
+        fetched = window.get_accumulate(origin, op, map=places)
+        assert fetched.tolist() == olds, op
+        assert masked.read(target, "x").tolist() == found, op
+
+
+def test_old_elements_are_masked_and_written_as_null(tmp_path):
+    target = masked.write(tmp_path / "t.3.nc", t=np.ma.MaskedArray([1.0, 2.0, 3.0], [0, 1, 0]))
+    window = mpired.Window(target, nulls="ignore")
+    old = window.get_accumulate(np.ma.MaskedArray([1.0, 1.0, 1.0], [0, 0, 1]), "sum", columns="t")
+    assert old.tolist() == [1, None, 3]
+    assert masked.read(target, "t").tolist() == [2, 1, 3]
+    mpired.Window(target).accumulate(np.ma.MaskedArray([9.0] * 3, [1, 0, 0]), "max", nulls="propagate", columns="t")
+    assert window.fetch_and_op(5, "sum", target_disp=0, columns="t") is np.ma.masked
+    assert window.fetch_and_op(None, "no_op", target_disp=0, columns="t") == 5
+    window.accumulate(np.ma.masked_all(1), "replace", nulls="propagate", target_disp=0, columns="t")
+    words = ("get-accumulate", "-q", "--op", "no_op", "--columns", "t", "t.3.nc", "--nulls", "ignore", "--fetch")
+    for name, text in (("-", b"null\n9.0\n9.0\n"), ("o.parquet", b""), ("o.npy", b""), ("o.nc", b"")):
+        to = ("--to", "text") if name == "-" else ()
+        outcome = run(*words, name, *to, cwd=tmp_path)
+        assert (outcome.status, outcome.err) == (0, "")
+        assert outcome.out == text
+    assert tables.read(tmp_path / "o.parquet").to_pydict() == {"value": [None, 9, 9]}
+    np.testing.assert_array_equal(np.load(tmp_path / "o.npy"), [np.nan, 9, 9])
+    with netCDF4.Dataset(tmp_path / "o.nc") as file:
+        assert file["value"][...].tolist() == [None, 9, 9]
+    fetch = ("fetch-and-op", "--op", "no_op", "--columns", "t", "--nulls", "ignore", "t.3.nc")
+    assert run(*fetch, cwd=tmp_path).out == b"null\n"
+    assert json.loads(run(*fetch, "--json", cwd=tmp_path).err)["old"] is None
+
+
+def test_elements_beyond_the_request_stay(tmp_path):
+    """Also those that are missing by another value than the fill value."""
+    path = tmp_path / "t.nc"
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("x", 6)
+        variable = file.createVariable("t", "i2", ("x",), fill_value=-1)
+        variable.missing_value, variable.valid_max = np.int16(-2), np.int16(100)
+        variable.set_auto_mask(False)
+        variable[:] = [1, -1, -2, 101, -2, 101]
+    origin = np.ma.MaskedArray(np.array([1, 1, 1, 1], "i2"), [0, 1, 1, 0])
+    mpired.Window(path).accumulate(origin, "sum", columns="t", at="0:4", nulls="ignore")
+    with netCDF4.Dataset(path) as file:
+        file.set_auto_mask(False)
+        assert file["t"][:].tolist() == [2, -1, -2, 1, -2, 101]
+
+
+def test_a_column_becomes_nullable_where_it_has_to_be(tmp_path):
+    fields = [pa.field("n", pa.int16(), nullable=False), pa.field("s", pa.string()), pa.field("m", pa.int16())]
+    table = pa.table([[1, 2], ["a", None], [None, 4]], schema=pa.schema(fields))
+    origin = masked.write(tmp_path / "o.arrow", n=np.ma.MaskedArray([5, 6], [1, 0], "i2"))
+    for nulls, n in (("ignore", [1, 8]), ("propagate", [None, 8])):
+        pq.write_table(table, tmp_path / "t.parquet")
+        mpired.Window(tmp_path / "t.parquet").accumulate(origin, "sum", columns="n", nulls=nulls)
+        found = pq.read_table(tmp_path / "t.parquet")
+        assert found.to_pydict() == {"n": n, "s": ["a", None], "m": [None, 4]}
+        assert found.schema.field("n").nullable == (nulls == "propagate")
+
+
+@each("form", ["parquet", "4.nc", "npy"])
+def test_a_new_target_lacks_what_all_origins_lack(form, tmp_path_factory):
+    folder, arrays = tmp_path_factory.mktemp("create"), [masked.drawn(seed, (9,)) for seed in range(2)]
+    suffix = "parquet" if form == "npy" else form
+    names = [masked.write(folder / f"{i}.{suffix}", t=array) for i, array in enumerate(arrays)]
+    target, create = folder / f"new.{form}", True if form != "npy" else 9
+    mpired.Window(target).accumulate(names, "sum", columns="t", nulls="ignore", create=create, type="double")
+    wanted = expected("sum", arrays, "ignore")
+    if form == "npy":  # which has the neutral element
+        assert np.load(target).tolist() == wanted.filled(0).tolist()
+    else:
+        masked.check(masked.read(target, "t"), wanted)
+
+
+def test_once_tells_nulls_from_values(tmp_path):
+    target = masked.write(tmp_path / "t.parquet", x=np.ma.MaskedArray([1.0, 2.0], [0, 0]))
+    one, two = (np.ma.MaskedArray([5.0, 0.0], mask) for mask in ([0, 0], [0, 1]))
+    window = mpired.Window(target, nulls="ignore")
+    assert [window.accumulate(each, "replace", once=True) for each in (one, two, one)] == [1, 1, 0]
+    assert masked.read(target, "x").tolist() == [5, 0]
+
+
+def test_refusals(tmp_path):
+    masked.write(tmp_path / "t.3.nc", t=masked.drawn(1, (4,), "i4"))
+    masked.write(tmp_path / "o.parquet", t=np.ma.MaskedArray([1, 2, 3, 4], [0, 1, 0, 0], "i4"))
+    np.save(tmp_path / "n.npy", np.arange(4, dtype="i4"))
+    with netCDF4.Dataset(tmp_path / "plain.nc", "w") as file:
+        file.createDimension("x", 4)
+        file.createVariable("t", "i4", ("x",), zlib=True)[:] = np.arange(4)
+    add = "accumulate --op sum"
+    reasons = "may make elements of / null / MPI_INT32_T / or use --nulls ignore"
+    check_refusals(
+        tmp_path,
+        [
+            (f"{add} n.npy o.parquet", 3, "'t' has 1 null / skip them with --nulls ignore"),
+            (f"{add} t.3.nc n.npy --columns t", 3, "missing elements; skip them with --nulls ignore"),
+            (f"{add} --nulls propagate n.npy o.parquet", 2, f"--nulls propagate / n.npy / --missing / {reasons}"),
+            (f"{add} --nulls propagate --dry-run n.npy o.parquet", 2, f"--nulls propagate / {reasons}"),
+            (f"{add} --nulls propagate plain.nc o.parquet --columns t", 2, f"plain.nc / `_FillValue` / {reasons}"),
+            (f"{add} --missing 0.5 n.npy n.npy", 2, "--missing / not a value of MPI_INT32_T"),
+            (f"{add} --nulls ignore --target-disp 1 --disp-unit 1 --origin-count 2 o.parquet n.npy", 3, "4-byte rows"),
+            ("get-accumulate --op no_op --nulls ignore --fetch x.npy o.parquet", 2, "MPI_INT32_T / npy has no value"),
+            ("get-accumulate --op no_op --nulls ignore --fetch x.npy o.parquet --dry-run", 2, "npy has no value"),
+        ],
+    )
+    with pytest.raises(DatatypeError, match="has 1 masked elements; skip them with `nulls='ignore'`"):
+        mpired.Window(tmp_path / "n.npy").accumulate(np.ma.MaskedArray([1, 2, 3, 4], [0, 0, 1, 0], "i4"), "sum")
+    with pytest.raises(UsageError, match="`nulls`"):
+        mpired.Window(tmp_path / "n.npy", nulls="no")
