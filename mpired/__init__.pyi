@@ -87,8 +87,6 @@ class _ReduceOptions(TypedDict, total=False):
     count_valid: PathLike | None
     header: str
     check_coordinates: bool | None
-    ignore_coordinates: str | Sequence[str]
-    coordinate_rtol: float | None
     provenance: bool
     level: int | None
     jobs: int
@@ -183,8 +181,6 @@ class _AllreduceOptions(TypedDict, total=False):
     count_valid: PathLike | None
     header: str
     check_coordinates: bool | None
-    ignore_coordinates: str | Sequence[str]
-    coordinate_rtol: float | None
     provenance: bool
     level: int | None
     jobs: int
@@ -313,8 +309,6 @@ class _ScanOptions(TypedDict, total=False):
     count_valid: PathLike | None
     header: str
     check_coordinates: bool | None
-    ignore_coordinates: str | Sequence[str]
-    coordinate_rtol: float | None
     provenance: bool
     level: int | None
     jobs: int
@@ -407,8 +401,6 @@ class _ExscanOptions(TypedDict, total=False):
     count_valid: PathLike | None
     header: str
     check_coordinates: bool | None
-    ignore_coordinates: str | Sequence[str]
-    coordinate_rtol: float | None
     provenance: bool
     level: int | None
     jobs: int
@@ -502,8 +494,6 @@ class _ReduceScatterOptions(TypedDict, total=False):
     count_valid: PathLike | None
     header: str
     check_coordinates: bool | None
-    ignore_coordinates: str | Sequence[str]
-    coordinate_rtol: float | None
     provenance: bool
     level: int | None
     jobs: int
@@ -638,8 +628,6 @@ class _ReduceScatterBlockOptions(TypedDict, total=False):
     count_valid: PathLike | None
     header: str
     check_coordinates: bool | None
-    ignore_coordinates: str | Sequence[str]
-    coordinate_rtol: float | None
     provenance: bool
     level: int | None
     jobs: int
@@ -811,7 +799,6 @@ class _InfoOptions(TypedDict, total=False):
 def info(path: Rank, **options: Unpack[_InfoOptions]) -> RankFile: ...
 
 class _ShowOptions(TypedDict, total=False):
-    slice: str | None
     unpack: bool
     follow_links: bool
     type: DatatypeLike | None
@@ -823,7 +810,6 @@ class _ShowOptions(TypedDict, total=False):
     count: int | None
     byte_order: str | None
     datarep: str | None
-    diff: PathLike | None
     bins: int | None
     png: PathLike | None
     overwrite: bool
@@ -837,8 +823,6 @@ class _DiffOptions(TypedDict, total=False):
     atol: float | None
     nan_equal: bool
     examples: int
-    png: PathLike | None
-    overwrite: bool
     unpack: bool
     follow_links: bool
     type: DatatypeLike | None
@@ -856,4 +840,182 @@ class _DiffOptions(TypedDict, total=False):
     lock_timeout: float | None
     progress: Callable[[range], Iterable[object]] | None
 
-def diff(a: Rank | Several[Rank], b: Rank | Several[Rank], **options: Unpack[_DiffOptions]) -> Difference: ...
+def diff(a: Rank, b: Rank, **options: Unpack[_DiffOptions]) -> Difference: ...
+
+class _LocateOptions(TypedDict, total=False):
+    nan: str
+    files_from: PathLike | None
+    null: bool
+    sort: str
+    rank_regex: str | None
+    expect_ranks: str | Sequence[int] | None
+    stride: int | None
+    ranks_in_file: int | None
+    skip_bad: bool
+    min_inputs: int | None
+    unpack: bool
+    follow_links: bool
+    type: DatatypeLike | None
+    types: PathLike | None
+    format: str | None
+    columns: str | Sequence[str]
+    pair: str | Sequence[str] | None
+    offset: int
+    count: int | None
+    byte_order: str | None
+    datarep: str | None
+    jobs: int
+    max_memory: int | None
+    max_open_files: int | None
+    engine: EngineLike
+    scheduler: str | None
+    engine_timeout: float | None
+    lock_timeout: float | None
+    progress: Callable[[range], Iterable[object]] | None
+
+@overload
+def locate(ranks: Sequence[Rank], op: OpLike, *, top: None = None, **options: Unpack[_LocateOptions]) -> Location: ...
+@overload
+def locate(ranks: Sequence[Rank], op: OpLike, *, top: int, **options: Unpack[_LocateOptions]) -> list[Location]: ...
+
+class _RecoverOptions(TypedDict, total=False):
+    only_list: bool
+    discard: bool
+    adopt: bool
+    force: bool
+    lock_timeout: float | None
+
+def recover(files: PathLike | Sequence[PathLike], **options: Unpack[_RecoverOptions]) -> list[Recovered]: ...
+
+class _WindowInitOptions(TypedDict, total=False):
+    overflow: str | None
+    nan: str
+    lock_timeout: float | None
+    commit: str
+    durability: str
+
+class _WindowAccumulateOptions(TypedDict, total=False):
+    overflow: str | None
+    nan: str
+    target_rank: int | None
+    target_disp: int | None
+    disp_unit: int | None
+    target_count: int | None
+    target_type: DatatypeLike | None
+    at: Index | None
+    map: Indices | None
+    origin_disp: int
+    origin_count: int | None
+    origin_type: DatatypeLike | None
+    unpack: bool
+    follow_links: bool
+    type: DatatypeLike | None
+    types: PathLike | None
+    format: str | None
+    columns: str | Sequence[str]
+    pair: str | Sequence[str] | None
+    offset: int
+    count: int | None
+    byte_order: str | None
+    datarep: str | None
+    lock_timeout: float | None
+    commit: str
+    durability: str
+    create: bool | str | int | Sequence[int] | None
+    max_memory: int | None
+    max_open_files: int | None
+    files_from: PathLike | None
+    null: bool
+    sort: str
+    rank_regex: str | None
+    expect_ranks: str | Sequence[int] | None
+    stride: int | None
+    ranks_in_file: int | None
+    skip_bad: bool
+    min_inputs: int | None
+    once: bool
+    once_key: str | None
+    progress: Callable[[range], Iterable[object]] | None
+
+class _WindowGetAccumulateOptions(TypedDict, total=False):
+    overflow: str | None
+    nan: str
+    target_rank: int | None
+    target_disp: int | None
+    disp_unit: int | None
+    target_count: int | None
+    target_type: DatatypeLike | None
+    at: Index | None
+    map: Indices | None
+    origin_disp: int
+    origin_count: int | None
+    origin_type: DatatypeLike | None
+    unpack: bool
+    follow_links: bool
+    type: DatatypeLike | None
+    types: PathLike | None
+    format: str | None
+    columns: str | Sequence[str]
+    pair: str | Sequence[str] | None
+    offset: int
+    count: int | None
+    byte_order: str | None
+    datarep: str | None
+    lock_timeout: float | None
+    commit: str
+    durability: str
+    create: bool | str | int | Sequence[int] | None
+    max_memory: int | None
+    max_open_files: int | None
+    progress: Callable[[range], Iterable[object]] | None
+
+class _WindowFetchAndOpOptions(TypedDict, total=False):
+    overflow: str | None
+    nan: str
+    target_rank: int | None
+    target_disp: int | None
+    disp_unit: int | None
+    at: Index | None
+    type: DatatypeLike | None
+    columns: str | Sequence[str]
+    byte_order: str | None
+    lock_timeout: float | None
+    commit: str
+    durability: str
+    max_memory: int | None
+    max_open_files: int | None
+    create: bool | str | int | Sequence[int] | None
+
+class _WindowCompareAndSwapOptions(TypedDict, total=False):
+    target_rank: int | None
+    target_disp: int | None
+    disp_unit: int | None
+    at: Index | None
+    type: DatatypeLike | None
+    columns: str | Sequence[str]
+    byte_order: str | None
+    lock_timeout: float | None
+    commit: str
+    durability: str
+    max_memory: int | None
+    max_open_files: int | None
+
+class Window:
+    paths: tuple[str, ...]
+    def __init__(
+        self,
+        *paths: PathLike,
+        type: str | MpiDatatype | None = None,
+        byte_order: str | None = None,
+        **options: Unpack[_WindowInitOptions],
+    ) -> None: ...
+    def accumulate(
+        self, origin: Rank | Sequence[Rank], op: OpLike, **options: Unpack[_WindowAccumulateOptions]
+    ) -> int: ...
+    def get_accumulate(
+        self, origin: Rank | None, op: OpLike, **options: Unpack[_WindowGetAccumulateOptions]
+    ) -> np.ndarray: ...
+    def fetch_and_op(self, value: object, op: OpLike, **options: Unpack[_WindowFetchAndOpOptions]) -> Any: ...
+    def compare_and_swap(
+        self, compare: object, value: object, **options: Unpack[_WindowCompareAndSwapOptions]
+    ) -> Any: ...

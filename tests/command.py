@@ -28,6 +28,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
+import template
+
 import mpired
 from mpired.cli import main
 
@@ -113,16 +115,41 @@ class Child:
     def finish(self) -> Outcome:
         """Wait for the end."""
         _, status = os.waitpid(self.pid, 0)
-        texts = []
-        for fd in (self._out, self._err):
-            texts.append(os.pread(fd, os.fstat(fd).st_size, 0))
-            os.close(fd)
-        return Outcome(os.waitstatus_to_exitcode(status), texts[0], texts[1].decode(errors="surrogateescape"))
+        return _outcome(os.waitstatus_to_exitcode(status), self._out, self._err)
 
 
-def run(*words: str, **settings: object) -> Outcome:
-    """Run `mpired WORDS...` in a forked child; the settings are those of `Child`."""
-    return Child(*words, **settings).finish()
+def _outcome(status: int, *streams: int) -> Outcome:
+    """Return the outcome of a command, of which the streams are closed."""
+    out, err = (os.pread(fd, os.fstat(fd).st_size, 0) for fd in streams)
+    for fd in streams:
+        os.close(fd)
+    return Outcome(status, out, err.decode(errors="surrogateescape"))
+
+
+def run(*words: str, setup: Callable[[], object] | None = None, **settings: object) -> Outcome:
+    """Run `mpired WORDS...` in a forked child, of a smaller process if it can be; the settings are those of `Child`."""
+    if setup is None and template.is_like_this_process():
+        return _run_by_template(words, **settings)
+    return Child(*words, setup=setup, **settings).finish()
+
+
+def _run_by_template(
+    words: tuple[str, ...],
+    cwd: str | Path,
+    stdin: bytes | int = b"",
+    stdout: int | None = None,
+    env: Mapping[str, str | None] | None = None,
+) -> Outcome:
+    environment = {name: value for name, value in {**os.environ, **(env or {})}.items() if value is not None}
+    umask = os.umask(0)
+    os.umask(umask)
+    request = template.Request(words, os.path.abspath(cwd), environment, umask, template.filters())
+    out, err = os.memfd_create("out"), os.memfd_create("err")
+    source = stdin if isinstance(stdin, int) else _file_of(stdin)
+    status = template.run(request, (source, out if stdout is None else stdout, err))
+    if not isinstance(stdin, int):
+        os.close(source)
+    return _outcome(status, out, err)
 
 
 def reduce(*words: str, **settings: object) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import shutil
@@ -18,6 +19,7 @@ import object_store
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import template
 from needs import REASON, needs
 from three_ranks import A, B, C
 from values import folder_in_memory
@@ -53,6 +55,10 @@ for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
         signal.signal(_number, _usual)
 
 
+LARGE_PAGE = 2 << 20
+MADV_HUGEPAGE, MADV_COLLAPSE = 14, 25
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--long`, which `make test-long` sets."""
     parser.addoption("--long", action="store_true", help="run the tests that have a long form, in that, and no others")
@@ -65,6 +71,15 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "needs(name, ...): skip the test where one of these is missing; see tests/needs.py"
     )
     config.addinivalue_line("markers", "sampled(n): run one in n of the parameters; with --long all")
+    if hasattr(config, "workerinput") or not getattr(config.option, "numprocesses", None):  # a process that runs tests
+        from command import become_command  # whose assertions are rewritten first
+
+        template.start(become_command)
+
+
+def pytest_unconfigure() -> None:
+    """End what was started."""
+    template.stop()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -86,6 +101,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out and not any("::" in word for word in config.args):  # a test that is named runs
         config.hook.pytest_deselected(items=left_out)
         items[:] = chosen
+
+
+def pytest_collection_finish() -> None:
+    """Ask for large pages for what is imported then: all forks of this process copy a tenth of its tables of pages."""
+    libc = ctypes.CDLL(None)
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        addresses, rights, _, _, inode, *_ = line.split()
+        start, stop = (int(address, 16) for address in addresses.split("-"))
+        start, stop = -(-start // LARGE_PAGE) * LARGE_PAGE, stop // LARGE_PAGE * LARGE_PAGE
+        if rights == "rw-p" and inode == "0" and start < stop:
+            for advice in (MADV_HUGEPAGE, MADV_COLLAPSE):  # which old kernels do not know
+                libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(stop - start), advice)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -121,6 +148,15 @@ def _list_missing(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("not tested on this machine")
         for reason, count in sorted(missing.items()):
             terminalreporter.write_line(f"{count:5} tests: {reason}")
+
+
+@pytest.fixture
+def monkeypatch() -> Iterator[pytest.MonkeyPatch]:
+    """That of pytest; commands are forked from a process with its changes."""
+    with pytest.MonkeyPatch.context() as patch:
+        template.patches.append(patch)
+        yield patch
+        template.patches.remove(patch)
 
 
 @pytest.fixture

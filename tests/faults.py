@@ -55,6 +55,8 @@ class Counter:
 
     def __init__(self) -> None:
         self._shared = mmap.mmap(-1, 4096)
+        self.names: list[str] = []
+        """The calls that this process made."""
 
     def note(self, made: int, fired: str = "") -> None:
         self._shared.seek(0)
@@ -88,6 +90,7 @@ def at(number: int, fault: Fault, counter: Counter, target: str) -> Callable[[],
                 if not counting:
                     return original(*arguments, **settings)
                 made += 1
+                counter.names.append(name)
                 hit = made == number
                 counter.note(made, name if hit else counter.read()[1])
                 if hit and fault.name == "no memory" and name in CHANGING:

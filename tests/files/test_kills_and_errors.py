@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from faults import SHORTENED, Counter, Fault, at
+from command import in_child
+from faults import CHANGING, SHORTENED, Counter, Fault, at
 from scenarios import SCENARIOS, Scenario, before, cleaned, found, is_kept, leftovers, make, names
 from values import folder_in_memory
 
@@ -24,6 +25,8 @@ ERRORS = (
     Fault("error from here on", errno.EIO), Fault("no memory"),
 )  # fmt: skip
 NO_MEMORY = 99
+SHORT = Fault("short, then kill")
+MAY_CHANGE = CHANGING - {"fsync", "fdatasync"} | {"open", "ioctl"}  # what other processes see
 
 
 def outcomes(
@@ -47,6 +50,19 @@ def outcomes(
             yield os.waitstatus_to_exitcode(code), fired, tree
 
 
+def calls_of(scenario: Scenario) -> list[str]:
+    """Return the names of the calls of a scenario."""
+    counter = Counter()
+
+    def names_of_calls(tree: Path) -> list[str]:
+        make(tree, scenario)
+        assert _run(scenario, tree, 0, SHORT, counter) == 0
+        return counter.names
+
+    with folder_in_memory() as outside:
+        return in_child(lambda: names_of_calls(outside / "tree"))
+
+
 def _run(scenario: Scenario, tree: Path, number: int, fault: Fault, counter: Counter) -> int:
     at(number, fault, counter, "")()
     try:
@@ -65,9 +81,12 @@ def recovered(tree: Path, scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_kills(name, record_property):
-    """Before each call, and in the middle of those that move bytes."""
-    scenario, seen, made = SCENARIOS[name], set(), []
+def test_kills(name, long, record_property):
+    """After each call that may change something, and in the middle of those that move bytes; with `--long` at all."""
+    scenario, seen, runs = SCENARIOS[name], set(), 0
+    made = calls_of(scenario)
+    after = [number for number, call in enumerate(made, 1) if long or call in MAY_CHANGE]
+    moving = [number for number, call in enumerate(made, 1) if call in SHORTENED]
 
     def check(status: int, call: str, tree: Path) -> None:
         assert status == -signal.SIGKILL, call
@@ -78,18 +97,16 @@ def test_kills(name, record_property):
         assert not cleaned(tree, scenario), call
         seen.add(tuple(now.values()))
 
-    for status, call, tree in outcomes(scenario, Fault("kill before")):
-        made.append(call)
-        check(status, call, tree)
-    moving = [number for number, call in enumerate(made, 1) if call in SHORTENED]
-    for status, call, tree in outcomes(scenario, Fault("short, then kill"), moving):
-        check(status, f"in the middle of {call}", tree)
-    assert moving
-    assert tuple(before(scenario).values()) in seen
-    record_property("runs", len(made) + len(moving))
+    for fault, numbers in ((Fault("kill before"), [1]), (Fault("kill after"), after), (SHORT, moving)):
+        assert numbers
+        for status, call, tree in outcomes(scenario, fault, numbers):
+            check(status, f"{fault} {call}", tree)
+            runs += 1
+    assert seen >= {tuple(before(scenario).values()), tuple("new" for _ in names(scenario))}
+    record_property("runs", runs)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("fault", ERRORS, ids=str)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_errors(name, fault, record_property):
