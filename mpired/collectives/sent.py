@@ -36,8 +36,8 @@ class _Sender:
 
     def take(self, result: BlockResult) -> None:
         """Keep copies: the fold uses its arrays again."""
-        n = np.copy(result.n) if isinstance(result.n, np.ndarray) else result.n
-        self._waiting.append(result._replace(block=result.block.copy(), n=n))
+        nadded = np.copy(result.nadded) if isinstance(result.nadded, np.ndarray) else result.nadded
+        self._waiting.append(result._replace(block=result.block.copy(), nadded=nadded))
 
     def described(self, part: PieceResult) -> PieceResult:
         """Return the part with the waiting partial results, and start anew."""

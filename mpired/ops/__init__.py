@@ -4,7 +4,7 @@ from mpired.ops.gate import check, check_buffers, check_use
 from mpired.ops.op import Op, Use
 from mpired.ops.policy import PURPOSES, check_rules, check_weights, options_of, with_policies
 from mpired.ops.resolve import OpLike, check_file, file_of, of_function, predefined, resolve, with_properties
-from mpired.ops.several import Ops, each_of, is_list, labels, told
+from mpired.ops.several import Ops, each_of, is_list, labels, summary
 from mpired.ops.state import may_be_null, stands_for_null
 from mpired.ops.table import COMPARE_AND_SWAP, OPS, STATISTICS, get, named, neutral, ops_for, user_op, with_parameter
 
@@ -37,7 +37,7 @@ __all__ = [
     "predefined",
     "resolve",
     "stands_for_null",
-    "told",
+    "summary",
     "user_op",
     "with_parameter",
     "with_policies",

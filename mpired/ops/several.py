@@ -52,10 +52,10 @@ def _label(op: Op) -> str:
     return op.name.lower() if quantile is None else f"{op.name.lower()}_{quantile:g}"
 
 
-def told(ops: Sequence[Op]) -> tuple[str, ...]:
+def summary(ops: Sequence[Op]) -> tuple[str, ...]:
     """Return the rules of ops in words; those that not all have with the ops that have them."""
     holders: dict[str, list[str]] = {}
     for op in ops:
-        for rule in op.rules.told():
+        for rule in op.rules.summary():
             holders.setdefault(rule, []).append(_label(op))
     return tuple(rule if len(names) == len(ops) else f"{rule} ({', '.join(names)})" for rule, names in holders.items())
