@@ -57,7 +57,7 @@ def test_wrong_words(options, subject, reason, folder):
     assert reason in caught.value.reason
 
 
-@pytest.mark.parametrize("op", [None, 3, ["sum"]])
+@pytest.mark.parametrize("op", [None, 3, {"sum"}])
 def test_op_that_is_none(op, folder):
     with pytest.raises(mpired.MpiredError, match="neither the name of an op nor a function"):
         mpired.reduce(["a.npy", "b.npy"], op)

@@ -1,4 +1,4 @@
-"""The arrays of a result: which op gives them, of what it takes from the ranks, and their names."""
+"""The arrays of a result: their ops, the elements that these take, and their names."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def arrays_in(share: Share, chosen: Sequence[ops.Op], buffers: Sequence[Array]) 
 
 
 def _name(rank: Array, field: str, label: str) -> str:
-    """Return the name of an array of a result, whose op is told by a label if there are several."""
+    """Return the name of an array of a result, with the label of its op if there are several."""
     is_pair = field in FIELDS and (rank.values is not None or len(rank.columns) != len(FIELDS))
     name = without_indices(rank).name if label and is_pair else column_of(rank.name, rank.columns, field)
     if not label:

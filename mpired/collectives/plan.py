@@ -67,6 +67,7 @@ _RESIDENT_BYTES = 34 << 20
 # The state of a block may be larger, so that a block has as many elements as usual; where it grows with the ranks, at
 # least these elements, within a limit.
 _STATE_BLOCK_BYTES = 1 << 20
+_STATE_BLOCKS = 2  # of each of several ops, whose calls take as long for few elements as for many
 _STATE_COUNT = 1024
 _STATE_MOST_BYTES = 32 << 20
 # That, and the results of it.
@@ -207,7 +208,8 @@ class _CostModel:
 
     def __init__(self, ops: Sequence[Op], files: Sequence[RankFile], *, noutputs: int, apart: bool) -> None:
         each = [file.buffers for file in files]
-        self.nops, self.noutputs, self.apart = len(ops), noutputs, apart
+        self.noutputs, self.apart = noutputs, apart
+        self.state_nbytes = _STATE_BLOCK_BYTES * (1 if len(ops) == 1 else _STATE_BLOCKS * len(ops))
         self.is_function = any(op.is_function for op in ops)
         single = ((buffer,) for own in each for buffer in own)
         self.buffers: _Buffers = tuple(single) if apart else tuple(zip(*each, strict=True))
@@ -257,7 +259,7 @@ class _CostModel:
         if self.nforward:  # each keeps its block
             wanted = min(wanted, max(_MIN_BLOCK_BYTES, _AHEAD_BYTES_IN_ALL // self.nforward))
         if self.kept:
-            usual = max(_STATE_BLOCK_BYTES * self.nops, max(self.widths) * _STATE_COUNT)
+            usual = max(self.state_nbytes, max(self.widths) * _STATE_COUNT)
             wanted = max(wanted, min(usual, _STATE_MOST_BYTES))
         return wanted
 

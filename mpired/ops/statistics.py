@@ -191,16 +191,25 @@ class Variance(_Numbers):
 
     # With x the n-th number: d = x - mean, mean += d / n, squares += d * (x - mean); each step is rounded.
 
+    _changes: np.ndarray = np.empty(0)
+    _steps: np.ndarray
+
     def forms(self) -> list[np.dtype]:
         """Return the mean and the squares."""
         return [self.lanes, self.lanes]
 
+    def begin(self, start: int, count: int) -> None:
+        """Begin a block of `count` other elements, with room for what each step computes."""
+        super().begin(start, count)
+        if len(self._changes) != count:
+            self._changes, self._steps = (np.empty(count, self.lanes) for _ in range(2))
+
     def step(self, elements: np.ndarray) -> None:
         """Go on with the recurrence."""
         mean, squares = self.planes
-        numbers = self.wide_of(elements)
-        change = numbers - mean
-        step = change / self.counts()
+        numbers, count = self.wide_of(elements), len(elements)
+        change = np.subtract(numbers, mean, out=self._changes[:count])
+        step = np.divide(change, self.counts(), out=self._steps[:count])
         mean += step
         change *= np.subtract(numbers, mean, out=step)
         squares += change

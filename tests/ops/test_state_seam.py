@@ -160,14 +160,14 @@ def test_in_place_and_in_a_window_the_datatype_stays(tmp_path):
 def test_blocks_are_as_many_as_states_fit(tmp_path):
     """Two states of a block fit, whatever is allowed; a state has blocks of as many elements as are fast."""
     files = mpired_files(tmp_path)
-    wide = planning.make_plan(NUMBERS, files, Context(jobs=2))
+    wide = planning.make_plan((NUMBERS,), files, Context(jobs=2))
     assert wide.block_counts[0] * Numbers.itemsize == planning._STATE_BLOCK_BYTES  # noqa: SLF001
     for extra in (1 << 20, 4 << 20, 9 << 20):
         allowed = BASE_NBYTES + extra  # what a process needs before its blocks
-        tight = planning.make_plan(NUMBERS, files, Context(allowed, jobs=1))
+        tight = planning.make_plan((NUMBERS,), files, Context(allowed, jobs=1))
         assert tight.block_counts[0] * Numbers.itemsize == min(extra // 2, planning._STATE_BLOCK_BYTES)  # noqa: SLF001
     with pytest.raises(UsageError, match="too little"):
-        planning.make_plan(NUMBERS, files, Context(BASE_NBYTES + (4 << 10), jobs=1))
+        planning.make_plan((NUMBERS,), files, Context(BASE_NBYTES + (4 << 10), jobs=1))
 
 
 def mpired_files(folder):
