@@ -129,7 +129,7 @@ def inspect(
     others = [each for each in arrays if each.name not in combined and each not in carried]
     others_of = () if inputs.columns or inputs.pair else tuple(map(_other, others))
     names = [each.name for each in carried]
-    ignored = picked(source, names, inputs.ignore_coordinates, "coordinate") if inputs.check_carried else names
+    ignored = picked(source, names, inputs.ignore_coordinates, "coordinate") if inputs.check_coordinates else names
     along = KeptArrays(source, tuple(carried), library, bool(kept), used, {*ignored} - {*kept}, inputs.coordinate_rtol)
     dims = {each.name: each.dims for each in arrays if any(each.dims)}
     return RankFile(source, buffers, others_of, len(arrays), kept=along if carried else None, dims=dims)
