@@ -233,7 +233,7 @@ class _ZarrPlan(NamedTuple):
     new: Sequence[_NewStore]
     source: Source | None
     kept: Sequence[str]
-    cells: Cells  # what results have not as the model has it
+    cells: Cells  # changes of coordinates and attributes
 
 
 def prepare(model: Model) -> MarkingLayout:
