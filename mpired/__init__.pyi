@@ -87,6 +87,8 @@ class _ReduceOptions(TypedDict, total=False):
     count_valid: PathLike | None
     header: str
     check_coordinates: bool | None
+    ignore_coordinates: str | Sequence[str]
+    coordinate_rtol: float | None
     provenance: bool
     level: int | None
     jobs: int
@@ -181,6 +183,8 @@ class _AllreduceOptions(TypedDict, total=False):
     count_valid: PathLike | None
     header: str
     check_coordinates: bool | None
+    ignore_coordinates: str | Sequence[str]
+    coordinate_rtol: float | None
     provenance: bool
     level: int | None
     jobs: int
@@ -309,6 +313,8 @@ class _ScanOptions(TypedDict, total=False):
     count_valid: PathLike | None
     header: str
     check_coordinates: bool | None
+    ignore_coordinates: str | Sequence[str]
+    coordinate_rtol: float | None
     provenance: bool
     level: int | None
     jobs: int
@@ -401,6 +407,8 @@ class _ExscanOptions(TypedDict, total=False):
     count_valid: PathLike | None
     header: str
     check_coordinates: bool | None
+    ignore_coordinates: str | Sequence[str]
+    coordinate_rtol: float | None
     provenance: bool
     level: int | None
     jobs: int
@@ -494,6 +502,8 @@ class _ReduceScatterOptions(TypedDict, total=False):
     count_valid: PathLike | None
     header: str
     check_coordinates: bool | None
+    ignore_coordinates: str | Sequence[str]
+    coordinate_rtol: float | None
     provenance: bool
     level: int | None
     jobs: int
@@ -628,6 +638,8 @@ class _ReduceScatterBlockOptions(TypedDict, total=False):
     count_valid: PathLike | None
     header: str
     check_coordinates: bool | None
+    ignore_coordinates: str | Sequence[str]
+    coordinate_rtol: float | None
     provenance: bool
     level: int | None
     jobs: int
@@ -799,6 +811,7 @@ class _InfoOptions(TypedDict, total=False):
 def info(path: Rank, **options: Unpack[_InfoOptions]) -> RankFile: ...
 
 class _ShowOptions(TypedDict, total=False):
+    slice: str | None
     unpack: bool
     follow_links: bool
     type: DatatypeLike | None
@@ -810,6 +823,7 @@ class _ShowOptions(TypedDict, total=False):
     count: int | None
     byte_order: str | None
     datarep: str | None
+    diff: PathLike | None
     bins: int | None
     png: PathLike | None
     overwrite: bool

@@ -192,8 +192,8 @@ _SECTIONS: dict[str, dict[str, Option]] = {
         "force@fetch": Option(FLAG, "Replace OLD if it exists.", flags="-f --force", common=True),
         "slice": Option(texts("SLICE"), "Elements to print, in NumPy's notation, such as '10:20,::-1'; default the "
             "first and the last. With --png the plane to draw.", common=True),
-        "diff": Option(paths("OTHER"), "Show the elements minus those of OTHER. Maps then have one scale of colours on "
-            "both sides of 0.", common=True),
+        "diff": Option(paths("OTHER"), "Map the elements minus those of OTHER, with --png. The scale of colours is the "
+            "same on both sides of 0.", common=True),
         "histogram": Option(FLAG, "Also print a histogram; needs the extra `plot`.", common=True),
         "bins": Option(integers(least=1, below=2**16), "Maximum number of histogram bins; default 20.", common=True),
         "png": Option(paths("PATH"), "Draw the file as a PNG picture; needs the extra `plot`. It has a histogram of "
@@ -436,6 +436,7 @@ _NEEDED = {
     ("index_type", "index"): "is the type of the indices that `index` makes; give `index` too",
     ("null", "files_from"): "says how the names in a list end; give the list by `files_from`",
     ("force", "discard"): "lets `discard` remove a log that is needed; give `discard` too, or neither",
+    ("diff", "png"): "draws the differences of two files, and `mpired diff` prints them; name a picture with `png`",
     ("overwrite", "png"): "is for a picture; name one with `png`",
 }
 

@@ -29,7 +29,7 @@ def as_arrays(results: Sequence[Array], model: Model) -> Arrays:
         for result, buffer in zip(results, model.buffers, strict=True)
     }
     if model.kept is not None:
-        arrays |= model.kept.arrays()
+        arrays |= {**model.kept.arrays(), **model.cells.values}
     return arrays if len(arrays) > 1 else next(iter(arrays.values()))
 
 

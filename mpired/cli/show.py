@@ -126,7 +126,7 @@ class _Page:
 def _lines(shown: Shown, tables: Sequence[ElementTable], *, with_bars: bool) -> Iterator[str]:
     """Yield the lines of a file."""
     width, columns = _width(), headings(tables[0].file.buffers)
-    yield from lines_of(describe_file(tables[0].file) | {"file": shown.file})
+    yield from lines_of(describe_file(tables[0].file))
     yield ""
     for table in tables:
         first, *others = headings(table.buffers)

@@ -103,9 +103,6 @@ def read_request(
         taken=functools.reduce(operator.and_, (VALUES if _is_paired(op, options) else op.groups for op in chosen)),
         op=chosen[0] if all("within" in op.takes for op in chosen) else None,
         keep=tuple(options["keep"]),
-        check_carried=options["check_coordinates"] is not False,
-        ignore_coordinates=tuple(options["ignore_coordinates"]),
-        coordinate_rtol=options["coordinate_rtol"],
         # A result in place, or with a part of a rank's file, is made in another order. And a rank that is left out must
         # be known before its elements are combined.
         forward=not (options["in_place"] or options["keep"] or options["header"] != "none" or options["skip_bad"]),

@@ -128,21 +128,11 @@ def inspect(
     carried = [each for each in carried if each.name not in combined]
     others = [each for each in arrays if each.name not in combined and each not in carried]
     others_of = () if inputs.columns or inputs.pair else tuple(map(_other, others))
-    along = KeptArrays(source, tuple(carried), library, bool(kept), used, inputs.coordinate_rtol) if carried else None
-    if inputs.ignore_coordinates or not inputs.check_carried:
-        along = _ignoring(source, along, inputs, kept)
+    names = [each.name for each in carried]
+    ignored = picked(source, names, inputs.ignore_coordinates, "coordinate") if inputs.check_coordinates else names
+    along = KeptArrays(source, tuple(carried), library, bool(kept), used, {*ignored} - {*kept}, inputs.coordinate_rtol)
     dims = {each.name: each.dims for each in arrays if any(each.dims)}
-    return RankFile(source, buffers, others_of, len(arrays), kept=along, dims=dims)
-
-
-def _ignoring(
-    source: Source, along: KeptArrays | None, inputs: InputOptions, kept: Collection[str]
-) -> KeptArrays | None:
-    """Return the arrays that are carried with those that may differ, and their bounds; those of `keep` may not."""
-    names = along.names if along else []
-    chosen = picked(source, names, inputs.ignore_coordinates, "coordinate") if inputs.check_carried else names
-    bounds = [along.bounds_of(each) for each in along.carried if each.name in chosen] if along else []
-    return along and along._replace(ignored={*chosen, *bounds} - {*kept, ""})
+    return RankFile(source, buffers, others_of, len(arrays), kept=along if carried else None, dims=dims)
 
 
 def _is_taken(array: ArrayHeader, inputs: InputOptions, library: Library | None) -> bool:
@@ -302,8 +292,8 @@ class KeptArrays(NamedTuple):
     # whether the user asked for them; else they are left out where the result has no place for them
     wanted: bool = False
     combined: tuple[ArrayHeader, ...] = ()  # the arrays of the file that are combined
+    ignored: Collection[str] = ()  # the names of those that may differ, and so may their bounds
     rtol: float | None = None  # the relative tolerance in which numbers are the same; None if they have to be equal
-    ignored: Collection[str] = ()  # the names of those that may differ
 
     @property
     def kind(self) -> str:
@@ -323,9 +313,9 @@ class KeptArrays(NamedTuple):
     def check_same(self, other: Kept, like: str) -> None:
         """Raise an error unless another file has equal ones; messages call this file `like`."""
         theirs = {array.name: array for array in other.carried} if isinstance(other, KeptArrays) else {}
+        free = {*self.ignored, *(self.bounds_of(each) for each in self.carried if each.name in self.ignored)}
         reasons: dict[str, str] = {}
-        bounds = [self.bounds_of(array) for array in self.carried]
-        for array in (each for each in self.carried if each.name not in self.ignored):
+        for array in (each for each in self.carried if each.name not in free):
             found = theirs.get(array.name)
             if found is None:
                 reasons[array.name] = f"lacks {array.name!r} of {like} ({self.source.name!r})"
@@ -334,13 +324,11 @@ class KeptArrays(NamedTuple):
             elif found.digest != array.digest and not self._is_close(array, other, found):
                 reasons[array.name] = f"{array.name!r} differs from that of {like} ({self.source.name!r})"
         if reasons:
-            first, *more = sorted(reasons, key=bounds.__contains__)  # a coordinate before its bounds
-            what = "it" if not more else "them"
-            names = [name for name in (first, *more) if name not in bounds] or [first, *more]
-            ways = f"take {what} from the first rank with `ignore_coordinates='{listed(names)}'`"
-            ways = f"{ways}, or all with `check_coordinates=False`, allow for rounding with `coordinate_rtol`"
-            ways = f"{ways}, or combine {what} by naming {what} in `columns`"
-            raise BufferFileError(other.source.name, f"{reasons[first]}{also(more)}, and results carry {what}; {ways}")
+            (_, reason), *more = reasons.items()
+            ways = f"take that of the first rank with `ignore_coordinates='{listed(reasons)}'`, or of all with"
+            ways = f"{ways} `check_coordinates=False`, allow for rounding with `coordinate_rtol`, or combine it"
+            reason = f"{reason}{also([name for name, _ in more])}, and results carry it"
+            raise BufferFileError(other.source.name, f"{reason}; {ways} by naming it in `columns`")
 
     def bounds_of(self, array: ArrayHeader) -> str:
         """Return the name of the bounds of a coordinate; "" if there are none."""
@@ -361,10 +349,8 @@ class KeptArrays(NamedTuple):
         units = {(each.attributes.get("units"), each.attributes.get("calendar")) for each in both}
         if self.rtol is None or not are_numbers or len(units) > 1:
             return False
-        mine, found = (kept.values(each)[0].astype(np.longdouble) for kept, each in ((self, array), (other, theirs)))
-        with np.errstate(invalid="ignore"):
-            close = np.abs(found - mine) <= self.rtol * np.abs(mine)
-        return bool((close | (found == mine) | (np.isnan(found) & np.isnan(mine))).all())
+        values = other.values(theirs)[0], self.values(array)[0]
+        return bool(np.isclose(*values, rtol=self.rtol, atol=0, equal_nan=True).all())
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return all values of each as NumPy has them."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,11 +17,8 @@ _METHODS = {
     "RMS": "root_mean_square", "RANGE": "range", "MEDIAN": "median", "ABSMAX": "maximum_absolute_value",
     "ABSMIN": "minimum_absolute_value",
 }  # fmt: skip
-_SINCE = re.compile(
-    r"(day|d|hour|h|minute|min|second|s)s? since (\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d(?::\d\d)?))?[.0 UTCZ]*"
-)
-_SECONDS = {"day": 86400, "d": 86400, "hour": 3600, "h": 3600, "minute": 60, "min": 60, "second": 1, "s": 1}
-_CALENDARS = ("", "standard", "gregorian", "proleptic_gregorian")  # one since the day when the first began
+_SECONDS = {"day": 86400, "d": 86400, "hour": 3600, "h": 3600, "minute": 60, "min": 60, "second": 1, "": 1}
+_CALENDARS = ("standard", "gregorian", "proleptic_gregorian")  # one since the day when the second began
 _BEGIN = np.datetime64("1582-10-15")
 
 
@@ -60,7 +56,7 @@ def cells(like: object, ranks: Sequence[RankTime], results: Sequence[tuple[str, 
     if len({each.header.digest for each in ranks}) < 2 or not isinstance(like, KeptArrays):  # noqa: PLR2004 - differ
         return Cells()
     own = next((each for each in like.carried if each.name == ranks[0].header.name), ranks[0].header)
-    moved = [_moved(each, own) for each in ranks]
+    moved = [_moved(each, own.attributes) for each in ranks]
     if len({tuple(each.shape for each in values) for values in moved}) > 1 or not moved[0]:
         cautions.tell(cautions.times(own.name))
         return Cells()
@@ -68,32 +64,32 @@ def cells(like: object, ranks: Sequence[RankTime], results: Sequence[tuple[str, 
     values = {own.name: all_times.mean(axis=0)} if own.count == 1 else {}
     for bounds in all_bounds:
         values[like.bounds_of(own)] = np.stack([bounds[..., 0].min(axis=0), bounds[..., -1].max(axis=0)], axis=-1)
-    last, methods = own.name.rpartition("/")[2], {}
+    is_whole, last, methods = own.dtype is not None and own.dtype.kind in "iu", own.name.rpartition("/")[2], {}
     combined = {array.name: array for array in like.combined}
     for name, array, op in ((name, combined[own_name], op) for name, own_name, op in results if op.name in _METHODS):
         if last in array.dims or last in array.attributes.get("coordinates", "").split():
             before, method = array.attributes.get("cell_methods", ""), f"{last}: {_METHODS[op.name]}"
             methods[name] = before if before.endswith(method) else f"{before} {method}".lstrip()
-    return Cells(values, methods)
+    rounded = {name: (np.rint(each) if is_whole else each).astype(own.dtype) for name, each in values.items()}
+    return Cells(rounded, methods)
 
 
-def _moved(rank: RankTime, like: ArrayHeader) -> tuple[np.ndarray, ...]:
-    """Return times in the units of another rank; () if they have none there."""
-    texts = [[each.attributes.get(name, "") for name in ("units", "calendar")] for each in (rank.header, like)]
-    wide = tuple(each.astype(np.longdouble) for each in rank.values)
-    if texts[0] == texts[1]:
+def _moved(rank: RankTime, wanted: Mapping[str, str]) -> tuple[np.ndarray, ...]:
+    """Return times, and their bounds, in the units that attributes name; () if they have none there."""
+    own, wide = rank.header.attributes, tuple(each.astype(np.longdouble) for each in rank.values)
+    if all(own.get(name) == wanted.get(name) for name in ("units", "calendar")):
         return wide
-    found = [_SINCE.fullmatch(units) for units, _ in texts]
-    if None in found or any(calendar not in _CALENDARS for _, calendar in texts):
+    try:
+        (unit, begin), (other, since) = map(_since, (own, wanted))
+    except (KeyError, ValueError):
         return ()
-    parts = [each.groups() for each in found if each is not None]
-    begins = [np.datetime64(f"{date}T{clock or '00:00'}", "s") for _, date, clock in parts]
-    if min(begins) < _BEGIN:
-        return ()
-    mine, others = (_SECONDS[unit] for unit, _, _ in parts)
-    return tuple((each * mine + (begins[0] - begins[1]).astype(int)) / others for each in wide)
+    return tuple((each * unit + (begin - since)) / other for each in wide)
 
 
-def in_form(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Return values in the form that a coordinate has in a file; integers are rounded."""
-    return (np.rint(values) if dtype.kind in "iu" else values).astype(dtype)
+def _since(attributes: Mapping[str, str]) -> tuple[int, int]:
+    """Return the seconds of a unit of time, and where it begins; an error if that is not in NumPy's calendar."""
+    unit, _, begin = attributes["units"].partition(" since ")
+    when = np.datetime64(begin.removesuffix(" UTC"), "s")
+    if attributes.get("calendar", _CALENDARS[0]) not in _CALENDARS or when < _BEGIN:
+        raise ValueError(begin)
+    return _SECONDS[unit.removesuffix("s")], int(when.astype(np.int64))

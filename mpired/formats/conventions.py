@@ -182,7 +182,7 @@ def meaning(what: str, name: str, attributes: Attributes, dtype: np.dtype, *, un
 
 
 def described(attributes: Attributes) -> dict[str, str]:
-    """Return the texts among the attributes that describe a coordinate, or name those of an array."""
+    """Return the strings among the attributes that describe a coordinate, or name those of an array."""
     names = ("units", "calendar", "standard_name", "axis", "bounds", "climatology", "coordinates", METHODS)
     return {name: found for name in names if (found := text(attributes, name))}
 

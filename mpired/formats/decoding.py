@@ -280,7 +280,7 @@ def check_kept(files: Sequence[Kept], like: str) -> None:
     """Let a worker compare columns that are kept with those of the first file, which it decodes too if it is alone."""
     with closing(DecodeWorker()) as worker:
         for kept in files:
-            if files[0].kind == "arrays":  # whose headers tell what is compared
+            if files[0].kind == "arrays":  # whose headers have digests
                 files[0].check_same(kept, like)
                 continue
             worker.do(kept.source.name, files[0].check_same, kept, like)

@@ -192,10 +192,8 @@ FOREIGN = (
         for row in CODECS.values()
     ),
     Foreign("compress", (".Z",), (b"\x1f\x9d",), begin=rb"\x1f\x9d[\x89-\x90]", way_out="decompress it first"),
-    *(
-        Foreign(name, (suffix,), way_out="decompress it first")
-        for name, suffix in (("lzma", ".lzma"), ("brotli", ".br"))
-    ),
+    Foreign("lzma", (".lzma",), way_out="decompress it first"),
+    Foreign("brotli", (".br",), way_out="decompress it first"),
     Foreign("a tar archive", (".tar",), (b"ustar\0", b"ustar "), (257,), way_out="extract its files"),
     NETCDF4,
     HDF5,

@@ -80,7 +80,7 @@ class Hdf5Plan(NamedTuple):
     line: str  # what the history gets
     has_history: bool  # whether there is one if the first rank has none
     jobs: int  # the most threads that compress; 0 for as many as there are cores
-    cells: Cells  # what it has not as its model has it
+    cells: Cells  # changes of coordinates and attributes
 
     @property
     def name(self) -> str:

@@ -20,7 +20,6 @@ from mpired.files import calls, copying
 from mpired.formats import conventions, deflated, hierarchy
 from mpired.formats.array import Array
 from mpired.formats.arrays import copy_whole
-from mpired.formats.cells import in_form
 from mpired.formats.conventions import Attributes
 from mpired.formats.hdf5 import Hdf5Plan
 from mpired.formats.hierarchy import DIMENSION_ONLY, HdfFile, address, each_attribute, text_of
@@ -403,7 +402,7 @@ def _created(plan: Hdf5Plan, path: str, *, early: bool) -> Iterator[list[h5py.Da
 
 def _change_cells(plan: Hdf5Plan, file: h5py.File) -> None:
     for name, values in plan.cells.values.items():
-        file[name][...] = in_form(values, file[name].dtype)
+        file[name][...] = values
     for name, text in plan.cells.methods.items():
         _put_text(file[name].id, conventions.METHODS, text, h5t.C_S1)
 

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 ORDERS: dict[str | None, Order] = {"little": "<", "big": ">", "native": "=", None: "="}
 
 
+OF_ARRAYS = ("unpack", "follow_links", "check_coordinates", "ignore_coordinates", "coordinate_rtol")
+"""The options of files of arrays."""
+
+
 class InputOptions(NamedTuple):
     """Options that describe the inputs, beyond what the files say themselves."""
 
@@ -47,7 +51,7 @@ class InputOptions(NamedTuple):
     forward: bool = False
     unpack: bool = False  # whether packed values are unpacked before they are combined
     follow_links: bool = False  # whether a file may lead to arrays in other files
-    check_carried: bool = True  # whether arrays that are carried into results have to be the same in all ranks
+    check_coordinates: bool = True  # whether arrays that results carry have to be the same in all ranks
     ignore_coordinates: tuple[str, ...] = ()  # the names of those that may differ, or patterns of them
     coordinate_rtol: float | None = None  # the relative tolerance in which they are the same; None for none
     noun: str = "array"  # the word of the file's format for an array
@@ -70,8 +74,8 @@ class InputOptions(NamedTuple):
             raise UsageError("`pair`", "names two different columns, value and index, and takes the place of `columns`")
         if len(set(columns)) < len(columns):
             raise UsageError("`columns`", "names a column twice")
-        same = ("byte_order", "datarep", "format", "offset", "count", "unpack", "follow_links")
-        found = cls(**{name: options[name] for name in same if name in options})
+        same = ("byte_order", "datarep", "format", "offset", "count", *OF_ARRAYS)
+        found = cls(**{name: options[name] for name in same if options.get(name) is not None})
         found = found._replace(datatype=datatype, type_order=order, columns=columns, context=context)
         return found._replace(pair=(pair[0], pair[1])) if pair else found
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import io
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -22,7 +23,6 @@ from mpired.files import calls
 from mpired.formats import arrays, conventions, hdf5
 from mpired.formats.array import Array
 from mpired.formats.arrays import ArrayHeader, KeptArrays, Library, Pieces, PiecesFile, digest
-from mpired.formats.cells import in_form
 from mpired.formats.conventions import Attribute, Attributes, Variable
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, MarkingLayout, encoded
@@ -307,8 +307,7 @@ def prepare(model: Model) -> ArrayLayout | MarkingLayout:
         return hdf5.prepare(model, has_history=True)
     old = _ClassicHeader(_64_BIT_OFFSET, 0) if model.source is None else _read_header(model.source)
     dimensions = list(old.dimensions)
-    new = {(buffer.name or "value"): _new(buffer, old, dimensions) for buffer in model.buffers}
-    new |= {name: _with_text(new[name], conventions.METHODS, text) for name, text in model.cells.methods.items()}
+    new = {(buffer.name or "value"): _new(buffer, old, dimensions, model.cells.methods) for buffer in model.buffers}
     kept = set(model.kept.names) - new.keys() if isinstance(model.kept, KeptArrays) else set()
     variables = {name: each for name, each in old.by_name.items() if name in new or name in kept} | new
     attributes = _with_history(old.attributes, model.context.history())
@@ -324,7 +323,7 @@ def prepare(model: Model) -> ArrayLayout | MarkingLayout:
     return MarkingLayout(functools.partial(_encode, plan), missing)
 
 
-def _new(buffer: Array, old: _ClassicHeader, dimensions: list[_Dimension]) -> _Var:
+def _new(buffer: Array, old: _ClassicHeader, dimensions: list[_Dimension], methods: Mapping[str, str]) -> _Var:
     """Return the variable of a result, whose dimensions are added if they are new."""
     name = buffer.name or "value"
     code = None if buffer.datatype.is_bool else _BY_FORM.get(as_numbers(buffer.datatype.form).newbyteorder(">"))
@@ -343,6 +342,8 @@ def _new(buffer: Array, old: _ClassicHeader, dimensions: list[_Dimension]) -> _V
     form = like.form if is_same else _FORMS[code]
     own, left_out = conventions.of_result(like.values, like.form, form, is_same=is_same, nullable=buffer.nullable)
     made = {key: _Attribute(key, code, value.astype(_FORMS[code]).tobytes()) for key, value in own.items()}
+    if text := methods.get(name):
+        made[conventions.METHODS] = _Attribute(conventions.METHODS, _CHAR, text.encode("utf-8", "surrogateescape"))
     kept = {each.name: each for each in like.attributes if each.name in own or each.name not in left_out}
     return replace(like, name=name, code=code, attributes=tuple((kept | made).values()))
 
@@ -418,22 +419,12 @@ def _lay(plan: _NetcdfPlan, fd: int) -> list[int]:
     if plan.source is not None:
         with closing(PiecesFile(plan.source)) as file:
             for old, new, values in plan.kept:
-                _put(fd, new, (block for block, _ in file.arrays(old)) if values is None else _pieces(new, values))
+                blocks = (block for block, _ in file.arrays(old))
+                if values is not None:
+                    ends = itertools.accumulate(count for _, count in new.ranges())
+                    blocks = (each for each in np.split(values.astype(new.form).reshape(-1), [*ends][:-1]))
+                _put(fd, new, blocks)
     return [plan.header.by_name[name].begin for name in plan.new]
-
-
-def _with_text(var: _Var, name: str, text: str) -> _Var:
-    """Return a variable with an attribute that is a text."""
-    others = tuple(each for each in var.attributes if each.name != name)
-    return replace(var, attributes=(*others, _Attribute(name, _CHAR, text.encode("utf-8", "surrogateescape"))))
-
-
-def _pieces(leaf: Pieces, values: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield values as the blocks of a leaf."""
-    rest = in_form(values, leaf.form).reshape(-1)
-    for _, count in leaf.ranges():
-        block, rest = rest[:count], rest[count:]
-        yield block
 
 
 def _put(fd: int, leaf: Pieces, found: Iterator[np.ndarray]) -> None:

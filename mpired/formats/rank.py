@@ -70,7 +70,7 @@ class Kept(Protocol):
 
 
 class Cells(NamedTuple):
-    """Changes of what a result has of its model, where ranks are different times."""
+    """Changes of a result against its model, where ranks are different times."""
 
     values: Mapping[str, np.ndarray] = {}  # of carried arrays
     methods: Mapping[str, str] = {}  # the attribute `cell_methods` of combined arrays

@@ -14,7 +14,7 @@ import re
 import struct
 import zipfile
 from base64 import standard_b64decode
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from typing import Any, NamedTuple, TypeVar
 
@@ -28,7 +28,6 @@ from mpired.files import calls
 from mpired.formats import arrays, conventions
 from mpired.formats.array import Array
 from mpired.formats.arrays import ArrayHeader, Field, KeptArrays, Library, digest
-from mpired.formats.cells import in_form
 from mpired.formats.conventions import Attributes, Packed, Variable
 from mpired.formats.decoding import apart, look_apart
 from mpired.formats.input_options import InputOptions
@@ -249,7 +248,7 @@ class _ZarrPlan(NamedTuple):
     new: Sequence[_NewStore]
     source: Source | None
     kept: Sequence[str]
-    cells: Cells  # what results have not as the model has it
+    cells: Cells  # changes of coordinates and attributes
 
 
 def prepare(model: Model) -> MarkingLayout:
@@ -342,16 +341,12 @@ def _write(plan: _ZarrPlan, results: Sequence[Array], file: calls.SharedFile) ->
             old.expect(carried)
             for key in carried:
                 archive.writestr(_info(key), old.content(key))
-        for path, values in plan.cells.values.items():
-            known, array = set(documents), library().open_array(documents.store, path=path, mode="r+")
-            array[...] = in_form(values, array.dtype)
-            _write_new(archive, documents, known)
         for new, result in zip(plan.new, results, strict=True):
             _write_chunks(archive, documents, new.path, new.null, result)
 
 
 def _documents(plan: _ZarrPlan, old: Store | None) -> Buffers:
-    """Return the documents of a new store."""
+    """Return the documents of a new store, with the chunks of changed coordinates."""
     found, version = Buffers(), 3 if old is None else old.version
     if old is not None:
         same = {new.path for new in plan.new if new.is_same}
@@ -367,8 +362,12 @@ def _documents(plan: _ZarrPlan, old: Store | None) -> Buffers:
             like = _plain(new, version) if new.like is None or old is None else _layout(old.node(new.like), new.dtype)
             settings = {"zarr_format": version, "attributes": dict(new.attributes), "fill_value": new.fill, **like}
             library().create_array(found.store, name=new.path or None, shape=new.shape, dtype=new.dtype, **settings)
-    for path, text in plan.cells.methods.items():
-        library().open_array(found.store, path=path, mode="r+", zarr_format=version).attrs[conventions.METHODS] = text
+    for path in (*plan.cells.values, *plan.cells.methods):
+        array = library().open_array(found.store, path=path, mode="r+", zarr_format=version)
+        if path in plan.cells.values:
+            array[...] = plan.cells.values[path]
+        else:
+            array.attrs[conventions.METHODS] = plan.cells.methods[path]
     if old is not None and old.is_consolidated:
         library().consolidate_metadata(found.store, zarr_format=version)
     return found
@@ -419,13 +418,8 @@ def _write_chunks(archive: zipfile.ZipFile, documents: Buffers, path: str, null:
     for row, block in zip(starts, encoded(result, stored, counts, null), strict=True):
         where = (slice(row, row + len(block) // width),) if shape else ()
         array[where] = block.view(array.dtype).reshape((-1, *shape[1:]) if shape else ())
-        _write_new(archive, documents, known)
-
-
-def _write_new(archive: zipfile.ZipFile, documents: Buffers, known: Collection[str]) -> None:
-    """Write chunks that are new among the documents, and forget them."""
-    for key in sorted(documents.keys() - known):
-        archive.writestr(_info(key), documents.pop(key).to_bytes())
+        for key in sorted(documents.keys() - known):
+            archive.writestr(_info(key), documents.pop(key).to_bytes())
 
 
 def _info(key: str) -> zipfile.ZipInfo:

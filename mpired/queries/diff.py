@@ -455,8 +455,8 @@ class _Comparing:
                 ranks, apart = self.comparison.plan.buffers[buffer], partial(self.comparison.apart, buffer)
                 maps.append(map_of(buffers[buffer].name, ranks, apart, decoder))
         more = f", {len(maps)} of {len(wrong)} {self.files[0].noun}s that differ" if len(wrong) > len(maps) else ""
-        shown = Shown(f"{title}{more}", "", tuple(figures for figures, *_ in maps))
-        picture: bytes = module.png(shown, [(label, plane) for _, label, plane in maps])
+        shown = Shown("", "", tuple(figures for figures, *_ in maps))
+        picture: bytes = module.png([f"{title}{more}"], shown, [(label, plane) for _, label, plane in maps])
         return picture
 
 

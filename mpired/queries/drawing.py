@@ -23,7 +23,7 @@ from matplotlib.ticker import MaxNLocator
 from mpired.datatypes import Datatype
 from mpired.errors import escaped, shortened
 from mpired.queries.elements import are_nan, as_integers
-from mpired.queries.figures import MINUS, Figures, Indices, Part, Plane, Shown
+from mpired.queries.figures import Figures, Indices, Part, Plane, Shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,8 +45,8 @@ _EQUAL = 3.0  # the most that a map is longer in one direction and still has squ
 Panel: TypeAlias = Callable[["Axes"], None]
 
 
-def png(shown: Shown, contents: Sequence[tuple[Datatype, Plane | None]]) -> bytes:
-    """Return the picture of a file, a row of panels for each buffer."""
+def png(files: Sequence[str], shown: Shown, contents: Sequence[tuple[Datatype, Plane | None]]) -> bytes:
+    """Return the picture of a file, or of one minus another one, a row of panels for each buffer."""
     with mpl.rc_context(), warnings.catch_warnings():
         mpl.rcdefaults()
         warnings.simplefilter("ignore")  # a name may have letters that the font lacks
@@ -62,8 +62,8 @@ def png(shown: Shown, contents: Sequence[tuple[Datatype, Plane | None]]) -> byte
                 panel(axis)
             for axis in axes[len(panels) :]:
                 axis.set_visible(False)
-        names = map(os.path.basename, shown.file.split(MINUS))
-        figure.suptitle(_text(MINUS.join(names) if len(shown.file) > _LONGEST else shown.file), parse_math=False)
+        title, short = (" minus ".join(each) for each in (files, map(os.path.basename, files)))
+        figure.suptitle(_text(short if len(title) > _LONGEST else title), parse_math=False)
         file = io.BytesIO()
         figure.savefig(file, format="png", metadata={"Software": None})
     return file.getvalue()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -18,31 +17,9 @@ Read: TypeAlias = Callable[[int, int], tuple[np.ndarray, np.ndarray | None]]
 """Gives a number of elements from a position on, and which of them are valid, None for all."""
 
 
-class Minus(NamedTuple):
-    """The reader of an array minus another one, which only `reading` opens."""
-
-    other: Array
-
-    def __call__(self, array: Array) -> Any:
-        """Open nothing: a worker may have to decode each of both."""
-        raise NotImplementedError
-
-
-def _difference(form: np.dtype, first: Read, second: Read, start: int, count: int) -> tuple[np.ndarray, Any]:
-    """Return elements of an array minus those of another one, and which are valid in both."""
-    (minuend, valid), (subtrahend, others) = first(start, count), second(start, count)
-    with np.errstate(all="ignore"):
-        found = minuend.astype(form) - subtrahend.astype(form)
-    return found, valid if others is None else others if valid is None else valid & others
-
-
 @contextmanager
 def reading(buffer: Array, decoder: Decoder) -> Iterator[Read]:
     """Open a buffer for reading ranges of elements, cheapest in ascending order; a worker runs a library."""
-    if isinstance(buffer.reader, Minus) and buffer.values is not None:
-        with reading(buffer.values, decoder) as first, reading(buffer.reader.other, decoder) as second:
-            yield partial(_difference, buffer.datatype.form, first, second)
-        return
     with closing(decoder.decoding(buffer).open()) as reader:
 
         def read(start: int, count: int) -> tuple[np.ndarray, np.ndarray | None]:

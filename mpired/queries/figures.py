@@ -11,9 +11,6 @@ from mpired.datatypes import beside
 from mpired.errors import escaped
 from mpired.queries.statistics import Histogram
 
-MINUS = " minus "
-"""Between the names of two files whose differences are shown."""
-
 
 class Part(NamedTuple):
     """Figures of the numbers of a buffer, or of a component of its elements."""

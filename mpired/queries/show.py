@@ -9,12 +9,12 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
 from mpired.context import Context
-from mpired.datatypes import TIMES, Datatype, Group, from_dtype
+from mpired.datatypes import TIMES, Datatype, Group
 from mpired.datatypes.times import as_times, dtype_name
 from mpired.errors import BufferFileError, DatatypeError, UsageError, escaped, installation
 from mpired.files import calls
@@ -25,13 +25,13 @@ from mpired.formats import Array, InputOptions, RankFile, Source, open_rank
 from mpired.formats.arrays import KeptArrays
 from mpired.formats.decoding import Decoder
 from mpired.formats.textual import column_names, component_names
-from mpired.ops.table import ORDERED
+from mpired.ops.state import Elements
 from mpired.options import Options
-from mpired.queries.elements import Minus, numbers, reading
-from mpired.queries.figures import MINUS, Figures, Indices, Part, Plane, Shown
+from mpired.queries.elements import numbers, reading
+from mpired.queries.figures import Figures, Indices, Part, Plane, Shown
 from mpired.queries.selection import Selection, blocks, pick
 from mpired.queries.statistics import BLOCK, Counter, Extreme, Histogram, Statistics, Winners
-from mpired.ranks import check_use, compare, in_one_order
+from mpired.ranks import check_use, compare
 from mpired.sources.open import check_no_input, check_no_other_input
 
 _BLOCK_NBYTES = 4 << 20
@@ -184,36 +184,41 @@ def _is_plane(chosen: Selection) -> bool:
     return len(chosen.kept) == 2 and min(len(chosen.axes[axis]) for axis in chosen.kept) >= 2  # noqa: PLR2004
 
 
-def _map(file: RankFile, buffer: Array, chosen: Selection, decoder: Decoder) -> Plane | None:
-    """Return the map of the chosen elements; None unless they have two dimensions."""
+def _map(file: RankFile, buffers: Sequence[Array], chosen: Selection, decoder: Decoder) -> Plane | None:
+    """Return the map of the chosen elements, minus those of a second array; None unless they have two dimensions."""
     if not _is_plane(chosen):
         return None
     axes, (row, column) = list(chosen.axes), chosen.kept
     steps = -(-len(axes[row]) // MOST_CELLS), -(-len(axes[column]) // MOST_CELLS)
     axes[row], axes[column] = axes[row][:: steps[0]], axes[column][:: steps[1]]
     selection = Selection(chosen.shape, tuple(axes), chosen.kept)
-    picked = _picked([buffer], selection, [range(selection.count)], decoder)
-    parts = [[_drawn(part, valid) for part in numbers(block, buffer.datatype)] for _, ((block, valid),) in picked]
-    (row_name, rows), (column_name, columns) = (_axis(file, buffer, axis, chosen) for axis in chosen.kept)
-    dims = len(axes[row]), len(axes[column])
-    planes = tuple(np.concatenate(part).reshape(dims) for part in zip(*parts, strict=True))
-    return Plane(planes, steps, (row_name, column_name), (rows, columns), isinstance(buffer.reader, Minus))
+    blocks = [parts for _, parts in _picked(buffers, selection, [range(selection.count)], decoder)]
+    parts = list(zip(*(_numbers(buffers[0].datatype, *each) for each in blocks), strict=True))
+    (row_name, rows), (column_name, columns) = (_axis(file, buffers[0], axis, chosen) for axis in chosen.kept)
+    planes = tuple(np.concatenate(part).reshape(len(axes[row]), len(axes[column])) for part in parts)
+    return Plane(planes, steps, (row_name, column_name), (rows, columns), len(buffers) > 1)
 
 
-def _drawn(part: np.ndarray, valid: np.ndarray | None) -> np.ndarray:
-    """Return numbers with NaN in the place of missing ones."""
-    return part if valid is None or valid.all() else np.where(valid, part.astype(np.float64), np.nan)
+def _numbers(datatype: Datatype, first: Elements, other: Elements | None = None) -> list[np.ndarray]:
+    """Return the components of elements, minus others, with NaN in the place of missing numbers."""
+    parts = numbers(first[0], datatype)
+    if other is not None:
+        pairs = zip(parts, numbers(other[0], datatype), strict=True)
+        with np.errstate(all="ignore"):
+            parts = [np.subtract(*each, dtype=np.int64 if each[0].dtype.kind in "iu" else None) for each in pairs]
+    masks = [each[1] for each in (first, other) if each is not None and each[1] is not None]
+    valid = np.logical_and.reduce(masks) if masks else np.True_
+    return [part if valid.all() else np.where(valid, part.astype(np.float64), np.nan) for part in parts]
 
 
 def _axis(file: RankFile, buffer: Array, axis: int, chosen: Selection) -> tuple[str, np.ndarray | None]:
     """Return the label of an axis, and its latitudes or longitudes; without these the slice if it is not all of it."""
     name = next(iter(file.dims.get(buffer.name, ())[axis : axis + 1]), "") or f"axis {axis}"
-    indices, dim = chosen.axes[axis], chosen.shape[axis]
-    kept = file.kept if isinstance(file.kept, KeptArrays) else None
-    for each in kept.carried if kept else ():
+    indices, dim, kept = chosen.axes[axis], chosen.shape[axis], file.kept
+    for each in () if not isinstance(kept, KeptArrays) else kept.carried:
         unit = each.attributes.get("units", "")
         if (each.name.rpartition("/")[2], each.shape) == (name, (dim,)) and unit.startswith("degree") and each.dtype:
-            return f"{name} [{unit}]", kept and kept.values(each)[0][list(indices)]
+            return f"{name} [{unit}]", cast("KeptArrays", kept).values(each)[0][list(indices)]
     return axis_name(name, indices, dim), None
 
 
@@ -223,21 +228,6 @@ def axis_name(name: str, indices: Sequence[int], dim: int) -> str:
         return name
     first, second = indices[:2]
     return f"{name}, from {first}" + ("" if second == first + 1 else f" in steps of {second - first}")
-
-
-def _minus(file: RankFile, other: RankFile) -> RankFile:
-    """Return a file whose elements are those of one minus those of another one."""
-    other = other.ordered_as(file)
-    compare("the file", file, ("OTHER", other))
-    buffers = []
-    for buffer, subtrahend in zip(*(each.buffers for each in in_one_order([[file, other]], 0)[0]), strict=True):
-        if buffer.datatype.group not in ORDERED:
-            reason = f"subtracts numbers, and {buffer.name or 'it'} holds {buffer.datatype.label}"
-            raise DatatypeError("`diff`", f"{reason}; choose others with `columns`")
-        datatype = buffer.datatype if buffer.datatype.form.kind == "f" else from_dtype(np.dtype(np.int64))
-        read = buffer._replace(datatype=datatype, stored=datatype.form, values=buffer, reader=Minus(subtrahend))
-        buffers.append(read)
-    return file._replace(buffers=buffers)
 
 
 Tell: TypeAlias = Callable[[Shown, Sequence[ElementTable]], None]
@@ -275,13 +265,14 @@ class Showing:
             total = sum(buffer.count * buffer.datatype.itemsize for buffer in buffers)
             for _ in context.progress(reads, total * (1 if self.bins is None else 2)):
                 pass
-            name = MINUS.join(source.name for source in self.sources)
-            shown = Shown(name, self.file.format, tuple(figures))
+            shown = Shown(self.file.source.name, self.file.format, tuple(figures))
             picture = b""
             if self.png is not None:
-                maps = [_map(self.file, buffer, self.selections[_shape(buffer)], decoder) for buffer in buffers]
+                both = zip(*(each.buffers for each in (self.file, self.other) if each is not None), strict=True)
+                maps = [_map(self.file, each, self.selections[_shape(each[0])], decoder) for each in both]
                 datatypes = [buffer.datatype for buffer in buffers]
-                picture = drawing().png(shown, list(zip(datatypes, maps, strict=True)))
+                names = [source.name for source in self.sources]
+                picture = drawing().png(names, shown, list(zip(datatypes, maps, strict=True)))
             tables = []
             for shape, selection in self.selections.items():
                 those = [buffer for buffer in buffers if _shape(buffer) == shape]
@@ -306,7 +297,8 @@ def plan_show(path: str, options: Options, tell: Tell, context: Context) -> Show
         raise DatatypeError(file.source.name, reason)
     other = None if options["diff"] is None else open_rank(options["diff"], inputs)
     if other is not None:
-        file = _minus(file, other)
+        other = other.ordered_as(file)
+        compare("the file", file, ("OTHER", other))
     check_replaces_none(png, [each for each in (file, other) if each is not None], options)
     if png is not None and len(file.buffers) > (most := drawing().MOST_BUFFERS):
         reason = f"has {len(file.buffers)} {file.noun}s, and a picture shows {most}; choose some with `columns`"
@@ -315,9 +307,9 @@ def plan_show(path: str, options: Options, tell: Tell, context: Context) -> Show
     if text is not None and len(shapes) > 1:
         raise UsageError("`slice`", "is of arrays of one shape, and these have several; choose some with `columns`")
     selections = {shape: Selection.of("..." if text is None else text, shape) for shape in shapes}
-    if png is not None and text is not None and not all(map(_is_plane, selections.values())):
+    if png is not None and (text, other) != (None, None) and not all(map(_is_plane, selections.values())):
         reason = "a picture shows a plane, which has two axes of 2 or more elements, or the histogram of a whole file"
-        raise UsageError(f"`slice={text!r}`", f"{reason}; choose a plane, or leave `slice` out")
+        raise UsageError(f"`slice={text or '...'!r}`", f"{reason}; choose a plane, or leave `slice` and `diff` out")
     bins = options["bins"] or (None if png is None else BINS)
     return Showing(file, other, tell, selections, text is not None, bins, png)
 

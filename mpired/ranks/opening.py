@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from mpired import cautions, codecs, log, ops
@@ -23,6 +23,7 @@ from mpired.errors import (
 )
 from mpired.formats import Array, InputOptions, RankFile, format_named, open_rank
 from mpired.formats.array import UNKNOWN_COUNT
+from mpired.formats.input_options import OF_ARRAYS
 from mpired.formats.memory import RankInFile, UnusableRank, check_holds_several
 from mpired.formats.names import lacking
 from mpired.formats.rank import reordered, turned
@@ -42,6 +43,7 @@ _W = TypeVar("_W")
 # Errors of the system, not of a rank.
 _OF_THE_SYSTEM = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 _OR_SKIP = ", or skip the others with `skip_bad`"
+_NO_OPTIONS = InputOptions()
 _OF_A_RANK = {2, 3, 4}  # exit statuses: a lock, a worker that died and the like are none
 
 
@@ -103,7 +105,7 @@ def _wrong(
         differing.append(error)
     try:
         like, reference = seen if errors or differing else good
-        if inputs.check_carried and file is not reference and file.kept is not None:
+        if inputs.check_coordinates and file is not reference and file.kept is not None:
             kept = reference.kept  # only formats of arrays carry others
             if kept is not None and kept.kind == "arrays":
                 kept.check_same(file.kept, f"rank {like}")
@@ -303,25 +305,16 @@ def check_use(inputs: InputOptions, files: Sequence[RankFile], *, raw_result: bo
 def check_formats(inputs: InputOptions, formats: Collection[str], *, raw_result: bool = False) -> None:
     """Raise `UsageError` if an option has no meaning for files of any of the formats."""
     rows = [format_named(name) for name in formats]
-    if not any(row.needs_type for row in rows):
-        given = {"offset": bool(inputs.offset), "count": inputs.count is not None}
-        if not raw_result:
-            given |= {"byte_order": inputs.byte_order is not None, "datarep": inputs.datarep is not None}
-        _refuse(given, "raw files")
-    if not any(row.has_columns for row in rows):
-        given = {"columns": bool(inputs.columns), "pair": inputs.pair is not None}
-        _refuse(given, "files with columns or arrays")
-    if not any(row.has_arrays for row in rows):
-        given = {"unpack": inputs.unpack, "follow_links": inputs.follow_links}
-        given |= {"check_coordinates": not inputs.check_carried, "ignore_coordinates": bool(inputs.ignore_coordinates)}
-        _refuse(given | {"coordinate_rtol": inputs.coordinate_rtol is not None}, "files of arrays")
-
-
-def _refuse(given: Mapping[str, bool], files: str) -> None:
-    """Raise `UsageError` with the names of the options that were given, if any."""
-    if names := [f"`{name}`" for name, is_given in given.items() if is_given]:
-        them = "it" if len(names) == 1 else "them"
-        raise UsageError(" and ".join(names), f"only for {files}, and there is none; leave {them} out")
+    of_raw = ("offset", "count", *(() if raw_result else ("byte_order", "datarep")))
+    for has_these, files, options in (
+        (any(row.needs_type for row in rows), "raw files", of_raw),
+        (any(row.has_columns for row in rows), "files with columns or arrays", ("columns", "pair")),
+        (any(row.has_arrays for row in rows), "files of arrays", OF_ARRAYS),
+    ):
+        names = [f"`{name}`" for name in options if getattr(inputs, name) != getattr(_NO_OPTIONS, name)]
+        if names and not has_these:
+            them = "it" if len(names) == 1 else "them"
+            raise UsageError(" and ".join(names), f"only for {files}, and there is none; leave {them} out")
 
 
 def compare(this: str, file: RankFile, reference: tuple[str, RankFile], op: ops.Op | None = None) -> None:
