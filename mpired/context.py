@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from mpired import interrupts
 from mpired.errors import UsageError, without_secrets
+from mpired.machine import usable_memory
 from mpired.options import Options, checked, integer, part
 from mpired.progress import Progress, no_progress
 
@@ -32,6 +33,7 @@ class Context(NamedTuple):
     max_memory: int | None = None  # bytes of all processes together; None without a limit
     max_open_files: int | None = None  # of each process; None without a limit
     lock_timeout: float = LOCK_TIMEOUT  # seconds
+    is_of_group: bool = False  # whether the limit of memory is that of the control group, because the user gave none
     jobs: int = 0  # the most workers; 0 for as many as the engine has
     spread: str = "elements"  # what the workers divide: "elements", "ranks", or "auto" for fewer open files
     engine: Any = None  # the `Engine` that runs the segments; None for the pool of this process
@@ -49,10 +51,12 @@ class Context(NamedTuple):
     def of(cls, options: Options, **settings: Any) -> Context:
         """Return the settings of a call: those among its options, of which some may be missing, and others."""
         chosen, most = checked(_SETTINGS, part(_SETTINGS, options)), options.get("max_open_files")
+        memory = usable_memory() if chosen["max_memory"] is None else chosen["max_memory"]
         context = cls(
-            chosen["max_memory"],
+            memory,
             None if most is None else integer("`max_open_files`", most),
             LOCK_TIMEOUT if chosen["lock_timeout"] is None else chosen["lock_timeout"],
+            memory is not None and chosen["max_memory"] is None,
             chosen["jobs"],
             chosen["spread"],
             **settings,
@@ -61,15 +65,22 @@ class Context(NamedTuple):
         return context
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Context, (self.max_memory, self.max_open_files, self.lock_timeout)
+        return Context, (self.max_memory, self.max_open_files, self.lock_timeout, self.is_of_group)
 
     def check_memory(self, needed: int) -> None:
         """Raise `UsageError` if the limit of memory is less than is needed."""
-        check_memory(needed, self.max_memory)
+        if self.max_memory is not None and self.max_memory < needed:
+            reason = f"{self.max_memory} bytes is too little, one process needs {-(-needed >> 20)}M"
+            reason += "; it is the limit of the control group, give more to try it all the same" * self.is_of_group
+            raise UsageError("`max_memory`", reason)
 
     def spare_memory(self, needed: int) -> int | None:
         """Return the bytes that the limit leaves beside those that are needed; None without a limit."""
         return None if self.max_memory is None else max(0, self.max_memory - needed)
+
+    def allowed(self, nbytes: int, usual: int) -> int:
+        """Return the bytes of memory for a purpose, which are more than the usual ones if the user allows that."""
+        return min(nbytes, usual) if self.is_of_group else nbytes
 
     def check_open_files(self, needed: int) -> None:
         """Raise `UsageError` if the limit of open files is less than is needed."""
@@ -83,12 +94,6 @@ class Context(NamedTuple):
         when = time.gmtime(int(epoch)) if epoch.isdecimal() else time.localtime()
         words = [*map(without_secrets, self.argv)]
         return f"{time.asctime(when)}: {shlex.join(words) if words else 'mpired, called from Python'}"
-
-
-def check_memory(needed: int, limit: int | None) -> None:
-    """Raise `UsageError` if a limit of memory is less than is needed."""
-    if limit is not None and limit < needed:
-        raise UsageError("`max_memory`", f"{limit} bytes is too little, one process needs {-(-needed >> 20)}M")
 
 
 def spare_open_files(wanted: int, limit: int | None) -> int:

@@ -278,7 +278,8 @@ _SECTIONS: dict[str, dict[str, Option]] = {
             "the elements of rank 0.", "none"),
     },
     "Running": {
-        "max_memory": Option(sizes(least=0), "Memory limit of all processes together, in bytes."),
+        "max_memory": Option(sizes(least=0), "Memory limit of all processes together, in bytes; default that of "
+            "the control group."),
         "jobs": Option(integers(least=0), "Worker processes; 0 (default) means all usable cores.", 0, flags="-j --jobs",
             common=True),
         "quiet": Option(FLAG, "No summary on standard error. Warnings of overflow and of --once stay.",

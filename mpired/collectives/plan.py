@@ -9,15 +9,7 @@ from itertools import pairwise
 from typing import NamedTuple, TypeAlias, cast
 
 from mpired.collectives.fields import taken_by
-from mpired.context import (
-    BASE_NBYTES,
-    NO_LIMITS,
-    RESERVED,
-    STREAMED_BASE_NBYTES,
-    STREAMED_LEAST_NBYTES,
-    Context,
-    check_memory,
-)
+from mpired.context import BASE_NBYTES, NO_LIMITS, RESERVED, STREAMED_BASE_NBYTES, STREAMED_LEAST_NBYTES, Context
 from mpired.engines import LOCAL, Engine, Limits
 from mpired.engines.table import IN_FLIGHT, SMALL_NBYTES, ChainRunner, FarRunner, Lines
 from mpired.errors import UsageError
@@ -206,9 +198,11 @@ _Buffers: TypeAlias = tuple[tuple[Array, ...], ...]
 class _CostModel:
     """The figures of ranks, op and results that limits, blocks and cuts depend on."""
 
-    def __init__(self, ops: Sequence[Op], files: Sequence[RankFile], *, noutputs: int, apart: bool) -> None:
+    def __init__(
+        self, ops: Sequence[Op], files: Sequence[RankFile], context: Context, *, noutputs: int, apart: bool
+    ) -> None:
         each = [file.buffers for file in files]
-        self.noutputs, self.apart = noutputs, apart
+        self.context, self.noutputs, self.apart = context, noutputs, apart
         self.state_nbytes = _STATE_BLOCK_BYTES * (1 if len(ops) == 1 else _STATE_BLOCKS * len(ops))
         self.is_function = any(op.is_function for op in ops)
         single = ((buffer,) for own in each for buffer in own)
@@ -282,17 +276,16 @@ class _CostModel:
             pieces = max(pieces, -(-self.noutputs * max(self.sizes) // _RETURNED_BYTES))
         return pieces
 
-    def within(
-        self, max_memory: int | None, jobs: int, block_bytes: int, nblocks: int, *, each: bool
-    ) -> tuple[int, int]:
+    def within(self, jobs: int, block_bytes: int, nblocks: int, *, each: bool) -> tuple[int, int]:
         """Return how many workers and which blocks fit into the memory: smaller blocks first, then fewer workers."""
         # With `each` it is the memory of each process, else that of all together.
+        max_memory = self.context.max_memory
         if max_memory is None:
             return jobs, block_bytes
         # Of an op that needs all ranks at once an element of each.
         least = max(_MIN_BLOCK_BYTES, *self.widths)
         needed = self.base + nblocks * least
-        check_memory(needed, max_memory)
+        self.context.check_memory(needed)
         if each:
             return jobs, min(block_bytes, max((max_memory - self.base) // nblocks, least))
         # The parent waits beside its workers, so that n workers are n + 1 processes.
@@ -305,7 +298,7 @@ class _CostModel:
         self, left: int | None, buffers: _Buffers, jobs: int, max_open: int, block_bytes: int
     ) -> _Buffers:
         """Return the buffers, each with its share of the memory that a process has left; None for any amount."""
-        if left is not None and self.streamed:
+        if left is not None and self.streamed and not self.context.is_of_group:
             share = max(0, left - STREAMED_LEAST_NBYTES) // min(self.nranks, max_open)
             buffers = tuple(tuple(within_memory(rank, share) for rank in ranks) for ranks in buffers)
         if nturned := min(max_open, self.nturned):
@@ -329,9 +322,11 @@ def make_plan(
     apart: bool = False,  # whether every buffer is read by itself, whatever the others hold
 ) -> Plan:
     """Cut a reduction into segments."""
-    max_memory, noutputs = context.max_memory, outputs.nfiles
-    costs = _CostModel(ops, files, noutputs=noutputs, apart=apart)
+    noutputs = outputs.nfiles
+    costs = _CostModel(ops, files, context, noutputs=noutputs, apart=apart)
     engine = _engine(ops, files, context.engine or LOCAL, alone=costs.small or costs.nforward > 0)
+    if context.is_of_group and not engine.same_host:  # other machines have other limits
+        costs.context = context = context._replace(max_memory=None, is_of_group=False)
     limits = engine.runner.limits()
     buffers = costs.read_by(context.jobs, limits)
     # A private source has a descriptor of this process; a compressed one has none between two reads.
@@ -350,9 +345,11 @@ def make_plan(
     context.check_memory(BASE_NBYTES + outputs.encoding)
     each = not engine.same_host
     block_bytes = costs.block_bytes(jobs, max_open, preferred, lines)
-    jobs, block_bytes = costs.within(max_memory, jobs, block_bytes, nblocks, each=each)
+    jobs, block_bytes = costs.within(jobs, block_bytes, nblocks, each=each)
     # What a process may have besides its blocks.
-    left = None if max_memory is None else max_memory // (1 if jobs == 1 or each else jobs + 1) - nblocks * block_bytes
+    left = None
+    if context.max_memory is not None:
+        left = context.max_memory // (1 if jobs == 1 or each else jobs + 1) - nblocks * block_bytes
     buffers = costs.reading_within(left, buffers, jobs, max_open, block_bytes)
     nopen = min(costs.nranks, max_open + ahead) + (min(noutputs, max_open) if noutputs > 1 else 0)
     block_counts = tuple(max(1, block_bytes // width) for width in costs.widths)

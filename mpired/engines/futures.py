@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, ThreadPoolExecutor, wait
 from typing import Any
 
-from mpired import interrupts
-from mpired.engines import cores, far
+from mpired import interrupts, machine
+from mpired.engines import far
 from mpired.engines.table import Limits
 from mpired.errors import WorkerError
 
@@ -29,7 +29,7 @@ class Futures:
 
     def __init__(self, executor: Any) -> None:
         self._client = executor
-        self._nworkers = getattr(executor, "_max_workers", None) or cores.usable_cores()
+        self._nworkers = getattr(executor, "_max_workers", None) or machine.usable_cores()
 
     def limits(self) -> Limits:
         """Return what the workers may use."""

@@ -15,8 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from typing import Any, TypeVar
 
-from mpired import interrupts
-from mpired.engines import cores
+from mpired import interrupts, machine
 from mpired.engines.channel import Channel, channel
 from mpired.engines.table import Limits
 from mpired.engines.worker import flush_streams, results, work
@@ -72,7 +71,7 @@ def run(
 
 def limits() -> Limits:
     """Return what workers may use: they have the limits of this process."""
-    return Limits(cores.usable_cores(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    return Limits(machine.usable_cores(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 class _Worker:

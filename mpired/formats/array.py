@@ -204,7 +204,7 @@ def within_budget(array: Array, context: Context) -> Array:
     if not array.isolated or (spare := context.spare_memory(STREAMED_LEAST_NBYTES)) is None:
         return array
     context.check_memory(STREAMED_BASE_NBYTES)
-    return within_memory(array, spare)
+    return within_memory(array, context.allowed(spare, stored_array(array).memory))
 
 
 def blocks(array: Array, count: int) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:

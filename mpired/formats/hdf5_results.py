@@ -15,7 +15,6 @@ import numpy as np
 from h5py import h5a, h5d, h5ds, h5f, h5fd, h5g, h5o, h5p, h5s, h5t, h5z
 
 from mpired.datatypes import as_numbers
-from mpired.engines.cores import usable_cores
 from mpired.files import calls, copying
 from mpired.formats import conventions, deflated, hierarchy
 from mpired.formats.array import Array
@@ -26,6 +25,7 @@ from mpired.formats.hierarchy import DIMENSION_ONLY, HdfFile, address, each_attr
 from mpired.formats.layout import encoded
 from mpired.formats.missing import Missing
 from mpired.formats.streamed import DECODED_NBYTES
+from mpired.machine import usable_cores
 from mpired.sources.source import Source
 
 _COMPACT_NBYTES = 60_000  # what fits into the header of an object

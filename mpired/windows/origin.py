@@ -161,7 +161,7 @@ def choose_open(origins: Sequence[Origin], context: Context) -> None:
     nopen, nbytes, most = 0, 0, spare_open_files(_MAX_OPEN, context.max_open_files)
     for origin in origins:
         spare = context.spare_memory(STREAMED_BASE_NBYTES if origin.array.isolated else BASE_NBYTES)
-        room = _OPEN_NBYTES if spare is None else spare
+        room = _OPEN_NBYTES if spare is None else context.allowed(spare, _OPEN_NBYTES)
         origin.stays_open = nopen < most and nbytes + origin.open_nbytes <= room
         if origin.stays_open:
             nopen, nbytes = nopen + 1, nbytes + origin.open_nbytes

@@ -1,4 +1,4 @@
-"""How many processors the pool takes: affinity, control groups, SLURM."""
+"""How many processors and how much memory commands take: affinity, control groups, SLURM."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import builtins
 import io
 import os
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from command import in_child
+from command import in_child, run
+from rows import check_refused
 
-from mpired.engines import cores
+from mpired import machine
 
 A_B = "/proc/self/cgroup", "0::/a/b\n"
 # Quotas of control groups, by group, of version 2; and the processors that they leave of 64.
@@ -45,7 +49,7 @@ def files(monkeypatch) -> dict[str, str]:
             raise FileNotFoundError(2, "No such file or directory", path)
         return io.StringIO(files[str(path)])
 
-    monkeypatch.setattr(cores, "open", open_one, raising=False)
+    monkeypatch.setattr(machine, "open", open_one, raising=False)
     return files
 
 
@@ -53,7 +57,7 @@ def test_cores_are_those_of_the_affinity():
     def bound() -> int:
         os.environ.pop("SLURM_CPUS_PER_TASK", None)
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-        return cores.usable_cores()
+        return machine.usable_cores()
 
     assert in_child(bound) == 1
 
@@ -63,7 +67,7 @@ def test_slurm_limits(files, monkeypatch):
     found = {}
     for value in expected:
         monkeypatch.setenv("SLURM_CPUS_PER_TASK", value)
-        found[value] = cores.usable_cores()
+        found[value] = machine.usable_cores()
     assert found == expected
 
 
@@ -72,21 +76,54 @@ def test_quotas_of_control_groups(files):
     for quotas, _ in QUOTAS:
         files.clear()
         files.update([A_B, *((f"/sys/fs/cgroup{group}/cpu.max", text) for group, text in quotas.items())])
-        found.append((quotas, cores.usable_cores()))
+        found.append((quotas, machine.usable_cores()))
     assert found == QUOTAS
     version_1 = {"-1": 64, "250000": 3, "100000": 1, "junk": 64}
     files.clear()
     files.update({"/proc/self/cgroup": IN_GROUP_1, f"{GROUP_1}/cpu.cfs_period_us": "100000\n"})
     for quota, count in version_1.items():
         files[f"{GROUP_1}/cpu.cfs_quota_us"] = quota
-        assert cores.usable_cores() == count, quota
+        assert machine.usable_cores() == count, quota
 
 
 def test_smallest_limit_counts(files, monkeypatch):
-    assert cores.usable_cores() == 64
+    assert machine.usable_cores() == 64
     files.update([A_B, ("/sys/fs/cgroup/a/cpu.max", "500000 100000")])
-    assert cores.usable_cores() == 5
+    assert machine.usable_cores() == 5
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", "4")
-    assert cores.usable_cores() == 4
+    assert machine.usable_cores() == 4
     monkeypatch.setattr(os, "sched_getaffinity", lambda _process: {1, 2})
-    assert cores.usable_cores() == 2
+    assert machine.usable_cores() == 2
+
+
+def test_memory_of_control_groups(files):
+    """Limits of no less than the memory of the machine limit nothing."""
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    rows = [
+        ({"/a/b/memory.max": "max\n"}, None),
+        ({"/a/b/memory.max": "1048576\n"}, 1 << 20),
+        ({"/a/b/memory.max": "max", "/a/memory.max": "3000000", "/memory.max": "4000000"}, 3_000_000),
+        ({"/a/memory.max": f"{there}"}, None),
+        ({"/memory/m/memory.limit_in_bytes": "2000000\n"}, 2_000_000),
+        ({"/memory/m/memory.limit_in_bytes": "9223372036854771712\n"}, None),
+    ]
+    for limits, expected in rows:
+        files.clear()
+        files.update({"/proc/self/cgroup": f"4:memory:/m\n{A_B[1]}"})
+        files.update((f"/sys/fs/cgroup{path}", text) for path, text in limits.items())
+        assert machine.usable_memory.__wrapped__() == expected, limits
+
+
+def test_the_memory_of_the_control_group_is_the_default(tmp_path, monkeypatch):
+    """An option that gives more has its way; the bits are the same."""
+    table = pa.table({"x": np.arange(200_000.0)})
+    pq.write_table(table, tmp_path / "r.parquet")
+    np.save(tmp_path / "r.npy", np.arange(5.0))
+    little = "it is the limit of the control group, give more to try it all the same"
+    monkeypatch.setattr("mpired.context.usable_memory", lambda: 120 << 20)
+    check_refused(tmp_path, "reduce --op sum r.parquet r.parquet", 2, "--max-memory: 125829120 bytes", little)
+    check_refused(tmp_path, "reduce --op sum r.npy -o r.npy.xz --level 9", 2, "--max-memory: ", little)
+    monkeypatch.setattr("mpired.context.usable_memory", lambda: 256 << 20)
+    for words in "r.parquet r.parquet", "--max-memory 1G r.parquet r.parquet":
+        outcome = run("reduce", "--op", "sum", *words.split(), "--to", "raw", "-q", cwd=tmp_path)
+        assert outcome == (0, (2 * np.arange(200_000.0)).tobytes(), "")

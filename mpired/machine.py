@@ -1,0 +1,58 @@
+"""Processors and memory that a process may use: affinity, control groups, SLURM's allotment."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Iterator, Sequence
+
+_GROUPS = "/sys/fs/cgroup"
+# The files of a limit in version 2, the controller and the files in version 1, and how many numbers a limit has.
+_PROCESSORS = (["cpu.max"], "cpu", ["cpu.cfs_quota_us", "cpu.cfs_period_us"], 2)
+_MEMORY = (["memory.max"], "memory", ["memory.limit_in_bytes"], 1)
+
+
+def usable_cores() -> int:
+    """Return how many processors this process may use."""
+    limits = [len(os.sched_getaffinity(0)), os.cpu_count() or 1]
+    limits += [-(-quota // period) for quota, period in _limits(*_PROCESSORS) if quota > 0]
+    slurm = os.environ.get("SLURM_CPUS_PER_TASK", "")
+    if slurm.isdecimal():
+        limits.append(int(slurm))
+    return max(1, min(limits))
+
+
+@functools.cache
+def usable_memory() -> int | None:
+    """Return the bytes of memory that control groups allow this process; None if that is no less than there is."""
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min((most for (most,) in _limits(*_MEMORY) if most < there), default=None)
+
+
+def _limits(names: Sequence[str], controller: str, old_names: Sequence[str], count: int) -> Iterator[Sequence[int]]:
+    """Yield the limits of the control groups above this process."""
+    with contextlib.suppress(OSError):
+        for line in _text("/proc/self/cgroup").splitlines():
+            _, controllers, path = line.split(":", 2)
+            if not controllers:
+                found = _numbers(_GROUPS, path, names)
+            elif controller in controllers.split(","):
+                found = _numbers(f"{_GROUPS}/{controllers}", path, old_names)
+            else:
+                continue
+            yield from (each for each in found if len(each) == count)
+
+
+def _numbers(root: str, path: str, names: Sequence[str]) -> Iterator[list[int]]:
+    """Yield the numbers in files of a control group and of each above it."""
+    parts = [part for part in path.split("/") if part and part != ".."]
+    for depth in range(len(parts) + 1):
+        group = "/".join([root, *parts[:depth]])
+        with contextlib.suppress(OSError, ValueError):  # a group without a limit says "max", or nothing
+            yield [*map(int, " ".join(_text(f"{group}/{name}") for name in names).split())]
+
+
+def _text(path: str) -> str:
+    with open(path) as file:
+        return file.read()
