@@ -24,6 +24,7 @@ from needs import REASON, needs
 from three_ranks import A, B, C
 from values import folder_in_memory
 
+from mpired.engines import pool
 from mpired.engines.worker import results
 from mpired.files.mounts import mount_of_device
 from mpired.ops import native
@@ -75,6 +76,16 @@ def pytest_configure(config: pytest.Config) -> None:
         from command import become_command  # whose assertions are rewritten first
 
         template.start(become_command)
+        _fork_workers()
+
+
+def _fork_workers() -> None:
+    """Let calls in this process fork their workers, as commands do, whatever threads there are, which only wait.
+
+    A new interpreter takes ten times as long. `test_pool` starts both.
+    """
+    tests, can_fork = os.getpid(), pool.can_fork
+    pool.can_fork = lambda: os.getpid() == tests or can_fork()
 
 
 def pytest_unconfigure() -> None:

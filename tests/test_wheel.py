@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email
+import fcntl
 import json
 import os
 import re
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 from command import run
 from needs import needs
+from rows import each
 
 import mpired
 from mpired.cli import cli
@@ -42,13 +44,28 @@ def built(folder: Path, **environment: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The content of a wheel."""
-    folder = tmp_path_factory.mktemp("wheel")
-    path = built(folder)
-    with zipfile.ZipFile(path) as archive:
-        archive.extractall(folder / "content")
-    return folder / "content"
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a wheel and of its content, which one of all workers builds."""
+    folder = tmp_path_factory.getbasetemp()
+    folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "wheel"
+    folder.mkdir(exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "content").exists():
+            unpack(built(folder))
+    return folder
+
+
+def unpack(wheel: Path) -> None:
+    """Unpack a wheel beside it."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(wheel.with_name("content"))
+
+
+@pytest.fixture(scope="module")
+def wheel(whole: Path) -> Path:
+    """The content of the wheel."""
+    return whole / "content"
 
 
 def test_the_package_is_whole(wheel):
@@ -73,16 +90,17 @@ mpired.reduce(["0.bin", "1.bin"], "maxloc", output="most.bin", type="double_int"
 
 
 @pytest.mark.parametrize("compiler", ["cc", "false"])
-def test_a_wheel_built_with_and_without_a_compiler(compiler, tmp_path):
+def test_a_wheel_built_with_and_without_a_compiler(compiler, whole, tmp_path):
     """The one is for machines of this kind, the other for all; both give the same results."""
     needs("gcc")
-    path = built(tmp_path, CC=compiler)
+    if compiler == "false":
+        unpack(built(tmp_path, CC="false"))
+    folder = tmp_path if compiler == "false" else whole
+    (path,) = folder.glob("*.whl")
     tag = path.stem.split("-", 2)[2]
     assert tag == "py3-none-any" if compiler == "false" else re.fullmatch(r"py3-none-linux_\w+", tag)
-    with zipfile.ZipFile(path) as archive:
-        archive.extractall(tmp_path / "content")
-    assert (tmp_path / "content/mpired" / LIBRARY).exists() == (compiler == "cc")
-    variables = os.environ | {"PYTHONPATH": str(tmp_path / "content"), "MPIRED_NATIVE": ""}
+    assert (folder / "content/mpired" / LIBRARY).exists() == (compiler == "cc")
+    variables = os.environ | {"PYTHONPATH": str(folder / "content"), "MPIRED_NATIVE": ""}
     listing = [sys.executable, "-m", "mpired", "ops", "--json"]
     listed = subprocess.run(listing, cwd=tmp_path, env=variables, check=True, capture_output=True)
     assert any(row["compiled"] for row in json.loads(listed.stdout)) == (compiler == "cc")
@@ -186,14 +204,15 @@ def squeezed(text: str) -> str:
     return re.sub(r"\s+", "", text)
 
 
-@pytest.mark.parametrize("words", [(), *((name,) for name in COMMANDS)], ids=str)
-def test_a_man_page_has_each_line_of_the_help(words, wheel, tmp_path):
-    needs("groff")
-    (page,) = wheel.glob(f"*.data/data/share/man/man1/{'-'.join(['mpired', *words])}.1")
+@pytest.mark.needs("groff")
+@each("name", ["", *COMMANDS])
+def test_a_man_page_has_each_line_of_the_help(name, wheel, tmp_path):
+    (page,) = wheel.glob(f"*.data/data/share/man/man1/mpired{name and '-'}{name}.1")
     printing = ["groff", "-man", "-ww", "-Tascii", "-P-cbou", page]
     printed = subprocess.run(printing, check=True, capture_output=True, text=True)
     assert printed.stderr == ""
-    shown = run(*words, "--help", cwd=tmp_path).out.decode().replace("Exit status:", "")
+    shown = run(*name.split(), "--help", cwd=tmp_path).out.decode().replace("Exit status:", "")
     lines = [line for line in shown.splitlines()[1:] if not line.endswith(":")]
     assert len(lines) > 10
-    assert [line for line in lines if squeezed(line) not in squeezed(printed.stdout)] == []
+    there = squeezed(printed.stdout)
+    assert [line for line in lines if squeezed(line) not in there] == []

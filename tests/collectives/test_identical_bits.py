@@ -131,7 +131,7 @@ LONGEST = 70  # over two of the longest vectors of the smallest elements
 
 def some(long):
     """Return numbers up to the longest; an odd step has every remainder by the length of a vector."""
-    return range(0, LONGEST, 1 if long else 3)
+    return range(0, LONGEST, 1 if long else 5)
 
 
 def places(long):

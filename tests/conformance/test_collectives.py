@@ -22,7 +22,7 @@ import mpired
 SCRIPTS = Path(sys.executable).parent
 MATRIX = np.dtype([(row + column, "i8") for row in "xy" for column in "xy"])
 PAIR = np.dtype([("value", "f8"), ("index", "i4")], align=True)
-NRANKS = (1, 2, 3, 8)  # one, two, an odd number, and a power of two
+NRANKS = (1, 3, 8)  # one, an odd number, and a power of two
 ORDINARY = 7
 COUNTS = (0, 1, ORDINARY, 64)
 # The MPI name of each datatype, its form, and the ops that it is combined with.
@@ -36,6 +36,7 @@ DATA = {
 REQUESTS = [(data, op) for data, (_, _, ops) in DATA.items() for op in ops]
 # The first op of each datatype with every count, the others with one.
 CASES = [(data, op, count) for data, op in REQUESTS for count in COUNTS if op == DATA[data][2][0] or count == ORDINARY]
+OF_THE_USER = ("matrix", "matrix_product", ORDINARY)
 OP_FILE = """
 import numpy as np
 
@@ -78,61 +79,60 @@ matrices = MPI.LONG.Create_contiguous(4).Commit()
 def save(name, data, call, array):
     array.tofile(f"{folder}/{name}.{call}.{rank}.mpi")
 
-for name, mpi_name, extent, op_name in plan["requests"]:
+for name, mpi_name, extent, op_name, count in plan["cases"]:
     datatype = matrices if mpi_name is None else getattr(MPI, mpi_name)
     op = product if mpi_name is None else getattr(MPI, op_name)
-    for count in plan["counts"]:
-        data = np.fromfile(f"{folder}/{name}.{count}.{rank}.bin", np.uint8)
-        key = f"{name}.{op_name}.{count}"
+    data = np.fromfile(f"{folder}/{name}.{count}.{rank}.bin", np.uint8)
+    key = f"{name}.{op_name}.{count}"
 
-        def receive(nelements):
-            return np.zeros(nelements * extent, np.uint8)
+    def receive(nelements):
+        return np.zeros(nelements * extent, np.uint8)
 
-        def do(call, function, nelements, *arguments, given=count):
-            into = receive(nelements)
-            function([data, given, datatype], [into, nelements, datatype], *arguments)
-            save(key, data, call, into)
+    def do(call, function, nelements, *arguments, given=count):
+        into = receive(nelements)
+        function([data, given, datatype], [into, nelements, datatype], *arguments)
+        save(key, data, call, into)
 
-        do("allreduce", comm.Allreduce, count, op)
-        do("scan", comm.Scan, count, op)
-        do("reduce", comm.Reduce, count, op, size - 1)
+    do("allreduce", comm.Allreduce, count, op)
+    do("scan", comm.Scan, count, op)
+    do("reduce", comm.Reduce, count, op, size - 1)
+    into = receive(count)
+    comm.Exscan([data, count, datatype], [into, count, datatype], op)
+    if rank:
+        save(key, data, "exscan", into)
+    mine = plan["recvcounts"][str(count)]
+    do("reduce_scatter", lambda s, r, o: comm.Reduce_scatter(s, r, mine, o), mine[rank], op)
+    if count % size == 0:
+        # Here mpi4py counts the elements of a block on both sides.
+        do("reduce_scatter_block", comm.Reduce_scatter_block, count // size, op, given=count // size)
+    # In place: what is received lies where the rank's own elements were.
+    own = data.copy()
+    comm.Scan(MPI.IN_PLACE, [own, count, datatype], op)
+    save(key, data, "scan_in_place", own)
+    own = data.copy()
+    comm.Exscan(MPI.IN_PLACE, [own, count, datatype], op)
+    save(key, data, "exscan_in_place", own)
+    own = data.copy()
+    comm.Allreduce(MPI.IN_PLACE, [own, count, datatype], op)
+    save(key, data, "allreduce_in_place", own)
+    if rank == 0 and size > 1:
+        upper = np.fromfile(f"{folder}/{name}.{count}.1.bin", np.uint8)
+        op.Reduce_local([data, count, datatype], [upper, count, datatype])
+        save(key, data, "reduce_local", upper)
+    if inter is not None:
+        do("inter_allreduce", inter.Allreduce, count, op)
+        groups = plan["inter_recvcounts"][str(count)]
+        mine = groups[rank >= cut]
+        here = rank - cut if rank >= cut else rank
+        do("inter_reduce_scatter", lambda s, r, o: inter.Reduce_scatter(s, r, mine, o), mine[here], op)
+        if count % cut == 0 and count % (size - cut) == 0:
+            blocks = count // (cut if rank < cut else size - cut)
+            do("inter_reduce_scatter_block", inter.Reduce_scatter_block, blocks, op, given=blocks)
+        root = (MPI.ROOT if rank == 0 else MPI.PROC_NULL) if rank < cut else 0
         into = receive(count)
-        comm.Exscan([data, count, datatype], [into, count, datatype], op)
-        if rank:
-            save(key, data, "exscan", into)
-        mine = plan["recvcounts"][str(count)]
-        do("reduce_scatter", lambda s, r, o: comm.Reduce_scatter(s, r, mine, o), mine[rank], op)
-        if count % size == 0:
-            # Here mpi4py counts the elements of a block on both sides.
-            do("reduce_scatter_block", comm.Reduce_scatter_block, count // size, op, given=count // size)
-        # In place: what is received lies where the rank's own elements were.
-        own = data.copy()
-        comm.Scan(MPI.IN_PLACE, [own, count, datatype], op)
-        save(key, data, "scan_in_place", own)
-        own = data.copy()
-        comm.Exscan(MPI.IN_PLACE, [own, count, datatype], op)
-        save(key, data, "exscan_in_place", own)
-        own = data.copy()
-        comm.Allreduce(MPI.IN_PLACE, [own, count, datatype], op)
-        save(key, data, "allreduce_in_place", own)
-        if rank == 0 and size > 1:
-            upper = np.fromfile(f"{folder}/{name}.{count}.1.bin", np.uint8)
-            op.Reduce_local([data, count, datatype], [upper, count, datatype])
-            save(key, data, "reduce_local", upper)
-        if inter is not None:
-            do("inter_allreduce", inter.Allreduce, count, op)
-            groups = plan["inter_recvcounts"][str(count)]
-            mine = groups[rank >= cut]
-            here = rank - cut if rank >= cut else rank
-            do("inter_reduce_scatter", lambda s, r, o: inter.Reduce_scatter(s, r, mine, o), mine[here], op)
-            if count % cut == 0 and count % (size - cut) == 0:
-                blocks = count // (cut if rank < cut else size - cut)
-                do("inter_reduce_scatter_block", inter.Reduce_scatter_block, blocks, op, given=blocks)
-            root = (MPI.ROOT if rank == 0 else MPI.PROC_NULL) if rank < cut else 0
-            into = receive(count)
-            inter.Reduce([data, count, datatype], [into, count, datatype], op, root)
-            if rank == 0:
-                save(key, data, "inter_reduce", into)
+        inter.Reduce([data, count, datatype], [into, count, datatype], op, root)
+        if rank == 0:
+            save(key, data, "inter_reduce", into)
 """
 
 
@@ -160,10 +160,10 @@ def cut_counts(count, nranks, draw):
 
 
 class World:
-    """Some ranks: their buffers, and what MPI made of them."""
+    """Some ranks: their buffers, and what MPI made of them in some cases."""
 
-    def __init__(self, folder: Path, nranks: int) -> None:
-        self.folder, self.nranks, self.cut = folder, nranks, max(1, nranks // 3)
+    def __init__(self, folder: Path, nranks: int, cases: list[tuple[str, str, int]]) -> None:
+        self.folder, self.nranks, self.cut, self.cases = folder, nranks, max(1, nranks // 3), cases
         draw = np.random.default_rng(nranks)
         folder.mkdir()
         for data, count, rank in itertools.product(DATA, COUNTS, range(nranks)):
@@ -173,10 +173,8 @@ class World:
         self.inter_recvcounts = {
             count: [cut_counts(count, size, draw) for size in sizes] if nranks > 1 else [] for count in COUNTS
         }
-        requests = [(data, DATA[data][0], DATA[data][1].itemsize, op) for data, op in REQUESTS]
         plan = {
-            "requests": requests,
-            "counts": COUNTS,
+            "cases": [(data, DATA[data][0], DATA[data][1].itemsize, op, count) for data, op, count in cases],
             "recvcounts": self.recvcounts,
             "inter_recvcounts": self.inter_recvcounts,
             "cut": self.cut,
@@ -208,7 +206,10 @@ def cleared(array):
 
 @pytest.fixture(scope="module", params=NRANKS)
 def world(request, tmp_path_factory):
-    return World(tmp_path_factory.mktemp("world") / "ranks", request.param)
+    """A third of the cases for each number of ranks; all of them with --long."""
+    third = CASES[NRANKS.index(request.param) :: 3]
+    cases = CASES if request.config.getoption("--long") else sorted({*third, OF_THE_USER})
+    return World(tmp_path_factory.mktemp("world") / "ranks", request.param, cases)
 
 
 def function(world, op):
@@ -244,13 +245,8 @@ def theirs(world, data, op, count, call, ranks=None):
     return [world.mpi(data, op, count, call, rank) for rank in (range(world.nranks) if ranks is None else ranks)]
 
 
-def chosen(world, long):
-    """A third of the cases for each number of ranks; all of them with --long."""
-    return CASES if long else CASES[NRANKS.index(world.nranks) % 3 :: 3]
-
-
-def test_every_rank_gets_what_mpi_gives_it(world, long):
-    for case in chosen(world, long):
+def test_every_rank_gets_what_mpi_gives_it(world):
+    for case in world.cases:
         data, op, count = case
         for verb in "allreduce", "scan":
             assert ours(world, verb, *case) == theirs(world, *case, verb), case
@@ -265,10 +261,10 @@ def test_every_rank_gets_what_mpi_gives_it(world, long):
         assert cleared(whole) == world.mpi(*case, "reduce", world.nranks - 1), case
 
 
-def test_in_place_and_reduce_local(world, long, tmp_path):
-    for case in chosen(world, long):
+def test_in_place_and_reduce_local(world, directory):
+    for case in world.cases:
         data, op, count = case
-        paths = [tmp_path / path.name for path in npy_paths(world, data, count)]
+        paths = [directory / path.name for path in npy_paths(world, data, count)]
 
         def copy(data=data, count=count, paths=paths):
             for path, source in zip(paths, npy_paths(world, data, count), strict=True):
@@ -284,9 +280,9 @@ def test_in_place_and_reduce_local(world, long, tmp_path):
             assert cleared(np.load(paths[1])) == world.mpi(*case, "reduce_local", 0), case
 
 
-def test_two_groups(world, long):
+def test_two_groups(world):
     cut = world.cut
-    for case in chosen(world, long) if world.nranks > 1 else ():
+    for case in world.cases if world.nranks > 1 else ():
         data, op, count = case
         paths, combine = npy_paths(world, data, count), function(world, op)
         calls = {"inter_allreduce": mpired.allreduce(paths[:cut], combine, group_b=paths[cut:])}

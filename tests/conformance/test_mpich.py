@@ -30,13 +30,10 @@ MPICH_DIFFERS = {("PROD", "COMPLEX4")}
 
 
 def mpired_reduce(directory, op, name, ranks, **options):
-    paths = []
-    for i, rank in enumerate(ranks):
-        paths.append(directory / f"rank{i}.bin")
-        paths[-1].write_bytes(rank)
-    output = directory / "result.bin"
-    mpired.reduce(paths, op, output=output, overwrite=True, type=name, **options)
-    return output.read_bytes()
+    paths = [directory / f"rank{i}.bin" for i in range(len(ranks))]
+    for path, rank in zip(paths, ranks, strict=True):
+        path.write_bytes(rank)
+    return mpired.reduce(paths, op, type=name, **options).tobytes()
 
 
 def numbers(code, count, draw):

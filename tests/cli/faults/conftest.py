@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,11 @@ from running import MEBIBYTE, OLD
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A rank of 64 MiB that takes no space, and an old result."""
-    with open(tmp_path / "rank.bin", "wb") as file:
-        file.truncate(64 * MEBIBYTE)
-    (tmp_path / "out").write_bytes(OLD)
-    return tmp_path
+    """A rank of 64 MiB that takes no space, and an old result; beside the folder a rank of 256 MiB."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for path, size in ((folder / "rank.bin", 64 * MEBIBYTE), (tmp_path / "large.bin", 256 * MEBIBYTE)):
+        path.touch()
+        os.truncate(path, size)
+    (folder / "out").write_bytes(OLD)
+    return folder
