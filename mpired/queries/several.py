@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import TypeAlias, cast
 
 from mpired.context import Context
-from mpired.errors import BufferFileError, MpiredError, NotReadError, UsageError
-from mpired.files.names import check_is_data
+from mpired.errors import MpiredError, NotReadError, UsageError
 from mpired.formats import AtHand
 from mpired.formats.decoding import decode_worker
 from mpired.options import Options
@@ -63,17 +62,8 @@ def _within(folder: str) -> Iterator[tuple[str, _Word]]:
     for entry in sorted(os.scandir(folder), key=lambda each: each.name):
         if _is_directory(entry.path):
             yield from ((os.path.join(entry.name, name), path) for name, path in _within(entry.path))
-        elif (entry.is_file() or is_store(entry.path)) and not _is_own(entry.path):
+        elif entry.is_file() or is_store(entry.path):
             yield entry.name, entry.path
-
-
-def _is_own(path: str) -> bool:
-    """Return whether a file is one of mpired's own beside another one."""
-    try:
-        check_is_data(path, is_link=False)
-    except BufferFileError:
-        return True
-    return False
 
 
 def _one(name: str, files: Sequence[Mapping[str, _Word]], given: Options, context: Context) -> Difference:
