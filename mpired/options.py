@@ -194,8 +194,8 @@ _SECTIONS: dict[str, dict[str, Option]] = {
         "bins": Option(integers(least=1, below=2**16), "Maximum number of histogram bins; default 20.", common=True),
         "png": Option(paths("PATH"), "Draw the file as a PNG picture; needs the extra `plot`. It has a histogram of "
             "each array, and maps of those with two dimensions.", common=True),
-        "png@diff": Option(paths("PATH"), "Draw where the files differ as a PNG picture; needs the extra `plot`. It has "
-            "maps of arrays with two dimensions, and the places in others.", common=True),
+        "png@diff": Option(paths("PATH"), "Draw where the files differ as a PNG picture; needs the extra `plot`. It "
+            "has maps of arrays with two dimensions, and the places in others.", common=True),
     },
     "Target and origins": {
         "windows": Option(RANKS._replace(metavar="FILE"), "The file of a rank's window: one for each rank, in rank "

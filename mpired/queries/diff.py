@@ -322,7 +322,7 @@ class _Comparison:
         return None if a == b else narrow_form(a.form, b.form)
 
     def _missing(self, buffer: int, start: int, pair: Sequence[np.ndarray], valid: Valid) -> _Found:
-        """Return what is missing in one block alone, and let both have one value where one of them has none."""
+        """Count elements that are missing in one block alone, and give both one value where either has none."""
         if valid is None:
             return _Found(buffer)
         lacks = [valid[1] & ~valid[0], valid[0] & ~valid[1]]
@@ -363,7 +363,7 @@ class _Comparison:
 
 
 def _room(form: np.dtype, count: int) -> tuple[bytearray, np.ndarray]:
-    """Return room for elements, as bytes and as a block; objects are no bytes."""
+    """Return room for elements, as bytes and as a block; of objects there are no bytes."""
     if form.hasobject:
         return bytearray(), np.empty(count, form)
     octets = bytearray(count * form.itemsize)
@@ -394,7 +394,7 @@ def _plain(number: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class _Comparing:
+class _PlannedDiff:
     """A comparison that has passed all checks."""
 
     files: tuple[RankFile, RankFile]
@@ -444,9 +444,9 @@ class _Comparing:
         """Return a picture of where the buffers differ, the first ones that do, or all if none does."""
         maps, module = [], drawing()
         wrong = [number for number, each in enumerate(buffers) if each.differing]
-        are_read = [number for number, each in enumerate(buffers) if not each.reason]
+        readable = [number for number, each in enumerate(buffers) if not each.reason]
         with closing(Decoder()) as decoder:
-            for buffer in (wrong or are_read)[: module.MOST_BUFFERS]:
+            for buffer in (wrong or readable)[: module.MOST_BUFFERS]:
                 assert self.comparison is not None  # noqa: S101 - it has compared the buffers
                 ranks, apart = self.comparison.plan.buffers[buffer], partial(self.comparison.apart, buffer)
                 maps.append(map_of(buffers[buffer].name, ranks, apart, decoder))
@@ -472,7 +472,7 @@ def _described(ranks: Sequence[Array], each: _Found) -> tuple[Compared, list[Exa
 
 def plan_diff(
     words: Sequence[str | AtHand], options: Options, tell: Callable[[Difference], None], context: Context
-) -> _Comparing:
+) -> _PlannedDiff:
     """Look at two files, whose headers are compared here, and return what compares their elements."""
     tolerance = Tolerance(options["ulp"], options["rtol"], options["atol"], options["nan_equal"])
     check_picture(options["png"])
@@ -491,7 +491,7 @@ def plan_diff(
         other._replace(datatype=one.datatype) if kind else other
         for (one, other), kind in zip(pairs, common, strict=True)
     ]
-    planned = partial(_Comparing, (a, b), most_examples=options["examples"], png=options["png"], tell=tell)
+    planned = partial(_PlannedDiff, (a, b), most_examples=options["examples"], png=options["png"], tell=tell)
     try:
         _compare_names(a, b)
         compare("B", b._replace(buffers=[*alike, *b.buffers[len(alike) :]]), ("A", a))

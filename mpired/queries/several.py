@@ -11,6 +11,7 @@ from mpired.context import Context
 from mpired.errors import MpiredError, NotReadError, UsageError
 from mpired.formats import AtHand
 from mpired.formats.decoding import decode_worker
+from mpired.formats.recognise import RAW
 from mpired.options import Options
 from mpired.progress import counted
 from mpired.queries.diff import Difference, diff
@@ -30,7 +31,7 @@ def compare(a: _Word | Sequence[_Word], b: _Word | Sequence[_Word], given: Optio
     else:
         if isinstance(a, str | AtHand) or isinstance(b, str | AtHand):
             alone = a if isinstance(a, str | AtHand) else b
-            raise UsageError(_name(cast("_Word", alone)), "is no list, but the other is; give two lists or files")
+            raise UsageError(_name(cast("_Word", alone)), "is a file, and the other is a list; give two lists or files")
         files, titles = _paired(a, b), ("A", "B")
     if given.get("png") is not None:
         raise UsageError("`png`", "is of two files, and these are several; draw one after another")
@@ -76,7 +77,7 @@ def _one(name: str, files: Sequence[Mapping[str, _Word]], given: Options, contex
             if error.subject not in map(_name, words) or given.get("type") is not None:
                 raise
             options = {key: given[key] for key in _OF_BYTES if key in given}
-            found = diff(words, {**options, "type": "byte", "format": "raw"}, context)
+            found = diff(words, {**options, "type": "byte", "format": RAW.name}, context)
     except (MpiredError, OSError) as error:
         if not is_of_rank(error):
             raise

@@ -75,6 +75,7 @@ def test_lists(tmp_path):
     assert run("diff", "{a..b}.npy", "@two", cwd=tmp_path).status == 2
     names = [str(tmp_path / f"{name}.npy") for name in "abc"]
     assert mpired.diff(names[:1], names[1:2]).equal
+    assert mpired.diff(names[:2], names[1:2]).verdict == "different"  # for the one without a partner
     assert [each.equal for each in mpired.diff([np.arange(3), names[0]], names[1:]).files] == [True, False]
     check_refused(tmp_path, "diff @one a.npy", 2, "a.npy", "give two lists or files")
     check_refused(tmp_path, "diff @one @two --png x.png", 2, "--png", "draw one after another")
