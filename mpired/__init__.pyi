@@ -837,6 +837,8 @@ class _DiffOptions(TypedDict, total=False):
     atol: float | None
     nan_equal: bool
     examples: int
+    png: PathLike | None
+    overwrite: bool
     unpack: bool
     follow_links: bool
     type: DatatypeLike | None
@@ -854,7 +856,7 @@ class _DiffOptions(TypedDict, total=False):
     lock_timeout: float | None
     progress: Callable[[range], Iterable[object]] | None
 
-def diff(a: Rank, b: Rank, **options: Unpack[_DiffOptions]) -> Difference: ...
+def diff(a: Rank | Several[Rank], b: Rank | Several[Rank], **options: Unpack[_DiffOptions]) -> Difference: ...
 
 class _LocateOptions(TypedDict, total=False):
     nan: str

@@ -198,6 +198,8 @@ _SECTIONS: dict[str, dict[str, Option]] = {
         "bins": Option(integers(least=1, below=2**16), "Maximum number of histogram bins; default 20.", common=True),
         "png": Option(paths("PATH"), "Draw the file as a PNG picture; needs the extra `plot`. It has a histogram of "
             "each array, and maps of those with two dimensions.", common=True),
+        "png@diff": Option(paths("PATH"), "Draw where the files differ as a PNG picture; needs the extra `plot`. It "
+            "has maps of arrays with two dimensions, and the places in others.", common=True),
     },
     "Target and origins": {
         "windows": Option(RANKS._replace(metavar="FILE"), "The file of a rank's window: one for each rank, in rank "
@@ -407,7 +409,7 @@ UNPACK: Group = (*RECORDS, *PACKED, "overwrite", "lock_timeout", *BUDGETS)
 INFO: Group = (*LISTING, *INPUTS, "lock_timeout")
 SHOW: Group = ("slice", *INPUTS, "diff", "bins", "png", "overwrite", "lock_timeout")
 DIFF: Group = (
-    "ulp", "rtol", "atol", "nan_equal", "examples", "png", "overwrite", *INPUTS, *EFFORT, "lock_timeout",
+    "ulp", "rtol", "atol", "nan_equal", "examples", "png@diff", "overwrite", *INPUTS, *EFFORT, "lock_timeout",
 )  # fmt: skip
 LEFT_OUT: Group = ("nan@locate", "nulls@locate", "missing")
 LOCATE: Group = ("top", *LEFT_OUT, *RANKING, *INPUTS, *EFFORT, *ENGINE, "lock_timeout")

@@ -113,15 +113,15 @@ def show(path: PathLike, *, context: Context, **options: Any) -> Shown:
 
 @with_options(*DIFF, "progress")
 def diff(a: Rank | Several[Rank], b: Rank | Several[Rank], *, context: Context, **options: Any) -> Difference:
-    """Compare the elements of two files: how many differ, how much, and where.
+    """Compare the elements of two files, or of all files of two directories: how many differ, how much, and where.
 
     Without a tolerance they are compared bit by bit. The padding of pairs, byte order, format and the order of
-    dimensions make no difference.
+    dimensions make no difference. A missing element equals a missing one.
 
     Parameters
     ----------
     a, b
-        The paths of files, arrays, or files that are open for reading bytes.
+        The paths of files, arrays, or files that are open for reading bytes; or two directories, or two lists.
     **options
         Those of `mpired diff`.
 
@@ -129,7 +129,8 @@ def diff(a: Rank | Several[Rank], b: Rank | Several[Rank], *, context: Context, 
     -------
     Difference
         Whether they are equal; why not, if their counts, shapes, datatypes or columns are not the same; else for each
-        buffer how many elements differ and the largest differences; and the first differences.
+        buffer how many elements differ and the largest differences; and the first differences. Of directories and
+        lists `files` has a Difference for each pair. `verdict` is "not known" if an array cannot be read.
 
     Raises
     ------

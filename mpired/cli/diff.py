@@ -40,7 +40,7 @@ class _Comparing(params.Command):
 @params.command(*DIFF, "quiet@diff", "as_json@print", cls=_Comparing, settings={"epilog": _EXIT_STATUS}, a="A", b="B")
 @click.pass_context
 def diff(ctx: click.Context, /, *, a: str, b: str, quiet: bool, as_json: bool, **options: Any) -> None:
-    """Compare the elements of A and B: how many differ, how much, and where.
+    """Compare the elements of A and B, or all files of two directories: how many differ, how much, and where.
 
     \b
     Examples:
@@ -50,10 +50,11 @@ def diff(ctx: click.Context, /, *, a: str, b: str, quiet: bool, as_json: bool, *
 
     Without a tolerance they are compared bit by bit: 0.0 and -0.0 differ, and so do two NaNs of other bits.
     With --ulp, --rtol or --atol numbers are compared by their values, and a NaN equals nothing unless
-    --nan-equal is given. Elements that are not numbers, such as flags and times, must be equal.
+    --nan-equal is given. Elements that are not numbers, such as flags, text and times, must be equal. A missing
+    element equals a missing one.
 
     The padding of pairs, byte order, format and the order of dimensions make no difference. Another count,
-    shape, datatype or column does.
+    shape, datatype or column does. A and B can also be two lists, @LIST, whose files are compared line by line.
     """
     pool.adopt_orphans()
     worker.keep_freed_memory()

@@ -407,7 +407,8 @@ class _Looking(HdfFile):
             if meaning.leaf is None and not found.outside:
                 offset = self._offset(dataset, plain, nbytes)
             unset = conventions.unset(attributes, dtype, meaning.leaf)
-            if unset is not None and dataset.fillvalue != conventions.default_fill(dtype):
+            has_fill = dataset.id.get_create_plist().fill_value_defined() != h5d.FILL_VALUE_UNDEFINED
+            if unset is not None and not (has_fill and dataset.fillvalue == conventions.default_fill(dtype)):
                 unset = None
             if self._window and (narrow := _narrow(dataset)):
                 reason = f"{name!r} has {narrow}, which new ones may not fit"

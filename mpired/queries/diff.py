@@ -182,6 +182,8 @@ def _figures(each: Compared) -> str:
     return f"{counts}, largest difference {', '.join(texts)}" if texts else counts
 
 
+Valid: TypeAlias = Sequence[np.ndarray] | None
+"""Which elements of A and of B are valid; None if all are."""
 _Amount: TypeAlias = tuple[Any, ElementPlace]
 """A difference, and where it is."""
 
@@ -238,11 +240,13 @@ class _Comparison:
                 if not rooms or len(rooms[0][1]) != count:
                     rooms = [_room(datatype.form, count) for datatype in datatypes]
                 blocks = [block for _, block in rooms]
-                masks = [reader.read(start, block) for reader, block in zip(readers, blocks, strict=True)]
+                valid = _valid(
+                    [reader.read(start, block) for reader, block in zip(readers, blocks, strict=True)], count
+                )
                 same = are_bytes and rooms[0][0] == rooms[1][0]  # as memcmp(3) does
                 found = found._replace(nbytes=found.nbytes + sum(block.nbytes for block in blocks))
-                if not same or not _are_whole(masks) or self._may_differ(blocks, datatypes[0]):
-                    found = self.merged(found, self._looked_closer(segment.buffer, start, blocks, masks))
+                if not same or valid is not None or self._may_differ(blocks, datatypes[0]):
+                    found = self.merged(found, self._looked_closer(segment.buffer, start, blocks, valid))
                 if pace.is_due():
                     yield found
                     found = _Found(segment.buffer)
@@ -269,12 +273,10 @@ class _Comparison:
         )
 
     @np.errstate(all="ignore")  # numbers may be anything
-    def _looked_closer(
-        self, buffer: int, start: int, blocks: Sequence[np.ndarray], masks: Sequence[np.ndarray | None]
-    ) -> _Found:
+    def _looked_closer(self, buffer: int, start: int, blocks: Sequence[np.ndarray], valid: Valid) -> _Found:
         """Return what differs in two blocks, of which the first element has the number `start`."""
         pair = self._in_common(buffer, blocks)
-        total, datatype = self._missing(buffer, start, pair, masks), self.datatypes[buffer]
+        total, datatype = self._missing(buffer, start, pair, valid), self.datatypes[buffer]
         step = max(1, _CLOSE_BYTES // datatype.itemsize)
         for at in range(0, len(pair[0]), step):
             a, b = (block[at : at + step] for block in pair)
@@ -303,8 +305,8 @@ class _Comparison:
     def apart(self, buffer: int, blocks: Sequence[np.ndarray], masks: Sequence[np.ndarray | None]) -> np.ndarray:
         """Return how far the elements of B are from those of A, see `Apart`."""
         pair, valid = self._in_common(buffer, blocks), _valid(masks, len(blocks[0]))
-        self._missing(buffer, 0, pair, masks)
-        found = np.where(valid[0] != valid[1], np.nan, 0.0)
+        self._missing(buffer, 0, pair, valid)
+        found = np.zeros(len(pair[0])) if valid is None else np.where(valid[0] != valid[1], np.nan, 0.0)
         for part in parts(pair[0], pair[1], self.datatypes[buffer], self._narrow(buffer)):
             a, b = part.values
             far = distance(a, b).astype(np.float64)
@@ -319,13 +321,10 @@ class _Comparison:
         a, b = (rank.datatype for rank in self.plan.buffers[buffer])
         return None if a == b else narrow_form(a.form, b.form)
 
-    def _missing(
-        self, buffer: int, start: int, pair: Sequence[np.ndarray], masks: Sequence[np.ndarray | None]
-    ) -> _Found:
-        """Return what is missing in one block alone, and let both have one value where one of them has none."""
-        if _are_whole(masks):
+    def _missing(self, buffer: int, start: int, pair: Sequence[np.ndarray], valid: Valid) -> _Found:
+        """Count elements that are missing in one block alone, and give both one value where either has none."""
+        if valid is None:
             return _Found(buffer)
-        valid = _valid(masks, len(pair[0]))
         lacks = [valid[1] & ~valid[0], valid[0] & ~valid[1]]
         part, examples = next(parts(pair[0], pair[1], self.datatypes[buffer])), []
         for at in np.flatnonzero(lacks[0] | lacks[1])[: self.examples].tolist():
@@ -364,20 +363,17 @@ class _Comparison:
 
 
 def _room(form: np.dtype, count: int) -> tuple[bytearray, np.ndarray]:
-    """Return room for elements, as bytes and as a block; objects are no bytes."""
+    """Return room for elements, as bytes and as a block; of objects there are no bytes."""
     if form.hasobject:
         return bytearray(), np.empty(count, form)
     octets = bytearray(count * form.itemsize)
     return octets, np.frombuffer(octets, form)
 
 
-def _are_whole(masks: Sequence[np.ndarray | None]) -> bool:
-    """Return whether no element is missing."""
-    return all(mask is None for mask in masks)
-
-
-def _valid(masks: Sequence[np.ndarray | None], count: int) -> list[np.ndarray]:
-    """Return which elements are valid in each block."""
+def _valid(masks: Sequence[np.ndarray | None], count: int) -> Valid:
+    """Return which elements are valid in each block; None if all are."""
+    if all(mask is None for mask in masks):
+        return None
     return [np.ones(count, np.bool_) if mask is None else mask for mask in masks]
 
 
@@ -398,7 +394,7 @@ def _plain(number: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class _Comparing:
+class _PlannedDiff:
     """A comparison that has passed all checks."""
 
     files: tuple[RankFile, RankFile]
@@ -448,9 +444,9 @@ class _Comparing:
         """Return a picture of where the buffers differ, the first ones that do, or all if none does."""
         maps, module = [], drawing()
         wrong = [number for number, each in enumerate(buffers) if each.differing]
-        are_read = [number for number, each in enumerate(buffers) if not each.reason]
+        readable = [number for number, each in enumerate(buffers) if not each.reason]
         with closing(Decoder()) as decoder:
-            for buffer in (wrong or are_read)[: module.MOST_BUFFERS]:
+            for buffer in (wrong or readable)[: module.MOST_BUFFERS]:
                 assert self.comparison is not None  # noqa: S101 - it has compared the buffers
                 ranks, apart = self.comparison.plan.buffers[buffer], partial(self.comparison.apart, buffer)
                 maps.append(map_of(buffers[buffer].name, ranks, apart, decoder))
@@ -476,7 +472,7 @@ def _described(ranks: Sequence[Array], each: _Found) -> tuple[Compared, list[Exa
 
 def plan_diff(
     words: Sequence[str | AtHand], options: Options, tell: Callable[[Difference], None], context: Context
-) -> _Comparing:
+) -> _PlannedDiff:
     """Look at two files, whose headers are compared here, and return what compares their elements."""
     tolerance = Tolerance(options["ulp"], options["rtol"], options["atol"], options["nan_equal"])
     check_picture(options["png"])
@@ -495,7 +491,7 @@ def plan_diff(
         other._replace(datatype=one.datatype) if kind else other
         for (one, other), kind in zip(pairs, common, strict=True)
     ]
-    planned = partial(_Comparing, (a, b), most_examples=options["examples"], png=options["png"], tell=tell)
+    planned = partial(_PlannedDiff, (a, b), most_examples=options["examples"], png=options["png"], tell=tell)
     try:
         _compare_names(a, b)
         compare("B", b._replace(buffers=[*alike, *b.buffers[len(alike) :]]), ("A", a))

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import TypeAlias, cast
 
 from mpired.context import Context
-from mpired.errors import BufferFileError, MpiredError, NotReadError, UsageError
-from mpired.files.names import check_is_data
+from mpired.errors import MpiredError, NotReadError, UsageError
 from mpired.formats import AtHand
 from mpired.formats.decoding import decode_worker
+from mpired.formats.recognise import RAW
 from mpired.options import Options
 from mpired.progress import track
 from mpired.queries.diff import Difference, diff
@@ -31,7 +31,7 @@ def compare(a: _Word | Sequence[_Word], b: _Word | Sequence[_Word], given: Optio
     else:
         if isinstance(a, str | AtHand) or isinstance(b, str | AtHand):
             alone = a if isinstance(a, str | AtHand) else b
-            raise UsageError(_name(cast("_Word", alone)), "is no list, but the other is; give two lists or files")
+            raise UsageError(_name(cast("_Word", alone)), "is a file, and the other is a list; give two lists or files")
         files, titles = _paired(a, b), ("A", "B")
     if given.get("png") is not None:
         raise UsageError("`png`", "is of two files, and these are several; draw one after another")
@@ -63,17 +63,8 @@ def _within(folder: str) -> Iterator[tuple[str, _Word]]:
     for entry in sorted(os.scandir(folder), key=lambda each: each.name):
         if _is_directory(entry.path):
             yield from ((os.path.join(entry.name, name), path) for name, path in _within(entry.path))
-        elif (entry.is_file() or is_store(entry.path)) and not _is_own(entry.path):
+        elif entry.is_file() or is_store(entry.path):
             yield entry.name, entry.path
-
-
-def _is_own(path: str) -> bool:
-    """Return whether a file is one of mpired's own beside another one."""
-    try:
-        check_is_data(path, is_link=False)
-    except BufferFileError:
-        return True
-    return False
 
 
 def _one(name: str, files: Sequence[Mapping[str, _Word]], given: Options, context: Context) -> Difference:
@@ -86,7 +77,7 @@ def _one(name: str, files: Sequence[Mapping[str, _Word]], given: Options, contex
             if error.subject not in map(_name, words) or given.get("type") is not None:
                 raise
             options = {key: given[key] for key in _OF_BYTES if key in given}
-            found = diff(words, {**options, "type": "byte", "format": "raw"}, context)
+            found = diff(words, {**options, "type": "byte", "format": RAW.name}, context)
     except (MpiredError, OSError) as error:
         if not is_of_rank(error):
             raise

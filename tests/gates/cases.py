@@ -173,6 +173,13 @@ TRIED: dict[str, tuple[str, ...]] = {
     "value_index": ("--value-index double uint64_t",),
 }
 
+DIFFERENCES = (
+    *("null0.parquet null1.parquet", "--json null0.parquet null1.parquet", "t0.npy t1.npy", "packed0.nc packed1.nc"),
+    *("f0.npy m0.npy --atol 1", "z.npy d0.npy --atol 9", "@list.txt @list.txt", "--json @list.txt @list.txt"),
+    *("@list.txt d0.npy", "sample_data sample_data", "sample_data examples -q", "-q d0.npy d0.npy"),
+    *("--png picture.png d0.nc d1.nc", "--png picture.png @list.txt @list.txt"),
+)
+
 
 def given(words: str, base: str) -> str:
     """Insert a base, or a variant of it, into the arguments with an option."""
@@ -305,6 +312,7 @@ def of_refusals() -> Iterator[str]:
             "gcc -shared -fPIC -xc -o f.so - <<< 'void abort(); void f() { abort(); }'\n"
             "mpired reduce --op ./f.so:f d0.npy d1.npy"
         ),
+        *(f"mpired diff {words}" for words in DIFFERENCES),
         "mpired reduce --op sum packed0.nc packed1.nc -o out.nc",
         "mpired reduce --op sum --unpack packed0.nc packed1.nc -o out.nc",
         "mpired reduce --op mean --unpack --nulls ignore packed[0-2].nc -o out.nc",

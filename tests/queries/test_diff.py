@@ -310,7 +310,8 @@ def test_memory_is_bounded(tmp_path):
         ("a.npy a.npy --atol -1", 2, ["--atol", "give 0 or more"]),
         ("a.npy a.npy --ulp -1", 2, ["--ulp", "-1"]),
         ("- - --type byte", 2, ["standard input"]),
-        ("text.parquet text.parquet", 3, ["'s' holds string", "--columns x"]),
+        ("a.npy a.npy --overwrite", 2, ["--force", "name one with --png"]),
+        ("a.npy a.npy --png a.jpg", 2, ["--png", "write NAME.png"]),
         ("a.parquet damaged.parquet", 3, ["damaged.parquet", "damaged"]),
         ("a.npy a.npy --max-memory 1M", 2, ["--max-memory", "too little"]),
     ],
@@ -318,7 +319,6 @@ def test_memory_is_bounded(tmp_path):
 def test_trouble_is_told_in_a_line_and_is_no_difference(words, status, reasons, tmp_path):
     np.save(tmp_path / "a.npy", np.zeros(3))
     np.zeros(3).tofile(tmp_path / "a.bin")
-    pq.write_table(pa.table({"x": [1.0], "s": ["text"]}), tmp_path / "text.parquet")
     pq.write_table(pa.table({"x": np.arange(1000.0)}), tmp_path / "a.parquet", write_page_checksum=True)
     octets = bytearray((tmp_path / "a.parquet").read_bytes())
     octets[200] ^= 255

@@ -1,0 +1,284 @@
+"""`mpired diff` of elements of any type, of missing ones, of times, and of numbers of two datatypes."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import json
+from fractions import Fraction
+
+import h5py
+import netCDF4
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import xarray as xr
+from command import run
+from rows import check_refused, each
+from tables import bytes_of
+
+import mpired
+
+DAY = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
+POINT = pa.struct([("x", pa.float64()), ("s", pa.string())])
+UNION = pa.UnionArray.from_sparse(pa.array([0, 1, 0], pa.int8()), [pa.array([1, 2, 3]), pa.array(["a", "b", "c"])])
+
+
+def types():
+    """Yield the type of a column, three elements in A and in B, and the rows in which they differ."""
+    nan, hour = float("nan"), dt.timedelta(hours=1)
+    one, other = decimal.Decimal("1.25"), decimal.Decimal("1.26")
+    yield pa.string(), ["a", None, "ü"], ["a", "b", "u"], [1, 2]
+    yield pa.large_string(), ["a", None, "ü"], ["a", None, "ü"], []
+    yield pa.binary(), [b"\xff", b"", None], [b"\xfe", b"", b""], [0, 2]
+    yield pa.binary(2), [b"ab", b"cd", None], [b"ab", b"ce", None], [1]
+    yield pa.decimal128(9, 2), [one, None, 0], [other, None, 0], [0]
+    yield pa.timestamp("us", "Europe/Berlin"), [DAY, None, DAY], [DAY, None, DAY + hour], [2]
+    yield pa.duration("ms"), [1, 2, None], [1, 3, None], [1]
+    yield pa.list_(pa.float64()), [[1.0, nan], [], None], [[1.0, nan], [0.0], []], [1, 2]
+    yield pa.list_(pa.int8(), 2), [[1, 2], None, [3, 4]], [[1, 2], None, [4, 3]], [2]
+    yield pa.list_(pa.timestamp("ns")), [[1], [None], []], [[2], [None], []], [0]
+    yield POINT, [{"x": nan, "s": "a"}, {"x": 0.0}, None], [{"x": nan, "s": "a"}, {"x": -0.0}, None], [1]
+    yield pa.map_(pa.string(), pa.int64()), [[("k", 1)], None, []], [[("k", 2)], None, []], [0]
+    yield pa.dictionary(pa.int8(), pa.string()), ["a", "b", None], ["b", "b", None], [0]
+    yield pa.null(), [None] * 3, [None] * 3, []
+
+
+@each("suffix", ["parquet", "arrow", "arrows"])
+def test_columns_of_any_type(suffix, tmp_path):
+    rows = list(types())
+    for name, side in (("a", 1), ("b", 2)):
+        columns = {f"c{i}": pa.array(row[side], row[0]) for i, row in enumerate(rows)}
+        union = {} if suffix == "parquet" else {"union": UNION}
+        (tmp_path / f"{name}.{suffix}").write_bytes(bytes_of(pa.table(columns | union), suffix))
+    a, b = (tmp_path / f"{name}.{suffix}" for name in "ab")
+    assert mpired.diff(a, a).equal
+    found = mpired.diff(a, b, examples=1000)
+    assert str(mpired.diff(a, b, examples=1000, jobs=2)) == str(found)
+    for i, (kind, one, other, expected) in enumerate(rows):
+        column = found.buffers[i]
+        assert (column.reason, column.differing) == ("", len(expected)), kind
+        assert [each.index for each in found.examples if each.column == f"c{i}"] == [(row,) for row in expected]
+        assert column.missing_in_a == sum(one[row] is None and other[row] is not None for row in range(3))
+        assert column.missing_in_b == sum(one[row] is not None and other[row] is None for row in range(3))
+    assert [(each.a, each.b) for each in found.examples if each.column == "c0"] == [(None, "b"), ("ü", "u")]
+    described = json.loads(run("diff", "--json", str(a), str(b), cwd=tmp_path).out)
+    first = described["examples"][0]
+    assert [first[key] for key in ("column", "index", "a", "b", "difference")] == ["c0", [1], None, "b", None]
+
+
+def test_text_is_compared_however_it_is_stored(tmp_path):
+    texts = ["a", "bü", ""]
+    pq.write_table(pa.table({"s": pa.array(texts, pa.large_string()).dictionary_encode()}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"s": texts}), tmp_path / "b.parquet")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["s"] = texts
+    with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
+        file.createDimension("n", 3)
+        file.createVariable("s", str, ("n",))[:] = np.array(texts, object)
+    np.savez(tmp_path / "a.npz", s=np.array(texts))
+    np.savez_compressed(tmp_path / "b.npz", s=np.array(texts))
+    np.save(tmp_path / "a.npy", np.array(texts))
+    np.save(tmp_path / "b.npy", np.array(texts, ">U9"))
+    for name in ("b.parquet", "a.h5", "a.nc", "a.npz", "b.npz", "a.npy", "b.npy"):
+        assert str(mpired.diff(tmp_path / "a.parquet", tmp_path / name)) == "the same: 3 x string", name
+    found = mpired.diff(np.array(["a", "bu", ""]), tmp_path / "a.npz")
+    assert [(each.a, each.b) for each in found.examples] == [("bu", "bü")]
+    assert not mpired.diff(np.array([b"a", b"b"]), np.array([b"a", b"c"])).equal
+
+
+def write_hdf5(path, *, changed):
+    """Write datasets of every sort, of which the last element is changed."""
+    end = int(changed)
+    with h5py.File(path, "w") as file:
+        file["vlen"] = np.array([np.arange(3), np.arange(end)], h5py.vlen_dtype("i4"))
+        compound = np.array([(1, b"ab", 0.5), (2, b"cd", end)], [("n", "i4"), ("s", "S4"), ("x", "f8")])
+        file["compound"] = compound
+        mixed = file.create_dataset("mixed", 2, np.dtype([("s", h5py.string_dtype()), ("x", "f4")]))
+        mixed[:] = [("a", np.nan), ("b" * (1 + end), 1)]
+        file["opaque"] = np.array([b"\xff\0\1", bytes([end, 0, 0])], "V3").view(h5py.opaque_dtype("V3"))
+        file["enum"] = np.array([0, end], h5py.enum_dtype({"no": 0, "yes": 1}))
+        file["fixed"] = np.array([b"x", b"y" * (1 + end)], "S4")
+        file["scalar"] = "text" + "!" * end
+        group = file.create_group("g")
+        file["reference"] = np.array([group.ref, file["enum" if changed else "vlen"].ref], h5py.ref_dtype)
+        array = file.create_dataset("array", 2, np.dtype(("i4", (2, 2))))
+        array[1] = [[1, 2], [3, end]]
+        file["null"] = h5py.Empty("f8")
+        file["none"] = np.zeros((0, 3), "S2")
+
+
+def test_hdf5_of_any_type(tmp_path):
+    for name in ("a", "b"):
+        write_hdf5(tmp_path / f"{name}.h5", changed=name == "b")
+    a, b = tmp_path / "a.h5", tmp_path / "b.h5"
+    assert mpired.diff(a, a).equal
+    found = mpired.diff(a, b)
+    assert str(mpired.diff(a, b, jobs=2)) == str(found)
+    counts = {each.name: each.differing for each in found.buffers}
+    assert counts == dict.fromkeys(counts, 1) | {"null": 0, "none": 0}
+    values = {each.column: (each.index, each.a, each.b) for each in found.examples}
+    assert values["vlen"] == ((1,), [], [0])
+    assert values["scalar"] == ((), "text", "text!")
+    assert values["array"] == ((1,), [[1, 2], [3, 0]], [[1, 2], [3, 1]])
+    assert values["reference"] == ((1,), "/vlen", "/enum")
+    assert values["mixed"] == ((1,), ["b", 1.0], ["bb", 1.0])
+
+
+@each("form", ["NETCDF3_CLASSIC", "NETCDF4"])
+def test_coordinates_characters_and_packed_variables(form, tmp_path):
+    for name in "abc":
+        with netCDF4.Dataset(tmp_path / f"{name}.nc", "w", format=form) as file:
+            file.createDimension("x", 3)
+            x = file.createVariable("x", "f8", ("x",))
+            x[:], x.units = [0, 1, 2 + (name == "b")], "degrees_north"
+            file.createVariable("c", "S1", ("x",))[:] = [b"a", b"b", b"d" if name == "b" else b"c"]
+            t = file.createVariable("t", "i2", ("x",), fill_value=-9)
+            t.scale_factor = 0.25 if name == "c" else 0.5
+            t[:] = np.ma.MaskedArray([1.0, 2.0, 3.0], [False, True, name == "b"])
+    a, b, c = (tmp_path / f"{name}.nc" for name in "abc")
+    assert str(mpired.diff(a, c)).splitlines()[0] == "the same: 3 variables"  # the packing alone is another
+    found = mpired.diff(a, b)
+    assert {each.name: each.differing for each in found.buffers} == {"x": 1, "c": 1, "t": 1}
+    assert [(each.column, each.index, each.a, each.b) for each in found.examples] == [
+        ("x", (2,), 2, 3), ("c", (2,), "c", "d"), ("t", (2,), 3, None),
+    ]  # fmt: skip
+
+
+@each("write", ["netcdf", "hdf5", "zarr", "parquet"])
+def test_missing_elements(write, tmp_path):
+    """They equal each other, whatever stands for them, and no number; with and without a tolerance."""
+    draw = np.random.default_rng(3)
+    values = draw.integers(0, 4, (2, 40)).astype("f8")
+    masks = draw.random((2, 40)) < 0.3
+    names = [str(tmp_path / f"{name}.{write}") for name in "ab"]
+    for name, numbers, mask, fill in zip(names, values, masks, (-1.0, 1e20), strict=True):
+        whole = np.where(mask, fill, numbers)
+        if write == "parquet":
+            pq.write_table(pa.table({"t": pa.array(numbers, mask=mask)}), name)
+        elif write == "hdf5":
+            with h5py.File(name, "w") as file:
+                file["t"] = whole
+                file["t"].attrs["valid_range"] = [0.0, 10.0]
+        else:
+            data = xr.Dataset({"t": ("x", whole, {"_FillValue": fill})})
+            data.to_zarr(name, consolidated=False) if write == "zarr" else data.to_netcdf(name, engine="netcdf4")
+    for tolerance in (None, 1.0):
+        found = mpired.diff(*names, atol=tolerance, format=write, columns="t", examples=100)
+        near = np.abs(values[0] - values[1]) <= (tolerance or 0)
+        expected = np.where(masks.any(0), masks[0] != masks[1], ~near)
+        (t,) = found.buffers
+        assert t.differing == expected.sum()
+        assert (t.missing_in_a, t.missing_in_b) == ((masks[0] & ~masks[1]).sum(), (masks[1] & ~masks[0]).sum())
+        assert [each.index[0] for each in found.examples] == np.flatnonzero(expected).tolist()
+        wrong = [(each.a is None, each.b is None) for each in found.examples]
+        assert wrong == [tuple(pair) for pair in masks[:, expected].T]
+        assert t.difference.amount == np.abs(values[0] - values[1])[~masks.any(0)].max()
+    assert f"{t.missing_in_a} missing in A alone, {t.missing_in_b} missing in B alone, largest" in str(found)
+
+
+@each(
+    "kind, a, other, b, difference",
+    [
+        (pa.timestamp("s"), [1, 2, None], pa.timestamp("ns"), [10**9, 3 * 10**9 + 1, None], 10**9 + 1),
+        (pa.timestamp("ms", "UTC"), [1000, 2500, None], pa.timestamp("s", "UTC"), [1, 3, None], 500),
+        (pa.duration("us"), [1000, 2000, None], pa.duration("ms"), [1, 3, None], 1000),
+        (pa.time32("s"), [1, 2, None], pa.time64("us"), [10**6, 3 * 10**6, None], 10**6),
+        (pa.date32(), [1, 2, None], pa.timestamp("s"), [86400, 86400, None], 86400),
+        (pa.timestamp("s"), [1, 2, None], pa.timestamp("s", "UTC"), [1, 2, None], None),
+        (pa.timestamp("s"), [1, 2, None], pa.duration("s"), [1, 2, None], None),
+        (pa.timestamp("s", "UTC"), [1, 2, None], pa.timestamp("s", "Europe/Berlin"), [1, 2, None], None),
+    ],
+)
+def test_times_of_two_units(kind, a, other, b, difference, tmp_path):
+    """They are compared in the finer one; those of two kinds or zones have two datatypes."""
+    for name, type_, values in (("a", kind, a), ("b", other, b)):
+        numbers = pa.array(values, pa.int32() if type_.bit_width == 32 else pa.int64())
+        (tmp_path / f"{name}.arrow").write_bytes(bytes_of(pa.table({"t": numbers.cast(type_)}), "arrow"))
+    found = mpired.diff(tmp_path / "a.arrow", tmp_path / "b.arrow")
+    assert ("has datatype" in found.reason) == (difference is None)
+    assert [(each.index, each.difference) for each in found.examples] == [((1,), difference)] * (difference is not None)
+
+
+def test_a_time_that_the_finer_unit_has_not(tmp_path):
+    for name, unit, value in (("a", "s", 2**62), ("b", "ns", 0)):
+        table = pa.table({"t": pa.array([value], pa.timestamp(unit))})
+        (tmp_path / f"{name}.arrow").write_bytes(bytes_of(table, "arrow"))
+    check_refused(tmp_path, "diff a.arrow b.arrow", 3, "a.arrow", "has no form as timestamp[ns]")
+
+
+@each("one, other", [("f4", "f8"), ("f8", "f4"), ("f2", "f8"), ("i4", "i8"), ("u8", "i8"), ("i8", "f8"), ("u1", "f2"),
+                     ("f4", "c16")])  # fmt: skip
+def test_numbers_of_two_datatypes(one, other):
+    """By their values with a tolerance, and not without one."""
+    draw = np.random.default_rng(9)
+    numbers = draw.integers(0, 200, 50) / (1 if {"i", "u"} & set(one + other) else 7)
+    a, b = numbers.astype(one), numbers.astype(other)
+    b[7] += 3
+    exact = [abs(Fraction(x) - Fraction(y.real)) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
+    assert "has datatype" in mpired.diff(a, b).reason
+    found = mpired.diff(a, b, atol=0.0, examples=100)
+    assert [each.index[0] for each in found.examples] == [i for i, far in enumerate(exact) if far]
+    assert float(found.buffers[0].difference.amount) == float(max(exact))
+    assert mpired.diff(a, b, atol=3.5).equal
+    assert found.buffers[0].dtype == f"{np.dtype(one).name} beside {np.dtype(other).name}"
+
+
+def test_large_integers_of_two_datatypes_are_exact():
+    a, b = np.array([2**63 - 1, -1, 2**53 + 1], "i8"), np.array([2**63, 1, 2**53 + 1], "u8")
+    found = mpired.diff(a, b, atol=0.0)
+    assert [(each.index, int(each.difference)) for each in found.examples] == [((0,), 1), ((1,), 2)]
+    assert not mpired.diff(np.array([2**53 + 1], "i8"), np.array([2.0**53]), rtol=0.0).equal
+    assert mpired.diff(a, b, ulp=5).buffers[0].differing == 2
+
+
+def test_ulps_are_those_of_the_narrower():
+    values = np.linspace(1, 2, 50)
+    near = values.astype("f4")
+    far = np.nextafter(near, np.float32(3))
+    assert mpired.diff(near, values, ulp=0).equal
+    assert mpired.diff(values, far, ulp=1).equal
+    found = mpired.diff(values, far, ulp=0)
+    assert {each.ulp for each in found.examples} == {1}
+    assert not mpired.diff(np.array([1e300]), np.array([np.inf], "f4"), ulp=9).equal
+
+
+def test_arrays_that_cannot_be_read(tmp_path):
+    """They are neither the same nor different; a difference elsewhere is one."""
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["x"] = [1.0]
+    for name in "ab":
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            file["x"] = [1.0 + (name == "b")]
+            file["link"] = h5py.ExternalLink("other.h5", "x")
+    a = run("diff", "a.h5", "a.h5", cwd=tmp_path)
+    assert (a.status, a.err) == (3, "")
+    first, *rest = a.out.decode().splitlines()
+    assert first == "not known: 2 datasets"
+    assert rest[1].startswith("  link: not compared, 'link' is stored in another file")
+    assert run("diff", "a.h5", "b.h5", cwd=tmp_path).status == 1
+    assert run("diff", "a.h5", "a.h5", "--follow-links", cwd=tmp_path).status == 0
+    with h5py.File(tmp_path / "b.h5", "a") as file:
+        del file["link"]
+        file["x"][0] = 1.0
+    assert "has no 'link'" in mpired.diff(tmp_path / "a.h5", tmp_path / "b.h5").reason
+    np.save(tmp_path / "o.npy", np.array([None]), allow_pickle=True)
+    assert mpired.diff(tmp_path / "o.npy", tmp_path / "o.npy").verdict == "not known"
+    table = pa.table({"x": ["text"] * 99, "y": [1] * 99})
+    pq.write_table(table, tmp_path / "a.parquet", write_page_checksum=True, compression="none")
+    octets = bytearray((tmp_path / "a.parquet").read_bytes())
+    octets[octets.index(b"text")] ^= 1
+    (tmp_path / "bad.parquet").write_bytes(octets)
+    found = mpired.diff(tmp_path / "bad.parquet", tmp_path / "bad.parquet")
+    assert (found.verdict, found.buffers[1].differing, found.buffers[1].reason) == ("not known", 0, "")
+    assert "damaged" in found.buffers[0].reason
+    with pytest.raises(mpired.errors.BufferFileError, match="damaged"):
+        mpired.diff(tmp_path / "a.parquet", tmp_path / "bad.parquet")
+
+
+def test_files_without_arrays_are_the_same(tmp_path):
+    h5py.File(tmp_path / "a.h5", "w").close()
+    pq.write_table(pa.table({}), tmp_path / "a.parquet")
+    assert str(mpired.diff(tmp_path / "a.h5", tmp_path / "a.h5")) == "the same: 0 datasets"
+    assert str(mpired.diff(tmp_path / "a.parquet", tmp_path / "a.parquet")) == "the same: 0 columns"
