@@ -10,8 +10,8 @@ import numpy as np
 
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.pairs import FIELDS, column_names, field_type
-from mpired.formats.array import Array, FlatReader
-from mpired.formats.layout import ArrayLayout, MarkingLayout
+from mpired.formats.array import Array
+from mpired.formats.layout import MarkingLayout
 from mpired.formats.missing import of_parts
 
 
@@ -72,48 +72,17 @@ def in_two(array: Array) -> bool:
 
 
 def paired(layout: Any, fields: Sequence[Sequence[str]]) -> MarkingLayout:
-    """Return the layout of results that are written in parts, which are `fields` of them, as `layout` has these."""
-    assert isinstance(layout, ArrayLayout | MarkingLayout)  # noqa: S101 - of formats with arrays
+    """Return the layout of results whose parts, which are `fields` of them, are written by another layout."""
     ends = np.cumsum([len(own) for own in fields])
-    parts = [layout.missing[end - len(own) : end] for end, own in zip(ends, fields, strict=True)]
-    missing = tuple(of_parts(own, each) for own, each in zip(fields, parts, strict=True))
-    return MarkingLayout(partial(_encode, layout, fields), missing)
+    missing = (of_parts(own, layout.missing[end - len(own) : end]) for own, end in zip(fields, ends, strict=True))
+    return MarkingLayout(partial(_encode, layout, fields), tuple(missing))
 
 
-def _encode(layout: ArrayLayout | MarkingLayout, fields: Sequence[Sequence[str]], results: Any, fd: int) -> None:
+def _encode(layout: Any, fields: Sequence[Sequence[str]], results: Sequence[Array], fd: int) -> None:
     """Write results in parts."""
-    pairs = ((result, field) for result, own in zip(results, fields, strict=True) for field in own)
-    layout([_part(*each) for each in pairs], fd)
+    layout([_part(result, field) for result, own in zip(results, fields, strict=True) for field in own], fd)
 
 
 def _part(pairs: Array, field: str) -> Array:
     """Return a field of the pairs of a result, as an array of its own; without a field the result."""
-    if not field:
-        return pairs
-    datatype = field_type(pairs.datatype, field)
-    return pairs._replace(datatype=datatype, stored=datatype.form, reader=_Part(pairs, field))
-
-
-class _Part(NamedTuple):
-    """The reader of a field of pairs."""
-
-    pairs: Array
-    field: str
-
-    def __call__(self, _array: Array) -> _PartReader:
-        return _PartReader(self.pairs, self.field)
-
-
-class _PartReader(FlatReader):
-    """Reads a field of pairs. The caller closes it."""
-
-    def __init__(self, pairs: Array, field: str) -> None:
-        super().__init__(pairs)
-        self._field = field
-
-    def read(self, start: int, block: np.ndarray) -> np.ndarray | None:
-        """Fill `block` with the field of the pairs from `start` on, and return which are valid."""
-        pairs = np.empty(len(block), self._array.datatype.form)
-        valid = super().read(start, pairs)
-        block[...] = pairs[self._field]
-        return valid
+    return pairs._replace(datatype=field_type(pairs.datatype, field), stored=pairs.stored[[field]]) if field else pairs

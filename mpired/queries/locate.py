@@ -153,12 +153,12 @@ def _locations(files: Sequence[RankFile], search: _Search, context: Context) -> 
 
 def _none_left(rules: Rules, nan: str) -> CountError:
     """Return the error for ranks all of whose elements are left out."""
-    only_nan = rules._replace(nan="ignore") == Rules(nan="ignore")
-    what = nan if only_nan else f"missing or {nan}" if rules.nan == "ignore" else "missing"
-    ways = {"nan": rules.nan == "ignore", "nulls": rules.nulls == "ignore", "missing": rules.missing is not None}
-    said = " and ".join(f"`{name}={getattr(rules, name)!r}`" for name, chosen in ways.items() if chosen)
-    verb, way_out = "leaves" if sum(ways.values()) == 1 else "leave", "leave it out" if only_nan else "name other ranks"
-    return CountError("the elements", f"are {what}, all of them, and {said} {verb} no other element; {way_out}")
+    rows = [("nan", nan, rules.nan == "ignore"), ("nulls", "null", rules.nulls != "error")]
+    rows.append(("missing", "missing", rules.missing is not None))
+    what = " or ".join(text for _, text, chosen in rows if chosen)
+    ways = " and ".join(f"`{name}={getattr(rules, name)!r}`" for name, _, chosen in rows if chosen)
+    verb, way_out = ("leaves", "leave it out") if " and " not in ways else ("leave", "leave one out")
+    return CountError("the elements", f"are {what}, all of them, and {ways} {verb} no other element; {way_out}")
 
 
 def _op(op: ops.OpLike) -> Op:
