@@ -212,7 +212,7 @@ def _check_nulls(form: Format, model: Model, file: RankFile, request: Request) -
     for buffer, rank in zip(model.buffers, file.buffers, strict=True):
         if buffer.nullable and not form.has_nulls and not ops.stands_for_null(request.op, rank.datatype):
             chosen = f" with `columns={buffer.name!r}`" if len({each.count for each in model.buffers}) > 1 else ""
-            raise ops.null_refused(request.op, buffer.datatype, form.name, chosen)
+            raise ops.null_refused(request.op, buffer.datatype, form.name, f"use `to='parquet'`{chosen}")
 
 
 def _in_place(path: str, deal: Deal, receiver: Named, share: Share, request: Request) -> Result:

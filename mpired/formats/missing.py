@@ -37,8 +37,7 @@ class Missing(NamedTuple):
             lacks |= block < self.low
         if self.high is not None:
             lacks |= block > self.high
-        if other is not None:
-            lacks |= ~other
+        lacks |= False if other is None else ~other
         return ~lacks if lacks.any() else None
 
     def hidden(self, block: np.ndarray, there: np.ndarray | None) -> int:
@@ -59,10 +58,8 @@ class Missing(NamedTuple):
 
 def of_parts(fields: Sequence[str], parts: Sequence[Missing | None]) -> Missing | None:
     """Return which values of the fields of pairs mean that a pair is missing; of plain values the field is ""."""
-    found: Missing | None = None
-    for field, part in zip(fields[::-1], parts[::-1], strict=False):
-        found = found if part is None else part._replace(field=field, also=found)
-    return found
+    there = [part._replace(field=field) for field, part in zip(fields, parts, strict=False) if part is not None]
+    return there[0]._replace(also=next(iter(there[1:]), None)) if there else None
 
 
 def _text(value: float) -> str:

@@ -153,11 +153,11 @@ def _locations(files: Sequence[RankFile], search: _Search, context: Context) -> 
 
 def _none_left(rules: Rules, nan: str) -> CountError:
     """Return the error for ranks all of whose elements are left out."""
-    rows = [("nan", nan, rules.nan == "ignore"), ("nulls", "null", rules.nulls != "error")]
-    rows.append(("missing", "missing", rules.missing is not None))
-    what = " or ".join(text for _, text, chosen in rows if chosen)
-    ways = " and ".join(f"`{name}={getattr(rules, name)!r}`" for name, _, chosen in rows if chosen)
-    verb, way_out = ("leaves", "leave it out") if " and " not in ways else ("leave", "leave one out")
+    words = {"nan": nan, "nulls": "null", "missing": f"{rules.missing}"}
+    chosen = [name for name in words if getattr(rules, name) != getattr(Rules(), name)]
+    ways = " and ".join(f"`{name}={getattr(rules, name)!r}`" for name in chosen)
+    verb, way_out = ("leaves", "leave it out") if len(chosen) == 1 else ("leave", "leave one out")
+    what = " or ".join(words[name] for name in chosen)
     return CountError("the elements", f"are {what}, all of them, and {ways} {verb} no other element; {way_out}")
 
 
