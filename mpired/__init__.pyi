@@ -892,6 +892,8 @@ def recover(files: PathLike | Sequence[PathLike], **options: Unpack[_RecoverOpti
 class _WindowInitOptions(TypedDict, total=False):
     overflow: str | None
     nan: str
+    nulls: str
+    missing: float | None
     lock_timeout: float | None
     commit: str
     durability: str
@@ -899,6 +901,8 @@ class _WindowInitOptions(TypedDict, total=False):
 class _WindowAccumulateOptions(TypedDict, total=False):
     overflow: str | None
     nan: str
+    nulls: str
+    missing: float | None
     target_rank: int | None
     target_disp: int | None
     disp_unit: int | None
@@ -942,6 +946,8 @@ class _WindowAccumulateOptions(TypedDict, total=False):
 class _WindowGetAccumulateOptions(TypedDict, total=False):
     overflow: str | None
     nan: str
+    nulls: str
+    missing: float | None
     target_rank: int | None
     target_disp: int | None
     disp_unit: int | None
@@ -974,6 +980,8 @@ class _WindowGetAccumulateOptions(TypedDict, total=False):
 class _WindowFetchAndOpOptions(TypedDict, total=False):
     overflow: str | None
     nan: str
+    nulls: str
+    missing: float | None
     target_rank: int | None
     target_disp: int | None
     disp_unit: int | None

@@ -11,8 +11,8 @@ from mpired import codecs, ops
 from mpired.collectives.request import Request
 from mpired.collectives.run import Result
 from mpired.collectives.table import BEFORE, CallShape, Collective, Share
-from mpired.datatypes import Datatype, Group
-from mpired.datatypes.pairs import FIELDS, VALID, column_of, field_type
+from mpired.datatypes import Group
+from mpired.datatypes.pairs import FIELDS, VALID, field_type
 from mpired.errors import CountError, UsageError
 from mpired.files import calls
 from mpired.formats import (
@@ -212,7 +212,7 @@ def _check_nulls(form: Format, model: Model, file: RankFile, request: Request) -
     for buffer, rank in zip(model.buffers, file.buffers, strict=True):
         if buffer.nullable and not form.has_nulls and not ops.stands_for_null(request.op, rank.datatype):
             chosen = f" with `columns={buffer.name!r}`" if len({each.count for each in model.buffers}) > 1 else ""
-            raise ops.null_refused(request.op, buffer.datatype, form.name, chosen)
+            raise ops.null_refused(request.op, buffer.datatype, form.name, f"use `to='parquet'`{chosen}")
 
 
 def _in_place(path: str, group_plan: GroupPlan, receiver: Recipient, share: Share, request: Request) -> Result:
@@ -279,17 +279,9 @@ def model_of(group_plan: GroupPlan, receiver: Recipient, share: Share, request: 
     for number, (buffer, each) in enumerate(zip(model.buffers, datatypes, strict=True)):
         lacking = [stored_array(sender.buffers[number]).nulls != 0 for sender in senders]
         nullable = ops.may_be_null(request.op, group_plan.senders[0].buffers[number].datatype, lacking)
-        buffers.append(_modelled(buffer, each, share.field)._replace(nullable=nullable))
+        buffers.append(buffer.of_field(each, share.field)._replace(nullable=nullable))
     whole = share.field in {"", FIELDS[0]}
     described = whole and datatypes == [stored_array(buffer).datatype for buffer in file.buffers]
     # Of arrays the file tells the dimensions and more, which stay.
     keeps = described or format_named(model.format).has_arrays
     return model._replace(buffers=tuple(buffers), source=model.source if keeps else None)
-
-
-def _modelled(model: Array, datatype: Datatype, field: str) -> Array:
-    """Return the model with another datatype, for one field of the pairs if that is not ""."""
-    if field in {"", VALID}:
-        return model.of_datatype(datatype)
-    name = column_of(model.name, model.columns, field)
-    return model.of_datatype(datatype)._replace(name=name, parts=model.columns if field == FIELDS[1] else (name,))

@@ -20,7 +20,7 @@ class Partial(NamedTuple):
     last: int  # the last rank that is in it
     start: int  # the first element of the block
     block: np.ndarray
-    nadded: int | np.ndarray  # how many ranks have each element
+    n: int | np.ndarray  # how many ranks have each element
     valid: np.ndarray | None  # which elements are valid; None for all
 
 
@@ -45,11 +45,9 @@ class _Sender:
         """Whether the waiting partial results must be sent."""
         return sum(each.block.nbytes for each in self._waiting) >= _SENT_BYTES
 
-    def take(
-        self, last: int, start: int, block: np.ndarray, nadded: int | np.ndarray, valid: np.ndarray | None
-    ) -> None:
+    def take(self, last: int, start: int, block: np.ndarray, n: int | np.ndarray, valid: np.ndarray | None) -> None:
         """Keep copies: the fold uses its arrays again."""
-        each = np.copy(nadded) if isinstance(nadded, np.ndarray) else nadded
+        each = np.copy(n) if isinstance(n, np.ndarray) else n
         self._waiting.append(Partial(last, start, block.copy(), each, valid))
 
     def described(self, part: PieceResult) -> PieceResult:
@@ -78,7 +76,7 @@ class Receiver:
         writers = self._writers[part.buffer]
         for each in part.sent:
             block = each.block if each.block.flags.writeable else each.block.copy()
-            writers.take(each.last, each.start, block, each.nadded, each.valid)
+            writers.take(each.last, each.start, block, each.n, each.valid)
         return writers.described(part._replace(sent=()))
 
     def close(self) -> None:
