@@ -906,6 +906,8 @@ def recover(files: PathLike | Sequence[PathLike], **options: Unpack[_RecoverOpti
 class _WindowInitOptions(TypedDict, total=False):
     overflow: str | None
     nan: str
+    nulls: str
+    missing: float | None
     lock_timeout: float | None
     commit: str
     durability: str
@@ -913,6 +915,8 @@ class _WindowInitOptions(TypedDict, total=False):
 class _WindowAccumulateOptions(TypedDict, total=False):
     overflow: str | None
     nan: str
+    nulls: str
+    missing: float | None
     target_rank: int | None
     target_disp: int | None
     disp_unit: int | None
@@ -956,6 +960,8 @@ class _WindowAccumulateOptions(TypedDict, total=False):
 class _WindowGetAccumulateOptions(TypedDict, total=False):
     overflow: str | None
     nan: str
+    nulls: str
+    missing: float | None
     target_rank: int | None
     target_disp: int | None
     disp_unit: int | None
@@ -988,6 +994,8 @@ class _WindowGetAccumulateOptions(TypedDict, total=False):
 class _WindowFetchAndOpOptions(TypedDict, total=False):
     overflow: str | None
     nan: str
+    nulls: str
+    missing: float | None
     target_rank: int | None
     target_disp: int | None
     disp_unit: int | None

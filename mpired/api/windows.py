@@ -96,7 +96,8 @@ class Window:
         Parameters
         ----------
         origin
-            A path, an array, an open file, or a list of these, applied in order in one transaction.
+            A path, an array, which may be masked, an open file, or a list of these, applied in order in one
+            transaction.
         op
             A predefined op or its name, or "replace".
         **options
@@ -139,7 +140,8 @@ class Window:
         Returns
         -------
         array
-            In native byte order, with the shape of the window if all of it is read.
+            In native byte order, with the shape of the window if all of it is read; a masked array if `nulls` allows
+            missing elements.
 
         Raises
         ------

@@ -240,7 +240,7 @@ def _check_nulls(form: Format, model: Model, share: Share, file: RankFile, reque
     for buffer, result in zip(model.buffers, arrays_in(share, request.ops, file.buffers), strict=True):
         if buffer.nullable and not form.has_nulls and not ops.stands_for_null(result.op, result.rank.datatype):
             chosen = f" with `columns={result.rank.name!r}`" if len({each.count for each in model.buffers}) > 1 else ""
-            raise ops.null_refused(result.op, buffer.datatype, form.name, chosen)
+            raise ops.null_refused(result.op, buffer.datatype, form.name, f"use `to='parquet'`{chosen}")
 
 
 def _in_place(path: str, group_plan: GroupPlan, receiver: Recipient, share: Share, request: Request) -> Result:
@@ -327,9 +327,6 @@ def model_of(group_plan: GroupPlan, receiver: Recipient, share: Share, request: 
 
 def _modelled(model: Array, result: ResultArray, *, has_ops: bool) -> Array:
     """Return the model with the datatype of a result, and its name if that is one of several, or of a field."""
-    made = model.of_datatype(result.datatype)
     if has_ops:
-        return made._replace(name=result.name, parts=(result.name,), alone=result.alone)
-    if result.field in {"", VALID}:
-        return made
-    return made._replace(name=result.name, parts=model.columns if result.field == FIELDS[1] else (result.name,))
+        return model.of_datatype(result.datatype)._replace(name=result.name, parts=(result.name,), alone=result.alone)
+    return model.of_field(result.datatype, result.field)

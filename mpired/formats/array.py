@@ -10,6 +10,7 @@ import numpy as np
 
 from mpired.context import STREAMED_BASE_NBYTES, STREAMED_LEAST_NBYTES, Context
 from mpired.datatypes import Datatype
+from mpired.datatypes.pairs import FIELDS, column_of
 from mpired.errors import BufferFileError, CountError, MpiredError
 from mpired.files import calls
 from mpired.formats.convert import Order, byte_order, convert, same_layout
@@ -158,6 +159,14 @@ class Array(NamedTuple):
         if datatype == self.datatype:
             return self
         return self._replace(datatype=datatype, stored=datatype.form.newbyteorder(self.byte_order))
+
+    def of_field(self, datatype: Datatype, field: str) -> Array:
+        """Return an array of a result with elements of another datatype, for one field of pairs if that is not ""."""
+        made = self.of_datatype(datatype)
+        if field not in FIELDS:
+            return made
+        name = column_of(self.name, self.columns, field)
+        return made._replace(name=name, parts=self.columns if field == FIELDS[1] else (name,))
 
     def valid(self, block: np.ndarray) -> np.ndarray | None:
         """Return which elements of a block are valid by their values; None if all are."""

@@ -27,7 +27,7 @@ from mpired.formats.conventions import Packed
 from mpired.formats.convert import byte_order
 from mpired.formats.decoding import apart
 from mpired.formats.input_options import InputOptions
-from mpired.formats.missing import Missing
+from mpired.formats.missing import Missing, of_parts
 from mpired.formats.names import also, check_pair, picked
 from mpired.formats.rank import Kept, RankFile, SkippedArray
 from mpired.formats.streamed import DECODED_NBYTES, ColumnFile, Decoded, Values, errors_of, form_of
@@ -117,7 +117,7 @@ def inspect(
             raise DatatypeError(source.name, f"{what}, which `keep` does not carry in this format; leave it out")
     if inputs.pair:
         parts = [picked(source, by_name, [name], inputs.noun)[0] for name in inputs.pair]
-        buffers = [_pair(source, inputs, [by_name[name] for name in parts])]
+        buffers = [_pair(source, inputs, [by_name[name] for name in parts], library)]
     else:
         names = picked(source, by_name, inputs.columns, inputs.noun)
         if not inputs.columns:
@@ -191,7 +191,7 @@ def _buffer(
         reader=Decoded(library.opener, leaves, library.errors),
         isolated=True,
         memory=DECODED_NBYTES,
-        missing=None if getattr(array.leaf, "packed", array.leaf) is not None else array.missing,
+        missing=_missing(array),
         grain=array.grain,
         packed="" if array.packed is None else array.packed.newbyteorder("=").name,
     )
@@ -208,6 +208,11 @@ def _values(source: Source, array: ArrayHeader, library: Library | None) -> Arra
     leaf = leaf._replace(packed=None) if isinstance(leaf, Pieces) else array.name
     found = found._replace(reader=Decoded(library.opener, (leaf,), library.errors), isolated=True)
     return found._replace(memory=DECODED_NBYTES, unit=array.unit, stored=datatype.form)
+
+
+def _missing(array: ArrayHeader) -> Missing | None:
+    """Return which values mean that an element is missing, unless what unpacks them tells that itself."""
+    return None if getattr(array.leaf, "packed", array.leaf) is not None else array.missing
 
 
 class Pieces(NamedTuple):
@@ -259,16 +264,19 @@ class PiecesFile(ColumnFile):
         return np.concatenate([np.empty(0, leaf.form.newbyteorder("=")), *blocks])
 
 
-def _pair(source: Source, inputs: InputOptions, parts: Sequence[ArrayHeader]) -> Array:
+def _pair(source: Source, inputs: InputOptions, parts: Sequence[ArrayHeader], library: Library | None) -> Array:
     """Return two arrays as a buffer of pairs."""
-    forms, leaves = [], []
+    forms = []
+    leaves: list[object] = [part.leaf or part.name for part in parts]
     for part in parts:
-        if part.dtype is None or part.offset is None or part.dtype.names:
+        if part.dtype is None or part.dtype.names:
             reason = f"{part.name!r} is not a plain array of numbers"
             raise DatatypeError(source.name, f"{reason}, as the two of a pair have to be")
         forms.append(part.dtype.newbyteorder("="))
-        stored = as_numbers(part.stored or part.dtype)
-        leaves.append(Pieces(part.offset, stored, part.count))
+    if library is None or all(part.offset is not None for part in parts):
+        library = Library(PiecesFile)
+        stored = [as_numbers(part.stored or form) for part, form in zip(parts, forms, strict=True)]
+        leaves = [Pieces(part.offset or 0, form, part.count) for part, form in zip(parts, stored, strict=True)]
     first, second = parts
     if first.shape != second.shape:
         reason = f"{first.name!r} has shape {first.shape}, and {second.name!r} has {second.shape}"
@@ -280,7 +288,9 @@ def _pair(source: Source, inputs: InputOptions, parts: Sequence[ArrayHeader]) ->
     datatype = rank.declared(source, inputs, dtype, f"{name!r} holds")
     pairs = Array(source, datatype, first.count, form_of(datatype, FIELDS), name=name, parts=names)
     pairs = pairs._replace(shape=first.shape, fixed_order=True, isolated=True, memory=DECODED_NBYTES)
-    return pairs._replace(reader=Decoded(PiecesFile, tuple(leaves)))
+    missing = of_parts(FIELDS, [_missing(part) for part in parts])
+    pairs = pairs._replace(missing=missing, nulls=0 if missing is None else None, nullable=inputs.nullable)
+    return pairs._replace(reader=Decoded(library.opener, tuple(leaves), library.errors), grain=first.grain)
 
 
 class KeptArrays(NamedTuple):

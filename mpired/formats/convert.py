@@ -48,6 +48,8 @@ def convert(source: np.ndarray, target: np.ndarray, file: str, start: int) -> No
     if source.dtype.names is not None and target.dtype.names is not None:
         names = counterparts(source.dtype.names, target.dtype.names)
         parts = [(source[old], target[new]) for old, new in names]
+    elif source.dtype.names is not None and len(source.dtype.names) == 1:  # with bytes around it
+        parts = [(source[source.dtype.names[0]], target)]
     for old, new in parts:
         try:
             external32.convert(old, new)

@@ -10,12 +10,14 @@ from typing import Any, NamedTuple, TypeAlias
 
 from mpired import installed
 from mpired.datatypes import TIMES
+from mpired.datatypes.pairs import FIELDS, field_type
 from mpired.datatypes.times import is_of_numpy
 from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageError
 from mpired.files import calls, interruptions
 from mpired.formats.array import Array
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, FlatLayout, MarkingLayout
+from mpired.formats.pair_arrays import in_two, paired
 from mpired.formats.rank import Cells, Model, RankFile
 from mpired.sources.source import Source
 
@@ -117,6 +119,11 @@ class Format(NamedTuple):
         _check_names(model)
         if model.format != self.name:  # what a file of another format has besides its elements means nothing here
             model = model._replace(source=None, cells=Cells())
+        if self.has_arrays and self.has_nulls and any(map(in_two, model.buffers)):
+            fields = [FIELDS if in_two(each) else ("",) for each in model.buffers]
+            split = zip(model.buffers, fields, strict=True)
+            parts = [each.of_field(field_type(each.datatype, field), field) for each, own in split for field in own]
+            return paired(self.prepare(model._replace(buffers=tuple(parts))), fields)
         with self._blamed(f"`to={self.name!r}`"):
             if self.readable or self.place:
                 layout: Layout = self.module.prepare(model)

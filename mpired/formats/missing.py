@@ -23,9 +23,13 @@ class Missing(NamedTuple):
     low: float | None = None  # the least and the largest valid value; None for no limit
     high: float | None = None
     nan: bool = False  # whether NaN means it, too
+    field: str = ""  # the field of pairs that has the values
+    also: Missing | None = None  # what means it in the other field
 
     def present(self, block: np.ndarray) -> np.ndarray | None:
         """Return which elements of a block are there; None if all are."""
+        other = None if self.also is None else self.also.present(block)
+        block = block[self.field] if self.field else block
         lacks = np.isnan(block) if self.nan and block.dtype.kind == "f" else np.zeros(block.shape, np.bool_)
         for value in self.values:
             lacks |= block == value
@@ -33,6 +37,7 @@ class Missing(NamedTuple):
             lacks |= block < self.low
         if self.high is not None:
             lacks |= block > self.high
+        lacks |= False if other is None else ~other
         return ~lacks if lacks.any() else None
 
     def hidden(self, block: np.ndarray, there: np.ndarray | None) -> int:
@@ -49,6 +54,12 @@ class Missing(NamedTuple):
         limit = " ".join(f"{word} {_text(each)}" for word, each in limits.items() if each is not None)
         outside = [f"outside of its valid range ({limit})"] if limit else []
         return " or ".join([*outside, *(f"as its fill value ({_text(value)})" for value in self.values)])
+
+
+def of_parts(fields: Sequence[str], parts: Sequence[Missing | None]) -> Missing | None:
+    """Return which values of the fields of pairs mean that a pair is missing; of plain values the field is ""."""
+    there = [part._replace(field=field) for field, part in zip(fields, parts, strict=False) if part is not None]
+    return there[0]._replace(also=next(iter(there[1:]), None)) if there else None
 
 
 def _text(value: float) -> str:

@@ -281,8 +281,13 @@ def _new(buffer: Array, store: Store | None) -> _NewStore:
     values = conventions.viewed(_as_numbers(new.attributes, new.fill if is_fill else None), new.dtype)[0]
     null = _null(values, math.nan if dtype.kind in "fc" else None)
     if buffer.nullable and null is None:
-        reason = f"of {buffer.datatype.label} has no fill value for elements that are missing"
-        raise DatatypeError(f"array {path or ROOT!r}", f"{reason}; use `to='parquet'`")
+        default = conventions.default_fill(dtype)
+        if default is None:
+            reason = f"of {buffer.datatype.label} has no fill value for elements that are missing"
+            raise DatatypeError(f"array {path or ROOT!r}", f"{reason}; use `to='parquet'`")
+        null, values = int(default), {**values, conventions.FILL: default.reshape(1)}
+        attributes = {**new.attributes, conventions.FILL: null}
+        new = new._replace(is_same=False, attributes=attributes, fill=default[()])
     return new._replace(missing=conventions.missing(values, dtype), null=null if buffer.nullable else None)
 
 

@@ -126,11 +126,10 @@ def check_rules(op: Op, datatypes: Sequence[Datatype], nranks: int) -> None:
             check(op, datatype)
 
 
-def null_refused(op: Op, datatype: Datatype, form: str, columns: str = "") -> UsageError:
-    """Return the error for results that may be null in a format that has nothing for that; `columns` chooses some."""
-    reason = f"may give nulls of {datatype.label}, for which {form} has no value"
-    ways = f"use `to='parquet'`{columns}, or say with `missing` which value stands for them"
-    return UsageError(f"`nulls={op.rules.nulls!r}`", f"{reason}; {ways}")
+def null_refused(op: Op, datatype: Datatype, form: str, way_out: str) -> UsageError:
+    """Return the error for results that may be null in a format, or a file, that has nothing for that."""
+    reason = f"may give nulls of {datatype.label}, for which {form} has no value; {way_out}"
+    return UsageError(f"`nulls={op.rules.nulls!r}`", f"{reason}, or say with `missing` which value stands for them")
 
 
 def check_weights(op: Op, nranks: int) -> None:

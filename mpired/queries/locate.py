@@ -174,12 +174,12 @@ def _places(files: Sequence[RankFile], best: np.ndarray, plan: Plan) -> list[Loc
 
 def _none_left(rules: Rules, nan: str) -> CountError:
     """Return the error for ranks all of whose elements are left out."""
-    only_nan = rules._replace(nan="ignore") == Rules(nan="ignore")
-    what = nan if only_nan else f"missing or {nan}" if rules.nan == "ignore" else "missing"
-    ways = {"nan": rules.nan == "ignore", "nulls": rules.nulls == "ignore", "missing": rules.missing is not None}
-    options = " and ".join(f"`{name}={getattr(rules, name)!r}`" for name, chosen in ways.items() if chosen)
-    verb, way_out = "leaves" if sum(ways.values()) == 1 else "leave", "leave it out" if only_nan else "name other ranks"
-    return CountError("the elements", f"are {what}, all of them, and {options} {verb} no other element; {way_out}")
+    words = {"nan": nan, "nulls": "null", "missing": f"{rules.missing}"}
+    chosen = [name for name in words if getattr(rules, name) != getattr(Rules(), name)]
+    ways = " and ".join(f"`{name}={getattr(rules, name)!r}`" for name in chosen)
+    verb, way_out = ("leaves", "leave it out") if len(chosen) == 1 else ("leave", "leave one out")
+    what = " or ".join(words[name] for name in chosen)
+    return CountError("the elements", f"are {what}, all of them, and {ways} {verb} no other element; {way_out}")
 
 
 def _op(op: ops.OpLike) -> Op:

@@ -1,8 +1,4 @@
-"""The elements of a window that an origin is combined into: a batch, and which of it have a value.
-
-As in reductions, an element that is left out takes the first value that an origin has. With `nulls` propagate, a null
-makes the result null. What an op has computed is a value, whatever it is equal to.
-"""
+"""The elements of a window that an origin is combined into: a batch, with the rules of reductions for missing ones."""
 
 from __future__ import annotations
 
@@ -13,7 +9,6 @@ import numpy as np
 
 from mpired import ops
 from mpired.datatypes import Datatype
-from mpired.errors import UsageError
 from mpired.formats import Array
 from mpired.ops.overflow import Steps, steps
 from mpired.ops.running import run
@@ -26,10 +21,8 @@ from mpired.windows.runs import Round
 def check_nulls(op: ops.Op, window: Array, origins: Sequence[Origin]) -> None:
     """Raise `UsageError` if elements of a window may become null, and its file has nothing that stands for it."""
     if can_be_null(op, window, origins) and not (window.nullable or ops.stands_for_null(op, window.datatype)):
-        name = f"{window.name!r}, " if window.name else ""
-        reason = f"may make elements of {window.source.name} null ({name}{window.datatype.label}), and it has no value"
-        ways = "declare a `_FillValue` in it" if window.name else "say with `missing` which value stands for them"
-        raise UsageError(f"`nulls={op.rules.nulls!r}`", f"{reason} for that; {ways}, or use `nulls='ignore'`")
+        way_out = "declare a `_FillValue` in it" if window.name else "use `nulls='ignore'`"
+        raise ops.null_refused(op, window.datatype, window.source.name, way_out)
 
 
 def can_be_null(op: ops.Op, window: Array, origins: Sequence[Origin]) -> bool:
@@ -39,6 +32,9 @@ def can_be_null(op: ops.Op, window: Array, origins: Sequence[Origin]) -> bool:
 
 class BatchElements:
     """The elements of a batch. If the op leaves some out, masks say which have a value, and which are null."""
+
+    # As in reductions, those without a value take the first one that an origin has. What an op has computed is a value,
+    # whatever it is equal to.
 
     def __init__(self, elements: np.ndarray, there: np.ndarray | None, op: ops.Op, datatype: Datatype) -> None:
         self._elements, self._op, self._datatype = elements, op, datatype

@@ -33,7 +33,7 @@ def laid_out(path: str, to: str | None, model: Model, op: ops.Op) -> tuple[Forma
     form = output_format(path, to, like, terminal=is_terminal(path))
     for array in model.buffers:
         if array.nullable and not (form.has_nulls or ops.stands_for_null(op, array.datatype)):
-            raise ops.null_refused(op, array.datatype, form.name)
+            raise ops.null_refused(op, array.datatype, form.name, "use `to='parquet'`")
     held = sum(2 * array.count * array.datatype.itemsize for array in model.buffers)
     model.context.check_memory(BASE_NBYTES + held + form.encoding)
     return form, form.prepare(model._replace(source=None))

@@ -181,16 +181,12 @@ def array_of(elements: np.ndarray, declared: Datatype | None, name: str = "array
         raise DatatypeError(name, f"has elements of {element_text(elements.dtype)}, which are not {datatype.label}")
     fortran = elements.ndim > 1 and elements.flags.f_contiguous and not elements.flags.c_contiguous
     flat = np.asarray(elements).ravel(order="F" if fortran else "C").view(as_numbers(elements.dtype))
-    parts: list[bytes | memoryview] = [flat.view(np.uint8).data if flat.nbytes else b""]
-    nulls = 0
-    if isinstance(elements, np.ma.MaskedArray):
-        there = ~masks_of(elements.ravel(order="F" if fortran else "C"))
-        parts.append(there.view(np.uint8).data)
-        nulls = int(np.count_nonzero(~there))
+    null = masks_of(elements).ravel("F" if fortran else "C") if np.ma.isMaskedArray(elements) else np.empty(0, np.bool_)
+    parts = [each.view(np.uint8).data if each.nbytes else b"" for each in (flat, ~null)]
     # A target that is made like it has native byte order.
-    source, validity = MemorySource(name, *parts), flat.nbytes if nulls else None
-    made = Array(source, datatype, len(flat), flat.dtype, 0, elements.shape, fortran, fixed_order=True)
-    return made._replace(nulls=nulls, validity=validity)
+    made = Array(MemorySource(name, *parts), datatype, len(flat), flat.dtype, 0, elements.shape, fortran)
+    nulls = int(np.count_nonzero(null))
+    return made._replace(fixed_order=True, nulls=nulls, validity=flat.nbytes if nulls else None)
 
 
 def whole(array: Array) -> np.ndarray:

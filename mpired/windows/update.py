@@ -38,9 +38,9 @@ def fold(
         elements = as_in(window.datatype.form, stored.elements(window.stored), window.datatype)
         there, marks = _there(elements, batch, window, update.source) if window.nullable else (None, None)
         if not origins:
-            old = elements if there is None else np.ma.MaskedArray(elements, ~there)
-            for turn in batch.rounds:
-                if fetched is not None:
+            if fetched is not None:
+                old = elements if there is None else np.ma.MaskedArray(elements, ~there)
+                for turn in batch.rounds:
                     fetched[turn.origin] = old if turn.where is None else old[turn.where]
             continue
         held = BatchElements(elements, there, op, window.datatype)

@@ -198,8 +198,8 @@ def test_missing_values_are_left_out(form, tmp_path_factory):
 def test_all_elements_are_missing(tmp_path):
     masked.write(tmp_path / "a.parquet", x=np.ma.masked_all(3, "f8"), y=np.ma.array([np.nan, 1, 2], mask=[0, 1, 1]))
     for words, *reasons in (
-        ("--nulls ignore --columns x", "are missing, all of them", "--nulls ignore leaves", "name other ranks"),
-        ("--nulls ignore --nan ignore --columns y", "are missing or NaN", "--nan ignore and --nulls ignore leave"),
+        ("--nulls ignore --columns x", "are null, all of them", "--nulls ignore leaves", "leave it out"),
+        ("--nulls ignore --nan ignore --columns y", "are NaN or null", "--nan ignore and --nulls ignore leave"),
         ("--nulls ignore --missing 0x --columns x", "--missing"),
     ):
         check_refused(tmp_path, f"locate --op maxloc {words} a.parquet", 2 if "0x" in words else 3, *reasons)

@@ -205,13 +205,17 @@ def test_refusals(tmp_path):
         file.createDimension("x", 4)
         file.createVariable("t", "i4", ("x",), zlib=True)[:] = np.arange(4)
     add = "accumulate --op sum"
-    reasons = "may make elements of / null / MPI_INT32_T / or use --nulls ignore"
+    reasons = "may give nulls of / MPI_INT32_T / has no value / or say with --missing"
     check_refusals(
         tmp_path,
         [
             (f"{add} n.npy o.parquet", 3, "'t' has 1 null / skip them with --nulls ignore"),
             (f"{add} t.3.nc n.npy --columns t", 3, "missing elements; skip them with --nulls ignore"),
-            (f"{add} --nulls propagate n.npy o.parquet", 2, f"--nulls propagate / n.npy / --missing / {reasons}"),
+            (
+                f"{add} --nulls propagate n.npy o.parquet",
+                2,
+                f"--nulls propagate / n.npy / use --nulls ignore / {reasons}",
+            ),
             (f"{add} --nulls propagate --dry-run n.npy o.parquet", 2, f"--nulls propagate / {reasons}"),
             (f"{add} --nulls propagate plain.nc o.parquet --columns t", 2, f"plain.nc / `_FillValue` / {reasons}"),
             (f"{add} --missing 0.5 n.npy n.npy", 2, "--missing / not a value of MPI_INT32_T"),

@@ -1,0 +1,99 @@
+"""Pairs in formats with arrays: two variables, with fill values where all ranks are missing, and read again so."""
+
+from __future__ import annotations
+
+import masked
+import netCDF4
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import xarray
+import zarr
+from command import run
+from rows import check_refused, each
+
+import mpired
+
+ARRAYS = [form for form in masked.FORMS if form not in masked.TABLES]
+
+
+def best(ranks):
+    """Return the greatest values of masked arrays, and which has them."""
+    stack = np.ma.MaskedArray(ranks)
+    return stack.max(axis=0), np.ma.MaskedArray(
+        np.argmax(stack.filled(-1000), axis=0).astype("i4"), stack.mask.all(axis=0)
+    )
+
+
+@each("form", ARRAYS)
+def test_indices_beside_the_values(form, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pairs")
+    ranks = [masked.drawn(seed, (3, 4), "i2" if form == "h5" else "f4", 0.6) for seed in range(4)]
+    names = [masked.write(folder / f"{i}.{form}", t=array) for i, array in enumerate(ranks)]
+    out = folder / f"out.{form}"
+    mpired.reduce(names, "maxloc", index="rank", nulls="ignore", columns="t", output=out, jobs=1 + (form == "h5"))
+    for name, expected in zip(("t", "t_index"), best(ranks), strict=True):
+        masked.check(masked.read(out, name), expected)
+    if form.endswith("zip"):
+        return
+    # Results go on as ranks: the best of all is that of the parts.
+    parts = [folder / f"part{i}.{form}" for i in range(2)]
+    for part, own in zip(parts, (names[:2], names[2:]), strict=True):
+        mpired.reduce(own, "minloc", index="rank", nulls="ignore", columns="t", output=part)
+    again = folder / f"again.{form}"
+    mpired.reduce(parts, "minloc", pair="t,t_index", nulls="ignore", output=again)
+    masked.check(masked.read(again, "t"), np.ma.MaskedArray(ranks).min(axis=0))
+
+
+def test_dimensions_and_coordinates_are_those_of_the_model(tmp_path):
+    ranks = [masked.drawn(seed, (3, 4)) for seed in range(2)]
+    for form in ("3.nc", "4.nc", "3.zarr.zip"):
+        names = [masked.write(tmp_path / f"{i}.{form}", t=array) for i, array in enumerate(ranks)]
+        out = tmp_path / f"out.{form}"
+        mpired.reduce(names, "maxloc", index="rank", nulls="propagate", columns="t", output=out)
+        store = zarr.storage.ZipStore(out, mode="r") if form.endswith("zip") else out
+        opened = xarray.open_zarr(store, consolidated=False) if form.endswith("zip") else xarray.open_dataset(store)
+        with opened as found:
+            assert found["t"].dims == found["t_index"].dims == ("y", "x")
+            assert {*found["t"].coords} == {*found["t_index"].coords} == ({"y", "x"} if form.endswith("nc") else set())
+            assert found["t"].attrs["units"] == "K"
+            assert "units" not in found["t_index"].attrs
+            assert np.isnan(found["t_index"].values).tolist() == np.any([a.mask for a in ranks], axis=0).tolist()
+
+
+def test_pairs_of_tables(tmp_path):
+    """A structure that may be null has two arrays, too; without nulls HDF5 keeps it."""
+    kind = pa.struct([("v", "f8"), ("i", "i4")])
+    for i, pairs in enumerate(([(1.0, 1), None, None], [(3.0, 2), (2.0, 5), None])):
+        column = pa.array([None if each is None else dict(zip("vi", each, strict=True)) for each in pairs], kind)
+        pq.write_table(pa.table({"p": column}), tmp_path / f"{i}.parquet")
+    for out in ("out.nc", "out.h5"):
+        words = ("reduce", "-q", "--op", "maxloc", "--nulls", "ignore", "0.parquet", "1.parquet", "-o", out)
+        assert run(*words, cwd=tmp_path).status == 0
+        with netCDF4.Dataset(tmp_path / out) as file:
+            assert file["p"][...].tolist() == [3, 2, None]
+            assert file["p_index"][...].tolist() == [2, 5, None]
+
+
+def test_scans_and_results_in_place(tmp_path):
+    ranks = [masked.drawn(seed, (6,)) for seed in range(3)]
+    names = [masked.write(tmp_path / f"{i}.4.nc", t=array) for i, array in enumerate(ranks)]
+    mpired.scan(names, "maxloc", index="rank", nulls="ignore", columns="t", output=tmp_path / "s{rank}.4.nc")
+    for i in range(3):
+        for name, expected in zip(("t", "t_index"), best(ranks[: i + 1]), strict=True):
+            masked.check(masked.read(tmp_path / f"s{i}.4.nc", name), expected)
+    pairs = [tmp_path / f"s{i}.4.nc" for i in range(2)]
+    mpired.reduce(pairs, "maxloc", pair="t,t_index", nulls="ignore", in_place=True)
+    masked.check(masked.read(pairs[0], "t_index"), best(ranks[:2])[1])
+
+
+@pytest.mark.parametrize("form", ["3.nc", "h5"])
+def test_missing_pairs_are_an_error_without_nulls(form, tmp_path):
+    t, i = masked.drawn(1, (5,), "f4"), masked.drawn(2, (5,), "i4")
+    masked.write(tmp_path / f"p.{form}", t=t, i=i)
+    words = f"reduce --op maxloc --pair t,i p.{form}"
+    check_refused(tmp_path, words, 3, "'t,i' has", "missing elements; skip them with --nulls ignore")
+    found = mpired.reduce([tmp_path / f"p.{form}"], "maxloc", pair="t,i", nulls="ignore", output=tmp_path / "o.csv")
+    found = (tmp_path / "o.csv").read_text().splitlines()[1:]
+    assert [each in {"", '"",""', ","} for each in found] == (t.mask | i.mask).tolist(), found
