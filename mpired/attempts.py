@@ -8,7 +8,7 @@ since the plan, the call is planned again under the lock, so that an update that
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol, TypeVar, cast
 
 from mpired import cautions
@@ -19,7 +19,7 @@ from mpired.files import calls, lock
 from mpired.files.access import lock_all
 from mpired.files.lock import Held, Target, open_replaced
 from mpired.files.names import check_are_data, check_fifos
-from mpired.files.places import check_new, is_stream, parted
+from mpired.files.places import check_new, is_stream, made_folders, parted
 from mpired.files.urls import is_url
 from mpired.formats.decoding import decode_worker
 from mpired.sources.open import check_unchanged
@@ -82,7 +82,8 @@ def carry_out(plan: Callable[[Context], _C], words: Words, context: Context, *, 
         if context.dry_run:
             for path in _updated(_existing(planned.paths), planned.sources) if overwrite else ():
                 lock.check_reaches(path)
-            check_results(planned.paths, context, overwrite=overwrite, renamed=_renamed(planned))
+            renamed = _renamed(planned)
+            check_results(planned.paths, context, overwrite=overwrite, renamed=renamed, made=_folders(planned))
             return planned
         _enter(planned.paths)
         existing = _existing(planned.paths if overwrite else ())
@@ -101,19 +102,25 @@ def carry_out(plan: Callable[[Context], _C], words: Words, context: Context, *, 
                     raise
                 planned = plan(context)
             cautions.tell(*cautions.hard_links(parted(_renamed(planned)) if overwrite else ()))
-            planned.run(context, overwrite=overwrite, held=held)
+            with made_folders(_folders(planned)):
+                planned.run(context, overwrite=overwrite, held=held)
             return planned
 
     return repeated(plan, attempt, words, context)
 
 
 def check_results(
-    paths: Iterable[str], context: Context, *, overwrite: bool, renamed: Iterable[str] | None = None
+    paths: Iterable[str],
+    context: Context,
+    *,
+    overwrite: bool,
+    renamed: Iterable[str] | None = None,
+    made: Sequence[str] = (),
 ) -> None:
     """Check for a dry run where results go, and warn of hard links of the files that are `renamed`; None for all."""
     results = list(paths)
     _enter(results)
-    check_new(results, context, overwrite=overwrite)
+    check_new(results, context, overwrite=overwrite, made=made)
     if overwrite:
         cautions.tell(*cautions.hard_links(parted(results if renamed is None else renamed)))
 
@@ -121,6 +128,11 @@ def check_results(
 def _renamed(planned: Planned) -> Iterable[str]:
     """Return the files that new ones take the place of: those of all results, unless the plan changes some in place."""
     return cast("Iterable[str]", getattr(planned, "renamed", planned.paths))
+
+
+def _folders(planned: Planned) -> Sequence[str]:
+    """Return the directories that are made for results."""
+    return cast("Sequence[str]", getattr(planned, "folders", ()))
 
 
 def _enter(files: Iterable[str | os.PathLike[str]]) -> None:

@@ -160,7 +160,7 @@ def summarise(call: Call, warned: Sequence[MpiredWarning] = ()) -> Summary:
         overflow=[each.details for each in cautions.of_kind(warned, OverflowWarning)],
         rules=op.rules.told(),
         skipped=[each._asdict() for each in call.skipped],
-        inputs=[source.name for source in call.sources],
+        inputs=[file.source.name for group in call.request.groups for file in group],
         engine=plans[0].engine.name,
         machines=max(plan.machines for plan in plans),
         repeated=getattr(plans[0].engine.connected, "repeated", 0),
@@ -304,7 +304,7 @@ def describe_file(file: RankFile) -> dict[str, Any]:
     return {
         "file": file.source.name,
         "format": file.format,
-        "nbytes": file.source.nbytes,
+        "nbytes": sum(source.nbytes for source in file.sources),
         "buffers": [
             _described(
                 buffer,

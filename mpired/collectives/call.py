@@ -52,7 +52,7 @@ class Call(NamedTuple):
     @property
     def sources(self) -> list[Source]:
         """The sources of all ranks."""
-        return [file.source for group in self.request.groups for file in group]
+        return [source for group in self.request.groups for file in group for source in file.sources]
 
     @property
     def combined(self) -> list[RankFile]:
@@ -86,6 +86,11 @@ class Call(NamedTuple):
         return [] if self._ranges else self.paths
 
     @property
+    def folders(self) -> list[str]:
+        """The directories that are made for results in several files."""
+        return sorted({each.folder for each in self.results if each.folder and not os.path.isdir(each.folder)})
+
+    @property
     def beside(self) -> list[str]:
         """The files that say where results come from which have no place for that."""
         if self.request.note is None:
@@ -97,7 +102,8 @@ class Call(NamedTuple):
         outputs: Output | ChangedFile | Transaction
         collective, note, options = self.request.collective, self.request.note, self.request.options
         if note is not None:
-            inputs = [(name, file.source) for name, file in labelled(collective.combined(self.request.groups))]
+            files = labelled(collective.combined(self.request.groups))
+            inputs = [(name, source) for name, file in files for source in file.sources]
             note.write(self._record(), inputs, max(plan.jobs for plan in self.plans))
         paths, level = self.paths, options["level"]
         if ranges := self._ranges:
@@ -165,12 +171,24 @@ def plan_call(  # noqa: PLR0913 - all that a call is
         request.check_no_input(names, _WAY_OUT[collective.to_root])
     _check_packing(paths, options)
     results = [results_of(deal, each, request, terminal=terminal) for deal, each in dealt]
+    paths = _checked_files(results, paths, request)
     nlocked = sum(map(os.path.isfile, paths)) if in_place or options["overwrite"] else 0
     pairs = zip((deal for deal, _ in dealt), results, strict=True)
     courses = tuple(make_course(deal, each, request, nlocked=nlocked) for deal, each in pairs)
     call = Call(request, courses, outputs)
     _check_beside(call)
     return call
+
+
+def _checked_files(results: Sequence[Sequence[Result]], paths: list[str], request: Request) -> list[str]:
+    """Return the paths of all results, of which some may be in several files each."""
+    if not any(result.folder for each in results for result in each):
+        return paths
+    found = [result.path for each in results for result in each]
+    request.check_no_input(found, _WAY_OUT[request.collective.to_root])
+    if twice := next((path for path in found if found.count(path) > 1), None):
+        raise UsageError(twice, "would be a part of two results; write each to a directory of its own")
+    return found
 
 
 def _beside(paths: Iterable[str]) -> list[str]:
@@ -250,5 +268,5 @@ def make_course(deal: Deal, results: tuple[Result, ...], request: Request, *, nl
 
         buffers = deal.senders[0].buffers
         encoding = max(encoding, sending_nbytes(sum(each.count * each.datatype.itemsize for each in buffers)))
-    outputs = Outputs(len(deal.shares), nlocked, encoding)
+    outputs = Outputs(max(len(deal.shares), len(results)), nlocked, encoding)
     return Course(make_plan(request.op, deal.senders, request.inputs.context, outputs), results)

@@ -58,8 +58,15 @@ class Request(NamedTuple):
 
     def check_no_input(self, paths: Sequence[str], way_out: str) -> None:
         """Raise `UsageError` if a result would replace the file of a rank, or another one that the call reads."""
-        check_no_input(paths, [(file.source, name) for name, file in labelled(self.groups)], way_out)
+        files = [(source, name) for name, file in labelled(self.groups) for source in file.sources]
+        check_no_input(paths, files, way_out)
         check_no_other_input(paths, [(self.options["types"], "the named datatypes"), (self.op_file, "the op")])
+
+    def divide(self, form: Format, model: Model, index: str) -> list[tuple[str, Layout]]:
+        """Lay out a result in several files like those of its model; return each with its name."""
+        model = model._replace(note=self.note, context=self.inputs.context)
+        files: list[tuple[str, Layout]] = form.module.divided(model, index, form.prepare)
+        return files
 
     def lay_out(self, form: Format, model: Model) -> Layout:
         """Lay out a result like `model` in a format; a raw one has the declared byte order."""
@@ -194,7 +201,9 @@ def _check_kept(request: Request) -> None:
             reason = f"carries columns and arrays, and {file.source.name} is {file.format}"
             raise UsageError("`keep`", f"{reason}; leave it out")
         kept.append(file.kept)
-    decoding.check_kept(kept, "rank 0 of group A" if len(request.groups) > 1 else "rank 0")
+    like = "rank 0 of group A" if len(request.groups) > 1 else "rank 0"
+    for each in [kept] if request.inputs.check_carried else [[one] for one in kept]:  # alone it is only decoded
+        decoding.check_kept(each, like)
 
 
 def _check_keep(inputs: InputOptions) -> None:

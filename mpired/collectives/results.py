@@ -15,6 +15,8 @@ from mpired.datatypes import Datatype, Group
 from mpired.datatypes.pairs import FIELDS, VALID, column_of, field_type
 from mpired.errors import CountError, UsageError
 from mpired.files import calls
+from mpired.files.places import is_stream
+from mpired.files.urls import is_url
 from mpired.formats import (
     Array,
     ArrayLayout,
@@ -29,8 +31,9 @@ from mpired.formats import (
     output_format,
 )
 from mpired.formats.array import stored_array
+from mpired.formats.recognise import by_suffix
 from mpired.options import Options
-from mpired.sources.directory import check_one_file
+from mpired.sources.directory import INDEX_SUFFIX, check_one_file
 from mpired.sources.source import STANDARD_INPUT, of_file
 
 # The format of a field, behind its colon: digits for a number, nothing for a string.
@@ -173,18 +176,38 @@ def results_of(deal: Deal, paths: Sequence[str], request: Request, *, terminal: 
     """Return the results of a deal, each with its path and its layout."""
     in_place = request.options["in_place"]
     results: list[Result] = []
+    files: list[tuple[str, Layout]] = []
     for path, receiver, share in zip(paths, deal.receivers, deal.shares, strict=True):
         if in_place:
             results.append(_in_place(path, deal, receiver, share, request))
-        elif results and request.collective.alike and results[-1].share.field == share.field:
-            results.append(results[-1]._replace(share=share, path=path))  # modelled on one, to be the same file
-        else:
+            continue
+        if not results or not request.collective.alike or results[-1].share.field != share.field:
             model = model_of(deal, receiver, share, request)
-            form = output_format(path, request.options["to"], model.format, terminal=terminal)
+            named = f"{path}/" if receiver.file.shards and os.path.isdir(path) else path
+            form = output_format(named, request.options["to"], model.format, terminal=terminal)
             _check_nulls(form, model, receiver.file, request)
-            layout = with_header(request.lay_out(form, model), form, request)
-            results.append(Result(share, path, form.name, layout))
+            index = _index_of(named, receiver.file, form)
+            files = request.divide(form, model, index) if index else [("", request.lay_out(form, model))]
+            files = [(name, with_header(layout, form, request)) for name, layout in files]
+        folder = (os.path.dirname(path) or ".") if path.endswith(INDEX_SUFFIX) else path.rstrip("/") or "/"
+        for name, layout in files:  # those that are alike are modelled on one, to be the same
+            where = {"path": os.path.join(folder, name), "folder": folder} if name else {"path": path}
+            results.append(Result(share, format=form.name, layout=layout, **where))
     return tuple(results)
+
+
+def _index_of(path: str, file: RankFile, form: Format) -> str:
+    """Return the name of the index of a result in several files like those of its model; "" for one in one file."""
+    is_index, is_like = path.endswith(INDEX_SUFFIX), bool(file.shards) and form.name == file.format
+    if is_index and not is_like:
+        reason = f"is the index of a checkpoint in several files, and {file.source.name} is not one; name one file"
+        raise UsageError(path, reason)
+    if not is_like or not (is_index or path.endswith("/") or not (by_suffix(path) or is_stream(path))):
+        return ""
+    if is_url(path):
+        reason = "is for several results, and a store takes objects one by one, not together"
+        raise UsageError(path, f"{reason}; write to files, and copy these")
+    return os.path.basename(path if is_index else file.source.name)
 
 
 def with_header(layout: Layout, form: Format, request: Request) -> Layout:

@@ -47,6 +47,7 @@ class Result(NamedTuple):
     path: str  # its file
     format: str  # the name of the format
     layout: Layout  # its form in the file
+    folder: str = ""  # the directory of a result in several files, which is made if there is none
 
     def nbytes(self, plan: Plan) -> tuple[int, bool]:
         """Return how many bytes its file has, and whether that is certain: encoded elements take more or less."""
@@ -54,8 +55,11 @@ class Result(NamedTuple):
             around = self.layout.around
             after = 0 if around is None else max(0, around.source.nbytes - around.end)
             return _end(self.layout, self.share.count_of(plan.buffers[0][0].count)) + after, True
+        stored = self.layout.stored if isinstance(self.layout, ArrayLayout) else plan.buffers
         results = (
-            (field_type(plan.op.result(ranks[0].datatype), self.share.field), ranks[0].count) for ranks in plan.buffers
+            (field_type(plan.op.result(ranks[0].datatype), self.share.field), ranks[0].count)
+            for ranks, form in zip(plan.buffers, stored, strict=True)
+            if form is not None
         )
         return sum(self.share.count_of(count) * each.itemsize for each, count in results), False
 
@@ -186,9 +190,11 @@ def _laid(result: Result, layout: ArrayLayout, draft: Output, *, is_counted: boo
     with draft.created() as fd:
         places = layout.lay(fd)
     replaced = layout.there or [None] * len(places)
-    regions = tuple(map(Region, places, layout.stored, replaced))
-    if layout.missing and is_counted:
-        regions = tuple(each._replace(missing=one) for each, one in zip(regions, layout.missing, strict=True))
+    missing = layout.missing if layout.missing and is_counted else [None] * len(places)
+    regions = tuple(
+        None if place is None or form is None else Region(place, form, kept, missing=one)
+        for place, form, kept, one in zip(places, layout.stored, replaced, missing, strict=True)
+    )
     return ResultFile(draft.shared, draft.name, result.share, regions, soon=True)
 
 
@@ -284,7 +290,8 @@ def _fold(plan: Plan, targets: Sequence[ResultFile], context: Context) -> None:
     _tell(plan, parts)
     for number, ranks in enumerate(plan.buffers):
         count = sum(part.hidden for part in parts if part.buffer == number)
-        missing = next((each for target in targets if (each := target.regions[number].missing)), None)
+        regions = [region for target in targets if (region := target.regions[number])]
+        missing = next((each.missing for each in regions if each.missing), None)
         if count and missing is not None:
             lacks = plan.op.rules.nulls != "error" and not stands_for_null(plan.op, ranks[0].datatype)
             way_out = f"use `to='parquet'` with `columns={ranks[0].name!r}`" if lacks else "use `to='npz'`"

@@ -104,6 +104,7 @@ class RankFile(NamedTuple):
     kept: Kept | None = None
     dims: Mapping[str, tuple[str, ...]] = {}  # of arrays whose dimensions have names
     noun: str = "array"  # the format's word for one
+    shards: Sequence[Source] = ()  # the files with its elements, if the source is only their index
 
     @classmethod
     def not_read(cls, source: Source, what: str, obstacle: str) -> RankFile:
@@ -116,6 +117,11 @@ class RankFile(NamedTuple):
         what += [(each.name, f"{each.type}, no buffer") for each in self.others]
         texts = (f"{name}: {text}" if name else text for name, text in what)
         return f"<{self.format} file {self.source.name!r}: {', '.join(texts) or 'no buffer'}>"
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """All files that it is read from."""
+        return (self.source, *self.shards)
 
     @property
     def model(self) -> Model:

@@ -21,18 +21,20 @@ from mpired.errors import BufferFileError, DatatypeError, UsageError, installati
 from mpired.files import calls
 from mpired.formats import arrays
 from mpired.formats.array import Array
-from mpired.formats.arrays import ArrayHeader
+from mpired.formats.arrays import ArrayHeader, KeptArrays, Library, PiecesFile, copy_pieces, digest_of, is_kept
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, write_elements
 from mpired.formats.rank import Model, RankFile
+from mpired.formats.sharded import NOTE, Header, divided, headers, read_index, without_doubles
+from mpired.sources.directory import INDEX_SUFFIX
 from mpired.sources.source import Source
 
+__all__ = ["divided", "inspect", "note", "prepare", "rewrite"]
 _MAX_HEADER = 100_000_000  # as the library of the format has it
 _MAX_NDIM = 64
 _LENGTH = 8
 _ALIGNMENT = 8
 _METADATA = "__metadata__"
-_NOTE = "mpired"
 _DTYPES = {
     "BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "U32": "<u4", "I32": "<i4", "U64": "<u8",
     "I64": "<i8", "F16": "<f2", "F32": "<f4", "F64": "<f8", "C64": "<c8",
@@ -46,23 +48,29 @@ _NAMES = {np.dtype(code): name for name, code in _DTYPES.items()}
 
 def inspect(source: Source, inputs: InputOptions) -> RankFile:
     """Describe a safetensors file from its header."""
-    start, tensors, _ = _read_header(source)
-    return arrays.inspect(source, inputs, [_array(source, start, name, each) for name, each in tensors.items()])
+    parts = headers(source, inputs.context, _read_header)
+    found = [_array(part, name, inputs.keep) for part in parts for name in part.tensors]
+    shards = () if parts[0].source is source else tuple(part.source for part in parts)
+    return arrays.inspect(source, inputs, found, Library(PiecesFile))._replace(shards=shards)
 
 
-def _array(source: Source, start: int, name: str, tensor: dict[str, Any]) -> ArrayHeader:
-    code, shape, offset = tensor["dtype"], tuple(tensor["shape"]), start + tensor["data_offsets"][0]
+def _array(part: Header, name: str, keep: Sequence[str]) -> ArrayHeader:
+    source, tensor, leaf = part.source, part.tensors[name], part.leaf(name)
+    code, shape = tensor["dtype"], tuple(tensor["shape"])
+    same = digest_of(source, leaf, (code, shape)) if is_kept(name, keep) else b""
+    found = ArrayHeader(name, None, shape, label=code, leaf=leaf, digest=same, source=source)
     if code in _DTYPES:
-        return ArrayHeader(name, np.dtype(_DTYPES[code]), shape, offset)
+        dtype = np.dtype(_DTYPES[code])
+        return found._replace(dtype=dtype, offset=leaf.begin, label="", leaf=leaf.of_form(dtype))
     if code not in _SHORT:
-        reason = f"tensor {name!r} is {code}, which mpired does not read"
-        return ArrayHeader(name, None, shape, label=code, reason=reason)
+        return found._replace(reason=f"tensor {name!r} is {code}, which mpired does not read")
     try:
         stored = _form(code)
     except ImportError:
         reason = f"has tensors of {_SHORT[code]}, for which mpired needs ml_dtypes"
         raise UsageError(source.name, f"{reason}; install it with {installation('mpired[ml]')}") from None
-    return ArrayHeader(name, np.dtype("<f4"), shape, offset, stored, storage=code)
+    found = found._replace(dtype=np.dtype("<f4"), offset=leaf.begin, stored=stored, label="", storage=code)
+    return found._replace(leaf=leaf.of_form(stored))
 
 
 @functools.cache
@@ -75,8 +83,8 @@ def _bad(source: Source, reason: str) -> NoReturn:
     raise BufferFileError(source.name, f"{reason}; not a valid safetensors file")
 
 
-def _read_header(source: Source) -> tuple[int, dict[str, dict[str, Any]], dict[str, str]]:
-    """Return where the data begins, the tensors in the order of their bytes, and the metadata."""
+def _read_header(source: Source) -> Header:
+    """Return the header of a file."""
     with closing(source.open()) as file, calls.blaming(source.name):
         first = file.read(_LENGTH, 0)
         if len(first) < _LENGTH:
@@ -86,7 +94,7 @@ def _read_header(source: Source) -> tuple[int, dict[str, dict[str, Any]], dict[s
             _bad(source, f"the header claims {length} bytes, more than there are, or than {_MAX_HEADER}")
         text = file.read(length, _LENGTH)
     try:
-        header = json.loads(text, object_pairs_hook=_without_doubles)
+        header = json.loads(text, object_pairs_hook=without_doubles)
     except (ValueError, RecursionError) as error:
         _bad(source, f"the header is not a JSON object ({' '.join(str(error).split())[:100]})")
     if not isinstance(header, dict):
@@ -98,14 +106,7 @@ def _read_header(source: Source) -> tuple[int, dict[str, dict[str, Any]], dict[s
         _check_tensor(source, name, tensor)
     tensors = dict(sorted(header.items(), key=lambda item: tuple(item[1]["data_offsets"])))
     _check_dense(source, tensors, source.nbytes - _LENGTH - length)
-    return _LENGTH + length, tensors, metadata
-
-
-def _without_doubles(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key is there twice")
-    return found
+    return Header(source, _LENGTH + length, tensors, metadata)
 
 
 def _check_tensor(source: Source, name: str, tensor: Any) -> None:
@@ -142,22 +143,24 @@ def _check_dense(source: Source, tensors: dict[str, dict[str, Any]], nbytes: int
 
 def prepare(model: Model) -> ArrayLayout:
     """Lay out results like `model`: the tensors with their types as far as they stay, and the metadata of its file."""
-    old: dict[str, dict[str, Any]] = {}
-    metadata: dict[str, str] = {}
-    if model.source is not None:
-        _, old, metadata = _read_header(model.source)
-    header: dict[str, Any] = {}
-    stored, end = [], 0
+    parts = [] if model.source is None else headers(model.source, model.context, _read_header)
+    old = {name: tensor for part in parts for name, tensor in part.tensors.items()}
+    kept = model.kept.carried if isinstance(model.kept, KeptArrays) else ()
+    new, sizes, stored = dict[str, dict[str, Any]](), dict[str, int](), list[np.dtype]()
     for buffer in model.buffers:
         code, form = _type_of(buffer, old.get(buffer.name, {}).get("dtype", ""))
-        nbytes = buffer.count * form.itemsize
-        offsets = [end, end + nbytes]
-        header[buffer.name or "value"] = {"dtype": code, "shape": list(buffer.dimensions), "data_offsets": offsets}
+        name = buffer.name or "value"
+        new[name], sizes[name] = {"dtype": code, "shape": list(buffer.dimensions)}, buffer.count * form.itemsize
         stored.append(form)
-        end += nbytes
-    metadata = {key: value for key, value in metadata.items() if key != _NOTE}
-    starts = [each["data_offsets"][0] for each in header.values()]
-    return ArrayLayout(functools.partial(_lay, header, metadata, model.note, starts, end), tuple(stored))
+    names = list(new)
+    for each in kept:
+        new[each.name], sizes[each.name] = old[each.name], each.leaf.nbytes
+    end = 0
+    for name in [name for name in old if name in new] if kept else names:  # in the file each begins where its type may
+        new[name] = {**new.pop(name), "data_offsets": [end, end + sizes[name]]}
+        end += sizes[name]
+    metadata = {key: value for part in parts for key, value in part.metadata.items() if key != NOTE}
+    return ArrayLayout(functools.partial(_lay, new, metadata, model.note, names, kept), tuple(stored))
 
 
 def _type_of(buffer: Array, old: str) -> tuple[str, np.dtype]:
@@ -173,27 +176,31 @@ def _type_of(buffer: Array, old: str) -> tuple[str, np.dtype]:
 
 
 def _lay(
-    header: dict[str, Any], metadata: dict[str, str], note: Any, starts: Sequence[int], nbytes: int, fd: int
+    header: dict[str, Any], metadata: dict[str, str], note: Any, names: Sequence[str], kept: tuple[Any, ...], fd: int
 ) -> list[int]:
-    """Write the header, and return where the tensors begin."""
-    said = metadata | ({_NOTE: note.text} if note else {})
+    """Write the header and the tensors that are carried, and return where the others begin."""
+    said = metadata | ({NOTE: note.text} if note else {})
     text = json.dumps(({_METADATA: said} if said else {}) | header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
     head = len(text).to_bytes(_LENGTH, "little") + text
-    calls.allocate(fd, len(head) + nbytes)
+    calls.allocate(fd, len(head) + max((each["data_offsets"][1] for each in header.values()), default=0))
     calls.pwrite_all(fd, head, 0)
-    return [len(head) + start for start in starts]
+    starts = {name: len(head) + each["data_offsets"][0] for name, each in header.items()}
+    for each in kept:
+        copy_pieces(each.source, each.leaf, fd, each.leaf._replace(begin=starts[each.name]))
+    return [starts[name] for name in names]
 
 
 def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
     """Write a file again with new elements in some tensors: a copy, in which these are changed."""
     arrays.copy_whole(source, fd)
-    start, tensors, _ = _read_header(source)
+    header = _read_header(source)
     for each in changed:
-        tensor = tensors[each.name]
-        write_elements(each, _form(tensor["dtype"]), fd, start + tensor["data_offsets"][0])
+        write_elements(each, _form(header.tensors[each.name]["dtype"]), fd, header.leaf(each.name).begin)
 
 
 def note(source: Source) -> str | None:
     """Return what a file says of where it comes from; None for nothing."""
-    return _read_header(source)[2].get(_NOTE)
+    metadata = read_index(source)["metadata"] if source.name.endswith(INDEX_SUFFIX) else _read_header(source).metadata
+    found: str | None = metadata.get(NOTE)
+    return found
