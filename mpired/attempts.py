@@ -8,7 +8,7 @@ since the plan, the call is planned again under the lock, so that an update that
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from typing import Protocol, TypeVar, cast
 
 from mpired import cautions
@@ -79,11 +79,12 @@ def carry_out(plan: Callable[[Context], _C], words: Words, context: Context, *, 
     # A dry run ends with the checks: nothing is made, locked, or finished that an interrupted command has left.
 
     def attempt(planned: _C, context: Context) -> _C:
+        folders = cast("list[str]", getattr(planned, "folders", []))  # that are made for results
         if context.dry_run:
             for path in _updated(_existing(planned.paths), planned.sources) if overwrite else ():
                 lock.check_reaches(path)
-            renamed = _renamed(planned)
-            check_results(planned.paths, context, overwrite=overwrite, renamed=renamed, made=_folders(planned))
+            new = [*folders, *(path for path in planned.paths if os.path.dirname(path) not in folders)]
+            check_results(new, context, overwrite=overwrite, renamed=_renamed(planned))
             return planned
         _enter(planned.paths)
         existing = _existing(planned.paths if overwrite else ())
@@ -102,7 +103,7 @@ def carry_out(plan: Callable[[Context], _C], words: Words, context: Context, *, 
                     raise
                 planned = plan(context)
             cautions.tell(*cautions.hard_links(parted(_renamed(planned)) if overwrite else ()))
-            with made_folders(_folders(planned)):
+            with made_folders(folders):
                 planned.run(context, overwrite=overwrite, held=held)
             return planned
 
@@ -110,17 +111,12 @@ def carry_out(plan: Callable[[Context], _C], words: Words, context: Context, *, 
 
 
 def check_results(
-    paths: Iterable[str],
-    context: Context,
-    *,
-    overwrite: bool,
-    renamed: Iterable[str] | None = None,
-    made: Sequence[str] = (),
+    paths: Iterable[str], context: Context, *, overwrite: bool, renamed: Iterable[str] | None = None
 ) -> None:
     """Check for a dry run where results go, and warn of hard links of the files that are `renamed`; None for all."""
     results = list(paths)
     _enter(results)
-    check_new(results, context, overwrite=overwrite, made=made)
+    check_new(results, context, overwrite=overwrite)
     if overwrite:
         cautions.tell(*cautions.hard_links(parted(results if renamed is None else renamed)))
 
@@ -128,11 +124,6 @@ def check_results(
 def _renamed(planned: Planned) -> Iterable[str]:
     """Return the files that new ones take the place of: those of all results, unless the plan changes some in place."""
     return cast("Iterable[str]", getattr(planned, "renamed", planned.paths))
-
-
-def _folders(planned: Planned) -> Sequence[str]:
-    """Return the directories that are made for results."""
-    return cast("Sequence[str]", getattr(planned, "folders", ()))
 
 
 def _enter(files: Iterable[str | os.PathLike[str]]) -> None:

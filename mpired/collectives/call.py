@@ -171,24 +171,19 @@ def plan_call(  # noqa: PLR0913 - all that a call is
         request.check_no_input(names, _WAY_OUT[collective.to_root])
     _check_packing(paths, options)
     results = [results_of(deal, each, request, terminal=terminal) for deal, each in dealt]
-    paths = _checked_files(results, paths, request)
+    if any(result.folder for each in results for result in each):
+        paths = [result.path for each in results for result in each]
+        request.check_no_input(paths, _WAY_OUT[collective.to_root])
+        if len(set(paths)) < len(paths):
+            raise UsageError(
+                "`output`", "puts files of one name from several results into a directory; name one for each"
+            )
     nlocked = sum(map(os.path.isfile, paths)) if in_place or options["overwrite"] else 0
     pairs = zip((deal for deal, _ in dealt), results, strict=True)
     courses = tuple(make_course(deal, each, request, nlocked=nlocked) for deal, each in pairs)
     call = Call(request, courses, outputs)
     _check_beside(call)
     return call
-
-
-def _checked_files(results: Sequence[Sequence[Result]], paths: list[str], request: Request) -> list[str]:
-    """Return the paths of all results, of which some may be in several files each."""
-    if not any(result.folder for each in results for result in each):
-        return paths
-    found = [result.path for each in results for result in each]
-    request.check_no_input(found, _WAY_OUT[request.collective.to_root])
-    if twice := next((path for path in found if found.count(path) > 1), None):
-        raise UsageError(twice, "would be a part of two results; write each to a directory of its own")
-    return found
 
 
 def _beside(paths: Iterable[str]) -> list[str]:

@@ -9,7 +9,7 @@ import re
 import stat
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 
 from mpired.context import Context
 from mpired.errors import MpiredError, OutputExistsError, raise_all
@@ -40,26 +40,23 @@ def existing_file(path: str) -> os.stat_result | None:
 
 
 @contextlib.contextmanager
-def made_folders(paths: Iterable[str]) -> Iterator[None]:
+def made_folders(paths: Collection[str]) -> Iterator[None]:
     """Make directories for the results of the block; those without any are removed again."""
-    with contextlib.ExitStack() as stack:
+    try:
         for path in paths:
             with calls.directory(os.path.dirname(path)) as above:
                 os.mkdir(path)
-                stack.callback(_remove_empty, path)
                 calls.fsync_directory(above)
         yield
+    finally:
+        for path in paths:
+            with contextlib.suppress(OSError):
+                os.rmdir(path)
 
 
-def _remove_empty(folder: str) -> None:
-    with contextlib.suppress(OSError):
-        os.rmdir(folder)
-
-
-def check_new(paths: Iterable[str], context: Context, *, overwrite: bool, made: Sequence[str] = ()) -> None:
+def check_new(paths: Iterable[str], context: Context, *, overwrite: bool) -> None:
     """Check that results can be written to paths, as far as that shows without making or locking anything."""
-    # The directories `made` are made before that.
-    checked, errors, folders = [*made, *paths], [], set(made)
+    checked, errors, folders = list(paths), [], set[str]()
     for path in checked:
         try:
             _check_new(path, context, folders, overwrite=overwrite)

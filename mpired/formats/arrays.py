@@ -295,11 +295,7 @@ class KeptArrays(NamedTuple):
     library: Library | None  # what reads them
     # whether the user asked for them; else they are left out where the result has no place for them
     wanted: bool = False
-
-    @property
-    def kind(self) -> str:
-        """Arrays, in a word."""
-        return "arrays"
+    kind: str = "arrays"
 
     @property
     def names(self) -> list[str]:

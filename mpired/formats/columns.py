@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import decimal
+import functools
 import operator
 import re
 from collections import Counter
@@ -390,16 +391,11 @@ class KeptColumns:
         return sorted((*results, *columns), key=lambda each: places.get(each.name.partition(",")[0], len(places)))
 
     def _column(self, field: pa.Field, count: int) -> Array:
-        if is_time(field.type):
-            datatype = time_type(str(field.type))
-        elif field.type in DTYPES:
-            datatype = from_dtype(DTYPES[field.type])
-        else:
-            datatype = Datatype(str(field.type), Group.DERIVED, np.dtype(object), handle=DATATYPE_NULL)
-        return Array(self.source, datatype, count, datatype.form, name=field.name, reader=self._column_reader)
-
-    def _column_reader(self, column: Array) -> _KeptColumn:
-        return _KeptColumn(replace(self, fields=pa.schema([self.fields.field(column.name)])).open())
+        datatype = Datatype(str(field.type), Group.DERIVED, np.dtype(object), handle=DATATYPE_NULL)
+        if field.type in DTYPES or is_time(field.type):
+            datatype = time_type(str(field.type)) if is_time(field.type) else from_dtype(DTYPES[field.type])
+        reader = functools.partial(_KeptColumn, self)
+        return Array(self.source, datatype, count, datatype.form, name=field.name, reader=reader)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return all values of each as NumPy has them, masked ones where numbers or times are null."""
@@ -450,19 +446,15 @@ def _bits_of(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_floating(kind):
         return pa.type_for_alias(f"int{kind.bit_width}")
     fields = [field.with_type(_bits_of(field.type)) for field in map(kind.field, range(kind.num_fields))]
-    for is_one, new in _NESTED.items():
-        if is_one(kind):
-            return new(kind, fields)
-    return kind
-
-
-_NESTED: dict[Callable[[pa.DataType], bool], Callable[[Any, list[Any]], pa.DataType]] = {
-    pa.types.is_struct: lambda _, fields: pa.struct(fields),
-    pa.types.is_map: lambda _, fields: pa.map_(*fields[0].type),
-    pa.types.is_list: lambda _, fields: pa.list_(fields[0]),
-    pa.types.is_large_list: lambda _, fields: pa.large_list(fields[0]),
-    pa.types.is_fixed_size_list: lambda kind, fields: pa.list_(fields[0], kind.list_size),
-}
+    if pa.types.is_struct(kind):
+        return pa.struct(fields)
+    if pa.types.is_map(kind):
+        return pa.map_(*fields[0].type)
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(fields[0], kind.list_size)
+    if pa.types.is_large_list(kind):
+        return pa.large_list(fields[0])
+    return pa.list_(fields[0]) if pa.types.is_list(kind) else kind
 
 
 def _first_difference(left: pa.Array, right: pa.Array) -> int | None:
@@ -522,11 +514,11 @@ class KeptReader:
 
 
 class _KeptColumn:
-    """Reads the one column of `KeptColumns` in ascending order, objects of Python if it has no numbers."""
+    """Reads a column of `KeptColumns` in ascending order, as objects of Python if these are not numbers."""
 
-    def __init__(self, reader: KeptReader) -> None:
-        self._reader, self._at = reader, 0
-        self.close = reader.close
+    def __init__(self, kept: KeptColumns, column: Array) -> None:
+        self._reader = replace(kept, fields=pa.schema([kept.fields.field(column.name)])).open()
+        self._at, self.close = 0, self._reader.close
 
     def read(self, start: int, block: np.ndarray) -> np.ndarray | None:
         """Fill `block` with the elements from `start` on, and return which are valid; None if all are."""
@@ -534,11 +526,8 @@ class _KeptColumn:
             self._at += len(self._reader.read(min(start - self._at, _SKIPPED_ROWS))[0])
         self._at += len(block)
         (column,) = self._reader.read(len(block))
-        if not block.dtype.hasobject:
-            block[:], valid = nullable_values(column)
-            return valid
-        block[:] = column.to_pylist()
-        return np.array([value is not None for value in block], np.bool_)
+        block[:], valid = (column.to_pylist(), column.is_valid()) if block.dtype.hasobject else nullable_values(column)
+        return np.asarray(valid) if block.dtype.hasobject else valid
 
 
 _NOTE = b"mpired"

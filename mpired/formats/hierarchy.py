@@ -86,10 +86,10 @@ class HdfFile(ColumnFile):
     def whole(self, leaf: str) -> np.ndarray:
         """Return all values of an array."""
         dataset = self.file[leaf]
-        if (dtype := _dtype(dataset.id)).kind == "V" and dtype.names is None:
-            return _octets(dataset)
-        values = dataset.asstr() if h5py.check_string_dtype(dtype) else dataset
-        return np.empty(0, dtype) if dataset.shape is None else np.asarray(values[()])
+        dtype = _dtype(dataset.id)
+        if dataset.shape is None or _has_octets(dtype):
+            return np.empty(0, dtype) if dataset.shape is None else _octets(dataset)
+        return np.asarray(dataset.asstr()[()] if h5py.check_string_dtype(dtype) else dataset[()])
 
     def close(self) -> None:
         """Close it."""
@@ -412,8 +412,7 @@ class _Looking(HdfFile):
     def _digest(self, dataset: h5py.Dataset, attributes: Attributes) -> bytes:
         """Return the digest of an array that is carried."""
         native = _dtype(dataset.id).newbyteorder("=")
-        is_known = native.kind != "V" or native.names is not None
-        values = blocks(dataset, 0, _SMALL_NBYTES, self._source.name) if is_known else [_octets(dataset)]
+        values = [_octets(dataset)] if _has_octets(native) else blocks(dataset, 0, _SMALL_NBYTES, self._source.name)
         what = dtype_text(native), *conventions.identity(attributes)
         return digest(what, (each.astype(native.base, copy=False) for each in values))
 
@@ -550,11 +549,15 @@ def _dtype(identifier: h5d.DatasetID) -> np.dtype:
     return found
 
 
+def _has_octets(dtype: np.dtype) -> bool:
+    """Return whether elements are bytes of no type, or of one that NumPy has not."""
+    return dtype.base.kind == "V" and dtype.base.names is None
+
+
 def _octets(dataset: h5py.Dataset) -> np.ndarray:
-    """Return the elements of an array as bytes of no type."""
-    values = np.empty(dataset.shape or 0, f"V{dataset.id.get_type().get_size()}")
-    if values.size:
-        dataset.id.read(h5s.ALL, h5s.ALL, values, dataset.id.get_type())
+    """Return the elements of such an array."""
+    values = np.empty(dataset.shape, f"V{dataset.id.get_type().get_size()}")
+    dataset.id.read(h5s.ALL, h5s.ALL, values, dataset.id.get_type())
     return values
 
 

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,6 @@ from mpired.formats.format import Encoder
 from mpired.progress import counted
 
 _BLOCK = 8192  # elements
-_NESTED = re.compile(r"(large_|fixed_size_)?list|struct|map")  # types of columns whose elements are JSON
 _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?(e[-+]?\d+)?")
 _FIRST, _LAST = 10, 5  # elements of a table
 
@@ -68,19 +68,29 @@ def components(block: np.ndarray, datatype: Datatype) -> list[np.ndarray]:
     if datatype.group is Group.COMPLEX:
         return list(block.view(datatype.component).reshape(-1, 2).T)
     if block.dtype.names is None:
-        return [np.array(list(map(_object_text, block)), object) if block.dtype.hasobject else block]
+        return [block]
     fields = [block[name] for name in datatype.fields]
     numbers = [part for field in fields for part in field.reshape(len(block), math.prod(field.shape[1:])).T]
     return [part for each in numbers for part in ((each.real, each.imag) if each.dtype.kind == "c" else (each,))]
 
 
-def _object_text(value: object) -> str:
+def _text(value: object) -> str:
     """Return an object of Python as text: strings as they are, lists and structures as JSON."""
     if isinstance(value, bytes):
         return value.decode(errors="backslashreplace")
-    if not isinstance(value, list | dict):
-        return str(value)
-    return json.dumps(json.loads(json.dumps(value, default=_object_text), parse_constant=str.lower))
+    return _json((value,)) if isinstance(value, list | dict) else str(value)
+
+
+def _json(parts: tuple[Any, ...]) -> str:
+    """Return an object of Python as JSON, which has only finite numbers."""
+    return json.dumps(json.loads(json.dumps(parts[0], default=_text), parse_constant=str.lower))
+
+
+def _field(separator: str, parts: tuple[object, ...]) -> str:
+    """Return an object of Python as a field, in quotes if it is not plain, as CSV has it."""
+    text = _text(parts[0])
+    is_plain = text.strip() == text != "" and not {separator, '"', "\n", "\r"} & set(text)
+    return text if is_plain else '"' + text.replace('"', '""') + '"'
 
 
 def _iso_texts(times: np.ndarray, zone: str) -> np.ndarray:
@@ -92,13 +102,15 @@ def _iso_texts(times: np.ndarray, zone: str) -> np.ndarray:
     return np.array([text.partition("T")[2] for text in moments], object)
 
 
-def elements(result: Array, join: Callable[[tuple[str, ...]], str], null: str) -> Generator[str, None, None]:
+def elements(result: Array, join: Callable[[tuple[Any, ...]], str], null: str) -> Generator[str, None, None]:
     """Yield each element as text, its components joined by `join`; the shortest digits that give it back."""
     with closing(result.open()) as reader:
         for start in counted(range(0, result.count, _BLOCK), "encoding results"):
             block = np.empty(min(_BLOCK, result.count - start), result.datatype.form)
             there = reader.read(start, block)
-            texts = map(join, zip(*(map(str, part) for part in components(block, result.datatype)), strict=True))
+            parts = components(block, result.datatype)
+            shown = [part if part.dtype.hasobject else map(str, part) for part in parts]
+            texts = map(join, zip(*shown, strict=True))
             yield from texts if there is None else np.where(there, np.array(list(texts), object), null)
 
 
@@ -108,26 +120,9 @@ def rows(results: Sequence[Array], separator: str, null: str = "null") -> Iterat
         columns = []
         for result in results:
             absent = separator.join([null] * len(component_names(result.datatype)))
-            join = _QUOTED[separator] if result.datatype.form.hasobject else separator.join
+            join = partial(_field, separator) if result.datatype.form.hasobject else separator.join
             columns.append(stack.enter_context(closing(elements(result, join, absent))))
         yield from map(separator.join, zip(*columns, strict=True))
-
-
-def _csv_field(parts: tuple[str, ...]) -> str:
-    """Return a string as a field of CSV, in quotes if it is not plain."""
-    text = parts[0]
-    is_plain = text.strip() == text != "" and not set(',"\n\r') & set(text)
-    return text if is_plain else '"' + text.replace('"', '""') + '"'
-
-
-def _word(parts: tuple[str, ...]) -> str:
-    """Return a string as one word, as JSON has it if it is not plain."""
-    text = parts[0]
-    is_plain = text.isprintable() and text not in {"", "null"} and not set(' "') & set(text)
-    return text if is_plain else json.dumps(text, ensure_ascii=False)
-
-
-_QUOTED: dict[str, Callable[[tuple[str, ...]], str]] = {",": _csv_field, " ": _word}  # by the separator
 
 
 def text_lines(results: Sequence[Array]) -> Iterator[str]:
@@ -138,7 +133,7 @@ def text_lines(results: Sequence[Array]) -> Iterator[str]:
 def csv_lines(results: Sequence[Array]) -> Iterator[str]:
     """Yield a header, then a column a buffer, or two for pairs; nulls are empty."""
     # A name is the file's word, and a terminal would obey what control characters in it say.
-    yield ",".join(_csv_field((escaped(name),)) for result in results for name in column_names(result))
+    yield ",".join(_field(",", (escaped(name),)) for result in results for name in column_names(result))
     # An empty line would be skipped by those who read it.
     yield from (line or '""' for line in rows(results, ",", null=""))
 
@@ -150,8 +145,7 @@ def json_lines(results: Sequence[Array]) -> Iterator[str]:
         names = {"datatype": str(result.datatype), "dtype": dtype_name(result.datatype)}
         head = {"name": result.name, **names, "count": result.count}
         yield json.dumps(head)[:-1] + ', "data": ['
-        is_text = result.datatype.form.hasobject and not _NESTED.match(str(result.datatype))
-        texts = elements(result, _string if is_text else _token, "null")
+        texts = elements(result, _json if result.datatype.form.hasobject else _token, "null")
         previous = next(texts, None)
         for text in texts:
             yield f"{previous},"
@@ -162,12 +156,8 @@ def json_lines(results: Sequence[Array]) -> Iterator[str]:
 
 def _token(parts: tuple[str, ...]) -> str:
     """Return an element as a number, as a text if JSON has no such number, or as a list of its components."""
-    numbers = [part if _NUMBER.fullmatch(part) or part[:1] in {"[", "{"} else json.dumps(part) for part in parts]
+    numbers = [part if _NUMBER.fullmatch(part) else json.dumps(part) for part in parts]
     return numbers[0] if len(numbers) == 1 else f"[{', '.join(numbers)}]"
-
-
-def _string(parts: tuple[str, ...]) -> str:
-    return json.dumps(parts[0])
 
 
 def table_lines(results: Sequence[Array]) -> Iterator[str]:
@@ -194,5 +184,5 @@ def _shown(result: Array, shown: list[int]) -> list[list[str]]:
                 there[i] = valid[0]
     parts = components(block, result.datatype)
     return [
-        [escaped(str(value)) if valid else "null" for value, valid in zip(part, there, strict=True)] for part in parts
+        [escaped(_text(value)) if valid else "null" for value, valid in zip(part, there, strict=True)] for part in parts
     ]
