@@ -65,6 +65,13 @@ class Call(NamedTuple):
         return self.request.groups[0][self.request.options["root"]]
 
     @property
+    def left_out(self) -> list[str]:
+        """The arrays of the root's file that a result like it has not."""
+        form = format_named(self.root.format)
+        is_like = form.has_arrays and {each.format for each in self.results} == {form.name}
+        return self.root.left_out if is_like and not self.request.options["in_place"] else []
+
+    @property
     def skipped(self) -> tuple[Skipped, ...]:
         """The ranks that were named and are left out, because they cannot be used."""
         return self.request.skipped

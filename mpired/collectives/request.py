@@ -137,7 +137,8 @@ def read_request(
     if indexed:
         groups = indices.as_pairs(groups, words, options)
     buffers = [(each.name, each.datatype) for each in groups[0][0].buffers]
-    ops.check_buffers(chosen, buffers, ops.Use.REDUCE, pairing=pairing)
+    keeps = "keep" in collective.options and bool(format_named(groups[0][0].format).keeps)
+    ops.check_buffers(chosen, buffers, ops.Use.REDUCE, pairing=pairing, keeps=keeps)
     ops.check_rules(chosen, [each for _, each in buffers], max(map(len, collective.combined(groups))))
     op_file = ops.file_of(op) if isinstance(op, str) else None
     request = Request(collective, chosen, groups, words, inputs, options, op_file, _note(options, context), skipped)

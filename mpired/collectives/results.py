@@ -285,8 +285,7 @@ def keep_around(file: RankFile, layout: Layout, options: Options) -> Layout:
 
         if isinstance(layout, SpreadLayout):
             return layout.keeping(buffer)
-    nkept = 0 if file.kept is None else len(file.kept.names)
-    if file.ncolumns > sum(len(buffer.columns) for buffer in file.buffers) + nkept:
+    if file.left_out:
         reason = "would lose everything that is not chosen; carry them with `keep`, or write to another file"
         raise UsageError("`in_place`", reason)
     return layout

@@ -130,7 +130,7 @@ def inspect(
     others_of = () if inputs.columns or inputs.pair else tuple(map(_other, others))
     along = KeptArrays(source, tuple(carried), library, wanted=bool(kept)) if carried else None
     dims = {each.name: each.dims for each in arrays if any(each.dims)}
-    return RankFile(source, buffers, others_of, len(arrays), kept=along, dims=dims)
+    return RankFile(source, buffers, others_of, tuple(by_name), kept=along, dims=dims)
 
 
 def _other(array: ArrayHeader) -> SkippedArray:

@@ -180,7 +180,7 @@ def inspect(source: Source, inputs: InputOptions, opener: type[Table]) -> RankFi
         fields = pa.schema([field for field in schema if field.name in inputs.keep])
         row_nbytes = max(1, contents.nbytes // max(1, contents.nrows))
         kept = KeptColumns(source, fields, tuple(schema.names), opener, row_nbytes)
-    return RankFile(source, tuple(buffers), others, len(schema.names), kept=kept)
+    return RankFile(source, tuple(buffers), others, tuple(schema.names), kept=kept)
 
 
 def _buffer(source: Source, contents: Contents, inputs: InputOptions, columns: tuple[str, ...]) -> Array:

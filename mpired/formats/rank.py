@@ -76,7 +76,7 @@ class RankFile(NamedTuple):
     source: Source
     buffers: Sequence[Array]
     others: Sequence[SkippedArray] = ()  # other arrays of the file, unless columns were chosen
-    ncolumns: int = 0
+    names: Sequence[str] = ()  # of all its columns or arrays
     format: str = ""  # filled in by its row
     obstacle: str = ""  # why a file that is only looked at has no buffers
     kept: Kept | None = None
@@ -100,6 +100,12 @@ class RankFile(NamedTuple):
     def sources(self) -> tuple[Source, ...]:
         """All files that it is read from."""
         return (self.source, *self.shards)
+
+    @property
+    def left_out(self) -> list[str]:
+        """The names of those that results like this file have neither combined nor carried."""
+        there = {name for each in self.buffers for name in each.columns}.union(self.kept.names if self.kept else ())
+        return [name for name in self.names if name not in there]
 
     @property
     def model(self) -> Model:
@@ -132,7 +138,7 @@ class RankFile(NamedTuple):
         errors = self._lacking()
         for first, *more in alike.values():
             ways = [max((each.way_out for each in (first, *more)), key=len)]
-            if self.ncolumns:
+            if self.names:
                 groups = [(each.name, each.datatype.group) for each in self.buffers]
                 groups += [(each.name, each.group) for each in self.others if each.group is not None and not each.nulls]
                 ways.append(choice(groups, taken))

@@ -192,3 +192,18 @@ def test_what_differs_or_has_no_place_is_refused(tmp_path):
     assert (
         all_npz(tmp_path / "out.npz")["step"] == safetensors.numpy.load_file(tmp_path / "out.safetensors")["step"] == 0
     )
+
+
+def test_what_is_left_out_is_named(tmp_path):
+    """In the summary of a result that could have it, and in the refusal of an op."""
+    for rank in range(2):
+        np.savez(tmp_path / f"r{rank}.npz", w=weights(rank), **PLAIN)
+    outcome = run("reduce", "--op", "mean", "--columns", "w", "r0.npz", "r1.npz", "-o", "out.npz", cwd=tmp_path)
+    assert outcome.err.endswith(" -> out.npz (npz), without mask, step, gaps, 1 more\n")
+    ranks = [tmp_path / f"r{rank}.npz" for rank in range(2)]
+    keep = [*PLAIN.keys() - {"step"}]
+    found = mpired.reduce(ranks, "mean", columns="w", keep=keep, output=tmp_path / "o.npz")
+    assert list(found.left_out) == ["step"]
+    assert list(mpired.reduce(ranks, "mean", columns="w", output=tmp_path / "o.npy").left_out) == []
+    words = "reduce --op mean --columns w,mask,step r0.npz r1.npz -o new.npz"
+    check_refusals(tmp_path, [(words, 3, "--columns w,step, and carry the others with --keep mask")])
