@@ -62,17 +62,12 @@ class Request(NamedTuple):
         check_no_input(paths, files, way_out)
         check_no_other_input(paths, [(self.options["types"], "the named datatypes"), (self.op_file, "the op")])
 
-    def divide(self, form: Format, model: Model, index: str) -> list[tuple[str, Layout]]:
-        """Lay out a result in several files like those of its model; return each with its name."""
-        model = model._replace(note=self.note, context=self.inputs.context)
-        files: list[tuple[str, Layout]] = form.module.divided(model, index, form.prepare)
-        return files
-
-    def lay_out(self, form: Format, model: Model) -> Layout:
-        """Lay out a result like `model` in a format; a raw one has the declared byte order."""
-        declared = form.needs_type and self.inputs.describes_bytes
+    def lay_out(self, form: Format, model: Model, index: str = "") -> list[tuple[str, Sequence[int] | None, Layout]]:
+        """Lay out a result like `model` in a format: with an index several files, with their names and buffers."""
+        declared = form.needs_type and self.inputs.describes_bytes  # by which a raw one has its byte order
         model = model.declared(self.inputs) if declared else model
-        return form.prepare(model._replace(note=self.note, context=self.inputs.context))
+        model = model._replace(note=self.note, context=self.inputs.context)
+        return list(form.module.divided(model, index, form.prepare)) if index else [("", None, form.prepare(model))]
 
 
 def ranks_of(ranks: Sequence[RankWord], options: Options) -> tuple[list[RankWord], Options]:

@@ -176,7 +176,7 @@ def results_of(deal: Deal, paths: Sequence[str], request: Request, *, terminal: 
     """Return the results of a deal, each with its path and its layout."""
     in_place = request.options["in_place"]
     results: list[Result] = []
-    files: list[tuple[str, Layout]] = []
+    files: list[tuple[str, Sequence[int] | None, Layout]] = []
     for path, receiver, share in zip(paths, deal.receivers, deal.shares, strict=True):
         if in_place:
             results.append(_in_place(path, deal, receiver, share, request))
@@ -186,13 +186,11 @@ def results_of(deal: Deal, paths: Sequence[str], request: Request, *, terminal: 
             named = f"{path}/" if receiver.file.shards and os.path.isdir(path) else path
             form = output_format(named, request.options["to"], model.format, terminal=terminal)
             _check_nulls(form, model, receiver.file, request)
-            index = _index_of(named, receiver.file, form)
-            files = request.divide(form, model, index) if index else [("", request.lay_out(form, model))]
-            files = [(name, with_header(layout, form, request)) for name, layout in files]
-        folder = (os.path.dirname(path) or ".") if path.endswith(INDEX_SUFFIX) else path.rstrip("/") or "/"
-        for name, layout in files:  # those that are alike are modelled on one, to be the same
-            where = {"path": os.path.join(folder, name), "folder": folder} if name else {"path": path}
-            results.append(Result(share, format=form.name, layout=layout, **where))
+            files = request.lay_out(form, model, _index_of(named, receiver.file, form))
+            files = [(name, own, with_header(layout, form, request)) for name, own, layout in files]
+        for name, own, layout in files:  # those that are alike are modelled on one, to be the same
+            folder = os.path.normpath(os.path.dirname(path) if path.endswith(INDEX_SUFFIX) else path) if name else ""
+            results.append(Result(share, os.path.join(folder, name) if name else path, form.name, layout, own, folder))
     return tuple(results)
 
 

@@ -197,10 +197,6 @@ class Pieces(NamedTuple):
     stride: int = 0
     packed: Packed | None = None
 
-    def of_form(self, form: np.dtype) -> Pieces:
-        """Return the same bytes, in one piece, as elements of another form."""
-        return self._replace(form=form, each=self.nbytes // form.itemsize)
-
     @property
     def nbytes(self) -> int:
         """The bytes of all elements."""

@@ -37,25 +37,14 @@ class ArrayLayout(NamedTuple):
     """The layout of results as arrays of a file, each in one piece. It also encodes results from a scratch file."""
 
     # writes all but the elements to an open file, and returns for each result the bytes before its first element
-    # (None for one that is in another file)
-    lay: Callable[[int], Sequence[int | None]]
-    stored: tuple[np.dtype | None, ...]  # the NumPy form of the elements of each in the file
+    lay: Callable[[int], Sequence[int]]
+    stored: tuple[np.dtype, ...]  # the NumPy form of the elements of each in the file
     # completes the file when the elements are there; None if it is complete
     finish: Callable[[int], None] | None = None
     # which values of each mean to readers of the file that an element is missing; None if none does
     missing: tuple[Missing | None, ...] = ()
     # the arrays of an existing file that the results take the place of, where these lie; () in a new file
     there: tuple[Array, ...] = ()
-
-    def among(self, numbers: Sequence[int], count: int) -> ArrayLayout:
-        """Return the layout of `count` results, of which these are in the file, and the others elsewhere."""
-        forms = dict(zip(numbers, self.stored, strict=True))
-
-        def lay(fd: int) -> list[int | None]:
-            places = dict(zip(numbers, self.lay(fd), strict=True))
-            return [places.get(number) for number in range(count)]
-
-        return ArrayLayout(lay, tuple(forms.get(number) for number in range(count)))
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
@@ -72,7 +61,6 @@ class ArrayLayout(NamedTuple):
         """Write results to an open file."""
         places = self.lay(fd)
         for result, stored, at in zip(results, self.stored, places, strict=True):
-            assert stored is not None and at is not None  # noqa: S101, PT018 - all are in one file
             write_elements(result, stored, fd, at)
         if self.finish is not None:
             self.finish(fd)

@@ -21,17 +21,7 @@ from mpired.errors import BufferFileError, DatatypeError
 from mpired.files import calls
 from mpired.formats import arrays, conventions, hdf5
 from mpired.formats.array import Array
-from mpired.formats.arrays import (
-    ArrayHeader,
-    KeptArrays,
-    Library,
-    Pieces,
-    PiecesFile,
-    copy_pieces,
-    digest_of,
-    is_kept,
-    put,
-)
+from mpired.formats.arrays import ArrayHeader, KeptArrays, Library, Pieces, PiecesFile
 from mpired.formats.conventions import Attribute, Attributes, Variable
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, MarkingLayout, encoded
@@ -270,7 +260,7 @@ def _array(source: Source, header: _ClassicHeader, var: _Var, is_carried: bool, 
     what = leaf.form.str, shape, *conventions.identity(attributes)
     if var.code == _CHAR:
         found = ArrayHeader(var.name, None, shape, label="strings", reason=f"{name} holds strings", carried=True)
-        return found._replace(leaf=leaf, digest=digest_of(source, leaf, what))
+        return found._replace(leaf=leaf, digest=arrays.digest_of(source, leaf, what))
     meaning = conventions.meaning(name, var.name, attributes, var.form, unpack=inputs.unpack, window=inputs.window)
     is_flat = leaf.is_one and meaning.leaf is None
     return ArrayHeader(
@@ -280,7 +270,7 @@ def _array(source: Source, header: _ClassicHeader, var: _Var, is_carried: bool, 
         stored=var.form if meaning.leaf is None else None,
         label="" if meaning.dtype is not None else var.form.str,
         carried=is_carried,
-        digest=digest_of(source, leaf, what) if is_carried or is_kept(var.name, inputs.keep) else b"",
+        digest=arrays.digest_of(source, leaf, what) if is_carried or arrays.is_kept(var.name, inputs.keep) else b"",
         chunk=(1, *shape[1:]) if is_record else (1,) * len(shape),
         dims=tuple(header.dimensions[dim].name for dim in var.dims),
         unit=conventions.unit(attributes),
@@ -415,7 +405,7 @@ def _lay(plan: _NetcdfPlan, fd: int) -> list[int]:
     calls.pwrite_all(fd, head, 0)
     if plan.source is not None:
         for old, new in plan.kept:
-            copy_pieces(plan.source, old, fd, new)
+            arrays.copy_pieces(plan.source, old, fd, new)
     return [plan.header.by_name[name].begin for name in plan.new]
 
 
@@ -424,7 +414,7 @@ def _put_results(fd: int, header: _ClassicHeader, results: Mapping[str, Array]) 
     for name, result in results.items():
         var, leaf = header.by_name[name], header.leaf(name)
         counts = [count for _, count in leaf.ranges()]
-        put(fd, leaf, encoded(result, leaf.form, counts, conventions.fill(var.values, var.form)))
+        arrays.put(fd, leaf, encoded(result, leaf.form, counts, conventions.fill(var.values, var.form)))
 
 
 def _encode(plan: _NetcdfPlan, results: Sequence[Array], fd: int) -> None:
