@@ -58,14 +58,16 @@ class Request(NamedTuple):
 
     def check_no_input(self, paths: Sequence[str], way_out: str) -> None:
         """Raise `UsageError` if a result would replace the file of a rank, or another one that the call reads."""
-        check_no_input(paths, [(file.source, name) for name, file in labelled(self.groups)], way_out)
+        files = [(source, name) for name, file in labelled(self.groups) for source in file.sources]
+        check_no_input(paths, files, way_out)
         check_no_other_input(paths, [(self.options["types"], "the named datatypes"), (self.op_file, "the op")])
 
-    def lay_out(self, form: Format, model: Model) -> Layout:
-        """Lay out a result like `model` in a format; a raw one has the declared byte order."""
-        declared = form.needs_type and self.inputs.describes_bytes
+    def lay_out(self, form: Format, model: Model, index: str = "") -> list[tuple[str, Sequence[int] | None, Layout]]:
+        """Lay out a result like `model` in a format: with an index several files, with their names and buffers."""
+        declared = form.needs_type and self.inputs.describes_bytes  # by which a raw one has its byte order
         model = model.declared(self.inputs) if declared else model
-        return form.prepare(model._replace(note=self.note, context=self.inputs.context))
+        model = model._replace(note=self.note, context=self.inputs.context)
+        return list(form.module.divided(model, index, form.prepare)) if index else [("", None, form.prepare(model))]
 
 
 def ranks_of(ranks: Sequence[RankWord], options: Options) -> tuple[list[RankWord], Options]:
@@ -130,7 +132,8 @@ def read_request(
     if indexed:
         groups = indices.as_pairs(groups, words, options)
     buffers = [(each.name, each.datatype) for each in groups[0][0].buffers]
-    ops.check_buffers(chosen, buffers, ops.Use.REDUCE, pairing=pairing)
+    keeps = "keep" in collective.options and bool(format_named(groups[0][0].format).keeps)
+    ops.check_buffers(chosen, buffers, ops.Use.REDUCE, pairing=pairing, keeps=keeps)
     ops.check_rules(chosen, [each for _, each in buffers], max(map(len, collective.combined(groups))))
     op_file = ops.file_of(op) if isinstance(op, str) else None
     request = Request(collective, chosen, groups, words, inputs, options, op_file, _note(options, context), skipped)
@@ -194,7 +197,9 @@ def _check_kept(request: Request) -> None:
             reason = f"carries columns and arrays, and {file.source.name} is {file.format}"
             raise UsageError("`keep`", f"{reason}; leave it out")
         kept.append(file.kept)
-    decoding.check_kept(kept, "rank 0 of group A" if len(request.groups) > 1 else "rank 0")
+    like = "rank 0 of group A" if len(request.groups) > 1 else "rank 0"
+    for each in [kept] if request.inputs.check_carried else [[one] for one in kept]:  # alone it is only decoded
+        decoding.check_kept(each, like)
 
 
 def _check_keep(inputs: InputOptions) -> None:

@@ -208,6 +208,7 @@ FOREIGN = (
         (b"\x80", b"c", b"(", b"]q", b"}q", b"X", b"V", b"S"),
         also=_is_pickle,
     ),
+    Foreign("the index of pickles, which are never loaded", (".bin.index.json",), way_out="save it as safetensors"),
     ARROW_STREAM,
     Foreign("feather of version 1", (), (b"FEA1",), way_out="write it again in version 2"),
     Foreign("parquet with an encrypted footer", (), (b"PARE",), way_out="decrypt it first"),
@@ -251,4 +252,4 @@ def by_suffix(path: str) -> Foreign | None:
     root, suffix = os.path.splitext(path)
     while suffix[1:].isdecimal():
         root, suffix = os.path.splitext(root)
-    return next((each for each in FOREIGN if suffix.lower() in each.suffixes), None)
+    return next((each for each in FOREIGN if f"{root}{suffix}".lower().endswith(each.suffixes)), None)

@@ -62,7 +62,8 @@ def inspect(source: Source, inputs: InputOptions, extra: str = "hdf5") -> RankFi
     """Describe an HDF5 file by its datasets, each a buffer or carried along."""
     context = inputs.context
     check_installed(source.name, extra, context)
-    found = look_apart(context, _do, source, _LIBRARY, "look", inputs.follow_links, inputs.unpack, inputs.window)
+    args = inputs.follow_links, inputs.unpack, inputs.window, inputs.keep
+    found = look_apart(context, _do, source, _LIBRARY, "look", *args)
     opener = functools.partial(_open, outside=inputs.follow_links)
     file = arrays.inspect(source, inputs, found, Library(opener, ERRORS, context))
     is_decoded = any(buffer.isolated for buffer in file.buffers)

@@ -22,7 +22,7 @@ from h5py import h5, h5a, h5d, h5ds, h5f, h5fd, h5g, h5i, h5o, h5p, h5s, h5t, h5
 from mpired.datatypes import from_dtype
 from mpired.errors import BufferFileError, DatatypeError, MpiredError
 from mpired.formats import conventions
-from mpired.formats.arrays import ArrayHeader, Field, digest
+from mpired.formats.arrays import ArrayHeader, Field, digest, is_kept
 from mpired.formats.conventions import Attribute, Attributes, Packed, Variable
 from mpired.formats.hdf5 import ERRORS
 from mpired.formats.local import SourceFile
@@ -86,7 +86,10 @@ class HdfFile(ColumnFile):
     def whole(self, leaf: str) -> np.ndarray:
         """Return all values of an array."""
         dataset = self.file[leaf]
-        return np.asarray(dataset.asstr()[()] if h5py.check_string_dtype(dataset.dtype) else dataset[()])
+        dtype = _dtype(dataset.id)
+        if dataset.shape is None or _has_octets(dtype):
+            return np.empty(0, dtype) if dataset.shape is None else _octets(dataset)
+        return np.asarray(dataset.asstr()[()] if h5py.check_string_dtype(dtype) else dataset[()])
 
     def close(self) -> None:
         """Close it."""
@@ -241,9 +244,9 @@ def _value(attribute: Any) -> Attribute | None:
     return text_of(octets.split(b"\0")[0])
 
 
-def look(source: Source, follow: bool, unpack: bool, window: bool) -> list[ArrayHeader]:  # noqa: FBT001 - called by a worker
+def look(source: Source, follow: bool, unpack: bool, window: bool, keep: Sequence[str]) -> list[ArrayHeader]:  # noqa: FBT001 - called by a worker
     """Describe all arrays of a file."""
-    with closing(_Looking(source, follow=follow, unpack=unpack, window=window)) as opened:
+    with closing(_Looking(source, follow=follow, unpack=unpack, window=window, keep=keep)) as opened:
         found = list(walk(opened.file))
         scales = {each.address: each.name for each in found if isinstance(each.object, h5d.DatasetID)}
         entries: list[tuple[Found, h5py.Dataset | None, Variable]] = []
@@ -294,9 +297,9 @@ def _scales(identifier: h5d.DatasetID, dimension: int) -> list[h5d.DatasetID]:
 class _Looking(HdfFile):
     """An open file whose arrays are described."""
 
-    def __init__(self, source: Source, *, follow: bool, unpack: bool, window: bool) -> None:
+    def __init__(self, source: Source, *, follow: bool, unpack: bool, window: bool, keep: Sequence[str]) -> None:
         super().__init__(source, outside=follow)
-        self._unpack, self._window = unpack, window
+        self._unpack, self._window, self._keep = unpack, window, keep
 
     def array(
         self, found: Found, dataset: h5py.Dataset | None, attributes: Attributes, *, is_carried: bool
@@ -352,13 +355,16 @@ class _Looking(HdfFile):
     ) -> ArrayHeader:
         name, shape = found.name, dataset.shape
         if shape is None:
-            return ArrayHeader(name, None, (), label="no elements", reason=f"{name!r} has no elements", unseen=True)
+            same = digest((dataset.id.get_type().encode(),), ())
+            header = ArrayHeader(name, None, (0,), label="no elements", reason=f"{name!r} has no elements", digest=same)
+            return header._replace(carried=True, unseen=True)
         dtype, label, reason = _form(name, dataset)
         nbytes = math.prod(shape) * max(1, _dtype(dataset.id).itemsize)
         if not self._outside and nbytes > _SMALL_NBYTES and nbytes > _MOST_UNFOLDED * self._source.nbytes:
             reason = f"{name!r} claims {nbytes} bytes, and the file has {self._source.nbytes}"
             raise BufferFileError(self._source.name, f"{reason}; it is damaged, or made to fill the memory")
         is_text = isinstance(dataset.id.get_type(), h5t.TypeStringID | h5t.TypeEnumID) and dtype is None
+        is_copied = is_carried or is_text or (is_kept(name, self._keep) and not leads(dataset.id.get_type()))
         meaning, offset, unset = conventions.NO_NUMBERS._replace(reason=reason), None, None
         if dtype is not None:
             plain = dtype
@@ -380,7 +386,8 @@ class _Looking(HdfFile):
             offset=offset,
             label=label or ("" if meaning.dtype is not None else dtype_text(_dtype(dataset.id))),
             carried=is_carried or is_text,
-            digest=self._digest(dataset, attributes) if is_carried or is_text else b"",
+            digest=self._digest(dataset, attributes) if is_copied else b"",
+            keeps=not leads(dataset.id.get_type()),
             chunk=dataset.chunks or (),
             unit=conventions.unit(attributes),
             storage=_storage(dataset),
@@ -404,10 +411,10 @@ class _Looking(HdfFile):
 
     def _digest(self, dataset: h5py.Dataset, attributes: Attributes) -> bytes:
         """Return the digest of an array that is carried."""
-        native = dataset.dtype.newbyteorder("=")
-        values = blocks(dataset, 0, _SMALL_NBYTES, self._source.name)
+        native = _dtype(dataset.id).newbyteorder("=")
+        values = [_octets(dataset)] if _has_octets(native) else blocks(dataset, 0, _SMALL_NBYTES, self._source.name)
         what = dtype_text(native), *conventions.identity(attributes)
-        return digest(what, (each.astype(native, copy=False) for each in values))
+        return digest(what, (each.astype(native.base, copy=False) for each in values))
 
 
 def _linked(file: h5py.File, name: str, where: str) -> h5py.Dataset:
@@ -542,6 +549,18 @@ def _dtype(identifier: h5d.DatasetID) -> np.dtype:
     return found
 
 
+def _has_octets(dtype: np.dtype) -> bool:
+    """Return whether elements are bytes of no type, or of one that NumPy has not."""
+    return dtype.base.kind == "V" and dtype.base.names is None
+
+
+def _octets(dataset: h5py.Dataset) -> np.ndarray:
+    """Return the elements of such an array."""
+    values = np.empty(dataset.shape, f"V{dataset.id.get_type().get_size()}")
+    dataset.id.read(h5s.ALL, h5s.ALL, values, dataset.id.get_type())
+    return values
+
+
 def _has_form(tid: Any, dtype: np.dtype) -> bool:
     """Return whether elements of a type are, bit by bit, what NumPy has in a form."""
     return bool(tid.equal(h5t.py_create(dtype, logical=True)))
@@ -551,6 +570,15 @@ def is_plain(dataset: h5py.Dataset) -> bool:
     """Return whether NumPy has the type of an array, if that is a number, and not only a wider one."""
     tid = dataset.id.get_type()
     return not isinstance(tid, h5t.TypeIntegerID | h5t.TypeFloatID) or _has_form(tid, dataset.dtype)
+
+
+def leads(tid: Any) -> bool:
+    """Return whether values of a type are references, or hold some."""
+    if isinstance(tid, h5t.TypeCompoundID):
+        return any(leads(tid.get_member_type(number)) for number in range(tid.get_nmembers()))
+    if isinstance(tid, h5t.TypeVlenID | h5t.TypeArrayID):
+        return leads(tid.get_super())
+    return isinstance(tid, h5t.TypeReferenceID)
 
 
 def _narrow(dataset: h5py.Dataset) -> str:

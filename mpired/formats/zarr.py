@@ -26,7 +26,7 @@ from mpired.errors import BufferFileError, DatatypeError
 from mpired.files import calls
 from mpired.formats import arrays, conventions
 from mpired.formats.array import Array
-from mpired.formats.arrays import ArrayHeader, Field, KeptArrays, Library, digest
+from mpired.formats.arrays import ArrayHeader, Field, KeptArrays, Library, digest, is_kept
 from mpired.formats.conventions import Attributes, Packed, Variable
 from mpired.formats.decoding import apart, look_apart
 from mpired.formats.input_options import InputOptions
@@ -85,7 +85,7 @@ class _StoreReader(Store):
             else:
                 yield block.view(np.uint8) if block.dtype == np.bool_ else block.astype(form, copy=False), None
 
-    def described(self, unpack: bool, window: bool) -> list[ArrayHeader]:  # noqa: FBT001 - called by its position
+    def described(self, unpack: bool, window: bool, keep: Sequence[str]) -> list[ArrayHeader]:  # noqa: FBT001 - called by its position
         """Describe all arrays, those too that the library does not open."""
         nodes, wrong = self.nodes()
         variables = {path: _variable(path, node) for path, node in nodes.items()}
@@ -100,7 +100,7 @@ class _StoreReader(Store):
             elif hasattr(nodes[path], "shape"):
                 array = self._array(name, nodes[path], unpack=unpack, window=window)
                 is_carried = array.carried or name in carried
-                identity = self._digest(name, nodes[path]) if is_carried else b""
+                identity = self._digest(name, nodes[path]) if is_carried or is_kept(name, keep) else b""
                 found.append(array._replace(carried=is_carried, digest=identity, dims=variables[path].dims))
         return found
 
@@ -208,7 +208,8 @@ def _in_worker(source: Source, function: Callable[..., _T], *args: Any) -> _T:
 def inspect(source: Source, inputs: InputOptions) -> RankFile:
     """Describe a store by its documents."""
     installed.check(source.name, "Zarr", "zarr", "zarr")
-    found = look_apart(inputs.context, _in_worker, source, _StoreReader.described, inputs.unpack, inputs.window)
+    args = inputs.unpack, inputs.window, inputs.keep
+    found = look_apart(inputs.context, _in_worker, source, _StoreReader.described, *args)
     return arrays.inspect(source, inputs, found, Library(_StoreReader, _FAILURES, inputs.context))
 
 

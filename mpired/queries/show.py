@@ -30,7 +30,7 @@ from mpired.queries.figures import Figures, Indices, Part, Plane, Shown
 from mpired.queries.selection import Selection, blocks, pick
 from mpired.queries.statistics import BLOCK, Counter, Extreme, Histogram, Statistics, Winners
 from mpired.ranks import check_use
-from mpired.sources.open import check_no_input, check_no_other_input
+from mpired.sources.open import check_no_input, check_no_other_input, check_unchanged
 
 _BLOCK_NBYTES = 4 << 20
 _MOST_WINNERS = 20
@@ -223,7 +223,7 @@ class Showing:
     @property
     def sources(self) -> list[Source]:
         """The file."""
-        return [self.file.source]
+        return [*self.file.sources]
 
     @property
     def paths(self) -> list[str]:
@@ -250,7 +250,7 @@ class Showing:
                 those = [buffer for buffer in buffers if _shape(buffer) == shape]
                 tables.append(ElementTable(self.file, those, selection, self.is_chosen, decoder))
             self.tell(shown, tables)
-        self.file.source.check_unchanged()
+        check_unchanged(self.file.sources)
         if self.png is not None:
             with open_output(self.png, overwrite=overwrite, context=context, held=held) as output:
                 with calls.errors_name(output.name):
@@ -275,7 +275,7 @@ def plan_show(path: str, options: Options, tell: Tell, context: Context, *, text
         reason = f"{file.others[0].reason}; only numbers are shown, `mpired info` lists the rest"
         raise DatatypeError(file.source.name, reason)
     if png is not None:
-        check_no_input([png], [(file.source, "the elements")], "name another picture")
+        check_no_input([png], [(source, "the elements") for source in file.sources], "name another picture")
         check_no_other_input([png], [(options["types"], "the named datatypes")])
         if len(file.buffers) > (most := _drawing().MOST_BUFFERS):
             reason = f"has {len(file.buffers)} {file.noun}s, and a picture shows {most}; choose some with `columns`"

@@ -85,7 +85,7 @@ def open_groups(
     files = [file for group in opened for file in group.files]
     check_use(inputs, files, raw_result=raw_result)
     if inputs.context.keep_open:
-        check_names(file.source for file in files)
+        check_names(source for file in files for source in file.sources)
     _check_pipes(files)
     _compare_units(opened)
     return tuple(opened)
@@ -311,7 +311,7 @@ def check_formats(inputs: InputOptions, formats: Collection[str], *, raw_result:
         _refuse(given, "files with columns or arrays")
     if not any(row.has_arrays for row in rows):
         given = {"unpack": inputs.unpack, "follow_links": inputs.follow_links}
-        _refuse(given | {"check_coordinates": not inputs.check_carried}, "files of arrays")
+        _refuse(given | {"check_coordinates": not inputs.check_carried and not inputs.keep}, "files of arrays")
 
 
 def _refuse(given: Mapping[str, bool], files: str) -> None:
