@@ -19,7 +19,7 @@ from mpired.files import calls, lock
 from mpired.files.access import lock_all
 from mpired.files.lock import Held, Target, open_replaced
 from mpired.files.names import check_are_data, check_fifos
-from mpired.files.places import check_new, is_stream, parted
+from mpired.files.places import check_new, is_stream, made_folders, parted
 from mpired.files.urls import is_url
 from mpired.formats.decoding import decode_worker
 from mpired.sources.open import check_unchanged
@@ -79,10 +79,12 @@ def carry_out(plan: Callable[[Context], _C], words: Words, context: Context, *, 
     # A dry run ends with the checks: nothing is made, locked, or finished that an interrupted command has left.
 
     def attempt(planned: _C, context: Context) -> _C:
+        folders = cast("list[str]", getattr(planned, "folders", []))  # that are made for results
         if context.dry_run:
             for path in _updated(_existing(planned.paths), planned.sources) if overwrite else ():
                 lock.check_reaches(path)
-            check_results(planned.paths, context, overwrite=overwrite, renamed=_renamed(planned))
+            new = [*folders, *(path for path in planned.paths if os.path.dirname(path) not in folders)]
+            check_results(new, context, overwrite=overwrite, renamed=_renamed(planned))
             return planned
         _enter(planned.paths)
         existing = _existing(planned.paths if overwrite else ())
@@ -101,7 +103,8 @@ def carry_out(plan: Callable[[Context], _C], words: Words, context: Context, *, 
                     raise
                 planned = plan(context)
             cautions.tell(*cautions.hard_links(parted(_renamed(planned)) if overwrite else ()))
-            planned.run(context, overwrite=overwrite, held=held)
+            with made_folders(folders):
+                planned.run(context, overwrite=overwrite, held=held)
             return planned
 
     return repeated(plan, attempt, words, context)

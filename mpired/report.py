@@ -55,6 +55,7 @@ class Summary(NamedTuple):
     machines: int = 1
     repeated: int = 0  # segments that were begun again because a worker was lost
     spread: str = "elements"  # or "ranks", which were divided among the workers
+    left_out: Sequence[str] = ()  # arrays of the file that the result is like, which it has not
 
     def __repr__(self) -> str:
         return f"<{self.line()}>"
@@ -73,7 +74,8 @@ class Summary(NamedTuple):
         if self.call != "MPI_Reduce":
             call, where = f"{self.call} with ", f"{number(self.noutputs, 'file')}, {where}"
         elements = _elements(self.buffers, self.nan, self.rules)
-        return f"{call}{_plain(self.op)} of {ranks}, {elements}, {workers} -> {where} ({self.format})"
+        without = f", without {', '.join(_some(self.left_out))}" if self.left_out else ""
+        return f"{call}{_plain(self.op)} of {ranks}, {elements}, {workers} -> {where} ({self.format}){without}"
 
 
 def _elements(buffers: Sequence[dict[str, Any]], nan: str | None, rules: Sequence[str]) -> str:
@@ -83,10 +85,14 @@ def _elements(buffers: Sequence[dict[str, Any]], nan: str | None, rules: Sequenc
     of = f" of {first['stored']}" if first.get("stored") else ""
     texts = [f"{first['count']} x {first['dtype'] or first['datatype']}{of}{more}"]
     texts += [f"NaN {nan}", *rules] if nan else rules
-    names = [buffer["name"] for buffer in buffers if buffer.get("unpacked")]
-    if len(names) > _SHOWN_NAMES:
-        names[_SHOWN_NAMES:] = [f"{len(names) - _SHOWN_NAMES} more"]
+    names = _some([buffer["name"] for buffer in buffers if buffer.get("unpacked")])
     return ", ".join([*texts, f"{', '.join(names)} unpacked and not packed again"] if names else texts)
+
+
+def _some(names: Sequence[str]) -> list[str]:
+    """Return the first names, and how many more there are."""
+    more = [f"{len(names) - _SHOWN_NAMES} more"] if len(names) > _SHOWN_NAMES else []
+    return [*names[:_SHOWN_NAMES], *more]
 
 
 def _plain(op: str) -> str:
@@ -161,11 +167,12 @@ def summarise(call: Call, warned: Sequence[MpiredWarning] = ()) -> Summary:
         overflow=[each.details for each in cautions.of_kind(warned, OverflowWarning)],
         rules=summary(chosen),
         skipped=[each._asdict() for each in call.skipped],
-        inputs=[source.name for source in call.sources],
+        inputs=[file.source.name for group in call.request.groups for file in group],
         engine=plans[0].engine.name,
         machines=max(plan.machines for plan in plans),
         repeated=getattr(plans[0].engine.connected, "repeated", 0),
         spread=plans[0].spread,
+        left_out=call.left_out,
     )
 
 
@@ -290,7 +297,7 @@ def _use_of_other(other: SkippedArray, file: RankFile) -> str:
     """Return the ways to use an array that is not a buffer."""
     if [each.name for each in file.others].count(other.name) > 1:
         return "other columns have this name, too"
-    kept = f", `mpired reduce --keep {other.name}` carries it" if file.ncolumns and other.keeps else ""
+    kept = f", `mpired reduce --keep {other.name}` carries it" if file.names and other.keeps else ""
     if other.group is None:
         return f"{other.way_out}, no op takes it as it is{kept}" if other.way_out else f"no op takes it{kept}"
     if other.nulls:
@@ -310,7 +317,7 @@ def describe_file(file: RankFile) -> dict[str, Any]:
     return {
         "file": file.source.name,
         "format": file.format,
-        "nbytes": file.source.nbytes,
+        "nbytes": sum(source.nbytes for source in file.sources),
         "buffers": [
             _described(
                 buffer,

@@ -53,7 +53,7 @@ class Call(NamedTuple):
     @property
     def sources(self) -> list[Source]:
         """The sources of all ranks."""
-        return [file.source for group in self.request.groups for file in group]
+        return [source for group in self.request.groups for file in group for source in file.sources]
 
     @property
     def combined(self) -> list[RankFile]:
@@ -72,6 +72,13 @@ class Call(NamedTuple):
             next((each for op in self.request.ops if (each := taken_by(op, buffer)) is not buffer), buffer)
             for buffer in self.root.buffers
         ]
+
+    @property
+    def left_out(self) -> list[str]:
+        """The arrays of the root's file that a result like it has not."""
+        form = format_named(self.root.format)
+        is_like = form.has_arrays and {each.format for each in self.results} == {form.name}
+        return self.root.left_out if is_like and not self.request.options["in_place"] else []
 
     @property
     def skipped(self) -> tuple[Skipped, ...]:
@@ -95,6 +102,11 @@ class Call(NamedTuple):
         return [] if self._ranges else self.paths
 
     @property
+    def folders(self) -> list[str]:
+        """The directories that are made for results in several files."""
+        return sorted({each.folder for each in self.results if each.folder and not os.path.isdir(each.folder)})
+
+    @property
     def beside(self) -> list[str]:
         """The files that say where results come from which have no place for that."""
         if self.request.note is None:
@@ -106,7 +118,8 @@ class Call(NamedTuple):
         outputs: Output | ChangedFile | Transaction
         collective, note, options = self.request.collective, self.request.note, self.request.options
         if note is not None:
-            inputs = [(name, file.source) for name, file in labelled(collective.combined(self.request.groups))]
+            files = labelled(collective.combined(self.request.groups))
+            inputs = [(name, source) for name, file in files for source in file.sources]
             note.write(self._record(), inputs, max(plan.jobs for plan in self.plans))
         paths, level = self.paths, options["level"]
         if ranges := self._ranges:
@@ -178,6 +191,13 @@ def plan_call(  # noqa: PLR0913 - all that a call is
         request.check_no_input(names, _WAY_OUT[collective.to_root])
     _check_packing(paths, options)
     results = [results_of(group_plan, each, request, terminal=terminal) for group_plan, each in dealt]
+    if any(result.folder for each in results for result in each):
+        paths = [result.path for each in results for result in each]
+        request.check_no_input(paths, _WAY_OUT[collective.to_root])
+        if len(set(paths)) < len(paths):
+            raise UsageError(
+                "`output`", "puts files of one name from several results into a directory; name one for each"
+            )
     nlocked = sum(map(os.path.isfile, paths)) if in_place or options["overwrite"] else 0
     pairs = zip((group_plan for group_plan, _ in dealt), results, strict=True)
     fold_plans = tuple(plan_fold(group_plan, each, request, nlocked=nlocked) for group_plan, each in pairs)
@@ -263,5 +283,5 @@ def plan_fold(group_plan: GroupPlan, results: tuple[Result, ...], request: Reque
 
         buffers = group_plan.senders[0].buffers
         encoding = max(encoding, sending_nbytes(sum(each.count * each.datatype.itemsize for each in buffers)))
-    outputs = Outputs(len(group_plan.shares), nlocked, encoding)
+    outputs = Outputs(max(len(group_plan.shares), len(results)), nlocked, encoding)
     return FoldPlan(make_plan(request.ops, group_plan.senders, request.inputs.context, outputs), results)

@@ -64,15 +64,17 @@ class Request(NamedTuple):
 
     def check_no_input(self, paths: Sequence[str], way_out: str) -> None:
         """Raise `UsageError` if a result would replace the file of a rank, or another one that the call reads."""
-        check_no_input(paths, [(file.source, name) for name, file in labelled(self.groups)], way_out)
+        files = [(source, name) for name, file in labelled(self.groups) for source in file.sources]
+        check_no_input(paths, files, way_out)
         others = [(self.options["types"], "the named datatypes"), *((file, "the op") for file in self.op_files)]
         check_no_other_input(paths, others)
 
-    def lay_out(self, form: Format, model: Model) -> Layout:
-        """Lay out a result like `model` in a format; a raw one has the declared byte order."""
-        declared = form.needs_type and self.inputs.describes_bytes
+    def lay_out(self, form: Format, model: Model, index: str = "") -> list[tuple[str, Sequence[int] | None, Layout]]:
+        """Lay out a result like `model` in a format: with an index several files, with their names and buffers."""
+        declared = form.needs_type and self.inputs.describes_bytes  # by which a raw one has its byte order
         model = model.declared(self.inputs) if declared else model
-        return form.prepare(model._replace(note=self.note, context=self.inputs.context))
+        model = model._replace(note=self.note, context=self.inputs.context)
+        return list(form.module.divided(model, index, form.prepare)) if index else [("", None, form.prepare(model))]
 
 
 def ranks_of(ranks: Sequence[RankWord], options: Options) -> tuple[list[RankWord], Options]:
@@ -135,9 +137,10 @@ def read_request(
         from mpired.collectives import indices  # noqa: PLC0415 - few calls make pairs
 
         groups = indices.as_pairs(groups, words, options)
+    keeps = "keep" in collective.options and bool(format_named(groups[0][0].format).keeps)
     for each in chosen:
         buffers = [(buffer.name, taken_by(each, buffer).datatype) for buffer in groups[0][0].buffers]
-        ops.check_buffers(each, buffers, ops.Use.REDUCE, pairing=pairing)
+        ops.check_buffers(each, buffers, ops.Use.REDUCE, pairing=pairing, keeps=keeps)
         ops.check_rules(each, [datatype for _, datatype in buffers], max(map(len, collective.combined(groups))))
     files_of_ops = tuple(filter(None, (ops.file_of(each) for each in named if isinstance(each, str))))
     note, by_op = _note(options, context), len(chosen) > 1 and (not outputs or "{op}" in outputs[0])
@@ -274,7 +277,9 @@ def _check_kept(request: Request) -> None:
             reason = f"carries columns and arrays, and {file.source.name} is {file.format}"
             raise UsageError("`keep`", f"{reason}; leave it out")
         kept.append(file.kept)
-    decoding.check_kept(kept, "rank 0 of group A" if len(request.groups) > 1 else "rank 0")
+    like = "rank 0 of group A" if len(request.groups) > 1 else "rank 0"
+    for each in [kept] if request.inputs.check_coordinates else [[one] for one in kept]:  # alone it is only decoded
+        decoding.check_kept(each, like)
 
 
 def _check_keep(inputs: InputOptions) -> None:

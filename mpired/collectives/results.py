@@ -17,6 +17,8 @@ from mpired.datatypes import Group
 from mpired.datatypes.pairs import FIELDS, VALID
 from mpired.errors import CountError, UsageError
 from mpired.files import calls
+from mpired.files.places import is_stream
+from mpired.files.urls import is_url
 from mpired.formats import (
     Array,
     ArrayLayout,
@@ -33,8 +35,9 @@ from mpired.formats import (
 )
 from mpired.formats.array import stored_array
 from mpired.formats.rank import Cells
+from mpired.formats.recognise import by_suffix
 from mpired.options import Options
-from mpired.sources.directory import check_one_file
+from mpired.sources.directory import INDEX_SUFFIX, check_one_file
 from mpired.sources.source import STANDARD_INPUT, of_file
 
 # The format of a field, behind its colon: digits for a number, nothing for a string.
@@ -201,18 +204,36 @@ def results_of(group_plan: GroupPlan, paths: Sequence[str], request: Request, *,
     """Return the results of a deal, each with its path and its layout."""
     in_place = request.options["in_place"]
     results: list[Result] = []
+    files: list[tuple[str, Sequence[int] | None, Layout]] = []
     for path, receiver, share in zip(paths, group_plan.receivers, group_plan.shares, strict=True):
         if in_place:
             results.append(_in_place(path, group_plan, receiver, share, request))
-        elif results and request.collective.alike and results[-1].share.fields == share.fields:
-            results.append(results[-1]._replace(share=share, path=path))  # modelled on one, to be the same file
-        else:
+            continue
+        if not results or not request.collective.alike or results[-1].share.fields != share.fields:
             model = model_of(group_plan, receiver, share, request)
-            form = output_format(path, request.options["to"], model.format, terminal=terminal)
+            named = f"{path}/" if receiver.file.shards and os.path.isdir(path) else path
+            form = output_format(named, request.options["to"], model.format, terminal=terminal)
             _check_nulls(form, model, share, receiver.file, request)
-            layout = with_header(request.lay_out(form, model), form, request)
-            results.append(Result(share, path, form.name, layout))
+            files = request.lay_out(form, model, _index_of(named, receiver.file, form))
+            files = [(name, own, with_header(layout, form, request)) for name, own, layout in files]
+        for name, own, layout in files:  # those that are alike are modelled on one, to be the same
+            folder = os.path.normpath(os.path.dirname(path) if path.endswith(INDEX_SUFFIX) else path) if name else ""
+            results.append(Result(share, os.path.join(folder, name) if name else path, form.name, layout, own, folder))
     return tuple(results)
+
+
+def _index_of(path: str, file: RankFile, form: Format) -> str:
+    """Return the name of the index of a result in several files like those of its model; "" for one in one file."""
+    is_index, is_like = path.endswith(INDEX_SUFFIX), bool(file.shards) and form.name == file.format
+    if is_index and not is_like:
+        reason = f"is the index of a checkpoint in several files, and {file.source.name} is not one; name one file"
+        raise UsageError(path, reason)
+    if not is_like or not (is_index or path.endswith("/") or not (by_suffix(path) or is_stream(path))):
+        return ""
+    if is_url(path):
+        reason = "is for several results, and a store takes objects one by one, not together"
+        raise UsageError(path, f"{reason}; write to files, and copy these")
+    return os.path.basename(path if is_index else file.source.name)
 
 
 def with_header(layout: Layout, form: Format, request: Request) -> Layout:
@@ -290,8 +311,7 @@ def keep_around(file: RankFile, layout: Layout, options: Options) -> Layout:
 
         if isinstance(layout, SpreadLayout):
             return layout.keeping(buffer)
-    nkept = 0 if file.kept is None else len(file.kept.names)
-    if file.ncolumns > sum(len(buffer.columns) for buffer in file.buffers) + nkept:
+    if file.left_out:
         reason = "would lose everything that is not chosen; carry them with `keep`, or write to another file"
         raise UsageError("`in_place`", reason)
     return layout

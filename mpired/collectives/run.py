@@ -48,6 +48,8 @@ class Result(NamedTuple):
     path: str  # its file
     format: str  # the name of the format
     layout: Layout  # its form in the file
+    own: Sequence[int] | None = None  # the numbers of the arrays in its file, if others are in other files
+    folder: str = ""  # the directory of a result in several files, which is made if there is none
 
     def nbytes(self, plan: Plan) -> tuple[int, bool]:
         """Return how many bytes its file has, and whether that is certain: encoded elements take more or less."""
@@ -55,7 +57,7 @@ class Result(NamedTuple):
             around = self.layout.around
             after = 0 if around is None else max(0, around.source.nbytes - around.end)
             return _end(self.layout, self.share.count_of(plan.buffers[0][0].count)) + after, True
-        arrays = arrays_in(self.share, plan.ops, plan.firsts)
+        arrays = _arrays(self, plan).values()
         return sum(self.share.count_of(each.rank.count) * each.datatype.itemsize for each in arrays), False
 
 
@@ -89,9 +91,9 @@ def fill(fold_plan: FoldPlan, drafts: Sequence[Output], context: Context, *, lin
             with draft.created(None if layout.around or fold_plan.plan.has_unknown_length else end) as fd:
                 _copy_surroundings(layout, fd, draft.name, end)
             region = Region(layout.offset, layout.stored, layout.around, end)
-            flat.append(ResultFile(draft.shared, draft.name, result.share, (region,), start_writeback=True))
+            flat.append(ResultFile(draft.shared, draft.name, result.share, {0: region}, start_writeback=True))
         elif isinstance(layout, ArrayLayout):
-            flat.append(_laid(result, layout, draft, is_counted=result.share.part not in counted))
+            flat.append(_laid(result, layout, draft, fold_plan.plan, is_counted=result.share.part not in counted))
         else:
             encoded.append((result, draft))
         counted.add(result.share.part)
@@ -129,7 +131,7 @@ def _flow(fold_plan: FoldPlan, output: StreamOutput, context: Context) -> bool:
         if isinstance(layout, FlatLayout):
             calls.write_all(stream, layout.head)
             region, write = Region(layout.offset, layout.stored), partial(calls.write_all, stream)
-            _fold(plan, [ResultFile(output.shared, output.stream_name, result.share, (region,), flow=write)], context)
+            _fold(plan, [ResultFile(output.shared, output.stream_name, result.share, {0: region}, flow=write)], context)
         else:
             with _Flowing(plan, result.share, output, context) as flowing:
                 layout([flowing.elements], stream)
@@ -142,7 +144,7 @@ class _Flowing(AbstractContextManager["_Flowing"]):
     def __init__(self, plan: Plan, share: Share, output: StreamOutput, context: Context) -> None:
         (result,) = arrays_in(share, plan.ops, plan.firsts[:1])
         datatype = result.datatype
-        target = ResultFile(output.shared, output.name, share, (Region(0, datatype.form),), flow=self._take)
+        target = ResultFile(output.shared, output.name, share, {0: Region(0, datatype.form)}, flow=self._take)
         self._plan, self._parts, self._stack = plan, list[PieceResult](), ExitStack()
         self._made: deque[memoryview] = deque()
         fold = Fold(self._stack.enter_context(_decoded(plan)), (target,))
@@ -182,7 +184,13 @@ def _end(layout: FlatLayout, count: int) -> int:
     return min(end, replaced.source.nbytes) if replaced is not None and end == replaced.end else end
 
 
-def _laid(result: Result, layout: ArrayLayout, draft: Output, *, is_counted: bool) -> ResultFile:
+def _arrays(result: Result, plan: Plan) -> dict[int, ResultArray]:
+    """Return the arrays in a file of results, by their numbers."""
+    arrays = enumerate(arrays_in(result.share, plan.ops, plan.firsts))
+    return {number: each for number, each in arrays if result.own is None or number in result.own}
+
+
+def _laid(result: Result, layout: ArrayLayout, draft: Output, plan: Plan, *, is_counted: bool) -> ResultFile:
     """Write what a file of arrays has besides the elements, and return where these go."""
     with draft.created() as fd:
         places = layout.lay(fd)
@@ -190,7 +198,8 @@ def _laid(result: Result, layout: ArrayLayout, draft: Output, *, is_counted: boo
     regions = tuple(map(Region, places, layout.stored, replaced))
     if layout.missing and is_counted:
         regions = tuple(each._replace(missing=one) for each, one in zip(regions, layout.missing, strict=True))
-    return ResultFile(draft.shared, draft.name, result.share, regions, start_writeback=True)
+    own = dict(zip(_arrays(result, plan), regions, strict=True))
+    return ResultFile(draft.shared, draft.name, result.share, own, start_writeback=True)
 
 
 def _finish_headers(layout: Layout, draft: Output, plan: Plan) -> None:
@@ -242,7 +251,9 @@ def folded(
     with Scratch(*place) as scratch:
         if not plan.has_unknown_length:
             scratch.allocate(end)
-        targets = [ResultFile(scratch.shared, scratch.name, share, each) for share, each in regions.values()]
+        targets = [
+            ResultFile(scratch.shared, scratch.name, share, dict(enumerate(each))) for share, each in regions.values()
+        ]
         _fold(plan, [*also, *targets], context)
         source = LocalSource.of(scratch.name, scratch.shared_path)
 
@@ -286,8 +297,9 @@ def _fold(plan: Plan, targets: Sequence[ResultFile], context: Context) -> None:
     _report_overflow(plan, parts)
     hidden: dict[tuple[int, int], tuple[ResultArray, Missing]] = {}
     for target in targets:
-        for result, region in zip(arrays_in(target.share, plan.ops, plan.firsts), target.regions, strict=True):
-            if region.missing is not None:
+        for number, result in enumerate(arrays_in(target.share, plan.ops, plan.firsts)):
+            region = target.regions.get(number)
+            if region is not None and region.missing is not None:
                 hidden.setdefault((result.buffer, result.number), (result, region.missing))
     for (buffer, number), (result, missing) in sorted(hidden.items(), key=lambda each: each[0]):
         if count := sum(part.hidden.get(number, 0) for part in parts if part.buffer == buffer):
@@ -301,7 +313,7 @@ def _received(plan: Plan, targets: Sequence[ResultFile], context: Context) -> li
     """Fold on other machines, and write their results here."""
     from mpired.collectives.sent import Receiver, SendingFold  # noqa: PLC0415 - for other machines only
 
-    shares = tuple(target._replace(regions=()) for target in targets)
+    shares = tuple(target._replace(regions={}) for target in targets)
     with closing(Receiver(plan, targets)) as receiver, closing(SendingFold(plan, shares)) as fold:
         return [receiver.written(part) for part in run_segments(plan, fold, context)]
 

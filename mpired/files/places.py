@@ -9,7 +9,7 @@ import re
 import stat
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 from mpired.context import Context
 from mpired.errors import MpiredError, OutputExistsError, raise_all
@@ -37,6 +37,21 @@ def existing_file(path: str) -> os.stat_result | None:
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     return status
+
+
+@contextlib.contextmanager
+def made_folders(paths: Collection[str]) -> Iterator[None]:
+    """Make directories for the results of the block; those without any are removed again."""
+    try:
+        for path in paths:
+            with calls.directory(os.path.dirname(path)) as above:
+                os.mkdir(path)
+                calls.fsync_directory(above)
+        yield
+    finally:
+        for path in paths:
+            with contextlib.suppress(OSError):
+                os.rmdir(path)
 
 
 def check_new(paths: Iterable[str], context: Context, *, overwrite: bool) -> None:

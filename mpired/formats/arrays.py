@@ -8,6 +8,7 @@ first rank's file into the result, and must be equal in all ranks.
 from __future__ import annotations
 
 import fnmatch
+import itertools
 import math
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -62,8 +63,10 @@ class ArrayHeader(NamedTuple):
     storage: str = ""
     # whether the format has one byte order for all, so that results in others do not take it over
     fixed_order: bool = False
-    leaf: object = None  # what the library knows it by, which then tells the missing elements itself; None for its name
+    leaf: Any = None  # what the library knows it by, which then tells the missing elements itself; None for its name
     unseen: bool = False  # whether not even a shape is known, or there is none
+    keeps: bool = True  # whether results can carry it
+    source: Source | None = None  # the file that has its elements; None for that of its header
     # the name of each dimension along which elements are added: "record dimension 'time'"; "" for one of a fixed
     # length; () if all are
     unlimited: tuple[str, ...] = ()
@@ -132,7 +135,7 @@ def inspect(
     ignored = picked(source, names, inputs.ignore_coordinates, "coordinate") if inputs.check_coordinates else names
     along = KeptArrays(source, tuple(carried), library, bool(kept), used, {*ignored} - {*kept}, inputs.coordinate_rtol)
     dims = {each.name: each.dims for each in arrays if any(each.dims)}
-    return RankFile(source, buffers, others_of, len(arrays), kept=along if carried else None, dims=dims)
+    return RankFile(source, buffers, others_of, tuple(by_name), kept=along if carried else None, dims=dims)
 
 
 def _is_taken(array: ArrayHeader, inputs: InputOptions, library: Library | None) -> bool:
@@ -148,7 +151,7 @@ def _other(array: ArrayHeader) -> SkippedArray:
         label = f"packed {rank.element_text(array.packed)}"
     reason = array.reason or f"{array.name!r} holds {label}, not numbers"
     other = SkippedArray(array.name, label, reason, array.count, array.shape, label, array.way_out, unit=array.unit)
-    other = other._replace(keeps=bool(array.digest), storage=array.storage)
+    other = other._replace(keeps=array.keeps and not array.unseen, storage=array.storage)
     return other._replace(count=None, shape=None) if array.unseen else other
 
 
@@ -165,7 +168,7 @@ def _buffer(
     datatype = rank.declared(source, inputs, array.dtype, f"{array.name!r} holds")
     stored = as_numbers(array.stored or array.dtype)
     found = Array(
-        source,
+        array.source or source,
         datatype,
         array.count,
         stored,
@@ -226,6 +229,11 @@ class Pieces(NamedTuple):
     packed: Packed | None = None
 
     @property
+    def nbytes(self) -> int:
+        """The bytes of all elements."""
+        return self.pieces * self.each * self.form.itemsize
+
+    @property
     def is_one(self) -> bool:
         """Whether the pieces are adjacent."""
         return self.pieces == 1 or self.stride == self.each * self.form.itemsize
@@ -262,6 +270,24 @@ class PiecesFile(ColumnFile):
         """Return all values of a leaf, packed ones as they are."""
         blocks = (block for block, _ in self.arrays(leaf._replace(packed=None)))
         return np.concatenate([np.empty(0, leaf.form.newbyteorder("=")), *blocks])
+
+
+def digest_of(source: Source, leaf: Pieces, what: Sequence[object]) -> bytes:
+    """Return the digest of an array that is carried, whose elements are stored as they are."""
+    with closing(PiecesFile(source)) as file:
+        return digest(what, (block for block, _ in file.arrays(leaf)))
+
+
+def copy_pieces(source: Source, old: Pieces, fd: int, new: Pieces) -> None:
+    """Copy the elements of an array to a place of another file."""
+    with closing(PiecesFile(source)) as file:
+        put(fd, new, (block for block, _ in file.arrays(old)))
+
+
+def put(fd: int, leaf: Pieces, found: Iterator[np.ndarray]) -> None:
+    """Write blocks, which are as long as they are read."""
+    for (at, _), block in zip(leaf.ranges(), found, strict=True):
+        calls.pwrite_all(fd, block.view(np.uint8).data, at)
 
 
 def _pair(source: Source, inputs: InputOptions, parts: Sequence[ArrayHeader], library: Library | None) -> Array:
@@ -304,11 +330,7 @@ class KeptArrays(NamedTuple):
     combined: tuple[ArrayHeader, ...] = ()  # the arrays of the file that are combined
     ignored: Collection[str] = ()  # the names of those that may differ, and so may their bounds
     rtol: float | None = None  # the relative tolerance in which numbers are the same; None if they have to be equal
-
-    @property
-    def kind(self) -> str:
-        """Arrays, in a word."""
-        return "arrays"
+    kind: str = "arrays"
 
     @property
     def names(self) -> list[str]:
@@ -372,10 +394,14 @@ class KeptArrays(NamedTuple):
 
 
 def _whole(source: Source, library: Library, arrays: Sequence[ArrayHeader]) -> dict[str, np.ndarray]:
-    """Return all values of some arrays of a file."""
-    with errors_of(source.name, *library.errors), closing(library.opener(source)) as file:
-        leaves = [each.leaf if isinstance(each.leaf, Pieces) else each.name for each in arrays]
-        return {each.name: file.whole(leaf).reshape(each.shape) for each, leaf in zip(arrays, leaves, strict=True)}
+    """Return all values of some arrays of a file, as bytes if NumPy has not their type."""
+    found = {}
+    for own, some in itertools.groupby(arrays, lambda each: each.source or source):
+        with errors_of(own.name, *library.errors), closing(library.opener(own)) as file:
+            for each in some:
+                values = file.whole(each.leaf if isinstance(each.leaf, Pieces) else each.name)
+                found[each.name] = values.reshape(each.shape) if values.size == each.count else values
+    return found
 
 
 def copy_whole(source: Source, fd: int) -> None:
@@ -388,14 +414,22 @@ def copy_whole(source: Source, fd: int) -> None:
             calls.pwrite_all(fd, file.read(_BLOCK_NBYTES, at), at)
 
 
-def is_kept(name: str, inputs: InputOptions) -> bool:
+def is_kept(name: str, keep: Sequence[str]) -> bool:
     """Return whether an array is carried because the user says so, so that it needs a digest."""
-    return any(fnmatch.fnmatchcase(name, pattern) or name == pattern for pattern in inputs.keep)
+    return any(fnmatch.fnmatchcase(name, pattern) or name == pattern for pattern in keep)
 
 
 def digest(what: Sequence[object], blocks: Iterable[np.ndarray]) -> bytes:
     """Return the digest of an array that is carried: of its values, and of the attributes that define their meaning."""
     found = begun_digest(repr(what).encode())
     for block in blocks:
-        found.update(repr(block.tolist()).encode() if block.dtype.hasobject else block.tobytes())
+        # Text for values with addresses or gaps, however the blocks are cut.
+        is_plain = not block.dtype.hasobject and block.dtype.names is None
+        found.update(block.tobytes() if is_plain else (repr(_plain(block))[1:-1] + ", ").encode())
     return found.digest()
+
+
+def _plain(value: Any) -> Any:
+    """Return a value whose arrays are lists, which are shown as text to their ends."""
+    value = value.tolist() if isinstance(value, np.ndarray) else value
+    return [*map(_plain, value)] if isinstance(value, list | tuple) else value

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import decimal
+import functools
 import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -40,9 +41,11 @@ _T = TypeVar("_T")
 _DECODED_NBYTES = 256 << 20  # a page or record batch is decoded at once
 _INT64_DIGITS = 18  # of which every number is an int64
 _OBJECT_ROWS = 4 << 10  # that become objects of Python at a time
+_SKIPPED_ROWS = 64 << 10
 _KEPT_NBYTES = 64 << 20  # about the most of columns that are kept that is in memory
 
 
+_NOT_EQUAL = "; `keep` carries columns that are equal in all ranks; take those of rank 0 with `check_coordinates=False`"
 _ZONED = re.compile(r"timestamp\[(\w+), tz=(.*)\]", re.DOTALL)
 
 
@@ -183,7 +186,7 @@ def inspect(source: Source, inputs: InputOptions, opener: type[Table]) -> RankFi
         fields = pa.schema([field for field in schema if field.name in inputs.keep])
         row_nbytes = max(1, contents.nbytes // max(1, contents.nrows))
         kept = KeptColumns(source, fields, tuple(schema.names), opener, row_nbytes)
-    return RankFile(source, tuple(buffers), others, len(schema.names), kept=kept)
+    return RankFile(source, tuple(buffers), others, tuple(schema.names), kept=kept)
 
 
 def _buffer(source: Source, contents: Contents, inputs: InputOptions, columns: tuple[str, ...]) -> Array:
@@ -379,7 +382,7 @@ class KeptColumns:
             kind, mine = other.fields.field(name).type, self.fields.field(name).type
             if _plain_type(kind) != _plain_type(mine):
                 reason = f"has column {name!r} of {kind}, but {like} ({self.source.name!r}) of {mine}"
-                reason += "; `keep` carries columns that are equal in all ranks"
+                reason += _NOT_EQUAL
                 raise BufferFileError(other.source.name, reason)
         with closing(self.open()) as left, closing(other.open()) as right:
             at = 0
@@ -395,9 +398,22 @@ class KeptColumns:
                     if first is not None:
                         mine, others = (_text(array[first]) for array in arrays)
                         reason = f"row {at + first} of column {name!r} is {others}, but {mine} in {like}"
-                        reason += f" ({self.source.name!r}); `keep` carries columns that are equal in all ranks"
+                        reason += f" ({self.source.name!r}){_NOT_EQUAL}"
                         raise BufferFileError(other.source.name, reason)
                 at += count
+
+    def among(self, results: Sequence[Array]) -> list[Array]:
+        """Return results and these columns, which are read like them, in the order of the file."""
+        places = {name: place for place, name in enumerate(self.order)}
+        columns = [self._column(field, results[0].count) for field in self.fields]
+        return sorted((*results, *columns), key=lambda each: places.get(each.name.partition(",")[0], len(places)))
+
+    def _column(self, field: pa.Field, count: int) -> Array:
+        datatype = value_type(str(field.type))
+        if field.type in DTYPES or is_time(field.type):
+            datatype = time_type(str(field.type)) if is_time(field.type) else from_dtype(DTYPES[field.type])
+        reader = functools.partial(_KeptColumn, self)
+        return Array(self.source, datatype, count, datatype.form, name=field.name, reader=reader)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return all values of each as NumPy has them, masked ones where numbers or times are null."""
@@ -439,7 +455,24 @@ def _comparable(array: pa.Array) -> pa.Array:
         array = array.dictionary_decode()
     if array.type in _LARGE:
         array = array.cast(_LARGE[array.type])
-    return array.view(f"int{array.type.bit_width}") if pa.types.is_floating(array.type) else array
+    bits = _bits_of(array.type)
+    return array if bits == array.type else array.view(bits)
+
+
+def _bits_of(kind: pa.DataType) -> pa.DataType:
+    """Return a type with integers in the place of floating-point numbers, also within it."""
+    if pa.types.is_floating(kind):
+        return pa.type_for_alias(f"int{kind.bit_width}")
+    fields = [field.with_type(_bits_of(field.type)) for field in map(kind.field, range(kind.num_fields))]
+    if pa.types.is_struct(kind):
+        return pa.struct(fields)
+    if pa.types.is_map(kind):
+        return pa.map_(*fields[0].type)
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(fields[0], kind.list_size)
+    if pa.types.is_large_list(kind):
+        return pa.large_list(fields[0])
+    return pa.list_(fields[0]) if pa.types.is_list(kind) else kind
 
 
 def _first_difference(left: pa.Array, right: pa.Array) -> int | None:
@@ -496,6 +529,23 @@ class KeptReader:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+class _KeptColumn:
+    """Reads a column of `KeptColumns` in ascending order, as objects of Python if these are not numbers."""
+
+    def __init__(self, kept: KeptColumns, column: Array) -> None:
+        self._reader = replace(kept, fields=pa.schema([kept.fields.field(column.name)])).open()
+        self._at, self.close = 0, self._reader.close
+
+    def read(self, start: int, block: np.ndarray) -> np.ndarray | None:
+        """Fill `block` with the elements from `start` on, and return which are valid; None if all are."""
+        while self._at < start:
+            self._at += len(self._reader.read(min(start - self._at, _SKIPPED_ROWS))[0])
+        self._at += len(block)
+        (column,) = self._reader.read(len(block))
+        block[:], valid = (column.to_pylist(), column.is_valid()) if block.dtype.hasobject else nullable_values(column)
+        return np.asarray(valid) if block.dtype.hasobject else valid
 
 
 _NOTE = b"mpired"

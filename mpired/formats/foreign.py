@@ -211,6 +211,7 @@ FOREIGN = (
         (b"\x80", b"c", b"(", b"]q", b"}q", b"X", b"V", b"S"),
         also=_is_pickle,
     ),
+    Foreign("the index of pickles, which are never loaded", (".bin.index.json",), way_out="save it as safetensors"),
     ARROW_STREAM,
     Foreign("feather of version 1", (), (b"FEA1",), way_out="write it again in version 2"),
     Foreign("parquet with an encrypted footer", (), (b"PARE",), way_out="decrypt it first"),
@@ -254,4 +255,5 @@ def by_suffix(path: str) -> Foreign | None:
     root, suffix = os.path.splitext(path)
     while suffix[1:].isdecimal():
         root, suffix = os.path.splitext(root)
-    return next((each for each in FOREIGN if {suffix, suffix.lower()} & set(each.suffixes)), None)
+    names = f"{root}{suffix}", f"{root}{suffix}".lower()
+    return next((each for each in FOREIGN if any(name.endswith(each.suffixes) for name in names)), None)

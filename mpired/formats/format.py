@@ -128,7 +128,7 @@ class Format(NamedTuple):
             if self.readable or self.place:
                 layout: Layout = self.module.prepare(model)
                 return layout
-            text: Encoder = self.module.encoder(getattr(self.module, f"{self.name}_lines"))
+            text: Encoder = self.module.encoder(getattr(self.module, f"{self.name}_lines"), model.kept)
             return text
 
     def note(self, source: Source) -> str | None:

@@ -278,7 +278,7 @@ def _put(identifier: Any, name: str, value: np.ndarray) -> None:
 def _copy_attribute(attribute: Any, to: Any) -> None:
     """Copy an attribute as it is, unless it leads to objects of its file."""
     tid, space, dtype = attribute.get_type(), attribute.get_space(), attribute.dtype
-    if attribute.name in _SCALES or _leads(tid):
+    if attribute.name in _SCALES or hierarchy.leads(tid):
         return  # scales are attached again when all are there
     made = h5a.create(to, attribute.name, tid.copy(), space)
     if space.get_simple_extent_type() == h5s.NULL:
@@ -287,15 +287,6 @@ def _copy_attribute(attribute: Any, to: Any) -> None:
     value = np.empty(space.get_simple_extent_dims(), dtype if dtype.hasobject else f"V{tid.get_size()}")
     attribute.read(value, mtype=mtype)
     made.write(value, mtype=mtype)
-
-
-def _leads(tid: Any) -> bool:
-    """Return whether values of a type are references, or hold some."""
-    if isinstance(tid, h5t.TypeCompoundID):
-        return any(_leads(tid.get_member_type(number)) for number in range(tid.get_nmembers()))
-    if isinstance(tid, h5t.TypeVlenID | h5t.TypeArrayID):
-        return _leads(tid.get_super())
-    return isinstance(tid, h5t.TypeReferenceID)
 
 
 def _copy_root(plan: Hdf5Plan, old: Any, to: Any) -> None:
@@ -380,7 +371,7 @@ def _created(plan: Hdf5Plan, path: str, *, early: bool) -> Iterator[list[h5py.Da
         if early and old is not None and not left_out and _copy_around(plan, old, results, target.fileno()):
             file = stack.enter_context(_opened(target))
             for attribute in [*each_attribute(file["/"].id)]:  # a new history has the place of the old one
-                if not _leads(attribute.get_type()):
+                if not hierarchy.leads(attribute.get_type()):
                     h5a.delete(file["/"].id, attribute.name)
             _copy_root(plan, old["/"].id, file["/"].id)
         else:

@@ -24,7 +24,7 @@ from h5py import h5, h5a, h5d, h5ds, h5f, h5fd, h5g, h5i, h5o, h5p, h5s, h5t, h5
 from mpired.datatypes import from_dtype
 from mpired.errors import BufferFileError, DatatypeError, MpiredError, installation
 from mpired.formats import conventions
-from mpired.formats.arrays import ArrayHeader, Field, digest
+from mpired.formats.arrays import ArrayHeader, Field, digest, is_kept
 from mpired.formats.conventions import Attribute, Attributes, Packed, Variable
 from mpired.formats.hdf5 import ERRORS
 from mpired.formats.input_options import InputOptions
@@ -121,7 +121,10 @@ class HdfFile(ColumnFile):
     def whole(self, leaf: str) -> np.ndarray:
         """Return all values of an array."""
         dataset = self.file[leaf]
-        return np.asarray(dataset.asstr()[()] if h5py.check_string_dtype(dataset.dtype) else dataset[()])
+        dtype = _dtype(dataset.id)
+        if dataset.shape is None or _has_octets(dtype):
+            return np.empty(0, dtype) if dataset.shape is None else _octets(dataset)
+        return np.asarray(dataset.asstr()[()] if h5py.check_string_dtype(dtype) else dataset[()])
 
     def close(self) -> None:
         """Close it."""
@@ -330,6 +333,7 @@ class _Looking(HdfFile):
     def __init__(self, source: Source, inputs: InputOptions) -> None:
         super().__init__(source, outside=inputs.follow_links)
         self._unpack, self._window, self._any_type = inputs.unpack, inputs.window, inputs.any_type
+        self._keep = inputs.keep
 
     def array(
         self, found: Found, dataset: h5py.Dataset | None, attributes: Attributes, *, is_carried: bool
@@ -387,7 +391,9 @@ class _Looking(HdfFile):
         if shape is None and self._any_type:
             return ArrayHeader(name, None, (0,), label="no elements")
         if shape is None:
-            return ArrayHeader(name, None, (), label="no elements", reason=f"{name!r} has no elements", unseen=True)
+            same = digest((dataset.id.get_type().encode(),), ())
+            header = ArrayHeader(name, None, (0,), label="no elements", reason=f"{name!r} has no elements", digest=same)
+            return header._replace(carried=True, unseen=True)
         if gone := _missing_filters(dataset):
             return self._encoded(name, shape, gone, is_carried=is_carried)
         dtype, label, reason = _form(name, dataset)
@@ -397,6 +403,7 @@ class _Looking(HdfFile):
             raise BufferFileError(self._source.name, f"{reason}; it is damaged, or made to fill the memory")
         is_text = isinstance(dataset.id.get_type(), h5t.TypeStringID | h5t.TypeEnumID) and dtype is None
         is_carried = (is_carried or is_text) and not self._any_type
+        is_copied = is_carried or (is_kept(name, self._keep) and not leads(dataset.id.get_type()))
         meaning, offset, unset = conventions.NO_NUMBERS._replace(reason=reason), None, None
         if dtype is not None:
             plain = dtype
@@ -419,7 +426,8 @@ class _Looking(HdfFile):
             offset=offset,
             label=label or ("" if meaning.dtype is not None else dtype_text(_dtype(dataset.id))),
             carried=is_carried,
-            digest=self._digest(dataset, attributes) if is_carried else b"",
+            digest=self._digest(dataset, attributes) if is_copied else b"",
+            keeps=not leads(dataset.id.get_type()),
             chunk=dataset.chunks or (),
             unit=conventions.unit(attributes),
             attributes=conventions.described(attributes),
@@ -457,10 +465,10 @@ class _Looking(HdfFile):
 
     def _digest(self, dataset: h5py.Dataset, attributes: Attributes) -> bytes:
         """Return the digest of an array that is carried."""
-        native = dataset.dtype.newbyteorder("=")
-        values = blocks(dataset, 0, _SMALL_NBYTES, self._source.name)
+        native = _dtype(dataset.id).newbyteorder("=")
+        values = [_octets(dataset)] if _has_octets(native) else blocks(dataset, 0, _SMALL_NBYTES, self._source.name)
         what = dtype_text(native), *conventions.identity(attributes)
-        return digest(what, (each.astype(native, copy=False) for each in values))
+        return digest(what, (each.astype(native.base, copy=False) for each in values))
 
 
 def _linked(file: h5py.File, name: str, where: str) -> h5py.Dataset:
@@ -595,6 +603,18 @@ def _dtype(identifier: h5d.DatasetID) -> np.dtype:
     return found
 
 
+def _has_octets(dtype: np.dtype) -> bool:
+    """Return whether elements are bytes of no type, or of one that NumPy has not."""
+    return dtype.base.kind == "V" and dtype.base.names is None
+
+
+def _octets(dataset: h5py.Dataset) -> np.ndarray:
+    """Return the elements of such an array."""
+    values = np.empty(dataset.shape, f"V{dataset.id.get_type().get_size()}")
+    dataset.id.read(h5s.ALL, h5s.ALL, values, dataset.id.get_type())
+    return values
+
+
 def _has_form(tid: Any, dtype: np.dtype) -> bool:
     """Return whether elements of a type are, bit by bit, what NumPy has in a form."""
     return bool(tid.equal(h5t.py_create(dtype, logical=True)))
@@ -604,6 +624,15 @@ def is_plain(dataset: h5py.Dataset) -> bool:
     """Return whether NumPy has the type of an array, if that is a number, and not only a wider one."""
     tid = dataset.id.get_type()
     return not isinstance(tid, h5t.TypeIntegerID | h5t.TypeFloatID) or _has_form(tid, dataset.dtype)
+
+
+def leads(tid: Any) -> bool:
+    """Return whether values of a type are references, or hold some."""
+    if isinstance(tid, h5t.TypeCompoundID):
+        return any(leads(tid.get_member_type(number)) for number in range(tid.get_nmembers()))
+    if isinstance(tid, h5t.TypeVlenID | h5t.TypeArrayID):
+        return leads(tid.get_super())
+    return isinstance(tid, h5t.TypeReferenceID)
 
 
 def _narrow(dataset: h5py.Dataset) -> str:

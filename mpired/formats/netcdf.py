@@ -10,7 +10,7 @@ import functools
 import io
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import NamedTuple, NoReturn
@@ -22,7 +22,7 @@ from mpired.errors import BufferFileError, DatatypeError
 from mpired.files import calls
 from mpired.formats import arrays, conventions, hdf5
 from mpired.formats.array import Array
-from mpired.formats.arrays import ArrayHeader, KeptArrays, Library, Pieces, PiecesFile, digest
+from mpired.formats.arrays import ArrayHeader, KeptArrays, Library, Pieces, PiecesFile
 from mpired.formats.conventions import Attribute, Attributes, Variable
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, MarkingLayout, encoded
@@ -258,11 +258,12 @@ def _array(source: Source, header: _ClassicHeader, var: _Var, is_carried: bool, 
     shape, attributes, leaf = header.shape(var), var.values, header.leaf(var.name)
     is_record, name = header.is_record(var), f"variable {var.name!r}"
     record = f"record dimension {header.dimensions[var.dims[0]].name!r}" if is_record else ""
+    what = leaf.form.str, shape, *conventions.identity(attributes)
     if var.code == _CHAR:
         found = ArrayHeader(var.name, None, shape, label="strings", reason=f"{name} holds strings", leaf=leaf)
         if inputs.any_type:
             return found
-        return found._replace(carried=True, digest=_digest(source, leaf, shape, attributes))
+        return found._replace(carried=True, digest=arrays.digest_of(source, leaf, what))
     meaning = conventions.meaning(name, var.name, attributes, var.form, unpack=inputs.unpack, window=inputs.window)
     is_flat = leaf.is_one and meaning.leaf is None
     return ArrayHeader(
@@ -272,7 +273,7 @@ def _array(source: Source, header: _ClassicHeader, var: _Var, is_carried: bool, 
         stored=var.form if meaning.leaf is None else None,
         label="" if meaning.dtype is not None else var.form.str,
         carried=is_carried,
-        digest=_digest(source, leaf, shape, attributes) if is_carried else b"",
+        digest=arrays.digest_of(source, leaf, what) if is_carried or arrays.is_kept(var.name, inputs.keep) else b"",
         chunk=(1, *shape[1:]) if is_record else (1,) * len(shape),
         dims=tuple(header.dimensions[dim].name for dim in var.dims),
         unit=conventions.unit(attributes),
@@ -283,13 +284,6 @@ def _array(source: Source, header: _ClassicHeader, var: _Var, is_carried: bool, 
         unset=conventions.unset(attributes, var.form, meaning.leaf),
         **{**meaning._asdict(), "leaf": leaf._replace(packed=meaning.leaf)},
     )
-
-
-def _digest(source: Source, leaf: Pieces, shape: Sequence[int], attributes: Attributes) -> bytes:
-    """Return the digest of a variable that is carried."""
-    with closing(PiecesFile(source)) as file:
-        what = leaf.form.str, shape, *conventions.identity(attributes)
-        return digest(what, (block for block, _ in file.arrays(leaf)))
 
 
 class _NetcdfPlan(NamedTuple):
@@ -417,20 +411,13 @@ def _lay(plan: _NetcdfPlan, fd: int) -> list[int]:
     calls.allocate(fd, max([len(head), *(leaf.begin + _padded(leaf.end - leaf.begin) for leaf in leaves if leaf.end)]))
     calls.pwrite_all(fd, head, 0)
     if plan.source is not None:
-        with closing(PiecesFile(plan.source)) as file:
-            for old, new, values in plan.kept:
-                blocks = (block for block, _ in file.arrays(old))
-                if values is not None:
-                    ends = itertools.accumulate(count for _, count in new.ranges())
-                    blocks = (each for each in np.split(values.astype(new.form).reshape(-1), [*ends][:-1]))
-                _put(fd, new, blocks)
+        for old, new, values in plan.kept:
+            if values is None:
+                arrays.copy_pieces(plan.source, old, fd, new)
+            else:
+                ends = itertools.accumulate(count for _, count in new.ranges())
+                arrays.put(fd, new, iter(np.split(values.astype(new.form).reshape(-1), [*ends][:-1])))
     return [plan.header.by_name[name].begin for name in plan.new]
-
-
-def _put(fd: int, leaf: Pieces, found: Iterator[np.ndarray]) -> None:
-    """Write blocks, which are as long as they are read."""
-    for (at, _), block in zip(leaf.ranges(), found, strict=True):
-        calls.pwrite_all(fd, block.view(np.uint8).data, at)
 
 
 def _put_results(fd: int, header: _ClassicHeader, results: Mapping[str, Array]) -> None:
@@ -438,7 +425,7 @@ def _put_results(fd: int, header: _ClassicHeader, results: Mapping[str, Array]) 
     for name, result in results.items():
         var, leaf = header.by_name[name], header.leaf(name)
         counts = [count for _, count in leaf.ranges()]
-        _put(fd, leaf, encoded(result, leaf.form, counts, conventions.fill(var.values, var.form)))
+        arrays.put(fd, leaf, encoded(result, leaf.form, counts, conventions.fill(var.values, var.form)))
 
 
 def _encode(plan: _NetcdfPlan, results: Sequence[Array], fd: int) -> None:

@@ -108,8 +108,9 @@ class _Archive(ColumnFile):
             label=npy.label_of(dtype) if reason else "",
             reason=reason,
             carried=carried,
-            digest=self._digest(member) if carried or is_kept(member.name, inputs) else b"",
+            digest=self._digest(member) if carried or is_kept(member.name, inputs.keep) else b"",
             storage="" if member.is_stored else "deflated",
+            keeps=not dtype.hasobject,
         )
 
     def _digest(self, member: _Member) -> bytes:

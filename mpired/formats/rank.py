@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -17,6 +17,10 @@ from mpired.formats.missing import null_error
 from mpired.formats.names import also
 from mpired.sources.source import Source
 from mpired.values import listed
+
+if TYPE_CHECKING:
+    from mpired.formats.arrays import KeptArrays
+    from mpired.formats.columns import KeptColumns
 
 NO_DATATYPE = ", which no MPI datatype has; convert them to numbers"
 
@@ -39,34 +43,8 @@ class SkippedArray(NamedTuple):
     storage: str = ""  # how the values of an array are stored, in a few words
 
 
-class Kept(Protocol):
-    """Columns or arrays of any type that a result has as the modelled file has them."""
-
-    @property
-    def source(self) -> Source:
-        """The file."""
-
-    @property
-    def kind(self) -> str:
-        """Columns or arrays, in a word."""
-
-    @property
-    def names(self) -> list[str]:
-        """Their names, in the order of the file."""
-
-    @property
-    def others(self) -> Sequence[SkippedArray]:
-        """Their descriptions, where a file is only inspected."""
-
-    @property
-    def wanted(self) -> bool:
-        """Whether the user asked for them; else results have them if they can."""
-
-    def check_same(self, other: Any, like: str) -> None:
-        """Raise an error unless another file has equal ones; messages call this file `like`."""
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return all values of each as NumPy has them."""
+Kept: TypeAlias = "KeptArrays | KeptColumns"
+"""Columns or arrays of any type that a result has as the modelled file has them."""
 
 
 class Cells(NamedTuple):
@@ -111,12 +89,13 @@ class RankFile(NamedTuple):
     source: Source
     buffers: Sequence[Array]
     others: Sequence[SkippedArray] = ()  # other arrays of the file, unless columns were chosen
-    ncolumns: int = 0
+    names: Sequence[str] = ()  # of all its columns or arrays
     format: str = ""  # filled in by its row
     obstacle: str = ""  # why a file that is only looked at has no buffers
     kept: Kept | None = None
     dims: Mapping[str, tuple[str, ...]] = {}  # of arrays whose dimensions have names
     noun: str = "array"  # the format's word for one
+    shards: Sequence[Source] = ()  # the files with its elements, if the source is only their index
 
     @classmethod
     def not_read(cls, source: Source, what: str, obstacle: str) -> RankFile:
@@ -129,6 +108,17 @@ class RankFile(NamedTuple):
         what += [(each.name, f"{each.type}, no buffer") for each in self.others]
         texts = (f"{name}: {text}" if name else text for name, text in what)
         return f"<{self.format} file {self.source.name!r}: {', '.join(texts) or 'no buffer'}>"
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """All files that it is read from."""
+        return (self.source, *self.shards)
+
+    @property
+    def left_out(self) -> list[str]:
+        """The names of those that results like this file have neither combined nor carried."""
+        there = {name for each in self.buffers for name in each.columns}.union(self.kept.names if self.kept else ())
+        return [name for name in self.names if name not in there]
 
     @property
     def model(self) -> Model:
@@ -161,7 +151,7 @@ class RankFile(NamedTuple):
         errors = self._lacking()
         for first, *more in alike.values():
             ways = [max((each.way_out for each in (first, *more)), key=len)]
-            if self.ncolumns:
+            if self.names:
                 groups = [(each.name, each.datatype.group) for each in self.buffers]
                 groups += [(each.name, each.group) for each in self.others if each.group is not None and not each.nulls]
                 ways.append(choice(groups, taken))

@@ -18,6 +18,7 @@ from mpired.formats.format import Format
 from mpired.formats.input_options import InputOptions
 from mpired.formats.memory import ArrayRank, AtHand, RankInFile
 from mpired.formats.rank import RankFile
+from mpired.sources.directory import INDEX_SUFFIX
 from mpired.sources.local import HEAD_NBYTES, peek
 from mpired.sources.open import open_source
 from mpired.sources.source import STORE_HEAD, Source, distance_of, of_file
@@ -28,7 +29,7 @@ _ANY_NBYTES = 1 << 62  # of a stream
 _COLUMNS = Format("", has_columns=True, has_notes=True, keeps="columns", has_nulls=True, has_times=True,
     streamed=True, noun="column", address_space=_ARROW)  # fmt: skip
 _ARRAYS = Format("", has_columns=True, has_arrays=True, keeps="arrays", updatable=True)
-_TEXT = Format("", readable=False, has_nulls=True, has_times=True)
+_TEXT = Format("", readable=False, keeps="columns", has_nulls=True, has_times=True)
 _TEXT_COLUMNS = _TEXT._replace(has_columns=True, noun="column")
 _ROWS: tuple[Format, ...] = (
     Format("raw", (".bin", ".raw"), needs_type=True, updatable=True, forward=True,
@@ -42,8 +43,8 @@ _ROWS: tuple[Format, ...] = (
         doc="Arrow IPC stream; otherwise like parquet", decoding=8 << 20, encoding=16 << 20),
     _ARRAYS._replace(name="npz", suffixes=(".npz",), told_by=foreign.NPZ, has_times=True,
         doc="NumPy's archive of arrays, each a buffer"),
-    _ARRAYS._replace(name="safetensors", suffixes=(".safetensors",), told_by=foreign.SAFETENSORS, has_notes=True,
-        keeps="", in_place=True, noun="tensor", doc="tensors, each a buffer"),
+    _ARRAYS._replace(name="safetensors", suffixes=(".safetensors", INDEX_SUFFIX), told_by=foreign.SAFETENSORS,
+        has_notes=True, in_place=True, noun="tensor", doc="tensors, each a buffer"),
     _ARRAYS._replace(name="hdf5", suffixes=(".h5", ".hdf5", ".he5"), told_by=foreign.HDF5, holds=(foreign.NETCDF4,),
         has_nulls=True, in_place=True, loads=(foreign.HDF5, foreign.NETCDF4), noun="dataset",
         doc="groups of arrays, each a buffer", decoding=64 << 20, encoding=64 << 20),
@@ -224,7 +225,7 @@ def recognise(source: Source, inputs: InputOptions, start: bytes | None = None) 
     if by_content is None and kind and (named is None or not named.place):
         raise NotReadError(source.name, f"is {kind.name}; {kind.way_out}", kind.name)
     path = source.name if of_file(source) is source else codecs.stripped(source.name)
-    if by_content is None and named is None and (kind := foreign.by_suffix(path)):
+    if by_content is None and not (named and named.readable) and (kind := foreign.by_suffix(path)):
         raise NotReadError(source.name, f"is {kind.name} by its suffix; {kind.way_out}", kind.name)
     if named is not None and not named.readable:
         way_out = "" if inputs.window else ", or read its bytes with `format='raw'`"

@@ -1,4 +1,4 @@
-"""Safetensors: a header in JSON, and the bytes of the tensors one after another.
+"""Safetensors: a header in JSON and the bytes of the tensors one after another, in a file, or in shards with an index.
 
 The header is read by a parser of our own with strict limits: the tensors are in the file, without gaps or overlaps, as
 the format asks for. Elements of the short types of machine learning are combined as MPI_FLOAT, and rounded once when
@@ -11,20 +11,23 @@ import functools
 import importlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from mpired.context import Context
 from mpired.errors import BufferFileError, DatatypeError, UsageError, installation
 from mpired.files import calls
 from mpired.formats import arrays
 from mpired.formats.array import Array
-from mpired.formats.arrays import ArrayHeader
+from mpired.formats.arrays import ArrayHeader, KeptArrays, Library, Pieces, PiecesFile
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, write_elements
 from mpired.formats.rank import Model, RankFile
+from mpired.sources.directory import INDEX_SUFFIX
+from mpired.sources.open import open_source
 from mpired.sources.source import Source
 
 _MAX_HEADER = 100_000_000  # as the library of the format has it
@@ -44,25 +47,42 @@ _FORMS = _DTYPES | {"BOOL": "u1"}  # as truth values are written
 _NAMES = {np.dtype(code): name for name, code in _DTYPES.items()}
 
 
+class _Header(NamedTuple):
+    """The header of a file."""
+
+    source: Source
+    start: int  # where the data begins
+    tensors: dict[str, dict[str, Any]]  # in the order of their bytes
+    metadata: dict[str, str]
+
+    def leaf(self, name: str, form: np.dtype | None = None) -> Pieces:
+        """Return where a tensor is, by default as bytes."""
+        (begin, end), form = self.tensors[name]["data_offsets"], form or np.dtype("u1")
+        return Pieces(self.start + begin, form, (end - begin) // form.itemsize)
+
+
 def inspect(source: Source, inputs: InputOptions) -> RankFile:
     """Describe a safetensors file from its header."""
-    start, tensors, _ = _read_header(source)
-    return arrays.inspect(source, inputs, [_array(source, start, name, each) for name, each in tensors.items()])
+    parts = _headers(source, inputs.context)
+    found = [_array(part, name, inputs.keep) for part in parts for name in part.tensors]
+    shards = () if parts[0].source is source else tuple(part.source for part in parts)
+    return arrays.inspect(source, inputs, found, Library(PiecesFile))._replace(shards=shards)
 
 
-def _array(source: Source, start: int, name: str, tensor: dict[str, Any]) -> ArrayHeader:
-    code, shape, offset = tensor["dtype"], tuple(tensor["shape"]), start + tensor["data_offsets"][0]
-    if code in _DTYPES:
-        return ArrayHeader(name, np.dtype(_DTYPES[code]), shape, offset)
-    if code not in _SHORT:
-        reason = f"tensor {name!r} is {code}, which mpired does not read"
-        return ArrayHeader(name, None, shape, label=code, reason=reason)
+def _array(part: _Header, name: str, keep: Sequence[str]) -> ArrayHeader:
+    source, code, shape = part.source, part.tensors[name]["dtype"], tuple(part.tensors[name]["shape"])
     try:
-        stored = _form(code)
+        form = _form(code) if code in _SHORT else np.dtype(_DTYPES.get(code, "u1"))
     except ImportError:
         reason = f"has tensors of {_SHORT[code]}, for which mpired needs ml_dtypes"
         raise UsageError(source.name, f"{reason}; install it with {installation('mpired[ml]')}") from None
-    return ArrayHeader(name, np.dtype("<f4"), shape, offset, stored, storage=code)
+    leaf = part.leaf(name, form)
+    same = arrays.digest_of(source, leaf, (code, shape)) if arrays.is_kept(name, keep) else b""
+    found = ArrayHeader(name, form, shape, leaf.begin, leaf=leaf, digest=same, source=source)
+    if code in _SHORT:
+        return found._replace(dtype=np.dtype("<f4"), stored=form, storage=code)
+    reason = f"tensor {name!r} is {code}, which mpired does not read"
+    return found if code in _DTYPES else found._replace(dtype=None, label=code, reason=reason)
 
 
 @functools.cache
@@ -75,8 +95,8 @@ def _bad(source: Source, reason: str) -> NoReturn:
     raise BufferFileError(source.name, f"{reason}; not a valid safetensors file")
 
 
-def _read_header(source: Source) -> tuple[int, dict[str, dict[str, Any]], dict[str, str]]:
-    """Return where the data begins, the tensors in the order of their bytes, and the metadata."""
+def _read_header(source: Source) -> _Header:
+    """Return the header of a file."""
     with closing(source.open()) as file, calls.errors_name(source.name):
         first = file.read(_LENGTH, 0)
         if len(first) < _LENGTH:
@@ -85,12 +105,7 @@ def _read_header(source: Source) -> tuple[int, dict[str, dict[str, Any]], dict[s
         if length > min(_MAX_HEADER, source.nbytes - _LENGTH):
             _bad(source, f"the header claims {length} bytes, more than there are, or than {_MAX_HEADER}")
         text = file.read(length, _LENGTH)
-    try:
-        header = json.loads(text, object_pairs_hook=_without_doubles)
-    except (ValueError, RecursionError) as error:
-        _bad(source, f"the header is not a JSON object ({' '.join(str(error).split())[:100]})")
-    if not isinstance(header, dict):
-        _bad(source, "the header is not an object")
+    header = _object(source, text, "the header")
     metadata = header.pop(_METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(each, str) for each in metadata.values()):
         _bad(source, "the metadata are not strings by name")
@@ -98,13 +113,58 @@ def _read_header(source: Source) -> tuple[int, dict[str, dict[str, Any]], dict[s
         _check_tensor(source, name, tensor)
     tensors = dict(sorted(header.items(), key=lambda item: tuple(item[1]["data_offsets"])))
     _check_dense(source, tensors, source.nbytes - _LENGTH - length)
-    return _LENGTH + length, tensors, metadata
+    return _Header(source, _LENGTH + length, tensors, metadata)
+
+
+def _object(source: Source, text: bytes, what: str) -> dict[str, Any]:
+    """Return an object of JSON, whose keys differ."""
+    try:
+        found = json.loads(text, object_pairs_hook=_without_doubles)
+    except (ValueError, RecursionError) as error:
+        _bad(source, f"{what} is not a JSON object ({' '.join(str(error).split())[:100]})")
+    if not isinstance(found, dict):
+        _bad(source, f"{what} is not an object")
+    return found
 
 
 def _without_doubles(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a key is there twice")
+    return found
+
+
+def _read_index(source: Source) -> dict[str, Any]:
+    """Return an index: `weight_map`, the shard of each tensor, and `metadata`."""
+    with closing(source.open()) as file, calls.errors_name(source.name):
+        index = _object(source, file.read(min(source.nbytes, _MAX_HEADER), 0), "the index")
+    shards, metadata = index.get("weight_map"), index.setdefault("metadata", {})
+    if not isinstance(shards, dict) or not shards or not isinstance(metadata, dict):
+        _bad(source, "the index has no `weight_map` from tensors to shards, or its metadata are not an object")
+    for shard in shards.values():
+        if not isinstance(shard, str) or "/" in shard or shard in {"", ".", ".."}:
+            _bad(source, f"the index names the shard {shard!r}, which is not a file of its directory")
+    return index
+
+
+def _open_shard(source: Source, shard: str, context: Context) -> Source:
+    return open_source(source.name[: source.name.rfind("/") + 1] + shard, context)
+
+
+def _headers(source: Source, context: Context) -> list[_Header]:
+    """Return the header of a file, or those of all shards of an index, which agree with it."""
+    if not source.name.endswith(INDEX_SUFFIX):
+        return [_read_header(source)]
+    shards: dict[str, str] = _read_index(source)["weight_map"]
+    found, seen = [], dict[str, str]()
+    for shard in sorted({*shards.values()}):
+        found.append(_read_header(_open_shard(source, shard, context)))
+        if double := next((name for name in found[-1].tensors if name in seen), None):
+            _bad(source, f"the tensor {double!r} is in two shards, {seen[double]} and {shard}")
+        seen |= dict.fromkeys(found[-1].tensors, shard)
+    if wrong := next((name for name in shards | seen if shards.get(name) != seen.get(name)), None):
+        where = [each.get(wrong, "no shard") for each in (shards, seen)]
+        _bad(source, f"the index has the tensor {wrong!r} in {where[0]}, but it is in {where[1]}")
     return found
 
 
@@ -142,22 +202,24 @@ def _check_dense(source: Source, tensors: dict[str, dict[str, Any]], nbytes: int
 
 def prepare(model: Model) -> ArrayLayout:
     """Lay out results like `model`: the tensors with their types as far as they stay, and the metadata of its file."""
-    old: dict[str, dict[str, Any]] = {}
-    metadata: dict[str, str] = {}
-    if model.source is not None:
-        _, old, metadata = _read_header(model.source)
-    header: dict[str, Any] = {}
-    stored, end = [], 0
+    parts = [] if model.source is None else _headers(model.source, model.context)
+    old = {name: tensor for part in parts for name, tensor in part.tensors.items()}
+    kept = model.kept.carried if isinstance(model.kept, KeptArrays) else ()
+    new, sizes, stored = dict[str, dict[str, Any]](), dict[str, int](), list[np.dtype]()
     for buffer in model.buffers:
         code, form = _type_of(buffer, old.get(buffer.own_name, {}).get("dtype", ""))
-        nbytes = buffer.count * form.itemsize
-        offsets = [end, end + nbytes]
-        header[buffer.name or "value"] = {"dtype": code, "shape": list(buffer.dimensions), "data_offsets": offsets}
+        name = buffer.name or "value"
+        new[name], sizes[name] = {"dtype": code, "shape": list(buffer.dimensions)}, buffer.count * form.itemsize
         stored.append(form)
-        end += nbytes
-    metadata = {key: value for key, value in metadata.items() if key != _NOTE}
-    starts = [each["data_offsets"][0] for each in header.values()]
-    return ArrayLayout(functools.partial(_lay, header, metadata, model.note, starts, end), tuple(stored))
+    names = list(new)
+    for each in kept:
+        new[each.name], sizes[each.name] = old[each.name], each.leaf.nbytes
+    end = 0
+    for name in [name for name in old if name in new] if kept else names:  # in the file each begins where its type may
+        new[name] = {**new.pop(name), "data_offsets": [end, end + sizes[name]]}
+        end += sizes[name]
+    metadata = {key: value for part in parts for key, value in part.metadata.items() if key != _NOTE}
+    return ArrayLayout(functools.partial(_lay, new, metadata, model.note, names, kept), tuple(stored))
 
 
 def _type_of(buffer: Array, old: str) -> tuple[str, np.dtype]:
@@ -173,27 +235,64 @@ def _type_of(buffer: Array, old: str) -> tuple[str, np.dtype]:
 
 
 def _lay(
-    header: dict[str, Any], metadata: dict[str, str], note: Any, starts: Sequence[int], nbytes: int, fd: int
+    header: dict[str, Any], metadata: dict[str, str], note: Any, names: Sequence[str], kept: tuple[Any, ...], fd: int
 ) -> list[int]:
-    """Write the header, and return where the tensors begin."""
+    """Write the header and the tensors that are carried, and return where the others begin."""
     metadata = metadata | ({_NOTE: note.text} if note else {})
     text = json.dumps(({_METADATA: metadata} if metadata else {}) | header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
     head = len(text).to_bytes(_LENGTH, "little") + text
-    calls.allocate(fd, len(head) + nbytes)
+    calls.allocate(fd, len(head) + max((each["data_offsets"][1] for each in header.values()), default=0))
     calls.pwrite_all(fd, head, 0)
-    return [len(head) + start for start in starts]
+    starts = {name: len(head) + each["data_offsets"][0] for name, each in header.items()}
+    for each in kept:
+        arrays.copy_pieces(each.source, each.leaf, fd, each.leaf._replace(begin=starts[each.name]))
+    return [starts[name] for name in names]
+
+
+def divided(
+    model: Model, name: str, prepare: Callable[[Model], ArrayLayout]
+) -> Iterator[tuple[str, Sequence[int], ArrayLayout]]:
+    """Lay out results in shards like those of the model, and in an index of that name: each with what is in it."""
+    assert model.source is not None  # noqa: S101 - an index
+    index, nbytes = _read_index(model.source), 0
+    kept = model.kept if isinstance(model.kept, KeptArrays) else KeptArrays(model.source, (), None)
+    names = {*(each.name for each in model.buffers), *kept.names}
+    shards = {tensor: shard for tensor, shard in index["weight_map"].items() if tensor in names}
+    for shard in sorted({*shards.values()}):
+        own = [number for number, each in enumerate(model.buffers) if shards[each.name] == shard]
+        carried = tuple(each for each in kept.carried if shards[each.name] == shard)
+        part = model._replace(
+            buffers=tuple(model.buffers[number] for number in own),
+            source=_open_shard(model.source, shard, model.context),
+            kept=kept._replace(carried=carried),
+        )
+        layout = prepare(part)
+        nbytes += sum(each.count * form.itemsize for each, form in zip(part.buffers, layout.stored, strict=True))
+        nbytes += sum(each.leaf.nbytes for each in carried)
+        yield shard, own, layout
+    index |= {"metadata": index["metadata"] | {"total_size": nbytes}, "weight_map": shards}
+    yield name, (), ArrayLayout(functools.partial(_lay_index, index, model.note), ())
+
+
+def _lay_index(index: dict[str, Any], note: Any, fd: int) -> Sequence[int]:
+    """Write an index."""
+    metadata = {key: value for key, value in index["metadata"].items() if key != _NOTE}
+    metadata |= {_NOTE: note.text} if note else {}
+    calls.pwrite_all(fd, f"{json.dumps(index | {'metadata': metadata}, indent=2)}\n".encode(), 0)
+    return ()
 
 
 def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
     """Write a file again with new elements in some tensors: a copy, in which these are changed."""
     arrays.copy_whole(source, fd)
-    start, tensors, _ = _read_header(source)
+    header = _read_header(source)
     for each in changed:
-        tensor = tensors[each.name]
-        write_elements(each, _form(tensor["dtype"]), fd, start + tensor["data_offsets"][0])
+        write_elements(each, _form(header.tensors[each.name]["dtype"]), fd, header.leaf(each.name).begin)
 
 
 def note(source: Source) -> str | None:
     """Return what a file says of where it comes from; None for nothing."""
-    return _read_header(source)[2].get(_NOTE)
+    metadata = _read_index(source)["metadata"] if source.name.endswith(INDEX_SUFFIX) else _read_header(source).metadata
+    found: str | None = metadata.get(_NOTE)
+    return found

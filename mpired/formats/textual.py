@@ -8,6 +8,8 @@ import os
 import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -23,10 +25,11 @@ _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?(e[-+]?\d+)?")
 _FIRST, _LAST = 10, 5  # elements of a table
 
 
-def encoder(lines: Callable[[Sequence[Array]], Iterator[str]]) -> Encoder:
-    """Return the encoder that writes these lines."""
+def encoder(lines: Callable[[Sequence[Array]], Iterator[str]], kept: Any = None) -> Encoder:
+    """Return the encoder that writes these lines, also for columns that are kept."""
 
     def encode(results: Sequence[Array], fd: int) -> None:
+        results = kept.among(results) if kept else results
         with os.fdopen(os.dup(fd), "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
             file.writelines(f"{line}\n" for line in lines(results))
 
@@ -71,6 +74,25 @@ def components(block: np.ndarray, datatype: Datatype) -> list[np.ndarray]:
     return [part for each in numbers for part in ((each.real, each.imag) if each.dtype.kind == "c" else (each,))]
 
 
+def _text(value: object) -> str:
+    """Return an object of Python as text: strings as they are, lists and structures as JSON."""
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    return _json((value,)) if isinstance(value, list | dict) else str(value)
+
+
+def _json(parts: tuple[Any, ...]) -> str:
+    """Return an object of Python as JSON, which has only finite numbers."""
+    return json.dumps(json.loads(json.dumps(parts[0], default=_text), parse_constant=str.lower))
+
+
+def _field(separator: str, parts: tuple[object, ...]) -> str:
+    """Return an object of Python as a field, in quotes if it is not plain, as CSV has it."""
+    text = _text(parts[0])
+    is_plain = text.strip() == text != "" and not {separator, '"', "\n", "\r"} & set(text)
+    return text if is_plain else '"' + text.replace('"', '""') + '"'
+
+
 def _iso_texts(times: np.ndarray, zone: str) -> np.ndarray:
     """Return points in time, or times of day, as strings of ISO 8601."""
     if times.dtype.kind == "M":
@@ -80,13 +102,15 @@ def _iso_texts(times: np.ndarray, zone: str) -> np.ndarray:
     return np.array([text.partition("T")[2] for text in moments], object)
 
 
-def elements(result: Array, join: Callable[[tuple[str, ...]], str], null: str) -> Generator[str, None, None]:
+def elements(result: Array, join: Callable[[tuple[Any, ...]], str], null: str) -> Generator[str, None, None]:
     """Yield each element as text, its components joined by `join`; the shortest digits that give it back."""
     with closing(result.open()) as reader:
         for start in track(range(0, result.count, _BLOCK), "encoding results"):
             block = np.empty(min(_BLOCK, result.count - start), result.datatype.form)
             there = reader.read(start, block)
-            texts = map(join, zip(*(map(str, part) for part in components(block, result.datatype)), strict=True))
+            parts = components(block, result.datatype)
+            shown = [part if part.dtype.hasobject else map(str, part) for part in parts]
+            texts = map(join, zip(*shown, strict=True))
             yield from texts if there is None else np.where(there, np.array(list(texts), object), null)
 
 
@@ -96,7 +120,8 @@ def rows(results: Sequence[Array], separator: str, null: str = "null") -> Iterat
         columns = []
         for result in results:
             absent = separator.join([null] * len(component_names(result.datatype)))
-            columns.append(stack.enter_context(closing(elements(result, separator.join, absent))))
+            join = partial(_field, separator) if result.datatype.form.hasobject else separator.join
+            columns.append(stack.enter_context(closing(elements(result, join, absent))))
         yield from map(separator.join, zip(*columns, strict=True))
 
 
@@ -108,9 +133,7 @@ def text_lines(results: Sequence[Array]) -> Iterator[str]:
 def csv_lines(results: Sequence[Array]) -> Iterator[str]:
     """Yield a header, then a column a buffer, or two for pairs; nulls are empty."""
     # A name is the file's word, and a terminal would obey what control characters in it say.
-    names = [escaped(name) for result in results for name in column_names(result)]
-    quoted = ['"' + name.replace('"', '""') + '"' if any(mark in name for mark in '",') else name for name in names]
-    yield ",".join(quoted)
+    yield ",".join(_field(",", (escaped(name),)) for result in results for name in column_names(result))
     # An empty line would be skipped by those who read it.
     yield from (line or '""' for line in rows(results, ",", null=""))
 
@@ -122,7 +145,7 @@ def json_lines(results: Sequence[Array]) -> Iterator[str]:
         names = {"datatype": str(result.datatype), "dtype": dtype_name(result.datatype)}
         head = {"name": result.name, **names, "count": result.count}
         yield json.dumps(head)[:-1] + ', "data": ['
-        texts = elements(result, _token, "null")
+        texts = elements(result, _json if result.datatype.form.hasobject else _token, "null")
         previous = next(texts, None)
         for text in texts:
             yield f"{previous},"
@@ -160,4 +183,6 @@ def _shown(result: Array, shown: list[int]) -> list[list[str]]:
             if (valid := reader.read(element, block[i : i + 1])) is not None:
                 there[i] = valid[0]
     parts = components(block, result.datatype)
-    return [[str(value) if valid else "null" for value, valid in zip(part, there, strict=True)] for part in parts]
+    return [
+        [escaped(_text(value)) if valid else "null" for value, valid in zip(part, there, strict=True)] for part in parts
+    ]

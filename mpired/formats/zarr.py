@@ -27,7 +27,7 @@ from mpired.errors import BufferFileError, DatatypeError, installation
 from mpired.files import calls
 from mpired.formats import arrays, conventions
 from mpired.formats.array import Array
-from mpired.formats.arrays import ArrayHeader, Field, KeptArrays, Library, digest
+from mpired.formats.arrays import ArrayHeader, Field, KeptArrays, Library, digest, is_kept
 from mpired.formats.conventions import Attributes, Packed, Variable
 from mpired.formats.decoding import apart, look_apart
 from mpired.formats.input_options import InputOptions
@@ -101,7 +101,7 @@ class _StoreReader(Store):
             elif hasattr(nodes[path], "shape"):
                 array = self._array(name, nodes[path], unpack=inputs.unpack, window=inputs.window)
                 is_carried = (array.carried or name in carried) and not inputs.any_type
-                identity = self._digest(name, nodes[path]) if is_carried else b""
+                identity = self._digest(name, nodes[path]) if is_carried or is_kept(name, inputs.keep) else b""
                 found.append(array._replace(carried=is_carried, digest=identity, dims=variables[path].dims))
         return found
 

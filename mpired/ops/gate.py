@@ -13,10 +13,13 @@ from mpired.ops.table import COMPARE_AND_SWAP, ORDERED, STATISTICS, names_of, op
 from mpired.values import listed
 
 
-def check_buffers(op: Op, buffers: Iterable[tuple[str, Datatype]], use: Use, *, pairing: str = "") -> None:
+def check_buffers(
+    op: Op, buffers: Iterable[tuple[str, Datatype]], use: Use, *, pairing: str = "", keeps: bool = False
+) -> None:
     """Let a legal request pass on buffers, which have names if they are columns; the one gate of files."""
     check_use(op, use)
     taken: list[str] = []
+    others: list[str] = []
     refused: list[OpError] = []
     for name, datatype in buffers:
         try:
@@ -24,8 +27,10 @@ def check_buffers(op: Op, buffers: Iterable[tuple[str, Datatype]], use: Use, *, 
             taken.append(name)
         except OpError as error:
             refused.append(error)
+            others.append(name)
     if refused:
         way_out = f"; choose with `columns='{listed(taken)}'`" if taken else ""
+        way_out += f", and carry the others with `keep='{listed(others)}'`" if way_out and keeps else ""
         raise OpError(refused[0].subject, f"{refused[0].reason}{way_out}")
 
 

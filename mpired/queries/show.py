@@ -32,7 +32,7 @@ from mpired.queries.figures import Figures, Indices, Part, Plane, Shown
 from mpired.queries.selection import Selection, blocks, pick
 from mpired.queries.statistics import BLOCK, Counter, Extreme, Histogram, Statistics, Winners
 from mpired.ranks import check_use, compare
-from mpired.sources.open import check_no_input, check_no_other_input
+from mpired.sources.open import check_no_input, check_no_other_input, check_unchanged
 
 _BLOCK_NBYTES = 4 << 20
 _MOST_WINNERS = 20
@@ -249,7 +249,7 @@ class Showing:
     @property
     def sources(self) -> list[Source]:
         """The file, and the one that is subtracted."""
-        return [each.source for each in (self.file, self.other) if each is not None]
+        return [source for file in (self.file, self.other) if file is not None for source in file.sources]
 
     @property
     def paths(self) -> list[str]:
@@ -278,8 +278,7 @@ class Showing:
                 those = [buffer for buffer in buffers if _shape(buffer) == shape]
                 tables.append(ElementTable(self.file, those, selection, self.is_chosen, decoder))
             self.tell(shown, tables)
-        for source in self.sources:
-            source.check_unchanged()
+        check_unchanged(self.sources)
         save(self.png, picture, context, overwrite=overwrite, held=held)
 
 
@@ -327,7 +326,9 @@ def check_picture(png: str | None) -> None:
 def check_replaces_none(png: str | None, files: Sequence[RankFile], options: Options) -> None:
     """Raise `UsageError` if a picture would replace a file that is read."""
     if png is not None:
-        check_no_input([png], [(file.source, "the elements") for file in files], "name another picture")
+        check_no_input(
+            [png], [(source, "the elements") for file in files for source in file.sources], "name another picture"
+        )
         check_no_other_input([png], [(options["types"], "the named datatypes")])
 
 

@@ -87,7 +87,7 @@ def open_groups(
     files = [file for group in opened for file in group.files]
     check_use(inputs, files, raw_result=raw_result)
     if inputs.context.keep_open:
-        check_names(file.source for file in files)
+        check_names(source for file in files for source in file.sources)
     _check_pipes(files)
     _compare_units(opened)
     return tuple(opened)
@@ -306,10 +306,11 @@ def check_formats(inputs: InputOptions, formats: Collection[str], *, raw_result:
     """Raise `UsageError` if an option has no meaning for files of any of the formats."""
     rows = [format_named(name) for name in formats]
     of_raw = ("offset", "count", *(() if raw_result else ("byte_order", "datarep")))
+    of_arrays = [name for name in OF_ARRAYS if name != "check_coordinates" or not inputs.keep]  # also for kept columns
     for has_these, files, options in (
         (any(row.needs_type for row in rows), "raw files", of_raw),
         (any(row.has_columns for row in rows), "files with columns or arrays", ("columns", "pair")),
-        (any(row.has_arrays for row in rows), "files of arrays", OF_ARRAYS),
+        (any(row.has_arrays for row in rows), "files of arrays", of_arrays),
     ):
         names = [f"`{name}`" for name in options if getattr(inputs, name) != getattr(_NO_OPTIONS, name)]
         if names and not has_these:

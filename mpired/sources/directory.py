@@ -15,15 +15,32 @@ from mpired.files.urls import check_are_files
 from mpired.sources.local import LocalFile, has_waited
 from mpired.sources.source import STORE_DOCUMENTS, STORE_MARKS, Lasting, OpenStore
 
+INDEX_SUFFIX = ".safetensors.index.json"
+"""How the name of the index of a checkpoint ends, whose tensors are in several files."""
+_INDICES = (INDEX_SUFFIX, ".bin.index.json")
+
 
 def is_store(path: str) -> bool:
     """Return whether a directory is a store of arrays, by the documents that every store has."""
     return any(os.path.isfile(os.path.join(path, mark)) for mark in STORE_MARKS)
 
 
+def index_in(path: str) -> str | None:
+    """Return the path of the index of a checkpoint in a directory, also of one in pickles; None if there is none."""
+    names = sorted(os.listdir(path))
+    found = next(filter(None, ([name for name in names if name.endswith(each)] for each in _INDICES)), [])
+    if len(found) > 1:
+        reason = f"has several checkpoints, {', '.join(found)}; name the one to read"
+        raise BufferFileError(path, reason)
+    return os.path.join(path, found[0]) if found else None
+
+
 def check_one_file(name: str) -> None:
-    """Raise `UsageError` if the file to change or replace is a store in a directory, or an object of a store."""
+    """Raise `UsageError` if the file to change or replace consists of several, or is an object of a store."""
     check_are_files([name])
+    if name.endswith(INDEX_SUFFIX) or (os.path.isdir(name) and index_in(name)):
+        reason = "is a checkpoint of several files, which are not changed in place"
+        raise UsageError(name, f"{reason}; write a new one with `output`")
     if is_store(name):
         reason = "is a directory, whose many files cannot be replaced as one"
         raise UsageError(name, f"{reason}; pack it into a zip archive, or write to another file with `output`")

@@ -20,7 +20,7 @@ from mpired.files import calls, mounts
 from mpired.files.access import recover_for_reading
 from mpired.files.names import check_is_data, has_log
 from mpired.files.urls import check_scheme, identity, is_url
-from mpired.sources.directory import DirectorySource, is_store
+from mpired.sources.directory import DirectorySource, index_in, is_store
 from mpired.sources.local import FEW_BYTES, LocalSource, held_source, may_keep_open, recovered_status
 from mpired.sources.source import STANDARD_INPUT, Source
 from mpired.sources.stream import StreamSource, check_has_end
@@ -115,10 +115,7 @@ def _opened(word: str, context: Context, limit: int | None = None) -> Source:
         if status is None:
             status = os.fstat(0) if word == "-" else _status(word, context)
         if stat.S_ISDIR(status.st_mode):
-            if is_store(name):
-                return DirectorySource.of(name)
-            way_out = f"name its files, e.g. '{name.rstrip('/')}/*.npy'"
-            raise BufferFileError(name, f"is a directory, not a file with a rank's buffer; {way_out}")
+            return _of_directory(name, context)
         if stat.S_ISSOCK(status.st_mode):
             raise OSError(errno.ENXIO, "is a socket and cannot be read as a file", name)
         if stat.S_ISREG(status.st_mode):
@@ -132,6 +129,16 @@ def _opened(word: str, context: Context, limit: int | None = None) -> Source:
         check_has_end(name, status, limit)
         fd = os.dup(0) if word == "-" else interrupts.waited(os.open, word, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
         return StreamSource.of_descriptor(name, fd, limit, digested=bool(context.record))
+
+
+def _of_directory(name: str, context: Context) -> Source:
+    """Return the store in a directory, or the index of the checkpoint in it."""
+    if is_store(name):
+        return DirectorySource.of(name)
+    if index := index_in(name):
+        return _opened(index, context)
+    way_out = f"name its files, e.g. '{name.rstrip('/')}/*.npy'"
+    raise BufferFileError(name, f"is a directory, not a file with a rank's buffer; {way_out}")
 
 
 @contextlib.contextmanager

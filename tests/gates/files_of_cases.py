@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -57,6 +58,17 @@ def write(path: Path, array: np.ndarray) -> None:
             group.create_array("n", data=np.arange(len(array)))
 
 
+def checkpoint(folder: Path, rank: int) -> None:
+    """Write a checkpoint in two shards."""
+    folder.mkdir()
+    tensors = {"w": np.arange(6.0) * (rank + 1), "mask": np.array([True, False])}
+    shards = {name: f"model-{number}-of-2.safetensors" for number, name in enumerate(tensors, 1)}
+    for name, shard in shards.items():
+        safetensors.numpy.save_file({name: tensors[name]}, folder / shard, {"format": "pt"})
+    index = {"metadata": {"total_size": 50}, "weight_map": shards}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
 def folder_of(folder: Path) -> None:
     """Fill a folder with the sample data, and with ranks of each format."""
     for name in ("sample_data", "examples"):  # their modes depend on the checkout
@@ -71,6 +83,7 @@ def folder_of(folder: Path) -> None:
         np.save(folder / f"f{rank}.npy", floats)
         np.save(folder / f"m{rank}.npy", np.arange(12, dtype="f4").reshape(3, 4) * (rank + 1))
         np.save(folder / f"t{rank}.npy", np.array([f"2020-01-0{rank + 1}", "NaT"], "M8[D]"))
+        checkpoint(folder / f"checkpoint{rank}", rank)
         values = [1.0 + rank, None, 3.0, None] if rank else [1.0, 2.0, None, None]
         pq.write_table(pa.table({"v": values, "key": ["a", "b", "c", "d"]}), folder / f"null{rank}.parquet")
         (folder / f"r{rank}.bin").write_bytes(b"HEAD" * 2 + np.arange(12, dtype=">i2").tobytes())

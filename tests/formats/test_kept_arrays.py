@@ -1,0 +1,209 @@
+"""`--keep`: arrays of every type are carried into results, as the library of each format reads them."""
+
+from __future__ import annotations
+
+import json
+
+import h5py
+import ml_dtypes
+import netCDF4
+import numpy as np
+import pytest
+import safetensors
+import safetensors.numpy
+import zarr
+from command import run, succeeded
+from rows import check_refusals
+
+import mpired
+
+PLAIN = {
+    "mask": np.array([True, False, True]),
+    "step": np.array(2**53 + 1),
+    "gaps": np.zeros(2, np.dtype([("a", "i1"), ("b", "f8")], align=True)),
+    "half": np.arange(5, dtype="f2"),
+}
+WORDS = {
+    "names": np.array(["ab", "c"]),
+    "when": np.array(["2020-01-01", "NaT"], "M8[D]"),
+    "raw": np.array([b"a\0b"], "V3"),
+}
+
+
+def weights(rank: int) -> np.ndarray:
+    return np.arange(6, dtype="f4").reshape(2, 3) + rank
+
+
+def save_npz(path, rank):
+    np.savez(path, w=weights(rank), **PLAIN, **WORDS)
+
+
+def save_deflated(path, rank):
+    np.savez_compressed(path, w=weights(rank), **PLAIN, **WORDS)
+
+
+def save_safetensors(path, rank):
+    short = {"short": np.arange(3).astype(ml_dtypes.bfloat16)}
+    plain = {name: each for name, each in PLAIN.items() if each.dtype.names is None}
+    safetensors.numpy.save_file({"w": weights(rank), **plain, **short}, path, {"format": "np"})
+
+
+def save_hdf5(path, rank):
+    with h5py.File(path, "w") as file:
+        for name, each in {"w": weights(rank), **PLAIN}.items():
+            file[f"g/{name}"] = each
+        file["names"], file["raw"] = ["ab", "c"], WORDS["raw"]
+        file.create_dataset("lists", (2,), h5py.vlen_dtype("f4"))[:] = [np.arange(2000, dtype="f4"), np.arange(0)]
+        kind = np.dtype([("n", "i4"), ("name", h5py.string_dtype())])
+        file.create_dataset("mixed", (2,), kind)[:] = np.array([(1, "one"), (2, "two")], kind)
+        file.create_dataset("cubes", (2,), np.dtype(("i2", (3,))))
+        file.create_dataset("packed", data=np.arange(100), chunks=(7,), compression="gzip")
+        file["nothing"] = h5py.Empty("f8")
+        odd = h5py.h5t.STD_I32LE.copy()
+        odd.set_size(3)
+        made = h5py.h5d.create(file.id, b"odd", odd, h5py.h5s.create_simple((3,)))
+        made.write(h5py.h5s.ALL, h5py.h5s.ALL, np.arange(3, dtype="i4"))
+
+
+def save_netcdf(path, rank, form):
+    with netCDF4.Dataset(path, "w", format=form) as file:
+        for dimension, length in {"y": 2, "x": 3, "t": None}.items():
+            file.createDimension(dimension, length)
+        file.createVariable("w", "f4", ("y", "x"))[:] = weights(rank)
+        file.createVariable("step", "i4", ())[:] = 7
+        file.createVariable("mask", "i1", ("x",))[:] = PLAIN["mask"]
+        for name in ("r", "s"):
+            file.createVariable(name, "i2", ("t", "x"))[:] = np.arange(6).reshape(2, 3)
+
+
+def save_zarr(path, rank, version):
+    group = zarr.open_group(str(path), mode="w", zarr_format=version)
+    plain = PLAIN | (WORDS if version == 2 else {})
+    for name, each in {"w": weights(rank), **plain}.items():
+        if version == 2 or each.dtype.names is None:
+            group.create_array(name, data=each)
+
+
+def all_npz(path):
+    with np.load(path) as file:
+        return dict(file)
+
+
+def all_hdf5(path):
+    found = {}
+    with h5py.File(path) as file:
+        file.visititems(
+            lambda name, each: found.update({name: _of_hdf5(each)} if isinstance(each, h5py.Dataset) else {})
+        )
+    return found
+
+
+def _of_hdf5(dataset):
+    if dataset.shape is None or dataset.name == "/odd":
+        return np.array(str(dataset.id.get_type().encode()))
+    return np.asarray(dataset[()])
+
+
+def all_netcdf(path):
+    with netCDF4.Dataset(path) as file:
+        file.set_auto_maskandscale(False)
+        return {name: each[...] for name, each in file.variables.items()}
+
+
+def all_zarr(path):
+    store = zarr.storage.ZipStore(path, mode="r") if path.suffix == ".zip" else str(path)
+    return {name: each[...] for name, each in zarr.open_group(store, mode="r").arrays()}
+
+
+FORMS = {
+    "npz": (save_npz, all_npz, ".npz", ".npz"),
+    "deflated": (save_deflated, all_npz, ".npz", ".npz"),
+    "safetensors": (save_safetensors, safetensors.numpy.load_file, ".safetensors", ".safetensors"),
+    "hdf5": (save_hdf5, all_hdf5, ".h5", ".h5"),
+    "netcdf 3": (lambda *args: save_netcdf(*args, "NETCDF3_64BIT_OFFSET"), all_netcdf, ".nc", ".nc"),
+    "netcdf 4": (lambda *args: save_netcdf(*args, "NETCDF4"), all_netcdf, ".nc", ".nc"),
+    "zarr 2": (lambda *args: save_zarr(*args, 2), all_zarr, ".zarr", ".zarr.zip"),
+    "zarr 3": (lambda *args: save_zarr(*args, 3), all_zarr, ".zarr", ".zarr.zip"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_array_is_in_the_result(form, tmp_path):
+    save, load, suffix, to = FORMS[form]
+    ranks = [tmp_path / f"r{rank}{suffix}" for rank in range(2)]
+    for rank, path in enumerate(ranks):
+        save(path, rank)
+    old = load(ranks[0])
+    combined = next(name for name in old if name.endswith("w"))
+    kept = [name for name in old if name not in {combined, "nothing"}]
+    out = tmp_path / f"out{to}"
+    words = ("--columns", combined, "--keep", ",".join(kept))
+    succeeded(run("reduce", "-q", "--op", "mean", *words, *map(str, ranks), "-o", str(out), cwd=tmp_path))
+    new = load(out)
+    assert sorted(new) == sorted(old)
+    for name, each in old.items():
+        expected = (weights(0) + weights(1)) / 2 if name == combined else each
+        assert new[name].dtype == expected.dtype, name
+        assert repr(new[name].tolist()) == repr(expected.tolist()), name
+    found = mpired.reduce(ranks, "mean", columns=combined, keep=kept)
+    for name in set(kept) - {"odd"}:
+        there = old[name].astype(str) if name == "names" else old[name]
+        assert repr(np.asarray(found[name]).astype(there.dtype).tolist()) == repr(there.tolist()), name
+
+
+def test_metadata_and_order_of_a_checkpoint(tmp_path):
+    """Tensors stay in the order of the file, so that each begins where its type may."""
+    for rank in range(2):
+        save_safetensors(tmp_path / f"r{rank}.safetensors", rank)
+    ranks = [tmp_path / f"r{rank}.safetensors" for rank in range(2)]
+    keep = [*(PLAIN.keys() - {"gaps"}), "short"]
+    mpired.reduce(ranks, "mean", columns="w", keep=keep, output=tmp_path / "out.safetensors")
+    headers = [
+        json.loads(path.read_bytes()[8:].partition(b"}}")[0] + b"}}")
+        for path in (ranks[0], tmp_path / "out.safetensors")
+    ]
+    assert headers[0] == headers[1]
+    with safetensors.safe_open(tmp_path / "out.safetensors", "np") as file:
+        assert file.metadata() == {"format": "np"}
+
+
+def test_what_differs_or_has_no_place_is_refused(tmp_path):
+    for rank in range(2):
+        np.savez(tmp_path / f"r{rank}.npz", w=weights(rank), step=np.array(rank), o=np.array([None]))
+        safetensors.numpy.save_file({"w": weights(rank), "step": np.array(rank)}, tmp_path / f"r{rank}.safetensors")
+        with h5py.File(tmp_path / f"r{rank}.h5", "w") as file:
+            file["w"] = weights(rank)
+            file.create_dataset("links", (1,), h5py.ref_dtype)[0] = file["w"].ref
+    words = "reduce --op mean --columns w --keep step"
+    differs = "'step' differs from that of rank 0 / and results carry it / --no-check-coordinates / --columns"
+    rows = [
+        (f"{words} r0.{form} r1.{form} -o out.{form}", 3, f"r1.{form}: {differs}") for form in ("npz", "safetensors")
+    ]
+    rows += [
+        ("reduce --op mean --columns w --keep o r0.npz r1.npz -o out.npz", 3, "does not carry in this format"),
+        ("reduce --op mean --columns w --keep links r0.h5 r1.h5 -o out.h5", 3, "does not carry in this format"),
+        (f"{words} r0.npz r0.npz -o out.h5", 2, "--keep: carries arrays into results that can hold them"),
+        (f"{words} r0.safetensors -o out.csv", 2, "--keep: carries arrays into results that can hold them"),
+    ]
+    check_refusals(tmp_path, rows)
+    for form in ("npz", "safetensors"):
+        args = "--columns", "w", "--keep", "step", "--no-check-coordinates", f"r0.{form}", f"r1.{form}"
+        succeeded(run("reduce", "-q", "--op", "mean", *args, "-o", f"out.{form}", cwd=tmp_path))
+    assert (
+        all_npz(tmp_path / "out.npz")["step"] == safetensors.numpy.load_file(tmp_path / "out.safetensors")["step"] == 0
+    )
+
+
+def test_what_is_left_out_is_named(tmp_path):
+    """In the summary of a result that could have it, and in the refusal of an op."""
+    for rank in range(2):
+        np.savez(tmp_path / f"r{rank}.npz", w=weights(rank), **PLAIN)
+    outcome = run("reduce", "--op", "mean", "--columns", "w", "r0.npz", "r1.npz", "-o", "out.npz", cwd=tmp_path)
+    assert outcome.err.endswith(" -> out.npz (npz), without mask, step, gaps, 1 more\n")
+    ranks = [tmp_path / f"r{rank}.npz" for rank in range(2)]
+    keep = [*PLAIN.keys() - {"step"}]
+    found = mpired.reduce(ranks, "mean", columns="w", keep=keep, output=tmp_path / "o.npz")
+    assert list(found.left_out) == ["step"]
+    assert list(mpired.reduce(ranks, "mean", columns="w", output=tmp_path / "o.npy").left_out) == []
+    words = "reduce --op mean --columns w,mask,step r0.npz r1.npz -o new.npz"
+    check_refusals(tmp_path, [(words, 3, "--columns w,step, and carry the others with --keep mask")])

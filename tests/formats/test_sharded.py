@@ -1,0 +1,191 @@
+"""Checkpoints in shards with an index, as transformers saves them: safetensors reads each shard of a result."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors.numpy
+from command import refused, run, succeeded
+from rows import check_refusals
+
+import mpired
+from mpired.errors import UsageError
+
+SHARDS = {"model-00001-of-00002.safetensors": ("w", "short", "step"), "model-00002-of-00002.safetensors": ("v", "mask")}
+INDEX = "model.safetensors.index.json"
+MEAN = ("reduce", "-q", "--op", "mean", "--columns", "w,short,v", "--keep", "step,mask")
+
+
+def tensors(rank: int) -> dict[str, np.ndarray]:
+    return {
+        "w": np.arange(6, dtype="f4").reshape(2, 3) + rank,
+        "short": (np.arange(3) + 2 * rank).astype(ml_dtypes.bfloat16),
+        "step": np.array(2**53 + 1),
+        "v": np.arange(200_000) * (rank + 1.0),
+        "mask": np.array([True, False, True]),
+    }
+
+
+def save(folder, rank: int) -> None:
+    folder.mkdir()
+    all_of = tensors(rank)
+    for shard, names in SHARDS.items():
+        safetensors.numpy.save_file({name: all_of[name] for name in names}, folder / shard, {"format": "pt"})
+    shards = {name: shard for shard, names in SHARDS.items() for name in names}
+    write_index(
+        folder, {"metadata": {"total_size": sum(each.nbytes for each in all_of.values())}, "weight_map": shards}
+    )
+
+
+def write_index(folder, index) -> None:
+    (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n")
+
+
+def load(folder) -> dict[str, np.ndarray]:
+    """Return all tensors, each from the shard that the index names."""
+    index = json.loads((folder / INDEX).read_text())["weight_map"]
+    files = {shard: safetensors.numpy.load_file(folder / shard) for shard in index.values()}
+    assert sum(map(len, files.values())) == len(index)
+    return {name: files[shard][name] for name, shard in index.items()}
+
+
+MEANS = {name: ((tensors(0)[name].astype("f8") + tensors(1)[name]) / 2).astype(tensors(0)[name].dtype) for name in "wv"}
+MEANS |= {
+    "short": (np.arange(3) + 1).astype(ml_dtypes.bfloat16),
+    "step": tensors(0)["step"],
+    "mask": tensors(0)["mask"],
+}
+
+
+def check(found) -> None:
+    assert sorted(found) == sorted(MEANS)
+    for name, each in MEANS.items():
+        assert found[name].tolist() == each.tolist(), name
+
+
+@pytest.fixture
+def ranks(tmp_path) -> list[str]:
+    for rank in range(2):
+        save(tmp_path / f"c{rank}", rank)
+    return ["c0", f"c1/{INDEX}"]
+
+
+def test_the_result_has_the_shards_and_the_index_of_rank_0(ranks, tmp_path):
+    """A directory or an index, whatever the number of workers; the directory may be new."""
+    for number, out in enumerate(("new", "new1/", f"made/{INDEX}", "made")):
+        (tmp_path / "made").mkdir(exist_ok=True)
+        succeeded(run(*MEAN, "-f", "-j", str(1 + number % 2), *ranks, "-o", out, cwd=tmp_path))
+        folder = tmp_path / out.removesuffix(INDEX)
+        check(load(folder))
+        assert sorted(path.name for path in folder.iterdir()) == sorted([*SHARDS, INDEX])
+        for name in (*SHARDS, INDEX):
+            assert (folder / name).read_bytes() == (tmp_path / "new" / name).read_bytes()
+        assert (folder / INDEX).read_text() == (tmp_path / "c0" / INDEX).read_text()
+        for shard in SHARDS:
+            with safetensors.safe_open(folder / shard, "np") as file:
+                assert file.metadata() == {"format": "pt"}
+
+
+def test_other_results(ranks, tmp_path):
+    """One file, arrays, those of every rank, and one of another type, of some tensors."""
+    succeeded(run(*MEAN, *ranks, "-o", "one.safetensors", cwd=tmp_path))
+    check(safetensors.numpy.load_file(tmp_path / "one.safetensors"))
+    check(
+        mpired.reduce([tmp_path / each for each in ranks], "mean", columns=["w", "short", "v"], keep=["step", "mask"])
+    )
+    for command, link in (("allreduce", "--link"), ("scan", "-f")):
+        words = command, "-q", "--op", "sum", "--columns", "w,v", link, *ranks, "-o", f"{command}{{rank}}"
+        succeeded(run(*words, cwd=tmp_path))
+        for rank in range(2):
+            sums = tensors(0)["w"] + (tensors(1)["w"] if command == "allreduce" or rank else 0)
+            assert load(tmp_path / f"{command}{rank}")["w"].tolist() == sums.tolist()
+    shard = next(iter(SHARDS))
+    assert (tmp_path / "allreduce0" / shard).samefile(tmp_path / "allreduce1" / shard)
+    succeeded(run("reduce", "-q", "--op", "mean", "--columns", "step", *ranks, "-o", "steps", cwd=tmp_path))
+    index = {"metadata": {"total_size": 8}, "weight_map": {"step": shard}}
+    assert json.loads((tmp_path / "steps" / INDEX).read_text()) == index
+    assert safetensors.numpy.load_file(tmp_path / "steps" / shard)["step"].dtype == np.float64
+
+
+def test_queries_and_origins(ranks, tmp_path):
+    nbytes = sum(path.stat().st_size for path in (tmp_path / "c0").iterdir())
+    assert run("info", "c0", cwd=tmp_path).out.decode().startswith(f"c0/{INDEX}: safetensors, {nbytes} bytes\n")
+    assert run("diff", "c0", "c0", cwd=tmp_path).status == 0
+    assert "w: 6 of 6" in run("diff", *ranks, cwd=tmp_path).out.decode()
+    assert "rank 1" in run("locate", "--op", "maxloc", "--columns", "v", *ranks, cwd=tmp_path).out.decode()
+    assert b"5.0" in run("show", "--columns", "w", "c0", cwd=tmp_path).out
+    safetensors.numpy.save_file({"w": tensors(0)["w"]}, tmp_path / "target.safetensors")
+    succeeded(run("accumulate", "-q", "--op", "sum", "--columns", "w", "target.safetensors", "c1", cwd=tmp_path))
+    found = safetensors.numpy.load_file(tmp_path / "target.safetensors")["w"]
+    assert found.tolist() == (tensors(0)["w"] + tensors(1)["w"]).tolist()
+
+
+def test_the_record_names_all_files(ranks, tmp_path):
+    succeeded(run("reduce", "-q", "--op", "max", "--columns", "w", "--provenance", *ranks, "-o", "new", cwd=tmp_path))
+    record = json.loads(json.loads((tmp_path / "new" / INDEX).read_text())["metadata"]["mpired"])
+    assert [each["file"] for each in record["inputs"]] == [
+        f"c{i}/{name}" for i in range(2) for name in (INDEX, *SHARDS)
+    ]
+    assert "made by mpired" in run("info", "new", cwd=tmp_path).out.decode()
+
+
+def broken(tmp_path, change) -> str:
+    """Return a checkpoint that is changed."""
+    shutil.rmtree(tmp_path / "bad", ignore_errors=True)
+    save(tmp_path / "bad", 1)
+    index = json.loads((tmp_path / "bad" / INDEX).read_text())
+    change(tmp_path / "bad", index)
+    write_index(tmp_path / "bad", index)
+    return "bad"
+
+
+def doubled(folder, index) -> None:
+    second = list(SHARDS)[1]
+    safetensors.numpy.save_file({"w": tensors(0)["w"], **{n: tensors(0)[n] for n in ("v", "mask")}}, folder / second)
+
+
+BROKEN = [
+    (lambda folder, _: (folder / list(SHARDS)[1]).unlink(), 4, f"bad/{list(SHARDS)[1]}: No such file"),
+    (lambda _, index: index["weight_map"].update(extra=next(iter(SHARDS))), 3, "'extra' / but it is in no shard"),
+    (lambda _, index: index["weight_map"].pop("step"), 3, "'step' in no shard, but it is in model-00001"),
+    (
+        lambda _, index: index["weight_map"].update(w="../x.safetensors"),
+        3,
+        "'../x.safetensors', which is not a file of its",
+    ),
+    (doubled, 3, "the tensor 'w' is in two shards"),
+    (lambda _, index: index.pop("weight_map"), 3, "has no `weight_map`"),
+]
+
+
+def test_damaged_checkpoints(ranks, tmp_path):
+    for change, status, reason in BROKEN:
+        check_refusals(tmp_path, [(f"reduce --op sum {ranks[0]} {broken(tmp_path, change)} -o out", status, reason)])
+
+
+def test_refusals(ranks, tmp_path):
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "pytorch_model.bin.index.json").write_text("{}")
+    shutil.copytree(tmp_path / "c0", tmp_path / "two")
+    (tmp_path / "two" / "other.safetensors.index.json").write_text("{}")
+    shutil.copy(tmp_path / "c0" / next(iter(SHARDS)), tmp_path / "one.safetensors")
+    mean = "reduce --op mean --columns w"
+    rows = [
+        ("reduce --op sum torch -o new", 3, "pickles, which are never loaded"),
+        ("info two", 3, "has several checkpoints"),
+        (f"{mean} c0 c1 -o c1", 2, f"c1/{next(iter(SHARDS))}: / input of this command"),
+        (f"{mean} c0 c1 --in-place", 2, "is a checkpoint of several files"),
+        (f"{mean} one.safetensors -o new/{INDEX}", 2, "is the index of a checkpoint in several files"),
+        (f"{mean} c0 c1 -o nowhere/new", 4, "nowhere"),
+        ("accumulate --op sum --columns w c0 c1", 2, "is a checkpoint of several files"),
+        ("allreduce --op sum --columns w c0 c1 -o new/r{rank}.safetensors.index.json", 2, "name one for each"),
+    ]
+    check_refusals(tmp_path, rows)
+    with pytest.raises(UsageError, match="one by one"):
+        mpired.reduce([tmp_path / "c0"], "max", columns="w", output=f"http://127.0.0.1:1/{INDEX}")
+    succeeded(run(*MEAN, *ranks, "-o", "new", cwd=tmp_path))
+    refused(run(*MEAN[:1], *MEAN[2:], *ranks, "-o", "new", cwd=tmp_path), 2, "already exists")
