@@ -40,7 +40,7 @@ class Kind(NamedTuple):
 def listed(names: Iterable[str]) -> str:
     """Return names as a text that `names` reads."""
     doubled = ((name, name.replace('"', '""')) for name in names)
-    return ",".join(f'"{text}"' if "," in name or name.startswith('"') else name for name, text in doubled)
+    return ",".join(f'"{text}"' if not name or "," in name or name[0] == '"' else name for name, text in doubled)
 
 
 def _match(pattern: str, text: str, refusal: str) -> re.Match[str]:
@@ -170,7 +170,7 @@ def _parsed_names(text: str) -> tuple[str, ...]:
         names = next(csv.reader([text], strict=True)) if '"' in text else text.split(",")
     except csv.Error:
         raise ValueError(f"{text!r} has a quote that does not end; write '\"a,b\",c' for a,b and c") from None
-    if not all(names):
+    if not all(names) and '""' not in text:
         raise ValueError(f"{text!r} has an empty name")
     return tuple(names)
 

@@ -308,7 +308,7 @@ class KeptArrays(NamedTuple):
 
 def _whole(source: Source, library: Library, arrays: Sequence[ArrayHeader]) -> dict[str, np.ndarray]:
     """Return all values of some arrays of a file."""
-    with errors_of(source.name, *library.errors), closing(library.opener(source)) as file:
+    with errors_of(source.name, library.errors), closing(library.opener(source)) as file:
         leaves = [each.leaf if isinstance(each.leaf, Pieces) else each.name for each in arrays]
         return {each.name: file.whole(leaf).reshape(each.shape) for each, leaf in zip(arrays, leaves, strict=True)}
 

@@ -355,14 +355,13 @@ class _Looking(HdfFile):
         if shape is None:
             return ArrayHeader(name, None, (), label="no elements", reason=f"{name!r} has no elements", unseen=True)
         if gone := _missing_filters(dataset):
-            reason = f"array {name!r} is encoded by {' and '.join(gone.values())}, for which HDF5 needs a plugin"
-            way_out = "set HDF5_PLUGIN_PATH"
+            what, way_out = f"encoded by {' and '.join(gone.values())}", "set HDF5_PLUGIN_PATH"
+            reason = f"array {name!r} is {what}, for which HDF5 needs a plugin"
             if gone.keys() <= _FILTERS.keys() and "hdf5plugin" not in sys.modules:
                 way_out = f"install it with {installation('hdf5plugin')}"
             if is_carried:  # a coordinate could not be compared
                 raise BufferFileError(self._source.name, f"{reason}; {way_out}")
-            label = f"elements encoded by {' and '.join(gone.values())}"
-            return ArrayHeader(name, None, shape, label=label, reason=reason, way_out=way_out)
+            return ArrayHeader(name, None, shape, label=f"elements {what}", reason=reason, way_out=way_out)
         dtype, label, reason = _form(name, dataset)
         nbytes = math.prod(shape) * max(1, _dtype(dataset.id).itemsize)
         if not self._outside and nbytes > _SMALL_NBYTES and nbytes > _MOST_UNFOLDED * self._source.nbytes:

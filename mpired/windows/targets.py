@@ -243,7 +243,8 @@ def _decoded(
     for column, parts in zip(columns, elements, strict=True):
         windows.append(_native(source, column, end)._replace(marked=column.missing))  # all are valid
         for block in parts:
-            calls.pwrite_all(scratch.fd, block.view(np.uint8).data, end)
+            with calls.errors_name(window.name):
+                calls.pwrite_all(scratch.fd, block.view(np.uint8).data, end)
             end += block.nbytes
         end += -end % _ALIGNMENT
     return window._replace(windows=windows, scratch=scratch)
