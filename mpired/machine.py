@@ -35,13 +35,9 @@ def _limits(names: Sequence[str], controller: str, old_names: Sequence[str], cou
     with contextlib.suppress(OSError):
         for line in _text("/proc/self/cgroup").splitlines():
             _, controllers, path = line.split(":", 2)
-            if not controllers:
-                found = _numbers(_GROUPS, path, names)
-            elif controller in controllers.split(","):
-                found = _numbers(f"{_GROUPS}/{controllers}", path, old_names)
-            else:
-                continue
-            yield from (each for each in found if len(each) == count)
+            if not controllers or controller in controllers.split(","):
+                root, files = (f"{_GROUPS}/{controllers}", old_names) if controllers else (_GROUPS, names)
+                yield from (each for each in _numbers(root, path, files) if len(each) == count)
 
 
 def _numbers(root: str, path: str, names: Sequence[str]) -> Iterator[list[int]]:

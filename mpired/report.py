@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +15,7 @@ from mpired.formats import FlatLayout
 from mpired.formats.array import stored_array
 from mpired.formats.rank import dtype_text
 from mpired.ops import OPS, Op, Use, summary
+from mpired.values import listed
 
 if TYPE_CHECKING:  # a report of one command need not wait for the modules of all
     from mpired.collectives.call import Call
@@ -297,7 +299,8 @@ def _use_of_other(other: SkippedArray, file: RankFile) -> str:
     """Return the ways to use an array that is not a buffer."""
     if [each.name for each in file.others].count(other.name) > 1:
         return "other columns have this name, too"
-    kept = f", `mpired reduce --keep {other.name}` carries it" if file.names and other.keeps else ""
+    name = shlex.quote(listed([other.name]))
+    kept = f", `mpired reduce --keep {name}` carries it" if file.names and other.keeps else ""
     if other.group is None:
         return f"{other.way_out}, no op takes it as it is{kept}" if other.way_out else f"no op takes it{kept}"
     if other.nulls:

@@ -40,7 +40,7 @@ class Kind(NamedTuple):
 def listed(names: Iterable[str]) -> str:
     """Return names as a text that `names` reads."""
     doubled = ((name, name.replace('"', '""')) for name in names)
-    return ",".join(f'"{text}"' if not name or "," in name or name.startswith('"') else name for name, text in doubled)
+    return ",".join(f'"{text}"' if not name or "," in name or name[0] == '"' else name for name, text in doubled)
 
 
 def _match(pattern: str, text: str, refusal: str) -> re.Match[str]:

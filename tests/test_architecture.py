@@ -49,7 +49,6 @@ WRITING_FLAGS = {"O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC", "O_APPEND", "O_TMPF
 ALLOWED_WRITES = {
     ("cli/__init__.py", "os.open"),
     ("formats/arrow.py", "os.fdopen"),
-    ("formats/hdf5_results.py", "os.fdopen"),
     ("formats/npz.py", "os.fdopen"),
     ("formats/parquet.py", "os.fdopen"),
     ("formats/textual.py", "os.fdopen"),

@@ -158,6 +158,8 @@ _ELSEWHERE = {
     "cmp": "diff",
     "compare": "diff",
     "version": "--version",
+    "merge": "reduce",
+    "combine": "reduce",
     "--dtype": "--type",
     "--nproc": "--jobs",
     "--threads": "--jobs",
@@ -284,7 +286,9 @@ def _run(words: Sequence[str]) -> int:
             text = _no_such_option(error)
         if isinstance(error, click.MissingParameter):
             # The first argument may be the name of an op.
-            op = next((_as_op(word) for word in words[1:2] if not os.path.lexists(word)), "")
+            op = next((_as_op(word) for word in words[1:2] if not os.path.lexists(word)), "") or "--op" * (
+                "-op" in words
+            )
             text += f"; did you mean {op}?" if op else ""
         text = shortened(without_secrets(text), LONGEST_REASON)
         failure = Failure(type(error).__name__, UsageError.mpi_class, error.exit_code, "", text)

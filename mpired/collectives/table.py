@@ -110,7 +110,7 @@ def _blocks(task: CallShape) -> list[Share]:
     """Give consecutive blocks with these counts to the ranks."""
     counts: Sequence[int] = task.counts or ()
     if len(counts) != task.nranks:
-        raise CountError("counts", f"has {len(counts)} values for {task.nranks} ranks; give one for each rank")
+        raise CountError("`counts`", f"has {len(counts)} values for {task.nranks} ranks; give one for each rank")
     if sum(counts) != task.count:
         raise CountError("counts", f"they sum to {sum(counts)}, but every rank has {task.count} elements")
     stops = itertools.accumulate(counts)

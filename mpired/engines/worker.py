@@ -76,7 +76,8 @@ def portable(error: BaseException) -> BaseException:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - made here
     except Exception:  # noqa: BLE001 - whatever its class does
         error = RuntimeError("".join(traceback.format_exception_only(error)).strip())
-    error.add_note(frames)
+    if not isinstance(error, OSError):  # whose notes are for users
+        error.add_note(frames)
     return error
 
 

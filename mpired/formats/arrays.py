@@ -397,7 +397,7 @@ def _whole(source: Source, library: Library, arrays: Sequence[ArrayHeader]) -> d
     """Return all values of some arrays of a file, as bytes if NumPy has not their type."""
     found = {}
     for own, some in itertools.groupby(arrays, lambda each: each.source or source):
-        with errors_of(own.name, *library.errors), closing(library.opener(own)) as file:
+        with errors_of(own.name, library.errors), closing(library.opener(own)) as file:
             for each in some:
                 values = file.whole(each.leaf if isinstance(each.leaf, Pieces) else each.name)
                 found[each.name] = values.reshape(each.shape) if values.size == each.count else values

@@ -162,9 +162,8 @@ def _answer(source: Source, opener: Opener, question: Callable[[Any], _T]) -> _T
         return question(file)
 
 
-def errors_of(name: str, *, writes: bool = False) -> contextlib.AbstractContextManager[None]:
-    """Turn pyarrow's exceptions about a file, or a result like it, into ours, on one line."""
-    return streamed.errors_of(name, pa.ArrowException, writes=writes)
+errors_of = functools.partial(streamed.errors_of, errors=(pa.ArrowException,))
+"""Turns pyarrow's exceptions about a file, or a result like it, into ours, on one line."""
 
 
 def inspect(source: Source, inputs: InputOptions, opener: type[Table]) -> RankFile:

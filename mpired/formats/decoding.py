@@ -271,7 +271,8 @@ def rewrite(write: _Rewrite, source: Source, changed: Sequence[Array], new: call
 def _rewrite(write: _Rewrite, source: Source, changed: Sequence[Array], new: calls.SharedFile) -> None:
     fd = new.open()
     try:
-        write(source, changed, fd)
+        with calls.errors_name(source.name):
+            write(source, changed, fd)
     finally:
         os.close(fd)
 

@@ -54,7 +54,7 @@ def _open(source: Source, memory: int = DECODED_NBYTES, *, outside: bool) -> Any
 
 def _do(subject: Source | Hdf5Plan, module: str, function: str, *args: Any) -> Any:
     """Call a function of a module that imports h5py for a file, or for the plan of one."""
-    with errors_of(subject.name, *ERRORS, writes=module == _RESULTS):
+    with errors_of(subject.name, ERRORS, writes=module == _RESULTS):
         return getattr(_imported(module), function)(subject, *args)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import posixpath
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -366,7 +367,7 @@ def _created(plan: Hdf5Plan, path: str, *, early: bool) -> Iterator[list[h5py.Da
     """Make the file of results with all but their elements: a copy if nothing else changes, or object by object."""
     with ExitStack() as stack:
         old, results = _old(plan, stack)
-        target = stack.enter_context(os.fdopen(calls.SharedFile(path).open(), "r+b", buffering=0))
+        target = stack.enter_context(_target(calls.SharedFile(path).open()))
         left_out = set() if old is None else _left_out(plan, results, old)
         if early and old is not None and not left_out and _copy_around(plan, old, results, target.fileno()):
             file = stack.enter_context(_opened(target))
@@ -429,6 +430,37 @@ def _copy_around(plan: Hdf5Plan, old: h5py.File, results: Sequence[_Result], fd:
     return True
 
 
+class _Target(io.FileIO):
+    """A file that the library writes, with the last error of the system."""
+
+    error: OSError | None = None
+
+    def write(self, data: Any, /) -> int:
+        return self._noted(super().write, data)
+
+    def truncate(self, size: int | None = None, /) -> int:
+        return self._noted(super().truncate, size)
+
+    def _noted(self, call: Callable[[Any], int], argument: Any) -> int:
+        try:
+            return call(argument)
+        except OSError as error:
+            self.error = error
+            raise
+
+
+@contextmanager
+def _target(fd: int) -> Iterator[_Target]:
+    """Give the library a file, and raise the error of the system that it met: h5py raises another one."""
+    with _Target(fd, "r+b") as target:
+        try:
+            yield target
+        except Exception:
+            if target.error is not None:
+                raise target.error from None
+            raise
+
+
 def _by_file(file: Any, low: int = h5f.LIBVER_V18) -> Any:
     """Return the properties to access an open file of Python: the library opens none that has no name."""
     fapl = h5p.create(h5p.FILE_ACCESS)
@@ -481,6 +513,6 @@ def _fill(dataset: h5py.Dataset, result: Array, jobs: int = 0) -> None:
 def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
     """Copy a file, and change some of its arrays."""
     copy_whole(source, fd)
-    with os.fdopen(os.dup(fd), "r+b", buffering=0) as target, _opened(target) as file:
+    with _target(os.dup(fd)) as target, _opened(target) as file:
         for each in changed:
             _fill(file[each.name], each)

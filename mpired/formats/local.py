@@ -47,10 +47,6 @@ class SourceFile(io.RawIOBase):
         self._at = offset + (0, self._at, self._nbytes)[whence]
         return self._at
 
-    def tell(self) -> int:
-        """Return the place."""
-        return self._at
-
     def read(self, nbytes: int = -1) -> bytes:
         """Return the next bytes, fewer at the end."""
         left, parts = self._nbytes - self._at, []

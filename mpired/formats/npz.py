@@ -154,7 +154,7 @@ class _Archive(ColumnFile):
 
 def inspect(source: Source, inputs: InputOptions) -> RankFile:
     """Describe an npz file from its directory and the headers of its members."""
-    with errors_of(source.name, *_ERRORS), closing(_Archive(source)) as archive:
+    with errors_of(source.name, _ERRORS), closing(_Archive(source)) as archive:
         found = [archive.array(member, inputs) for member in archive.members()]
     return arrays.inspect(source, inputs, found, Library(_Archive, _ERRORS))
 
@@ -176,7 +176,7 @@ def prepare(model: Model) -> ArrayLayout | Encoder:
     """Lay out results like `model`: stored, or deflated if an array of its file is."""
     old: dict[str, _Member] = {}
     if model.source is not None:
-        with errors_of(model.source.name, *_ERRORS), closing(_Archive(model.source)) as archive:
+        with errors_of(model.source.name, _ERRORS), closing(_Archive(model.source)) as archive:
             old = {member.name: member for member in archive.members()}
     method = zipfile.ZIP_STORED if all(member.is_stored for member in old.values()) else zipfile.ZIP_DEFLATED
     kept = model.kept.names if isinstance(model.kept, KeptArrays) else []
@@ -211,7 +211,7 @@ def _lay(new: Sequence[_NewNpz], source: Source | None, fd: int) -> list[int]:
         calls.pwrite_all(fd, each.info.FileHeader(zip64=True) + each.head, each.info.header_offset)
     copied = [each for each in new if each.stored is None]
     if source is not None and copied:
-        with errors_of(source.name, *_ERRORS), closing(_Archive(source)) as archive:
+        with errors_of(source.name, _ERRORS), closing(_Archive(source)) as archive:
             for each in copied:
                 calls.pwrite_all(fd, archive.zip.read(each.info.filename), each.start)
     return [each.start + len(each.head) for each in new if each.stored is not None]
@@ -240,7 +240,7 @@ def _write(new: Sequence[_NewNpz], source: Source, results: Sequence[Array], fd:
                     for block in encoded(next(left), each.stored):
                         to.write(block.view(np.uint8).data)
                 else:
-                    with errors_of(source.name, *_ERRORS), old.zip.open(each.info.filename) as before:
+                    with errors_of(source.name, _ERRORS), old.zip.open(each.info.filename) as before:
                         while octets := before.read(_BLOCK_NBYTES):
                             to.write(octets)
 
@@ -248,7 +248,7 @@ def _write(new: Sequence[_NewNpz], source: Source, results: Sequence[Array], fd:
 def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
     """Write an archive again with new elements in some arrays."""
     results = {each.name: each for each in changed}
-    with errors_of(source.name, *_ERRORS), closing(_Archive(source)) as old:
+    with errors_of(source.name, _ERRORS), closing(_Archive(source)) as old:
         members = old.members()
     new = [_NewNpz(_info(each.info.filename, each.info.compress_type)) for each in members]
     for number, each in enumerate(members):

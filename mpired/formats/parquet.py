@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.formats import columns
 from mpired.formats.array import Array
-from mpired.formats.arrow_arrays import nullable_values
 from mpired.formats.columns import Contents, Leaf, Table, errors_of
 from mpired.formats.format import Encoder
 from mpired.formats.local import DamageError, TableFile
@@ -33,7 +32,6 @@ _KEPT_GROUP_NBYTES = 64 << 20  # a row group of a file that is written again sta
 _THRIFT_STRINGS = 16 << 20
 _THRIFT_ITEMS = 1 << 20
 _MOST_PARSED = 32
-_MOST_SECONDS = (2**63 - 1) // 10**9 - 1
 
 
 class _Parsed(NamedTuple):
@@ -77,7 +75,8 @@ class ParquetFile(Table):
         leaves: dict[str, list[int]] = {}
         for name, own in zip(schema.names, _own_leaves(schema), strict=True):
             leaves.setdefault(name, []).extend(own)
-        old = {name for name, own in leaves.items() if any(map(functools.partial(_is_int96, metadata), own))}
+        kinds = [metadata.schema.column(leaf).physical_type for leaf in range(len(metadata.schema))]
+        old = {name for name, own in leaves.items() if any(kinds[leaf] == "INT96" for leaf in own)}
         return _Parsed(file, parsed, schema, rows, leaves, frozenset(old))
 
     def contents(self) -> Contents:
@@ -130,11 +129,13 @@ class ParquetFile(Table):
         wanted = {"batch_size": _BATCH_ROWS, "row_groups": [number], "columns": sorted(names), "use_threads": False}
         for batch in limited(self._source.name, self._memory, seconds.iter_batches(**wanted)):
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
-                for leaf in (each for each in _plain(column) if each.type == pa.timestamp("s") and len(each)):
-                    values, _ = nullable_values(leaf)
-                    if max(-int(values.min()), int(values.max())) > _MOST_SECONDS:
-                        reason = f"column {name!r} has times of 96 bits before 1677 or after 2262"
-                        raise BufferFileError(self._source.name, f"{reason}; write it as a timestamp of 64 bits first")
+                try:
+                    column.cast(self.schema.field(name).type)
+                except pa.ArrowInvalid:
+                    reason = f"column {name!r} has times of 96 bits before 1677 or after 2262"
+                    raise BufferFileError(
+                        self._source.name, f"{reason}; write it as a timestamp of 64 bits first"
+                    ) from None
 
     def written(self) -> dict[str, Any]:
         """Return how the file is written, as far as its metadata tells, in the words of pyarrow."""
@@ -175,19 +176,6 @@ def _opened(file: TableFile, **more: Any) -> pq.ParquetFile:
         thrift_container_size_limit=_THRIFT_ITEMS,
         **more,
     )
-
-
-def _is_int96(metadata: pq.FileMetaData, leaf: int) -> bool:
-    return bool(metadata.schema.column(leaf).physical_type == "INT96")
-
-
-def _plain(column: pa.Array) -> Iterator[pa.Array]:
-    """Yield the arrays that a column of structures or lists consists of."""
-    parts = column.flatten() if column.type.num_fields else ()
-    for each in parts if isinstance(parts, list) else [parts] if len(parts) else ():
-        yield from _plain(each)
-    if not column.type.num_fields:
-        yield column
 
 
 def _own_leaves(schema: pa.Schema) -> Iterator[range]:

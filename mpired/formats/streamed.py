@@ -36,10 +36,10 @@ allowed."""
 
 
 @contextlib.contextmanager
-def errors_of(name: str, *also: type[Exception], writes: bool = False) -> Iterator[None]:
-    """Turn exceptions about a file, or about a result like it, into ours; `also` are those that its library raises."""
+def errors_of(name: str, errors: tuple[type[Exception], ...] = (), *, writes: bool = False) -> Iterator[None]:
+    """Turn exceptions about a file, or about a result like it, into ours; `errors` are those of its library."""
     # A plain `ValueError` that the library does not raise is a mistake of this program.
-    kinds: tuple[type[Exception], ...] = (OSError, DamageError, UnicodeError, NotImplementedError, *also)
+    kinds: tuple[type[Exception], ...] = (OSError, DamageError, UnicodeError, NotImplementedError, *errors)
     try:
         yield
     except (MpiredError, MemoryError):
@@ -142,7 +142,7 @@ class ColumnReader:
 
     def __init__(self, array: Array, decoded: Decoded) -> None:
         self._array, self._errors = array, decoded.errors
-        with errors_of(array.source.name, *self._errors):
+        with errors_of(array.source.name, self._errors):
             self._file = decoded.opener(array.source, array.memory)
         may_lack = array.nullable and array.nulls != 0
         self._streams = [Stream(self._file, leaf, nullable=may_lack) for leaf in decoded.leaves]
@@ -156,7 +156,7 @@ class ColumnReader:
         if self._names:
             array.datatype.clear_padding(block)
             parts = [block[name] for name in self._names]
-        with errors_of(array.source.name, *self._errors):
+        with errors_of(array.source.name, self._errors):
             try:
                 for stream, part in zip(self._streams, parts, strict=True):
                     done, mine = stream.fill(start, part)

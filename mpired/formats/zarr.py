@@ -151,9 +151,9 @@ def _unknown(name: str, error: str) -> ArrayHeader:
         return ArrayHeader(name, None, (), label="elements of unknown type", reason=reason, unseen=True)
     package = "imagecodecs" if codec[1].startswith("imagecodecs") else _PACKAGES.get(codec[1])
     way_out = f"install it with {installation(package)}" if package else "install the package that has it"
-    label = f"elements encoded by {codec[1]!r}"
-    reason = f"array {name!r} is encoded by {codec[1]!r}, for which zarr has no codec"
-    return ArrayHeader(name, None, (), label=label, reason=reason, way_out=way_out, unseen=True)
+    what = f"encoded by {codec[1]!r}"
+    reason = f"array {name!r} is {what}, for which zarr has no codec"
+    return ArrayHeader(name, None, (), label=f"elements {what}", reason=reason, way_out=way_out, unseen=True)
 
 
 def _path(name: str) -> str:
@@ -217,7 +217,7 @@ def _decoded(value: str) -> float | str:
 
 
 def _in_worker(source: Source, function: Callable[..., _T], *args: Any) -> _T:
-    with errors_of(source.name, *_FAILURES), closing(_StoreReader(source)) as reader:
+    with errors_of(source.name, _FAILURES), closing(_StoreReader(source)) as reader:
         return function(reader, *args)
 
 
@@ -332,7 +332,7 @@ def _encode(plan: _ZarrPlan, context: Context, results: Sequence[Array], fd: int
 def _write(plan: _ZarrPlan, results: Sequence[Array], file: calls.SharedFile) -> None:
     """Write a store."""
     with (
-        errors_of("the result" if plan.source is None else plan.source.name, *_FAILURES, writes=True),
+        errors_of("the result" if plan.source is None else plan.source.name, _FAILURES, writes=True),
         os.fdopen(file.open(), "w+b") as to,
         zipfile.ZipFile(to, "w") as archive,
         closing(Store(plan.source)) if plan.source is not None else nullcontext() as old,
@@ -437,7 +437,7 @@ def _info(key: str) -> zipfile.ZipInfo:
 def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
     """Write a store again with new elements in some arrays."""
     with (
-        errors_of(source.name, *_FAILURES, writes=True),
+        errors_of(source.name, _FAILURES, writes=True),
         closing(Store(source)) as old,
         os.fdopen(os.dup(fd), "w+b") as to,
         zipfile.ZipFile(to, "w") as archive,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 from collections.abc import Callable
@@ -112,6 +113,8 @@ def _at_place(text: str, timeout: float | None) -> Op:
         raise UserOpError(text, f"is C source; {way_out}")
     if user.is_file(home):
         check_file(home, text)
+    elif os.path.isfile(f"{home}.py") and importlib.util.find_spec(home) is None:
+        raise UserOpError(text, f"there is no module {home}; for the file write {home}.py:{name}")
     return table.user_op(text, user.PythonKernel(text, timeout), isolated=True)
 
 

@@ -211,6 +211,12 @@ _ELSEWHERE = {
     "|": "bor",
     "xor": "lxor, or bxor bit by bit",
     "^": "bxor",
+    **{f"logical_{name}": f"l{name}" for name in ("and", "or", "xor")},
+    **{f"bitwise_{name}": f"b{name}" for name in ("and", "or", "xor")},
+    **{
+        f"nan{name}": f"{name} with `nan='ignore'`"
+        for name in ("sum", "prod", "max", "min", "mean", "var", "std", "median")
+    },
     "avg": "mean",
     "average": "mean",
     "stddev": "std",

@@ -358,9 +358,7 @@ def _compare_buffers(this: str, buffer: Array, reference: tuple[str, RankFile], 
         if name and mine != others:
             reason = f"{this} has length {mine} along the {name}{where}, but {_named(reference)} has {others}"
             raise CountError(path, f"{reason}; give ranks of one length{_OR_SKIP}")
-    if buffer.count != like.count and UNKNOWN_COUNT not in (buffer.count, like.count):
-        reason = f"{this} has count {buffer.count}{where}, but {_named(reference)} has {like.count}"
-        raise CountError(path, f"{reason}; give ranks of one count{_OR_SKIP}")
-    if buffer.shape is not None and like.shape is not None and buffer.shape != like.shape:
-        reason = f"{this} has shape {buffer.shape}{where}, but {_named(reference)} has {like.shape}"
-        raise CountError(path, f"{reason}; give ranks of one shape{_OR_SKIP}")
+    for what, own, theirs in ("count", buffer.count, like.count), ("shape", buffer.shape, like.shape):
+        if own != theirs and not {None, UNKNOWN_COUNT} & {own, theirs}:
+            reason = f"{this} has {what} {own}{where}, but {_named(reference)} has {theirs}"
+            raise CountError(path, f"{reason}; give ranks of one {what}{_OR_SKIP}")

@@ -89,14 +89,12 @@ def other_numbers(paths: Sequence[str | None]) -> str:
     """Return how `rank_regex` finds a number in each path that no other has; "" if there is none."""
     names = [path or "" for path in paths]
     numbers, distinct, _ = _places(names)
-    parts = [re.sub(r"[^\w-]", ".", part) for part in re.split(_NUMBER, names[0])]
     ways = []
     for place in distinct:
-        wanted = [each[place] for each in numbers]
-        near = f"{parts[place][-_SHOWN_BEFORE:].lstrip('.')}([0-9]+)"
-        whole = f"^{_NUMBER.join(parts[: place + 1])}([0-9]+)"
-        ways.append(f"`rank_regex='{near if numbers_of(names, near) == wanted else whole}'`")
-    return "".join(f"{' with' if not number else ' or'} {way}" for number, way in enumerate(ways[:_SHOWN_NAMES]))
+        before = re.sub(r"[^\w-]", ".", re.split(_NUMBER, names[0])[place])[-_SHOWN_BEFORE:].lstrip(".")
+        if numbers_of(names, f"{before}([0-9]+)") == [each[place] for each in numbers]:
+            ways.append(f"`rank_regex='{before}([0-9]+)'`")
+    return f" with {' or '.join(ways[:_SHOWN_NAMES])}" if ways else ""
 
 
 def _name(word: object) -> str:

@@ -252,13 +252,13 @@ def _decoded(
         if array.nullable and array.marked is None:
             array = array._replace(validity=array.end + -array.end % _ALIGNMENT)
         at = array.validity or 0
-        for block, there in parts:
-            calls.pwrite_all(scratch.fd, block.view(np.uint8).data, end)
-            end += block.nbytes
-            if array.validity is not None:
-                marks = np.ones(len(block), np.bool_) if there is None else there
-                calls.pwrite_all(scratch.fd, marks.view(np.uint8).data, at)
-                at += len(block)
+        for block, valid in parts:
+            with calls.errors_name(window.name):
+                calls.pwrite_all(scratch.fd, block.view(np.uint8).data, end)
+                if array.validity is not None:
+                    marks = np.ones(len(block), np.bool_) if valid is None else valid
+                    calls.pwrite_all(scratch.fd, marks.view(np.uint8).data, at)
+            end, at = end + block.nbytes, at + (len(block) if array.validity is not None else 0)
         end = max(end, at)
         end += -end % _ALIGNMENT
         windows.append(array)

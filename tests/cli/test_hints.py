@@ -29,6 +29,7 @@ def folder(tmp_path):
     pq.write_table(pa.table(columns | {"name": ["x", "y"]}), tmp_path / "named.parquet")
     np.save(tmp_path / "records.npy", PAIRS)
     (tmp_path / "t.csv").write_text("x\n1\n")
+    (tmp_path / "mine.py").write_text("f = max\n")
     (tmp_path / "as.npy").write_bytes(b"ARROW1 and no more")
     times = {"s": ["a"], "t": pa.array([1], pa.timestamp("us", "UTC")), "x": [1.0]}
     pq.write_table(pa.table(times), tmp_path / "t.parquet")
@@ -46,7 +47,12 @@ def folder(tmp_path):
         ("reduce --op nces a.npy b.npy", 2, ["the ops are max, ", ", median, quantile\n"]),
         ("accumulate --op nces a.npy b.npy", 2, ["the ops are max, ", ", minloc, replace\n"]),
         ("fetch-and-op --op nces a.npy b.npy", 2, ["the ops are max, ", ", minloc, replace, no_op\n"]),
+        ("reduce --op logical_or a.npy b.npy", 2, ["logical_or", "use lor"]),
+        ("reduce --op nanmean a.npy b.npy", 2, ["nanmean", "use mean with --nan ignore"]),
+        ("reduce --op mine:f a.npy b.npy", 7, ["mine:f: there is no module mine; for the file write mine.py:f"]),
         ("reduce a.npy b.npy", 2, ["Missing option '--op'"]),
+        ("reduce -op sum a.npy b.npy", 2, ["Missing option '--op'; did you mean --op?"]),
+        ("merge a.npy b.npy", 2, ["did you mean reduce?"]),
         ("fetch-and-op a.npy b.npy", 2, ["Missing option '--op'"]),
         ("reduce --mean a.npy", 2, ["No such option '--mean'; did you mean --op mean? See `mpired reduce --help`"]),
         ("reduce --MPI_SUM a.npy", 2, ["No such option '--MPI_SUM'; did you mean --op sum?"]),

@@ -279,7 +279,7 @@ def test_what_is_refused(folder):
         (f"{number} a.npy b.npy", 2, "a.npy: has no number / --index rank"),
         (f"{number} m1.npy m001.npy", 2, "m001.npy: / number (1) / m1.npy / --index rank"),
         (f"{number} -", 2, "standard input: has no number"),
-        (f"{number} a0.1.npy a1.2.npy", 3, "2 numbers / 'a([0-9]+)' or --rank-regex '^a[0-9]+.([0-9]+)'"),
+        (f"{number} a0.1.npy a1.2.npy", 3, "2 numbers / choose one with --rank-regex 'a([0-9]+)'"),
         (f"{maxloc} --columns x,x_index {columns}", 2, "--index: / 'x_index' / --columns"),
         (f"{maxloc} --columns flag {columns}", 3, "--index: / 'flag' / MPI_C_BOOL"),
         (f"{maxloc} --columns x --keep x_index {columns} -o o.parquet", 2, "--keep: / 'x_index' / leave it out"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import resource
 import stat
@@ -181,7 +182,7 @@ def test_folder_that_cannot_be_written_to(words, name, as_root, open_folder):
 
 
 @each("count", [8_000, 100_000])
-@each("to", ["npy", "parquet", "arrow", "csv"])
+@each("to", ["npy", "parquet", "arrow", "csv", "npz", "hdf5"])
 def test_file_size_limit(to, count, folder):
     """Of the result, for which 64000 bytes of elements still fit but not what a format adds, and of what is before."""
     np.save(folder / "large.npy", np.random.default_rng(1).random(count) + 1e-300)
@@ -194,6 +195,17 @@ def test_file_size_limit(to, count, folder):
         outcome = reduce(*words, cwd=folder, setup=small_files)
         refused(outcome, 4, "File too large")
         assert outcome.err.startswith(("mpired: out: ", f"mpired: {folder}: "))
+        assert "line " not in outcome.err  # of the program
+
+
+def test_file_size_limit_of_a_target(folder):
+    values = np.random.default_rng(1).random(10_000)
+    np.save(folder / "large.npy", values)
+    pq.write_table(pa.table({"x": values}), folder / "t.parquet")
+    np.savez_compressed(folder / "t.npz", x=values)
+    limit = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (64_000, 64_000))
+    for target in "t.parquet", "t.npz":
+        check_refused(folder, f"accumulate --op sum {target} large.npy", 4, f"{target}: File too large", setup=limit)
 
 
 @pytest.mark.parametrize("count", [131_000, 300_000], ids=["the result", "the intermediate result"])
