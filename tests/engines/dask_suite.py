@@ -326,7 +326,7 @@ def test_a_cluster_that_is_lost_leaves_nothing(end, said, here):
     (here / "dask").mkdir()
     limit = "60" if "was lost" in said else "2"  # a busy machine may see the end of a connection after 2 s
     with (
-        cluster(here / "dask", 1) as started,
+        cluster(here / "dask", 1, nanny=False) as started,
         in_an_op(str(here / "dask" / "scheduler.json"), "--engine-timeout", limit) as it,
     ):
         end(*started)
