@@ -293,7 +293,7 @@ def in_an_op(address: str, *options: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_a_command_that_is_ended_leaves_nothing(number, here, address, client):
     with in_an_op(address) as command:
         command.send_signal(number)
