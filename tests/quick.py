@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -25,8 +24,8 @@ with socket.socket(socket.AF_UNIX) as server:
     words = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
     socket.send_fds(server, [len(words).to_bytes(8, "little")], [0, 1, 2])
     server.sendall(words)
-    status = server.recv(1)
-os._exit(status[0] if status else 70)
+    status = int(server.recv(8) or 70)
+os._exit(status if status >= 0 else 128 - status)
 """
 
 
@@ -66,37 +65,24 @@ def run(words: list[str], folder: Path, cwd: Path, environment: dict[str, str]) 
         second.start()
         out_text = reading[0].read()
         second.join()
-        status = server.recv(1)
-    return status[0] if status else 70, out_text, texts[0]
+        status = int(server.recv(8) or 70)
+    return status if status >= 0 else 128 - status, out_text, texts[0]
 
 
-def _serve(listening: socket.socket) -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so that no child has to be waited for
-    while True:
-        connection, _ = listening.accept()
-        if os.fork() == 0:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            connection.sendall(bytes([_status_of_command(connection)]))
-            os._exit(0)
-        connection.close()
-
-
-def _status_of_command(connection: socket.socket) -> int:
-    """Run the command of a client in a child, and return its exit status as a shell has it."""
+def _become(connection: socket.socket) -> None:
+    """Become the command of a client."""
     size, streams, _, _ = socket.recv_fds(connection, 8, 3)
     text = b""
     while len(text) < int.from_bytes(size, "little"):
         text += connection.recv(1 << 16)
     words, folder, environment = json.loads(text)
-    pid = os.fork()
-    if pid == 0:
-        os.environ.clear()
-        command.become_command(words, folder, streams, environment)
-    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    return status if status >= 0 else 128 - status
+    os.environ.clear()
+    command.become_command(words, folder, streams, environment)
 
 
 if __name__ == "__main__":
     import command
+    import template
 
-    _serve(socket.socket(fileno=int(sys.argv[1])))
+    requests = socket.socket(fileno=int(sys.argv[1]))
+    template.serve(requests, lambda: requests.accept()[0], _become)

@@ -10,15 +10,17 @@ import importlib
 import os
 import pickle
 import re
+import select
 import selectors
 import signal
 import socket
 import sys
 import warnings
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import pytest
+if TYPE_CHECKING:
+    import pytest
 
 # Libraries of extras, which one of two templates has imported: others make a fork take longer.
 _LIBRARIES = ("boto3", "h5py", "matplotlib.figure", "mpired.formats.hierarchy", "mpired.queries.drawing", "obstore")
@@ -94,36 +96,41 @@ def _serve(requests: socket.socket, become: Callable[..., object], libraries: tu
         os.dup2(os.open(os.devnull, os.O_RDWR), fd)
     os.closerange(3, own)
     os.closerange(own + 1, 4096)
-    selector = selectors.DefaultSelector()
-    selector.register(requests, selectors.EVENT_READ)
-    selector.select()  # import nothing before the first command
+    select.select([requests], [], [])  # import nothing before the first command
     for name in libraries:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+
+    def received() -> socket.socket:
+        _, fds, _, _ = socket.recv_fds(requests, 1, 1)
+        if not fds:  # the tests are over
+            os._exit(0)
+        return socket.socket(fileno=fds[0])
+
+    serve(requests, received, lambda connection: _become(connection, become))
+
+
+def serve(
+    requests: socket.socket, received: Callable[[], socket.socket], become: Callable[[socket.socket], object]
+) -> None:
+    """Fork for each connection, let the child `become` the command of it, and tell its exit status at its end."""
+    selector = selectors.DefaultSelector()
+    selector.register(requests, selectors.EVENT_READ)
     while True:
         for key, _ in selector.select():
             if key.data is None:
-                _begin(requests, selector, become)
+                connection = received()
+                pid = os.fork()
+                if pid == 0:
+                    become(connection)
+                selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, connection))
             else:
                 selector.unregister(key.fd)
                 os.close(key.fd)
-                _end(*key.data)
+                _tell_status(*key.data)
 
 
-def _begin(requests: socket.socket, selector: selectors.BaseSelector, become: Callable[..., object]) -> None:
-    """Fork for a request."""
-    _, fds, _, _ = socket.recv_fds(requests, 1, 1)
-    if not fds:  # the tests are over
-        os._exit(0)
-    connection = socket.socket(fileno=fds[0])
-    pid = os.fork()
-    if pid == 0:
-        _become(connection, become)
-    selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, connection))
-
-
-def _end(pid: int, connection: socket.socket) -> None:
-    """Tell the status of a command that has ended."""
+def _tell_status(pid: int, connection: socket.socket) -> None:
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     with connection, contextlib.suppress(BrokenPipeError):
         connection.sendall(str(status).encode())

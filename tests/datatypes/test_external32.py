@@ -222,26 +222,28 @@ def test_pairs(name, native, there, tmp_path):
     assert mpired.info(output, type=name, datarep="external32").buffers[0].count == 3
 
 
-@pytest.mark.parametrize("op", matrix.REDUCE_OPS[:-2])
-def test_reduce_reads_and_writes_it(tmp_path, op):
-    """Of each datatype what a reduction of native elements gives."""
+# Each datatype with an op, and each other op with some.
+COMBINED = [
+    (op, name)
+    for op in matrix.REDUCE_OPS[:-2]
+    for name in sorted(matrix.LEGAL[op].intersection(SCALARS))[:: 1 if op == "SUM" else 4]
+]
 
-    @each("name", sorted(matrix.LEGAL[op].intersection(SCALARS))[:: 1 if op == "SUM" else 4])
-    def reads_and_writes(name):
-        natives, paths = [tmp_path / f"{i}.bin" for i in range(3)], [tmp_path / f"{i}.ext" for i in range(3)]
-        for rank, native, path in zip(fitting(name, 3), natives, paths, strict=True):
-            small = b"".join(reference.without_padding(name, each) for each in reference.elements(name, rank))
-            if name in NARROW:  # so that the result fits too
-                small = bytes(np.frombuffer(small, f"i{reference.FORMS[name][1]}") % 100)
-            native.write_bytes(small)
-            mpired.pack(native, type=name, output=path, datarep="external32", overwrite=True)
-        there, here = tmp_path / "there.ext", tmp_path / "here.bin"
-        settings = {"type": name, "format": "raw", "to": "raw", "overwrite": True}
-        mpired.reduce(paths, op, datarep="external32", output=there, **settings)
-        mpired.reduce(natives, op, output=here, **settings)
-        assert there.read_bytes() == packed_by_mpired(tmp_path, name, here.read_bytes())
 
-    reads_and_writes()
+@each("op, name", COMBINED)
+def test_reduce_reads_and_writes_it(op, name, directory):
+    """What a reduction of native elements gives."""
+    natives, paths = ([directory / f"{i}.{suffix}" for i in range(3)] for suffix in ("bin", "ext"))
+    for rank, native, path in zip(fitting(name, 3), natives, paths, strict=True):
+        small = b"".join(reference.without_padding(name, each) for each in reference.elements(name, rank))
+        if name in NARROW:  # so that the result fits too
+            small = bytes(np.frombuffer(small, f"i{reference.FORMS[name][1]}") % 100)
+        native.write_bytes(small)
+        path.write_bytes(external(name, small))
+    settings = {"type": name, "format": "raw"}
+    here, output = mpired.reduce(natives, op, **settings), directory / "there.ext"
+    mpired.reduce(paths, op, datarep="external32", output=output, to="raw", overwrite=True, **settings)
+    assert output.read_bytes() == external(name, here.tobytes())
 
 
 def test_other_formats_become_external32_and_back(tmp_path):

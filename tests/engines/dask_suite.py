@@ -293,7 +293,7 @@ def in_an_op(address: str, *options: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_a_command_that_is_ended_leaves_nothing(number, here, address, client):
     with in_an_op(address) as command:
         command.send_signal(number)
@@ -326,7 +326,7 @@ def test_a_cluster_that_is_lost_leaves_nothing(end, said, here):
     (here / "dask").mkdir()
     limit = "60" if "was lost" in said else "2"  # a busy machine may see the end of a connection after 2 s
     with (
-        cluster(here / "dask", 1) as started,
+        cluster(here / "dask", 1, nanny=False) as started,
         in_an_op(str(here / "dask" / "scheduler.json"), "--engine-timeout", limit) as it,
     ):
         end(*started)

@@ -242,7 +242,7 @@ def test_user_ops_by_relative_paths(here, processes):
     assert np.array_equal(found[1], first - second - third)
 
 
-@pytest.mark.parametrize("output", ["out.npy", "out.parquet", "out_{rank}.npy", None])
+@pytest.mark.parametrize("output", ["out.npy", "out_{rank}.npy"])
 def test_nothing_is_left_if_a_worker_fails_or_is_lost(output, here, processes):
     """The engine does not know how a lost one ended, so that the op is not blamed."""
     verb = mpired.scan if output == "out_{rank}.npy" else mpired.reduce

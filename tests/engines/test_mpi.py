@@ -87,7 +87,7 @@ def test_a_command(here):
     assert not list(here.glob(".*"))
 
 
-@pytest.mark.parametrize(("options", "nworkers"), [([], 3), (["--max-memory", "100M"], 3), (["-j", "2"], 2)])
+@pytest.mark.parametrize(("options", "nworkers"), [(["--max-memory", "100M"], 3), (["-j", "2"], 2)])
 def test_limits_are_for_each_process(options, nworkers, here):
     """On one machine 100M are for all together, which is too little for three workers."""
     done = run(4, "reduce", "--op", "sum", *options, "-o", "out.npy", *RANKS)

@@ -322,7 +322,7 @@ def test_script_without_a_guard(way, tmp_path: Path):
         for name in ("numpy", "mpired", "multiprocessing", "pickle", "traceback"):
             (tmp_path / f"{name}.py").write_text("print('imported', flush=True)")
     start = {"file": ["scripts/script.py"], "standard input": ["-"], "-c": ["-c", _SCRIPT]}[way]
-    for words in ([], ["threads"]):
+    for words in ([], ["threads"]) if way == "file" else (["threads"],):
         done = subprocess.run(
             [sys.executable, *start, *words], cwd=tmp_path, input=_SCRIPT, capture_output=True, text=True, check=False
         )
@@ -341,7 +341,7 @@ def square(number):
     return number * number
 
 def reduce_often(wrong):
-    for turn in range(50):
+    for turn in range(25):
         # Enough ranks for workers, which are interpreters of their own, in the first turn alone.
         nranks = 2 if turn else 60
         result = mpired.reduce(["rank.npy"] * nranks, op="sum", jobs=2)
@@ -350,7 +350,7 @@ def reduce_often(wrong):
 
 if __name__ == "__main__":
     here, wrong = sys.modules["__main__"], []
-    threads = [threading.Thread(target=reduce_often, args=[wrong]) for _ in range(8)]
+    threads = [threading.Thread(target=reduce_often, args=[wrong]) for _ in range(4)]
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):

@@ -164,7 +164,7 @@ def here(folder, tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("nprocesses", [5, 1, 2, 3])
 def test_every_collective_op_and_form_gives_the_same_bits(nprocesses, folder, monkeypatch):
     """One call after another in the same processes, spread over ranks and over elements, with what is warned of."""

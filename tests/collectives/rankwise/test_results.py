@@ -220,12 +220,12 @@ def test_summaries_and_warnings(folder):
 @pytest.mark.timeout(300)
 def test_more_ranks_than_descriptors(tmp_path):
     (tmp_path / "in").mkdir()
-    for rank in range(1500):
+    for rank in range(300):
         np.full(10, rank + 1).tofile(tmp_path / "in" / f"r{rank:04}.bin")
     names = sorted(os.listdir(tmp_path / "in"))
     words = ("scan", *SUM, "--type", "int64_t", *names, "-o", "../s_{rank:04d}.bin")
     assert shell('ulimit -n 64; exec "$@"', *words, cwd=tmp_path / "in", timeout=200) == (0, b"", "")
-    for rank in 0, 1, 63, 64, 700, 1499:
+    for rank in 0, 1, 63, 64, 200, 299:
         expected = (rank + 1) * (rank + 2) // 2
         assert np.fromfile(tmp_path / f"s_{rank:04}.bin", "i8").tolist() == [expected] * 10
 
