@@ -284,6 +284,14 @@ def of_ops() -> Iterator[str]:
     for name in ("sum", "prod", "max", "replace", "no_op"):
         yield f"mpired accumulate --op {name} i0.npy i1.npy"
         yield f"mpired fetch-and-op --op {name} i0.npy 3 --target-disp 2"
+        for rule in ("ignore", "propagate"):
+            yield f"mpired accumulate --op {name} --nulls {rule} --columns v null0.parquet null1.parquet null2.parquet"
+    for rule in ("--nulls ignore", "--nulls propagate", "--nulls ignore --missing 3", "--nulls ignore --nan ignore"):
+        yield f"mpired locate --op maxloc {rule} --columns v null[0-2].parquet"
+        yield f"mpired get-accumulate --op sum {rule} --columns v null0.parquet null1.parquet --to text"
+        yield f"mpired reduce --op maxloc --index rank --unpack {rule} packed[0-2].nc -o out.nc"
+        yield f"mpired reduce --op maxloc --index rank {rule} --columns v null[0-2].parquet -o out.h5"
+        yield f"mpired reduce --op sum --in-place --keep key {rule} null[0-2].parquet"
     for row in DATATYPES:
         yield f"mpired types {str(row).removeprefix('MPI_').lower()}"
         yield f"mpired reduce --op max --type {row!s} both.bin both.bin --to raw | od -An -tx1 | head -3"
