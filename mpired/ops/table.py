@@ -29,7 +29,7 @@ _COMPARED = ORDERED | Group.TIME | Group.DURATION
 _ADDED = _NUMBER | Group.DURATION
 _TRUTH = Group.C_INTEGER | Group.LOGICAL
 _BITS = _INTEGER | Group.BYTE
-_ANY_TYPE = ~Group.DERIVED
+_ANY_TYPE = ~(Group.DERIVED | Group.VALUE)
 _ROUNDED = Group.FLOATING_POINT | Group.COMPLEX
 _PLUS, _TIMES = operator.add, operator.mul
 _RMA = Use.ACCUMULATE | Use.FETCH
@@ -141,7 +141,7 @@ copyreg.pickle(Op, _reduced)
 
 def user_op(name: str, kernel: Kernel, *, isolated: bool) -> Op:
     """Return the row of a user-defined op: any datatype of MPI, but for reductions only (MPI-4.1, 12.3.4)."""
-    row = Op(name, kernel, ~TIMES, "", "6.9.5", None, None, commute=False, uses=Use.REDUCE)
+    row = Op(name, kernel, ~(TIMES | Group.VALUE), "", "6.9.5", None, None, commute=False, uses=Use.REDUCE)
     return row._replace(user=True, isolated=isolated, rounds=row.groups, lower=kernels.as_it_is)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -24,6 +24,7 @@ from mpired.datatypes.times import dtype_name
 from mpired.errors import BufferFileError, ConversionError, CountError, DatatypeError, UsageError, escaped, number
 from mpired.files.lock import NOTHING_HELD, Held
 from mpired.formats import Array, AtHand, InputOptions, RankFile, Source, open_rank
+from mpired.formats.array import blocks
 from mpired.formats.decoding import Decoder
 from mpired.formats.memory import paths
 from mpired.ops.table import NO_OP
@@ -220,11 +221,10 @@ class _Comparison:
         """Compare the elements of a segment, and yield the differences of its pieces."""
         try:
             yield from self._compared(segment)
-        except (BufferFileError, DatatypeError):
-            unread = [_unreadable(rank, segment) for rank in self.plan.buffers[segment.buffer]]
-            if not all(unread):
+        except (BufferFileError, DatatypeError) as error:
+            if not all(map(_fails, self.plan.buffers[segment.buffer])):
                 raise
-            yield _Found(segment.buffer, unread=unread[0])
+            yield _Found(segment.buffer, unread=error.reason)
 
     def _compared(self, segment: Segment) -> Iterator[_Found]:
         ranks, step = self.plan.buffers[segment.buffer], self.plan.block_counts[segment.buffer]
@@ -377,15 +377,14 @@ def _valid(masks: Sequence[np.ndarray | None], count: int) -> Valid:
     return [np.ones(count, np.bool_) if mask is None else mask for mask in masks]
 
 
-def _unreadable(rank: Array, segment: Segment) -> str:
-    """Return why elements of a rank cannot be read; "" if they can."""
+def _fails(rank: Array) -> bool:
+    """Return whether an array cannot be read."""
     try:
-        with closing(rank.open()) as reader:
-            for start in range(segment.start, segment.stop, _MOST_OBJECTS):
-                reader.read(start, np.empty(min(_MOST_OBJECTS, segment.stop - start), rank.datatype.form))
-    except (BufferFileError, DatatypeError) as error:
-        return error.reason
-    return ""
+        for _ in blocks(rank, _MOST_OBJECTS):
+            pass
+    except (BufferFileError, DatatypeError):
+        return True
+    return False
 
 
 def _plain(number: Any) -> Any:
@@ -398,10 +397,8 @@ class _PlannedDiff:
     """A comparison that has passed all checks."""
 
     files: tuple[RankFile, RankFile]
-    comparison: _Comparison | None  # None if the files have no elements to compare
-    unread: Mapping[str, str]  # the arrays that cannot be compared, by their names, and why
-    reason: str  # why the elements are not compared; "" if they are
-    most_examples: int
+    comparison: _Comparison | None  # None if there are no elements to compare
+    result: Difference  # without the elements
     png: str | None  # where a picture goes
     tell: Callable[[Difference], None]
 
@@ -417,43 +414,36 @@ class _PlannedDiff:
 
     def run(self, context: Context, *, overwrite: bool = False, held: Held = NOTHING_HELD) -> None:
         """Compare all elements, tell the result, and commit the picture."""
-        a, b = (source.name for source in self.sources)
-        if self.reason:
-            self.tell(Difference(equal=False, a=a, b=b, reason=self.reason))
-            return
-        found = [] if self.comparison is None else self._compare_all(self.comparison, context)
-        buffers = [each for each, _ in found]
-        buffers += [Compared(name, "", None, 0, 0, None, None, reason=why) for name, why in self.unread.items()]
-        equal = not any(each.differing or each.reason for each in buffers)
-        examples = tuple(example for _, some in found for example in some)[: self.most_examples]
-        if self.png is not None:
-            picture = self._picture(f"{a} and {b}", buffers)
-            check_unchanged(self.sources)
-            save(self.png, picture, context, overwrite=overwrite, held=held)
-        self.tell(Difference(equal, a, b, "", tuple(buffers), examples, self.files[0].noun))
+        result, comparison = self.result, self.comparison
+        if comparison is not None:
+            found = [_Found(buffer) for buffer in range(len(comparison.plan.buffers))]
+            for part in run_segments(comparison.plan, comparison, context):
+                found[part.buffer] = comparison.merged(found[part.buffer], part)
+            described = list(map(_described, comparison.plan.buffers, found))
+            buffers = (*(each for each, _ in described), *result.buffers)
+            examples = tuple(example for _, some in described for example in some)[: comparison.examples]
+            equal = not any(each.differing or each.reason for each in buffers)
+            result = replace(result, equal=equal, buffers=buffers, examples=examples)
+            if self.png is not None:
+                picture = _picture(comparison, result)
+                check_unchanged(self.sources)
+                save(self.png, picture, context, overwrite=overwrite, held=held)
+        self.tell(result)
 
-    def _compare_all(self, comparison: _Comparison, context: Context) -> list[tuple[Compared, list[Example]]]:
-        """Compare all elements of all buffers."""
-        plan = comparison.plan
-        found = [_Found(buffer) for buffer in range(len(plan.buffers))]
-        for part in run_segments(plan, comparison, context):
-            found[part.buffer] = comparison.merged(found[part.buffer], part)
-        return list(map(_described, plan.buffers, found))
 
-    def _picture(self, title: str, buffers: Sequence[Compared]) -> bytes:
-        """Return a picture of where the buffers differ, the first ones that do, or all if none does."""
-        maps, module = [], drawing()
-        wrong = [number for number, each in enumerate(buffers) if each.differing]
-        readable = [number for number, each in enumerate(buffers) if not each.reason]
-        with closing(Decoder()) as decoder:
-            for buffer in (wrong or readable)[: module.MOST_BUFFERS]:
-                assert self.comparison is not None  # noqa: S101 - it has compared the buffers
-                ranks, apart = self.comparison.plan.buffers[buffer], partial(self.comparison.apart, buffer)
-                maps.append(map_of(buffers[buffer].name, ranks, apart, decoder))
-        more = f", {len(maps)} of {len(wrong)} {self.files[0].noun}s that differ" if len(wrong) > len(maps) else ""
-        shown = Shown("", "", tuple(figures for figures, *_ in maps))
-        picture: bytes = module.png([f"{title}{more}"], shown, [(label, plane) for _, label, plane in maps])
-        return picture
+def _picture(comparison: _Comparison, result: Difference) -> bytes:
+    """Return a picture of where the buffers differ, the first ones that do, or all if none does."""
+    maps, module, compared = [], drawing(), list(enumerate(result.buffers[: len(comparison.plan.buffers)]))
+    wrong = [number for number, each in compared if each.differing]
+    with closing(Decoder()) as decoder:
+        for number in (wrong or [number for number, each in compared if not each.reason])[: module.MOST_BUFFERS]:
+            ranks, apart = comparison.plan.buffers[number], partial(comparison.apart, number)
+            maps.append(map_of(result.buffers[number].name, ranks, apart, decoder))
+    more = f", {len(maps)} of {len(wrong)} {result.noun}s that differ" if len(wrong) > len(maps) else ""
+    shown = Shown("", "", tuple(figures for figures, *_ in maps))
+    title = [f"{result.a} and {result.b}{more}"]
+    picture: bytes = module.png(title, shown, [(label, plane) for _, label, plane in maps])
+    return picture
 
 
 def _described(ranks: Sequence[Array], each: _Found) -> tuple[Compared, list[Example]]:
@@ -491,21 +481,22 @@ def plan_diff(
         other._replace(datatype=one.datatype) if kind else other
         for (one, other), kind in zip(pairs, common, strict=True)
     ]
-    planned = partial(_PlannedDiff, (a, b), most_examples=options["examples"], png=options["png"], tell=tell)
+    listed = tuple(Compared(name, "", None, 0, 0, None, None, reason=why) for name, why in unread.items())
+    result = Difference(not listed, a.source.name, b.source.name, buffers=listed, noun=a.noun)
+    planned = partial(_PlannedDiff, (a, b), png=options["png"], tell=tell)
     try:
         _compare_names(a, b)
         compare("B", b._replace(buffers=[*alike, *b.buffers[len(alike) :]]), ("A", a))
     except (CountError, DatatypeError) as error:
         reason = str(error).partition("; ")[0]  # the ways out are those of a reduction
-        return planned(None, unread, reason)
+        return planned(None, replace(result, equal=False, reason=reason, buffers=()))
+    if not a.buffers:
+        return planned(None, result)
     ((a, b),) = in_one_order([(a, b)], 0)
     for buffer in a.buffers:
         _ = buffer.datatype.form
-    comparison = None
-    if a.buffers:
-        datatypes = tuple(kind or one.datatype for kind, one in zip(common, a.buffers, strict=True))
-        comparison = _Comparison(make_plan((NO_OP,), (a, b), context), tolerance, options["examples"], datatypes)
-    return planned(comparison, unread, "")
+    datatypes = tuple(kind or one.datatype for kind, one in zip(common, a.buffers, strict=True))
+    return planned(_Comparison(make_plan((NO_OP,), (a, b), context), tolerance, options["examples"], datatypes), result)
 
 
 def _compare_names(a: RankFile, b: RankFile) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from mpired.context import Context
 from mpired.errors import MpiredError, NotReadError, UsageError
@@ -19,68 +19,72 @@ from mpired.ranks.opening import is_of_rank
 from mpired.sources.directory import is_store
 
 _Word: TypeAlias = str | AtHand
+_Files: TypeAlias = dict[str | int, _Word]  # by their names in a directory, or their numbers in a list
 _OF_BYTES = ("examples", "jobs", "max_memory", "max_open_files", "lock_timeout")  # the options that bytes take
 
 
 def compare(a: _Word | Sequence[_Word], b: _Word | Sequence[_Word], given: Options, context: Context) -> Difference:
     """Compare two files, or all files of two directories or lists."""
     if isinstance(a, str | AtHand) and isinstance(b, str | AtHand):
-        if not (isinstance(a, str) and isinstance(b, str) and _is_directory(a) and _is_directory(b)):
+        if not (_is_directory(a) and _is_directory(b)):
             return diff((a, b), given, context)
-        files, titles = [dict(_within(a)), dict(_within(b))], (a, b)
-    else:
-        if isinstance(a, str | AtHand) or isinstance(b, str | AtHand):
-            alone = a if isinstance(a, str | AtHand) else b
-            raise UsageError(_name(cast("_Word", alone)), "is a file, and the other is a list; give two lists or files")
-        files, titles = _paired(a, b), ("A", "B")
+    elif isinstance(alone := a, str | AtHand) or isinstance(alone := b, str | AtHand):
+        raise UsageError(_name(alone), "is a file, and the other is a list; give two lists or files")
     if given.get("png") is not None:
         raise UsageError("`png`", "is of two files, and these are several; draw one after another")
-    names = [name for name in files[0] if name in files[1]]
+    left, right = map(_files, (a, b))
+    pairs = {key: (word, right[key]) for key, word in left.items() if key in right}
     with decode_worker(context) as served:
-        found = [_one(name, files, given, served) for name in track(names, "comparing files")]
-    only = [tuple(name for name in each if name not in names) for each in files]
-    equal = all(each.equal for each in found) and not any(only)
-    return Difference(equal, *titles, noun="file", files=tuple(found), only_in_a=only[0], only_in_b=only[1])
+        found = tuple(_one(key, pairs[key], given, served) for key in track(list(pairs), "comparing files"))
+    only_in_a, only_in_b = (
+        tuple(_title(key, word) for key, word in files.items() if key not in pairs) for files in (left, right)
+    )
+    equal = all(each.equal for each in found) and not (only_in_a or only_in_b)
+    where = [each if isinstance(each, str) else name for each, name in ((a, "A"), (b, "B"))]
+    return Difference(equal, where[0], where[1], noun="file", files=found, only_in_a=only_in_a, only_in_b=only_in_b)
 
 
 def _name(word: _Word) -> str:
     return word if isinstance(word, str) else word.name
 
 
-def _paired(a: Sequence[_Word], b: Sequence[_Word]) -> list[dict[str, _Word]]:
-    """Return the files of two lists by names that the two of a line have in common."""
-    names = [" and ".join(dict.fromkeys(map(_name, pair))) for pair in zip(a, b, strict=False)]
-    return [dict(zip([*names, *map(_name, each[len(names) :])], each, strict=True)) for each in (a, b)]
+def _title(key: str | int, *words: _Word) -> str:
+    """Return the name of a file in its directory, or of one or two in lists."""
+    return key if isinstance(key, str) else " and ".join(dict.fromkeys(map(_name, words)))
 
 
-def _is_directory(path: str) -> bool:
-    """Return whether a path is that of a directory whose files are compared; a store of arrays is one file."""
-    return os.path.isdir(path) and not is_store(path)
+def _files(words: _Word | Sequence[_Word]) -> _Files:
+    """Return the files of a directory or a list."""
+    return dict(_within(words)) if isinstance(words, str) else dict(enumerate(words))  # type: ignore[arg-type]
 
 
-def _within(folder: str) -> Iterator[tuple[str, _Word]]:
-    """Yield the files within a directory by their names there, in order."""
+def _is_directory(word: _Word) -> bool:
+    """Return whether a word is the path of a directory whose files are compared; a store of arrays is one file."""
+    return isinstance(word, str) and os.path.isdir(word) and not is_store(word)
+
+
+def _within(folder: str) -> Iterator[tuple[str, str]]:
+    """Yield the files within a directory by their names there, in order; a link to a directory is not followed."""
     for entry in sorted(os.scandir(folder), key=lambda each: each.name):
-        if _is_directory(entry.path):
-            yield from ((os.path.join(entry.name, name), path) for name, path in _within(entry.path))
-        elif entry.is_file() or is_store(entry.path):
+        if entry.is_file() or is_store(entry.path):
             yield entry.name, entry.path
+        elif entry.is_dir(follow_symlinks=False):
+            yield from ((os.path.join(entry.name, name), path) for name, path in _within(entry.path))
 
 
-def _one(name: str, files: Sequence[Mapping[str, _Word]], given: Options, context: Context) -> Difference:
-    """Compare two files of a name; those of no format that is read by their bytes."""
-    words = [each[name] for each in files]
+def _one(key: str | int, words: Sequence[_Word], given: Options, context: Context) -> Difference:
+    """Compare two files; those of no format that is read by their bytes."""
+    a, b = map(_name, words)
     try:
         try:
             found = diff(words, given, context)
         except (NotReadError, UsageError) as error:
-            if error.subject not in map(_name, words) or given.get("type") is not None:
+            if error.subject not in (a, b) or given.get("type") is not None:
                 raise
             options = {key: given[key] for key in _OF_BYTES if key in given}
             found = diff(words, {**options, "type": "byte", "format": RAW.name}, context)
     except (MpiredError, OSError) as error:
         if not is_of_rank(error):
             raise
-        a, b = map(_name, words)
         found = Difference(equal=False, a=a, b=b, obstacle=str(error))
-    return replace(found, name=name)
+    return replace(found, name=_title(key, *words))
