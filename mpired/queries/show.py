@@ -215,9 +215,9 @@ def _axis(file: RankFile, buffer: Array, axis: int, chosen: Selection) -> tuple[
     """Return the label of an axis, and its latitudes or longitudes; without these the slice if it is not all of it."""
     name = next(iter(file.dims.get(buffer.name, ())[axis : axis + 1]), "") or f"axis {axis}"
     indices, dim, kept = chosen.axes[axis], chosen.shape[axis], file.kept
-    for each in () if not isinstance(kept, KeptArrays) else kept.carried:
+    for each in kept.carried if isinstance(kept, KeptArrays) else ():
         unit = each.attributes.get("units", "")
-        if (each.name.rpartition("/")[2], each.shape) == (name, (dim,)) and unit.startswith("degree") and each.dtype:
+        if (each.name.rpartition("/")[2], each.shape) == (name, (dim,)) and unit.startswith("degree"):
             return f"{name} [{unit}]", cast("KeptArrays", kept).values(each)[0][list(indices)]
     return axis_name(name, indices, dim), None
 

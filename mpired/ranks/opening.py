@@ -21,7 +21,7 @@ from mpired.errors import (
     number,
     parts,
 )
-from mpired.formats import Array, InputOptions, RankFile, format_named, open_rank
+from mpired.formats import InputOptions, RankFile, format_named, open_rank
 from mpired.formats.array import UNKNOWN_COUNT
 from mpired.formats.input_options import OF_ARRAYS
 from mpired.formats.memory import RankInFile, UnusableRank, check_holds_several
@@ -327,18 +327,10 @@ def compare(this: str, file: RankFile, reference: tuple[str, RankFile], op: ops.
         names = [each.name for each in mine], reference[0], [each.name for each in theirs]
         ways = f"choose those of all with `columns`{_OR_SKIP}"
         raise CountError(file.source.name, f"{reason}{lacking('this file', *names)}; {ways}")
-    for buffer, like in zip(mine, theirs, strict=True):
+    for at, (buffer, like) in enumerate(zip(mine, theirs, strict=True)):
         if file.dims and (how := turned(file.dims.get(buffer.name, ()), reference[1].dims.get(like.name, ()))):
             raise CountError(file.source.name, f"{this} has {how}, as in {_named(reference)}")
-        _compare_buffers(this, buffer, reference, like)
-    pairs = [(buffer.datatype, like.datatype) for buffer, like in zip(mine, theirs, strict=True)]
-    for buffer, both in zip(mine, pairs, strict=True):
-        if both[0] != both[1] and (op is None or ops.widest(op, both) is None):
-            where = f" in {buffer.name!r}" if buffer.name else ""
-            reason = f"{this} has datatype {both[0].label}{where}, but {_named(reference)} has {both[1].label}"
-            option = "" if op is None else ops.widening(op, pairs)
-            wider = f", compute in a wider one with {option}" if option else ""
-            raise DatatypeError(file.source.name, f"{reason}; convert to one datatype{wider}{_OR_SKIP}")
+        _compare_buffers(this, file, reference, at, op)
 
 
 def _named(reference: tuple[str, RankFile]) -> str:
@@ -346,12 +338,20 @@ def _named(reference: tuple[str, RankFile]) -> str:
     return f"{reference[0]} ({reference[1].source.name!r})"
 
 
-def _compare_buffers(this: str, buffer: Array, reference: tuple[str, RankFile], like: Array) -> None:
+def _compare_buffers(this: str, file: RankFile, reference: tuple[str, RankFile], at: int, op: ops.Op | None) -> None:
+    buffer, like = file.buffers[at], reference[1].buffers[at]
     path = buffer.source.name
     where = f" in {buffer.name!r}" if buffer.name else ""
     if buffer.name and like.name and buffer.name != like.name:
         reason = f"{this} has {buffer.name!r} where {_named(reference)} has {like.name!r}"
         raise DatatypeError(path, f"{reason}; choose those of all with `columns`{_OR_SKIP}")
+    both = buffer.datatype, like.datatype
+    if both[0] != both[1] and (op is None or ops.widest(op, both) is None):
+        pairs = [(a.datatype, b.datatype) for a, b in zip(file.buffers, reference[1].buffers, strict=True)]
+        option = "" if op is None else ops.widening(op, pairs)
+        wider = f", compute in a wider one with {option}" if option else ""
+        reason = f"{this} has datatype {both[0].label}{where}, but {_named(reference)} has {both[1].label}"
+        raise DatatypeError(path, f"{reason}; convert to one datatype{wider}{_OR_SKIP}")
     if how := reordered(buffer.fields, like.fields, buffer.datatype):
         raise DatatypeError(path, f"{this} has {how}, as in {_named(reference)}")
     for name, mine, others in zip(buffer.unlimited, buffer.shape or (), like.shape or (), strict=False):

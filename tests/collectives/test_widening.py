@@ -114,6 +114,29 @@ def test_columns_match_by_name(tmp_path):
     assert out.to_pydict() == {"a": [(1 << 40) + 1, 5, 3], "b": [0.1 + 0.5, 2, 6], "m": [2, 1, 1]}
 
 
+def test_a_column_without_a_name(tmp_path):
+    pq.write_table(pa.table({"": [1, 2], "b": ["x", "y"]}), tmp_path / "a.parquet")
+    line = (
+        "reduce",
+        "--op",
+        "sum",
+        "--columns",
+        '""',
+        "--keep",
+        "b",
+        "a.parquet",
+        "a.parquet",
+        "-q",
+        "-o",
+        "o.parquet",
+    )
+    succeeded(run(*line, cwd=tmp_path))
+    assert pq.read_table(tmp_path / "o.parquet").to_pydict() == {"": [2, 4], "b": ["x", "y"]}
+    check_refusals(
+        tmp_path, [("reduce --op sum --columns ,b a.parquet", 2, """has an empty name; write '""' for one""")]
+    )
+
+
 def test_missing_values_have_the_precision_of_their_rank(tmp_path):
     """1e20 of a float is not that of a double, as `--missing` and as the fill value of a variable."""
     single, double = np.array([1e20, 1, 2], "f4"), np.array([1, 1e20, 2.5])

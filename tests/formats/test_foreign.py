@@ -101,6 +101,7 @@ FILES = [
     ("GRIB", "GRIB", b"GRIB\0\0\0\x02" + bytes(8) + RAW),
     ("MATLAB 5", "a MATLAB file", b"MATLAB 5.0 MAT-file, Platform: GLNXA64".ljust(124) + b"\0\1IM" + RAW),
     ("ORC", "ORC", _orc()),
+    ("compress", "compress", b"\x1f\x9d\x90" + RAW),
     ("old Arrow stream", "an Arrow stream", _old_arrow_stream(1)),
     ("old Arrow stream with a long schema", "an Arrow stream", _old_arrow_stream(1000)),
     *_pickles(),
@@ -139,7 +140,7 @@ def test_suffixes_that_mean_something_else(tmp_path):
     np.save(tmp_path / "r.npy", NUMBERS)
     (tmp_path / "raw").write_bytes(RAW)
     with together(tmp_path) as case:
-        for name in ("r.h4", "r.tsv", "r.orc"):
+        for name in ("r.h4", "r.tsv", "r.orc", "r.npy.Z", "r.lzma", "r.br"):
             with case(name) as folder:
                 (folder / name).write_bytes(RAW)
                 words = ("reduce", "-q", "--op", "sum", "--type", "double", name, "--to", "raw")
