@@ -49,7 +49,8 @@ def fold(
         scattered(octets, batch.at, as_in(window.stored, elements, window.datatype))
         for data, offset in pieces:
             update.write(data, offset)
-    overflow.tell(op, window.datatype, overflow.total(found), [origin.name for origin in origins], buffer)
+    for each in overflow.by_op(found):
+        overflow.tell(op, window.datatype, each, [origin.name for origin in origins], buffer)
     if nunset := sum(origin.nunset for origin in origins):
         cautions.tell(cautions.unset(nunset, origins[0].array.name, "give the origins a `_FillValue`"))
     if nmasked and window.marked is not None:
