@@ -85,14 +85,16 @@ def _collective(name: str) -> Iterator[str]:
     # Of reduce the result is one, with a second group too.
     two = "group_b" in deciding and name != "reduce"
     yield from _keywords(title, (*group, "progress"), (*(d for d in deciding if two or d != "group_b"), "counts"))
-    first = ["op: OpLike", *(["counts: Sequence[int]"] if "counts" in group else []), "*"]
+    one, any_ops = "op: OpLike", "op: Ops" if name == "reduce" else "op: OpLike"  # whose results are a dict
+    counts = ["counts: Sequence[int]"] if "counts" in group else []
     none, rest = "output: None = None", f"**options: Unpack[_{title}]"
     for groups in ("group_b: None = None", "group_b: _Ranks") if two else ("",):
         for ranks, array in (("_InMemory", "np.ndarray"), ("_Ranks", "Any")):
             returned = arrays.format(array).replace("Any | None", "Any")
             if groups == "group_b: _Ranks":
                 returned = f"tuple[{returned}, {returned}]"
-            given = [f"ranks: {ranks}", *first, none, "in_place: _No = False", *filter(None, [groups]), rest]
+            op = one if ranks == "_InMemory" else any_ops
+            given = [f"ranks: {ranks}", op, *counts, "*", none, "in_place: _No = False", *filter(None, [groups]), rest]
             yield _function(name, given, returned, overloads=True)
     either = ["group_b: _Ranks | None = None"] if two else []
     for given in (
@@ -100,7 +102,7 @@ def _collective(name: str) -> Iterator[str]:
         [none, "in_place: _Yes", "split: None = None", *(["group_b: None = None"] if two else [])],
         [none, "in_place: _No = False", *either, "split: tuple[PathLike, PathLike]"],
     ):
-        yield _function(name, ["ranks: _Ranks", *first, *given, rest], "Summary", overloads=True)
+        yield _function(name, ["ranks: _Ranks", any_ops, *counts, "*", *given, rest], "Summary", overloads=True)
 
 
 def _written(function: Callable[..., object], group: Group) -> list[str]:
@@ -130,9 +132,15 @@ def _other(name: str, group: Group) -> Iterator[str]:
     if not decides:
         yield _function(name, [*_written(function, group), rest], returned)
         return
-    for given, type_ in zip(("None = None", given_type), returned.split(" | "), strict=True):
-        written = [each for each in _written(function, group) if not each.startswith((f"{decides}:", "*"))]
-        yield _function(name, [*written, "*", f"{decides}: {given}", rest], type_, overloads=True)
+    written = [each for each in _written(function, group) if not each.startswith((f"{decides}:", "*"))]
+    single = ["op: OpLike" if each == "op: Ops" else each for each in written]
+    one, given, *several = returned.split(" | ")
+    yield _function(name, [*single, "*", f"{decides}: None = None", rest], one, overloads=True)
+    yield _function(name, [*single, "*", f"{decides}: {given_type}", rest], given, overloads=True)
+    if several:  # for a list of ops
+        listed = [each.replace("op: Ops", "op: list[str] | list[OpLike]") for each in written]
+        given = f"{decides}: {given_type} | None = None"
+        yield _function(name, [*listed, "*", given, rest], *several, overloads=True)
 
 
 def _window() -> Iterator[str]:
@@ -155,7 +163,7 @@ def main() -> None:
     for name, home in sorted(mpired._HOMES.items(), key=lambda each: (each[1], each[0])):  # noqa: SLF001 - ours
         if name not in functions:
             print(f"from {home} import {name} as {name}")
-    print("from mpired.formats import RankFile\nfrom mpired.ops import OpLike")
+    print("from mpired.formats import RankFile\nfrom mpired.ops import OpLike, Ops")
     print(f"from mpired.options import {', '.join(TYPES)}")
     print("from mpired.queries.diff import Difference\nfrom mpired.queries.locate import Location")
     print(ALIASES)

@@ -33,7 +33,7 @@ from mpired.queries.figures import Shown as Shown
 from mpired.report import PackSummary as PackSummary
 from mpired.report import Summary as Summary
 from mpired.formats import RankFile
-from mpired.ops import OpLike
+from mpired.ops import OpLike, Ops
 from mpired.options import DatatypeLike, EngineLike, Index, Indices, MpiDatatype, PathLike, Rank, Several
 from mpired.queries.diff import Difference
 from mpired.queries.locate import Location
@@ -109,12 +109,12 @@ def reduce(
 ) -> np.ndarray: ...
 @overload
 def reduce(
-    ranks: _Ranks, op: OpLike, *, output: None = None, in_place: _No = False, **options: Unpack[_ReduceOptions]
+    ranks: _Ranks, op: Ops, *, output: None = None, in_place: _No = False, **options: Unpack[_ReduceOptions]
 ) -> Any: ...
 @overload
 def reduce(
     ranks: _Ranks,
-    op: OpLike,
+    op: Ops,
     *,
     output: PathLike,
     in_place: _No = False,
@@ -124,7 +124,7 @@ def reduce(
 @overload
 def reduce(
     ranks: _Ranks,
-    op: OpLike,
+    op: Ops,
     *,
     output: None = None,
     in_place: _Yes,
@@ -134,7 +134,7 @@ def reduce(
 @overload
 def reduce(
     ranks: _Ranks,
-    op: OpLike,
+    op: Ops,
     *,
     output: None = None,
     in_place: _No = False,
@@ -893,6 +893,10 @@ class _LocateOptions(TypedDict, total=False):
 def locate(ranks: Sequence[Rank], op: OpLike, *, top: None = None, **options: Unpack[_LocateOptions]) -> Location: ...
 @overload
 def locate(ranks: Sequence[Rank], op: OpLike, *, top: int, **options: Unpack[_LocateOptions]) -> list[Location]: ...
+@overload
+def locate(
+    ranks: Sequence[Rank], op: list[str] | list[OpLike], *, top: int | None = None, **options: Unpack[_LocateOptions]
+) -> dict[str, Any]: ...
 
 class _RecoverOptions(TypedDict, total=False):
     only_list: bool

@@ -121,7 +121,8 @@ _DATAREP = words("native", "external32")
 _SECTIONS: dict[str, dict[str, Option]] = {
     "Op and values": {
         "op": Option(ops("REDUCE"), "The op, such as sum, mean, max or maxloc; `mpired ops` lists them. Also a "
-            "function, FILE.py:FUNCTION, PACKAGE.MODULE:FUNCTION or ./LIB.so:SYMBOL, and installed ops.",
+            "function, FILE.py:FUNCTION, PACKAGE.MODULE:FUNCTION or ./LIB.so:SYMBOL, and installed ops. Of reduce also "
+            "a list: mean,std,max.",
             environment=False, required=True, common=True),
         "op@accumulate": Option(ops("ACCUMULATE"), "The op, such as sum, max or replace; `mpired ops` lists them.",
             environment=False, required=True, common=True),
@@ -148,7 +149,7 @@ _SECTIONS: dict[str, dict[str, Option]] = {
             common=True),
         "index@none": Option(words("rank", "number", "global"), "", environment=False, hidden=True),
         "op@locate": Option(ops("REDUCE", *EXTREMES), "maxloc (or max) for the maximum, minloc (or min) for the "
-            "minimum.", environment=False, required=True, common=True),
+            "minimum, or both with a comma.", environment=False, required=True, common=True),
         "top": Option(integers("K", least=1, below=2**31), "Show the K most extreme elements, in order; default 1.",
             common=True),
         "nan@locate": Option(words("propagate", "ignore"), "NaN counts as the extreme (propagate, default), or is left "

@@ -126,7 +126,7 @@ def summarise_request(
         "overflow": [each.details for each in done.overflow],
         "bad": [each._asdict() for each in done.bad],
         "inputs": list(map(str, origins)),
-        "nan": _nan(done.op, done.datatypes),
+        "nan": _nan((done.op,), done.datatypes),
         "rules": done.op.rules.summary(),
     }
 
@@ -145,7 +145,7 @@ def summarise(call: Call, warned: Sequence[MpiredWarning] = ()) -> Summary:
     plans, files, elements = call.plans, call.combined, call.elements
     chosen = plans[0].ops
     return Summary(
-        op=plans[0].op_text,
+        op=",".join(map(str, chosen)),
         commute=all(op.commute for op in chosen),
         buffers=[
             {
@@ -159,7 +159,7 @@ def summarise(call: Call, warned: Sequence[MpiredWarning] = ()) -> Summary:
         ],
         nranks=len(files),
         nbytes=sum(plan.nbytes for plan in plans),
-        nan=_nan_of(chosen, [each.datatype for each in elements]),
+        nan=_nan(chosen, [each.datatype for each in elements]),
         workers=max(plan.jobs for plan in plans),
         root=call.request.options["root"],
         output=",".join(call.outputs) or (call.paths[0] if call.request.collective.to_root else "in place"),
@@ -178,17 +178,13 @@ def summarise(call: Call, warned: Sequence[MpiredWarning] = ()) -> Summary:
     )
 
 
-def _nan_of(ops: Sequence[Op], datatypes: Sequence[Datatype]) -> str | None:
-    """Return the treatment of NaN by several ops, in words."""
-    return " or ".join(dict.fromkeys(filter(None, (_nan(op, datatypes) for op in ops)))) or None
-
-
-def _nan(op: Op, datatypes: Sequence[Datatype]) -> str | None:
-    """Return the treatment of NaN, in words; None if there can be none, or the op knows none."""
+def _nan(ops: Sequence[Op], datatypes: Sequence[Datatype]) -> str | None:
+    """Return the treatment of NaN, in words; None if there can be none, or the ops know none."""
     floating = Group.FLOATING_POINT | Group.COMPLEX
     if not any(each.form[0].kind == "f" if each.group is Group.PAIR else each.group in floating for each in datatypes):
         return None
-    return {"propagate": op.nan, "ignore": "is left out", "mpi": "is as in MPI's libraries"}[op.rules.nan]
+    words = {"ignore": "is left out", "mpi": "is as in MPI's libraries"}
+    return " or ".join(dict.fromkeys(filter(None, (words.get(op.rules.nan, op.nan) for op in ops)))) or None
 
 
 class PackSummary(NamedTuple):
@@ -423,7 +419,7 @@ def describe_call(call: Call) -> Description:
     blocks = zip(plans[0].block_counts, (ranks[0] for ranks in plans[0].buffers), strict=True)
     return Description(
         call=call.request.collective.function,
-        op=plans[0].op_text,
+        op=",".join(map(str, plans[0].ops)),
         buffers=[{"name": each.name, "datatype": str(each.datatype), "count": each.count} for each in call.elements],
         nranks=len(files),
         nbytes=sum(plan.nbytes for plan in plans),

@@ -18,7 +18,7 @@ from mpired.context import Context
 from mpired.engines import connected
 from mpired.errors import UsageError
 from mpired.formats.memory import all_at_hand, at_hand, path_at_hand
-from mpired.ops import OpLike, Ops, is_list, labels
+from mpired.ops import OpLike, Ops, labels
 from mpired.options import CALL, PathLike, Rank, Several, rows
 from mpired.report import Summary, summarise
 
@@ -106,29 +106,27 @@ def _call(
             if options[each] != defaults[each].default:
                 raise UsageError(f"`{each}`", "is for files; name them with `output`, or leave it out")
         plan_arrays = partial(read_request, collective, words, op, options)
-        groups = attempts.repeated(plan_arrays, partial(_results, by_op=is_list(op)), paths, context)
+        groups = attempts.repeated(plan_arrays, _results, paths, context)
     if collective.to_root:
         return groups[0][options["root"]]
     return groups[0] if len(groups) == 1 else tuple(groups)
 
 
-def _results(request: Request, context: Context, *, by_op: bool) -> list[list[Any]]:
-    """Return the arrays of each group that gets results, by rank; with `by_op` a dict of them by the names of ops."""
-    return [_arrays(group_plan, request, context, by_op=by_op) for group_plan in group_plans(request)]
+def _results(request: Request, context: Context) -> list[list[Any]]:
+    """Return the arrays of each group that gets results, by rank."""
+    return [_arrays(group_plan, request, context) for group_plan in group_plans(request)]
 
 
-def _arrays(group_plan: GroupPlan, request: Request, context: Context, *, by_op: bool) -> list[Any]:
-    """Return what each rank of a group gets, None for a rank that gets nothing."""
+def _arrays(group_plan: GroupPlan, request: Request, context: Context) -> list[Any]:
+    """Return what each rank of a group gets, None for a rank that gets nothing, a dict by op for a list of ops."""
     arrays: list[Any] = [None] * group_plan.nranks
-    names = labels(request.ops)
     plan = plan_fold(group_plan, (), request).plan
     with folded(plan, group_plan.shares, None, context) as results:
         for receiver, share, buffers in zip(group_plan.receivers, group_plan.shares, results, strict=True):
-            result = as_arrays(buffers, model_of(group_plan, receiver, share, request))
-            if by_op:
-                arrays[share.rank] = (arrays[share.rank] or {}) | {names[share.fields[0].op]: result}
-            else:
-                arrays[share.rank] = result
+            result: Any = as_arrays(buffers, model_of(group_plan, receiver, share, request))
+            if request.by_op:
+                result = (arrays[share.rank] or {}) | {labels(request.ops)[share.fields[0].op]: result}
+            arrays[share.rank] = result
     return arrays
 
 

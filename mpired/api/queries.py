@@ -22,6 +22,7 @@ from mpired.queries import locate as extremes
 from mpired.queries import several
 from mpired.queries.diff import Difference
 from mpired.queries.figures import Shown
+from mpired.queries.locate import Location
 from mpired.queries.show import plan_show
 from mpired.ranks import check_use
 
@@ -158,7 +159,9 @@ def _one_or_several(ranks: Rank | Several[Rank], name: str) -> str | AtHand | Se
 
 
 @with_options(*LOCATE, "progress")
-def locate(ranks: Sequence[Rank], op: Ops, *, top: int | None = None, context: Context, **options: Any) -> Any:
+def locate(
+    ranks: Sequence[Rank], op: Ops, *, top: int | None = None, context: Context, **options: Any
+) -> Location | list[Location] | dict[str, Any]:
     """Find the maximum or minimum of all ranks: its value, its rank and its index there (MPI-4.1, 6.9.4).
 
     Of equal elements the one of the lowest rank comes first, then the one with the smallest index.
@@ -194,9 +197,9 @@ def locate(ranks: Sequence[Rank], op: Ops, *, top: int | None = None, context: C
     >>> found = mpired.locate(["sample_data/counts_0.npy", "sample_data/counts_1.npy"], op="maxloc")
     >>> int(found.value), found.rank, found.file, found.index
     (8, 0, 'sample_data/counts_0.npy', (6,))
-    >>> {op: int(place.value) for op, place in mpired.locate(["sample_data/counts_0.npy"], "maxloc,minloc").items()}
-    {'maxloc': 8, 'minloc': 1}
+    >>> int(mpired.locate(["sample_data/counts_0.npy"], op=["maxloc", "minloc"])["minloc"].value)
+    0
     """
     found = extremes.locate(all_at_hand(ranks), op, {**options, "top": top}, context)
-    places = found if top is not None else {name: each for name, (each, *_) in found.items()}
+    places: dict[str, Any] = {name: each if top is not None else each[0] for name, each in found.items()}
     return places if is_list(op) else next(iter(places.values()))

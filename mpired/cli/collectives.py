@@ -80,7 +80,7 @@ def reduce() -> None:
 
     \b
     Examples:
-      mpired reduce --op mean sample_data/tas_?.nc -o mean.nc
+      mpired reduce --op mean,std,max sample_data/tas_?.nc -o stats.nc
       mpired reduce --op maxloc --index rank sample_data/tas_?.nc \\
           --split warmest.nc,member.nc
       mpired reduce --op sum sample_data/counts_?.npy -o total.npy
@@ -91,7 +91,7 @@ def reduce() -> None:
     Each RANK is a file with one rank's buffer: .npy, .parquet, .arrow, .arrows, .npz, .nc, .h5, .zarr,
     .safetensors, or raw binary with --type. `-` is standard input. The ranks are combined in their order,
     ((r0 op r1) op r2) ..., with the same bits for any number of workers. The result appears whole and on the
-    disk, or not at all.
+    disk, or not at all. Of several ops it has an array each, such as tas_mean; {op} in its name makes a file each.
     """
 
 

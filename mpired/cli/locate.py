@@ -21,8 +21,7 @@ def locate(*, ranks: tuple[str, ...], op: str, as_json: bool, **options: Any) ->
 
     \b
     Examples:
-      mpired locate --op maxloc sample_data/counts_?.npy
-      mpired locate --op maxloc,minloc sample_data/waves_?.npy
+      mpired locate --op maxloc,minloc sample_data/counts_?.npy
       mpired locate --op minloc --top 3 --columns hits sample_data/cells_?.parquet
 
     The ranks may have different counts and shapes. --columns limits the search to some columns or variables.
@@ -34,17 +33,13 @@ def locate(*, ranks: tuple[str, ...], op: str, as_json: bool, **options: Any) ->
     with collect_warnings() as warned:
         found = queries.locate(params.expand(ranks)[0], op, options, params.context())
     skipped, several = cautions.of_kind(warned, SkippedWarning), ops.is_list(op)
+    places = [(label, each) for label, own in found.items() for each in own]
     if as_json:
         left_out = [each._asdict() for warning in skipped for each in warning.skipped]
         more = {"skipped": left_out} if left_out else {}
-        rows = [
-            ({"op": label} if several else {}) | in_json(dataclasses.asdict(each)) | more
-            for label, own in found.items()
-            for each in own
-        ]
-        show_json(rows)
+        show_json([({"op": op} if several else {}) | in_json(dataclasses.asdict(each)) | more for op, each in places])
     else:
-        for label, each in ((label, each) for label, own in found.items() for each in own):
+        for label, each in places:
             place = f"in rank {each.rank}, {escaped(each.file)}, at {place_text(each.column, each.index)}"
             show(f"{f'{label}: ' if several else ''}{each.value} {place}")
     tell_cautions(warned)

@@ -15,6 +15,7 @@ from mpired.collectives.results import GroupPlan, check_different, group_plans, 
 from mpired.collectives.run import FoldPlan, Result, fill
 from mpired.collectives.table import COLLECTIVES, Collective
 from mpired.context import Context
+from mpired.datatypes import Group
 from mpired.engines import LOCAL, Engine
 from mpired.errors import MpiredError, UsageError, with_others
 from mpired.files import calls
@@ -68,10 +69,8 @@ class Call(NamedTuple):
     @property
     def elements(self) -> list[Array]:
         """The buffers of the root, as they are combined: pairs with indices only if all ops take these."""
-        return [
-            next((each for op in self.request.ops if (each := taken_by(op, buffer)) is not buffer), buffer)
-            for buffer in self.root.buffers
-        ]
+        op = next((op for op in self.request.ops if op.groups != Group.PAIR), self.request.ops[0])
+        return [taken_by(op, buffer) for buffer in self.root.buffers]
 
     @property
     def left_out(self) -> list[str]:
@@ -146,7 +145,7 @@ class Call(NamedTuple):
         return {
             "version": __version__,
             "function": self.request.collective.function,
-            "op": plan.op_text,
+            "op": ",".join(map(str, plan.ops)),
             "buffers": [
                 # The count of an open rank shows only after the fold.
                 {
@@ -176,7 +175,7 @@ def plan_call(  # noqa: PLR0913 - all that a call is
     collective, in_place = COLLECTIVES[name], options["in_place"]
     outputs = _outputs(collective, output, options)
     check_are_data(outputs)
-    _check_outputs(collective, outputs, context.engine or LOCAL)
+    _check_outputs(collective, outputs, context.engine or LOCAL, by_op=ops.is_list(op) and "{op}" in str(output))
     try:
         request = read_request(collective, ranks, op, options, context, outputs)
     except (MpiredError, OSError) as error:
@@ -227,15 +226,17 @@ def _check_beside(call: Call) -> None:
         raise UsageError(twice, "would be a result and the record of another one; name another output")
 
 
-def _check_outputs(collective: Collective, outputs: Sequence[str], engine: Engine) -> None:
+def _check_outputs(collective: Collective, outputs: Sequence[str], engine: Engine, *, by_op: bool) -> None:
     """Refuse standard output that is not the command's alone, and one of several results as an object of a store."""
     if not engine.own_output and "-" in outputs:
         reason = f"is standard output, which the launcher of {engine.name} may write to; name a file"
         raise UsageError("`output`", reason)
     url = next(filter(is_url, outputs), None)
-    if url is None or (collective.to_root and len(outputs) == 1):
+    if url is None or (collective.to_root and len(outputs) == 1 and not by_op):
         return
-    what = "one of two results" if collective.to_root else f"the place of the results of {collective.name}"
+    what = f"the place of the results of {collective.name}"
+    if collective.to_root:
+        what = "one of several results" if by_op else "one of two results"
     reason = f"is {what}, and a store takes objects one by one, not together; write to files, and copy these"
     raise UsageError(url, reason)
 

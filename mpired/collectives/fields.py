@@ -28,11 +28,6 @@ class ResultArray(NamedTuple):
         """The datatype of its elements."""
         return field_type(self.op.result(self.rank.datatype), self.field)
 
-    @property
-    def alone(self) -> str:
-        """The name that it has if its op is the only one."""
-        return column_of(self.rank.name, self.rank.columns, self.field)
-
 
 def taken_by(op: ops.Op, rank: Array) -> Array:
     """Return what an op takes of a rank: of values with indices the pairs, or else the values alone."""

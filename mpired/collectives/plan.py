@@ -107,11 +107,6 @@ class Plan(NamedTuple):
     lines: Lines = ()
 
     @property
-    def op_text(self) -> str:
-        """The names of the ops."""
-        return ",".join(map(str, self.ops))
-
-    @property
     def firsts(self) -> list[Array]:
         """The buffers of the first rank."""
         return [ranks[0] for ranks in self.buffers]
@@ -135,11 +130,6 @@ class Plan(NamedTuple):
     def returns(self) -> bool:
         """Whether workers send results back, because they may be on other machines."""
         return not self.engine.same_host
-
-    @property
-    def is_function(self) -> bool:
-        """Whether an op is a function of this process, which then does all."""
-        return any(op.is_function for op in self.ops)
 
     @property
     def has_unknown_length(self) -> bool:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mpired.provenance import Note
 
 _WEIGHTS_NBYTES = 64 << 20
+_OF_USER = ("commute", "op_timeout")  # the options of user-defined ops
 
 
 class Request(NamedTuple):
@@ -143,7 +144,7 @@ def read_request(
         ops.check_buffers(each, buffers, ops.Use.REDUCE, pairing=pairing, keeps=keeps)
         ops.check_rules(each, [datatype for _, datatype in buffers], max(map(len, collective.combined(groups))))
     files_of_ops = tuple(filter(None, (ops.file_of(each) for each in named if isinstance(each, str))))
-    note, by_op = _note(options, context), len(chosen) > 1 and (not outputs or "{op}" in outputs[0])
+    note, by_op = _note(options, context), ops.is_list(op) and (not outputs or "{op}" in outputs[0])
     request = Request(collective, chosen, groups, words, inputs, options, files_of_ops, by_op, note, skipped)
     if options["keep"]:
         _check_kept(request)
@@ -192,9 +193,6 @@ def _resolve(named: Sequence[ops.OpLike], options: Options) -> tuple[tuple[ops.O
     return chosen, [*refused.values()]
 
 
-_OF_USER = ("commute", "op_timeout")  # the options of user-defined ops
-
-
 def _options_of(op: ops.Op) -> Sequence[str]:
     return _OF_USER if op.user else ops.options_of(op)
 
@@ -207,8 +205,8 @@ def _resolve_one(op: ops.OpLike, options: Options, *, several: bool) -> tuple[op
             return resolve_op(op, options), refused
         except UsageError as error:
             name = error.subject.strip("`").partition("=")[0]
-            known = name in ops.PURPOSES or (several and name in _OF_USER)
-            if not known or options[name] == OPTIONS[name].default:
+            known = (*ops.PURPOSES, *(_OF_USER if several else ()))
+            if name not in known or options[name] == OPTIONS[name].default:
                 raise
             options = {**options, name: OPTIONS[name].default, "weights_from": None}
             refused[name] = error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -13,8 +12,8 @@ from mpired.collectives.fields import ResultArray, arrays_in, taken_by
 from mpired.collectives.request import Request
 from mpired.collectives.run import Result
 from mpired.collectives.table import BEFORE, CallShape, Collective, OpField, Share
-from mpired.datatypes import Group
-from mpired.datatypes.pairs import FIELDS, VALID
+from mpired.datatypes import Datatype, Group
+from mpired.datatypes.pairs import FIELDS, VALID, column_of
 from mpired.errors import CountError, UsageError
 from mpired.files import calls
 from mpired.files.places import is_stream
@@ -155,30 +154,25 @@ def _split(shares: Sequence[Share], request: Request) -> tuple[Share, ...]:
     fields = [OpField(number) for number in range(len(request.ops))]
     files = [fields]
     if request.options["split"] is not None:
-        _check_pairs(request)
+        for op in request.ops:
+            if (datatype := _no_pair(op, request)) is not None:
+                reason = f"writes the two parts of pairs, and {op} gives {datatype.label}"
+                raise UsageError("`split`", f"{reason}; name an `output`")
         files = [[each._replace(field=field) for each in fields] for field in FIELDS]
     elif request.by_op:
         files = [[each] for each in fields]
     elif len(fields) > 1:
-        are_pairs = [_gives(op, Group.PAIR, request) for op in request.ops]
-        files = [[OpField(op, field) for op, _ in fields for field in (FIELDS if are_pairs[op] else ("",))]]
+        parts = [FIELDS if _no_pair(op, request) is None else ("",) for op in request.ops]
+        files = [[OpField(op, field) for op, _ in fields for field in parts[op]]]
     if request.options["count_valid"] is not None:
         files.append([OpField(0, VALID)])
     return tuple(share._replace(fields=tuple(each)) for each in files for share in shares)
 
 
-def _gives(op: ops.Op, group: Group, request: Request) -> bool:
-    """Return whether all results of an op are of a group of datatypes."""
-    buffers = request.groups[-1][0].buffers
-    return all(op.result(taken_by(op, buffer).datatype).group is group for buffer in buffers)
-
-
-def _check_pairs(request: Request) -> None:
-    """Raise `UsageError` unless the results are pairs, whose two parts go to two files."""
-    for op, buffer in itertools.product(request.ops, request.groups[-1][0].buffers):
-        if (datatype := op.result(taken_by(op, buffer).datatype)).group is not Group.PAIR:
-            reason = f"writes the two parts of pairs, and {op} gives {datatype.label}"
-            raise UsageError("`split`", f"{reason}; name an `output`")
+def _no_pair(op: ops.Op, request: Request) -> Datatype | None:
+    """Return the datatype of the first results of an op that are not pairs; None if all are."""
+    datatypes = (op.result(taken_by(op, buffer).datatype) for buffer in request.groups[-1][0].buffers)
+    return next((datatype for datatype in datatypes if datatype.group is not Group.PAIR), None)
 
 
 def _counts(collective: Collective, counts: Sequence[int] | None, option: str) -> tuple[int, ...] | None:
@@ -260,7 +254,7 @@ def _check_nulls(form: Format, model: Model, share: Share, file: RankFile, reque
     """Raise `UsageError` if a result modelled on a file may be null, and its format has nothing that stands for it."""
     for buffer, result in zip(model.buffers, arrays_in(share, request.ops, file.buffers), strict=True):
         if buffer.nullable and not form.has_nulls and not ops.stands_for_null(result.op, result.rank.datatype):
-            chosen = f" with `columns={result.rank.name!r}`" if len({each.count for each in model.buffers}) > 1 else ""
+            chosen = f" with `columns={buffer.own_name!r}`" if len({each.count for each in model.buffers}) > 1 else ""
             raise ops.null_refused(result.op, buffer.datatype, form.name, f"use `to='parquet'`{chosen}")
 
 
@@ -340,7 +334,7 @@ def model_of(group_plan: GroupPlan, receiver: Recipient, share: Share, request: 
     model = model._replace(buffers=tuple(buffers), source=model.source if keeps else None)
     if group_plan.times and keeps and request.collective.whole:
         results = [each for each in arrays_in(share, request.ops, file.buffers) if not each.field]
-        names = [(each.name, each.alone, each.op) for each in results]
+        names = [(each.name, each.rank.name, each.op) for each in results]
         model = model._replace(cells=cells.cells(file.kept, group_plan.times[: share.last + 1], names))
     return model
 
@@ -348,5 +342,6 @@ def model_of(group_plan: GroupPlan, receiver: Recipient, share: Share, request: 
 def _modelled(model: Array, result: ResultArray, *, has_ops: bool) -> Array:
     """Return the model with the datatype of a result, and its name if that is one of several, or of a field."""
     if has_ops:
-        return model.of_datatype(result.datatype)._replace(name=result.name, parts=(result.name,), alone=result.alone)
+        alone = column_of(model.name, model.columns, result.field)
+        return model.of_datatype(result.datatype)._replace(name=result.name, parts=(result.name,), alone=alone)
     return model.of_field(result.datatype, result.field)

@@ -262,10 +262,8 @@ def folded(
             flat = Array(source, result.datatype, count, region.stored, region.offset, validity=region.validity)
             return flat._replace(name=result.name)
 
-        yield [
-            list(map(partial(buffer, share), arrays_in(share, plan.ops, plan.firsts), regions[share.part][1]))
-            for share in shares
-        ]
+        arrays = ((share, arrays_in(share, plan.ops, plan.firsts)) for share in shares)
+        yield [list(map(partial(buffer, share), each, regions[share.part][1])) for share, each in arrays]
 
 
 def _regions(
@@ -392,7 +390,7 @@ def _quietly(work: Callable[[Segment], Iterator[_P]], segment: Segment) -> Itera
 @contextmanager
 def _decoded(plan: Plan) -> Iterator[Plan]:
     """Let a worker decode what a function of this process folds here; the workers of other folds decode themselves."""
-    if not plan.is_function:
+    if not any(op.is_function for op in plan.ops):
         yield plan
         return
     with closing(decoding.Decoder()) as decoder:

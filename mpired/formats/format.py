@@ -100,7 +100,7 @@ class Format(NamedTuple):
         if len(model.buffers) > 1 and not self.has_columns:
             names = ", ".join(buffer.name for buffer in model.buffers)
             ways = "choose one with `columns`"
-            if model.has_ops:
+            if model.buffers[0].alone is not None:
                 ways = "put {op} into the name of `output`, for a file of each op, or use `to='npz'`"
             reason = f"holds one array, but there are {len(model.buffers)} ({names}); {ways}"
             raise UsageError(f"`to={self.name!r}`", reason)
@@ -168,8 +168,9 @@ class Format(NamedTuple):
 
 def _check_names(model: Model) -> None:
     """Raise `UsageError` if a result of one of several ops has the name of another array of its file."""
-    names = [each.name for each in model.buffers if model.has_ops] + (model.kept.names if model.kept else [])
-    if model.has_ops and (twice := next((name for name in names if names.count(name) > 1), None)):
+    new = [each.name for each in model.buffers if each.alone is not None]
+    names = [*new, *(model.kept.names if model.kept else ())]
+    if twice := next((name for name in new if names.count(name) > 1), None):
         reason = f"gives a result the name {twice!r}, which another array of the file has"
         raise UsageError("`op`", f"{reason}; put {{op}} into the name of `output`, for a file of each op")
 

@@ -66,11 +66,6 @@ class Model(NamedTuple):
     note: Any = None  # its `text` says where the result comes from
     context: Context = NO_LIMITS
 
-    @property
-    def has_ops(self) -> bool:
-        """Whether its arrays are results of several ops."""
-        return self.buffers[0].alone is not None
-
     def declared(self, inputs: InputOptions) -> Model:
         """Return the model of a raw result with the declared byte order and data representation."""
         ordered = ((each, each.stored.newbyteorder(inputs.order)) for each in self.buffers)

@@ -41,13 +41,8 @@ class Overflow(NamedTuple):
         return cls(int(np.count_nonzero(overflowed)), 0, start + int(overflowed.argmax()), rank, op)
 
 
-def total(found: Iterable[Overflow | None]) -> Overflow | None:
-    """Return the overflow of several parts of the work, None if there is none."""
-    return next(iter(by_op(each for each in found if each is not None)), None)
-
-
 def by_op(found: Iterable[Overflow]) -> tuple[Overflow, ...]:
-    """Return the overflow of each op that has some."""
+    """Return the overflow of several parts of the work, of each op that has some."""
     parts: dict[int, list[Overflow]] = {}
     for each in found:
         parts.setdefault(each.op, []).append(each)

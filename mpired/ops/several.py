@@ -6,7 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from mpired.errors import UsageError
 from mpired.ops.op import Op
@@ -26,12 +26,10 @@ def is_list(op: Ops) -> bool:
 
 def each_of(op: Ops) -> list[OpLike]:
     """Return the ops that a caller gives."""
-    if isinstance(op, str):
-        return [*map(str.strip, op.split(","))] if is_list(op) else [op]
-    named: list[OpLike] = [*op] if is_list(op) else [op]  # type: ignore[misc,list-item]  # an op is a tuple, too
-    if not named:
+    named: Any = [op] if not is_list(op) else map(str.strip, op.split(",")) if isinstance(op, str) else op
+    if not (named := [*named]):
         raise UsageError("`op`", "has no op; name one at least")
-    return named
+    return [*named]
 
 
 def labels(ops: Sequence[Op]) -> list[str]:
@@ -48,8 +46,7 @@ def _label(op: Op) -> str:
     if op.user:
         name = op.name.removesuffix(":count").rpartition(":")[2]
         return re.sub(r"\W+", "_", name).strip("_")
-    quantile = op.rules.quantile
-    return op.name.lower() if quantile is None else f"{op.name.lower()}_{quantile:g}"
+    return op.name.lower() + ("" if op.rules.quantile is None else f"_{op.rules.quantile}")
 
 
 def summary(ops: Sequence[Op]) -> tuple[str, ...]:

@@ -191,9 +191,6 @@ class Variance(_Numbers):
 
     # With x the n-th number: d = x - mean, mean += d / n, squares += d * (x - mean); each step is rounded.
 
-    _changes: np.ndarray = np.empty(0)
-    _steps: np.ndarray
-
     def forms(self) -> list[np.dtype]:
         """Return the mean and the squares."""
         return [self.lanes, self.lanes]
@@ -201,8 +198,7 @@ class Variance(_Numbers):
     def begin(self, start: int, count: int) -> None:
         """Begin a block of `count` other elements, with room for what each step computes."""
         super().begin(start, count)
-        if len(self._changes) != count:
-            self._changes, self._steps = (np.empty(count, self.lanes) for _ in range(2))
+        self._changes, self._steps = np.empty((2, count), self.lanes)
 
     def step(self, elements: np.ndarray) -> None:
         """Go on with the recurrence."""
@@ -327,9 +323,7 @@ class _Gathered(_Numbers):
         free_block: np.ndarray = self._all[self.rank + 1]
         return free_block
 
-    def fill(self, block: np.ndarray) -> None:
-        """Copy them."""
-        self.free_block()[...] = block
+    fill = State.fill  # the room of another state has other elements later
 
     def add(self, reread: Reread, not_null: np.ndarray | None = None) -> np.ndarray | None:
         """Add the elements in the free block, and keep which of them are not null."""

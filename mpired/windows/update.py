@@ -47,12 +47,13 @@ def fold(
         for rank, origin in enumerate(origins):
             found += _combined(held, batch, origin, fetched, rank)
             yield elements.nbytes
-        elements, there = held.results(window)
-        nmasked += 0 if window.marked is None else window.marked.hidden(elements, there)
+        elements, not_null = held.results(window)
+        nmasked += 0 if window.marked is None else window.marked.hidden(elements, not_null)
         stored.change(as_in(window.stored, elements, window.datatype), update)
-        if marks is not None and there is not None:
-            marks.change(there, update)
-    overflow.tell(op, window.datatype, overflow.total(found), [origin.name for origin in origins], buffer)
+        if marks is not None and not_null is not None:
+            marks.change(not_null, update)
+    for each in overflow.by_op(found):
+        overflow.tell(op, window.datatype, each, [origin.name for origin in origins], buffer)
     if nunset := sum(origin.nunset for origin in origins):
         cautions.tell(cautions.unset(nunset, origins[0].array.name, "give the origins a `_FillValue`"))
     if nmasked and window.marked is not None:

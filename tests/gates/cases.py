@@ -48,7 +48,14 @@ BASES = {
 FORMS = {"raw": ".bin", "table": ".parquet", "h5": ".h5", "grid": ".nc", "bare": ".npy"}
 # The arguments with an option, by its keyword. `{}` stands for the base, `{raw}` for a variant.
 TRIED: dict[str, tuple[str, ...]] = {
-    "op": ("--op max {}", "--op MPI_PROD {}", "--op mean {}", "--op ./ops.py:add {}", "--op nothing {}"),
+    "op": (
+        "--op max {}",
+        "--op MPI_PROD {}",
+        "--op mean {}",
+        "--op max,mean {}",
+        "--op ./ops.py:add {}",
+        "--op nothing {}",
+    ),
     "type": ("--type double {}", "--type '<f8' {}", "--type int {}", "--type 'vector(' {}", "--type int64_t {raw}"),
     "types": ("--types types.toml --type rec {}", "--types missing.toml {}", "--types types.toml --type num {raw}"),
     "byte_order": (
@@ -336,6 +343,16 @@ def of_refusals() -> Iterator[str]:
         "mpired reduce --op ./ops.py:nothing d0.npy d1.npy",
         "mpired reduce --op ./nothing.so:f d0.npy d1.npy",
         "mpired reduce --op np.add d0.npy d1.npy",
+        "mpired reduce --op mean,max,std --ddof 1 d[0-2].npy -o out.npz",
+        "mpired reduce --op max,./ops.py:add,maxloc --index rank d[0-2].npy --to csv",
+        "mpired reduce --op max,maxloc --index rank d[0-2].npy -o '{op}.npy'",
+        "mpired reduce --op mean,count --nulls ignore null[0-2].parquet --columns v -o out.parquet",
+        "mpired reduce --op mean,max --unpack --nulls ignore packed[0-2].nc -o out.nc",
+        "mpired reduce --op mean,max --dry-run d0.nc d1.nc -o out.nc",
+        "mpired reduce --op mean,max --json d0.h5 d1.h5 -o out.h5",
+        "mpired reduce --op max,max d0.npy d1.npy -o out.npz",
+        "mpired reduce --op max,min --weights 1,2 d0.npy d1.npy -o out.npz",
+        "mpired locate --op maxloc,minloc --json d[0-2].npy",
         (
             "gcc -shared -fPIC -xc -o f.so - <<< 'void abort(); void f() { abort(); }'\n"
             "mpired reduce --op ./f.so:f d0.npy d1.npy"
