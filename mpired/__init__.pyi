@@ -860,6 +860,8 @@ def diff(a: Rank | Several[Rank], b: Rank | Several[Rank], **options: Unpack[_Di
 
 class _LocateOptions(TypedDict, total=False):
     nan: str
+    nulls: str
+    missing: float | None
     files_from: PathLike | None
     null: bool
     sort: str
