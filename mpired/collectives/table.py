@@ -20,7 +20,7 @@ BEFORE = -1
 
 
 class OpField(NamedTuple):
-    """What a file has of the results of an op."""
+    """The results of an op in a file: all of them, or a field."""
 
     op: int = 0  # the number of the op in the call
     field: str = ""  # the field of its pairs, value or index, or the counts of valid elements; "" for whole elements

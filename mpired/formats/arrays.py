@@ -364,8 +364,8 @@ class KeptArrays(NamedTuple):
 
     def bounds_of(self, array: ArrayHeader) -> str:
         """Return the name of the bounds of a coordinate; "" if there are none."""
-        group, said = array.name.rpartition("/")[:2], array.attributes
-        name = "".join(group) + (said.get("bounds") or said.get("climatology") or "/")
+        group, attributes = array.name.rpartition("/")[:2], array.attributes
+        name = "".join(group) + (attributes.get("bounds") or attributes.get("climatology") or "/")
         return name if name in self.names else ""
 
     def values(self, array: ArrayHeader) -> tuple[np.ndarray, ...]:

@@ -184,7 +184,7 @@ def _figures(each: Compared) -> str:
 
 
 Valid: TypeAlias = Sequence[np.ndarray] | None
-"""Which elements of A and of B are valid; None if all are."""
+"""The masks of valid elements of A and of B; None if all are."""
 _Amount: TypeAlias = tuple[Any, ElementPlace]
 """A difference, and where it is."""
 

@@ -1,4 +1,4 @@
-"""Where two files differ, for a picture: maps of planes, and of other arrays how many elements differ at each place."""
+"""Differences of two files for a picture: maps of planes, and of other arrays their number at each place."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from mpired.sources.local import LocalFile, has_waited
 from mpired.sources.source import STORE_DOCUMENTS, STORE_MARKS, Lasting, OpenStore
 
 INDEX_SUFFIX = ".safetensors.index.json"
-"""How the name of the index of a checkpoint ends, whose tensors are in several files."""
+"""The suffix of the index of a checkpoint whose tensors are in several files."""
 _INDICES = (INDEX_SUFFIX, ".bin.index.json")
 
 
