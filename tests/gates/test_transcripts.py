@@ -12,6 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 import cases
+import option_cases
 import transcripts
 from transcripts import Accepted, compared
 
@@ -60,9 +61,9 @@ def test_no_case_has_a_traceback(recorded):
 
 def test_every_option_is_run_with_every_command_that_has_it():
     there = cases.cases()
-    assert cases.missing_pairs(there) == []
+    assert option_cases.missing_pairs(there) == []
     without = [case for case in there if "--lock-timeout" not in case]
-    assert "recover --lock-timeout" in cases.missing_pairs(without)
+    assert "recover --lock-timeout" in option_cases.missing_pairs(without)
 
 
 def test_every_example_of_pages_and_help_is_run():
