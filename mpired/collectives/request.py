@@ -132,7 +132,9 @@ def read_request(
     if indexed:
         groups = indices.as_pairs(groups, words, options)
     buffers = [(each.name, each.datatype) for each in groups[0][0].buffers]
-    keeps = "keep" in collective.options and bool(format_named(groups[0][0].format).keeps)
+    row = format_named(groups[0][0].format)
+    keeps = "keep" in collective.options and bool(row.keeps)
+    keeps = keeps and all((_form_of(each, options) or row).name == row.name for each in outputs)
     ops.check_buffers(chosen, buffers, ops.Use.REDUCE, pairing=pairing, keeps=keeps)
     ops.check_rules(chosen, [each for _, each in buffers], max(map(len, collective.combined(groups))))
     op_file = ops.file_of(op) if isinstance(op, str) else None

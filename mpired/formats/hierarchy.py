@@ -364,7 +364,8 @@ class _Looking(HdfFile):
             reason = f"{name!r} claims {nbytes} bytes, and the file has {self._source.nbytes}"
             raise BufferFileError(self._source.name, f"{reason}; it is damaged, or made to fill the memory")
         is_text = isinstance(dataset.id.get_type(), h5t.TypeStringID | h5t.TypeEnumID) and dtype is None
-        is_copied = is_carried or is_text or (is_kept(name, self._keep) and not leads(dataset.id.get_type()))
+        is_here = not (found.outside or dataset.is_virtual or dataset.external or leads(dataset.id.get_type()))
+        is_copied = is_carried or is_text or (is_kept(name, self._keep) and is_here)
         meaning, offset, unset = conventions.NO_NUMBERS._replace(reason=reason), None, None
         if dtype is not None:
             plain = dtype
@@ -387,7 +388,7 @@ class _Looking(HdfFile):
             label=label or ("" if meaning.dtype is not None else dtype_text(_dtype(dataset.id))),
             carried=is_carried or is_text,
             digest=self._digest(dataset, attributes) if is_copied else b"",
-            keeps=not leads(dataset.id.get_type()),
+            keeps=is_here,
             chunk=dataset.chunks or (),
             unit=conventions.unit(attributes),
             storage=_storage(dataset),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -17,10 +17,6 @@ from mpired.formats.missing import null_error
 from mpired.formats.names import also
 from mpired.sources.source import Source
 from mpired.values import listed
-
-if TYPE_CHECKING:
-    from mpired.formats.arrays import KeptArrays
-    from mpired.formats.columns import KeptColumns
 
 NO_DATATYPE = ", which no MPI datatype has; convert them to numbers"
 
@@ -43,8 +39,34 @@ class SkippedArray(NamedTuple):
     storage: str = ""  # how the values of an array are stored, in a few words
 
 
-Kept: TypeAlias = "KeptArrays | KeptColumns"
-"""Columns or arrays of any type that a result has as the modelled file has them."""
+class Kept(Protocol):
+    """Columns or arrays of any type that a result has as the modelled file has them."""
+
+    @property
+    def source(self) -> Source:
+        """The file."""
+
+    @property
+    def kind(self) -> str:
+        """Columns or arrays, in a word."""
+
+    @property
+    def names(self) -> list[str]:
+        """Their names, in the order of the file."""
+
+    @property
+    def others(self) -> Sequence[SkippedArray]:
+        """Their descriptions, where a file is only inspected."""
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the user asked for them; else results have them if they can."""
+
+    def check_same(self, other: Any, like: str) -> None:
+        """Raise an error unless another file has equal ones; messages call this file `like`."""
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return all values of each as NumPy has them."""
 
 
 class Model(NamedTuple):
