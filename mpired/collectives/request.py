@@ -138,7 +138,9 @@ def read_request(
         from mpired.collectives import indices  # noqa: PLC0415 - few calls make pairs
 
         groups = indices.as_pairs(groups, words, options)
-    keeps = "keep" in collective.options and bool(format_named(groups[0][0].format).keeps)
+    row = format_named(groups[0][0].format)
+    keeps = "keep" in collective.options and bool(row.keeps)
+    keeps = keeps and all((_form_of(each, options) or row).name == row.name for each in outputs)
     for each in chosen:
         buffers = [(buffer.name, taken_by(each, buffer).datatype) for buffer in groups[0][0].buffers]
         ops.check_buffers(each, buffers, ops.Use.REDUCE, pairing=pairing, keeps=keeps)

@@ -222,7 +222,9 @@ def _index_of(path: str, file: RankFile, form: Format) -> str:
     if is_index and not is_like:
         reason = f"is the index of a checkpoint in several files, and {file.source.name} is not one; name one file"
         raise UsageError(path, reason)
-    if not is_like or not (is_index or path.endswith("/") or not (by_suffix(path) or is_stream(path))):
+    if not is_like or not (
+        is_index or path.endswith("/") or not (by_suffix(path) or codecs.by_suffix(path) or is_stream(path))
+    ):
         return ""
     if is_url(path):
         reason = "is for several results, and a store takes objects one by one, not together"

@@ -304,6 +304,8 @@ def _pair(source: Source, inputs: InputOptions, parts: Sequence[ArrayHeader], li
         stored = [as_numbers(part.stored or form) for part, form in zip(parts, forms, strict=True)]
         leaves = [Pieces(part.offset or 0, form, part.count) for part, form in zip(parts, stored, strict=True)]
     first, second = parts
+    if first.source is not second.source:
+        raise DatatypeError(source.name, f"{first.name!r} and {second.name!r} are in two files, and a pair is in one")
     if first.shape != second.shape:
         reason = f"{first.name!r} has shape {first.shape}, and {second.name!r} has {second.shape}"
         raise CountError(source.name, f"{reason}; the two of a pair have the same")
@@ -312,7 +314,7 @@ def _pair(source: Source, inputs: InputOptions, parts: Sequence[ArrayHeader], li
     check_pair(source, names, dtype, "arrays")
     name = ",".join(names)
     datatype = rank.declared(source, inputs, dtype, f"{name!r} holds")
-    pairs = Array(source, datatype, first.count, form_of(datatype, FIELDS), name=name, parts=names)
+    pairs = Array(first.source or source, datatype, first.count, form_of(datatype, FIELDS), name=name, parts=names)
     pairs = pairs._replace(shape=first.shape, fixed_order=True, isolated=True, memory=DECODED_NBYTES)
     missing = of_parts(FIELDS, [_missing(part) for part in parts])
     pairs = pairs._replace(missing=missing, nulls=0 if missing is None else None, nullable=inputs.nullable)

@@ -403,7 +403,8 @@ class _Looking(HdfFile):
             raise BufferFileError(self._source.name, f"{reason}; it is damaged, or made to fill the memory")
         is_text = isinstance(dataset.id.get_type(), h5t.TypeStringID | h5t.TypeEnumID) and dtype is None
         is_carried = (is_carried or is_text) and not self._any_type
-        is_copied = is_carried or (is_kept(name, self._keep) and not leads(dataset.id.get_type()))
+        is_here = not (found.outside or dataset.is_virtual or dataset.external or leads(dataset.id.get_type()))
+        is_copied = is_carried or (is_kept(name, self._keep) and is_here)
         meaning, offset, unset = conventions.NO_NUMBERS._replace(reason=reason), None, None
         if dtype is not None:
             plain = dtype
@@ -427,7 +428,7 @@ class _Looking(HdfFile):
             label=label or ("" if meaning.dtype is not None else dtype_text(_dtype(dataset.id))),
             carried=is_carried,
             digest=self._digest(dataset, attributes) if is_copied else b"",
-            keeps=not leads(dataset.id.get_type()),
+            keeps=is_here,
             chunk=dataset.chunks or (),
             unit=conventions.unit(attributes),
             attributes=conventions.described(attributes),

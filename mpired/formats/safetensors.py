@@ -253,7 +253,7 @@ def _lay(
 def divided(
     model: Model, name: str, prepare: Callable[[Model], ArrayLayout]
 ) -> Iterator[tuple[str, Sequence[int], ArrayLayout]]:
-    """Lay out results in shards like those of the model, with an index of that name."""
+    """Lay out results in shards like those of the model, and in an index: yield name, arrays and layout of each."""
     assert model.source is not None  # noqa: S101 - an index
     index, nbytes = _read_index(model.source), 0
     kept = model.kept if isinstance(model.kept, KeptArrays) else KeptArrays(model.source, (), None)

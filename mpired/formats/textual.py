@@ -89,7 +89,7 @@ def _json(parts: tuple[Any, ...]) -> str:
 def _field(separator: str, parts: tuple[object, ...]) -> str:
     """Return an object of Python as a field, in quotes if it is not plain, as CSV has it."""
     text = _text(parts[0])
-    is_plain = text.strip() == text != "" and not {separator, '"', "\n", "\r"} & set(text)
+    is_plain = text != "" and not {separator, '"', "\n", "\r"} & set(text)
     return text if is_plain else '"' + text.replace('"', '""') + '"'
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import click
 from files_of_cases import FORMATS, ROOT
+from kept_cases import of_kept
 from option_cases import with_options
 
 from mpired.cli import cli
@@ -64,26 +65,6 @@ def of_formats() -> Iterator[str]:
             yield f"mpired reduce --op sum{given} d0.{form} d1.{form} --to {to} -o out.{to}{suffix}"
         for to in ("csv", "json", "text", "table"):
             yield f"mpired reduce --op sum{given} d0.{form} d1.{form} --to {to}"
-
-
-def of_kept() -> Iterator[str]:
-    """Yield what is carried, and checkpoints in shards."""
-    mean = "mpired reduce --op mean --columns w --keep mask"
-    for to in ("csv", "json", "text", "table"):
-        yield f"mpired reduce --op max --columns v --keep key --nulls ignore null1.parquet null2.parquet --to {to}"
-    for words in (
-        "-o new",
-        "-o one.safetensors",
-        "-o new --dry-run",
-        "-o new/x.safetensors.index.json --json",
-        "--in-place",
-    ):
-        yield f"{mean} checkpoint0 checkpoint1/model.safetensors.index.json {words}"
-    yield f"{mean} checkpoint0 checkpoint1 -o checkpoint2"
-    yield f"{mean} -f checkpoint0 checkpoint1 -o checkpoint2"
-    yield "mpired info checkpoint0 && mpired diff checkpoint0 checkpoint1"
-    yield "mpired scan --op max --columns w checkpoint0 checkpoint1 -o 'new{rank}'"
-    yield "mpired accumulate --op sum --columns w checkpoint0 checkpoint1"
 
 
 def of_ops() -> Iterator[str]:
