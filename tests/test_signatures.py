@@ -67,7 +67,7 @@ def test_an_unknown_keyword_is_answered_with_what_is_meant():
                 lambda word=word: mpired.Window("a").accumulate(np.zeros(1), "sum", **{word: 1}),
                 f"Window.accumulate() has no keyword {word!r}; it is for reductions, because a window keeps only its ",
             )
-            for word in ("exact", "nulls", "result_type", "count_valid", "index")
+            for word in ("exact", "ddof", "result_type", "count_valid", "index")
         ),
         (
             lambda: mpired.reduce([], "sum", link=True),
