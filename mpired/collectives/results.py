@@ -140,7 +140,7 @@ def deals(request: Request) -> Iterator[Deal]:
         words = request.words[i]
         named = tuple(Named("ab"[i], share.rank, receivers[share.rank], words[share.rank]) for share in shares)
         senders = senders[: max(1, last + 1)]
-        times = cells.times([each.kept for each in senders], request.op.name) if senders[0].kept is not None else ()
+        times = cells.times([each.kept for each in senders], request.op.method) if senders[0].kept is not None else ()
         yield Deal(len(receivers), senders, named, shares, times)
 
 
@@ -294,7 +294,7 @@ def model_of(deal: Deal, receiver: Named, share: Share, request: Request) -> Mod
     keeps = described or format_named(model.format).has_arrays
     model = model._replace(buffers=tuple(buffers), source=model.source if keeps else None)
     if deal.times and keeps and request.collective.whole:
-        changes = cells.cells(file.kept, deal.times[: share.last + 1], request.op.name)
+        changes = cells.cells(file.kept, deal.times[: share.last + 1], request.op.method)
         model = model._replace(cells=changes._replace(methods={}) if share.field == VALID else changes)
     return model
 
