@@ -140,7 +140,7 @@ def group_plans(request: Request) -> Iterator[GroupPlan]:
         words = request.words[i]
         named = tuple(Recipient("ab"[i], share.rank, receivers[share.rank], words[share.rank]) for share in shares)
         senders = senders[: max(1, last + 1)]
-        times = cells.times([each.kept for each in senders], request.op.name) if senders[0].kept is not None else ()
+        times = cells.times([each.kept for each in senders], request.op.method) if senders[0].kept is not None else ()
         yield GroupPlan(len(receivers), senders, named, shares, times)
 
 
@@ -294,7 +294,7 @@ def model_of(group_plan: GroupPlan, receiver: Recipient, share: Share, request: 
     keeps = described or format_named(model.format).has_arrays
     model = model._replace(buffers=tuple(buffers), source=model.source if keeps else None)
     if group_plan.times and keeps and request.collective.whole:
-        changes = cells.cells(file.kept, group_plan.times[: share.last + 1], request.op.name)
+        changes = cells.cells(file.kept, group_plan.times[: share.last + 1], request.op.method)
         model = model._replace(cells=changes._replace(methods={}) if share.field == VALID else changes)
     return model
 

@@ -11,11 +11,6 @@ from mpired import cautions
 from mpired.formats.arrays import ArrayHeader, KeptArrays
 from mpired.formats.rank import Cells
 
-_METHODS = {
-    "SUM": "sum", "MEAN": "mean", "MAX": "maximum", "MIN": "minimum", "STD": "standard_deviation", "VAR": "variance",
-    "RMS": "root_mean_square", "RANGE": "range", "MEDIAN": "median", "ABSMAX": "maximum_absolute_value",
-    "ABSMIN": "minimum_absolute_value",
-}  # fmt: skip
 _SECONDS = {"day": 86400, "d": 86400, "hour": 3600, "h": 3600, "minute": 60, "min": 60, "second": 1, "": 1}
 _CALENDARS = ("standard", "gregorian", "proleptic_gregorian")  # one since the day when the second began
 _BEGIN = np.datetime64("1582-10-15")
@@ -28,10 +23,10 @@ class RankTime(NamedTuple):
     values: tuple[np.ndarray, ...]  # its values, and then those of its bounds if it has some
 
 
-def times(kept: Sequence[object], op: str) -> tuple[RankTime, ...]:
+def times(kept: Sequence[object], method: str) -> tuple[RankTime, ...]:
     """Return the time of each rank; () unless they differ, the user ignores that, and the op is a method of cells."""
     ranks = [each for each in kept if isinstance(each, KeptArrays)]
-    if not ranks or not ranks[0].ignored or len(ranks) < len(kept) or op not in _METHODS:
+    if not ranks or not ranks[0].ignored or len(ranks) < len(kept) or not method:
         return ()
     name = next((each.name for each in ranks[0].carried if each.name in ranks[0].ignored and _is_time(each)), "")
     headers = [next((array for array in each.carried if array.name == name), None) for each in ranks]
@@ -49,7 +44,7 @@ def _is_time(array: ArrayHeader) -> bool:
     return "time" in said.get("standard_name", "time" * is_axis).split() or said.get("axis") == "T"
 
 
-def cells(like: object, ranks: Sequence[RankTime], op: str) -> Cells:
+def cells(like: object, ranks: Sequence[RankTime], method: str) -> Cells:
     """Return the cells of a result of ranks with these times, which is modelled on the file of `like`."""
     if len({each.header.digest for each in ranks}) < 2 or not isinstance(like, KeptArrays):  # noqa: PLR2004 - differ
         return Cells()
@@ -65,8 +60,8 @@ def cells(like: object, ranks: Sequence[RankTime], op: str) -> Cells:
     is_whole, last, methods = own.dtype is not None and own.dtype.kind in "iu", own.name.rpartition("/")[2], {}
     for array in like.combined:
         if last in array.dims or last in array.attributes.get("coordinates", "").split():
-            before, method = array.attributes.get("cell_methods", ""), f"{last}: {_METHODS[op]}"
-            methods[array.name] = before if before.endswith(method) else f"{before} {method}".lstrip()
+            before, added = array.attributes.get("cell_methods", ""), f"{last}: {method}"
+            methods[array.name] = before if before.endswith(added) else f"{before} {added}".lstrip()
     rounded = {name: (np.rint(each) if is_whole else each).astype(own.dtype) for name, each in values.items()}
     return Cells(rounded, methods)
 
