@@ -12,11 +12,6 @@ from mpired.formats.arrays import ArrayHeader, KeptArrays
 from mpired.formats.rank import Cells
 from mpired.ops import Op
 
-_METHODS = {
-    "SUM": "sum", "MEAN": "mean", "MAX": "maximum", "MIN": "minimum", "STD": "standard_deviation", "VAR": "variance",
-    "RMS": "root_mean_square", "RANGE": "range", "MEDIAN": "median", "ABSMAX": "maximum_absolute_value",
-    "ABSMIN": "minimum_absolute_value",
-}  # fmt: skip
 _SECONDS = {"day": 86400, "d": 86400, "hour": 3600, "h": 3600, "minute": 60, "min": 60, "second": 1, "": 1}
 _CALENDARS = ("standard", "gregorian", "proleptic_gregorian")  # one since the day when the second began
 _BEGIN = np.datetime64("1582-10-15")
@@ -32,7 +27,7 @@ class RankTime(NamedTuple):
 def times(kept: Sequence[object], ops: Sequence[Op]) -> tuple[RankTime, ...]:
     """Return the time of each rank; () unless they differ, the user ignores that, and an op is a method of cells."""
     ranks = [each for each in kept if isinstance(each, KeptArrays)]
-    if not ranks or not ranks[0].ignored or len(ranks) < len(kept) or not any(op.name in _METHODS for op in ops):
+    if not ranks or not ranks[0].ignored or len(ranks) < len(kept) or not any(op.method for op in ops):
         return ()
     name = next((each.name for each in ranks[0].carried if each.name in ranks[0].ignored and _is_time(each)), "")
     headers = [next((array for array in each.carried if array.name == name), None) for each in ranks]
@@ -66,9 +61,9 @@ def cells(like: object, ranks: Sequence[RankTime], results: Sequence[tuple[str, 
         values[like.bounds_of(own)] = np.stack([bounds[..., 0].min(axis=0), bounds[..., -1].max(axis=0)], axis=-1)
     is_whole, last, methods = own.dtype is not None and own.dtype.kind in "iu", own.name.rpartition("/")[2], {}
     combined = {array.name: array for array in like.combined}
-    for name, array, op in ((name, combined[own_name], op) for name, own_name, op in results if op.name in _METHODS):
+    for name, array, op in ((name, combined[own_name], op) for name, own_name, op in results if op.method):
         if last in array.dims or last in array.attributes.get("coordinates", "").split():
-            before, method = array.attributes.get("cell_methods", ""), f"{last}: {_METHODS[op.name]}"
+            before, method = array.attributes.get("cell_methods", ""), f"{last}: {op.method}"
             methods[name] = before if before.endswith(method) else f"{before} {method}".lstrip()
     rounded = {name: (np.rint(each) if is_whole else each).astype(own.dtype) for name, each in values.items()}
     return Cells(rounded, methods)

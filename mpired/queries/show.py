@@ -308,7 +308,8 @@ def plan_show(path: str, options: Options, tell: Tell, context: Context) -> Show
     selections = {shape: Selection.of("..." if text is None else text, shape) for shape in shapes}
     if png is not None and (text, other) != (None, None) and not all(map(_is_plane, selections.values())):
         reason = "a picture shows a plane, which has two axes of 2 or more elements, or the histogram of a whole file"
-        raise UsageError(f"`slice={text or '...'!r}`", f"{reason}; choose a plane, or leave `slice` and `diff` out")
+        out = "`slice`" if other is None else "`diff`"
+        raise UsageError(f"`slice={text or '...'!r}`", f"{reason}; choose a plane, or leave {out} out")
     bins = options["bins"] or (None if png is None else BINS)
     return Showing(file, other, tell, selections, text is not None, bins, png)
 
