@@ -48,14 +48,7 @@ BASES = {
 FORMS = {"raw": ".bin", "table": ".parquet", "h5": ".h5", "grid": ".nc", "bare": ".npy"}
 # The arguments with an option, by its keyword. `{}` stands for the base, `{raw}` for a variant.
 TRIED: dict[str, tuple[str, ...]] = {
-    "op": (
-        "--op max {}",
-        "--op MPI_PROD {}",
-        "--op mean {}",
-        "--op max,mean {}",
-        "--op ./ops.py:add {}",
-        "--op nothing {}",
-    ),
+    "op": tuple(f"--op {each} {{}}" for each in ("max", "MPI_PROD", "mean", "max,mean", "./ops.py:add", "nothing")),
     "type": ("--type double {}", "--type '<f8' {}", "--type int {}", "--type 'vector(' {}", "--type int64_t {raw}"),
     "types": ("--types types.toml --type rec {}", "--types missing.toml {}", "--types types.toml --type num {raw}"),
     "byte_order": (
@@ -309,9 +302,7 @@ def of_refusals() -> Iterator[str]:
         "mpired reduce --op max,maxloc --index rank d[0-2].npy -o '{op}.npy'",
         "mpired reduce --op mean,count --nulls ignore null[0-2].parquet --columns v -o out.parquet",
         "mpired reduce --op mean,max --unpack --nulls ignore packed[0-2].nc -o out.nc",
-        "mpired reduce --op mean,max --dry-run d0.nc d1.nc -o out.nc",
         "mpired reduce --op mean,max --json d0.h5 d1.h5 -o out.h5",
-        "mpired reduce --op max,max d0.npy d1.npy -o out.npz",
         "mpired reduce --op max,min --weights 1,2 d0.npy d1.npy -o out.npz",
         "mpired locate --op maxloc,minloc --json d[0-2].npy",
         (
