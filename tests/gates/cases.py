@@ -138,9 +138,7 @@ def of_refusals() -> Iterator[str]:
         "mpired reduce --op max,maxloc --index rank d[0-2].npy -o '{op}.npy'",
         "mpired reduce --op mean,count --nulls ignore null[0-2].parquet --columns v -o out.parquet",
         "mpired reduce --op mean,max --unpack --nulls ignore packed[0-2].nc -o out.nc",
-        "mpired reduce --op mean,max --dry-run d0.nc d1.nc -o out.nc",
         "mpired reduce --op mean,max --json d0.h5 d1.h5 -o out.h5",
-        "mpired reduce --op max,max d0.npy d1.npy -o out.npz",
         "mpired reduce --op max,min --weights 1,2 d0.npy d1.npy -o out.npz",
         "mpired locate --op maxloc,minloc --json d[0-2].npy",
         (
