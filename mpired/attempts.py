@@ -7,6 +7,7 @@ since the plan, the call is planned again under the lock, so that an update that
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Collection, Iterable
 from typing import Protocol, TypeVar, cast
@@ -103,7 +104,7 @@ def carry_out(plan: Callable[[Context], _C], words: Words, context: Context, *, 
                     raise
                 planned = plan(context)
             cautions.tell(*cautions.hard_links(parted(_renamed(planned)) if overwrite else ()))
-            with made_folders(folders):
+            with made_folders(folders) if folders else contextlib.nullcontext():
                 planned.run(context, overwrite=overwrite, held=held)
             return planned
 

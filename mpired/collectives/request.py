@@ -180,6 +180,8 @@ def _resolve(named: Sequence[ops.OpLike], options: Options) -> tuple[tuple[ops.O
     """Return the ops with the options of values that each takes, and an error for each of those that none takes."""
     each = [_resolve_one(op, options, several=len(named) > 1) for op in named]
     chosen = tuple(op for op, _ in each)
+    if len(each) == 1:
+        return chosen, [*each[0][1].values()]
     ops.labels(chosen)  # which are different
     functions = [op for op in chosen if op.is_function]
     if functions and (other := next((op for op in chosen if op.isolated), None)):

@@ -208,7 +208,8 @@ def results_of(group_plan: GroupPlan, paths: Sequence[str], request: Request, *,
             named = f"{path}/" if receiver.file.shards and os.path.isdir(path) else path
             form = output_format(named, request.options["to"], model.format, terminal=terminal)
             _check_nulls(form, model, share, receiver.file, request)
-            files = request.lay_out(form, model, _index_of(named, receiver.file, form))
+            is_divided = bool(receiver.file.shards) or path.endswith(INDEX_SUFFIX)
+            files = request.lay_out(form, model, _index_of(named, receiver.file, form) if is_divided else "")
             files = [(name, own, with_header(layout, form, request)) for name, own, layout in files]
         for name, own, layout in files:  # those that are alike are modelled on one, to be the same
             folder = os.path.normpath(os.path.dirname(path) if path.endswith(INDEX_SUFFIX) else path) if name else ""
