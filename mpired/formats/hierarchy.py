@@ -449,7 +449,8 @@ class _Looking(HdfFile):
             way_out = f"install it with {installation('hdf5plugin')}"
         if is_carried:  # a coordinate could not be compared
             raise BufferFileError(self._source.name, f"{reason}; {way_out}")
-        return ArrayHeader(name, None, shape, label=f"elements encoded by {filters}", reason=reason, way_out=way_out)
+        label = f"elements encoded by {filters}"
+        return ArrayHeader(name, None, shape, label=label, reason=reason, way_out=way_out, keeps=False)
 
     def _offset(self, dataset: h5py.Dataset, dtype: np.dtype, nbytes: int) -> int | None:
         """Return where the elements of an array of the file lie, in one piece as NumPy has them; else None."""

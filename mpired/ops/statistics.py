@@ -305,7 +305,7 @@ class Magnitude(_Extremes):
 class _Gathered(_Numbers):
     """The base of statistics that need the elements of all ranks at once, and keep them where they were read."""
 
-    keeps: tuple[str, ...] = (*Planes.keeps, "_there")
+    keeps: tuple[str, ...] = (*Planes.keeps, "_not_null")
 
     @property
     def itemsize(self) -> int:  # type: ignore[override] # as in the base

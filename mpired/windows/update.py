@@ -36,14 +36,14 @@ def fold(
     for batch in share.access.batches():
         stored = _read(batch, window, update.source)
         elements = as_in(window.datatype.form, stored.elements(window.stored), window.datatype)
-        there, marks = _there(elements, batch, window, update.source) if window.nullable else (None, None)
+        not_null, marks = _not_null(elements, batch, window, update.source) if window.nullable else (None, None)
         if not origins:
             if fetched is not None:
-                old = elements if there is None else np.ma.MaskedArray(elements, ~there)
+                old = elements if not_null is None else np.ma.MaskedArray(elements, ~not_null)
                 for turn in batch.rounds:
                     fetched[turn.origin] = old if turn.where is None else old[turn.where]
             continue
-        held = BatchElements(elements, there, op, window.datatype)
+        held = BatchElements(elements, not_null, op, window.datatype)
         for rank, origin in enumerate(origins):
             found += _combined(held, batch, origin, fetched, rank)
             yield elements.nbytes
@@ -93,7 +93,7 @@ def _read(batch: Batch, window: Array, fd: int) -> _Stored:
     return _Stored(octets, batch.at, pieces)
 
 
-def _there(elements: np.ndarray, batch: Batch, window: Array, fd: int) -> tuple[np.ndarray | None, _Stored | None]:
+def _not_null(elements: np.ndarray, batch: Batch, window: Array, fd: int) -> tuple[np.ndarray | None, _Stored | None]:
     """Return which elements are there, None for all, and the bytes that say so, None if their values do."""
     if window.validity is None:
         return None if window.marked is None else window.marked.present(elements), None

@@ -151,7 +151,8 @@ def test_arrays_that_zarr_does_not_open_are_listed(tmp_path, consolidated):
     for name, changes in UNKNOWN.items():
         change_document(tmp_path / f"r.zarr/{name}/zarr.json", **changes)
     text = run("info", "r.zarr", cwd=tmp_path).out.decode()
-    assert [name for name in UNKNOWN if f"{name}: elements of unknown type" in text] == list(UNKNOWN)
+    for words in ("v: elements of unknown type", "w: elements encoded by 'none such'", "x: elements of unknown type"):
+        assert words in text
     refuses(tmp_path, "array 'v' cannot be opened (", "float8", "choose with --columns u")
     succeeded(run("reduce", "-q", "--op", "sum", "--columns", "u", "r.zarr", "-o", "s.zarr.zip", cwd=tmp_path))
     assert written(tmp_path, "u") == [0, 1, 2]

@@ -151,7 +151,7 @@ def test_floats_that_overflow(op, rank):
 
 SENSELESS = [
     ("max", {"exact": True}, UsageError, "rounds a sum once"),
-    ("median", {"accumulate_in": "double"}, UsageError, "the op is median"),
+    ("first", {"accumulate_in": "double"}, UsageError, "the op is first"),
     ("sum", {"ddof": 1}, UsageError, "is for variances"),
     ("sum", {"weights": [1, 2]}, UsageError, "is for weighted means"),
     ("mean", {"weights": [1]}, UsageError, "has 1 value for 2 ranks"),

@@ -14,7 +14,7 @@ from rows import check_refused, each
 
 import mpired
 from mpired.errors import UsageError
-from mpired.ranks.lists import meant
+from mpired.ranks.lists import expand
 
 NAMES = ("a0.npy", "a1.npy", "b0.npy", "b10.npy", "sub/c0.npy", "sub/deep/c1.npy", "{0..1}.npy", ".hidden.npy")
 SUM = ("reduce", "-q", "--op", "sum", "--to", "raw")
@@ -46,27 +46,27 @@ def bash(script: str) -> list[str]:
 def test_ranges_are_those_of_bash(word, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     named = bash(f"echo {word}") if word != "{a..c}" else [word]  # letters are no numbers of ranks
-    assert meant([[word]]) == [named]
+    assert expand([[word]]) == [named]
 
 
 @each("word", ["*.npy", "**/*.npy", "[ab]?.npy", "sub/**/c*", "b{0..1}*.n*", "sub/**", "s*/*"])
 def test_globs_are_those_of_bash(word, folder):
     files = f'for f in {word}; do if test -f "$f"; then echo "$f"; fi; done'
-    found = meant([[word]])[0]
+    found = expand([[word]])[0]
     assert sorted(found) == sorted(bash(f"shopt -s globstar nullglob; {files}"))
     assert found == sorted(found) or "{" in word
 
 
 def test_numbers_are_those_of_printf(folder):
     printed = bash('for i in 0 7 12345; do printf "o.%04d.%d " $i $i; done')
-    assert meant([["o.%04d.%d", "x"]], [0, 7, 12345]) == [[*printed, "x"]]
+    assert expand([["o.%04d.%d", "x"]], [0, 7, 12345]) == [[*printed, "x"]]
     assert run(*SUM, "a%d.npy", "--ranks", "0-1", cwd=folder) == (0, sum_of("a0.npy", "a1.npy"), "")
 
 
 def test_a_file_of_that_name_is_meant(folder):
     """What looks like a glob or a range, and is there, is the file."""
     np.save("*.npy", np.full(3, 5.0))
-    assert meant([["*.npy", "{0..1}.npy", "./@a", "-"]]) == [["*.npy", "{0..1}.npy", "./@a", "-"]]
+    assert expand([["*.npy", "{0..1}.npy", "./@a", "-"]]) == [["*.npy", "{0..1}.npy", "./@a", "-"]]
 
 
 def test_lists(folder):
