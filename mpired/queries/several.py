@@ -16,7 +16,7 @@ from mpired.options import Options
 from mpired.progress import track
 from mpired.queries.diff import Difference, diff
 from mpired.ranks.opening import is_of_rank
-from mpired.sources.directory import is_store
+from mpired.sources.directory import is_one_rank
 
 _Word: TypeAlias = str | AtHand
 _Files: TypeAlias = dict[str | int, _Word]  # by their names in a directory, or their numbers in a list
@@ -59,14 +59,14 @@ def _files(words: _Word | Sequence[_Word]) -> _Files:
 
 
 def _is_directory(word: _Word) -> bool:
-    """Return whether a word is the path of a directory whose files are compared; a store of arrays is one file."""
-    return isinstance(word, str) and os.path.isdir(word) and not is_store(word)
+    """Return whether a word is the path of a directory whose files are compared, and not one rank."""
+    return isinstance(word, str) and os.path.isdir(word) and not is_one_rank(word)
 
 
 def _within(folder: str) -> Iterator[tuple[str, str]]:
     """Yield the files within a directory by their names there, in order; a link to a directory is not followed."""
     for entry in sorted(os.scandir(folder), key=lambda each: each.name):
-        if entry.is_file() or is_store(entry.path):
+        if entry.is_file() or (entry.is_dir() and is_one_rank(entry.path)):
             yield entry.name, entry.path
         elif entry.is_dir(follow_symlinks=False):
             yield from ((os.path.join(entry.name, name), path) for name, path in _within(entry.path))

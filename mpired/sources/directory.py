@@ -25,6 +25,11 @@ def is_store(path: str) -> bool:
     return any(os.path.isfile(os.path.join(path, mark)) for mark in STORE_MARKS)
 
 
+def is_one_rank(path: str) -> bool:
+    """Return whether a directory is read as one file: a store of arrays, or a checkpoint in shards."""
+    return is_store(path) or sum(name.endswith(INDEX_SUFFIX) for name in os.listdir(path)) == 1
+
+
 def index_in(path: str) -> str | None:
     """Return the path of the index of a checkpoint in a directory, also of one in pickles; None if there is none."""
     names = sorted(os.listdir(path))

@@ -115,6 +115,7 @@ def test_queries_and_origins(ranks, tmp_path):
     nbytes = sum(path.stat().st_size for path in (tmp_path / "c0").iterdir())
     assert run("info", "c0", cwd=tmp_path).out.decode().startswith(f"c0/{INDEX}: safetensors, {nbytes} bytes\n")
     assert run("diff", "c0", "c0", cwd=tmp_path).status == 0
+    assert run("diff", "c0", "c1", cwd=tmp_path).out.startswith(b"different: ")  # tensors, not files
     assert "w: 6 of 6" in run("diff", *ranks, cwd=tmp_path).out.decode()
     assert "rank 1" in run("locate", "--op", "maxloc", "--columns", "v", *ranks, cwd=tmp_path).out.decode()
     assert b"5.0" in run("show", "--columns", "w", "c0", cwd=tmp_path).out
