@@ -27,7 +27,8 @@ Values: TypeAlias = tuple[np.ndarray, np.ndarray | None]
 """Values of a column, and which of them are valid, with anything in the places of the others; None if all are."""
 _SLACK_NBYTES = 16 << 20
 _NOT_SUPPORTED = re.compile(
-    r"not (yet |currently )?(supported|implemented|available|registered)|unsupported|unknown (codec|filter)|decrypt",
+    r"not (yet |currently )?(supported|implemented|available|registered)|unsupported|unknown (codec|filter)|decrypt|"
+    r"no NumPy equivalent|no appropriate function for conversion|insufficient precision",
     re.IGNORECASE,
 )
 DECODED_NBYTES = 64 << 20

@@ -138,3 +138,11 @@ def test_codecs_of_zarr(tmp_path):
                 assert way_out in info
                 reason = f"r.zarr: array 'x' is {what}, for which zarr has no codec; "
                 refused(run("reduce", "--op", "sum", "r.zarr", cwd=folder), 3, reason, way_out, "--columns y")
+
+
+def test_a_type_that_the_library_lacks_is_not_damage(tmp_path):
+    with h5py.File(tmp_path / "t.h5", "w") as file:
+        file["v"] = [1.0]
+        h5py.h5d.create(file.id, b"when", h5py.h5t.UNIX_D32LE, h5py.h5s.create_simple((3,)))
+    status, out, _ = run("diff", "t.h5", "t.h5", cwd=tmp_path)
+    assert (status, b"when: not compared, cannot be read, the library does not support it (" in out) == (3, True)
