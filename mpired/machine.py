@@ -25,7 +25,7 @@ def usable_cores() -> int:
 
 @functools.cache
 def usable_memory() -> int | None:
-    """Return the bytes of memory that control groups allow this process; None if that is no less than there is."""
+    """Return the bytes of memory that control groups allow this process; None if the machine has no more."""
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min((most for (most,) in _limits(*_MEMORY) if most < there), default=None)
 

@@ -249,7 +249,7 @@ def main(arguments: list[str] | None = None, came: list[int] | None = None) -> i
         status = _failed(Failure(type(error).__name__, WorkerError.mpi_class, status, "", in_flags(reason)), words)
     tell(None)  # of a command without a summary
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError):  # reported above, or there is no place for it
+        with contextlib.suppress(OSError):  # reported above, or it cannot be written
             _flush(stream)
     return status
 

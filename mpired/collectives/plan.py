@@ -426,7 +426,9 @@ def _engine(ops: Sequence[Op], files: Sequence[RankFile], engine: Engine, *, alo
 
     datatypes = [buffer.datatype for buffer in files[0].buffers]
     for op in [op for op in ops if op.user] or ops[:1]:
-        probe.check(cast("FarRunner", engine.runner), op, [file.source for file in files], datatypes)
+        probe.check(
+            cast("FarRunner", engine.runner), op, [source for file in files for source in file.sources], datatypes
+        )
     return engine
 
 

@@ -11,47 +11,16 @@ from mpired.ops.policy import (
     widening,
     widest,
     with_policies,
-)  # fmt: skip
+)
 from mpired.ops.resolve import OpLike, check_file, file_of, of_function, predefined, resolve, with_properties
 from mpired.ops.several import Ops, each_of, is_list, labels, summary
 from mpired.ops.state import may_be_null, stands_for_null
 from mpired.ops.table import COMPARE_AND_SWAP, OPS, STATISTICS, get, named, neutral, ops_for, user_op, with_parameter
 
 __all__ = [
-    "COMPARE_AND_SWAP",
-    "OPS",
-    "PURPOSES",
-    "STATISTICS",
-    "Op",
-    "OpLike",
-    "Ops",
-    "Use",
-    "check",
-    "check_buffers",
-    "check_file",
-    "check_rules",
-    "check_use",
-    "check_weights",
-    "each_of",
-    "file_of",
-    "get",
-    "is_list",
-    "labels",
-    "may_be_null",
-    "named",
-    "neutral",
-    "null_refused",
-    "of_function",
-    "ops_for",
-    "options_of",
-    "predefined",
-    "resolve",
-    "stands_for_null",
-    "summary",
-    "user_op",
-    "widening",
-    "widest",
-    "with_parameter",
-    "with_policies",
+    "COMPARE_AND_SWAP", "OPS", "PURPOSES", "STATISTICS", "Op", "OpLike", "Ops", "Use", "check", "check_buffers",
+    "check_file", "check_rules", "check_use", "check_weights", "each_of", "file_of", "get", "is_list", "labels",
+    "may_be_null", "named", "neutral", "null_refused", "of_function", "ops_for", "options_of", "predefined",
+    "resolve", "stands_for_null", "summary", "user_op", "widening", "widest", "with_parameter", "with_policies",
     "with_properties",
 ]  # fmt: skip

@@ -49,7 +49,7 @@ class State:
     counts_indices = False
     """Whether it takes the values of pairs alone, and knows their indices."""
     reads_only = False
-    """Whether it leaves the elements in its room as they are."""
+    """Whether it leaves the elements in its free block as they are."""
     keeps: tuple[str, ...]
     """The attributes that are all it knows of the ranks so far: with them another process goes on."""
 
@@ -72,7 +72,7 @@ class State:
         raise NotImplementedError
 
     def fill(self, block: np.ndarray) -> None:
-        """Take the next rank's elements from the room of another state, where they stay as they are."""
+        """Take the next rank's elements from the free block of another state, where they stay as they are."""
         np.copyto(self.free_block(), block)
 
     def add(self, reread: Reread, not_null: np.ndarray | None = None) -> np.ndarray | None:
@@ -147,7 +147,7 @@ class Combined(State):
 class Planes(State):
     """The base of states that are some numbers for each element, each kind of them in an array: a plane."""
 
-    # Elements that are left out are not added. `n` is the number of the ranks added: one for all elements, as
+    # Elements that are left out are not added. `nadded` is the number of the ranks added: one for all elements, as
     # long as it is the same for all, or an array.
 
     reads_only = True
@@ -176,11 +176,11 @@ class Planes(State):
 
     def step(self, _elements: np.ndarray) -> np.ndarray | None:
         """Add elements to the planes, and return which of them overflowed, where that is not seen in the planes."""
-        # `n` has them already. They are not written over: they may be the elements of other states, too.
+        # `nadded` has them already. They are not written over: they may be the elements of other states, too.
         return None
 
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return the results, where `n` is not 0, and which of them overflowed. The planes stay as they are."""
+        """Return the results, where `nadded` is not 0, and which of them overflowed. The planes stay as they are."""
         raise NotImplementedError
 
     def in_form(self, numbers: np.ndarray, wrapped: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
@@ -211,7 +211,7 @@ class Planes(State):
         return self._elements[: self.count]
 
     def fill(self, block: np.ndarray) -> None:
-        """Let the room be that of the other state."""
+        """Let the free block be that of the other state."""
         self._elements = block
 
     def add(self, reread: Reread, not_null: np.ndarray | None = None) -> np.ndarray | None:

@@ -216,7 +216,7 @@ class Variance(_Numbers):
 
 
 class Count(Planes):
-    """The number of ranks whose element is not left out, which may be 0: all of it is in `n`."""
+    """The number of ranks whose element is not left out, which may be 0: all of it is in `nadded`."""
 
     of_none = True
 
@@ -323,7 +323,7 @@ class _Gathered(_Numbers):
         free_block: np.ndarray = self._all[self.rank + 1]
         return free_block
 
-    fill = State.fill  # the room of another state has other elements later
+    fill = State.fill  # the free block of another state has other elements later
 
     def add(self, reread: Reread, not_null: np.ndarray | None = None) -> np.ndarray | None:
         """Add the elements in the free block, and keep which of them are not null."""

@@ -363,7 +363,7 @@ class _Comparison:
 
 
 def _room(form: np.dtype, count: int) -> tuple[bytearray, np.ndarray]:
-    """Return room for elements, as bytes and as a block; of objects there are no bytes."""
+    """Return a block for elements, and its bytes; b"" of objects of Python."""
     if form.hasobject:
         return bytearray(), np.empty(count, form)
     octets = bytearray(count * form.itemsize)
@@ -405,7 +405,7 @@ class _PlannedDiff:
     @property
     def sources(self) -> list[Source]:
         """The files."""
-        return [file.source for file in self.files]
+        return [source for file in self.files for source in file.sources]
 
     @property
     def paths(self) -> list[str]:

@@ -70,13 +70,8 @@ class _Best(NamedTuple):
 class _Order:
     """The order of elements for an op."""
 
-    op: str  # its name
+    is_max: bool  # whether large elements come first
     number: int  # how many extremes are wanted
-
-    @property
-    def is_max(self) -> bool:
-        """Whether large elements come first."""
-        return self.op == MAX.name
 
     @np.errstate(all="ignore")  # a NaN may be a signalling one
     def candidates(self, block: np.ndarray, best: np.ndarray, valid: np.ndarray | None) -> np.ndarray:
@@ -214,7 +209,8 @@ def _plan(
     ranks = tuple(rank for rank, file in enumerate(files) for _ in file.buffers)
     ops.check_rules(plain[0], [files[0].buffers[0].datatype], len(files))
     plan = make_plan(plain, turned, context, apart=True)
-    return partial(_locations, files, _Search(plan, ranks, tuple(_Order(op.name, options["top"] or 1) for op in plain)))
+    orders = tuple(_Order(op.name == MAX.name, options["top"] or 1) for op in plain)
+    return partial(_locations, files, _Search(plan, ranks, orders))
 
 
 def _check(op: Op, file: RankFile, rank: int, first: tuple[int, RankFile]) -> None:

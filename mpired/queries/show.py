@@ -247,9 +247,14 @@ class Showing:
     png: str | None  # where a picture goes
 
     @property
-    def sources(self) -> list[Source]:
+    def files(self) -> list[RankFile]:
         """The file, and the one that is subtracted."""
-        return [source for file in (self.file, self.other) if file is not None for source in file.sources]
+        return [file for file in (self.file, self.other) if file is not None]
+
+    @property
+    def sources(self) -> list[Source]:
+        """All that is read."""
+        return [source for file in self.files for source in file.sources]
 
     @property
     def paths(self) -> list[str]:
@@ -268,10 +273,10 @@ class Showing:
             shown = Shown(self.file.source.name, self.file.format, tuple(figures))
             picture = b""
             if self.png is not None:
-                both = zip(*(each.buffers for each in (self.file, self.other) if each is not None), strict=True)
+                both = zip(*(file.buffers for file in self.files), strict=True)
                 maps = [_map(self.file, each, self.selections[_shape(each[0])], decoder) for each in both]
                 datatypes = [buffer.datatype for buffer in buffers]
-                names = [source.name for source in self.sources]
+                names = [file.source.name for file in self.files]
                 picture = drawing().png(names, shown, list(zip(datatypes, maps, strict=True)))
             tables = []
             for shape, selection in self.selections.items():

@@ -15,19 +15,6 @@ from mpired.ranks.opening import (
 from mpired.ranks.order import RankWord, numbers_of, ordered, other_numbers, unnatural
 
 __all__ = [
-    "RankWord",
-    "Skipped",
-    "check_formats",
-    "check_use",
-    "compare",
-    "in_one_order",
-    "numbers_of",
-    "open_all",
-    "open_groups",
-    "ordered",
-    "other_numbers",
-    "pieces",
-    "rank_list",
-    "skipped_warnings",
-    "unnatural",
+    "RankWord", "Skipped", "check_formats", "check_use", "compare", "in_one_order", "numbers_of", "open_all",
+    "open_groups", "ordered", "other_numbers", "pieces", "rank_list", "skipped_warnings", "unnatural",
 ]  # fmt: skip

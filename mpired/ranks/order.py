@@ -58,7 +58,7 @@ def start_of(word: object) -> int:
 def numbers_of(paths: Sequence[str | None], regex: str | None = None) -> list[int | None]:
     """Return the number of each path: that of the group of `regex`, else the one in its name that differs or is last.
 
-    7 of member07.npy; a suffix such as .f32 has none. None if there is no number.
+    7 of member07.npy; a suffix such as .f32 has none. None without a number.
     """
     if regex is not None:
         found = [re.search(regex, path or "") for path in paths]

@@ -14,6 +14,7 @@ from rows import check_refusals
 
 import mpired
 from mpired.errors import UsageError
+from mpired.queries import drawing
 
 SHARDS = {"model-00001-of-00002.safetensors": ("w", "short", "step"), "model-00002-of-00002.safetensors": ("v", "mask")}
 INDEX = "model.safetensors.index.json"
@@ -190,3 +191,10 @@ def test_refusals(ranks, tmp_path):
         mpired.reduce([tmp_path / "c0"], "max", columns="w", output=f"http://127.0.0.1:1/{INDEX}")
     succeeded(run(*MEAN, *ranks, "-o", "new", cwd=tmp_path))
     refused(run(*MEAN[:1], *MEAN[2:], *ranks, "-o", "new", cwd=tmp_path), 2, "already exists")
+
+
+def test_a_picture_has_the_name_of_the_checkpoint(ranks, tmp_path, monkeypatch):
+    titles, plain = [], drawing.png
+    monkeypatch.setattr(drawing, "png", lambda files, *more: titles.append(files) or plain(files, *more))
+    mpired.show(tmp_path / "c0", columns="w", png=tmp_path / "p.png")
+    assert titles == [[f"{tmp_path}/c0/{INDEX}"]]
