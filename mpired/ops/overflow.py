@@ -41,6 +41,11 @@ class Overflow(NamedTuple):
         return cls(int(np.count_nonzero(overflowed)), 0, start + int(overflowed.argmax()), rank, op)
 
 
+def noting(note: Callable[[], None]) -> np.errstate:
+    """Return the context of steps: NaN and infinity have defined results; NumPy calls `note` on an overflow."""
+    return np.errstate(all="ignore", over="call", call=lambda _kind, _flag: note())
+
+
 def by_op(found: Iterable[Overflow]) -> tuple[Overflow, ...]:
     """Return the overflow of several parts of the work, of each op that has some."""
     parts: dict[int, list[Overflow]] = {}
@@ -65,9 +70,8 @@ class Steps:
         del reread
         return self.op.kernel(invec, inoutvec, self._datatype), None
 
-    def watching(self) -> np.errstate:
-        """Return the context of the steps: overflow and NaN have defined results, and cause no warning."""
-        return np.errstate(all="ignore")
+    def note(self) -> None:
+        """Take note of an overflow that the processor reports."""
 
 
 class _IntegerSteps(Steps):
@@ -134,11 +138,8 @@ class _FloatSteps(Steps):
         infinite = infinite.any(axis=1)
         return result, infinite if infinite.any() else None
 
-    def watching(self) -> np.errstate:
-        """Return the context in which NumPy calls this when the processor notes an overflow."""
-        return np.errstate(all="ignore", over="call", call=self._note)
-
-    def _note(self, _kind: str, _flag: int) -> None:
+    def note(self) -> None:
+        """Take note of an overflow: which elements it is of is looked for after the step."""
         self._flagged = True
 
     def _finite(self, block: np.ndarray) -> np.ndarray:

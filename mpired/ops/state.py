@@ -59,9 +59,8 @@ class State:
         self.nranks = nranks
         self.nadded: int | np.ndarray = 0  # the ranks added; an array where some are left out
 
-    def watching(self) -> np.errstate:
-        """Return the context of the additions: overflow and NaN have defined results."""
-        return np.errstate(all="ignore")
+    def note(self) -> None:
+        """Take note of an overflow that the processor reports while elements are added."""
 
     def begin(self, start: int, count: int) -> None:
         """Begin a block of `count` other elements, from the element `start` on."""
@@ -111,9 +110,9 @@ class Combined(State):
         self._steps: Steps = steps(op, datatype)
         self._blocks = [block_of(0, datatype.form)] * 2
 
-    def watching(self) -> np.errstate:
-        """Return the context in which an overflow is noted."""
-        return self._steps.watching()
+    def note(self) -> None:
+        """Take note of an overflow."""
+        self._steps.note()
 
     def begin(self, _start: int, count: int) -> None:
         """Begin a block of `count` other elements."""
@@ -188,14 +187,9 @@ class Planes(State):
         results, lost = converted(numbers, self.op.result(self.datatype).form)
         return results, either(lost, wrapped)
 
-    def watching(self) -> np.errstate:
-        """Return the context in which NumPy calls this when the processor notes an overflow."""
-        if self.op.rules.overflow == "wrap":
-            return super().watching()
-        return np.errstate(all="ignore", over="call", call=self._note)
-
-    def _note(self, _kind: str, _flag: int) -> None:
-        self._flagged = True
+    def note(self) -> None:
+        """Take note of an overflow: which elements it is of is looked for after the step."""
+        self._flagged = self.op.rules.overflow != "wrap"
 
     def begin(self, _start: int, count: int) -> None:
         """Begin a block of `count` other elements."""
@@ -402,9 +396,9 @@ class Chosen(Planes):
         """Return the form that is computed in."""
         return [self.within.form]
 
-    def watching(self) -> np.errstate:
-        """Return the context in which an overflow is noted."""
-        return self._steps.watching()
+    def note(self) -> None:
+        """Take note of an overflow."""
+        self._steps.note()
 
     def begin(self, start: int, count: int) -> None:
         """Begin a block of `count` other elements."""

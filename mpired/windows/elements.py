@@ -10,7 +10,7 @@ import numpy as np
 from mpired import ops
 from mpired.datatypes import Datatype
 from mpired.formats import Array
-from mpired.ops.overflow import Steps, steps
+from mpired.ops.overflow import Steps, noting, steps
 from mpired.ops.running import run
 from mpired.ops.state import Elements, absent, valid_of
 from mpired.ops.table import REPLACE
@@ -53,7 +53,7 @@ class BatchElements:
         """Combine those of a round with elements of an origin, and return which of these overflowed."""
         making = steps(self._op, self._datatype)
         combine = self._one_by_one if isinstance(turn.where, slice) else self._at_once
-        with making.watching():
+        with noting(making.note):
             return combine(turn, origin, making, fetched)
 
     def _at_once(self, turn: Round, origin: Origin, making: Steps, fetched: np.ndarray | None) -> np.ndarray | None:
