@@ -243,7 +243,8 @@ class _CostModel:
         if self.nforward:  # each keeps its block
             wanted = min(wanted, max(_MIN_BLOCK_BYTES, _AHEAD_BYTES_IN_ALL // self.nforward))
         if self.kept:
-            usual = max(self.state_nbytes, max(self.widths) * _STATE_COUNT)
+            share = max(rank.count * width for (rank, *_), width in zip(self.buffers, self.widths, strict=True)) // jobs
+            usual = max(_STATE_BLOCK_BYTES, min(self.state_nbytes, share), max(self.widths) * _STATE_COUNT)
             wanted = max(wanted, min(usual, _STATE_MOST_BYTES))
         return wanted
 

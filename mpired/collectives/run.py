@@ -123,7 +123,8 @@ def _flow(fold_plan: FoldPlan, output: StreamOutput, context: Context) -> bool:
     if isinstance(layout, FlatLayout):
         flows = not (layout.around or layout.before or layout.head_of)
     else:
-        flows = format_named(result.format).streamed and plan.ops[0].rules.nulls == "error"
+        form = format_named(result.format)
+        flows = form.streamed and form.grows and plan.ops[0].rules.nulls == "error"
     stream = output.flow() if flows else None
     if stream is None:
         return False

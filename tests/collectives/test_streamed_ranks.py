@@ -63,14 +63,15 @@ def test_streams_and_files(words, ranks, folder):
     assert shell(f'"$@" {ranks}', *words, cwd=folder) == (0, SUM.tobytes(), "")
 
 
-@pytest.mark.parametrize("form", ["raw", "npy", "arrow", "arrows", "parquet", "csv"])
+@pytest.mark.parametrize("form", ["raw", "npy", "arrow", "arrows", "parquet", "csv", "zarr.zip"])
 @pytest.mark.parametrize("ranks", ["<(cat r0.bin) <(cat r1.bin) <(cat r2.bin)", "r0.npy <(cat r1.bin) r2.npy"])
 @pytest.mark.sampled(3)
 def test_results_on_standard_output(ranks, form, folder):
     """They are the files that are made of files."""
-    plain = (*RAW, "r0.bin", "r1.bin", "r2.bin", "--to", form, "-o", f"files.{form}")
+    to = form.removesuffix(".zip")
+    plain = (*RAW, "r0.bin", "r1.bin", "r2.bin", "--to", to, "-o", f"files.{form}")
     succeeded(shell('"$@"', *plain, cwd=folder))
-    found = shell(f'"$@" {ranks}', *RAW, "--to", form, cwd=folder)
+    found = shell(f'"$@" {ranks}', *RAW, "--to", to, cwd=folder)
     assert found == (0, (folder / f"files.{form}").read_bytes(), "")
 
 

@@ -154,6 +154,7 @@ def results(folder: Path) -> dict[str, bytes]:
         ("scan", "prod", "out{rank}.npy"),
         ("reduce_scatter_block", "sum", "out{rank}.npy"),
         ("allreduce", "sum", "out{rank}.npy"),
+        ("reduce", "mean,std,ops.py:add", "out.npz"),
     ],
 )
 @pytest.mark.sampled(2)

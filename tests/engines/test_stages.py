@@ -91,6 +91,8 @@ MATRIX: list[tuple[str, str, str, str, dict[str, object]]] = [
     ("reduce", "npy", "npy", "first", {}),
     ("reduce", "npy", "npy", "last", {}),
     ("scan", "npy", "npy", "absmax", {}),
+    ("reduce", "npy", "npz", "mean,std,quantile:0.3,max", {}),
+    ("reduce", "npy", "npz", "maxloc,sum,ops.py:halves", {"index": "rank"}),
     ("reduce", "npy", "npy", "mean", {"weights": list(range(1, NRANKS + 1))}),
 ]
 
