@@ -168,7 +168,7 @@ def summarise(call: Call, warned: Sequence[MpiredWarning] = ()) -> Summary:
         noutputs=len(call.results),
         overflow=[each.details for each in cautions.of_kind(warned, OverflowWarning)],
         rules=summary(chosen),
-        skipped=[each._asdict() for each in call.skipped],
+        skipped=[each._asdict() for each in call.request.skipped],
         inputs=[file.source.name for group in call.request.groups for file in group],
         engine=plans[0].engine.name,
         machines=max(plan.machines for plan in plans),
@@ -423,7 +423,7 @@ def describe_call(call: Call) -> Description:
         buffers=[{"name": each.name, "datatype": str(each.datatype), "count": each.count} for each in call.elements],
         nranks=len(files),
         nbytes=sum(plan.nbytes for plan in plans),
-        written=[_written(result, fold_plan.plan) for fold_plan in call.fold_plans for result in fold_plan.results]
+        written=[_written(each, plan) for plan, own in zip(plans, call.dealt, strict=True) for each in own]
         + [Written(path, SUFFIX[1:], None, exact=False) for path in call.beside],
         work={
             "segments": sum(len(plan.segments) for plan in plans),

@@ -120,10 +120,11 @@ def _results(request: Request, context: Context) -> list[list[Any]]:
 def _arrays(group_plan: GroupPlan, request: Request, context: Context) -> list[Any]:
     """Return what each rank of a group gets, None for a rank that gets nothing, a dict by op for a list of ops."""
     arrays: list[Any] = [None] * group_plan.nranks
-    plan = plan_fold(group_plan, (), request).plan
-    with folded(plan, group_plan.shares, None, context) as results:
-        for receiver, share, buffers in zip(group_plan.receivers, group_plan.shares, results, strict=True):
-            result: Any = as_arrays(buffers, model_of(group_plan, receiver, share, request))
+    plan = plan_fold(group_plan, (), request)
+    shares = [receiver.share for receiver in group_plan.receivers]
+    with folded(plan, shares, None, context) as results:
+        for receiver, share, buffers in zip(group_plan.receivers, shares, results, strict=True):
+            result: Any = as_arrays(buffers, model_of(group_plan, receiver, request))
             if request.by_op:
                 result = (arrays[share.rank] or {}) | {labels(request.ops)[share.fields[0].op]: result}
             arrays[share.rank] = result

@@ -220,4 +220,4 @@ def _combine(
         tell(None if quiet else summarise(planned, warned).line())
         for kind in _AFTER:
             tell_cautions(cautions.of_kind(shown, kind))
-    end_without(planned.skipped)
+    end_without(planned.request.skipped)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from importlib import metadata
 from typing import Any, cast
 
 from mpired.cli import params
 from mpired.cli.messages import show, show_json
 from mpired.engines import ENGINES, LOCAL, Engine, connected, probe
-from mpired.engines.table import FarRunner
 from mpired.errors import UsageError, escaped, installation, number
 from mpired.options import ENGINE, checked
 from mpired.sources.open import open_source
@@ -68,8 +68,8 @@ def _looked(engine: Engine, ranks: tuple[str, ...]) -> tuple[list[dict[str, Any]
     """Return a line for each worker of the engine, and the error of one of them, "" if there is none."""
     sources = [open_source(cast("str", rank), params.context()) for rank in params.expand(ranks)[0]] if ranks else []
     rows, wrong = [], ""
-    own = probe.Probe()(0).versions
-    for seen in cast("FarRunner", engine.runner).everywhere(probe.Probe(tuple(sources))):
+    own = probe.versions()
+    for seen in engine.runner.everywhere(partial(probe.look, sources, None)):
         bad = {source.name: reason for source, reason in zip(sources, seen.files, strict=True) if reason}
         other = [what for what, here in own.items() if seen.versions.get(what) != here]
         rows.append({"host": seen.host, **seen.versions, "ranks": len(sources), "not_seen": bad})

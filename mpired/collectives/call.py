@@ -12,7 +12,7 @@ from mpired.collectives.fields import taken_by
 from mpired.collectives.plan import Outputs, Plan, make_plan
 from mpired.collectives.request import Request, read_request
 from mpired.collectives.results import GroupPlan, check_different, group_plans, paths_of, results_of
-from mpired.collectives.run import FoldPlan, Result, fill
+from mpired.collectives.run import Result, fill
 from mpired.collectives.table import COLLECTIVES, Collective
 from mpired.context import Context
 from mpired.datatypes import Group
@@ -29,7 +29,6 @@ from mpired.files.update import ChangedFile
 from mpired.files.urls import is_url
 from mpired.formats import FORMATS, Array, ArrayLayout, AtHand, RankFile, format_named
 from mpired.options import Options
-from mpired.ranks import Skipped
 from mpired.sources.source import Source
 
 
@@ -37,19 +36,15 @@ class Call(NamedTuple):
     """A collective that has passed all checks."""
 
     request: Request
-    fold_plans: tuple[FoldPlan, ...]  # a fold for each group that gets results, and these
+    plans: tuple[Plan, ...]  # a fold for each group that gets results
+    dealt: tuple[tuple[Result, ...], ...]  # the results of each plan
     # where the results go: the paths or the patterns as given; none if they replace the ranks' files
     outputs: tuple[str, ...]
-
-    @property
-    def plans(self) -> list[Plan]:
-        """The plan of each group that gets results."""
-        return [fold_plan.plan for fold_plan in self.fold_plans]
-
-    @property
-    def results(self) -> list[Result]:
-        """The results of all groups."""
-        return [result for fold_plan in self.fold_plans for result in fold_plan.results]
+    results: tuple[Result, ...]  # those of all groups
+    beside: tuple[str, ...]  # the files that say where results come from which have no place for that
+    paths: tuple[str, ...]  # the files of the results, and after them those beside them
+    folders: tuple[str, ...]  # the directories that are made for results in several files
+    ranges: tuple[tuple[int, int], ...]  # the ranges of the file that results change; empty if they are new files
 
     @property
     def sources(self) -> list[Source]:
@@ -62,55 +57,22 @@ class Call(NamedTuple):
         return [file for group in self.request.collective.combined(self.request.groups) for file in group]
 
     @property
-    def root(self) -> RankFile:
-        """The rank that the result is modelled on, where only one gets it; else the first."""
-        return self.request.groups[0][self.request.options["root"]]
-
-    @property
     def elements(self) -> list[Array]:
         """The buffers of the root, as they are combined: pairs with indices only if all ops take these."""
         op = next((op for op in self.request.ops if op.groups != Group.PAIR), self.request.ops[0])
-        return [taken_by(op, buffer) for buffer in self.root.buffers]
+        return [taken_by(op, buffer) for buffer in self.request.root.buffers]
 
     @property
     def left_out(self) -> list[str]:
         """The arrays of the root's file that a result like it has not."""
-        form = format_named(self.root.format)
+        form = format_named(self.request.root.format)
         is_like = form.has_arrays and {each.format for each in self.results} == {form.name}
-        return self.root.left_out if is_like and not self.request.options["in_place"] else []
+        return self.request.root.left_out if is_like and not self.request.options["in_place"] else []
 
     @property
-    def skipped(self) -> tuple[Skipped, ...]:
-        """The ranks that were named and are left out, because they cannot be used."""
-        return self.request.skipped
-
-    @property
-    def paths(self) -> list[str]:
-        """The files of the results, and after them those beside them that say where they come from."""
-        return [*(result.path for result in self.results), *(self.beside)]
-
-    @property
-    def _ranges(self) -> list[tuple[int, int]]:
-        """The ranges of the file that results change; empty if they are new files."""
-        layouts = (result.layout for result in self.results)
-        return [each for layout in layouts if isinstance(layout, ArrayLayout) for each in layout.ranges]
-
-    @property
-    def renamed(self) -> list[str]:
+    def renamed(self) -> tuple[str, ...]:
         """The files that new ones take the place of."""
-        return [] if self._ranges else self.paths
-
-    @property
-    def folders(self) -> list[str]:
-        """The directories that are made for results in several files."""
-        return sorted({each.folder for each in self.results if each.folder and not os.path.isdir(each.folder)})
-
-    @property
-    def beside(self) -> list[str]:
-        """The files that say where results come from which have no place for that."""
-        if self.request.note is None:
-            return []
-        return _beside(result.path for result in self.results if not format_named(result.format).has_notes)
+        return () if self.ranges else self.paths
 
     def run(self, context: Context, *, overwrite: bool = False, held: Held = NOTHING_HELD) -> None:
         """Do it, and commit all results together; `held` has the files that they replace."""
@@ -121,8 +83,8 @@ class Call(NamedTuple):
             inputs = [(name, source) for name, file in files for source in file.sources]
             note.write(self._record(), inputs, max(plan.jobs for plan in self.plans))
         paths, level = self.paths, options["level"]
-        if ranges := self._ranges:
-            outputs = ChangedFile(paths[0], held.get(paths[0]), ranges)
+        if self.ranges:
+            outputs = ChangedFile(paths[0], held.get(paths[0]), self.ranges)
         elif collective.to_root and len(paths) == 1:
             outputs = open_output(paths[0], overwrite=overwrite, context=context, held=held, level=level)
         else:
@@ -130,8 +92,8 @@ class Call(NamedTuple):
             outputs = Transaction(paths, overwrite=overwrite, context=context, held=held, named=named, level=level)
         with outputs:
             drafts = cast("Iterator[Output]", iter(outputs.drafts))
-            for fold_plan in self.fold_plans:
-                fill(fold_plan, [next(drafts) for _ in fold_plan.results], context, link=options["link"])
+            for plan, results in zip(self.plans, self.dealt, strict=True):
+                fill(plan, results, [next(drafts) for _ in results], context, link=options["link"])
             if note is not None:
                 for draft in drafts:
                     with draft.created() as fd:
@@ -157,7 +119,7 @@ class Call(NamedTuple):
             ],
             "policies": {"nan": rules.nan, "nulls": rules.nulls, "chosen": list(ops.summary(plan.ops))},
             "outputs": [result.path for result in self.results],
-            "skipped": [each._asdict() for each in self.skipped],
+            "skipped": [each._asdict() for each in self.request.skipped],
         }
 
 
@@ -188,10 +150,13 @@ def plan_call(  # noqa: PLR0913 - all that a call is
     if not in_place:
         names = [*paths, *(_beside(paths) if options["provenance"] else ())]
         request.check_no_input(names, _WAY_OUT[collective.to_root])
-    _check_packing(paths, options)
+    for path in () if in_place else paths:
+        if Compression.of(path, options["level"]) and options["link"]:
+            raise UsageError("`link`", f"makes one file of all results, and {path} is compressed by itself")
     results = [results_of(group_plan, each, request, terminal=terminal) for group_plan, each in dealt]
-    if any(result.folder for each in results for result in each):
-        paths = [result.path for each in results for result in each]
+    every = tuple(result for each in results for result in each)
+    if any(result.folder for result in every):
+        paths = [result.path for result in every]
         request.check_no_input(paths, _WAY_OUT[collective.to_root])
         if len(set(paths)) < len(paths):
             raise UsageError(
@@ -199,10 +164,17 @@ def plan_call(  # noqa: PLR0913 - all that a call is
             )
     nlocked = sum(map(os.path.isfile, paths)) if in_place or options["overwrite"] else 0
     pairs = zip((group_plan for group_plan, _ in dealt), results, strict=True)
-    fold_plans = tuple(plan_fold(group_plan, each, request, nlocked=nlocked) for group_plan, each in pairs)
-    call = Call(request, fold_plans, outputs)
-    _check_beside(call)
-    return call
+    plans = tuple(plan_fold(group_plan, each, request, nlocked=nlocked) for group_plan, each in pairs)
+    paths = [result.path for result in every]
+    beside: list[str] = []
+    if request.note is not None:
+        beside = _beside(result.path for result in every if not format_named(result.format).has_notes)
+        _check_beside(paths, beside)
+    folders = sorted({each.folder for each in every if each.folder and not os.path.isdir(each.folder)})
+    ranges = (each for result in every if isinstance(result.layout, ArrayLayout) for each in result.layout.ranges)
+    return Call(
+        request, plans, tuple(results), outputs, every, tuple(beside), (*paths, *beside), tuple(folders), tuple(ranges)
+    )
 
 
 def _beside(paths: Iterable[str]) -> list[str]:
@@ -212,17 +184,18 @@ def _beside(paths: Iterable[str]) -> list[str]:
     return list(map(beside, paths))
 
 
-def _check_beside(call: Call) -> None:
+def _check_beside(results: Sequence[str], beside: Sequence[str]) -> None:
     """Raise `UsageError` if there is no place for what results say of where they come from."""
-    for path in call.paths if call.request.note else ():
+    paths = [*results, *beside]
+    for path in paths:
         if is_stream(path):
             reason = "is recorded in or beside a file, and this result is a stream; name a file"
             raise UsageError("`provenance`", reason)
-        if is_url(path) and len(call.paths) > 1:
+        if is_url(path) and len(paths) > 1:
             formats = ", ".join(row.name for row in FORMATS.values() if row.has_notes)
-            reason = f"is recorded beside {call.paths[0]}, and a store takes objects one by one"
+            reason = f"is recorded beside {paths[0]}, and a store takes objects one by one"
             raise UsageError("`provenance`", f"{reason}; choose a format that has a place for it ({formats})")
-    if twice := next((path for path in call.beside if call.paths.count(path) > 1), None):
+    if twice := next((path for path in beside if paths.count(path) > 1), None):
         raise UsageError(twice, "would be a result and the record of another one; name another output")
 
 
@@ -239,13 +212,6 @@ def _check_outputs(collective: Collective, outputs: Sequence[str], engine: Engin
         what = "one of several results" if by_op else "one of two results"
     reason = f"is {what}, and a store takes objects one by one, not together; write to files, and copy these"
     raise UsageError(url, reason)
-
-
-def _check_packing(paths: Sequence[str], options: Options) -> None:
-    """Raise `UsageError` for a level that a result has not, or for a link of compressed results."""
-    for path in () if options["in_place"] else paths:
-        if Compression.of(path, options["level"]) and options["link"]:
-            raise UsageError("`link`", f"makes one file of all results, and {path} is compressed by itself")
 
 
 _WAY_OUT = {
@@ -274,7 +240,7 @@ def _outputs(collective: Collective, output: str | None, options: Options) -> tu
     return () if output is None else (output,)
 
 
-def plan_fold(group_plan: GroupPlan, results: tuple[Result, ...], request: Request, *, nlocked: int = 0) -> FoldPlan:
+def plan_fold(group_plan: GroupPlan, results: tuple[Result, ...], request: Request, *, nlocked: int = 0) -> Plan:
     """Plan the fold of a group, for its results."""
     options = request.options
     rows = ((format_named(result.format), result.path) for result in results)
@@ -284,5 +250,5 @@ def plan_fold(group_plan: GroupPlan, results: tuple[Result, ...], request: Reque
 
         buffers = group_plan.senders[0].buffers
         encoding = max(encoding, sending_nbytes(sum(each.count * each.datatype.itemsize for each in buffers)))
-    outputs = Outputs(max(len(group_plan.shares), len(results)), nlocked, encoding)
-    return FoldPlan(make_plan(request.ops, group_plan.senders, request.inputs.context, outputs), results)
+    outputs = Outputs(max(len(group_plan.receivers), len(results)), nlocked, encoding)
+    return make_plan(request.ops, group_plan.senders, request.inputs.context, outputs)

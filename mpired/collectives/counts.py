@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mpired.formats import Array, InputOptions, RankFile, format_named
-from mpired.formats.array import UNKNOWN_COUNT, with_stored
+from mpired.formats.array import has_unknown_length, with_stored
 from mpired.ranks import compare
 
 _Groups = tuple[tuple[RankFile, ...], ...]
@@ -23,21 +23,19 @@ def counted(groups: _Groups, inputs: InputOptions, *, may_stay_open: bool) -> _G
     """Give ranks whose end is not known the count of the others."""
     # If there is none, they stay as they are if they may: the call then goes on to their end. Else they are read to
     # their end first.
-    ranks = labelled(groups)
-    known = next(((what, file) for what, file in ranks if not _has_unknown_length(file)), None)
-    if not any(_has_unknown_length(file) for _, file in ranks) or (known is None and may_stay_open):
+    unknown = [has_unknown_length(file.buffers) for files in groups for file in files]
+    if not any(unknown) or (all(unknown) and may_stay_open):
         return groups
-    if known is None:
+    ranks = labelled(groups)
+    if all(unknown):
         given = iter([format_named(file.format).inspect(file.source.kept(), inputs) for _, file in ranks])
         return counted(tuple(tuple(next(given) for _ in files) for files in groups), inputs, may_stay_open=False)
+    known = ranks[unknown.index(False)]
     for what, file in ranks:
         compare(what, file, known, inputs.op)
-    given = iter([_like(what, file, known) if _has_unknown_length(file) else file for what, file in ranks])
+    pairs = zip(ranks, unknown, strict=True)
+    given = iter([_like(what, file, known) if is_unknown else file for (what, file), is_unknown in pairs])
     return tuple(tuple(next(given) for _ in files) for files in groups)
-
-
-def _has_unknown_length(file: RankFile) -> bool:
-    return any(buffer.count == UNKNOWN_COUNT for buffer in file.buffers)
 
 
 def _like(what: str, file: RankFile, known: tuple[str, RankFile]) -> RankFile:

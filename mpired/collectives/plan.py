@@ -6,12 +6,12 @@ import resource
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias, cast
+from typing import NamedTuple, TypeAlias
 
 from mpired.collectives.fields import taken_by
 from mpired.context import BASE_NBYTES, NO_LIMITS, RESERVED, STREAMED_BASE_NBYTES, STREAMED_LEAST_NBYTES, Context
 from mpired.engines import LOCAL, Engine, Limits
-from mpired.engines.table import IN_FLIGHT, SMALL_NBYTES, ChainRunner, FarRunner, Lines
+from mpired.engines.table import IN_FLIGHT, SMALL_NBYTES, Lines
 from mpired.errors import UsageError
 from mpired.files import calls, mounts
 from mpired.files.lock import descriptors_of
@@ -20,7 +20,7 @@ from mpired.formats.array import has_unknown_length, stored_array, with_stored, 
 from mpired.ops import Op
 from mpired.ops.state import state_of
 from mpired.sources.local import LocalSource
-from mpired.sources.source import distance_of, of_file
+from mpired.sources.source import Distance, distance_of, of_file
 
 # Blocks that stay in the second-level cache were measured fastest; at 1 MiB a third is lost.
 _BLOCK_BYTES = 256 << 10
@@ -97,6 +97,7 @@ class Plan(NamedTuple):
     jobs: int  # number of workers; 1 means this process, unless what runs is isolated from it
     max_open: int  # ranks that a worker keeps open, and results
     engine: Engine  # who runs the segments
+    isolated: bool  # whether all runs in workers: foreign code, or a library that decodes, could end this process
     ended: list[int]  # gets the count of ranks that are open, when it is known
     memory: int = 0  # about the most bytes of memory that all processes hold together
     open_files: int = 0  # the most files that a process has open
@@ -127,42 +128,14 @@ class Plan(NamedTuple):
         return lines
 
     @property
-    def returns(self) -> bool:
-        """Whether workers send results back, because they may be on other machines."""
-        return not self.engine.same_host
-
-    @property
     def has_unknown_length(self) -> bool:
         """Whether it ends where the ranks do, which only their end shows."""
         return has_unknown_length(self.buffers[0])
 
     @property
-    def flows(self) -> bool:
-        """Whether its results are made in order, in this process, as its streams arrive."""
-        forward = any(rank.source.is_forward for ranks in self.buffers for rank in ranks)
-        return forward and len(self.segments) == len(self.ops) == 1 and not self.isolated
-
-    @property
     def found(self) -> int:
         """The elements of a rank's first buffer; of one that is open none until it has ended."""
         return self.ended[-1] if self.ended else 0 if self.has_unknown_length else self.buffers[0][0].count
-
-    @property
-    def isolated(self) -> bool:
-        """Whether all runs in workers, because foreign code, or a library that decodes, could end this process."""
-        decodes = any(rank.isolated for ranks in self.buffers for rank in ranks)
-        return any(op.isolated for op in self.ops) or (decodes and not any(op.user for op in self.ops))
-
-    @property
-    def decodes_apart(self) -> bool:
-        """Whether all runs in workers of this machine, and only because a library decodes."""
-        return self.engine is LOCAL and self.isolated and not any(op.user for op in self.ops)
-
-    @property
-    def text(self) -> str:
-        """The plan on a line."""
-        blocks = ", ".join(map(str, self.block_counts))
-        return f"segments {len(self.segments)}, elements in a block {blocks}, ranks open at once {self.max_open}"
 
     @property
     def nbytes(self) -> int:
@@ -207,7 +180,7 @@ class _CostModel:
         self.kept = any(width > rank.datatype.itemsize for width, rank in zip(self.widths, firsts, strict=True))
         self.small = self.nranks * sum(self.sizes) < SMALL_NBYTES
         self.nforward = max(sum(rank.source.is_forward for rank in ranks) for ranks in self.buffers)
-        self.nturned = max(sum(map(_is_turned, ranks)) for ranks in self.buffers)
+        self.nturned = max(sum(stored_array(rank).is_turned for rank in ranks) for ranks in self.buffers)
         self.unpacking = 0
         if self.nforward:
             from mpired.sources.compressed import unpacking_nbytes  # noqa: PLC0415 - few ranks are compressed
@@ -220,13 +193,6 @@ class _CostModel:
         if self.small or self.is_function or self.nforward:
             return 1
         return min(wanted or limits.workers, limits.workers if not engine.same_host else sys.maxsize)
-
-    def read_by(self, jobs: int, limits: Limits) -> _Buffers:
-        """Return the buffers, those that several threads decompress with these."""
-        if self.nforward <= 1 or jobs == 1 or self.small:
-            return self.buffers
-        threads = jobs or limits.workers
-        return tuple(tuple(_decompressed_ahead(rank, threads) for rank in ranks) for ranks in self.buffers)
 
     def block_bytes(self, jobs: int, max_open: int, preferred: int, lines: Lines) -> int:
         """Return the bytes of a block without a limit of memory; the file system is best read by `preferred` bytes."""
@@ -298,7 +264,8 @@ class _CostModel:
             ahead = max(block_bytes, ahead if spare is None else min(ahead, block_bytes + spare))
 
             def turned(number: int, rank: Array) -> Array:  # a rank that is opened for each block reads no more
-                return within_memory(rank, ahead if number < max_open else block_bytes) if _is_turned(rank) else rank
+                is_turned = stored_array(rank).is_turned
+                return within_memory(rank, ahead if number < max_open else block_bytes) if is_turned else rank
 
             buffers = tuple(tuple(turned(*each) for each in enumerate(ranks)) for ranks in buffers)
         return buffers
@@ -319,7 +286,10 @@ def make_plan(
     if context.is_of_group and not engine.same_host:  # other machines have other limits
         costs.context = context = context._replace(max_memory=None, is_of_group=False)
     limits = engine.runner.limits()
-    buffers = costs.read_by(context.jobs, limits)
+    buffers = costs.buffers
+    if costs.nforward > 1 and context.jobs != 1 and not costs.small:  # streams that several threads decompress
+        threads = context.jobs or limits.workers
+        buffers = tuple(tuple(_decompressed_ahead(rank, threads) for rank in ranks) for ranks in buffers)
     # A private source has a descriptor of this process; a compressed one has none between two reads.
     reserved = RESERVED + descriptors_of(outputs.nlocked) + sum(file.source.is_private for file in files)
     if outputs.nlocked:  # what the locks take shall not be missing for the ranks
@@ -329,8 +299,8 @@ def make_plan(
     context.check_open_files(reserved + (2 if noutputs > 1 else 1))
     jobs = costs.jobs(context.jobs, engine, limits)
     jobs, max_open = _max_open(most, reserved, jobs, pipes, streamed=costs.streamed, noutputs=noutputs)
-    preferred = _preferred_nbytes(buffers[0][0], engine)
-    max_open -= (ahead := _depth(buffers, max_open, preferred))  # the ranks that are read ahead are open too
+    preferred, ahead = _far_reading(buffers, costs.far, max_open, engine)
+    max_open -= ahead  # the ranks that are read ahead are open too
     lines = lines_for(context.spread, engine, limits, jobs, costs.nranks)
     nblocks = costs.nblocks(max_open, ahead) + (_BLOCKS_HANDED if lines else 0)
     context.check_memory(BASE_NBYTES + outputs.encoding)
@@ -349,10 +319,20 @@ def make_plan(
     lines = lines[: len(segments)]
     jobs = sum(map(len, lines)) or max(1, min(jobs, len(segments)))
     resident = _RESIDENT_BYTES + max(format_named(file.format).decoding for file in files) + costs.unpacking
-    plan = Plan(ops, buffers, segments, block_counts, jobs, max_open, engine, ended=[])
+    decodes = any(rank.isolated for ranks in buffers for rank in ranks) and not any(op.user for op in ops)
+    isolated = decodes or any(op.isolated for op in ops)
     # The parent waits beside its workers, and decodes nothing.
-    waiting = _RESIDENT_BYTES if jobs > 1 or plan.isolated else 0
-    return plan._replace(
+    waiting = _RESIDENT_BYTES if jobs > 1 or isolated else 0
+    return Plan(
+        ops,
+        buffers,
+        segments,
+        block_counts,
+        jobs,
+        max_open,
+        engine,
+        isolated=isolated,
+        ended=[],
         memory=max(waiting + jobs * (resident + nblocks * block_bytes), _RESIDENT_BYTES + outputs.encoding),
         open_files=reserved + _piped(jobs, pipes) + nopen,
         machines=min(limits.machines, jobs),
@@ -367,28 +347,23 @@ def lines_for(spread: str, engine: Engine, limits: Limits, jobs: int, nranks: in
     many = jobs * nranks > _MANY_OPENS and nranks >= limits.machines
     if not engine.chains or not (spread == "ranks" or (spread == "auto" and many)):
         return ()
-    return cast("ChainRunner", engine.runner).lines(jobs, nranks)
+    return engine.runner.lines(jobs, nranks)
 
 
-def _preferred_nbytes(rank: Array, engine: Engine) -> int:
-    """Return the bytes by which a file system of other machines wishes to be read; 0 of one of this machine."""
-    source = of_file(stored_array(rank).source)
-    if not isinstance(source, LocalSource) or (engine.same_host and not mounts.is_remote(source.path)):
-        return 0
-    return min(mounts.preferred_nbytes(source.path), _MOST_PREFERRED_BYTES)
-
-
-def _depth(buffers: Sequence[Sequence[Array]], max_open: int, preferred: int) -> int:
-    """Return how many blocks are read ahead: some of flat ranks of other machines."""
-    # Formats that decode in sequence read ahead by themselves.
-    source = buffers[0][0].source
-    far = distance_of(source)
-    is_far = far is not None or (isinstance(source, LocalSource) and mounts.is_remote(source.path))
-    if max_open <= 2 * _DEPTH or not is_far:
-        return 0
+def _far_reading(buffers: _Buffers, far: Distance | None, max_open: int, engine: Engine) -> tuple[int, int]:
+    """Return by how many bytes the ranks' file system wishes to be read, 0 for any, and how many blocks ahead."""
+    # On this machine both are 0. Only flat ranks are read ahead here: formats that decode in sequence do it themselves.
+    source = of_file(stored_array(buffers[0][0]).source)
+    path = source.path if isinstance(source, LocalSource) else None
+    is_remote = path is not None and mounts.is_remote(path)
+    preferred = 0
+    if path is not None and (is_remote or not engine.same_host):
+        preferred = min(mounts.preferred_nbytes(path), _MOST_PREFERRED_BYTES)
+    if max_open <= 2 * _DEPTH or not (is_remote or far) or len(buffers[0]) == 1:
+        return preferred, 0
     flat = all(rank.is_flat and not rank.source.is_forward for ranks in buffers for rank in ranks)
     depth = far.depth if far else min(_DEPTH, _DEPTH_BYTES // max(1, preferred))
-    return min(depth, len(buffers[0])) if flat and len(buffers[0]) > 1 else 0
+    return preferred, min(depth, len(buffers[0])) if flat else 0
 
 
 def _decompressed_ahead(buffer: Array, threads: int) -> Array:
@@ -410,26 +385,19 @@ def _width(op: Op, rank: Array, nranks: int, *, alone: bool) -> int:
     return max(nblocks * datatype.itemsize, state_of(op, datatype, nranks).itemsize, op.result(datatype).itemsize)
 
 
-def _is_turned(rank: Array) -> bool:
-    """Return whether the elements of a rank are read in the other order than they are stored in."""
-    return stored_array(rank).is_turned
-
-
 def _engine(ops: Sequence[Op], files: Sequence[RankFile], engine: Engine, *, alone: bool) -> Engine:
     """Return who runs the segments: the engine that was chosen, or the pool for what one process does anyway."""
-    for op in ops:
-        _check_reach(engine, op, files)
-    if any(op.is_function for op in ops) or (alone and not engine.same_host):
-        return LOCAL
     if engine.same_host:
         return engine
+    for op in ops:
+        _check_reach(engine, op, files)
+    if alone:
+        return LOCAL
     from mpired.engines import probe  # noqa: PLC0415 - of few commands
 
     datatypes = [buffer.datatype for buffer in files[0].buffers]
     for op in [op for op in ops if op.user] or ops[:1]:
-        probe.check(
-            cast("FarRunner", engine.runner), op, [source for file in files for source in file.sources], datatypes
-        )
+        probe.check(engine.runner, op, [source for file in files for source in file.sources], datatypes)
     return engine
 
 
@@ -441,15 +409,14 @@ def _least_limit(engine: Engine, limits: Limits, max_open_files: int | None) -> 
 
 
 def _check_reach(engine: Engine, op: Op, files: Sequence[RankFile]) -> None:
-    """Raise an error if the engine's workers cannot open a rank as this process can, or cannot apply the op."""
-    if not engine.same_host:
-        if op.is_function:
-            reason = f"is a function of this process, which workers of the engine {engine.name} do not have"
-            raise UsageError(str(op), f"{reason}; give the place of one, as FILE.py:FUNCTION")
-        if not engine.stops_ops and getattr(op.kernel, "timeout", None) is not None:
-            reason = f"cannot stop a call in a worker of the engine {engine.name}; leave it out"
-            raise UsageError("`op_timeout`", reason)
-    for file in () if engine.same_host else files:
+    """Raise an error if workers on other machines cannot open a rank as this process can, or cannot apply the op."""
+    if op.is_function:
+        reason = f"is a function of this process, which workers of the engine {engine.name} do not have"
+        raise UsageError(str(op), f"{reason}; give the place of one, as FILE.py:FUNCTION")
+    if not engine.stops_ops and getattr(op.kernel, "timeout", None) is not None:
+        reason = f"cannot stop a call in a worker of the engine {engine.name}; leave it out"
+        raise UsageError("`op_timeout`", reason)
+    for file in files:
         if file.source.is_private:
             reason = f"is a stream of this process, which workers of the engine {engine.name} cannot open"
             raise UsageError(file.source.name, f"{reason}; write it to a file first")

@@ -17,7 +17,7 @@ from mpired.context import Context
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.pairs import VALUES
 from mpired.errors import MpiredError, OrderWarning, UsageError, with_others
-from mpired.formats import Format, InputOptions, Layout, Model, RankFile, decoding, format_named
+from mpired.formats import InputOptions, RankFile, decoding, format_named
 from mpired.formats.derived import widened
 from mpired.formats.memory import paths
 from mpired.formats.rank import Kept
@@ -51,6 +51,11 @@ class Request(NamedTuple):
     skipped: tuple[Skipped, ...] = ()  # the ranks that were named and are left out, because they cannot be used
 
     @property
+    def root(self) -> RankFile:
+        """The rank that the result is modelled on, where only one gets it; else the first."""
+        return self.groups[0][self.options["root"]]
+
+    @property
     def doubtful_order(self) -> list[OrderWarning]:
         """A warning of two ranks that are probably in the wrong order, if the order shows in the results."""
         groups = [buffer.datatype.group for buffer in self.groups[0][0].buffers]
@@ -69,13 +74,6 @@ class Request(NamedTuple):
         check_no_input(paths, files, way_out)
         others = [(self.options["types"], "the named datatypes"), *((file, "the op") for file in self.op_files)]
         check_no_other_input(paths, others)
-
-    def lay_out(self, form: Format, model: Model, index: str = "") -> list[tuple[str, Sequence[int] | None, Layout]]:
-        """Lay out a result like `model` in a format: with an index several files, with their names and buffers."""
-        declared = form.needs_type and self.inputs.describes_bytes  # by which a raw one has its byte order
-        model = model.declared(self.inputs) if declared else model
-        model = model._replace(note=self.note, context=self.inputs.context)
-        return list(form.module.divided(model, index, form.prepare)) if index else [("", None, form.prepare(model))]
 
 
 def ranks_of(ranks: Sequence[RankWord], options: Options) -> tuple[list[RankWord], Options]:
@@ -110,12 +108,17 @@ def read_request(
         # be known before its elements are combined.
         forward=not (options["in_place"] or options["keep"] or options["header"] != "none" or options["skip_bad"]),
     )
-    _check_keep(inputs)
+    if inputs.keep:
+        _check_keep(inputs)
     pairing = "`index='rank'` makes pairs of plain values" if "index" in collective.options else ""
     _check_ops(chosen, inputs, options, pairing)
     try:
         with step("opening and checking the ranks"):
-            opened = open_groups(words, inputs, options, raw_result=any(_is_raw(each, options) for each in outputs))
+            to = options["to"]
+            # The formats that the words ask for; None for that of the ranks.
+            forms = [by_suffix(each) if to is None else format_named(to, "to") for each in outputs]
+            is_raw = any(form is not None and form.needs_type for form in forms)  # the words may say how its bytes lie
+            opened = open_groups(words, inputs, options, raw_result=is_raw)
     except (MpiredError, OSError) as error:
         has_result = bool({*outputs} - {"-"}) or len(ranks) == 1
         if isinstance(error, FileNotFoundError) and not has_result and error.filename == words[0][-1]:
@@ -128,8 +131,8 @@ def read_request(
     files = tuple(group.files for group in opened)
     # A result may grow with streams until they end: one, whose elements do not depend on their number.
     is_one = collective.to_root and len(outputs) == len(chosen) == 1 and options["split"] is None and not indexed
-    grows = is_one and chosen[0].rules.nulls == "error" and all(_grows(each, options) for each in outputs)
-    grows = grows and chosen[0].rules.within is None
+    grows = is_one and chosen[0].rules.nulls == "error" and chosen[0].rules.within is None
+    grows = grows and all(form is None or form.grows for form in forms)
     groups = counted(files, inputs, may_stay_open=grows)
     groups = in_one_order(groups, options["root"])
     if any(op.rules.within is not None for op in chosen):
@@ -140,7 +143,7 @@ def read_request(
         groups = indices.as_pairs(groups, words, options)
     row = format_named(groups[0][0].format)
     keeps = "keep" in collective.options and bool(row.keeps)
-    keeps = keeps and all((_form_of(each, options) or row).name == row.name for each in outputs)
+    keeps = keeps and all((form or row).name == row.name for form in forms)
     for each in chosen:
         buffers = [(buffer.name, taken_by(each, buffer).datatype) for buffer in groups[0][0].buffers]
         ops.check_buffers(each, buffers, ops.Use.REDUCE, pairing=pairing, keeps=keeps)
@@ -287,7 +290,7 @@ def _check_kept(request: Request) -> None:
 def _check_keep(inputs: InputOptions) -> None:
     """Raise `UsageError` if a column is named twice, or both combined and kept."""
     named = [*inputs.keep, *inputs.columns, *(inputs.pair or ())]
-    if inputs.keep and (twice := next((name for name in named if named.count(name) > 1), None)):
+    if twice := next((name for name in named if named.count(name) > 1), None):
         raise UsageError("`keep`", f"names the column {twice!r}, which is named already; it is kept or combined")
 
 
@@ -329,24 +332,6 @@ def _values(options: Options) -> Options:
         return values | {"weights": NUMBERS.check([NUMBER.parse(word) for word in words])}
     except ValueError as error:
         raise UsageError(os.fspath(path), f"{error}; a file of weights has numbers alone") from None
-
-
-def _form_of(output: str, options: Options) -> Format | None:
-    """Return the format that the words ask for; None for that of the inputs."""
-    to = options["to"]
-    return by_suffix(output) if to is None else format_named(to, "to")
-
-
-def _is_raw(output: str, options: Options) -> bool:
-    """Return whether a result is raw, so that the words may also say how its bytes lie."""
-    form = _form_of(output, options)
-    return form is not None and form.needs_type
-
-
-def _grows(output: str, options: Options) -> bool:
-    """Return whether a result may be begun before the number of its elements is known."""
-    form = _form_of(output, options)
-    return form is None or form.grows
 
 
 def paths_of(ranks: Sequence[RankWord], options: Mapping[str, Any]) -> Iterator[str]:

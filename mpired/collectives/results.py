@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from mpired import codecs, ops
-from mpired.collectives.fields import ResultArray, arrays_in, taken_by
+from mpired.collectives.fields import arrays_in, taken_by
 from mpired.collectives.request import Request
 from mpired.collectives.run import Result
-from mpired.collectives.table import BEFORE, CallShape, Collective, OpField, Share
+from mpired.collectives.table import BEFORE, CallShape, OpField, Share
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.pairs import FIELDS, VALID, column_of
 from mpired.errors import CountError, UsageError
@@ -45,10 +45,10 @@ _TELLING = {"rank", "stem"}
 
 
 class Recipient(NamedTuple):
-    """A rank that gets a result: its group, "a" or "b", its number there, its file, and the word for that."""
+    """A rank that gets a result: its group, "a" or "b", its share, its file, and the word for that."""
 
     group: str
-    rank: int
+    share: Share
     file: RankFile
     word: str | AtHand
 
@@ -58,7 +58,7 @@ class Recipient(NamedTuple):
         name = self.word if isinstance(self.word, str) else self.word.path
         if name is None or name == "-":
             what = self.file.source.name.partition(" of ")[0]
-            raise UsageError("{stem}", f"rank {self.rank} is {what}, which has no name; use {{rank}}")
+            raise UsageError("{stem}", f"rank {self.share.rank} is {what}, which has no name; use {{rank}}")
         return os.path.splitext(os.path.basename(codecs.stripped(name)))[0]
 
     @property
@@ -66,7 +66,7 @@ class Recipient(NamedTuple):
         """The path of its file, which the result replaces."""
         if not isinstance(self.word, str):
             what = self.file.source.name
-            raise UsageError("`in_place`", f"would replace rank {self.rank}, {what}; name a file by its path")
+            raise UsageError("`in_place`", f"would replace rank {self.share.rank}, {what}; name a file by its path")
         return self.word
 
 
@@ -90,7 +90,7 @@ def expand(pattern: str, ranks: Sequence[Recipient]) -> list[str]:
     if not fields & _TELLING:
         raise UsageError(pattern, "names one file for several results; put {rank} or {stem} into it")
     stems = "stem" in fields
-    return [pattern.format(rank=each.rank, group=each.group, stem=each.stem if stems else "") for each in ranks]
+    return [pattern.format(rank=each.share.rank, group=each.group, stem=each.stem if stems else "") for each in ranks]
 
 
 def check_different(names: Sequence[str], ranks: Sequence[Recipient]) -> None:
@@ -99,22 +99,21 @@ def check_different(names: Sequence[str], ranks: Sequence[Recipient]) -> None:
     for name, path, each in zip(names, calls.real_paths(names), ranks, strict=True):
         other = first.setdefault(path, each)
         if other is not each:
-            both = f"ranks {other.rank} and {each.rank}"
+            both = f"ranks {other.share.rank} and {each.share.rank}"
             if other.group != each.group:
-                both = f"rank {other.rank} of group A and rank {each.rank} of group B"
-            elif other.rank == each.rank:
+                both = f"rank {other.share.rank} of group A and rank {each.share.rank} of group B"
+            elif other.share.rank == each.share.rank:
                 raise UsageError(name, "would get two parts of one result; name two files")
             hint = "put {group} into the pattern" if other.group != each.group else "use {rank}, or other files"
             raise UsageError(name, f"would be the result of {both}; {hint}")
 
 
 class GroupPlan(NamedTuple):
-    """The ranks that a group combines, and the shares of the `nranks` ranks that get the results."""
+    """The ranks that a group combines, and those of its `nranks` ranks that get the results."""
 
     nranks: int
     senders: tuple[RankFile, ...]
     receivers: tuple[Recipient, ...]
-    shares: tuple[Share, ...]
     times: tuple[cells.RankTime, ...] = ()  # those of the senders, if they are different and may be
 
 
@@ -125,11 +124,14 @@ def group_plans(request: Request) -> Iterator[GroupPlan]:
     counts = options["counts"], options["counts_b"]
     for i, receivers in enumerate(request.groups[:1] if collective.to_root else request.groups):
         senders = request.groups[-1 - i]
+        if "counts" in collective.options and counts[i] is None:
+            reason = "is missing; give the count of elements of each rank of the group, e.g. 3,0,5"
+            raise UsageError("`counts_b`" if i else "`counts`", reason)
         task = CallShape(
             last=len(senders) - 1,
             nranks=len(receivers),
             count=receivers[0].buffers[0].count,
-            counts=_counts(collective, counts[i], "`counts_b`" if i else "`counts`"),
+            counts=None if counts[i] is None else tuple(counts[i]),
             root=options["root"],
             identity=options["exscan_first"] == "identity",
         )
@@ -142,10 +144,10 @@ def group_plans(request: Request) -> Iterator[GroupPlan]:
                 ops.neutral(request.ops[0], buffer.datatype)  # raises if there is none
         last = max((share.last for share in shares), default=BEFORE)
         words = request.words[i]
-        named = tuple(Recipient("ab"[i], share.rank, receivers[share.rank], words[share.rank]) for share in shares)
+        named = tuple(Recipient("ab"[i], share, receivers[share.rank], words[share.rank]) for share in shares)
         senders = senders[: max(1, last + 1)]
         times = cells.times([each.kept for each in senders], request.ops) if senders[0].kept is not None else ()
-        yield GroupPlan(len(receivers), senders, named, shares, times)
+        yield GroupPlan(len(receivers), senders, named, times)
 
 
 def _split(shares: Sequence[Share], request: Request) -> tuple[Share, ...]:
@@ -175,12 +177,6 @@ def _no_pair(op: ops.Op, request: Request) -> Datatype | None:
     return next((datatype for datatype in datatypes if datatype.group is not Group.PAIR), None)
 
 
-def _counts(collective: Collective, counts: Sequence[int] | None, option: str) -> tuple[int, ...] | None:
-    if "counts" in collective.options and counts is None:
-        raise UsageError(option, "is missing; give the count of elements of each rank of the group, e.g. 3,0,5")
-    return None if counts is None else tuple(counts)
-
-
 def paths_of(group_plan: GroupPlan, request: Request, outputs: Sequence[str]) -> list[str]:
     """Return where the results of a deal go; without an output each replaces the file of its rank."""
     if not outputs:
@@ -199,18 +195,24 @@ def results_of(group_plan: GroupPlan, paths: Sequence[str], request: Request, *,
     in_place = request.options["in_place"]
     results: list[Result] = []
     files: list[tuple[str, Sequence[int] | None, Layout]] = []
-    for path, receiver, share in zip(paths, group_plan.receivers, group_plan.shares, strict=True):
+    for path, receiver in zip(paths, group_plan.receivers, strict=True):
+        share = receiver.share
         if in_place:
-            results.append(_in_place(path, group_plan, receiver, share, request))
+            results.append(_in_place(path, group_plan, receiver, request))
             continue
         if not results or not request.collective.alike or results[-1].share.fields != share.fields:
-            model = model_of(group_plan, receiver, share, request)
+            model = model_of(group_plan, receiver, request)
             named = f"{path}/" if receiver.file.shards and os.path.isdir(path) else path
             form = output_format(named, request.options["to"], model.format, terminal=terminal)
-            _check_nulls(form, model, share, receiver.file, request)
+            _check_nulls(form, model, receiver, request)
+            if form.needs_type and request.inputs.describes_bytes:  # by which a raw one has its byte order
+                model = model.declared(request.inputs)
+            model = model._replace(note=request.note, context=request.inputs.context)
             is_divided = bool(receiver.file.shards) or path.endswith(INDEX_SUFFIX)
-            files = request.lay_out(form, model, _index_of(named, receiver.file, form) if is_divided else "")
-            files = [(name, own, with_header(layout, form, request)) for name, own, layout in files]
+            index = _index_of(named, receiver.file, form) if is_divided else ""
+            files = [*form.module.divided(model, index, form.prepare)] if index else [("", None, form.prepare(model))]
+            if request.options["header"] != "none":
+                files = [(name, own, _with_header(layout, form, request)) for name, own, layout in files]
         for name, own, layout in files:  # those that are alike are modelled on one, to be the same
             folder = os.path.normpath(os.path.dirname(path) if path.endswith(INDEX_SUFFIX) else path) if name else ""
             results.append(Result(share, os.path.join(folder, name) if name else path, form.name, layout, own, folder))
@@ -233,11 +235,9 @@ def _index_of(path: str, file: RankFile, form: Format) -> str:
     return os.path.basename(path if is_index else file.source.name)
 
 
-def with_header(layout: Layout, form: Format, request: Request) -> Layout:
-    """Return the layout; with `header` a raw result has the bytes before the elements of the root's raw file."""
-    if request.options["header"] == "none":
-        return layout
-    file = request.groups[0][request.options["root"]]
+def _with_header(layout: Layout, form: Format, request: Request) -> Layout:
+    """Return the layout of a raw result with the bytes before the elements of the root's raw file."""
+    file = request.root
     option, name = "`header='copy'`", file.source.name
     if not format_named(file.format).needs_type:
         raise UsageError(option, f"copies the header of a raw file, and {name} is {file.format}; leave it out")
@@ -253,17 +253,18 @@ def with_header(layout: Layout, form: Format, request: Request) -> Layout:
     return layout._replace(before=buffer)
 
 
-def _check_nulls(form: Format, model: Model, share: Share, file: RankFile, request: Request) -> None:
+def _check_nulls(form: Format, model: Model, receiver: Recipient, request: Request) -> None:
     """Raise `UsageError` if a result modelled on a file may be null, and its format has nothing that stands for it."""
-    for buffer, result in zip(model.buffers, arrays_in(share, request.ops, file.buffers), strict=True):
+    arrays = arrays_in(receiver.share, request.ops, receiver.file.buffers)
+    for buffer, result in zip(model.buffers, arrays, strict=True):
         if buffer.nullable and not form.has_nulls and not ops.stands_for_null(result.op, result.rank.datatype):
             chosen = f" with `columns={buffer.own_name!r}`" if len({each.count for each in model.buffers}) > 1 else ""
             raise ops.null_refused(result.op, buffer.datatype, form.name, f"use `to='parquet'`{chosen}")
 
 
-def _in_place(path: str, group_plan: GroupPlan, receiver: Recipient, share: Share, request: Request) -> Result:
+def _in_place(path: str, group_plan: GroupPlan, receiver: Recipient, request: Request) -> Result:
     """Let a result replace the file of its rank."""
-    file = receiver.file
+    file, share = receiver.file, receiver.share
     check_one_file(path)
     (op,) = request.ops
     for buffer in file.buffers:
@@ -271,8 +272,8 @@ def _in_place(path: str, group_plan: GroupPlan, receiver: Recipient, share: Shar
             reason = f"would put {datatype.label} in the place of {own.label}"
             raise UsageError("`in_place`", f"{reason}; {op} needs an `output`")
     form = format_named(file.format)
-    model = model_of(group_plan, receiver, share, request)
-    _check_nulls(form, model, share, file, request)
+    model = model_of(group_plan, receiver, request)
+    _check_nulls(form, model, receiver, request)
     is_plain = model.cells == Cells() and not any(each.nullable for each in model.buffers)
     if request.collective.to_root and form.has_arrays and is_plain:
         check_replaceable(file, request.options)
@@ -314,21 +315,26 @@ def keep_around(file: RankFile, layout: Layout, options: Options) -> Layout:
     return layout
 
 
-def model_of(group_plan: GroupPlan, receiver: Recipient, share: Share, request: Request) -> Model:
+def model_of(group_plan: GroupPlan, receiver: Recipient, request: Request) -> Model:
     """Return the model of the result of a rank."""
     # It is like the rank's file: in one dimension where the rank gets a part of the result, and without the file's own
     # header or schema where these do not describe the datatype of the results.
-    file = receiver.file
+    file, share = receiver.file, receiver.share
     model = file.model if request.collective.whole else file.model.with_count(share.count_of(file.buffers[0].count))
-    buffers: list[Array] = []
-    for result in arrays_in(share, request.ops, file.buffers):
+    results, buffers = list(arrays_in(share, request.ops, file.buffers)), list[Array]()
+    for result in results:
         number, own = result.buffer, model.buffers[result.buffer]
         senders = [] if result.field == VALID else group_plan.senders[: share.last + 1]
         lacking = [stored_array(sender.buffers[number]).nulls != 0 for sender in senders]
         of_sender = taken_by(result.op, group_plan.senders[0].buffers[number])
         like = own if result.rank is file.buffers[number] else result.rank.result
         nullable = ops.may_be_null(result.op, of_sender.datatype, lacking)
-        buffers.append(_modelled(like, result, has_ops=share.has_ops)._replace(nullable=nullable))
+        if share.has_ops:
+            alone = column_of(like.name, like.columns, result.field)
+            like = like.of_datatype(result.datatype)._replace(name=result.name, parts=(result.name,), alone=alone)
+        else:
+            like = like.of_field(result.datatype, result.field)
+        buffers.append(like._replace(nullable=nullable))
     whole = share.fields[0].field in {"", FIELDS[0]}
     datatypes = [buffer.datatype for buffer in buffers]
     described = whole and datatypes == [stored_array(buffer).datatype for buffer in file.buffers]
@@ -336,15 +342,6 @@ def model_of(group_plan: GroupPlan, receiver: Recipient, share: Share, request: 
     keeps = described or format_named(model.format).has_arrays
     model = model._replace(buffers=tuple(buffers), source=model.source if keeps else None)
     if group_plan.times and keeps and request.collective.whole:
-        results = [each for each in arrays_in(share, request.ops, file.buffers) if not each.field]
-        names = [(each.name, each.rank.name, each.op) for each in results]
+        names = [(each.name, each.rank.name, each.op) for each in results if not each.field]
         model = model._replace(cells=cells.cells(file.kept, group_plan.times[: share.last + 1], names))
     return model
-
-
-def _modelled(model: Array, result: ResultArray, *, has_ops: bool) -> Array:
-    """Return the model with the datatype of a result, and its name if that is one of several, or of a field."""
-    if has_ops:
-        alone = column_of(model.name, model.columns, result.field)
-        return model.of_datatype(result.datatype)._replace(name=result.name, parts=(result.name,), alone=alone)
-    return model.of_field(result.datatype, result.field)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
@@ -17,7 +17,7 @@ from mpired.collectives.plan import Plan, Segment
 from mpired.collectives.table import OpField, Share
 from mpired.context import Context
 from mpired.datatypes.pairs import VALID
-from mpired.engines import pool
+from mpired.engines import LOCAL, pool
 from mpired.engines.worker import be_quiet
 from mpired.errors import WorkerError
 from mpired.files import calls, copying
@@ -32,7 +32,6 @@ from mpired.sources.source import local_fd
 from mpired.sources.stream import StreamSource
 
 if TYPE_CHECKING:
-    from mpired.engines.table import ChainRunner, FarRunner
     from mpired.files.transaction import Draft
     from mpired.formats.missing import Missing
 
@@ -61,39 +60,34 @@ class Result(NamedTuple):
         return sum(self.share.count_of(each.rank.count) * each.datatype.itemsize for each in arrays), False
 
 
-class FoldPlan(NamedTuple):
-    """One fold over the ranks of a group, and all that is taken of it."""
-
-    plan: Plan
-    results: tuple[Result, ...]
-
-
-def fill(fold_plan: FoldPlan, drafts: Sequence[Output], context: Context, *, link: bool) -> None:
+def fill(plan: Plan, results: Sequence[Result], drafts: Sequence[Output], context: Context, *, link: bool) -> None:
     """Carry out a fold into the drafts of its results: workers write flat ones, the others are encoded afterwards."""
-    if (
-        drafts and isinstance(drafts[0], StreamOutput) and _flow(fold_plan, drafts[0], context)
-    ):  # of a stream there is one
-        return
+    if drafts and isinstance(drafts[0], StreamOutput) and _flow(plan, results[0], drafts[0], context):
+        return  # of a stream there is one
     flat: list[ResultFile] = []
     encoded: list[tuple[Result, Output]] = []
-    counted: set[object] = set()  # what several files have alike is counted once
+    made: list[tuple[Layout, Output]] = []
     copied: list[tuple[Output, Output]] = []
     first: dict[object, Output] = {}
-    for result, draft in zip(fold_plan.results, drafts, strict=True):
+    counted: set[object] = set()  # what several files have alike is counted once
+    for result, draft in zip(results, drafts, strict=True):
         layout = result.layout
-        same = result.share.part, id(layout)
-        if same in first and (link or not isinstance(layout, FlatLayout | ArrayLayout)):
-            copied.append((first[same], draft))
+        original = first.setdefault((result.share.part, id(layout)), draft)
+        if original is not draft and (link or not isinstance(layout, FlatLayout | ArrayLayout)):
+            copied.append((original, draft))
             continue
-        first.setdefault(same, draft)
+        made.append((layout, draft))
         if isinstance(layout, FlatLayout):
-            end = _end(layout, result.share.count_of(fold_plan.plan.buffers[0][0].count))
-            with draft.created(None if layout.around or fold_plan.plan.has_unknown_length else end) as fd:
-                _copy_surroundings(layout, fd, draft.name, end)
+            end = _end(layout, result.share.count_of(plan.buffers[0][0].count))
+            with draft.created(None if layout.around or plan.has_unknown_length else end) as fd:
+                if surroundings := layout.around or layout.before:
+                    _copy_surroundings(layout, surroundings, fd, draft.name, end)
+                else:
+                    calls.pwrite_all(fd, layout.head, 0)
             region = Region(layout.offset, layout.stored, layout.around, end)
             flat.append(ResultFile(draft.shared, draft.name, result.share, {0: region}, start_writeback=True))
         elif isinstance(layout, ArrayLayout):
-            flat.append(_laid(result, layout, draft, fold_plan.plan, is_counted=result.share.part not in counted))
+            flat.append(_laid(result, layout, draft, plan, is_counted=result.share.part not in counted))
         else:
             encoded.append((result, draft))
         counted.add(result.share.part)
@@ -101,23 +95,21 @@ def fill(fold_plan: FoldPlan, drafts: Sequence[Output], context: Context, *, lin
     shares = [result.share for result, _ in encoded]
     marking = ((result.share.part, result.layout) for result, _ in encoded)
     missing = {part: layout.missing for part, layout in marking if isinstance(layout, MarkingLayout)}
-    with folded(fold_plan.plan, shares, place, context, also=flat, missing=missing) as results:
-        for (result, draft), buffers in zip(encoded, results, strict=True):
+    with folded(plan, shares, place, context, also=flat, missing=missing) as arrays:
+        for (result, draft), buffers in zip(encoded, arrays, strict=True):
             assert not isinstance(result.layout, FlatLayout)  # noqa: S101 - sorted so above
             with draft.created() as fd, log.step("encoding results"):
                 result.layout(buffers, fd)
-    again = [draft for _, draft in copied]
-    for result, draft in zip(fold_plan.results, drafts, strict=True):
-        if draft not in again:
-            _finish_headers(result.layout, draft, fold_plan.plan)
+    for layout, draft in made:
+        _finish_headers(layout, draft, plan)
     for original, draft in copied:  # there are several only together
         cast("Draft", draft).repeat(cast("Draft", original), link=link)
 
 
-def _flow(fold_plan: FoldPlan, output: StreamOutput, context: Context) -> bool:
-    """Send the result to a stream as it is made, if possible; return whether it was."""
-    plan, result = fold_plan.plan, fold_plan.results[0]
-    if not plan.flows:
+def _flow(plan: Plan, result: Result, output: StreamOutput, context: Context) -> bool:
+    """Send the result to a stream as it is made, in order and in this process; return whether that was possible."""
+    is_forward = any(rank.source.is_forward for ranks in plan.buffers for rank in ranks)
+    if not is_forward or len(plan.segments) > 1 or len(plan.ops) > 1 or plan.isolated:
         return False
     layout = result.layout
     if isinstance(layout, FlatLayout):
@@ -134,48 +126,41 @@ def _flow(fold_plan: FoldPlan, output: StreamOutput, context: Context) -> bool:
             region, write = Region(layout.offset, layout.stored), partial(calls.write_all, stream)
             _fold(plan, [ResultFile(output.shared, output.stream_name, result.share, {0: region}, flow=write)], context)
         else:
-            with _Flowing(plan, result.share, output, context) as flowing:
-                layout([flowing.elements], stream)
+            with _flowing(plan, result.share, output, context) as elements:
+                layout([elements], stream)
     return True
 
 
-class _Flowing(AbstractContextManager["_Flowing"]):
-    """A fold that goes on when its result is read; `elements` is that."""
+@contextmanager
+def _flowing(plan: Plan, share: Share, output: StreamOutput, context: Context) -> Iterator[Array]:
+    """Give the result of a fold that goes on while the result is read."""
+    (result,) = arrays_in(share, plan.ops, plan.firsts[:1])
+    parts: list[PieceResult] = []
+    blocks: deque[memoryview] = deque()
 
-    def __init__(self, plan: Plan, share: Share, output: StreamOutput, context: Context) -> None:
-        (result,) = arrays_in(share, plan.ops, plan.firsts[:1])
-        datatype = result.datatype
-        target = ResultFile(output.shared, output.name, share, {0: Region(0, datatype.form)}, flow=self._take)
-        self._plan, self._parts, self._stack = plan, list[PieceResult](), ExitStack()
-        self._made: deque[memoryview] = deque()
-        fold = Fold(self._stack.enter_context(_decoded(plan)), (target,))
-        self._working = self._stack.enter_context(closing(run_segments(plan, fold, context)))
-        source = StreamSource(output.stream_name, self._fill)
-        count = share.count_of(result.rank.count)
-        self.elements = Array(source, datatype, count, datatype.form, name=result.name)
+    def take(data: memoryview) -> None:
+        blocks.append(memoryview(bytes(data)))  # the fold uses the block again
 
-    def _take(self, data: memoryview) -> None:
-        self._made.append(memoryview(bytes(data)))  # the fold uses the block again
-
-    def _fill(self, view: memoryview) -> int:
-        while not self._made:
-            part = next(self._working, None)
+    def read_into(view: memoryview) -> int:
+        while not blocks:
+            part = next(working, None)
             if part is None:
                 return 0
-            self._parts.append(part)
-        count = min(len(view), len(self._made[0]))
-        view[:count] = self._made[0][:count]
-        self._made[0] = self._made[0][count:]
-        if not self._made[0]:
-            self._made.popleft()
+            parts.append(part)
+        block = blocks.popleft()
+        count = min(len(view), len(block))
+        view[:count] = block[:count]
+        if count < len(block):
+            blocks.appendleft(block[count:])
         return count
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        with self._stack:
-            if kind is None:
-                self._parts.extend(self._working)
-        if kind is None:
-            _report_overflow(self._plan, self._parts)
+    form = result.datatype.form
+    target = ResultFile(output.shared, output.name, share, {0: Region(0, form)}, flow=take)
+    with _decoded(plan) as decoded, closing(run_segments(plan, Fold(decoded, (target,)), context)) as working:
+        source = StreamSource(output.stream_name, read_into)
+        yield Array(source, result.datatype, share.count_of(result.rank.count), form, name=result.name)
+        parts.extend(working)
+    _report_overflow(plan, parts)
 
 
 def _end(layout: FlatLayout, count: int) -> int:
@@ -217,12 +202,8 @@ def _finish_headers(layout: Layout, draft: Output, plan: Plan) -> None:
                 calls.let_go(fd)
 
 
-def _copy_surroundings(layout: FlatLayout, fd: int, name: str, end: int) -> None:
-    """Write what a flat file has before and after its elements."""
-    buffer = layout.around or layout.before
-    if buffer is None:
-        calls.pwrite_all(fd, layout.head, 0)
-        return
+def _copy_surroundings(layout: FlatLayout, buffer: Array, fd: int, name: str, end: int) -> None:
+    """Write what a flat file has before and after its elements, as it is around those of another file."""
     with closing(buffer.source.open()) as file, calls.errors_name(name):
         copying.copy_sparse(local_fd(file), fd, 0, buffer.offset, 0)
         if layout.around is None:
@@ -247,55 +228,58 @@ def folded(
         _fold(plan, also, context)
         yield []
         return
-    regions, end = _regions(plan, shares, missing)
+    placed, end = _placed(plan, shares, missing)
     place = (beside.directory, beside.name) if beside else ()
     with Scratch(*place) as scratch:
         if not plan.has_unknown_length:
             scratch.allocate(end)
         targets = [
-            ResultFile(scratch.shared, scratch.name, share, dict(enumerate(each))) for share, each in regions.values()
+            ResultFile(scratch.shared, scratch.name, share, {number: region for number, (_, region) in enumerate(each)})
+            for share, each in placed.values()
         ]
         _fold(plan, [*also, *targets], context)
         source = LocalSource.of(scratch.name, scratch.shared_path)
 
-        def buffer(share: Share, result: ResultArray, region: Region) -> Array:
+        def native(share: Share, result: ResultArray, region: Region) -> Array:
             count = plan.found if plan.has_unknown_length else share.count_of(result.rank.count)
             flat = Array(source, result.datatype, count, region.stored, region.offset, validity=region.validity)
             return flat._replace(name=result.name)
 
-        arrays = ((share, arrays_in(share, plan.ops, plan.firsts)) for share in shares)
-        yield [list(map(partial(buffer, share), each, regions[share.part][1])) for share, each in arrays]
+        arrays = {part: [native(share, *pair) for pair in each] for part, (share, each) in placed.items()}
+        yield [arrays[share.part] for share in shares]
 
 
-def _regions(
+def _placed(
     plan: Plan, shares: Sequence[Share], missing: Mapping[_Part, Sequence[Missing | None]]
-) -> tuple[dict[_Part, tuple[Share, tuple[Region, ...]]], int]:
+) -> tuple[dict[_Part, tuple[Share, list[tuple[ResultArray, Region]]]], int]:
     """Give every different part of the result a place in a scratch file; return these and the bytes of all."""
-    regions: dict[_Part, tuple[Share, tuple[Region, ...]]] = {}
+    placed: dict[_Part, tuple[Share, list[tuple[ResultArray, Region]]]] = {}
     end = 0
-    for part, share in {share.part: share for share in shares}.items():
-        each = []
+    for share in shares:
+        if share.part in placed:
+            continue
+        each: list[tuple[ResultArray, Region]] = []
+        placed[share.part] = share, each
         arrays = arrays_in(share, plan.ops, plan.firsts)
-        for result, marks in zip(arrays, missing.get(part, repeat(None)), strict=False):
+        for result, marks in zip(arrays, missing.get(share.part, repeat(None)), strict=False):
             form, count = result.datatype.form, share.count_of(result.rank.count)
             after = end + -(-count * form.itemsize // _ALIGNMENT) * _ALIGNMENT
             has_nulls = result.op.rules.nulls != "error" and result.field != VALID
-            each.append(Region(end, form, validity=after if has_nulls else None, missing=marks))
+            each.append((result, Region(end, form, validity=after if has_nulls else None, missing=marks)))
             end = after + (-(-count // _ALIGNMENT) * _ALIGNMENT if has_nulls else 0)
-        regions[part] = share, tuple(each)
-    return regions, end
+    return placed, end
 
 
 def _fold(plan: Plan, targets: Sequence[ResultFile], context: Context) -> None:
     with _decoded(plan) as decoded:
-        if plan.returns and not _are_filled(plan, targets):
+        if not plan.engine.same_host and not _are_filled(plan, targets):
             parts = _received(decoded, targets, context)
         else:
             with closing(Fold(decoded, tuple(targets))) as fold:
                 parts = list(run_segments(plan, fold, context))
     _report_overflow(plan, parts)
     hidden: dict[tuple[int, int], tuple[ResultArray, Missing]] = {}
-    for target in targets:
+    for target in targets if any(part.hidden for part in parts) else ():
         for number, result in enumerate(arrays_in(target.share, plan.ops, plan.firsts)):
             region = target.regions.get(number)
             if region is not None and region.missing is not None:
@@ -327,7 +311,7 @@ def _are_filled(plan: Plan, targets: Sequence[ResultFile]) -> bool:
     one_in_each = {os.path.dirname(draft.path): draft for draft in drafts}
     if len(drafts) < max(2, len(targets)):
         return False
-    return probe.all_write(cast("FarRunner", plan.engine.runner), list(one_in_each.values()))
+    return probe.all_write(plan.engine.runner, list(one_in_each.values()))
 
 
 def _report_overflow(plan: Plan, parts: Sequence[PieceResult]) -> None:
@@ -357,15 +341,18 @@ _P = TypeVar("_P", bound=_Piece)
 
 def run_segments(plan: Plan, work: Callable[[Segment], Iterator[_P]], context: Context) -> Generator[_P, None, None]:
     """Let the engine work on all segments of a plan; yield the outcome of their pieces, in any order."""
-    log.plan(plan.text)
+    blocks = ", ".join(map(str, plan.block_counts))
+    log.plan(f"segments {len(plan.segments)}, elements in a block {blocks}, ranks open at once {plan.max_open}")
     parts: list[_P] = []
     runner = plan.engine.runner
+    # In workers of this machine, and only because a library decodes.
+    decodes_apart = plan.engine is LOCAL and plan.isolated and not any(op.user for op in plan.ops)
     if plan.lines:
-        begun = cast("ChainRunner", runner).chain(cast("Any", work), plan.tasks, plan.lines)
-    elif plan.decodes_apart and plan.jobs == 1 and context.worker is not None and context.worker.is_there:
+        begun = runner.chain(cast("Any", work), plan.tasks, plan.lines)
+    elif decodes_apart and plan.jobs == 1 and context.worker is not None and context.worker.is_there:
         begun = context.worker.each(work, plan.segments)  # the one that has inspected the ranks
     else:
-        done_there = partial(_quietly, work) if plan.decodes_apart else work
+        done_there = partial(_quietly, work) if decodes_apart else work
         begun = runner.run(done_there, plan.segments, plan.jobs, isolated=plan.isolated)
     with log.step("combining the ranks"), _deaths_explained(plan), closing(begun) as working:
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mpired.collectives.fold import BlockResult, Fold, PieceResult, ResultFile, Writers, is_made
+from mpired.collectives.fold import BlockResult, Fold, PieceResult, ResultFile, Writers
 from mpired.collectives.plan import Plan
 
 # Bytes of partial results that are sent at once; both processes hold twice as many.
@@ -18,34 +18,27 @@ class SendingFold(Fold):
 
     def results(self, buffer: int, own: range) -> _Sender:
         """Return what takes the partial results of a buffer that are made in the stage with these ranks."""
-        del buffer
-        return _Sender({target.share.last for target in self.targets if is_made(target.share.last, own)})
+        return _Sender(self.plan, self.targets_of(own), buffer)
 
 
-class _Sender:
-    """The partial results of one buffer that wait to be sent."""
+class _Sender(Writers):
+    """Writers in another process: the partial results of one buffer wait to be sent there."""
 
-    def __init__(self, after: set[int]) -> None:
-        self.after = after
+    def __init__(self, plan: Plan, targets: Sequence[ResultFile], buffer: int) -> None:
+        super().__init__(plan, targets, buffer)
+        self.after = {target.share.last: [] for target in targets}
         self._waiting: list[BlockResult] = []
-
-    @property
-    def are_many(self) -> bool:
-        """Whether the waiting partial results must be sent."""
-        return sum(each.block.nbytes for each in self._waiting) >= _SENT_BYTES
 
     def take(self, result: BlockResult) -> None:
         """Keep copies: the fold uses its arrays again."""
         nadded = np.copy(result.nadded) if isinstance(result.nadded, np.ndarray) else result.nadded
         self._waiting.append(result._replace(block=result.block.copy(), nadded=nadded))
+        self.are_many = sum(each.block.nbytes for each in self._waiting) >= _SENT_BYTES
 
     def described(self, part: PieceResult) -> PieceResult:
         """Return the part with the waiting partial results, and start anew."""
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting, self.are_many = self._waiting, [], False
         return part._replace(sent=waiting)
-
-    def close(self) -> None:
-        """Close nothing."""
 
 
 class Receiver:

@@ -6,14 +6,14 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from mpired import __version__, cautions
 from mpired.datatypes import Datatype, Group
-from mpired.engines.table import FarRunner
+from mpired.engines.table import Runner
 from mpired.errors import MpiredError, UsageError, UserOpError, parts
 from mpired.files import calls
 from mpired.ops import Op
@@ -35,26 +35,19 @@ class Seen(NamedTuple):
     features: frozenset[str] = frozenset()  # what its processor can do, by NumPy's names
 
 
-@dataclass(frozen=True)
-class Probe:
-    """Looks at a worker and from it at files. Picklable: it is sent to each."""
-
-    sources: tuple[Source, ...] = ()  # the files
-    kernel: Any = None  # what a user-defined op applies, None for a predefined one
-
-    def __call__(self, _number: int) -> Seen:
-        """Return the record of this worker."""
-        host = os.uname().nodename
-        wrong = ""
-        try:
-            if self.kernel is not None:
-                self.kernel.check_file()
-        except UserOpError as error:
-            wrong = error.reason
-        return Seen(host, _versions(), tuple(map(_wrong, self.sources)), wrong, _features())
+def look(sources: Sequence[Source], kernel: Any, _number: int) -> Seen:
+    """Return the record of this worker, which inspects the files, and that of a user-defined op's kernel."""
+    wrong = ""
+    try:
+        if kernel is not None:
+            kernel.check_file()
+    except UserOpError as error:
+        wrong = error.reason
+    return Seen(os.uname().nodename, versions(), tuple(map(_wrong, sources)), wrong, _features())
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Return what must be the same in all workers, by its name."""
     double = np.finfo(np.longdouble)
     return {
         "mpired": __version__,
@@ -87,15 +80,15 @@ def _wrong(source: Source) -> str:
     return ""
 
 
-def check(runner: FarRunner, op: Op, sources: Sequence[Source], datatypes: Iterable[Datatype]) -> None:
+def check(runner: Runner, op: Op, sources: Sequence[Source], datatypes: Iterable[Datatype]) -> None:
     """Let every worker look at some of the ranks, the first and the last among them."""
     # It is warned of a user-defined op on real numbers where workers have different processors.
     last = len(sources) - 1
     ranks = sorted({last * number // (_SAMPLES - 1) for number in range(_SAMPLES)})
-    probe = Probe(tuple(sources[rank] for rank in ranks), op.kernel if op.user else None)
-    own = _versions()
+    looking = partial(look, [sources[rank] for rank in ranks], op.kernel if op.user else None)
+    own = versions()
     processors: list[tuple[str, frozenset[str]]] = []
-    for seen in runner.everywhere(probe):
+    for seen in runner.everywhere(looking):
         for what, here in own.items():
             if (there := seen.versions.get(what)) != here:
                 reason = f"{what} is {there} in the worker on {seen.host}, and {here} here"
@@ -112,35 +105,29 @@ def check(runner: FarRunner, op: Op, sources: Sequence[Source], datatypes: Itera
         cautions.tell(*cautions.processors(op, processors))
 
 
-@dataclass(frozen=True)
-class _Marking:
-    """Writes a marker of this worker behind the end of files, which have these sizes."""
-
-    files: tuple[tuple[calls.SharedFile, int], ...]
-
-    def __call__(self, number: int) -> bytes:
-        """Return the marker; nothing if a file cannot be written to here."""
-        marker = os.urandom(_MARKER_NBYTES)
-        try:
-            for file, nbytes in self.files:
-                fd = file.open()
-                try:
-                    calls.pwrite_all(fd, marker, nbytes + number * _MARKER_NBYTES)
-                    calls.fsync(fd)
-                finally:
-                    os.close(fd)
-        except OSError:
-            return b""
-        return marker
+def _mark(files: Sequence[tuple[calls.SharedFile, int]], number: int) -> bytes:
+    """Write a marker of this worker behind the end of files with these sizes; return it, nothing if that fails."""
+    marker = os.urandom(_MARKER_NBYTES)
+    try:
+        for file, nbytes in files:
+            fd = file.open()
+            try:
+                calls.pwrite_all(fd, marker, nbytes + number * _MARKER_NBYTES)
+                calls.fsync(fd)
+            finally:
+                os.close(fd)
+    except OSError:
+        return b""
+    return marker
 
 
-def all_write(runner: FarRunner, files: Sequence[calls.SharedFile]) -> bool:
+def all_write(runner: Runner, files: Sequence[calls.SharedFile]) -> bool:
     """Return whether what each worker writes into files of this command arrives there, which are then as before."""
     # A name does not tell: over a directory that all machines share one may have a layer of its own (overlayfs).
     fds = [file.open() for file in files]
     sizes = [os.fstat(fd).st_size for fd in fds]
     try:
-        markers = runner.everywhere(_Marking(tuple(zip(files, sizes, strict=True))))
+        markers = runner.everywhere(partial(_mark, list(zip(files, sizes, strict=True))))
     finally:
         for fd in fds:
             os.close(fd)

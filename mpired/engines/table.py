@@ -31,29 +31,6 @@ class Limits(NamedTuple):
     machines: int = 1
 
 
-class Runner(Protocol):
-    """An engine: its module, or an object with these methods."""
-
-    def run(
-        self, function: Callable[[_Item], Any], items: Iterable[_Item], jobs: int, *, isolated: bool = False
-    ) -> Generator[Any, None, None]:
-        """Apply the function to every item with at most `jobs` workers; yield the results as they come.
-
-        The function and the items can be pickled. What a generator function yields are results. With `isolated` none
-        of it runs in this process. When the generator is closed, no worker goes on with an item.
-        """
-
-    def limits(self) -> Limits:
-        """Return what the workers may use."""
-
-
-class FarRunner(Runner, Protocol):
-    """An engine whose workers may be on other machines."""
-
-    def everywhere(self, function: Callable[[int], Any]) -> list[Any]:
-        """Apply the function once in each worker, to a number, and return the results; raises the errors of `run`."""
-
-
 Lines: TypeAlias = tuple[tuple[int, ...], ...]
 """The workers of each line, in the order of its stages."""
 
@@ -71,8 +48,27 @@ class Link(Protocol):
         """Hand a value, which does not change any more, to the next stage; wait while too many are on the way."""
 
 
-class ChainRunner(FarRunner, Protocol):
-    """An engine whose workers can be stages of lines, each of which sends values to the next."""
+class Runner(Protocol):
+    """An engine: its module, or an object with these methods."""
+
+    def run(
+        self, function: Callable[[_Item], Any], items: Iterable[_Item], jobs: int, *, isolated: bool = False
+    ) -> Generator[Any, None, None]:
+        """Apply the function to every item with at most `jobs` workers; yield the results as they come.
+
+        The function and the items can be pickled. What a generator function yields are results. With `isolated` none
+        of it runs in this process. When the generator is closed, no worker goes on with an item.
+        """
+
+    def limits(self) -> Limits:
+        """Return what the workers may use."""
+
+    # Of an engine whose workers may be on other machines.
+
+    def everywhere(self, function: Callable[[int], Any]) -> list[Any]:
+        """Apply the function once in each worker, to a number, and return the results; raises the errors of `run`."""
+
+    # Of an engine whose workers can be stages of lines, each of which sends values to the next.
 
     def lines(self, jobs: int, most: int) -> Lines:
         """Return lines of at most `jobs` workers with at most `most` stages each, all as long; none without workers.
@@ -111,7 +107,7 @@ class Engine(NamedTuple):
     # whether its workers on other machines write several results to their files: a lost worker ends the command, and
     # none writes later
     fills_drafts: bool = False
-    chains: bool = False  # whether its workers can be stages that hand values to one another: a `ChainRunner`
+    chains: bool = False  # whether its workers can be stages that hand values to one another
     connected: Runner | None = None  # what `connect` of the module has given, while the engine is used
 
     def __reduce__(self) -> tuple[Any, ...]:

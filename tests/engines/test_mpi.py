@@ -307,15 +307,15 @@ def test_a_worker_with_another_directory_and_fewer_open_files(here):
 
 CHANGES = {
     "NumPy": "import numpy; numpy.__version__ = 'other'",
-    "long double": "from mpired.engines import probe; own = probe._versions\n"
-    "probe._versions = lambda: own() | {'long double': 'other'}",
+    "long double": "from mpired.engines import probe; own = probe.versions\n"
+    "probe.versions = lambda: own() | {'long double': 'other'}",
 }
 
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_a_worker_with_other_programs(what, here):
     """Before any work, with both values and the machine."""
-    own = probe.Probe()(0).versions
+    own = probe.versions()
     assert list(own) == ["mpired", "NumPy", "the byte order", "long double"]
     (here / "site").mkdir()
     (here / "site" / "sitecustomize.py").write_text(CHANGES[what])
