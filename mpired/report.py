@@ -423,7 +423,7 @@ def describe_call(call: Call) -> Description:
         buffers=[{"name": each.name, "datatype": str(each.datatype), "count": each.count} for each in call.elements],
         nranks=len(files),
         nbytes=sum(plan.nbytes for plan in plans),
-        written=[_written(each, plan) for plan, own in zip(plans, call.dealt, strict=True) for each in own]
+        written=[_written(each, plan) for plan, own in zip(plans, call.results_by_plan, strict=True) for each in own]
         + [Written(path, SUFFIX[1:], None, exact=False) for path in call.beside],
         work={
             "segments": sum(len(plan.segments) for plan in plans),

@@ -37,7 +37,7 @@ class Call(NamedTuple):
 
     request: Request
     plans: tuple[Plan, ...]  # a fold for each group that gets results
-    dealt: tuple[tuple[Result, ...], ...]  # the results of each plan
+    results_by_plan: tuple[tuple[Result, ...], ...]
     # where the results go: the paths or the patterns as given; none if they replace the ranks' files
     outputs: tuple[str, ...]
     results: tuple[Result, ...]  # those of all groups
@@ -92,7 +92,7 @@ class Call(NamedTuple):
             outputs = Transaction(paths, overwrite=overwrite, context=context, held=held, named=named, level=level)
         with outputs:
             drafts = cast("Iterator[Output]", iter(outputs.drafts))
-            for plan, results in zip(self.plans, self.dealt, strict=True):
+            for plan, results in zip(self.plans, self.results_by_plan, strict=True):
                 fill(plan, results, [next(drafts) for _ in results], context, link=options["link"])
             if note is not None:
                 for draft in drafts:

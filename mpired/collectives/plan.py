@@ -282,7 +282,13 @@ def make_plan(
     """Cut a reduction into segments."""
     noutputs = outputs.nfiles
     costs = _CostModel(ops, files, context, noutputs=noutputs, apart=apart)
-    engine = _engine(ops, files, context.engine or LOCAL, alone=costs.small or costs.nforward > 0)
+    engine = context.engine or LOCAL
+    if not engine.same_host:
+        _check_reach(ops, files, engine)
+        if costs.small or costs.nforward:  # one process does it anyway
+            engine = LOCAL
+        else:
+            _probe(ops, files, engine)
     if context.is_of_group and not engine.same_host:  # other machines have other limits
         costs.context = context = context._replace(max_memory=None, is_of_group=False)
     limits = engine.runner.limits()
@@ -385,20 +391,13 @@ def _width(op: Op, rank: Array, nranks: int, *, alone: bool) -> int:
     return max(nblocks * datatype.itemsize, state_of(op, datatype, nranks).itemsize, op.result(datatype).itemsize)
 
 
-def _engine(ops: Sequence[Op], files: Sequence[RankFile], engine: Engine, *, alone: bool) -> Engine:
-    """Return who runs the segments: the engine that was chosen, or the pool for what one process does anyway."""
-    if engine.same_host:
-        return engine
-    for op in ops:
-        _check_reach(engine, op, files)
-    if alone:
-        return LOCAL
+def _probe(ops: Sequence[Op], files: Sequence[RankFile], engine: Engine) -> None:
+    """Let every worker on other machines look at some of the ranks, and at user-defined ops."""
     from mpired.engines import probe  # noqa: PLC0415 - of few commands
 
     datatypes = [buffer.datatype for buffer in files[0].buffers]
     for op in [op for op in ops if op.user] or ops[:1]:
         probe.check(engine.runner, op, [source for file in files for source in file.sources], datatypes)
-    return engine
 
 
 def _least_limit(engine: Engine, limits: Limits, max_open_files: int | None) -> int:
@@ -408,14 +407,15 @@ def _least_limit(engine: Engine, limits: Limits, max_open_files: int | None) -> 
     return min(both - {resource.RLIM_INFINITY}, default=resource.RLIM_INFINITY)
 
 
-def _check_reach(engine: Engine, op: Op, files: Sequence[RankFile]) -> None:
-    """Raise an error if workers on other machines cannot open a rank as this process can, or cannot apply the op."""
-    if op.is_function:
-        reason = f"is a function of this process, which workers of the engine {engine.name} do not have"
-        raise UsageError(str(op), f"{reason}; give the place of one, as FILE.py:FUNCTION")
-    if not engine.stops_ops and getattr(op.kernel, "timeout", None) is not None:
-        reason = f"cannot stop a call in a worker of the engine {engine.name}; leave it out"
-        raise UsageError("`op_timeout`", reason)
+def _check_reach(ops: Sequence[Op], files: Sequence[RankFile], engine: Engine) -> None:
+    """Raise an error if workers on other machines cannot open a rank as this process can, or cannot apply the ops."""
+    for op in ops:
+        if op.is_function:
+            reason = f"is a function of this process, which workers of the engine {engine.name} do not have"
+            raise UsageError(str(op), f"{reason}; give the place of one, as FILE.py:FUNCTION")
+        if not engine.stops_ops and getattr(op.kernel, "timeout", None) is not None:
+            reason = f"cannot stop a call in a worker of the engine {engine.name}; leave it out"
+            raise UsageError("`op_timeout`", reason)
     for file in files:
         if file.source.is_private:
             reason = f"is a stream of this process, which workers of the engine {engine.name} cannot open"

@@ -92,8 +92,8 @@ def read_request(
     outputs: Sequence[str] = (),  # where the results go; none if they are arrays, or replace the ranks
 ) -> Request:
     """Look at the op, the options and the ranks of a call, and let the op pass or not."""
-    _check_options(collective, options)
     group_b = options["group_b"]
+    _check_group_b(collective, group_b)
     named: Sequence[Any] = ops.each_of(op) if collective.several else [op]
     chosen, refused = _resolve(named, options)
     words: Sequence[Sequence[RankWord]] = [ranks, cast("Sequence[RankWord]", group_b)] if group_b else [ranks]
@@ -114,9 +114,10 @@ def read_request(
     _check_ops(chosen, inputs, options, pairing)
     try:
         with step("opening and checking the ranks"):
-            to = options["to"]
             # The formats that the words ask for; None for that of the ranks.
-            forms = [by_suffix(each) if to is None else format_named(to, "to") for each in outputs]
+            forms = [
+                by_suffix(each) if options["to"] is None else format_named(options["to"], "to") for each in outputs
+            ]
             is_raw = any(form is not None and form.needs_type for form in forms)  # the words may say how its bytes lie
             opened = open_groups(words, inputs, options, raw_result=is_raw)
     except (MpiredError, OSError) as error:
@@ -149,7 +150,8 @@ def read_request(
         ops.check_buffers(each, buffers, ops.Use.REDUCE, pairing=pairing, keeps=keeps)
         ops.check_rules(each, [datatype for _, datatype in buffers], max(map(len, collective.combined(groups))))
     files_of_ops = tuple(filter(None, (ops.file_of(each) for each in named if isinstance(each, str))))
-    note, by_op = _note(options, context), ops.is_list(op) and (not outputs or "{op}" in outputs[0])
+    by_op = ops.is_list(op) and (not outputs or "{op}" in outputs[0])
+    note = _note(context) if options["provenance"] else None
     request = Request(collective, chosen, groups, words, inputs, options, files_of_ops, by_op, note, skipped)
     if options["keep"]:
         _check_kept(request)
@@ -255,18 +257,15 @@ def _wrong_weights(
     return []
 
 
-def _note(options: Options, context: Context) -> Note | None:
+def _note(context: Context) -> Note:
     """Return what results say of where they come from."""
-    if not options["provenance"]:
-        return None
     from mpired.provenance import Note  # noqa: PLC0415 - few calls record that
 
     return Note(context)
 
 
-def _check_options(collective: Collective, options: Options) -> None:
-    """Raise an error for what makes no sense whatever the files hold."""
-    group_b = options["group_b"]
+def _check_group_b(collective: Collective, group_b: Any) -> None:
+    """Raise `UsageError` for a second group without ranks, or for a collective that has none."""
     if group_b is not None and not list(group_b):
         raise UsageError("`group_b`", "has no ranks; leave it out for one group")
     if group_b and not collective.intercomm:

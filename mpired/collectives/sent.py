@@ -28,16 +28,19 @@ class _Sender(Writers):
         super().__init__(plan, targets, buffer)
         self.after = {target.share.last: [] for target in targets}
         self._waiting: list[BlockResult] = []
+        self._nbytes = 0
 
     def take(self, result: BlockResult) -> None:
         """Keep copies: the fold uses its arrays again."""
         nadded = np.copy(result.nadded) if isinstance(result.nadded, np.ndarray) else result.nadded
         self._waiting.append(result._replace(block=result.block.copy(), nadded=nadded))
-        self.are_many = sum(each.block.nbytes for each in self._waiting) >= _SENT_BYTES
+        self._nbytes += result.block.nbytes
+        self.are_many = self._nbytes >= _SENT_BYTES
 
     def described(self, part: PieceResult) -> PieceResult:
         """Return the part with the waiting partial results, and start anew."""
-        waiting, self._waiting, self.are_many = self._waiting, [], False
+        waiting, self._waiting = self._waiting, []
+        self._nbytes, self.are_many = 0, False
         return part._replace(sent=waiting)
 
 
