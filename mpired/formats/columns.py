@@ -52,16 +52,6 @@ _NOT_EQUAL = "; `keep` carries columns that are equal in all ranks; take those o
 _ZONED = re.compile(r"timestamp\[(\w+), tz=(.*)\]", re.DOTALL)
 
 
-def _time_of(datatype: Datatype) -> pa.DataType:
-    """Return Arrow's type for a datatype of times."""
-    if match := _ZONED.fullmatch(datatype.name):
-        return pa.timestamp(*match.groups())
-    try:
-        return pa.type_for_alias(datatype.name)
-    except ValueError:
-        raise DatatypeError(f"{datatype}", "has no column type; use `to='npy'`") from None
-
-
 class Leaf(NamedTuple):
     """A column, or a field of a column of structures."""
 
@@ -184,14 +174,14 @@ def inspect(source: Source, inputs: InputOptions, opener: type[Table]) -> RankFi
     for name in (*itertools.chain(*chosen), *inputs.keep):
         if there[name] != 1:
             raise BufferFileError(source.name, _not_one(names, name))
-    table = _Inspected(source, opener, contents)
+    table = _Header(source, opener, contents)
     buffers = tuple(_buffer(table, inputs, columns) for columns in chosen)
     kept = KeptColumns(table, inputs.keep) if inputs.keep else None
     return RankFile(source, buffers, others, tuple(names), kept=kept)
 
 
-class _Inspected(NamedTuple):
-    """A file and its contents."""
+class _Header(NamedTuple):
+    """A file with columns, as its header describes it."""
 
     source: Source
     opener: Opener
@@ -215,7 +205,7 @@ class _Inspected(NamedTuple):
         )  # fmt: skip
 
 
-def _buffer(table: _Inspected, inputs: InputOptions, columns: tuple[str, ...]) -> Array:
+def _buffer(table: _Header, inputs: InputOptions, columns: tuple[str, ...]) -> Array:
     """Return a column, or two of pairs, as a buffer."""
     source, fields = table.source, [table.contents.schema.field(each) for each in columns]
     what = f"column {','.join(columns)!r} holds"
@@ -336,7 +326,7 @@ def _not_one(names: Sequence[str], name: str) -> str:
     return f"has {number} columns named {name!r}; its columns are {listed(names)}"
 
 
-def _not_taken(table: _Inspected, wrong: pa.Field, inputs: InputOptions) -> DatatypeError:
+def _not_taken(table: _Header, wrong: pa.Field, inputs: InputOptions) -> DatatypeError:
     """Return the error for a column that is chosen and holds no numbers."""
     if inputs.pair:
         return DatatypeError(table.source.name, f"{_no_buffer(wrong)}; a pair is of two columns of numbers")
@@ -352,7 +342,7 @@ def _not_taken(table: _Inspected, wrong: pa.Field, inputs: InputOptions) -> Data
 class KeptColumns:
     """Columns of any type that results have as a file has them."""
 
-    table: _Inspected
+    table: _Header
     chosen: tuple[str, ...]  # their names
     wanted: ClassVar[bool] = True
     kind: ClassVar[str] = "columns"
@@ -602,21 +592,23 @@ def _plain_fields(buffer: Array) -> list[pa.Field]:
     """Return the column of a buffer, or two of values and of indices if its pairs have a name for each."""
     parts = buffer.datatype.parts
     if parts and len(buffer.columns) == len(parts):
-        return [_plain_field(each, name) for each, name in zip(parts, buffer.columns, strict=True)]
-    return [_plain_field(buffer.datatype, buffer.name)]
+        return [pa.field(name, _type_of(each)) for each, name in zip(parts, buffer.columns, strict=True)]
+    return [pa.field(buffer.name or "_".join(buffer.datatype.fields) or "value", _type_of(buffer.datatype))]
 
 
-def _plain_field(datatype: Datatype, name: str) -> pa.Field:
+def _type_of(datatype: Datatype) -> pa.DataType:
+    """Return Arrow's type for the elements of a datatype."""
+    if match := _ZONED.fullmatch(datatype.name):
+        return pa.timestamp(*match.groups())
     if datatype.group in TIMES:
-        return pa.field(name or "value", _time_of(datatype))
-    form = datatype.form
-    plain = [form] if form.names is None else [form[part] for part in datatype.fields]
-    if any(each.kind == "c" or each.char == "g" or each.shape for each in plain):
+        with contextlib.suppress(ValueError):
+            return pa.type_for_alias(datatype.name)
+        raise DatatypeError(f"{datatype}", "has no column type; use `to='npy'`")
+    forms = [datatype.form[part] for part in datatype.fields] if datatype.form.names else [datatype.form]
+    if any(each.kind == "c" or each.char == "g" or each.shape for each in forms):
         raise DatatypeError(datatype.label, "has no column type; use `to='npy'` or `to='raw'`")
-    types = [pa.bool_() if datatype.is_bool else pa.from_numpy_dtype(each) for each in plain]
-    if form.names is None:
-        return pa.field(name or "value", types[0])
-    return pa.field(name or "_".join(datatype.fields), pa.struct(list(zip(datatype.fields, types, strict=True))))
+    types = [pa.bool_() if datatype.is_bool else pa.from_numpy_dtype(each) for each in forms]
+    return pa.struct(list(zip(datatype.fields, types, strict=True))) if datatype.form.names else types[0]
 
 
 def rewrite(source: Source, changed: Sequence[Array], fd: int, opener: Opener) -> None:
