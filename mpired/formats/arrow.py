@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, TypeAlias
 from mpired.errors import BufferFileError
 from mpired.formats import columns, ipc
 from mpired.formats.array import UNKNOWN_COUNT
-from mpired.formats.arrow_arrays import DTYPES, has_arrays
+from mpired.formats.arrow_arrays import DTYPES, has_arrays, is_plain
 from mpired.formats.columns import Change, Contents, Table, errors_of
 from mpired.formats.format import Encoder
 from mpired.formats.local import DamageError, TableFile
@@ -86,15 +86,15 @@ class ArrowFile(Table):
                 reason = f"column {field.name!r} is {field.type}, which pyarrow cannot copy"
                 raise BufferFileError(self._source.name, reason)
         # Of chosen columns pyarrow copies the bytes; of all it takes them where they are mapped, if none is compressed.
-        is_plain = len(self.schema) <= _FEW_COLUMNS and self.content.mapped is not None and self.compression() is None
-        chosen = [] if is_plain or len(numbers) == len(self.schema) else numbers
+        is_there = len(self.schema) <= _FEW_COLUMNS and self.content.mapped is not None and self.compression() is None
+        chosen = [] if is_there or len(numbers) == len(self.schema) else numbers
         reader = self._opened(chosen)
         if self._is_stream:
             batches = reader.iter_batches_with_custom_metadata()
         else:
             batches = map(reader.get_batch_with_custom_metadata, range(skipped, reader.num_record_batches))
         places = zip(range(len(numbers)) if chosen else numbers, numbers, strict=True)
-        others = [place for place, number in places if not columns.is_plain(self.schema.field(number).type)]
+        others = [place for place, number in places if not is_plain(self.schema.field(number).type)]
         for batch, metadata in limited(self._source.name, self._memory, batches):
             batch.validate()  # buffers have the lengths that the columns need
             if others:  # whose offsets are the file's word: without this a damaged one reads foreign memory

@@ -29,6 +29,11 @@ def is_time(kind: pa.DataType) -> bool:
     return any(is_one(kind) for is_one in kinds)
 
 
+def is_plain(kind: pa.DataType) -> bool:
+    """Return whether a type is that of numbers or times, whose arrays have no offsets."""
+    return kind in DTYPES or is_time(kind)
+
+
 def has_arrays(kind: pa.DataType) -> bool:
     """Return whether pyarrow gives Python arrays of a type; except intervals that are not nanoseconds."""
     return str(kind) not in {"month_interval", "day_time_interval"}

@@ -29,7 +29,7 @@ from mpired.datatypes.times import as_times, time_type
 from mpired.errors import BufferFileError, DatatypeError, UsageError, shortened
 from mpired.formats import streamed
 from mpired.formats.array import UNKNOWN_COUNT, Array, FlatReader
-from mpired.formats.arrow_arrays import DTYPES, column_of, has_arrays, is_time, nullable_values, objects_of
+from mpired.formats.arrow_arrays import DTYPES, column_of, has_arrays, is_plain, is_time, nullable_values, objects_of
 from mpired.formats.decoding import look_apart
 from mpired.formats.format import Encoder
 from mpired.formats.input_options import InputOptions
@@ -99,8 +99,7 @@ class Table(ColumnFile):
         for column in self._values(leaf, start):
             if not nullable and column.null_count:
                 raise NullsError(sum(each.null_count for each in self._values(leaf, 0)))
-            is_number = _datatype(column.type) is not None
-            convert, nrows = (nullable_values, _PIECE_ROWS) if is_number else (objects_of, _OBJECT_ROWS)
+            convert, nrows = (nullable_values, _PIECE_ROWS) if is_plain(column.type) else (objects_of, _OBJECT_ROWS)
             for at in range(0, len(column), nrows):
                 yield convert(column[at : at + nrows])
                 self.content.forget()
@@ -212,13 +211,15 @@ def _buffer(table: _Header, inputs: InputOptions, columns: tuple[str, ...]) -> A
     kind = fields[0].type
     if inputs.pair:
         kind = pa.struct([(part, field.type) for part, field in zip(FIELDS, fields, strict=True)])
-    form, datatype = _form(kind), _datatype(kind) if is_time(kind) else None
-    if datatype is not None and inputs.datatype is not None:
-        raise inputs.refused(source, inputs.datatype, f"{what} {datatype}")
-    if datatype is None and inputs.any_type and not inputs.pair and not _has_datatype(form):
-        datatype = value_type(_in_words(_plain_type(kind)))
-    if datatype is not None:
+    form = _form(kind)
+    if is_time(kind):
+        datatype = time_type(str(kind))
+        if inputs.datatype is not None:
+            raise inputs.refused(source, inputs.datatype, f"{what} {datatype}")
         return table.array(columns, datatype)._replace(nullable=inputs.nullable)
+    if inputs.any_type and not inputs.pair and _datatype(kind) is None:
+        values = value_type(_in_words(_plain_type(kind)))
+        return table.array(columns, values)._replace(nullable=inputs.nullable)
     if form is None:
         raise _not_taken(table, next(each for each in fields if each.type not in DTYPES), inputs)
     if inputs.pair and not inputs.named:
@@ -240,23 +241,19 @@ def _form(kind: pa.DataType) -> np.dtype | None:
     return np.dtype([(name, DTYPES[field.type]) for name, field in zip(names, fields, strict=True)])
 
 
-def is_plain(kind: pa.DataType) -> bool:
-    """Return whether the elements of a column are numbers, structures of numbers or times, without any offsets."""
-    return _form(kind) is not None or is_time(kind)
-
-
-def _has_datatype(form: np.dtype | None) -> bool:
-    """Return whether elements are numbers of an MPI datatype; others are only compared."""
-    with contextlib.suppress(DatatypeError):
-        return form is not None and from_dtype(form) is not None
-    return False
-
-
 def _datatype(kind: pa.DataType) -> Datatype | None:
-    """Return the datatype of a column of plain numbers or times; None of others."""
+    """Return the datatype of a column of times, numbers or structures of numbers; None of others."""
     if is_time(kind):
         return time_type(str(kind))
-    return from_dtype(DTYPES[kind]) if kind in DTYPES else None
+    form = _form(kind)
+    with contextlib.suppress(DatatypeError):
+        return None if form is None else from_dtype(form)
+    return None
+
+
+def _group(kind: pa.DataType) -> Group | None:
+    datatype = _datatype(kind)
+    return None if datatype is None else datatype.group
 
 
 def _others(contents: Contents, inputs: InputOptions) -> tuple[SkippedArray, ...]:
@@ -297,12 +294,6 @@ def _way_out(kind: pa.DataType, taken: Group | None) -> str:
     if not fits:
         return f"write it as float64, which rounds, because int64 has no room for {kind.precision} digits"
     return f"write it as int64{f' in units of {decimal.Decimal(1).scaleb(-kind.scale)}' if kind.scale else ''}"
-
-
-def _group(kind: pa.DataType) -> Group | None:
-    """Return the group of the datatype of a column that is chosen, None if it is none."""
-    datatype = _datatype(kind)
-    return None if datatype is None else datatype.group
 
 
 def _in_words(kind: pa.DataType) -> str:
@@ -408,11 +399,12 @@ class KeptColumns:
     def among(self, results: Sequence[Array]) -> list[Array]:
         """Return results and these columns, as arrays too, in the order of the file."""
         places = {name: place for place, name in enumerate(self.schema.names)}
-        kinds = {name: self.schema.field(name).type for name in self.names}
-        columns = [
-            self.table.array((name,), _datatype(kind) or value_type(str(kind)))._replace(nullable=True)
-            for name, kind in kinds.items()
-        ]
+        columns = []
+        for name in self.names:
+            kind = self.schema.field(name).type
+            datatype = _datatype(kind) if is_plain(kind) else None
+            column = self.table.array((name,), datatype or value_type(str(kind)))
+            columns.append(column._replace(nullable=True))
         return sorted((*results, *columns), key=lambda each: places.get(each.name.partition(",")[0], len(places)))
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -443,14 +435,13 @@ def _as_numpy(column: pa.ChunkedArray) -> np.ndarray:
     """Return the values of a column as NumPy has them: numbers and times with a mask if some are null, else objects."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    datatype = _datatype(column.type)
-    if datatype is None:
+    if not is_plain(column.type):
         objects: np.ndarray = column.to_numpy()
         return objects
     values, valid = nullable_values(column.combine_chunks())
-    values = np.array(values, np.bool_ if datatype.is_bool else None)  # a copy, because callers may change it
-    if datatype.group in TIMES:
-        values = as_times(values, datatype)
+    values = np.array(values, np.bool_ if pa.types.is_boolean(column.type) else None)  # a copy: callers may change it
+    if is_time(column.type):
+        values = as_times(values, time_type(str(column.type)))
     return values if valid is None else np.ma.MaskedArray(values, mask=~valid)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -49,31 +48,24 @@ def column_names(result: Array) -> list[str]:
 
 def component_names(datatype: Datatype) -> tuple[str, ...]:
     """Return what the components of an element are called: value and index, or real and imag."""
-    if datatype.group is Group.COMPLEX:
-        return "real", "imag"
-    form = datatype.form
-    if form.names is None:
-        return ("value",)
-    fields = [(name, form[name]) for name in datatype.fields]
-    names = []
-    for name, field in fields:
-        parts = (".real", ".imag") if field.base.kind == "c" else ("",)
-        places = ("".join(f"[{i}]" for i in index) for index in np.ndindex(field.shape))
-        names += [f"{name}{place}{part}" for place in places for part in parts]
-    return tuple(names)
+    return tuple(components(np.empty(0, datatype.form), datatype))
 
 
-def components(block: np.ndarray, datatype: Datatype) -> list[np.ndarray]:
-    """Return the components of the elements as arrays: points in time as strings, `2021-02-03T04:05:06`."""
+def components(block: np.ndarray, datatype: Datatype) -> dict[str, np.ndarray]:
+    """Return the components of the elements as arrays by name: points in time as strings, `2021-02-03T04:05:06`."""
     if datatype.group is Group.TIME:
-        return [_iso_texts(as_times(block, datatype), "Z" if ", tz=" in datatype.name else "")]
+        return {"value": _iso_texts(as_times(block, datatype), "Z" if ", tz=" in datatype.name else "")}
     if datatype.group is Group.COMPLEX:
-        return list(block.view(datatype.component).reshape(-1, 2).T)
+        return dict(zip(("real", "imag"), block.view(datatype.component).reshape(-1, 2).T, strict=True))
     if block.dtype.names is None:
-        return [block]
-    fields = [block[name] for name in datatype.fields]
-    numbers = [part for field in fields for part in field.reshape(len(block), math.prod(field.shape[1:])).T]
-    return [part for each in numbers for part in ((each.real, each.imag) if each.dtype.kind == "c" else (each,))]
+        return {"value": block}
+    parts: dict[str, np.ndarray] = {}
+    for name in datatype.fields:
+        for index in np.ndindex(block.dtype[name].shape):
+            place, numbers = name + "".join(f"[{i}]" for i in index), block[name][:, *index]
+            is_complex = numbers.dtype.kind == "c"
+            parts |= {f"{place}.real": numbers.real, f"{place}.imag": numbers.imag} if is_complex else {place: numbers}
+    return parts
 
 
 def _text(value: object) -> str:
@@ -116,8 +108,9 @@ def elements(
             block = np.empty(len(each), result.datatype.form)
             there = reader.read(each.start, block)
             # The shortest digits that give a number back.
-            parts = [part if part.dtype.hasobject else map(str, part) for part in components(block, result.datatype)]
-            texts = map(join, zip(*parts, strict=True))
+            parts = components(block, result.datatype).values()
+            shown = [part if part.dtype.hasobject else map(str, part) for part in parts]
+            texts = map(join, zip(*shown, strict=True))
             yield from texts if there is None else (text if ok else null for text, ok in zip(texts, there, strict=True))
 
 
