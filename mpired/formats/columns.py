@@ -175,11 +175,12 @@ def inspect(source: Source, inputs: InputOptions, opener: type[Table]) -> RankFi
             raise BufferFileError(source.name, _not_one(names, name))
     table = _Header(source, opener, contents)
     buffers = tuple(_buffer(table, inputs, columns) for columns in chosen)
-    kept = KeptColumns(table, inputs.keep) if inputs.keep else None
+    kept = KeptColumns(source, opener, contents, inputs.keep) if inputs.keep else None
     return RankFile(source, buffers, others, tuple(names), kept=kept)
 
 
-class _Header(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _Header:
     """A file with columns, as its header describes it."""
 
     source: Source
@@ -330,24 +331,18 @@ def _not_taken(table: _Header, wrong: pa.Field, inputs: InputOptions) -> Datatyp
 
 
 @dataclass(frozen=True, eq=False)
-class KeptColumns:
+class KeptColumns(_Header):
     """Columns of any type that results have as a file has them."""
 
-    table: _Header
     chosen: tuple[str, ...]  # their names
     wanted: ClassVar[bool] = True
     kind: ClassVar[str] = "columns"
     others: ClassVar[tuple[SkippedArray, ...]] = ()
 
     @property
-    def source(self) -> Source:
-        """The file."""
-        return self.table.source
-
-    @property
     def schema(self) -> pa.Schema:
         """The names and types of all columns of the file."""
-        return self.table.contents.schema
+        return self.contents.schema
 
     @property
     def names(self) -> list[str]:
@@ -357,14 +352,14 @@ class KeptColumns:
     @property
     def most_rows(self) -> int:
         """The most rows of the file that are in memory at a time."""
-        contents = self.table.contents
+        contents = self.contents
         return max(1, _KEPT_NBYTES // max(1, contents.nbytes // max(1, contents.nrows)))
 
     def rows(self, count: int) -> Generator[pa.RecordBatch, None, None]:
         """Yield the columns, `count` rows at a time, and fewer in the end."""
         parts, lacking = list[pa.RecordBatch](), count
-        with errors_of(self.source.name), closing(self.table.opener(self.source)) as file:
-            for batch in file.batches(self.names, self.table.contents.rows):
+        with errors_of(self.source.name), closing(self.opener(self.source)) as file:
+            for batch in file.batches(self.names, self.contents.rows):
                 rest = batch.select(self.names)
                 while rest.num_rows >= lacking:
                     yield _joined([*parts, rest[:lacking]])
@@ -403,14 +398,14 @@ class KeptColumns:
         for name in self.names:
             kind = self.schema.field(name).type
             datatype = _datatype(kind) if is_plain(kind) else None
-            column = self.table.array((name,), datatype or value_type(str(kind)))
+            column = self.array((name,), datatype or value_type(str(kind)))
             columns.append(column._replace(nullable=True))
         return sorted((*results, *columns), key=lambda each: places.get(each.name.partition(",")[0], len(places)))
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return all values of each as NumPy has them, masked ones where numbers or times are null."""
-        with errors_of(self.source.name), closing(self.table.opener(self.source)) as file:
-            batches = [batch.select(self.names) for batch in file.batches(self.names, self.table.contents.rows)]
+        with errors_of(self.source.name), closing(self.opener(self.source)) as file:
+            batches = [batch.select(self.names) for batch in file.batches(self.names, self.contents.rows)]
         columns = pa.Table.from_batches(batches, pa.schema(map(self.schema.field, self.names))).columns
         return {name: _as_numpy(column) for name, column in zip(self.names, columns, strict=True)}
 

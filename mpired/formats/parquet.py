@@ -86,7 +86,8 @@ class ParquetFile(Table):
 
     def batches(self, names: Sequence[str], rows: Sequence[int] = (), start: int = 0) -> Iterator[pa.RecordBatch]:
         """Yield the rows from `start` on with some columns."""
-        for number, nrows in enumerate(rows or self.group_rows):
+        del rows  # the row groups are those of the footer
+        for number, nrows in enumerate(self.group_rows):
             if start < nrows:
                 yield from columns.behind(start, self.group(number, names))
             start = max(0, start - nrows)
@@ -121,10 +122,8 @@ class ParquetFile(Table):
                 try:
                     column.cast(self.schema.field(name).type)
                 except pa.ArrowInvalid:
-                    reason = f"column {name!r} has times of 96 bits before 1677 or after 2262"
-                    raise BufferFileError(
-                        self._source.name, f"{reason}; write it as a timestamp of 64 bits first"
-                    ) from None
+                    reason = "before 1677 or after 2262; write it as a timestamp of 64 bits first"
+                    raise BufferFileError(self._source.name, f"column {name!r} has times of 96 bits {reason}") from None
 
     def written(self) -> dict[str, Any]:
         """Return how the file is written, as far as its metadata tells, in the words of pyarrow."""
