@@ -6,6 +6,7 @@ formats and nowhere else.
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import decimal
 import functools
@@ -187,7 +188,9 @@ class _Header:
     opener: Opener
     contents: Contents
 
-    def array(self, columns: tuple[str, ...], datatype: Datatype, fields: Sequence[str] = ()) -> Array:
+    def array(
+        self, columns: tuple[str, ...], datatype: Datatype, fields: Sequence[str] = (), *, nullable: bool
+    ) -> Array:
         """Return a column, or two of pairs, as an array; of a column of structures with the names of the fields."""
         contents = self.contents
         leaves = [Leaf(name, None, contents.rows) for name in columns]
@@ -201,7 +204,7 @@ class _Header:
             isolated=True, memory=_DECODED_NBYTES, fixed_order=True,
             grain=max((1, *contents.rows)),  # of a row group only the whole is decoded
             unit=metadata.get(b"units", metadata.get(b"unit", b"")).decode(errors="replace"),
-            nulls=None if None in nulls and not any(nulls) else sum(each or 0 for each in nulls),
+            nulls=None if None in nulls and not any(nulls) else sum(each or 0 for each in nulls), nullable=nullable,
         )  # fmt: skip
 
 
@@ -213,20 +216,20 @@ def _buffer(table: _Header, inputs: InputOptions, columns: tuple[str, ...]) -> A
     if inputs.pair:
         kind = pa.struct([(part, field.type) for part, field in zip(FIELDS, fields, strict=True)])
     form = _form(kind)
+    names: tuple[str, ...] = ()
     if is_time(kind):
         datatype = time_type(str(kind))
         if inputs.datatype is not None:
             raise inputs.refused(source, inputs.datatype, f"{what} {datatype}")
-        return table.array(columns, datatype)._replace(nullable=inputs.nullable)
-    if inputs.any_type and not inputs.pair and _datatype(kind) is None:
-        values = value_type(_in_words(_plain_type(kind)))
-        return table.array(columns, values)._replace(nullable=inputs.nullable)
-    if form is None:
+    elif inputs.any_type and not inputs.pair and _datatype(kind) is None:
+        datatype = value_type(_in_words(_plain_type(kind)))
+    elif form is None:
         raise _not_taken(table, next(each for each in fields if each.type not in DTYPES), inputs)
-    if inputs.pair and not inputs.named:
-        check_pair(source, inputs.pair, form, "columns")
-    datatype = declared(source, inputs._replace(type_order=None), form, what)
-    return table.array(columns, datatype, form.names or ())._replace(nullable=inputs.nullable)
+    else:
+        if inputs.pair and not inputs.named:
+            check_pair(source, inputs.pair, form, "columns")
+        datatype, names = declared(source, inputs._replace(type_order=None), form, what), form.names or ()
+    return table.array(columns, datatype, names, nullable=inputs.nullable)
 
 
 def _form(kind: pa.DataType) -> np.dtype | None:
@@ -398,8 +401,7 @@ class KeptColumns(_Header):
         for name in self.names:
             kind = self.schema.field(name).type
             datatype = _datatype(kind) if is_plain(kind) else None
-            column = self.array((name,), datatype or value_type(str(kind)))
-            columns.append(column._replace(nullable=True))
+            columns.append(self.array((name,), datatype or value_type(str(kind)), nullable=True))
         return sorted((*results, *columns), key=lambda each: places.get(each.name.partition(",")[0], len(places)))
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -470,14 +472,7 @@ def _first_difference(left: pa.Array, right: pa.Array) -> int | None:
     """Return the first row in which two arrays of one length differ."""
     if left.equals(right):
         return None
-    start, stop = 0, len(left)  # the first is between them
-    while stop - start > 1:
-        middle = (start + stop) // 2
-        if left[start:middle].equals(right[start:middle]):
-            start = middle
-        else:
-            stop = middle
-    return start
+    return bisect.bisect_left(range(len(left)), 1, key=lambda row: not left[: row + 1].equals(right[: row + 1]))
 
 
 def _text(value: pa.Scalar) -> str:
