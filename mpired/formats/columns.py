@@ -29,7 +29,7 @@ from mpired.datatypes.pairs import FIELDS
 from mpired.datatypes.times import as_times, time_type
 from mpired.errors import BufferFileError, DatatypeError, UsageError, shortened
 from mpired.formats import streamed
-from mpired.formats.array import UNKNOWN_COUNT, Array, FlatReader
+from mpired.formats.array import UNKNOWN_COUNT, Array, FlatReader, Reader
 from mpired.formats.arrow_arrays import DTYPES, column_of, has_arrays, is_plain, is_time, nullable_values, objects_of
 from mpired.formats.decoding import look_apart
 from mpired.formats.format import Encoder
@@ -527,14 +527,19 @@ class TableLayout(NamedTuple):
                             raise kept.source.changed()
                         arrays = dict(zip(kept.names, batch.columns, strict=True))
                     for names, result, reader in zip(self.columns, results, readers, strict=True):
-                        block = np.empty(count, result.datatype.form)
-                        there = reader.read(start, block)
-                        parts = [block] if len(names) == 1 else [block[field] for field in block.dtype.names or ()]
-                        for own, part in zip(names, parts, strict=True):
-                            arrays[own] = column_of(part, schema.field(own).type, there)
+                        kinds = [schema.field(own).type for own in names]
+                        arrays |= zip(names, _columns_of(reader, result.datatype, start, count, kinds), strict=True)
                     writer.write_batch(pa.record_batch([arrays[each] for each in schema.names], schema=schema))
 
         return encode
+
+
+def _columns_of(reader: Reader, datatype: Datatype, start: int, count: int, kinds: Sequence[pa.DataType]) -> list[Any]:
+    """Return elements from `start` on as a column, or as one for each field of pairs."""
+    block = np.empty(count, datatype.form)
+    there = reader.read(start, block)
+    parts = [block] if len(kinds) == 1 else [block[field] for field in block.dtype.names or ()]
+    return [column_of(part, kind, there) for part, kind in zip(parts, kinds, strict=True)]
 
 
 def _blocks(reader: FlatReader, count: int, rows: int) -> Iterator[tuple[int, int]]:
@@ -608,9 +613,8 @@ def rewrite(source: Source, changed: Sequence[Array], fd: int, opener: Opener) -
             nonlocal start
             arrays = list(batch.columns)
             for number, (reader, datatype) in readers.items():
-                block = np.empty(batch.num_rows, datatype.form)
-                there = reader.read(start, block)
-                arrays[number] = column_of(block, schema.field(number).type, there)
+                kinds = [schema.field(number).type]
+                (arrays[number],) = _columns_of(reader, datatype, start, batch.num_rows, kinds)
             start += batch.num_rows
             return pa.record_batch(arrays, schema=schema)
 
