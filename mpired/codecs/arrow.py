@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copyreg
-import io
 import os
 from collections.abc import Callable
+from types import SimpleNamespace
 
 # One thread a worker: the pool is ours. The system's allocator gives memory back after each batch,
 # and starts no thread, so that a process may still fork.
@@ -25,8 +25,8 @@ class Unframing:
     """The contents of one frame after another; `read` gives the next compressed bytes, at most a number of them."""
 
     def __init__(self, codec: str, read: Callable[[int], bytes]) -> None:
-        self._compressed = _Compressed(read)
-        self._stream = pa.CompressedInputStream(pa.PythonFile(self._compressed, mode="r"), codec)
+        file = SimpleNamespace(read=read, closed=False, close=lambda: None)
+        self._stream = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), codec)
 
     def fill(self, view: memoryview) -> int:
         """Fill a view with the next bytes, and return how many there were before the end."""
@@ -35,31 +35,14 @@ class Unframing:
             while done < len(view) and (got := self._stream.readinto(view[done:])):
                 done += got
         except (OSError, pa.ArrowException) as error:
-            raise self._compressed.error or ValueError(str(error)) from None
+            if isinstance(error, OSError) and error.errno is not None:  # of reading the compressed bytes
+                raise
+            raise ValueError(str(error)) from None
         return done
 
 
-class _Compressed(io.RawIOBase):
-    """Compressed bytes as a file, for a library that loses the errors of reading it."""
-
-    def __init__(self, read: Callable[[int], bytes]) -> None:
-        super().__init__()
-        self._read = read
-        self.error: BaseException | None = None
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, nbytes: int = -1) -> bytes:
-        try:
-            return self._read(nbytes)
-        except BaseException as error:
-            self.error = error
-            raise
-
-
 class Framing:
-    """Compresses bytes into frames of one size, whatever the size of the blocks that it gets."""
+    """Compresses bytes into frames of one size, which blocks of 1 MiB fill."""
 
     def __init__(self, codec: str, level: int) -> None:
         self._codec = pa.Codec(codec, compression_level=level)
@@ -67,19 +50,15 @@ class Framing:
         self._any = False
 
     def compress(self, data: memoryview) -> bytes:
-        """Return the frames that are whole with some more bytes."""
+        """Return the frame that is whole with some more bytes."""
         self._rest += data
-        frames = []
-        while len(self._rest) >= _FRAME_NBYTES:
-            frames.append(self._frame(_FRAME_NBYTES))
-        return b"".join(frames)
+        return self.flush() if len(self._rest) >= _FRAME_NBYTES else b""
 
     def flush(self) -> bytes:
         """Return the last frame."""
-        return self._frame(len(self._rest)) if self._rest or not self._any else b""
-
-    def _frame(self, nbytes: int) -> bytes:
-        frame: bytes = self._codec.compress(bytes(self._rest[:nbytes]), asbytes=True)
-        del self._rest[:nbytes]
+        if self._any and not self._rest:
+            return b""
+        frame: bytes = self._codec.compress(bytes(self._rest), asbytes=True)
+        self._rest.clear()
         self._any = True
         return frame

@@ -91,13 +91,14 @@ class _Members:
 
     def _next(self, most: int) -> bytes:
         while self._begun():
-            needed = self._member.needs_input
-            data = (self._rest or self._read(_CHUNK_NBYTES)) if needed else b""
-            self._rest = b""
+            data, needed = b"", getattr(self._member, "needs_input", True)
+            if needed:
+                data = self._rest or self._read(_CHUNK_NBYTES)
             try:
                 found: bytes = self._member.decompress(data, most)
             except self._errors as error:
                 raise ValueError(str(error)) from None
+            self._rest = getattr(self._member, "unconsumed_tail", b"")  # of zlib; the others keep it
             if self._member.eof:
                 self._member, self._rest = None, self._member.unused_data
             elif needed and not data and not found:
@@ -116,28 +117,6 @@ class _Members:
             if self._rest:
                 self._member, self._first = self._make(), False
         return True
-
-
-class _Inflate:
-    """A member of gzip, with the interface of `bz2.BZ2Decompressor`."""
-
-    def __init__(self, zlib: Any) -> None:
-        self._stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
-
-    @property
-    def needs_input(self) -> bool:
-        return not self._stream.unconsumed_tail
-
-    @property
-    def eof(self) -> bool:
-        return bool(self._stream.eof)
-
-    @property
-    def unused_data(self) -> bytes:
-        return bytes(self._stream.unused_data)
-
-    def decompress(self, data: bytes, most: int) -> bytes:
-        return bytes(self._stream.decompress(data or self._stream.unconsumed_tail, most))
 
 
 def _by(library: str, make: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
@@ -179,7 +158,8 @@ _FRAMES = "mpired.codecs.arrow"
 _ARROW = 32 << 20
 _ROWS = (
     Codec("gzip", ".gz", b"\x1f\x8b\x08", rb"...[\0-\x1f].{5}[\0-\x0d\xff]", levels=range(1, 10), level=6,
-        unpacker=_by("zlib", lambda zlib, read: _Members(lambda: _Inflate(zlib), zlib.error, read)),
+        unpacker=_by("zlib", lambda zlib, read: _Members(
+            lambda: zlib.decompressobj(zlib.MAX_WBITS | 16), zlib.error, read)),
         # without a name and a time
         packer=_by("zlib", lambda zlib, level: zlib.compressobj(level, zlib.DEFLATED, zlib.MAX_WBITS | 16)),
         unpacking=1 << 20, packing={1: 1}),

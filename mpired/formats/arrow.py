@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
-from typing import Any, TypeAlias
+from contextlib import closing
+from typing import Any, BinaryIO, TypeAlias
 
 from mpired.errors import BufferFileError
 from mpired.formats import columns, ipc
-from mpired.formats.array import UNKNOWN_COUNT, Array
-from mpired.formats.arrow_arrays import DTYPES, has_arrays
-from mpired.formats.columns import Contents, Leaf, Table, errors_of
+from mpired.formats.array import UNKNOWN_COUNT
+from mpired.formats.arrow_arrays import DTYPES, has_arrays, is_plain
+from mpired.formats.columns import Change, Contents, Table, errors_of
 from mpired.formats.format import Encoder
 from mpired.formats.local import DamageError, TableFile
 from mpired.formats.rank import Model
@@ -23,7 +22,6 @@ from mpired.sources.source import Source
 import pyarrow as pa  # isort: skip - after columns, which sets it up
 
 _BATCH_ROWS = 64 << 10
-_PIECE_ROWS = 512 << 10
 _FEW_COLUMNS = 16
 _Decoded: TypeAlias = tuple[pa.RecordBatch, Mapping[bytes, bytes] | None]  # with its metadata
 
@@ -36,18 +34,18 @@ class ArrowFile(Table):
     def begin(self) -> None:
         """Read the schema."""
         self._is_stream = self._bytes.read(len(ipc.MAGIC), 0) != ipc.MAGIC
-        self._file = TableFile(self._bytes, self._source.nbytes)
+        self.content = TableFile(self._bytes, self._source.nbytes)
         self._reader = self._opened()
         self.schema: pa.Schema = self._reader.schema
         super().begin()
 
     def _opened(self, fields: Sequence[int] = ()) -> Any:
         """Open a reader of some columns, or of all."""
-        if self._file.mapped is not None:
-            file = pa.BufferReader(self._file.mapped.content)
+        if self.content.mapped is not None:
+            file = pa.BufferReader(self.content.mapped.content)
         else:
-            self._file = TableFile(self._bytes, self._source.nbytes)  # each reader has its place
-            file = pa.PythonFile(self._file, mode="r")
+            self.content = TableFile(self._bytes, self._source.nbytes)  # each reader has its place
+            file = pa.PythonFile(self.content, mode="r")
         options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=list(fields))
         return (pa.ipc.open_stream if self._is_stream else pa.ipc.open_file)(file, options=options)
 
@@ -71,64 +69,52 @@ class ArrowFile(Table):
         rows = tuple(batch.rows for batch in batches)
         return Contents(self.schema, rows, sum(rows), nulls, self._source.nbytes)
 
-    def values(self, leaf: Leaf, start: int) -> Iterator[pa.Array]:
-        """Yield the values of a leaf from the row `start` on, nulls too."""
+    def batches(self, names: Sequence[str], rows: Sequence[int] = (), start: int = 0) -> Iterator[pa.RecordBatch]:
+        """Yield the rows from `start` on with at least some columns."""
         skipped = 0
-        if not self._is_stream:
-            starts = list(itertools.accumulate(leaf.rows, initial=0))
-            skipped = next((number for number, end in enumerate(starts[1:]) if start < end), len(leaf.rows))
-            start -= starts[skipped]
-        # Of chosen columns pyarrow copies the bytes; of all it takes them where they are mapped, if none is compressed.
-        is_plain = len(self.schema) <= _FEW_COLUMNS and self._file.mapped is not None and self.compression() is None
-        reader = self._opened([] if is_plain else [self.schema.get_field_index(leaf.column)])
-        batches = (batch for batch, _ in self._decoded(reader, skipped))
-        for column in columns.behind(start, _counted(batches, leaf.rows[skipped:]) if leaf.rows else batches, leaf):
-            for at in range(0, len(column), _PIECE_ROWS):
-                yield column[at : at + _PIECE_ROWS]
-                self._file.forget()
+        while not self._is_stream and skipped < len(rows) and rows[skipped] <= start:
+            start -= rows[skipped]
+            skipped += 1
+        batches = (batch for batch, _ in self._decoded(names, skipped))
+        yield from columns.behind(start, _counted(batches, rows[skipped:]) if rows else batches)
 
-    def _decoded(self, reader: Any, start: int = 0) -> Iterator[_Decoded]:
-        """Yield record batches, whose buffers have the lengths that their columns need, and their metadata."""
+    def _decoded(self, names: Sequence[str], skipped: int = 0) -> Iterator[_Decoded]:
+        """Yield record batches with at least some columns, and their metadata."""
+        numbers = sorted(itertools.chain(*map(self.schema.get_all_field_indices, set(names))))
+        for field in map(self.schema.field, numbers):
+            if not has_arrays(field.type):
+                reason = f"column {field.name!r} is {field.type}, which pyarrow cannot copy"
+                raise BufferFileError(self._source.name, reason)
+        # Of chosen columns pyarrow copies the bytes; of all it takes them where they are mapped, if none is compressed.
+        is_there = len(self.schema) <= _FEW_COLUMNS and self.content.mapped is not None and self.compression() is None
+        chosen = [] if is_there or len(numbers) == len(self.schema) else numbers
+        reader = self._opened(chosen)
         if self._is_stream:
             batches = reader.iter_batches_with_custom_metadata()
         else:
-            batches = map(reader.get_batch_with_custom_metadata, range(start, reader.num_record_batches))
+            batches = map(reader.get_batch_with_custom_metadata, range(skipped, reader.num_record_batches))
+        places = zip(range(len(numbers)) if chosen else numbers, numbers, strict=True)
+        others = [place for place, number in places if not is_plain(self.schema.field(number).type)]
         for batch, metadata in limited(self._source.name, self._memory, batches):
-            batch.validate()
+            batch.validate()  # buffers have the lengths that the columns need
+            if others:  # whose offsets are the file's word: without this a damaged one reads foreign memory
+                batch.select(others).validate(full=True)
             yield batch, metadata
-            self._file.forget()
-        if self._source.is_forward and self._file.read(1):
+            self.content.forget()
+        if self._source.is_forward and self.content.read(1):
             raise DamageError("it goes on behind the end of the stream")
 
-    def batches(self) -> Iterator[_Decoded]:
-        """Yield every record batch with all columns, and its metadata."""
-        for batch, metadata in self._decoded(self._reader):
-            # Offsets are the file's word: without this a damaged one reads foreign memory.
-            batch.validate(full=True)
-            yield batch, metadata
-
-    def columns(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield all rows, with all columns."""
-        self.check_copied(names)
-        for batch, _ in self.batches():
-            yield batch
-
-    def check_copied(self, names: Sequence[str]) -> None:
-        """Raise `BufferFileError` if a column cannot be read as it is."""
-        for field in self.schema:
-            if field.name in names and not has_arrays(field.type):
-                reason = f"column {field.name!r} is {field.type}, which pyarrow cannot copy"
-                raise BufferFileError(self._source.name, reason)
+    def copy(self, new: BinaryIO, schema: pa.Schema, change: Change) -> None:
+        """Write the file again, record batch by record batch, with the metadata of each."""
+        options = pa.ipc.IpcWriteOptions(compression=self.compression(), use_threads=False)
+        metadata = getattr(self._reader, "metadata", None)  # of the footer; a pyarrow that cannot keep it shows none
+        with pa.ipc.new_file(new, schema, options=options, **({"metadata": metadata} if metadata else {})) as writer:
+            for batch, custom in self._decoded(self.schema.names):
+                writer.write_batch(change(batch), custom_metadata=custom)
 
     def compression(self) -> str | None:
         """Return the compression of the first record batch, None if there is none."""
         return next((each.codec for each in ipc.batches(self._bytes, self._source.nbytes)), None)
-
-    @property
-    def metadata(self) -> Mapping[bytes, bytes] | None:
-        """The metadata of the footer; a pyarrow that cannot keep it shows none."""
-        metadata: Mapping[bytes, bytes] | None = getattr(self._reader, "metadata", None)
-        return metadata
 
 
 def _has_room(batch: ipc.RecordBatch) -> bool:
@@ -147,46 +133,16 @@ def _counted(batches: Iterator[pa.RecordBatch], rows: Sequence[int]) -> Iterator
 
 inspect = functools.partial(columns.inspect, opener=ArrowFile)
 note = functools.partial(columns.note_of, opener=ArrowFile)
-
-
-def prepare(model: Model, new: Callable[..., Any] = pa.ipc.new_file) -> Encoder:
-    """Say how a result like `model` is written by what `new` returns, with the schema of the file that it is like."""
-    schema = None
-    if model.source:
-        schema = columns.asked(model.context, model.source, ArrowFile, columns.SCHEMA)
-    layout = columns.layout_like(model, schema)
-
-    name = model.source.name if model.source else "the result"
-
-    def encode(results: Sequence[Array], fd: int) -> None:
-        with (
-            errors_of(name, writes=True),
-            os.fdopen(os.dup(fd), "wb") as file,
-            new(file, columns.with_note(layout.schema, model.note)) as writer,
-            closing(layout.batches(results, layout.most_rows(_BATCH_ROWS))) as batches,
-        ):
-            for batch in batches:
-                writer.write_batch(batch)
-
-    return encode
-
-
-def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
-    """Write a file again with new elements in some columns, record batch by record batch."""
-    with (
-        columns.patching(source, ArrowFile, changed) as (old, schema, patched),
-        os.fdopen(os.dup(fd), "wb") as new,
-        ExitStack() as stack,
-    ):
-        old.check_copied(old.schema.names)
-        options = pa.ipc.IpcWriteOptions(compression=old.compression(), use_threads=False)
-        footer = {"metadata": metadata} if (metadata := old.metadata) else {}
-        writer = stack.enter_context(pa.ipc.new_file(new, schema, options=options, **footer))
-        for batch, custom in old.batches():
-            writer.write_batch(patched(batch), custom_metadata=custom)
+rewrite = functools.partial(columns.rewrite, opener=ArrowFile)
 
 
 def rewriting(source: Source) -> int:
     """Return about how many bytes are in memory at once when a file is written again: a batch, old and new."""
-    with errors_of(source.name), closing(source.open()) as file:
+    with errors_of(source.name), closing(source.open()) as file:  # pyarrow would start a thread, which prevents forks
         return 2 * max((0, *(batch.nbytes for batch in ipc.batches(file, source.nbytes))))
+
+
+def prepare(model: Model, new: Callable[[BinaryIO, pa.Schema], Any] = pa.ipc.new_file) -> Encoder:
+    """Say how a result like `model` is written by what `new` returns, with the schema of the file that it is like."""
+    schema = columns.asked(model.context, model.source, ArrowFile, columns.SCHEMA) if model.source else None
+    return columns.layout_like(model, schema).encoder(new, _BATCH_ROWS)

@@ -25,8 +25,12 @@ DTYPES: dict[pa.DataType, np.dtype] = {
 
 def is_time(kind: pa.DataType) -> bool:
     """Return whether a type is that of times, which are integers with a unit; not of intervals."""
-    kinds = pa.types.is_timestamp, pa.types.is_date, pa.types.is_time, pa.types.is_duration
-    return any(is_one(kind) for is_one in kinds)
+    return bool(pa.types.is_temporal(kind) and not pa.types.is_interval(kind))
+
+
+def is_plain(kind: pa.DataType) -> bool:
+    """Return whether a type is that of numbers or times, whose arrays have no offsets."""
+    return kind in DTYPES or is_time(kind)
 
 
 def has_arrays(kind: pa.DataType) -> bool:
@@ -34,28 +38,22 @@ def has_arrays(kind: pa.DataType) -> bool:
     return str(kind) not in {"month_interval", "day_time_interval"}
 
 
-def integers_of(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the integers that times are."""
-    return pa.int32() if kind.bit_width == 32 else pa.int64()  # noqa: PLR2004 - bits
-
-
-def values_of(column: pa.Array) -> np.ndarray:
-    """Return the values of an array of Arrow without nulls; truth values as bytes, times as integers."""
-    data = column.buffers()[1]
-    if pa.types.is_boolean(column.type):
-        return _from_bits(data, column.offset, len(column))
-    dtype = DTYPES[integers_of(column.type) if is_time(column.type) else column.type]
-    if not len(column):
-        return np.empty(0, dtype)
-    return np.frombuffer(data, dtype, len(column), column.offset * dtype.itemsize)
+def _numbers_of(kind: pa.DataType) -> np.dtype:
+    """Return NumPy's form of numbers, or of the integers that times are."""
+    return DTYPES[kind] if kind in DTYPES else np.dtype(f"i{kind.bit_width // 8}")
 
 
 def nullable_values(column: pa.Array) -> Values:
-    """Return the values of an array of Arrow that may have nulls, with 0 for these, and which of them are there."""
-    values = values_of(column)
+    """Return numbers, truth values as bytes, or times as integers, with 0 for nulls; and which are there."""
+    (validity, data), start, count = column.buffers(), column.offset, len(column)
+    dtype = _numbers_of(column.type)
+    if pa.types.is_boolean(column.type):
+        values = _from_bits(data, start, count)
+    else:
+        values = np.frombuffer(data, dtype, count, start * dtype.itemsize) if count else np.empty(0, dtype)
     if not column.null_count:
         return values, None
-    there = _from_bits(column.buffers()[0], column.offset, len(column)).view(bool)
+    there = _from_bits(validity, start, count).view(bool)
     return np.where(there, values, values.dtype.type(0)), there
 
 
@@ -105,8 +103,7 @@ def column_of(block: np.ndarray, kind: pa.DataType, there: np.ndarray | None = N
     if pa.types.is_boolean(kind):
         data = np.packbits(block != 0, bitorder="little")
     else:
-        dtype = DTYPES[integers_of(kind) if is_time(kind) else kind]
-        data = np.ascontiguousarray(block, dtype)
+        data = np.ascontiguousarray(block, _numbers_of(kind))
     validity = None if there is None else pa.py_buffer(np.packbits(there, bitorder="little"))
     return pa.Array.from_buffers(kind, len(block), [validity, pa.py_buffer(data)])
 

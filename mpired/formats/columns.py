@@ -6,33 +6,38 @@ formats and nowhere else.
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import decimal
 import functools
+import itertools
 import operator
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar, cast
+from dataclasses import dataclass
+from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
 
 from mpired.codecs.arrow import pa
 from mpired.context import NO_LIMITS, Context
-from mpired.datatypes import TIMES, Datatype, Group, agrees, from_dtype, value_type, with_fields
+from mpired.datatypes import TIMES, Datatype, Group, from_dtype, value_type
 from mpired.datatypes.pairs import FIELDS
 from mpired.datatypes.times import as_times, time_type
 from mpired.errors import BufferFileError, DatatypeError, UsageError, shortened
 from mpired.formats import streamed
-from mpired.formats.array import UNKNOWN_COUNT, Array, FlatReader
-from mpired.formats.arrow_arrays import DTYPES, column_of, has_arrays, integers_of, is_time, nullable_values, objects_of
+from mpired.formats.array import UNKNOWN_COUNT, Array, FlatReader, Reader
+from mpired.formats.arrow_arrays import DTYPES, column_of, has_arrays, is_plain, is_time, nullable_values, objects_of
 from mpired.formats.decoding import look_apart
+from mpired.formats.format import Encoder
 from mpired.formats.input_options import InputOptions
+from mpired.formats.local import TableFile
 from mpired.formats.missing import NullsError
 from mpired.formats.names import check_pair, listed, missing, picked
-from mpired.formats.rank import Model, RankFile, SkippedArray, choice, datatype_of, element_text, ways_out
+from mpired.formats.rank import Model, RankFile, SkippedArray, choice, declared, ways_out
 from mpired.formats.streamed import ColumnFile, Decoded, Values, form_of
 from mpired.progress import track
 from mpired.sources.source import Source
@@ -41,26 +46,15 @@ _T = TypeVar("_T")
 _DECODED_NBYTES = 256 << 20  # a page or record batch is decoded at once
 _INT64_DIGITS = 18  # of which every number is an int64
 _OBJECT_ROWS = 4 << 10  # that become objects of Python at a time
-_SKIPPED_ROWS = 64 << 10
+_PIECE_ROWS = 512 << 10
+_COMPARED_ROWS = 64 << 10
 _KEPT_NBYTES = 64 << 20  # about the most of columns that are kept that is in memory
-
-
 _NOT_EQUAL = "; `keep` carries columns that are equal in all ranks; take those of rank 0 with `check_coordinates=False`"
 _ZONED = re.compile(r"timestamp\[(\w+), tz=(.*)\]", re.DOTALL)
 
 
-def _time_of(datatype: Datatype) -> pa.DataType:
-    """Return Arrow's type for a datatype of times."""
-    if match := _ZONED.fullmatch(datatype.name):
-        return pa.timestamp(*match.groups())
-    try:
-        return pa.type_for_alias(datatype.name)
-    except ValueError:
-        raise DatatypeError(f"{datatype}", "has no column type; use `to='npy'`") from None
-
-
 class Leaf(NamedTuple):
-    """A column of plain values, or a field of a column of structures."""
+    """A column, or a field of a column of structures."""
 
     column: str
     field: int | None
@@ -82,6 +76,7 @@ class Table(ColumnFile):
 
     format: ClassVar[str]
     schema: pa.Schema
+    content: TableFile
 
     def begin(self) -> None:
         """Check the schema, which the format has read."""
@@ -92,24 +87,29 @@ class Table(ColumnFile):
         """Return the contents of the file."""
         raise NotImplementedError
 
-    def values(self, leaf: Leaf, start: int) -> Iterator[pa.Array]:
-        """Yield the values of a leaf from the row `start` on, nulls too."""
+    def batches(self, names: Sequence[str], rows: Sequence[int] = (), start: int = 0) -> Iterator[pa.RecordBatch]:
+        """Yield the rows from `start` on with at least some columns; `rows` are those of `Contents`, if known."""
         raise NotImplementedError
 
-    def columns(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield all rows, with at least some columns."""
+    def copy(self, new: BinaryIO, schema: pa.Schema, change: Change) -> None:
+        """Write the file again with another schema, and every batch as `change` returns it."""
         raise NotImplementedError
 
     def arrays(self, leaf: Leaf, start: int, *, nullable: bool) -> Iterator[Values]:
         """Yield the values of a leaf from the row `start` on as NumPy has them."""
-        for array in self.values(leaf, start):
-            if not nullable and array.null_count:
-                raise NullsError(sum(each.null_count for each in self.values(leaf, 0)))
-            if array.type in DTYPES or is_time(array.type):
-                yield nullable_values(array)
-                continue
-            for at in range(0, len(array), _OBJECT_ROWS):
-                yield objects_of(array[at : at + _OBJECT_ROWS])
+        for column in self._values(leaf, start):
+            if not nullable and column.null_count:
+                raise NullsError(sum(each.null_count for each in self._values(leaf, 0)))
+            convert, nrows = (nullable_values, _PIECE_ROWS) if is_plain(column.type) else (objects_of, _OBJECT_ROWS)
+            for at in range(0, len(column), nrows):
+                yield convert(column[at : at + nrows])
+                self.content.forget()
+
+    def _values(self, leaf: Leaf, start: int) -> Iterator[pa.Array]:
+        for batch in self.batches([leaf.column], leaf.rows, start):
+            column = batch.column(leaf.column)
+            # Nulls of a structure become nulls of its fields.
+            yield column if leaf.field is None else column.flatten()[leaf.field]
 
 
 def _check_names(field: pa.Field) -> None:
@@ -120,12 +120,7 @@ def _check_names(field: pa.Field) -> None:
 
 
 Opener: TypeAlias = Callable[..., Table]
-
-
-def leaves_of(schema: pa.Schema, rows: tuple[int, ...]) -> list[tuple[Leaf, ...]]:
-    """Return the leaves of each column."""
-    fields = [range(field.type.num_fields) if pa.types.is_struct(field.type) else [None] for field in schema]
-    return [tuple(Leaf(name, each, rows) for each in own) for name, own in zip(schema.names, fields, strict=True)]
+Change: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 def count_of(kind: pa.DataType, *, leaves: bool) -> int:
@@ -136,13 +131,11 @@ def count_of(kind: pa.DataType, *, leaves: bool) -> int:
     return within or 1 if leaves else within + 1
 
 
-def behind(start: int, batches: Iterable[pa.RecordBatch], leaf: Leaf) -> Iterator[pa.Array]:
-    """Yield the values of a leaf behind the first rows of some record batches."""
+def behind(start: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield record batches without their first rows."""
     for batch in batches:
         if start < batch.num_rows:
-            column = batch.column(batch.schema.get_field_index(leaf.column))[start:]
-            # Nulls of a structure become nulls of its fields.
-            yield column if leaf.field is None else column.flatten()[leaf.field]
+            yield batch[start:]
         start = max(0, start - batch.num_rows)
 
 
@@ -171,83 +164,118 @@ def inspect(source: Source, inputs: InputOptions, opener: type[Table]) -> RankFi
     if source.nbytes == 0 and not source.is_forward:
         raise BufferFileError(source.name, f"the file is empty; not a valid {opener.format} file")
     contents = asked(inputs.context, source, opener, operator.methodcaller("contents"))
-    schema, others = contents.schema, _others(contents, inputs)
-    leaves, buffers = leaves_of(schema, contents.rows), []
-    for columns in _chosen(source, schema, inputs, {other.name for other in others}):
-        buffer = _buffer(source, contents, inputs, columns)
-        own = tuple(leaf for name in columns for leaf in leaves[schema.get_field_index(name)])
-        if buffer.datatype.group is Group.VALUE:
-            own = (Leaf(columns[0], None, contents.rows),)
-        buffers.append(buffer._replace(reader=Decoded(opener, own, (pa.ArrowException,))))
-    kept = None
-    if inputs.keep:
-        _check_one_each(source, schema, inputs.keep)
-        fields = pa.schema([field for field in schema if field.name in inputs.keep])
-        row_nbytes = max(1, contents.nbytes // max(1, contents.nrows))
-        kept = KeptColumns(source, fields, tuple(schema.names), opener, row_nbytes)
-    return RankFile(source, tuple(buffers), others, tuple(schema.names), kept=kept)
+    names, others = contents.schema.names, _others(contents, inputs)
+    picks = picked(source, names, inputs.columns, "column")
+    if not inputs.columns:
+        left = {*inputs.keep, *(other.name for other in others)}
+        picks = [name for name in names if name not in left]
+    chosen: list[tuple[str, ...]] = [inputs.pair] if inputs.pair else [(name,) for name in picks]
+    there = Counter(names)
+    for name in (*itertools.chain(*chosen), *inputs.keep):
+        if there[name] != 1:
+            raise BufferFileError(source.name, _not_one(names, name))
+    table = _Header(source, opener, contents)
+    buffers = tuple(_buffer(table, inputs, columns) for columns in chosen)
+    kept = KeptColumns(source, opener, contents, inputs.keep) if inputs.keep else None
+    return RankFile(source, buffers, others, tuple(names), kept=kept)
 
 
-def _buffer(source: Source, contents: Contents, inputs: InputOptions, columns: tuple[str, ...]) -> Array:
-    """Return a column, or two of pairs, as a buffer, whose reader is still missing."""
-    schema, name = contents.schema, ",".join(columns)
-    fields, what = [schema.field(each) for each in columns], f"column {name!r} holds"
-    if len(columns) == 1 and is_time(fields[0].type):
-        dtype, datatype = np.dtype("i8"), time_type(str(fields[0].type))
+@dataclass(frozen=True, eq=False)
+class _Header:
+    """A file with columns, as its header describes it."""
+
+    source: Source
+    opener: Opener
+    contents: Contents
+
+    def array(
+        self, columns: tuple[str, ...], datatype: Datatype, fields: Sequence[str] = (), *, nullable: bool
+    ) -> Array:
+        """Return a column, or two of pairs, as an array; of a column of structures with the names of the fields."""
+        contents = self.contents
+        leaves = [Leaf(name, None, contents.rows) for name in columns]
+        if fields and len(columns) == 1:
+            leaves = [Leaf(columns[0], number, contents.rows) for number in range(len(fields))]
+        metadata = contents.schema.field(columns[0]).metadata or {}  # as files of other programs name a unit
+        nulls = [contents.nulls[contents.schema.get_field_index(each)] for each in columns]
+        return Array(
+            self.source, datatype, contents.nrows, form_of(datatype, fields),
+            name=",".join(columns), parts=columns, reader=Decoded(self.opener, tuple(leaves), (pa.ArrowException,)),
+            isolated=True, memory=_DECODED_NBYTES, fixed_order=True,
+            grain=max((1, *contents.rows)),  # of a row group only the whole is decoded
+            unit=metadata.get(b"units", metadata.get(b"unit", b"")).decode(errors="replace"),
+            nulls=None if None in nulls and not any(nulls) else sum(each or 0 for each in nulls), nullable=nullable,
+        )  # fmt: skip
+
+
+def _buffer(table: _Header, inputs: InputOptions, columns: tuple[str, ...]) -> Array:
+    """Return a column, or two of pairs, as a buffer."""
+    source, fields = table.source, [table.contents.schema.field(each) for each in columns]
+    what = f"column {','.join(columns)!r} holds"
+    kind = fields[0].type
+    if inputs.pair:
+        kind = pa.struct([(part, field.type) for part, field in zip(FIELDS, fields, strict=True)])
+    form = _form(kind)
+    names: tuple[str, ...] = ()
+    if is_time(kind):
+        datatype = time_type(str(kind))
         if inputs.datatype is not None:
             raise inputs.refused(source, inputs.datatype, f"{what} {datatype}")
-    elif inputs.any_type and not inputs.pair and (kind := _value_type(fields[0].type)) is not None:
-        dtype, datatype = kind.form, kind
+    elif inputs.any_type and not inputs.pair and _datatype(kind) is None:
+        datatype = value_type(_in_words(_plain_type(kind)))
+    elif form is None:
+        raise _not_taken(table, next(each for each in fields if each.type not in DTYPES), inputs)
     else:
-        for field in fields:
-            if not _are_numbers(_scalars(field.type) if len(columns) == 1 else [field.type]):
-                raise _not_taken(source, contents, field, inputs)
-        dtype = _column_dtype(columns, [field.type for field in fields])
         if inputs.pair and not inputs.named:
-            check_pair(source, inputs.pair, dtype, "columns")
-        datatype = inputs.datatype or datatype_of(dtype, source, f"{what} elements of {dtype}")
-        if inputs.named and inputs.datatype is None:
-            datatype = with_fields(datatype, dtype.names)
-        if not agrees(datatype, dtype):
-            raise inputs.refused(source, datatype, f"{what} {element_text(dtype)}")
-    metadata = fields[0].metadata or {}  # as files of other programs name a unit
-    unit = metadata.get(b"units", metadata.get(b"unit", b"")).decode(errors="replace")
-    missing = [contents.nulls[schema.get_field_index(each)] for each in columns]
-    known = None if None in missing and not any(missing) else sum(each or 0 for each in missing)
-    form = form_of(datatype, dtype.names or ())
-    found = Array(source, datatype, contents.nrows, form, name=name, parts=columns, fixed_order=True, unit=unit)
-    grain = max((1, *contents.rows))  # of a row group only the whole is decoded
-    return found._replace(isolated=True, memory=_DECODED_NBYTES, grain=grain, nulls=known, nullable=inputs.nullable)
+            check_pair(source, inputs.pair, form, "columns")
+        datatype, names = declared(source, inputs._replace(type_order=None), form, what), form.names or ()
+    return table.array(columns, datatype, names, nullable=inputs.nullable)
 
 
-def _value_type(kind: pa.DataType) -> Datatype | None:
-    """Return the datatype of values that are only compared, however they are encoded; None of numbers."""
+def _form(kind: pa.DataType) -> np.dtype | None:
+    """Return NumPy's form of numbers, or of structures of numbers; None of other elements."""
+    if not pa.types.is_struct(kind):
+        return DTYPES.get(kind)
+    fields = [kind.field(i) for i in range(kind.num_fields)]
+    if not fields or any(field.type not in DTYPES for field in fields):
+        return None
+    names = [field.name for field in fields]
+    if not all(names) or len(set(names)) < len(names):  # none that NumPy takes
+        names = [f"field{i}" for i in range(len(fields))]
+    return np.dtype([(name, DTYPES[field.type]) for name, field in zip(names, fields, strict=True)])
+
+
+def _datatype(kind: pa.DataType) -> Datatype | None:
+    """Return the datatype of a column of times, numbers or structures of numbers; None of others."""
+    if is_time(kind):
+        return time_type(str(kind))
+    form = _form(kind)
     with contextlib.suppress(DatatypeError):
-        if _are_numbers(_scalars(kind)):
-            from_dtype(_column_dtype(("",), [kind]))
-            return None
-    return value_type(_in_words(_plain_type(kind)))
+        return None if form is None else from_dtype(form)
+    return None
+
+
+def _group(kind: pa.DataType) -> Group | None:
+    datatype = _datatype(kind)
+    return None if datatype is None else datatype.group
 
 
 def _others(contents: Contents, inputs: InputOptions) -> tuple[SkippedArray, ...]:
     """Return the columns that hold no numbers or share a name, unless the columns were chosen."""
     if inputs.columns or inputs.pair:
         return ()
-    schema, names = contents.schema, contents.schema.names
-    there = Counter(names)
-    is_taken = has_arrays if inputs.any_type else lambda kind: _are_numbers(_scalars(kind))
-    numbers = {field.name for field in schema if there[field.name] == 1 and is_taken(field.type)}
-    left = numbers.union(inputs.keep)
-    others = []
-    for field, nulls in zip(schema, contents.nulls, strict=True):
-        if field.name in left:
+    names = contents.schema.names
+    there, others = Counter(names), []
+    for field, nulls in zip(contents.schema, contents.nulls, strict=True):
+        name, kind, is_one = field.name, field.type, there[field.name] == 1
+        is_taken = has_arrays(kind) if inputs.any_type else _form(kind) is not None
+        if name in inputs.keep or (is_one and is_taken):
             continue
-        is_one = there[field.name] == 1
-        reason = _no_buffer(field) if is_one else _not_one(names, field.name)
-        other = SkippedArray(field.name, str(field.type), reason, contents.nrows, nulls=nulls)
-        other = other._replace(label=_in_words(field.type), keeps=has_arrays(field.type))
+        reason = _no_buffer(field) if is_one else _not_one(names, name)
+        other = SkippedArray(name, str(kind), reason, contents.nrows, nulls=nulls)
+        other = other._replace(label=_in_words(kind), keeps=has_arrays(kind))
         if is_one:
-            other = other._replace(way_out=_way_out(field.type, inputs.taken), group=_group(field.type))
+            other = other._replace(way_out=_way_out(kind, inputs.taken), group=_group(kind))
         others.append(other)
     return tuple(others)
 
@@ -272,13 +300,6 @@ def _way_out(kind: pa.DataType, taken: Group | None) -> str:
     return f"write it as int64{f' in units of {decimal.Decimal(1).scaleb(-kind.scale)}' if kind.scale else ''}"
 
 
-def _group(kind: pa.DataType) -> Group | None:
-    """Return the group of the datatype of a column that is chosen, None if it is none."""
-    if is_time(kind):
-        return time_type(str(kind)).group
-    return from_dtype(DTYPES[kind]).group if kind in DTYPES else None
-
-
 def _in_words(kind: pa.DataType) -> str:
     """Return what a type of a column is called."""
     if pa.types.is_struct(kind):
@@ -300,126 +321,101 @@ def _not_one(names: Sequence[str], name: str) -> str:
     return f"has {number} columns named {name!r}; its columns are {listed(names)}"
 
 
-def _chosen(source: Source, schema: pa.Schema, inputs: InputOptions, others: set[str]) -> list[tuple[str, ...]]:
-    """Return the columns of each buffer."""
-    left = others.union(inputs.keep)
-    names = picked(source, schema.names, inputs.columns, "column")
-    if not inputs.columns:
-        names = [name for name in schema.names if name not in left]
-    chosen: list[tuple[str, ...]] = [inputs.pair] if inputs.pair else [(name,) for name in names]
-    _check_one_each(source, schema, (name for columns in chosen for name in columns))
-    return chosen
-
-
-def _check_one_each(source: Source, schema: pa.Schema, names: Iterable[str]) -> None:
-    """Raise `BufferFileError` unless each name is that of one column."""
-    there = Counter(schema.names)
-    for name in names:
-        if there[name] != 1:
-            raise BufferFileError(source.name, _not_one(schema.names, name))
-
-
-def _not_taken(source: Source, contents: Contents, wrong: pa.Field, inputs: InputOptions) -> DatatypeError:
+def _not_taken(table: _Header, wrong: pa.Field, inputs: InputOptions) -> DatatypeError:
     """Return the error for a column that is chosen and holds no numbers."""
     if inputs.pair:
-        return DatatypeError(source.name, f"{_no_buffer(wrong)}; a pair is of two columns of numbers")
-    schema, there = contents.schema, Counter(contents.schema.names)
-    whole = (field for field, missing in zip(schema, contents.nulls, strict=True) if not missing)
+        return DatatypeError(table.source.name, f"{_no_buffer(wrong)}; a pair is of two columns of numbers")
+    schema, there = table.contents.schema, Counter(table.contents.schema.names)
+    whole = (field for field, missing in zip(schema, table.contents.nulls, strict=True) if not missing)
     groups = [(field.name, _group(field.type)) for field in whole if there[field.name] == 1]
     others = choice([(name, group) for name, group in groups if group is not None], inputs.taken)
-    return DatatypeError(source.name, f"{_no_buffer(wrong)}{ways_out(_way_out(wrong.type, inputs.taken), others)}")
-
-
-def _column_dtype(columns: tuple[str, ...], kinds: Sequence[pa.DataType]) -> np.dtype:
-    """Return the NumPy form of the elements of a column, or of two columns as pairs; `kinds` are their types."""
-    structured = len(columns) == 1 and pa.types.is_struct(kinds[0])
-    types = _scalars(kinds[0]) if len(columns) == 1 else kinds
-    plain = [DTYPES[kind] for kind in types]
-    if not structured and len(columns) == 1:
-        return plain[0]
-    names = FIELDS if len(columns) > 1 else [kinds[0].field(i).name for i in range(kinds[0].num_fields)]
-    if not all(names) or len(set(names)) < len(names):  # none that NumPy takes
-        names = [f"field{i}" for i in range(len(plain))]
-    return np.dtype(list(zip(names, plain, strict=True)))
-
-
-def _are_numbers(kinds: Sequence[pa.DataType]) -> bool:
-    """Return whether all types are numbers, and there is one at least: a structure may have no field."""
-    return bool(kinds) and all(kind in DTYPES for kind in kinds)
-
-
-def _scalars(kind: pa.DataType) -> list[pa.DataType]:
-    """Return the types of the fields of a structure, of another type only itself."""
-    return [kind.field(i).type for i in range(kind.num_fields)] if pa.types.is_struct(kind) else [kind]
+    ways = ways_out(_way_out(wrong.type, inputs.taken), others)
+    return DatatypeError(table.source.name, f"{_no_buffer(wrong)}{ways}")
 
 
 @dataclass(frozen=True, eq=False)
-class KeptColumns:
+class KeptColumns(_Header):
     """Columns of any type that results have as a file has them."""
 
-    source: Source  # the file
-    fields: pa.Schema  # their names and types
-    order: tuple[str, ...]  # the names of all columns
-    opener: Opener
-    row_nbytes: int  # about how many bytes a row of the file has
+    chosen: tuple[str, ...]  # their names
     wanted: ClassVar[bool] = True
     kind: ClassVar[str] = "columns"
     others: ClassVar[tuple[SkippedArray, ...]] = ()
 
     @property
+    def schema(self) -> pa.Schema:
+        """The names and types of all columns of the file."""
+        return self.contents.schema
+
+    @property
     def names(self) -> list[str]:
         """Their names, in the order of the file."""
-        return list(self.fields.names)
+        return [name for name in self.schema.names if name in self.chosen]
 
-    def open(self) -> KeptReader:
-        """Open the file for reading rows in order."""
-        return KeptReader(self)
+    @property
+    def most_rows(self) -> int:
+        """The most rows of the file that are in memory at a time."""
+        contents = self.contents
+        return max(1, _KEPT_NBYTES // max(1, contents.nbytes // max(1, contents.nrows)))
+
+    def rows(self, count: int) -> Generator[pa.RecordBatch, None, None]:
+        """Yield the columns, `count` rows at a time, and fewer in the end."""
+        parts, lacking = list[pa.RecordBatch](), count
+        with errors_of(self.source.name), closing(self.opener(self.source)) as file:
+            for batch in file.batches(self.names, self.contents.rows):
+                rest = batch.select(self.names)
+                while rest.num_rows >= lacking:
+                    yield _joined([*parts, rest[:lacking]])
+                    rest, parts, lacking = rest[lacking:], [], count
+                if rest.num_rows:
+                    parts.append(rest)
+                    lacking -= rest.num_rows
+            if parts:
+                yield _joined(parts)
 
     def check_same(self, other: Any, like: str) -> None:
         """Raise `BufferFileError` unless another file has equal ones; messages call this file `like`."""
         for name in self.names:
-            kind, mine = other.fields.field(name).type, self.fields.field(name).type
+            kind, mine = (each.schema.field(name).type for each in (other, self))
             if _plain_type(kind) != _plain_type(mine):
                 reason = f"has column {name!r} of {kind}, but {like} ({self.source.name!r}) of {mine}"
-                reason += _NOT_EQUAL
-                raise BufferFileError(other.source.name, reason)
-        with closing(self.open()) as left, closing(other.open()) as right:
-            at = 0
-            while count := left.ahead():
-                count = min(count, right.ahead())
-                if not count:
+                raise BufferFileError(other.source.name, reason + _NOT_EQUAL)
+        start, count = 0, min(self.most_rows, _COMPARED_ROWS)
+        with closing(self.rows(count)) as left, closing(other.rows(count)) as right:
+            for own, theirs in itertools.zip_longest(left, right):
+                if own is None or theirs is None or own.num_rows != theirs.num_rows:
                     raise other.source.changed()
-                own = dict(zip(self.names, left.read(count), strict=True))
-                theirs = dict(zip(other.names, right.read(count), strict=True))  # perhaps in another order
-                for name in self.names:
-                    arrays = own[name], theirs[name]
+                for name in self.names:  # perhaps in another order
+                    arrays = own.column(name), theirs.column(name)
                     first = _first_difference(*map(_comparable, arrays))
                     if first is not None:
                         mine, others = (_text(array[first]) for array in arrays)
-                        reason = f"row {at + first} of column {name!r} is {others}, but {mine} in {like}"
-                        reason += f" ({self.source.name!r}){_NOT_EQUAL}"
-                        raise BufferFileError(other.source.name, reason)
-                at += count
+                        reason = f"row {start + first} of column {name!r} is {others}, but {mine} in {like}"
+                        raise BufferFileError(other.source.name, f"{reason} ({self.source.name!r}){_NOT_EQUAL}")
+                start += own.num_rows
 
     def among(self, results: Sequence[Array]) -> list[Array]:
-        """Return results and these columns, which are read like them, in the order of the file."""
-        places = {name: place for place, name in enumerate(self.order)}
-        columns = [self._column(field, results[0].count) for field in self.fields]
+        """Return results and these columns, as arrays too, in the order of the file."""
+        places = {name: place for place, name in enumerate(self.schema.names)}
+        columns = []
+        for name in self.names:
+            kind = self.schema.field(name).type
+            datatype = _datatype(kind) if is_plain(kind) else None
+            columns.append(self.array((name,), datatype or value_type(str(kind)), nullable=True))
         return sorted((*results, *columns), key=lambda each: places.get(each.name.partition(",")[0], len(places)))
-
-    def _column(self, field: pa.Field, count: int) -> Array:
-        datatype = value_type(str(field.type))
-        if field.type in DTYPES or is_time(field.type):
-            datatype = time_type(str(field.type)) if is_time(field.type) else from_dtype(DTYPES[field.type])
-        reader = functools.partial(_KeptColumn, self)
-        return Array(self.source, datatype, count, datatype.form, name=field.name, reader=reader)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return all values of each as NumPy has them, masked ones where numbers or times are null."""
         with errors_of(self.source.name), closing(self.opener(self.source)) as file:
-            batches = [batch.select(self.names) for batch in file.columns(self.names)]
-        columns = pa.Table.from_batches(batches, self.fields).columns
+            batches = [batch.select(self.names) for batch in file.batches(self.names, self.contents.rows)]
+        columns = pa.Table.from_batches(batches, pa.schema(map(self.schema.field, self.names))).columns
         return {name: _as_numpy(column) for name, column in zip(self.names, columns, strict=True)}
+
+
+def _joined(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the rows of record batches as one."""
+    rows = pa.Table.from_batches(parts).unify_dictionaries().combine_chunks()
+    return rows.to_batches()[0]
 
 
 _LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
@@ -436,16 +432,14 @@ def _as_numpy(column: pa.ChunkedArray) -> np.ndarray:
     """Return the values of a column as NumPy has them: numbers and times with a mask if some are null, else objects."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    kind = column.type
-    if kind not in DTYPES and not is_time(kind):
+    if not is_plain(column.type):
         objects: np.ndarray = column.to_numpy()
         return objects
-    column = column.cast(integers_of(kind)) if is_time(kind) else column
-    there: np.ndarray | None = column.is_valid().to_numpy() if column.null_count else None
-    values: np.ndarray = (column if there is None else column.fill_null(pa.scalar(0).cast(column.type))).to_numpy()
-    if is_time(kind):
-        values = as_times(values, time_type(str(kind)))
-    return values if there is None else np.ma.MaskedArray(values, mask=~there)
+    values, valid = nullable_values(column.combine_chunks())
+    values = np.array(values, np.bool_ if pa.types.is_boolean(column.type) else None)  # a copy: callers may change it
+    if is_time(column.type):
+        values = as_times(values, time_type(str(column.type)))
+    return values if valid is None else np.ma.MaskedArray(values, mask=~valid)
 
 
 def _comparable(array: pa.Array) -> pa.Array:
@@ -478,73 +472,12 @@ def _first_difference(left: pa.Array, right: pa.Array) -> int | None:
     """Return the first row in which two arrays of one length differ."""
     if left.equals(right):
         return None
-    start, stop = 0, len(left)  # the first is between them
-    while stop - start > 1:
-        middle = (start + stop) // 2
-        if left[start:middle].equals(right[start:middle]):
-            start = middle
-        else:
-            stop = middle
-    return start
+    return bisect.bisect_left(range(len(left)), 1, key=lambda row: not left[: row + 1].equals(right[: row + 1]))
 
 
 def _text(value: pa.Scalar) -> str:
     """Return a short text for a value."""
     return shortened(repr(value.as_py()) if pa.types.is_string(value.type) else str(value), 100)
-
-
-class KeptReader:
-    """Reads the rows of `KeptColumns` in order. The caller closes it."""
-
-    def __init__(self, kept: KeptColumns) -> None:
-        self._kept = kept
-        with errors_of(kept.source.name):
-            self._file = kept.opener(kept.source)
-        self._batches = self._file.columns(kept.names)
-        self._rest: pa.RecordBatch | None = None
-
-    def ahead(self) -> int:
-        """Return how many rows are decoded, one at least except at the end."""
-        while self._rest is None or not self._rest.num_rows:
-            with errors_of(self._kept.source.name):
-                self._rest = next(self._batches, None)
-            if self._rest is None:
-                return 0
-        return int(self._rest.num_rows)
-
-    def read(self, count: int) -> list[pa.Array]:
-        """Return the next rows of each column."""
-        parts = []
-        while count:
-            if not (there := min(count, self.ahead())):
-                raise self._kept.source.changed()
-            assert self._rest is not None  # noqa: S101 - it was looked ahead
-            parts.append(self._rest[:there].select(self._kept.names))
-            self._rest = self._rest[there:]
-            count -= there
-        rows = pa.Table.from_batches(parts).unify_dictionaries().combine_chunks()
-        return [column.chunk(0) for column in rows.columns]
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-
-class _KeptColumn:
-    """Reads a column of `KeptColumns` in ascending order, as objects of Python if these are not numbers."""
-
-    def __init__(self, kept: KeptColumns, column: Array) -> None:
-        self._reader = replace(kept, fields=pa.schema([kept.fields.field(column.name)])).open()
-        self._at, self.close = 0, self._reader.close
-
-    def read(self, start: int, block: np.ndarray) -> np.ndarray | None:
-        """Fill `block` with the elements from `start` on, and return which are valid; None if all are."""
-        while self._at < start:
-            self._at += len(self._reader.read(min(start - self._at, _SKIPPED_ROWS))[0])
-        self._at += len(block)
-        (column,) = self._reader.read(len(block))
-        block[:], valid = (column.to_pylist(), column.is_valid()) if block.dtype.hasobject else nullable_values(column)
-        return np.asarray(valid) if block.dtype.hasobject else valid
 
 
 _NOTE = b"mpired"
@@ -565,122 +498,124 @@ def note_of(source: Source, opener: Opener) -> str | None:
 
 
 class TableLayout(NamedTuple):
-    """Results as columns: the schema, the columns of each buffer, and those that are carried."""
+    """Results as columns."""
 
+    model: Model
     schema: pa.Schema
-    columns: tuple[tuple[str, ...], ...]
-    kept: KeptColumns | None = None
+    columns: tuple[tuple[str, ...], ...]  # the names of those of each result
 
-    def most_rows(self, rows: int) -> int:
-        """Return how many rows are written at a time: `rows`, or fewer if those of the kept columns are long."""
-        return rows if self.kept is None else max(1, min(rows, _KEPT_NBYTES // self.kept.row_nbytes))
+    def encoder(self, new: Callable[[BinaryIO, pa.Schema], Any], rows: int) -> Encoder:
+        """Return the encoder that gives record batches of `rows` rows to the writer that `new` returns."""
+        name = self.model.source.name if self.model.source else "the result"
+        schema, kept = self.schema, cast("KeptColumns | None", self.model.kept)
+        rows = min(rows, kept.most_rows) if kept else rows
 
-    def batches(self, results: Sequence[Array], rows: int) -> Generator[pa.RecordBatch, None, None]:
-        """Yield all rows in blocks: the results, and the columns that are kept."""
-        with contextlib.ExitStack() as stack:
-            readers = [stack.enter_context(closing(FlatReader(result))) for result in results]
-            kept = self.kept and stack.enter_context(closing(self.kept.open()))
-            has_unknown_length = results[0].count == UNKNOWN_COUNT
-            whole = 0 if has_unknown_length else results[0].count
-            steps = iter(track(range(0, whole, rows), "encoding results"))
-            start = 0
-            while count := readers[0].available(start, rows) if has_unknown_length else min(rows, whole - start):
-                next(steps, None)
-                arrays = dict(zip(self.kept.names, kept.read(count), strict=True)) if self.kept and kept else {}
-                for names, result, reader in zip(self.columns, results, readers, strict=True):
-                    block = np.empty(count, result.datatype.form)
-                    there = reader.read(start, block)
-                    for name, part in zip(names, _parts(block) if len(names) > 1 else [block], strict=True):
-                        arrays[name] = column_of(part, self.schema.field(name).type, there)
-                yield pa.record_batch([arrays[field.name] for field in self.schema], schema=self.schema)
-                start += count
-            next(steps, None)  # after the last one, so that a bar ends
+        def encode(results: Sequence[Array], fd: int) -> None:
+            with (
+                errors_of(name, writes=True),
+                os.fdopen(os.dup(fd), "wb") as file,
+                new(file, with_note(schema, self.model.note)) as writer,
+                contextlib.ExitStack() as stack,
+            ):
+                readers = [stack.enter_context(closing(FlatReader(result))) for result in results]
+                carried = stack.enter_context(closing(kept.rows(rows))) if kept else None
+                for start, count in _blocks(readers[0], results[0].count, rows):
+                    arrays = {}
+                    if kept and carried:
+                        batch = next(carried, None)
+                        if batch is None or batch.num_rows != count:
+                            raise kept.source.changed()
+                        arrays = dict(zip(kept.names, batch.columns, strict=True))
+                    for names, result, reader in zip(self.columns, results, readers, strict=True):
+                        kinds = [schema.field(own).type for own in names]
+                        arrays |= zip(names, _columns_of(reader, result.datatype, start, count, kinds), strict=True)
+                    writer.write_batch(pa.record_batch([arrays[each] for each in schema.names], schema=schema))
+
+        return encode
+
+
+def _columns_of(reader: Reader, datatype: Datatype, start: int, count: int, kinds: Sequence[pa.DataType]) -> list[Any]:
+    """Return elements from `start` on as a column, or as one for each field of pairs."""
+    block = np.empty(count, datatype.form)
+    there = reader.read(start, block)
+    parts = [block] if len(kinds) == 1 else [block[field] for field in block.dtype.names or ()]
+    return [column_of(part, kind, there) for part, kind in zip(parts, kinds, strict=True)]
+
+
+def _blocks(reader: FlatReader, count: int, rows: int) -> Iterator[tuple[int, int]]:
+    """Yield the start and the length of the blocks of results, whose count may be unknown."""
+    if count != UNKNOWN_COUNT:
+        yield from ((start, min(rows, count - start)) for start in track(range(0, count, rows), "encoding results"))
+        return
+    start = 0
+    while there := reader.available(start, rows):
+        yield start, there
+        start += there
 
 
 def layout_like(model: Model, schema: pa.Schema | None) -> TableLayout:
-    """Return the layout of a model with that schema, restricted to its buffers; without one a plain layout."""
+    """Return the layout of results with the fields of a schema; without one they are made from the datatypes."""
     kept = cast("KeptColumns | None", model.kept)
-    if schema is not None:
-        columns = tuple(buffer.columns for buffer in model.buffers)
-        wanted = {name for names in (*columns, kept.names if kept else ()) for name in names}
-        nullable = {name for buffer in model.buffers if buffer.nullable for name in buffer.columns}
-        fields = [
-            field.with_nullable(field.nullable or field.name in nullable) for field in schema if field.name in wanted
-        ]
-        return TableLayout(pa.schema(fields, schema.metadata), columns, kept)
-    made = [(buffer.columns, _plain_fields(buffer)) for buffer in model.buffers]
-    columns = tuple(tuple(field.name for field in fields) for _, fields in made)
-    if kept:
-        return TableLayout(pa.schema(_in_order_of(kept, made)), columns, kept)
-    return TableLayout(pa.schema([field for _, fields in made for field in fields]), columns)
-
-
-def _in_order_of(kept: KeptColumns, made: Sequence[tuple[Sequence[str], Sequence[pa.Field]]]) -> list[pa.Field]:
-    """Return the fields of a result, also those that are made from several columns of the file."""
-    places = {name: place for place, name in enumerate(kept.order)}
-    names = set(kept.names)
-    placed = [(places[field.name], field) for field in kept.fields]
-    for columns, fields in made:
+    order = schema.names if schema is not None else kept.schema.names if kept else []
+    places = {name: place for place, name in enumerate(order)}
+    placed = [(places[name], kept.schema.field(name)) for name in kept.names] if kept else []
+    carried, columns = {field.name for _, field in placed}, []
+    for buffer in model.buffers:
+        fields = _plain_fields(buffer) if schema is None else [schema.field(name) for name in buffer.columns]
+        columns.append(tuple(field.name for field in fields))
         for field in fields:
-            if field.name in names:
+            if field.name in carried:
                 reason = f"names the column {field.name!r}, and results have another of that name; leave it out"
                 raise UsageError("`keep`", reason)
-            placed.append((min((places.get(name, len(places)) for name in columns), default=len(places)), field))
-    return [field for _, field in sorted(placed, key=lambda each: each[0])]
+            own = buffer.columns if schema is None else (field.name,)
+            place = min((places.get(name, len(places)) for name in own), default=len(places))
+            placed.append((place, field.with_nullable(field.nullable or buffer.nullable)))
+    fields = [field for _, field in sorted(placed, key=operator.itemgetter(0))]
+    return TableLayout(model, pa.schema(fields, None if schema is None else schema.metadata), tuple(columns))
 
 
 def _plain_fields(buffer: Array) -> list[pa.Field]:
     """Return the column of a buffer, or two of values and of indices if its pairs have a name for each."""
     parts = buffer.datatype.parts
     if parts and len(buffer.columns) == len(parts):
-        return [_plain_field(each, name) for each, name in zip(parts, buffer.columns, strict=True)]
-    return [_plain_field(buffer.datatype, buffer.name)]
+        return [pa.field(name, _type_of(each)) for each, name in zip(parts, buffer.columns, strict=True)]
+    return [pa.field(buffer.name or "_".join(buffer.datatype.fields) or "value", _type_of(buffer.datatype))]
 
 
-def _plain_field(datatype: Datatype, name: str) -> pa.Field:
+def _type_of(datatype: Datatype) -> pa.DataType:
+    """Return Arrow's type for the elements of a datatype."""
+    if match := _ZONED.fullmatch(datatype.name):
+        return pa.timestamp(*match.groups())
     if datatype.group in TIMES:
-        return pa.field(name or "value", _time_of(datatype))
-    form = datatype.form
-    plain = [form] if form.names is None else [form[part] for part in datatype.fields]
-    if any(each.kind == "c" or each.char == "g" or each.shape for each in plain):
+        with contextlib.suppress(ValueError):
+            return pa.type_for_alias(datatype.name)
+        raise DatatypeError(f"{datatype}", "has no column type; use `to='npy'`")
+    forms = [datatype.form[part] for part in datatype.fields] if datatype.form.names else [datatype.form]
+    if any(each.kind == "c" or each.char == "g" or each.shape for each in forms):
         raise DatatypeError(datatype.label, "has no column type; use `to='npy'` or `to='raw'`")
-    types = [pa.bool_() if datatype.is_bool else pa.from_numpy_dtype(each) for each in plain]
-    if form.names is None:
-        return pa.field(name or "value", types[0])
-    return pa.field(name or "_".join(datatype.fields), pa.struct(list(zip(datatype.fields, types, strict=True))))
+    types = [pa.bool_() if datatype.is_bool else pa.from_numpy_dtype(each) for each in forms]
+    return pa.struct(list(zip(datatype.fields, types, strict=True))) if datatype.form.names else types[0]
 
 
-def _parts(block: np.ndarray) -> list[np.ndarray]:
-    """Return the fields of structures, of other elements only themselves."""
-    return [block] if block.dtype.names is None else [block[name] for name in block.dtype.names]
-
-
-@contextlib.contextmanager
-def patching(
-    source: Source, opener: Opener, changed: Sequence[Array]
-) -> Generator[tuple[Any, pa.Schema, Callable[[pa.RecordBatch], pa.RecordBatch]], None, None]:
-    """Open a file; give it, the schema to write, and the function that puts new elements into all batches in order."""
+def rewrite(source: Source, changed: Sequence[Array], fd: int, opener: Opener) -> None:
+    """Write a file again with new elements in some columns."""
     with errors_of(source.name), contextlib.ExitStack() as stack:
         old = stack.enter_context(closing(opener(source)))
-        schema = with_note(old.schema, None)  # the file has other columns now
+        schema, readers = with_note(old.schema, None), {}  # the file has other columns now
         for each in changed:
             number = schema.get_field_index(each.name)
-            nullable = schema.field(number).nullable or each.validity is not None
-            schema = schema.set(number, schema.field(number).with_nullable(nullable))
-        readers = {
-            schema.get_field_index(each.name): (stack.enter_context(closing(each.open())), each.datatype)
-            for each in changed
-        }
-        at = 0
+            field = schema.field(number)
+            schema = schema.set(number, field.with_nullable(field.nullable or each.validity is not None))
+            readers[number] = stack.enter_context(closing(each.open())), each.datatype
+        start = 0
 
         def patched(batch: pa.RecordBatch) -> pa.RecordBatch:
-            nonlocal at
+            nonlocal start
             arrays = list(batch.columns)
             for number, (reader, datatype) in readers.items():
-                block = np.empty(batch.num_rows, datatype.form)
-                there = reader.read(at, block)
-                arrays[number] = column_of(block, schema.field(number).type, there)
-            at += batch.num_rows
+                kinds = [schema.field(number).type]
+                (arrays[number],) = _columns_of(reader, datatype, start, batch.num_rows, kinds)
+            start += batch.num_rows
             return pa.record_batch(arrays, schema=schema)
 
-        yield old, schema, patched
+        old.copy(stack.enter_context(os.fdopen(os.dup(fd), "wb")), schema, patched)

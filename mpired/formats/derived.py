@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -32,31 +33,15 @@ class GeneratedIndices(NamedTuple):
             block[index] = first
 
 
-class Widening(NamedTuple):
-    """The reader of elements that become those of a wider datatype."""
-
-    missing: float | None  # the value of missing elements, in the precision of the array
-
-    def __call__(self, array: Array) -> DerivedReader:
-        """Open an array of the wider datatype."""
-        return DerivedReader(array, self.fill)
-
-    def fill(self, block: np.ndarray, values: np.ndarray, start: int) -> None:
-        """Fill a block with values."""
-        del start
-        block[...] = values
-        if self.missing is not None and values.dtype.kind == "f":
-            block[values == np.array(self.missing).astype(values.dtype)] = self.missing
-
-
 def with_indices(values: Array, datatype: Datatype, indices: GeneratedIndices) -> Array:
     """Return an array of plain values as pairs of a datatype."""
     columns = column_names(values.name)
-    stored = datatype.form.newbyteorder(values.byte_order)
-    name = ",".join(columns) if values.name else ""
-    pairs = Array(values.source, datatype, values.count, stored, shape=values.shape, name=name, parts=columns)
-    pairs = pairs._replace(reader=indices, values=values, isolated=values.isolated, datarep=values.datarep)
-    return pairs._replace(fixed_order=values.fixed_order, fortran_order=values.fortran_order)
+    return Array(
+        values.source, datatype, values.count, datatype.form.newbyteorder(values.byte_order), shape=values.shape,
+        name=",".join(columns) if values.name else "", parts=columns, reader=indices, values=values,
+        isolated=values.isolated, datarep=values.datarep, fixed_order=values.fixed_order,
+        fortran_order=values.fortran_order,
+    )  # fmt: skip
 
 
 def without_indices(array: Array) -> Array:
@@ -69,7 +54,16 @@ def widened(values: Array, datatype: Datatype, missing: float | None) -> Array:
     if values.datatype == datatype:
         return values
     stored = datatype.form.newbyteorder(values.byte_order)
-    return values._replace(datatype=datatype, stored=stored, reader=Widening(missing), values=values)
+    reader = partial(DerivedReader, fill=partial(_widen, missing))
+    return values._replace(datatype=datatype, stored=stored, reader=reader, values=values)
+
+
+def _widen(missing: float | None, block: np.ndarray, values: np.ndarray, start: int) -> None:
+    """Fill a block with values; those that mean missing ones have the precision of the array."""
+    del start
+    block[...] = values
+    if missing is not None and values.dtype.kind == "f":
+        block[values == np.array(missing).astype(values.dtype)] = missing
 
 
 class DerivedReader:

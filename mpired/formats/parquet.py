@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.formats import columns
-from mpired.formats.array import Array
-from mpired.formats.columns import Contents, Leaf, Table, errors_of
+from mpired.formats.columns import Change, Contents, Table, errors_of
 from mpired.formats.format import Encoder
 from mpired.formats.local import DamageError, TableFile
 from mpired.formats.rank import Model
@@ -37,7 +35,7 @@ _MOST_PARSED = 32
 class _Parsed(NamedTuple):
     """The footer of a file."""
 
-    bytes: TableFile
+    content: TableFile
     file: pq.ParquetFile
     schema: pa.Schema
     group_rows: list[int]  # of each row group
@@ -60,8 +58,8 @@ class ParquetFile(Table):
         known = _parsed.pop(self._source, None) if _stays(self._source) else None
         self._known = known or self._parse()
         if known is not None:
-            known.bytes.open_again(self._bytes)
-        self._file, self.schema, self.group_rows = self._known.file, self._known.schema, self._known.group_rows
+            known.content.open_again(self._bytes)
+        self.content, self._file, self.schema, self.group_rows, *_ = self._known
         self.metadata: pq.FileMetaData = self._file.metadata
         super().begin()
 
@@ -86,38 +84,30 @@ class ParquetFile(Table):
         nbytes = sum(each.total_byte_size for each in groups)
         return Contents(self.schema, tuple(self.group_rows), sum(self.group_rows), nulls, nbytes)
 
-    def values(self, leaf: Leaf, start: int) -> Iterator[pa.Array]:
-        """Yield the values of a leaf from the row `start` on, nulls too."""
-        for number, rows in enumerate(self.group_rows):
-            if start < rows:
-                self._expect(number, leaf.column)
-                yield from columns.behind(start, self.group(number, [leaf.column], _BATCH_ROWS), leaf)
-            start = max(0, start - rows)
+    def batches(self, names: Sequence[str], rows: Sequence[int] = (), start: int = 0) -> Iterator[pa.RecordBatch]:
+        """Yield the rows from `start` on with some columns."""
+        del rows  # the row groups are those of the footer
+        for number, nrows in enumerate(self.group_rows):
+            if start < nrows:
+                yield from columns.behind(start, self.group(number, names))
+            start = max(0, start - nrows)
 
-    def _expect(self, number: int, column: str) -> None:
-        """Say which bytes of a row group will be read."""
-        group = self.metadata.row_group(number)
-        chunks = [group.column(leaf) for leaf in self._known.leaves[column]]
+    def group(self, number: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a row group with some columns; long rows by fewer."""
+        group, there, done = self.metadata.row_group(number), self.group_rows[number], 0
+        chunks = [group.column(leaf) for name in names for leaf in self._known.leaves[name]]
         starts = [each.dictionary_page_offset or each.data_page_offset for each in chunks]
         self._bytes.expect(zip(starts, (each.total_compressed_size for each in chunks), strict=True))
-
-    def columns(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield all rows, with some columns."""
-        for number in range(len(self.group_rows)):
-            yield from self.group(number, names)
-
-    def group(self, number: int, names: Sequence[str] | None = None, rows: int = 0) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a row group, with all columns or at least some; long rows by fewer."""
-        there, nbytes = self.group_rows[number], max(1, self.metadata.row_group(number).total_byte_size)
-        rows = rows or max(1, min(_BATCH_ROWS, there * _BATCH_NBYTES // nbytes))
-        done = 0
-        self._check_old_times(number, self._known.old_times.intersection(self.schema.names if names is None else names))
-        wanted = {"batch_size": rows, "row_groups": [number], "columns": names, "use_threads": False}
+        nbytes = max(1, sum(each.total_uncompressed_size for each in chunks))
+        rows = max(1, min(_BATCH_ROWS, there * _BATCH_NBYTES // nbytes))
+        self._check_old_times(number, self._known.old_times.intersection(names))
+        some = None if len(names) == len(self.schema) else names
+        wanted = {"batch_size": rows, "row_groups": [number], "columns": some, "use_threads": False}
         batches = limited(self._source.name, self._memory, self._file.iter_batches(**wanted))
         for batch in batches if there else ():
             done += batch.num_rows
             yield batch
-            self._known.bytes.forget()
+            self.content.forget()
         if done != there:  # for a damaged page header the library gives none, and no error
             raise DamageError(f"row group {number} has {done} rows, and its header says {there}")
 
@@ -125,17 +115,15 @@ class ParquetFile(Table):
         """Raise `BufferFileError` if a time of 96 bits does not fit nanoseconds of 64 bits, where it would wrap."""
         if not names:
             return
-        seconds = _opened(self._known.bytes, metadata=self.metadata, coerce_int96_timestamp_unit="s")
+        seconds = _opened(self.content, metadata=self.metadata, coerce_int96_timestamp_unit="s")
         wanted = {"batch_size": _BATCH_ROWS, "row_groups": [number], "columns": sorted(names), "use_threads": False}
         for batch in limited(self._source.name, self._memory, seconds.iter_batches(**wanted)):
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
                 try:
                     column.cast(self.schema.field(name).type)
                 except pa.ArrowInvalid:
-                    reason = f"column {name!r} has times of 96 bits before 1677 or after 2262"
-                    raise BufferFileError(
-                        self._source.name, f"{reason}; write it as a timestamp of 64 bits first"
-                    ) from None
+                    reason = "before 1677 or after 2262; write it as a timestamp of 64 bits first"
+                    raise BufferFileError(self._source.name, f"column {name!r} has times of 96 bits {reason}") from None
 
     def written(self) -> dict[str, Any]:
         """Return how the file is written, as far as its metadata tells, in the words of pyarrow."""
@@ -155,15 +143,41 @@ class ParquetFile(Table):
             and not any(leaf.logical_type.type == "TIMESTAMP" for _, leaf, _ in chunks),
         }
 
+    def copy(self, new: BinaryIO, schema: pa.Schema, change: Change) -> None:
+        """Write the file again, each row group as it is unless it is more than memory should hold."""
+        paths = [self.metadata.schema.column(leaf).path for leaf in range(len(self.metadata.schema))]
+        old_lists = any(path.endswith(".list.item") or ".list.item." in path for path in paths)
+        with _Writer(new, schema, **self.written(), use_compliant_nested_type=not old_lists) as writer:
+            for number in range(len(self.group_rows)):
+                piece: list[pa.RecordBatch] = []
+                for batch in map(change, self.group(number, self.schema.names)):
+                    if sum(each.nbytes for each in piece) > _KEPT_GROUP_NBYTES:
+                        writer.write_table(pa.Table.from_batches(piece, schema))
+                        piece = []
+                    piece.append(batch)
+                writer.write_table(pa.Table.from_batches(piece, schema))
+
     def close(self) -> None:
         """Close the file, and keep its footer for the next column."""
         super().close()
         if not _stays(self._source):
             return
-        self._known.bytes.open_again(OpenSource())
+        self.content.open_again(OpenSource())
         _parsed[self._source] = self._known
         while len(_parsed) > _MOST_PARSED:
             del _parsed[next(iter(_parsed))]
+
+
+class _Writer(pq.ParquetWriter):  # type: ignore[misc]  # of a library without types
+    """Writes each record batch or table as a row group, with page checksums."""
+
+    def __init__(self, file: BinaryIO, schema: pa.Schema, **written: Any) -> None:
+        super().__init__(file, schema, write_page_checksum=True, **written)
+
+    def write_table(self, table: pa.Table, row_group_size: int | None = None) -> None:
+        """Write a row group."""
+        del row_group_size
+        super().write_table(table, max(1, table.num_rows))
 
 
 def _opened(file: TableFile, **more: Any) -> pq.ParquetFile:
@@ -217,6 +231,14 @@ def _nulls(metadata: pq.FileMetaData, groups: Sequence[pq.RowGroupMetaData], own
 
 inspect = functools.partial(columns.inspect, opener=ParquetFile)
 note = functools.partial(columns.note_of, opener=ParquetFile)
+rewrite = functools.partial(columns.rewrite, opener=ParquetFile)
+
+
+def rewriting(source: Source) -> int:
+    """Return about how many bytes are in memory at once when a file is written again: a row group, and a part more."""
+    with errors_of(source.name), closing(ParquetFile(source)) as file:
+        groups = [file.metadata.row_group(number).total_byte_size for number in range(len(file.group_rows))]
+        return int(min(max((0, *groups)), _KEPT_GROUP_NBYTES + _BATCH_NBYTES) * 3 // 2)
 
 
 def prepare(model: Model) -> Encoder:
@@ -229,22 +251,7 @@ def prepare(model: Model) -> Encoder:
     if schema is None:
         _check_held(layout.schema)
     row_bytes = sum(buffer.datatype.itemsize for buffer in model.buffers)
-    rows = layout.most_rows(max(1, min(rows, _ROW_GROUP_BYTES // row_bytes)))
-
-    name = model.source.name if model.source else "the result"
-
-    def encode(results: Sequence[Array], fd: int) -> None:
-        schema = columns.with_note(layout.schema, model.note)
-        with (
-            errors_of(name, writes=True),
-            os.fdopen(os.dup(fd), "wb") as file,
-            pq.ParquetWriter(file, schema, write_page_checksum=True, **written) as writer,
-            closing(layout.batches(results, rows)) as batches,
-        ):
-            for batch in batches:
-                writer.write_batch(batch, row_group_size=rows)
-
-    return encode
+    return layout.encoder(functools.partial(_Writer, **written), max(1, min(rows, _ROW_GROUP_BYTES // row_bytes)))
 
 
 def _form(file: ParquetFile) -> tuple[pa.Schema, int, dict[str, Any]]:
@@ -262,37 +269,3 @@ def _check_held(schema: pa.Schema) -> None:
         found = pq.read_schema(pa.BufferReader(sink.getvalue())).field(0).type
         if found != field.type:
             raise DatatypeError(f"{field.type}", f"would be {found} in parquet; use `to='arrow'`")
-
-
-def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
-    """Write a file again with new elements in some columns; a row group is in memory at once."""
-    with columns.patching(source, ParquetFile, changed) as (old, schema, patched), os.fdopen(os.dup(fd), "wb") as new:
-        paths = [old.metadata.schema.column(leaf).path for leaf in range(len(old.metadata.schema))]
-        old_lists = any(path.endswith(".list.item") or ".list.item." in path for path in paths)
-        written = {**old.written(), "use_compliant_nested_type": not old_lists}
-        with pq.ParquetWriter(new, schema, write_page_checksum=True, **written) as writer:
-            for number in range(len(old.group_rows)):
-                _write_group(writer, schema, map(patched, old.group(number)))
-
-
-def rewriting(source: Source) -> int:
-    """Return about how many bytes are in memory at once when a file is written again: a row group, and a part more."""
-    with errors_of(source.name), closing(ParquetFile(source)) as file:
-        groups = [file.metadata.row_group(number).total_byte_size for number in range(len(file.group_rows))]
-        return int(min(max((0, *groups)), _KEPT_GROUP_NBYTES + _BATCH_NBYTES) * 3 // 2)
-
-
-def _write_group(writer: pq.ParquetWriter, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
-    """Write a row group, cut where it is more than memory should hold."""
-    piece: list[pa.RecordBatch] = []
-
-    def write() -> None:
-        rows = sum(batch.num_rows for batch in piece)
-        writer.write_table(pa.Table.from_batches(piece, schema), row_group_size=max(1, rows))
-        piece.clear()
-
-    for batch in batches:
-        if sum(each.nbytes for each in piece) > _KEPT_GROUP_NBYTES:
-            write()
-        piece.append(batch)
-    write()

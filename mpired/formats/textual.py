@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from mpired.formats.array import Array
 from mpired.formats.format import Encoder
 from mpired.progress import track
 
+_T = TypeVar("_T")
 _BLOCK = 8192  # elements
 _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?(e[-+]?\d+)?")
 _FIRST, _LAST = 10, 5  # elements of a table
@@ -47,31 +48,24 @@ def column_names(result: Array) -> list[str]:
 
 def component_names(datatype: Datatype) -> tuple[str, ...]:
     """Return what the components of an element are called: value and index, or real and imag."""
-    if datatype.group is Group.COMPLEX:
-        return "real", "imag"
-    form = datatype.form
-    if form.names is None:
-        return ("value",)
-    fields = [(name, form[name]) for name in datatype.fields]
-    names = []
-    for name, field in fields:
-        parts = (".real", ".imag") if field.base.kind == "c" else ("",)
-        places = ("".join(f"[{i}]" for i in index) for index in np.ndindex(field.shape))
-        names += [f"{name}{place}{part}" for place in places for part in parts]
-    return tuple(names)
+    return tuple(components(np.empty(0, datatype.form), datatype))
 
 
-def components(block: np.ndarray, datatype: Datatype) -> list[np.ndarray]:
-    """Return the components of the elements as arrays: points in time as strings, `2021-02-03T04:05:06`."""
+def components(block: np.ndarray, datatype: Datatype) -> dict[str, np.ndarray]:
+    """Return the components of the elements as arrays by name: points in time as strings, `2021-02-03T04:05:06`."""
     if datatype.group is Group.TIME:
-        return [_iso_texts(as_times(block, datatype), "Z" if ", tz=" in datatype.name else "")]
+        return {"value": _iso_texts(as_times(block, datatype), "Z" if ", tz=" in datatype.name else "")}
     if datatype.group is Group.COMPLEX:
-        return list(block.view(datatype.component).reshape(-1, 2).T)
+        return dict(zip(("real", "imag"), block.view(datatype.component).reshape(-1, 2).T, strict=True))
     if block.dtype.names is None:
-        return [block]
-    fields = [block[name] for name in datatype.fields]
-    numbers = [part for field in fields for part in field.reshape(len(block), math.prod(field.shape[1:])).T]
-    return [part for each in numbers for part in ((each.real, each.imag) if each.dtype.kind == "c" else (each,))]
+        return {"value": block}
+    parts: dict[str, np.ndarray] = {}
+    for name in datatype.fields:
+        for index in np.ndindex(block.dtype[name].shape):
+            place, numbers = name + "".join(f"[{i}]" for i in index), block[name][:, *index]
+            is_complex = numbers.dtype.kind == "c"
+            parts |= {f"{place}.real": numbers.real, f"{place}.imag": numbers.imag} if is_complex else {place: numbers}
+    return parts
 
 
 def _text(value: object) -> str:
@@ -102,16 +96,22 @@ def _iso_texts(times: np.ndarray, zone: str) -> np.ndarray:
     return np.array([text.partition("T")[2] for text in moments], object)
 
 
-def elements(result: Array, join: Callable[[tuple[Any, ...]], str], null: str) -> Generator[str, None, None]:
-    """Yield each element as text, its components joined by `join`; the shortest digits that give it back."""
+def elements(
+    result: Array, join: Callable[[tuple[Any, ...]], _T], null: _T, ranges: Iterable[range] | None = None
+) -> Generator[_T, None, None]:
+    """Yield all elements, or some ranges of them, their components joined by `join`."""
+    if ranges is None:
+        starts = track(range(0, result.count, _BLOCK), "encoding results")
+        ranges = (range(start, min(start + _BLOCK, result.count)) for start in starts)
     with closing(result.open()) as reader:
-        for start in track(range(0, result.count, _BLOCK), "encoding results"):
-            block = np.empty(min(_BLOCK, result.count - start), result.datatype.form)
-            there = reader.read(start, block)
-            parts = components(block, result.datatype)
+        for each in ranges:
+            block = np.empty(len(each), result.datatype.form)
+            there = reader.read(each.start, block)
+            # The shortest digits that give a number back.
+            parts = components(block, result.datatype).values()
             shown = [part if part.dtype.hasobject else map(str, part) for part in parts]
             texts = map(join, zip(*shown, strict=True))
-            yield from texts if there is None else np.where(there, np.array(list(texts), object), null)
+            yield from texts if there is None else (text if ok else null for text, ok in zip(texts, there, strict=True))
 
 
 def rows(results: Sequence[Array], separator: str, null: str = "null") -> Iterator[str]:
@@ -163,26 +163,15 @@ def _token(parts: tuple[str, ...]) -> str:
 def table_lines(results: Sequence[Array]) -> Iterator[str]:
     """Yield the first and the last elements for a person at a terminal, one a line."""
     count = results[0].count
-    shown = list(range(count)) if count <= _FIRST + _LAST + 1 else [*range(_FIRST), *range(count - _LAST, count)]
-    columns = [["element", *map(str, shown)]]
+    is_long = count > _FIRST + _LAST + 1
+    shown = [range(_FIRST), range(count - _LAST, count)] if is_long else [range(count)]
+    columns = [["element", *map(str, chain(*shown))]]
     for result in results:
-        names = map(escaped, column_names(result))
-        columns += [[name, *texts] for name, texts in zip(names, _shown(result, shown), strict=True)]
+        names = [escaped(name) for name in column_names(result)]
+        texts = elements(result, lambda parts: [escaped(_text(part)) for part in parts], ["null"] * len(names), shown)
+        columns += map(list, zip(names, *texts, strict=True))
     widths = [max(map(len, column)) for column in columns]
     for line, row in enumerate(zip(*columns, strict=True)):
         yield "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True))
-        if line == _FIRST and len(shown) < count:
-            yield f"{'...'.rjust(widths[0])}  ({count - len(shown)} more)"
-
-
-def _shown(result: Array, shown: list[int]) -> list[list[str]]:
-    block = np.empty(len(shown), result.datatype.form)
-    there = np.ones(len(shown), np.bool_)
-    with closing(result.open()) as reader:
-        for i, element in enumerate(shown):
-            if (valid := reader.read(element, block[i : i + 1])) is not None:
-                there[i] = valid[0]
-    parts = components(block, result.datatype)
-    return [
-        [escaped(_text(value)) if valid else "null" for value, valid in zip(part, there, strict=True)] for part in parts
-    ]
+        if line == _FIRST and is_long:
+            yield f"{'...'.rjust(widths[0])}  ({count - _FIRST - _LAST} more)"

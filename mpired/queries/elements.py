@@ -35,7 +35,7 @@ def numbers(block: np.ndarray, datatype: Datatype) -> list[np.ndarray]:
         return [(block != 0).view(np.uint8)]
     if datatype.group in TIMES:
         return [block.view(with_nat(datatype))]
-    return components(block, datatype)
+    return list(components(block, datatype).values())
 
 
 def index_of(buffer: Array, element: int) -> tuple[int, ...]:

@@ -227,16 +227,17 @@ def test_a_damaged_file_is_named(names, form, tmp_path):
 
 def test_rows_are_decoded_in_batches(tmp_path, monkeypatch):
     """However many rows a row group has, few of a kept column are in memory."""
-    monkeypatch.setattr(parquet, "_BATCH_NBYTES", 4096)
+    monkeypatch.setattr(parquet, "_BATCH_NBYTES", 1024)
     (tmp_path / "r0.parquet").write_bytes(bytes_of(table(), "parquet"))
     seen: list[int] = []
-    ahead = columns.KeptReader.ahead
+    group = parquet.ParquetFile.group
 
-    def counted(self) -> int:
-        seen.append(ahead(self))
-        return seen[-1]
+    def counted(self, *args):
+        for batch in group(self, *args):
+            seen.append(batch.num_rows)
+            yield batch
 
-    monkeypatch.setattr(columns.KeptReader, "ahead", counted)
+    monkeypatch.setattr(parquet.ParquetFile, "group", counted)
     mpired.reduce([tmp_path / "r0.parquet"], "sum", columns="n", keep="key", output=tmp_path / "out.parquet")
     assert 0 < max(seen) < NROWS // 2
     assert read(tmp_path / "out.parquet")["key"].to_pylist() == table()["key"].to_pylist()
