@@ -12,7 +12,7 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from mpired.files import calls, copying
 from mpired.files.names import digest as begun_digest
 from mpired.formats import rank
 from mpired.formats.array import Array
-from mpired.formats.conventions import Packed
 from mpired.formats.convert import byte_order
 from mpired.formats.decoding import apart
 from mpired.formats.input_options import InputOptions
@@ -34,6 +33,9 @@ from mpired.formats.rank import Kept, RankFile, SkippedArray
 from mpired.formats.streamed import DECODED_NBYTES, ColumnFile, Decoded, Values, errors_of, form_of
 from mpired.sources.source import Source
 from mpired.values import listed
+
+if TYPE_CHECKING:
+    from mpired.formats.conventions import Packed
 
 _BLOCK_NBYTES = 1 << 20
 

@@ -24,8 +24,8 @@ from h5py import h5, h5a, h5d, h5ds, h5f, h5fd, h5g, h5i, h5o, h5p, h5s, h5t, h5
 from mpired.datatypes import from_dtype
 from mpired.errors import BufferFileError, DatatypeError, MpiredError, installation
 from mpired.formats import conventions
-from mpired.formats.arrays import ArrayHeader, Field, digest, is_kept
-from mpired.formats.conventions import Attribute, Attributes, Packed, Variable
+from mpired.formats.arrays import ArrayHeader, digest, is_kept
+from mpired.formats.conventions import Attribute, Attributes, Variable
 from mpired.formats.hdf5 import ERRORS
 from mpired.formats.input_options import InputOptions
 from mpired.formats.local import SourceFile
@@ -91,16 +91,13 @@ class HdfFile(ColumnFile):
 
     def arrays(self, leaf: Any, start: int, *, nullable: bool) -> Generator[Values, None, None]:
         """Yield the values of an array from an element on, in blocks of whole rows of chunks."""
-        dataset = self.file[leaf.array if isinstance(leaf, Field | Packed) else leaf]
+        dataset = self.file[getattr(leaf, "array", leaf)]
         for values in blocks(dataset, start, self._memory, self._source.name):
-            if isinstance(leaf, Packed):
-                yield leaf.unpacked(values, nullable=nullable)
-            elif values.dtype.hasobject or values.ndim > 1:
+            if values.dtype.hasobject or values.ndim > 1:
                 objects = values.tolist() if values.dtype.names else values
                 yield np.fromiter(map(self._without_references, objects), object, len(values)), None
             else:
-                plain = values[leaf.field] if isinstance(leaf, Field) else values
-                yield plain.view(np.uint8) if plain.dtype == np.bool_ else plain, None
+                yield conventions.values(leaf, values, nullable=nullable)
 
     def _without_references(self, value: Any) -> Any:
         """Return a value with the names of objects in the places of references to them."""
@@ -209,24 +206,20 @@ def links(group: h5g.GroupID) -> list[bytes]:
     return names
 
 
-def walk(file: h5py.File) -> Iterator[Found]:
-    """Yield all objects but the root, each once, by the first of its names."""
-    yield from _walk(file["/"].id, "", {address(file.id)})
-
-
-def _walk(group: h5g.GroupID, prefix: str, seen: set[tuple[int, int]]) -> Iterator[Found]:
+def walk(group: h5g.GroupID, prefix: str = "", seen: set[tuple[int, int]] | None = None) -> Iterator[Found]:
+    """Yield all objects in a group, each once, by the first of its names."""
+    seen = {address(group)} if seen is None else seen
     for link in links(group):
         name, kind = prefix + text_of(link), group.links.get_info(link).type
         if kind == h5py.h5l.TYPE_EXTERNAL:
-            file, path = group.links.get_val(link)
-            yield Found(name, None, outside=f"{text_of(file)}:{text_of(path)}")
+            yield Found(name, None, outside=":".join(map(text_of, group.links.get_val(link))))
         elif kind == h5py.h5l.TYPE_HARD:  # what a soft link leads to is read by its own name
             opened = h5o.open(group, link)
             if (at := address(opened)) not in seen:
                 seen.add(at)
                 yield Found(name, opened, at)
                 if isinstance(opened, h5g.GroupID):
-                    yield from _walk(opened, f"{name}/", seen)
+                    yield from walk(opened, f"{name}/", seen)
 
 
 def address(identifier: Any) -> tuple[int, int]:
@@ -280,7 +273,7 @@ def _value(attribute: Any) -> Attribute | None:
 def look(source: Source, inputs: InputOptions) -> list[ArrayHeader]:
     """Describe all arrays of a file."""
     with closing(_Looking(source, inputs)) as opened:
-        found = list(walk(opened.file))
+        found = list(walk(opened.file["/"].id))
         scales = {each.address: each.name for each in found if isinstance(each.object, h5d.DatasetID)}
         entries: list[tuple[Found, h5py.Dataset | None, Variable]] = []
         groups = [Variable("", (), attributes_of(opened.file.id))]
@@ -295,11 +288,7 @@ def look(source: Source, inputs: InputOptions) -> list[ArrayHeader]:
                 dims = _dims(each.name, dataset, attributes, scales)
                 entries.append((each, dataset, Variable(each.name, dims, attributes)))
         carried = conventions.carried([*groups, *(variable for _, _, variable in entries)])
-        headers = [
-            opened.array(each, dataset, variable.attributes, is_carried=variable.name in carried)
-            for each, dataset, variable in entries
-        ]
-        return [header._replace(dims=entry[2].dims) for header, entry in zip(headers, entries, strict=True)]
+        return [opened.array(*entry, is_carried=entry[0].name in carried) for entry in entries]
 
 
 def is_dimension_only(attributes: Attributes) -> bool:
@@ -332,23 +321,21 @@ class _Looking(HdfFile):
 
     def __init__(self, source: Source, inputs: InputOptions) -> None:
         super().__init__(source, outside=inputs.follow_links)
-        self._unpack, self._window, self._any_type = inputs.unpack, inputs.window, inputs.any_type
-        self._keep = inputs.keep
+        self._inputs = inputs
 
-    def array(
-        self, found: Found, dataset: h5py.Dataset | None, attributes: Attributes, *, is_carried: bool
-    ) -> ArrayHeader:
+    def array(self, found: Found, dataset: h5py.Dataset | None, variable: Variable, *, is_carried: bool) -> ArrayHeader:
         try:
-            return self._placed(found, dataset, attributes, is_carried=is_carried)
+            header = self._placed(found, dataset, variable.attributes, is_carried=is_carried)
         except MpiredError:
             raise
         except (OSError, *ERRORS) as error:  # the library does not know it; others may be read
+            is_known = isinstance(error, OSError)
             if isinstance(error, OSError) and (is_carried or error.errno is not None):
                 raise  # a coordinate could not be compared
             reason = f"{found.name!r} cannot be read ({' '.join(str(error).split())[:200]})"
-            is_known = isinstance(error, OSError)
             label = "elements that cannot be read" if is_known else "elements of an unknown type"
-            return ArrayHeader(found.name, None, (), label=label, reason=reason, unseen=True)
+            header = ArrayHeader(found.name, None, (), label=label, reason=reason, unseen=True)
+        return header._replace(dims=variable.dims)
 
     def _placed(
         self, found: Found, dataset: h5py.Dataset | None, attributes: Attributes, *, is_carried: bool
@@ -361,7 +348,7 @@ class _Looking(HdfFile):
             elif plist.get_layout() == h5d.VIRTUAL:
                 where = "a virtual dataset"
         if where:
-            if not self._outside or self._window or self.is_apart:
+            if not self._outside or self._inputs.window or self.is_apart:
                 return self._elsewhere(name, where, None if dataset is None else _shape(dataset))
             try:
                 if dataset is None:
@@ -376,7 +363,7 @@ class _Looking(HdfFile):
 
     def _elsewhere(self, name: str, where: str, shape: tuple[int, ...] | None) -> ArrayHeader:
         reason, way_out = f"{name!r} is stored in another file ({where})", "read it with `follow_links`"
-        if self._window:
+        if self._inputs.window:
             reason, way_out = f"{reason}, which targets do not include", ""
         elif self._outside:
             what = "compressed files, streams and objects of a store cannot refer to other files"
@@ -387,55 +374,42 @@ class _Looking(HdfFile):
     def _described(
         self, found: Found, dataset: h5py.Dataset, attributes: Attributes, *, is_carried: bool
     ) -> ArrayHeader:
-        name, shape = found.name, dataset.shape
-        if shape is None and self._any_type:
-            return ArrayHeader(name, None, (0,), label="no elements")
+        name, shape, tid, inputs = found.name, dataset.shape, dataset.id.get_type(), self._inputs
         if shape is None:
-            same = digest((dataset.id.get_type().encode(),), ())
-            header = ArrayHeader(name, None, (0,), label="no elements", reason=f"{name!r} has no elements", digest=same)
-            return header._replace(carried=True, unseen=True)
+            header = ArrayHeader(name, None, (0,), label="no elements")
+            reason, same = f"{name!r} has no elements", digest((tid.encode(),), ())
+            return header if inputs.any_type else header._replace(reason=reason, digest=same, carried=True, unseen=True)
         if gone := _missing_filters(dataset):
             return self._encoded(name, shape, gone, is_carried=is_carried)
-        dtype, label, reason = _form(name, dataset)
+        plain, label, reason = _form(name, dataset)
         nbytes = math.prod(shape) * max(1, _dtype(dataset.id).itemsize)
         if not self._outside and nbytes > _SMALL_NBYTES and nbytes > _MOST_UNFOLDED * self._source.nbytes:
             reason = f"{name!r} claims {nbytes} bytes, and the file has {self._source.nbytes}"
             raise BufferFileError(self._source.name, f"{reason}; it is damaged, or made to fill the memory")
-        is_text = isinstance(dataset.id.get_type(), h5t.TypeStringID | h5t.TypeEnumID) and dtype is None
-        is_carried = (is_carried or is_text) and not self._any_type
-        is_here = not (found.outside or dataset.is_virtual or dataset.external or leads(dataset.id.get_type()))
-        is_copied = is_carried or (is_kept(name, self._keep) and is_here)
-        meaning, offset, unset = conventions.NO_NUMBERS._replace(reason=reason), None, None
-        if dtype is not None:
-            plain = dtype
+        if plain is None:
+            is_carried = is_carried or isinstance(tid, h5t.TypeStringID | h5t.TypeEnumID)
+            header = conventions.header(name, shape, attributes, None, inputs, "")._replace(label=label, reason=reason)
+        else:
             attributes, dtype = conventions.viewed(attributes, plain)
-            meaning = conventions.meaning(
-                f"{name!r}", name, attributes, dtype, unpack=self._unpack, window=self._window
-            )
-            if meaning.leaf is None and not found.outside:
-                offset = self._offset(dataset, plain, nbytes)
-            unset = conventions.unset(attributes, dtype, meaning.leaf)
+            header = conventions.header(name, shape, attributes, dtype, inputs, f"{name!r}")
+            if header.leaf is None and not found.outside:
+                header = header._replace(offset=self._offset(dataset, plain, nbytes))
             has_fill = dataset.id.get_create_plist().fill_value_defined() != h5d.FILL_VALUE_UNDEFINED
-            if unset is not None and not (has_fill and dataset.fillvalue == conventions.default_fill(dtype)):
-                unset = None
-            if self._window and (narrow := _narrow(dataset)):
-                reason = f"{name!r} has {narrow}, which new ones may not fit"
-                meaning = meaning._replace(dtype=None, reason=reason, way_out="")
-        return ArrayHeader(
-            name,
-            shape=shape,
-            offset=offset,
-            label=label or ("" if meaning.dtype is not None else dtype_text(_dtype(dataset.id))),
+            if header.unset is not None and not (has_fill and dataset.fillvalue == conventions.default_fill(dtype)):
+                header = header._replace(unset=None)
+            if inputs.window and (narrow := _narrow(dataset)):
+                reason, label = f"{name!r} has {narrow}, which new ones may not fit", dtype_text(dataset.dtype)
+                header = header._replace(dtype=None, label=label, reason=reason, way_out="")
+        is_here = not (found.outside or dataset.is_virtual or dataset.external or leads(tid))
+        is_carried = is_carried and not inputs.any_type
+        if is_carried or (is_here and is_kept(name, inputs.keep)):
+            header = header._replace(digest=self._digest(dataset, attributes))
+        return header._replace(
             carried=is_carried,
-            digest=self._digest(dataset, attributes) if is_copied else b"",
             keeps=is_here,
             chunk=dataset.chunks or (),
-            unit=conventions.unit(attributes),
-            attributes=conventions.described(attributes),
             storage=_storage(dataset),
             unlimited=_unlimited(dataset),
-            unset=unset,
-            **meaning._asdict(),
         )
 
     def _encoded(self, name: str, shape: tuple[int, ...], gone: Mapping[int, str], *, is_carried: bool) -> ArrayHeader:

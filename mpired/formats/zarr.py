@@ -27,8 +27,8 @@ from mpired.errors import BufferFileError, DatatypeError, installation
 from mpired.files import calls
 from mpired.formats import arrays, conventions
 from mpired.formats.array import Array
-from mpired.formats.arrays import ArrayHeader, Field, KeptArrays, Library, digest, is_kept
-from mpired.formats.conventions import Attributes, Packed, Variable
+from mpired.formats.arrays import ArrayHeader, KeptArrays, Library, digest, is_kept
+from mpired.formats.conventions import Attributes, Variable
 from mpired.formats.decoding import apart, look_apart
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import MarkingLayout, encoded
@@ -77,16 +77,8 @@ class _StoreReader(Store):
 
     def arrays(self, leaf: Any, start: int, *, nullable: bool) -> Generator[Values, None, None]:
         """Yield the values of a leaf from an element on, in rows of chunks."""
-        name = leaf.array if isinstance(leaf, Field | Packed) else leaf
-        node = self.node(_path(name))
-        form = conventions.viewed(_attributes(node), node.dtype)[1]
-        for block in self.rows(name, start):
-            if isinstance(leaf, Packed):
-                yield leaf.unpacked(block, nullable=nullable)
-            elif isinstance(leaf, Field):
-                yield block[leaf.field], None
-            else:
-                yield block.view(np.uint8) if block.dtype == np.bool_ else block.astype(form, copy=False), None
+        for block in self.rows(getattr(leaf, "array", leaf), start):
+            yield conventions.values(leaf, block, nullable=nullable)
 
     def described(self, inputs: InputOptions) -> list[ArrayHeader]:
         """Describe all arrays, those too that the library does not open."""
@@ -99,34 +91,29 @@ class _StoreReader(Store):
             if path in wrong:
                 found.append(_unknown(name, wrong[path]))
             elif hasattr(nodes[path], "shape"):
-                array = self._array(name, nodes[path], unpack=inputs.unpack, window=inputs.window)
+                array = self._array(name, nodes[path], inputs)
                 is_carried = (array.carried or name in carried) and not inputs.any_type
                 identity = self._digest(name, nodes[path]) if is_carried or is_kept(name, inputs.keep) else b""
                 found.append(array._replace(carried=is_carried, digest=identity, dims=variables[path].dims))
         return found
 
-    def _array(self, name: str, node: Any, *, unpack: bool, window: bool) -> ArrayHeader:
-        dtype, shape = node.dtype, node.shape
-        meaning = conventions.NO_NUMBERS
+    def _array(self, name: str, node: Any, inputs: InputOptions) -> ArrayHeader:
+        values, form = _attributes(node), None
         with contextlib.suppress(DatatypeError, TypeError):  # NumPy's strings of any length have no byte order
-            from_dtype(dtype)
-            values, form = conventions.viewed(_attributes(node), dtype)
-            meaning = conventions.meaning(f"array {name!r}", name, values, form, unpack=unpack, window=window)
-            if meaning.leaf is not None:
-                missing = (meaning.leaf.missing or Missing())._replace(nan=True)
-                meaning = meaning._replace(leaf=meaning.leaf._replace(missing=missing))
-        is_text = dtype.kind in "USTmMO"
-        unit = node.attrs.get("units")
-        return ArrayHeader(
-            name,
-            shape=shape,
-            label="" if meaning.dtype is not None else "strings" if is_text else dtype_text(dtype),
+            from_dtype(node.dtype)
+            values, form = conventions.viewed(values, node.dtype)
+        header = conventions.header(name, node.shape, values, form, inputs, f"array {name!r}")
+        is_text = node.dtype.kind in "USTmMO"
+        if header.leaf is not None:
+            missing = (header.leaf.missing or Missing())._replace(nan=True)
+            header = header._replace(leaf=header.leaf._replace(missing=missing))
+        if form is None:
+            header = header._replace(label="strings" if is_text else dtype_text(node.dtype))
+        return header._replace(
             carried=is_text,
-            chunk=tuple(min(one, max(1, all_)) for one, all_ in zip(chunk_of(node), shape, strict=True)),
-            unit=unit if isinstance(unit, str) else "",
-            attributes=conventions.described(_attributes(node)),
+            chunk=tuple(min(one, max(1, all_)) for one, all_ in zip(chunk_of(node), node.shape, strict=True)),
             storage=", ".join([f"chunks of {chunk_of(node)}", *codec_names(node)]),
-            **meaning._asdict(),
+            unset=None,
         )
 
     def _digest(self, name: str, node: Any) -> bytes:
