@@ -14,9 +14,9 @@ import re
 import struct
 import zipfile
 from base64 import standard_b64decode
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,7 +50,6 @@ _OF_TYPE = frozenset({"delta", "fixedscaleoffset", "quantize", "astype", "packbi
 _CODEC = re.compile(r"[Cc]odec(?: not available)?: '+(?:numcodecs\.)?([^']+)'")  # in errors
 _PACKAGES = {"zfpy": "zfpy", "pcodec": "pcodec", "crc32c": "crc32c", "msgpack2": "msgpack"}  # of codecs
 _DOUBLE = struct.Struct("<d")
-_T = TypeVar("_T")
 
 
 class _StoreReader(Store):
@@ -203,39 +202,33 @@ def _decoded(value: str) -> float | str:
     return value
 
 
-def _in_worker(source: Source, function: Callable[..., _T], *args: Any) -> _T:
+def _look(source: Source, inputs: InputOptions) -> list[ArrayHeader]:
     with errors_of(source.name, _FAILURES), closing(_StoreReader(source)) as reader:
-        return function(reader, *args)
+        return reader.described(inputs)
 
 
 def inspect(source: Source, inputs: InputOptions) -> RankFile:
     """Describe a store by its documents."""
     installed.check(source.name, "Zarr", "zarr", "zarr")
-    found = look_apart(inputs.context, _in_worker, source, _StoreReader.described, inputs._replace(context=NO_LIMITS))
+    found = look_apart(inputs.context, _look, source, inputs._replace(context=NO_LIMITS))
     return arrays.inspect(source, inputs, found, Library(_StoreReader, _FAILURES, inputs.context))
 
 
-class _NewStore(NamedTuple):
+class _NewArray(NamedTuple):
     """An array of a result."""
 
     path: str
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    like: str | None = None  # the path of the array of the model with its chunks and codecs
-    is_same: bool = False  # whether all but its shape is that of the array of the model
-    attributes: Mapping[str, Any] = {}
-    fill: Any = None  # the value of elements of chunks that do not exist
-    missing: Missing | None = None  # which values mean that an element is missing
-    null: float | None = None  # the value that is written for missing elements
+    missing: Missing | None  # which values mean that an element is missing
+    null: float | None  # the value that is written for missing elements
 
 
 class _ZarrPlan(NamedTuple):
-    """A new store: its new arrays, the model, and the paths of the arrays that are copied from there."""
+    """A new store: its documents, with the chunks of changed coordinates, and the arrays that get their chunks."""
 
-    new: Sequence[_NewStore]
+    documents: Mapping[str, bytes]
+    new: Sequence[_NewArray]
     source: Source | None
-    kept: Sequence[str]
-    cells: Cells  # changes of coordinates and attributes
+    kept: Sequence[str]  # the paths of the arrays whose chunks are copied from the source
 
 
 def prepare(model: Model) -> MarkingLayout:
@@ -243,60 +236,94 @@ def prepare(model: Model) -> MarkingLayout:
     installed.check("`to='zarr'`", "Zarr", "zarr", "zarr")
     if any(buffer.fortran_order for buffer in model.buffers):
         raise DatatypeError("arrays in Fortran order", "have no form in Zarr; use `to='npy'` or `to='npz'`")
-    if model.source is None:
-        new = [_new(buffer, None) for buffer in model.buffers]
-    else:
-        new = apart(model.context, model.source.name, _in_worker, model.source, _planned, model.buffers)
-    kept = model.kept.names if isinstance(model.kept, KeptArrays) else []
-    plan = _ZarrPlan(new, model.source, [_path(name) for name in kept], model.cells)
-    return MarkingLayout(functools.partial(_encode, plan, model.context), tuple(each.missing for each in new))
+    kept = [_path(name) for name in model.kept.names] if isinstance(model.kept, KeptArrays) else []
+    name = "the result" if model.source is None else model.source.name
+    plan = apart(model.context, name, _planned, model.buffers, model.source, kept, model.cells)
+    return MarkingLayout(functools.partial(_encode, plan, model.context), tuple(each.missing for each in plan.new))
 
 
-def _planned(store: Store, buffers: Sequence[Array]) -> list[_NewStore]:
-    return [_new(buffer, store) for buffer in buffers]
+@contextlib.contextmanager
+def _model(source: Source | None) -> Iterator[Store | None]:
+    """Open the store that results are modelled on, if there is one."""
+    name = "the result" if source is None else source.name
+    with errors_of(name, _FAILURES, writes=True), closing(Store(source)) if source else nullcontext() as old:
+        yield old
 
 
-def _new(buffer: Array, store: Store | None) -> _NewStore:
-    """Describe the array of a result."""
+def _planned(buffers: Sequence[Array], source: Source | None, kept: Sequence[str], cells: Cells) -> _ZarrPlan:
+    with _model(source) as old:
+        documents = Buffers({})
+        if old is not None:
+            copied = [path for path in old.paths if path in kept or not old.is_array(path)]
+            documents |= {key: old.buffers[key] for path in copied for key in old.keys_of(path)}
+        new = [_create(documents, buffer, old) for buffer in buffers]
+        for path in (*cells.values, *cells.methods):
+            array = library().open_array(documents.store, path=path, mode="r+")
+            if path in cells.values:
+                array[...] = cells.values[path]
+            else:
+                array.attrs[conventions.METHODS] = cells.methods[path]
+        if old is not None and old.is_consolidated:
+            library().consolidate_metadata(documents.store, zarr_format=old.version)
+        keys = sorted(documents, key=lambda key: (key.count("/"), key))
+        same = [path for path in kept if path not in cells.values]
+        return _ZarrPlan({key: documents[key].to_bytes() for key in keys}, new, source, same)
+
+
+def _create(documents: Buffers, buffer: Array, store: Store | None) -> _NewArray:
+    """Make the document of the array of a result."""
     dtype, shape = np.dtype(np.bool_) if buffer.datatype.is_bool else buffer.datatype.form, buffer.dimensions
     path, origin = (buffer.name or "value").lstrip(ROOT), _path(buffer.origin)
+    version, stored, is_same = 3 if store is None else store.version, dtype, False
     old = store.node(origin) if store is not None and buffer.origin and store.is_array(origin) else None
-    new = _NewStore(path, shape, dtype) if old is None else _like(old, buffer, _NewStore(path, shape, dtype, origin))
-    if not new.is_same and dtype.kind not in "biufc":
+    attributes: dict[str, Any] = {}
+    fill = None
+    if old is not None:
+        attributes, fill, is_same = _like(old, buffer, dtype)
+        if old.ndim != len(shape):
+            attributes.pop(_DIMENSIONS, None)
+            old, is_same = None, False
+        elif is_same:
+            stored, is_same = old.dtype, old.path == path
+    if not is_same and dtype.kind not in "biufc":
         raise DatatypeError(buffer.datatype.label, "has no form in zarr; use `to='npy'` or `to='npz'`")
-    is_fill = store is not None and store.version == 2 and _DIMENSIONS in new.attributes  # noqa: PLR2004
-    values = conventions.viewed(_as_numbers(new.attributes, new.fill if is_fill else None), new.dtype)[0]
+    is_fill = version == 2 and _DIMENSIONS in attributes  # noqa: PLR2004
+    values = conventions.viewed(_as_numbers(attributes, fill if is_fill else None), stored)[0]
     null = _null(values, math.nan if dtype.kind in "fc" else None)
     if buffer.nullable and null is None:
         default = conventions.default_fill(dtype)
         if default is None:
             reason = f"of {buffer.datatype.label} has no fill value for elements that are missing"
             raise DatatypeError(f"array {path or ROOT!r}", f"{reason}; use `to='parquet'`")
-        null, values = int(default), {**values, conventions.FILL: default.reshape(1)}
-        attributes = {**new.attributes, conventions.FILL: null}
-        new = new._replace(is_same=False, attributes=attributes, fill=default[()])
-    return new._replace(missing=conventions.missing(values, dtype), null=null if buffer.nullable else None)
+        null, values, is_same = int(default), {**values, conventions.FILL: default.reshape(1)}, False
+        attributes, fill = {**attributes, conventions.FILL: null}, default[()]
+    if is_same and store is not None:
+        documents |= {key: store.buffers[key] for key in store.keys_of(path)}
+        array = library().open_array(documents.store, path=path, mode="r+", zarr_format=version)
+        if array.shape != shape:
+            array.resize(shape)
+    else:
+        like = _plain(shape, stored, version) if old is None else _layout(old, stored)
+        settings = {"zarr_format": version, "attributes": attributes, "fill_value": fill, **like}
+        library().create_array(documents.store, name=path or None, shape=shape, dtype=stored, **settings)
+    return _NewArray(path, conventions.missing(values, dtype), null if buffer.nullable else None)
 
 
-def _like(old: Any, buffer: Array, new: _NewStore) -> _NewStore:
-    """Describe the array of a result as one of the model is."""
+def _like(old: Any, buffer: Array, dtype: np.dtype) -> tuple[dict[str, Any], Any, bool]:
+    """Return attributes and fill value of a result that is like an array, and whether its elements are of one type."""
     values, form = conventions.viewed(_attributes(old), old.dtype)
-    packed = conventions.packing(new.path, values, form)
+    packed = conventions.packing("", values, form)
     attributes, fill, is_own = dict(old.metadata.attributes), old.fill_value, buffer.origin == buffer.own_name
     is_specified = old.dtype.names is None or old.metadata.zarr_format == 2  # noqa: PLR2004 - structures in version 3
     is_same = is_own and packed is None and is_specified and agrees(buffer.datatype, form)
     if not is_own:  # it has other values
         attributes, fill = {key: value for key, value in attributes.items() if key in _PLACES}, None
     elif not is_same:
-        are_floats = new.dtype.kind == "f" and old.dtype.kind == "f" and packed is None
+        are_floats = dtype.kind == "f" and old.dtype.kind == "f" and packed is None
         lost = (*_PACKING, *(() if are_floats else conventions.OF_THE_TYPE))
         attributes = {key: value for key, value in attributes.items() if key not in lost}
-        fill = _converted(fill if packed is None else math.nan, new.dtype)
-    if old.ndim != len(new.shape):
-        attributes.pop(_DIMENSIONS, None)
-        return new._replace(like=None, attributes=attributes, fill=fill)
-    dtype = old.dtype if is_same else new.dtype
-    return new._replace(is_same=is_same and old.path == new.path, dtype=dtype, attributes=attributes, fill=fill)
+        fill = _converted(fill if packed is None else math.nan, dtype)
+    return attributes, fill, is_same
 
 
 def _converted(fill: Any, dtype: np.dtype) -> Any:
@@ -318,58 +345,23 @@ def _encode(plan: _ZarrPlan, context: Context, results: Sequence[Array], fd: int
 
 def _write(plan: _ZarrPlan, results: Sequence[Array], file: calls.SharedFile) -> None:
     """Write a store."""
-    with (
-        errors_of("the result" if plan.source is None else plan.source.name, _FAILURES, writes=True),
-        os.fdopen(file.open(), "w+b") as to,
-        zipfile.ZipFile(to, "w") as archive,
-        closing(Store(plan.source)) if plan.source is not None else nullcontext() as old,
-    ):
-        documents = _documents(plan, old)
-        for key in sorted(documents, key=lambda key: (key.count("/"), key)):
-            archive.writestr(_info(key), documents[key].to_bytes())
+    with _model(plan.source) as old, os.fdopen(file.open(), "w+b") as to, zipfile.ZipFile(to, "w") as archive:
+        for key, content in plan.documents.items():
+            archive.writestr(_info(key), content)
         if old is not None:
-            same = [path for path in plan.kept if path not in plan.cells.values]
-            carried = [key for key in old.names if any(_is_chunk(key, path) for path in same)]
+            carried = [key for key in old.names if any(_is_chunk(key, path) for path in plan.kept)]
             old.expect(carried)
             for key in carried:
-                archive.writestr(_info(key), old.content(key))
+                archive.writestr(_info(key), old[key])
         for new, result in zip(plan.new, results, strict=True):
-            _write_chunks(archive, documents, new.path, new.null, result)
+            _write_chunks(archive, plan.documents, new.path, new.null, result)
 
 
-def _documents(plan: _ZarrPlan, old: Store | None) -> Buffers:
-    """Return the documents of a new store, with the chunks of changed coordinates."""
-    found, version = Buffers(), 3 if old is None else old.version
-    if old is not None:
-        same = {new.path for new in plan.new if new.is_same}
-        for path in old.paths:
-            if path in plan.kept or path in same or not old.is_array(path):
-                found |= {key: old.buffers[key] for key in old.keys_of(path)}
-    for new in plan.new:
-        if new.is_same:
-            array = library().open_array(found.store, path=new.path, mode="r+", zarr_format=version)
-            if array.shape != new.shape:
-                array.resize(new.shape)
-        else:
-            like = _plain(new, version) if new.like is None or old is None else _layout(old.node(new.like), new.dtype)
-            settings = {"zarr_format": version, "attributes": dict(new.attributes), "fill_value": new.fill, **like}
-            library().create_array(found.store, name=new.path or None, shape=new.shape, dtype=new.dtype, **settings)
-    for path in (*plan.cells.values, *plan.cells.methods):
-        array = library().open_array(found.store, path=path, mode="r+", zarr_format=version)
-        if path in plan.cells.values:
-            array[...] = plan.cells.values[path]
-        else:
-            array.attrs[conventions.METHODS] = plan.cells.methods[path]
-    if old is not None and old.is_consolidated:
-        library().consolidate_metadata(found.store, zarr_format=version)
-    return found
-
-
-def _plain(new: _NewStore, version: int) -> dict[str, Any]:
+def _plain(shape: tuple[int, ...], dtype: np.dtype, version: int) -> dict[str, Any]:
     """Return the layout of an array that has no model."""
-    chunk = [max(1, each) for each in new.shape]
+    chunk = [max(1, each) for each in shape]
     for number in range(len(chunk)):
-        rest = math.prod(chunk[number + 1 :]) * new.dtype.itemsize
+        rest = math.prod(chunk[number + 1 :]) * dtype.itemsize
         chunk[number] = max(1, min(chunk[number], _CHUNK_NBYTES // rest))
     zstd = {"id": "zstd", "level": 0} if version == 2 else {"name": "zstd", "configuration": {"level": 0}}  # noqa: PLR2004
     return {"chunks": tuple(chunk), "compressors": zstd}
@@ -398,10 +390,12 @@ def _is_chunk(key: str, path: str) -> bool:
     return (not path or key.startswith(f"{path}/")) and key.rpartition("/")[2] not in STORE_DOCUMENTS
 
 
-def _write_chunks(archive: zipfile.ZipFile, documents: Buffers, path: str, null: float | None, result: Array) -> None:
+def _write_chunks(
+    archive: zipfile.ZipFile, documents: Mapping[str, bytes], path: str, null: float | None, result: Array
+) -> None:
     """Write the chunks of an array, a row at a time."""
-    known = set(documents)
-    array = library().open_array(documents.store, path=path, mode="r+")
+    chunks = Buffers(documents)
+    array = library().open_array(chunks.store, path=path, mode="r+")
     shape, chunk = array.shape, chunk_of(array)
     height, width = (chunk[0], math.prod(shape[1:])) if shape else (1, 1)
     stored = as_numbers(conventions.viewed(_attributes(array), array.dtype)[1])
@@ -410,8 +404,8 @@ def _write_chunks(archive: zipfile.ZipFile, documents: Buffers, path: str, null:
     for row, block in zip(starts, encoded(result, stored, counts, null), strict=True):
         where = (slice(row, row + len(block) // width),) if shape else ()
         array[where] = block.view(array.dtype).reshape((-1, *shape[1:]) if shape else ())
-        for key in sorted(documents.keys() - known):
-            archive.writestr(_info(key), documents.pop(key).to_bytes())
+        for key in sorted(chunks):
+            archive.writestr(_info(key), chunks.pop(key).to_bytes())
 
 
 def _info(key: str) -> zipfile.ZipInfo:
@@ -431,8 +425,8 @@ def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
     ):
         for key in old.names:
             if not any(_is_chunk(key, _path(each.name)) for each in changed):
-                archive.writestr(_info(key), old.content(key))
+                archive.writestr(_info(key), old[key])
         for each in changed:
-            path, documents = _path(each.name), Buffers()
-            documents |= {key: old.buffers[key] for key in old.keys_of(path)}
+            path = _path(each.name)
+            documents = {key: old[key] for key in old.keys_of(path)}
             _write_chunks(archive, documents, path, _null(_attributes(old.node(path)), math.nan), each)

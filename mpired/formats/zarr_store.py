@@ -54,17 +54,15 @@ def _checked_blosc(decode: Any) -> Any:
 
 
 class Buffers(dict[str, Any]):
-    """Buffers of the library by their keys: those that it writes, and else those of a store."""
+    """Buffers of the library by their keys: those that it writes, and else those of other bytes."""
 
-    def __init__(self, keys: Store | None = None) -> None:
+    def __init__(self, others: Mapping[str, bytes] | Store) -> None:
         super().__init__()
-        self._keys = keys
+        self._others = others
         self.store = library().storage.MemoryStore(self)
 
     def __missing__(self, key: str) -> Any:
-        if self._keys is None or key not in self._keys.names:
-            raise KeyError(key)
-        return library().core.buffer.default_buffer_prototype().buffer.from_bytes(self._keys.content(key))
+        return library().core.buffer.default_buffer_prototype().buffer.from_bytes(self._others[key])
 
 
 class Store(ColumnFile):
@@ -85,8 +83,10 @@ class Store(ColumnFile):
         self.version = 2 if paths[2] and _V3_NODE not in self.names else 3
         self.paths = paths[self.version]
 
-    def content(self, key: str) -> bytes:
+    def __getitem__(self, key: str) -> bytes:
         """Return the bytes of a key."""
+        if key not in self.names:
+            raise KeyError(key)
         most = _MAX_DOCUMENT if key.rpartition("/")[2] in STORE_DOCUMENTS else self._memory
         if isinstance(self._bytes, OpenStore):
             content = self._bytes.content(key, most)
@@ -109,7 +109,7 @@ class Store(ColumnFile):
     def _document(self, path: str) -> tuple[dict[str, Any], bool]:
         """Return the document of a node, and whether it is that of an array."""
         key = next(key for key in self.keys_of(path) if key.rpartition("/")[2] in _MARKS[self.version])
-        document = json.loads(self.content(key))
+        document = json.loads(self[key])
         if document["zarr_format"] != self.version:
             raise ValueError(f"{key!r} is not a document of Zarr version {self.version}")
         return document, key.endswith(".zarray") or document.get("node_type") == "array"
