@@ -136,15 +136,6 @@ def missing(attributes: Attributes, dtype: np.dtype) -> Missing | None:
     return Missing(values, low, high) if values or (low, high) != (None, None) else None
 
 
-def _unset(attributes: Attributes, dtype: np.dtype, packed: Packed | None) -> float | None:
-    """Return the value of elements that netCDF never wrote, if no attribute declares it; bytes have none."""
-    default = default_fill(dtype)
-    if default is None or dtype.itemsize == 1 or {FILL, MISSING} & attributes.keys() or missing(attributes, dtype):
-        return None
-    value = default if packed is None else packed.unpacked(default, nullable=True)[0]
-    return float(value) if value.dtype.kind == "f" else int(value)
-
-
 def viewed(attributes: Attributes, dtype: np.dtype) -> tuple[Attributes, np.dtype]:
     """Return attributes and the form of elements as `_Unsigned` says, whether integers of the file have a sign."""
     kind = _SIGNS.get((dtype.kind, text(attributes, UNSIGNED).lower()))
@@ -157,17 +148,16 @@ def viewed(attributes: Attributes, dtype: np.dtype) -> tuple[Attributes, np.dtyp
 
 def packing(name: str, attributes: Attributes, dtype: np.dtype) -> Packed | None:
     """Return how an array is packed; None if it is not, or if numbers of floating point stand for themselves."""
-    if dtype.kind not in "iuf" or not {SCALE, OFFSET} & attributes.keys():
+    keys = [key for key in (SCALE, OFFSET) if key in attributes]
+    if dtype.kind not in "iuf" or not keys:
         return None
-    wrong = next((key for key in (SCALE, OFFSET) if key in attributes and not numbers(attributes, key, 1)), "")
-    given = {key: attributes.get(key) for key in (SCALE, OFFSET) if numbers(attributes, key, 1)}
-    forms = [value.dtype.newbyteorder("=") for value in given.values() if isinstance(value, np.ndarray)]
-    form = np.result_type(*forms) if forms else np.dtype("f8")
+    given = {key: np.asarray(attributes[key]).reshape(()) for key in keys if numbers(attributes, key, 1)}
+    wrong = next((key for key in keys if key not in given), "")
+    form = np.result_type(*[value.dtype for value in given.values()] or [np.dtype("f8")]).newbyteorder("=")
     form = form if form.kind == "f" else np.dtype("f8")
-    values = [(numbers(attributes, key, 1) or [default])[0] for key, default in ((SCALE, 1), (OFFSET, 0))]
-    if dtype.kind == "f" and values == [1, 0] and not wrong:
+    scale, offset = (np.asarray(given.get(key, default), form) for key, default in ((SCALE, 1), (OFFSET, 0)))
+    if dtype.kind == "f" and scale == 1 and offset == 0 and not wrong:
         return None
-    scale, offset = (np.asarray(value, form) for value in values)
     return Packed(name, scale, offset, missing(attributes, dtype), dtype.newbyteorder("="), wrong)
 
 
@@ -180,8 +170,11 @@ def header(
     found = ArrayHeader(name, dtype, shape, unit=unit, attributes=strings)
     if dtype is None:
         return found
-    packed = packing(name, attributes, dtype)
-    found = found._replace(missing=missing(attributes, dtype), unset=_unset(attributes, dtype, packed))
+    packed, default = packing(name, attributes, dtype), default_fill(dtype)
+    found = found._replace(missing=missing(attributes, dtype))
+    if not (default is None or dtype.itemsize == 1 or {FILL, MISSING} & attributes.keys() or found.missing):
+        unset = default if packed is None else packed.unpacked(default, nullable=True)[0]
+        found = found._replace(unset=unset.item())
     if packed is None:
         return found
     found = found._replace(dtype=packed.dtype, packed=dtype, leaf=packed)

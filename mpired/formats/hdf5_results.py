@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 from h5py import h5a, h5d, h5ds, h5f, h5fd, h5g, h5o, h5p, h5s, h5t, h5z
 
-from mpired.datatypes import as_numbers
+from mpired.datatypes import agrees, as_numbers
 from mpired.files import calls, copying
 from mpired.formats import conventions, deflated, hierarchy
 from mpired.formats.array import Array
@@ -66,7 +66,7 @@ class _Result(NamedTuple):
         if like is not None and is_own:
             attributes, form = _read(like)
             # Numbers of a type that NumPy has not, such as bfloat16 or 12 bits of an integer, are combined in a wider.
-            is_same = _is_same(form, dtype) and hierarchy.is_plain(like)
+            is_same = agrees(buffer.datatype, form) and hierarchy.is_plain(like)
         order: Any = buffer.byte_order if buffer.byte_order in "<>" else "="
         tid = (
             like.id.get_type().copy()
@@ -104,14 +104,6 @@ def _set_fill(plist: Any, like: h5py.Dataset, form: np.dtype | None) -> None:
         fill = conventions.default_fill(form) if fill is None else fill
         value = np.zeros((), form) if fill is None else fill
     plist.set_fill_value(value)
-
-
-def _is_same(one: np.dtype, other: np.dtype) -> bool:
-    """Return whether elements are of one form, whatever their byte order, and the names and gaps of structures."""
-    forms = [as_numbers(each).newbyteorder("=") for each in (one, other)]
-    if forms[0].names is None or forms[1].names is None:
-        return forms[0] == forms[1]
-    return [forms[0][each] for each in forms[0].names] == [forms[1][each] for each in forms[1].names]
 
 
 def _read(dataset: h5py.Dataset) -> tuple[Attributes, np.dtype]:
@@ -375,10 +367,8 @@ def _left_out(plan: Hdf5Plan, results: Sequence[_Result], old: h5py.File) -> set
     found: set[object] = set()
     for each in hierarchy.walk(old["/"].id):
         is_array = each.outside or isinstance(each.object, h5d.DatasetID)
-        if is_array and each.name not in wanted:
-            attributes = {} if each.object is None else hierarchy.attributes_of(each.object)
-            if not hierarchy.is_dimension_only(attributes):
-                found |= {each.name, each.address}
+        if is_array and each.name not in wanted and not hierarchy.is_dimension_only(each.attributes):
+            found |= {each.name, each.address}
     return found
 
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
-from h5py import h5, h5a, h5d, h5ds, h5f, h5fd, h5g, h5i, h5o, h5p, h5s, h5t, h5z
+from h5py import h5, h5a, h5d, h5ds, h5f, h5fd, h5g, h5o, h5p, h5s, h5t, h5z
 
 from mpired.datatypes import from_dtype
 from mpired.errors import BufferFileError, DatatypeError, MpiredError, installation
@@ -66,28 +66,23 @@ class HdfFile(ColumnFile):
 
     def begin(self) -> None:
         """Open it by the library."""
-        where = self._path()
-        self.is_apart = where is None  # then the library would look for other files in this one
-        if self._outside:
-            os.environ["HDF5_EXTFILE_PREFIX"] = os.environ["HDF5_VDS_PREFIX"] = "${ORIGIN}"
+        path = f"/proc/self/fd/{self._bytes.fd}"
+        real = "" if self._bytes.fd is None else os.readlink(path)
+        self.is_apart = not os.path.exists(real)  # then the library would look for other files in this one
         access = _access(self._memory)
-        if where is None:
+        if self.is_apart:
             access = access.copy()
             access.set_fileobj_driver(h5fd.fileobj_driver, SourceFile(self._bytes, self._source.nbytes))
+        if self._outside:
+            os.environ["HDF5_EXTFILE_PREFIX"] = os.environ["HDF5_VDS_PREFIX"] = "${ORIGIN}"
+            path = real
         try:
-            self.file = h5py.File(h5f.open(os.fsencode(where or "file"), h5f.ACC_RDONLY, access))
+            self.file = h5py.File(h5f.open(os.fsencode(path), h5f.ACC_RDONLY, access))
         except OSError as error:
             if "already open for write" not in str(error):
                 raise
             reason = "was not closed by the program that writes it; let that end"
             raise BufferFileError(self._source.name, f"{reason}, or clear its mark with `h5clear -s`") from None
-
-    def _path(self) -> str | None:
-        """Return a path of the file for the library, which follows links itself; None if it has none."""
-        path = f"/proc/self/fd/{self._bytes.fd}"
-        if self._bytes.fd is None or not os.path.exists(real := os.readlink(path)):
-            return None
-        return real if self._outside else path
 
     def arrays(self, leaf: Any, start: int, *, nullable: bool) -> Generator[Values, None, None]:
         """Yield the values of an array from an element on, in blocks of whole rows of chunks."""
@@ -118,10 +113,11 @@ class HdfFile(ColumnFile):
     def whole(self, leaf: str) -> np.ndarray:
         """Return all values of an array."""
         dataset = self.file[leaf]
-        dtype = _dtype(dataset.id)
-        if dataset.shape is None or _has_octets(dtype):
-            return np.empty(0, dtype) if dataset.shape is None else _octets(dataset)
-        return np.asarray(dataset.asstr()[()] if h5py.check_string_dtype(dtype) else dataset[()])
+        if dataset.shape is None:
+            return np.empty(0, _dtype(dataset.id))
+        if (octets := _octets(dataset)) is not None:
+            return octets
+        return np.asarray(dataset.asstr()[()] if h5py.check_string_dtype(dataset.dtype) else dataset[()])
 
     def close(self) -> None:
         """Close it."""
@@ -175,27 +171,23 @@ def blocks(dataset: h5py.Dataset, start: int, memory: int, name: str) -> Iterato
     for skipped, selection in selections(dataset.shape, dataset.chunks, itemsize, start, memory):
         error = too_large(name, what, None, memory)
         with limited_memory(4 * memory + _SPARE_NBYTES, error):
-            values = _one_by_one(dataset, dataset[selection])
+            values = dataset[selection]
+        # Without dimensions the one element may be a list.
+        is_one = not dataset.shape and dataset.dtype.hasobject
+        values = (np.fromiter([values], object) if is_one else np.asarray(values)).reshape(-1, *dataset.dtype.shape)
         if skipped < len(values):
             yield values[skipped:]
 
 
-def _one_by_one(dataset: h5py.Dataset, values: Any) -> np.ndarray:
-    """Return elements in one dimension; one may be an array itself."""
-    if not dataset.shape and dataset.dtype.hasobject:
-        found = np.empty(1, object)
-        found[0] = values
-        return found
-    return np.asarray(values).reshape(-1, *dataset.dtype.shape)
-
-
 class Found(NamedTuple):
-    """An object of a file: its name, what opens it, its address, and where it leads if that is outside the file."""
+    """An object of a file."""
 
     name: str
-    object: Any
-    address: tuple[int, int] | None = None
-    outside: str = ""
+    object: Any  # what opens it; None if it is in another file
+    address: tuple[int, int] | None
+    attributes: Attributes
+    outside: str = ""  # where it leads if that is in another file
+    dims: tuple[str, ...] = ()  # the names of its dimensions
 
 
 def links(group: h5g.GroupID) -> list[bytes]:
@@ -212,12 +204,12 @@ def walk(group: h5g.GroupID, prefix: str = "", seen: set[tuple[int, int]] | None
     for link in links(group):
         name, kind = prefix + text_of(link), group.links.get_info(link).type
         if kind == h5py.h5l.TYPE_EXTERNAL:
-            yield Found(name, None, outside=":".join(map(text_of, group.links.get_val(link))))
+            yield Found(name, None, None, {}, ":".join(map(text_of, group.links.get_val(link))))
         elif kind == h5py.h5l.TYPE_HARD:  # what a soft link leads to is read by its own name
             opened = h5o.open(group, link)
             if (at := address(opened)) not in seen:
                 seen.add(at)
-                yield Found(name, opened, at)
+                yield Found(name, opened, at, attributes_of(opened))
                 if isinstance(opened, h5g.GroupID):
                     yield from walk(opened, f"{name}/", seen)
 
@@ -275,20 +267,19 @@ def look(source: Source, inputs: InputOptions) -> list[ArrayHeader]:
     with closing(_Looking(source, inputs)) as opened:
         found = list(walk(opened.file["/"].id))
         scales = {each.address: each.name for each in found if isinstance(each.object, h5d.DatasetID)}
-        entries: list[tuple[Found, h5py.Dataset | None, Variable]] = []
-        groups = [Variable("", (), attributes_of(opened.file.id))]
+        arrays: list[tuple[Found, h5py.Dataset | None]] = []
         for each in found:
-            attributes = {} if each.outside else attributes_of(each.object)
             if each.outside:
-                entries.append((each, None, Variable(each.name, (), attributes)))
-            elif isinstance(each.object, h5g.GroupID):
-                groups.append(Variable(f"{each.name}/", (), attributes))
-            elif isinstance(each.object, h5d.DatasetID) and not is_dimension_only(attributes):
+                arrays.append((each, None))
+            elif isinstance(each.object, h5d.DatasetID) and not is_dimension_only(each.attributes):
                 dataset = h5py.Dataset(each.object, readonly=True)  # it keeps the answers to earlier questions
-                dims = _dims(each.name, dataset, attributes, scales)
-                entries.append((each, dataset, Variable(each.name, dims, attributes)))
-        carried = conventions.carried([*groups, *(variable for _, _, variable in entries)])
-        return [opened.array(*entry, is_carried=entry[0].name in carried) for entry in entries]
+                arrays.append((each._replace(dims=_dims(each, dataset, scales)), dataset))
+        variables = [Variable("", (), attributes_of(opened.file.id))]
+        groups = [each for each in found if isinstance(each.object, h5g.GroupID)]
+        variables += [Variable(f"{each.name}/", (), each.attributes) for each in groups]
+        variables += [Variable(each.name, each.dims, each.attributes) for each, _ in arrays]
+        carried = conventions.carried(variables)
+        return [opened.array(each, dataset, is_carried=each.name in carried) for each, dataset in arrays]
 
 
 def is_dimension_only(attributes: Attributes) -> bool:
@@ -296,24 +287,19 @@ def is_dimension_only(attributes: Attributes) -> bool:
     return attributes.get("CLASS") == "DIMENSION_SCALE" and DIMENSION_ONLY in str(attributes.get("NAME"))
 
 
-def _dims(name: str, dataset: h5py.Dataset, attributes: Attributes, scales: Mapping[Any, str]) -> tuple[str, ...]:
+def _dims(found: Found, dataset: h5py.Dataset, scales: Mapping[Any, str]) -> tuple[str, ...]:
     """Return the names of the dimensions of an array that is itself one, or has a scale for each."""
-    if attributes.get("CLASS") == "DIMENSION_SCALE":
-        return (name.rpartition("/")[2],)
+    if found.attributes.get("CLASS") == "DIMENSION_SCALE":
+        return (found.name.rpartition("/")[2],)
     names: list[str] = [""] * len(_shape(dataset) or ())
-    if not dataset.is_virtual and h5a.exists(dataset.id, b"DIMENSION_LIST"):
-        for number in range(len(names)):
-            for scale in _scales(dataset.id, number):
-                names[number] = scales.get(address(scale), "").rpartition("/")[2]
+    has_scales = not dataset.is_virtual and h5a.exists(dataset.id, b"DIMENSION_LIST")
+    for number in range(len(names) if has_scales else 0):
+        own: list[h5d.DatasetID] = []
+        if h5ds.get_num_scales(dataset.id, number):
+            h5ds.iterate(dataset.id, number, own.append)
+        for scale in own:
+            names[number] = scales.get(address(scale), "").rpartition("/")[2]
     return tuple(names)
-
-
-def _scales(identifier: h5d.DatasetID, dimension: int) -> list[h5d.DatasetID]:
-    """Return the scales of a dimension."""
-    found: list[h5d.DatasetID] = []
-    if h5ds.get_num_scales(identifier, dimension):
-        h5ds.iterate(identifier, dimension, found.append)
-    return found
 
 
 class _Looking(HdfFile):
@@ -323,9 +309,9 @@ class _Looking(HdfFile):
         super().__init__(source, outside=inputs.follow_links)
         self._inputs = inputs
 
-    def array(self, found: Found, dataset: h5py.Dataset | None, variable: Variable, *, is_carried: bool) -> ArrayHeader:
+    def array(self, found: Found, dataset: h5py.Dataset | None, *, is_carried: bool) -> ArrayHeader:
         try:
-            header = self._placed(found, dataset, variable.attributes, is_carried=is_carried)
+            header = self._placed(found, dataset, is_carried=is_carried)
         except MpiredError:
             raise
         except (OSError, *ERRORS) as error:  # the library does not know it; others may be read
@@ -335,11 +321,9 @@ class _Looking(HdfFile):
             reason = f"{found.name!r} cannot be read ({' '.join(str(error).split())[:200]})"
             label = "elements that cannot be read" if is_known else "elements of an unknown type"
             header = ArrayHeader(found.name, None, (), label=label, reason=reason, unseen=True)
-        return header._replace(dims=variable.dims)
+        return header._replace(dims=found.dims)
 
-    def _placed(
-        self, found: Found, dataset: h5py.Dataset | None, attributes: Attributes, *, is_carried: bool
-    ) -> ArrayHeader:
+    def _placed(self, found: Found, dataset: h5py.Dataset | None, *, is_carried: bool) -> ArrayHeader:
         name, where = found.name, found.outside
         if dataset is not None:
             plist = dataset.id.get_create_plist()
@@ -353,13 +337,13 @@ class _Looking(HdfFile):
             try:
                 if dataset is None:
                     dataset = _linked(self.file, name, where)
-                    attributes, is_carried = attributes_of(dataset.id), False
+                    found, is_carried = found._replace(attributes=attributes_of(dataset.id)), False
                 _check_sources(dataset)
             except LookupError as error:
                 reason = f"{name!r} {error.args[0]}"
                 return ArrayHeader(name, None, (), label="elements in other files", reason=reason, unseen=True)
         assert dataset is not None  # noqa: S101 - it is in this file, or was found
-        return self._described(found, dataset, attributes, is_carried=is_carried)
+        return self._described(found, dataset, is_carried=is_carried)
 
     def _elsewhere(self, name: str, where: str, shape: tuple[int, ...] | None) -> ArrayHeader:
         reason, way_out = f"{name!r} is stored in another file ({where})", "read it with `follow_links`"
@@ -371,10 +355,9 @@ class _Looking(HdfFile):
         label, unseen = f"elements in another file ({where})", shape is None
         return ArrayHeader(name, None, shape or (), label=label, reason=reason, way_out=way_out, unseen=unseen)
 
-    def _described(
-        self, found: Found, dataset: h5py.Dataset, attributes: Attributes, *, is_carried: bool
-    ) -> ArrayHeader:
-        name, shape, tid, inputs = found.name, dataset.shape, dataset.id.get_type(), self._inputs
+    def _described(self, found: Found, dataset: h5py.Dataset, *, is_carried: bool) -> ArrayHeader:
+        name, attributes, shape, inputs = found.name, found.attributes, dataset.shape, self._inputs
+        tid = dataset.id.get_type()
         if shape is None:
             header = ArrayHeader(name, None, (0,), label="no elements")
             reason, same = f"{name!r} has no elements", digest((tid.encode(),), ())
@@ -409,7 +392,7 @@ class _Looking(HdfFile):
             keeps=is_here,
             chunk=dataset.chunks or (),
             storage=_storage(dataset),
-            unlimited=_unlimited(dataset),
+            unlimited=_unlimited(dataset, found.dims),
         )
 
     def _encoded(self, name: str, shape: tuple[int, ...], gone: Mapping[int, str], *, is_carried: bool) -> ArrayHeader:
@@ -441,8 +424,8 @@ class _Looking(HdfFile):
 
     def _digest(self, dataset: h5py.Dataset, attributes: Attributes) -> bytes:
         """Return the digest of an array that is carried."""
-        native = _dtype(dataset.id).newbyteorder("=")
-        values = [_octets(dataset)] if _has_octets(native) else blocks(dataset, 0, _SMALL_NBYTES, self._source.name)
+        native, octets = _dtype(dataset.id).newbyteorder("="), _octets(dataset)
+        values = blocks(dataset, 0, _SMALL_NBYTES, self._source.name) if octets is None else [octets]
         what = dtype_text(native), *conventions.identity(attributes)
         return digest(what, (each.astype(native.base, copy=False) for each in values))
 
@@ -559,7 +542,7 @@ def _form(name: str, dataset: h5py.Dataset) -> tuple[np.dtype | None, str, str]:
     if not label and dtype.hasobject:
         label = "structures with strings or lists"
     if label:
-        return None, label, f"{name!r} holds {label}, not numbers"
+        return None, label, ""
     if dtype.names and not dtype.isalignedstruct:
         is_dense = sum(dtype[field].itemsize for field in dtype.names) == dtype.itemsize
         dtype = np.dtype([(field, dtype[field]) for field in dtype.names]) if is_dense else dtype
@@ -579,13 +562,11 @@ def _dtype(identifier: h5d.DatasetID) -> np.dtype:
     return found
 
 
-def _has_octets(dtype: np.dtype) -> bool:
-    """Return whether elements are bytes of no type, or of one that NumPy has not."""
-    return dtype.base.kind == "V" and dtype.base.names is None
-
-
-def _octets(dataset: h5py.Dataset) -> np.ndarray:
-    """Return the elements of such an array."""
+def _octets(dataset: h5py.Dataset) -> np.ndarray | None:
+    """Return elements that are bytes of no type, or of one that NumPy has not; None for others."""
+    dtype = _dtype(dataset.id)
+    if dtype.base.kind != "V" or dtype.base.names is not None:
+        return None
     values = np.empty(dataset.shape, f"V{dataset.id.get_type().get_size()}")
     dataset.id.read(h5s.ALL, h5s.ALL, values, dataset.id.get_type())
     return values
@@ -622,13 +603,12 @@ def _narrow(dataset: h5py.Dataset) -> str:
     return f"elements of {bits} bits" if 0 < bits < 8 * dataset.dtype.itemsize else ""
 
 
-def _unlimited(dataset: h5py.Dataset) -> tuple[str, ...]:
-    """Return what each dimension without a limit is called, by its scale if it has one, "" for the others."""
-    names = [""] * len(dataset.maxshape)
-    for axis in (axis for axis, most in enumerate(dataset.maxshape) if most is None):
-        name = next((text_of(h5i.get_name(scale) or b"").rpartition("/")[2] for scale in _scales(dataset.id, axis)), "")
-        names[axis] = f"record dimension {name!r}" if name else f"unlimited axis {axis}"
-    return tuple(names) if any(names) else ()
+def _unlimited(dataset: h5py.Dataset, dims: Sequence[str]) -> tuple[str, ...]:
+    """Return what each dimension without a limit is called, by its name if it has one, "" for the others."""
+    names = [f"record dimension {name!r}" if name else "" for name in (*dims, *[""] * len(dataset.maxshape))]
+    sizes = enumerate(dataset.maxshape)
+    found = tuple("" if most is not None else names[axis] or f"unlimited axis {axis}" for axis, most in sizes)
+    return found if any(found) else ()
 
 
 def _storage(dataset: h5py.Dataset) -> str:
