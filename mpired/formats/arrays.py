@@ -12,7 +12,7 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,9 +33,6 @@ from mpired.formats.rank import Kept, RankFile, SkippedArray
 from mpired.formats.streamed import DECODED_NBYTES, ColumnFile, Decoded, Values, errors_of, form_of
 from mpired.sources.source import Source
 from mpired.values import listed
-
-if TYPE_CHECKING:
-    from mpired.formats.conventions import Packed
 
 _BLOCK_NBYTES = 1 << 20
 
@@ -228,7 +225,7 @@ class Pieces(NamedTuple):
     each: int
     pieces: int = 1
     stride: int = 0
-    packed: Packed | None = None
+    packed: Any = None  # what unpacks them, as `conventions.Packed` does; None if they are not packed
 
     @property
     def nbytes(self) -> int:

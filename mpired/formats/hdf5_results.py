@@ -22,7 +22,7 @@ from mpired.formats.array import Array
 from mpired.formats.arrays import copy_whole
 from mpired.formats.conventions import Attributes
 from mpired.formats.hdf5 import Hdf5Plan
-from mpired.formats.hierarchy import DIMENSION_ONLY, HdfFile, address, each_attribute, text_of
+from mpired.formats.hierarchy import DIMENSION_ONLY, HdfFile, address, each_attribute, octets_of, text_of
 from mpired.formats.layout import encoded
 from mpired.formats.missing import Missing
 from mpired.formats.streamed import DECODED_NBYTES
@@ -148,83 +148,70 @@ def _ordered_as(old: Any, plist: Any) -> Any:
     return plist
 
 
-class _NewHdf5(NamedTuple):
-    """A file of results that is made object by object."""
-
-    plan: Hdf5Plan
-    results: Mapping[str, _Result]
-    old: h5py.File
-    file: h5py.File
-    left_out: Collection[object]
-    early: bool  # whether it reserves room for elements that are written elsewhere
-    made: dict[tuple[int, int], str]  # the names of copied objects, by their addresses in the old file
-
-    def write(self) -> None:
-        """Make what the old file has, but for the elements of results."""
-        self.made[address(self.old.id)] = ""
-        self._group(self.old["/"].id, self.file["/"].id, "")
-        others = [each for each in self.results.values() if each.like is not None and each.is_moved]
-        for each in others:
-            _create(self.file, each, early=self.early)
-        same = [(self.old[f"/{name}"], name) for name in self.made.values() if name]
-        for like, name in (*same, *((each.like, each.name) for each in others)):
-            if isinstance(like, h5py.Dataset) and like.shape == self.file[f"/{name}"].shape:
-                self._attach(like, self.file[f"/{name}"])
-        _copy_root(self.plan, self.old["/"].id, self.file["/"].id)
-
-    def _group(self, old: Any, to: Any, prefix: str) -> None:
-        for link in hierarchy.links(old):
-            kind, name = old.links.get_info(link).type, prefix + text_of(link)
-            if kind == h5py.h5l.TYPE_HARD:
-                self._object(h5o.open(old, link), to, link, name)
-            elif kind == h5py.h5l.TYPE_SOFT:
-                path = old.links.get_val(link)
-                if posixpath.normpath(posixpath.join(f"/{prefix}", text_of(path))).lstrip("/") not in self.left_out:
-                    to.links.create_soft(link, path)
-            elif name in self.results:
-                _create(self.file, self.results[name], early=self.early)
-
-    def _object(self, found: Any, to: Any, link: bytes, name: str) -> None:
-        at, is_dataset = address(found), isinstance(found, h5d.DatasetID)
-        if at in self.made:
-            self.file[name] = self.file[f"/{self.made[at]}"]
-            return
-        if at in self.left_out and not (self.plan.has_history and is_dataset and h5ds.is_scale(found) and found.rank):
-            return
-        self.made[at] = name
-        if name in self.results and is_dataset:
-            _create(self.file, self.results[name], early=self.early)
-        elif at in self.left_out:
-            _dimension_only(found, to, link)
-        else:
-            made = _copied(found, to, link)
-            _copy_attributes(each_attribute(found), made)
-            if isinstance(found, h5g.GroupID):
-                self._group(found, made, f"{name}/")
-
-    def _attach(self, like: h5py.Dataset, made: h5py.Dataset) -> None:
-        """Give the dimensions of a dataset the scales that those of its model have."""
-        dimensions = like.dims
-        if not h5a.exists(like.id, b"DIMENSION_LIST"):  # it may be like a scale and is none
-            dimensions = [{"": like}] if h5ds.is_scale(like.id) and not h5ds.is_scale(made.id) else []
-        for number, dimension in enumerate(dimensions):
-            for scale in dimension.values():
-                if name := self.made.get(address(scale.id)):
-                    h5ds.attach_scale(made.id, self.file[f"/{name}"].id, number)
+def _copy_objects(
+    plan: Hdf5Plan, results: Mapping[str, _Result], old: h5py.File, file: h5py.File, left_out: Collection[object]
+) -> dict[tuple[int, int] | None, str]:
+    """Make what the old file has, but for the elements of results; return the new names by the old addresses."""
+    made: dict[tuple[int, int] | None, str] = {address(old.id): ""}
+    for each in hierarchy.walk(old["/"].id):
+        name, found, dataset = octets_of(each.name), each.object, each.dataset
+        is_scale = dataset is not None and h5ds.is_scale(found) and found.rank
+        if each.soft:
+            target = posixpath.join("/", posixpath.dirname(each.name), text_of(each.soft))
+            if posixpath.normpath(target).lstrip("/") not in left_out:
+                file.id.links.create_soft(name, each.soft)
+        elif each.outside:
+            if each.name in results:
+                _create(file, results[each.name])
+        elif each.address in made:
+            file[each.name] = file[f"/{made[each.address]}"]
+        elif each.address not in left_out or (is_scale and plan.has_history):
+            made[each.address] = each.name
+            if each.name in results and dataset is not None:
+                _create(file, results[each.name])
+            elif each.address in left_out:
+                _dimension_only(dataset, file.id, name)
+            else:
+                _copy_attributes(each_attribute(found), _copied(found, file.id, name))
+    return made
 
 
-def _create(file: h5py.File, result: _Result, *, early: bool) -> None:
+def _copy_file(
+    plan: Hdf5Plan, results: Sequence[_Result], old: h5py.File, file: h5py.File, left_out: Collection[object]
+) -> None:
+    """Make what the old file has, but for the elements of results."""
+    made = _copy_objects(plan, {each.name: each for each in results}, old, file, left_out)
+    models = {name: old[f"/{name}"] for name in made.values() if name}
+    for each in results:
+        if each.like is not None and each.is_moved:
+            _create(file, each)
+            models[each.name] = each.like
+    for name, like in models.items():
+        if isinstance(like, h5py.Dataset) and like.shape == file[f"/{name}"].shape:
+            _attach_scales(like, file[f"/{name}"], made)
+    _copy_root(plan, old["/"].id, file["/"].id)
+
+
+def _attach_scales(like: h5py.Dataset, made: h5py.Dataset, names: Mapping[tuple[int, int] | None, str]) -> None:
+    """Give the dimensions of a dataset the scales that those of its model have, by their names in the new file."""
+    dimensions = like.dims
+    if not h5a.exists(like.id, b"DIMENSION_LIST"):  # it may be like a scale and is none
+        dimensions = [{"": like}] if h5ds.is_scale(like.id) and not h5ds.is_scale(made.id) else []
+    for number, dimension in enumerate(dimensions):
+        for scale in dimension.values():
+            if name := names.get(address(scale.id)):
+                h5ds.attach_scale(made.id, made.file[f"/{name}"].id, number)
+
+
+def _create(file: h5py.File, result: _Result) -> None:
     """Create the dataset of a result, with the attributes of its model, those of the type of elements in their form."""
-    like, plist = result.like, result.plist
-    plist.set_obj_track_times(False)
-    if early:
-        plist.set_alloc_time(h5d.ALLOC_TIME_EARLY)
-        plist.set_fill_time(h5d.FILL_TIME_NEVER)
+    like = result.like
+    result.plist.set_obj_track_times(False)
     # External elements become one piece, which has no room to grow.
     space = like.id.get_space() if like is not None and like.chunks else h5s.create_simple(result.shape)
     lcpl = h5p.create(h5p.LINK_CREATE)
     lcpl.set_create_intermediate_group(True)
-    made = h5d.create(file.id, result.name.encode("utf-8", "surrogateescape"), result.type, space, plist, lcpl=lcpl)
+    made = h5d.create(file.id, octets_of(result.name), result.type, space, result.plist, lcpl=lcpl)
     form = as_numbers(made.dtype).newbyteorder("=")
     own = {key: value.astype(form).reshape(-1) for key, value in result.own.items()}
     copied = [
@@ -264,7 +251,7 @@ def _copy_attribute(attribute: Any, to: Any) -> None:
 def _put(identifier: Any, name: str, value: np.ndarray | str, like: Any = h5t.C_S1) -> None:
     """Make an attribute of numbers, or a text, whose length is fixed unless it is not in a string type like it."""
     if isinstance(value, str):
-        octets, space = value.encode("utf-8", "surrogateescape"), h5s.create(h5s.SCALAR)
+        octets, space = octets_of(value), h5s.create(h5s.SCALAR)
         tid = like.copy() if isinstance(like, h5t.TypeStringID) else h5t.C_S1.copy()
         form = h5py.string_dtype()
         if not tid.is_variable_str():
@@ -286,12 +273,11 @@ def _copy_root(plan: Hdf5Plan, old: Any, to: Any) -> None:
     _copy_attributes(each_attribute(old), to, {"history": history} if has_text or plan.has_history else {})
 
 
-def _dimension_only(found: Any, to: Any, link: bytes) -> None:
+def _dimension_only(old: Any, to: Any, link: bytes) -> None:
     """Make a dimension of netCDF without values, in the place of one that has some."""
-    old = h5py.Dataset(found)
-    made = h5d.create(to, link, h5t.IEEE_F32BE, found.get_space(), _laid_out_as(old, np.dtype("f4")))
-    if h5a.exists(found, b"_Netcdf4Dimid"):
-        _copy_attribute(h5a.open(found, b"_Netcdf4Dimid"), made)
+    made = h5d.create(to, link, h5t.IEEE_F32BE, old.id.get_space(), _laid_out_as(old, np.dtype("f4")))
+    if h5a.exists(old.id, b"_Netcdf4Dimid"):
+        _copy_attribute(h5a.open(old.id, b"_Netcdf4Dimid"), made)
     h5ds.set_scale(made, f"{DIMENSION_ONLY}.{old.shape[0]:10}".encode())
 
 
@@ -333,6 +319,9 @@ def _created(plan: Hdf5Plan, path: str, *, early: bool) -> Iterator[list[h5py.Da
     """Make the file of results with all but their elements: a copy if nothing else changes, or object by object."""
     with ExitStack() as stack:
         old, results = _old(plan, stack)
+        for each in results if early else ():  # room for elements that are written elsewhere
+            each.plist.set_alloc_time(h5d.ALLOC_TIME_EARLY)
+            each.plist.set_fill_time(h5d.FILL_TIME_NEVER)
         target = stack.enter_context(_Target(calls.SharedFile(path).open(), "r+b"))
         left_out = set() if old is None else _left_out(plan, results, old)
         if early and old is not None and not left_out and _copy_around(plan, old, results, target.fileno()):
@@ -348,10 +337,10 @@ def _created(plan: Hdf5Plan, path: str, *, early: bool) -> Iterator[list[h5py.Da
         else:
             fcpl = _ordered_as(old["/"].id.get_create_plist(), old.id.get_create_plist())
             file = stack.enter_context(_opened(target, fcpl))
-            _NewHdf5(plan, {each.name: each for each in results}, old, file, left_out, early, {}).write()
+            _copy_file(plan, results, old, file, left_out)
         for each in results:
             if each.name not in file:
-                _create(file, each, early=early)
+                _create(file, each)
         for name, values in plan.cells.values.items():
             file[name][...] = values
         for name, text in plan.cells.methods.items():
@@ -366,7 +355,7 @@ def _left_out(plan: Hdf5Plan, results: Sequence[_Result], old: h5py.File) -> set
     wanted = {*plan.kept, *(each.name for each in results)} - others
     found: set[object] = set()
     for each in hierarchy.walk(old["/"].id):
-        is_array = each.outside or isinstance(each.object, h5d.DatasetID)
+        is_array = each.outside or each.dataset is not None
         if is_array and each.name not in wanted and not hierarchy.is_dimension_only(each.attributes):
             found |= {each.name, each.address}
     return found
@@ -443,10 +432,8 @@ def _fill(dataset: h5py.Dataset, result: Array, jobs: int = 0) -> None:
     native = form.newbyteorder("=")
     mark = conventions.fill(attributes, native) if native.names is None else None
     chosen = [each for _, each in hierarchy.selections(dataset.shape, dataset.chunks, form.itemsize, 0, DECODED_NBYTES)]
-    shapes = [
-        tuple(each.stop - each.start for each in selection if isinstance(each, slice)) + dataset.shape[len(selection) :]
-        for selection in chosen
-    ]
+    frame = np.broadcast_to(np.False_, dataset.shape)
+    shapes = [frame[selection].shape for selection in chosen]
     elements = encoded(result, form, list(map(math.prod, shapes)), mark)
     # They may be of truth values, or unsigned.
     arrays = (block.view(dataset.dtype).reshape(shape) for shape, block in zip(shapes, elements, strict=True))

@@ -180,13 +180,15 @@ def blocks(dataset: h5py.Dataset, start: int, memory: int, name: str) -> Iterato
 
 
 class Found(NamedTuple):
-    """An object of a file."""
+    """An object of a file, or a further link to one."""
 
     name: str
-    object: Any  # what opens it; None if it is in another file
-    address: tuple[int, int] | None
-    attributes: Attributes
+    object: Any = None  # what opens it; None for a link
+    address: tuple[int, int] | None = None
+    attributes: Mapping[str, Attribute] = {}
+    dataset: h5py.Dataset | None = None  # if it is one
     outside: str = ""  # where it leads if that is in another file
+    soft: bytes = b""  # the path of a soft link
     dims: tuple[str, ...] = ()  # the names of its dimensions
 
 
@@ -199,19 +201,25 @@ def links(group: h5g.GroupID) -> list[bytes]:
 
 
 def walk(group: h5g.GroupID, prefix: str = "", seen: set[tuple[int, int]] | None = None) -> Iterator[Found]:
-    """Yield all objects in a group, each once, by the first of its names."""
+    """Yield all objects in a group, each once, by the first of its names, and the other links."""
     seen = {address(group)} if seen is None else seen
     for link in links(group):
         name, kind = prefix + text_of(link), group.links.get_info(link).type
         if kind == h5py.h5l.TYPE_EXTERNAL:
-            yield Found(name, None, None, {}, ":".join(map(text_of, group.links.get_val(link))))
-        elif kind == h5py.h5l.TYPE_HARD:  # what a soft link leads to is read by its own name
+            yield Found(name, outside=":".join(map(text_of, group.links.get_val(link))))
+        elif kind == h5py.h5l.TYPE_SOFT:  # what it leads to is read by its own name
+            yield Found(name, soft=group.links.get_val(link))
+        elif kind == h5py.h5l.TYPE_HARD:
             opened = h5o.open(group, link)
-            if (at := address(opened)) not in seen:
-                seen.add(at)
-                yield Found(name, opened, at, attributes_of(opened))
-                if isinstance(opened, h5g.GroupID):
-                    yield from walk(opened, f"{name}/", seen)
+            if (at := address(opened)) in seen:
+                yield Found(name, address=at)
+                continue
+            seen.add(at)
+            # The dataset keeps the answers to earlier questions.
+            dataset = h5py.Dataset(opened, readonly=True) if isinstance(opened, h5d.DatasetID) else None
+            yield Found(name, opened, at, attributes_of(opened), dataset)
+            if isinstance(opened, h5g.GroupID):
+                yield from walk(opened, f"{name}/", seen)
 
 
 def address(identifier: Any) -> tuple[int, int]:
@@ -223,6 +231,11 @@ def address(identifier: Any) -> tuple[int, int]:
 def text_of(octets: bytes) -> str:
     """Return a name as text."""
     return octets.decode("utf-8", "surrogateescape")
+
+
+def octets_of(text: str) -> bytes:
+    """Return the bytes of a name."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 def attributes_of(identifier: Any) -> dict[str, Attribute]:
@@ -258,7 +271,7 @@ def _value(attribute: Any) -> Attribute | None:
     if not is_text:
         return array.reshape(-1)
     octets = array.reshape(-1)[0]
-    octets = octets.encode("utf-8", "surrogateescape") if isinstance(octets, str) else bytes(octets or b"")
+    octets = octets_of(octets) if isinstance(octets, str) else bytes(octets or b"")
     return text_of(octets.split(b"\0")[0])
 
 
@@ -266,20 +279,18 @@ def look(source: Source, inputs: InputOptions) -> list[ArrayHeader]:
     """Describe all arrays of a file."""
     with closing(_Looking(source, inputs)) as opened:
         found = list(walk(opened.file["/"].id))
-        scales = {each.address: each.name for each in found if isinstance(each.object, h5d.DatasetID)}
-        arrays: list[tuple[Found, h5py.Dataset | None]] = []
-        for each in found:
-            if each.outside:
-                arrays.append((each, None))
-            elif isinstance(each.object, h5d.DatasetID) and not is_dimension_only(each.attributes):
-                dataset = h5py.Dataset(each.object, readonly=True)  # it keeps the answers to earlier questions
-                arrays.append((each._replace(dims=_dims(each, dataset, scales)), dataset))
+        scales = {each.address: each.name for each in found if each.dataset is not None}
+        arrays = [
+            each._replace(dims=_dims(each, scales))
+            for each in found
+            if each.outside or (each.dataset is not None and not is_dimension_only(each.attributes))
+        ]
         variables = [Variable("", (), attributes_of(opened.file.id))]
         groups = [each for each in found if isinstance(each.object, h5g.GroupID)]
         variables += [Variable(f"{each.name}/", (), each.attributes) for each in groups]
-        variables += [Variable(each.name, each.dims, each.attributes) for each, _ in arrays]
+        variables += [Variable(each.name, each.dims, each.attributes) for each in arrays]
         carried = conventions.carried(variables)
-        return [opened.array(each, dataset, is_carried=each.name in carried) for each, dataset in arrays]
+        return [opened.array(each, is_carried=each.name in carried) for each in arrays]
 
 
 def is_dimension_only(attributes: Attributes) -> bool:
@@ -287,10 +298,11 @@ def is_dimension_only(attributes: Attributes) -> bool:
     return attributes.get("CLASS") == "DIMENSION_SCALE" and DIMENSION_ONLY in str(attributes.get("NAME"))
 
 
-def _dims(found: Found, dataset: h5py.Dataset, scales: Mapping[Any, str]) -> tuple[str, ...]:
+def _dims(found: Found, scales: Mapping[Any, str]) -> tuple[str, ...]:
     """Return the names of the dimensions of an array that is itself one, or has a scale for each."""
-    if found.attributes.get("CLASS") == "DIMENSION_SCALE":
-        return (found.name.rpartition("/")[2],)
+    dataset = found.dataset
+    if dataset is None or found.attributes.get("CLASS") == "DIMENSION_SCALE":
+        return () if dataset is None else (found.name.rpartition("/")[2],)
     names: list[str] = [""] * len(_shape(dataset) or ())
     has_scales = not dataset.is_virtual and h5a.exists(dataset.id, b"DIMENSION_LIST")
     for number in range(len(names) if has_scales else 0):
@@ -309,9 +321,9 @@ class _Looking(HdfFile):
         super().__init__(source, outside=inputs.follow_links)
         self._inputs = inputs
 
-    def array(self, found: Found, dataset: h5py.Dataset | None, *, is_carried: bool) -> ArrayHeader:
+    def array(self, found: Found, *, is_carried: bool) -> ArrayHeader:
         try:
-            header = self._placed(found, dataset, is_carried=is_carried)
+            header = self._placed(found, is_carried=is_carried)
         except MpiredError:
             raise
         except (OSError, *ERRORS) as error:  # the library does not know it; others may be read
@@ -323,8 +335,8 @@ class _Looking(HdfFile):
             header = ArrayHeader(found.name, None, (), label=label, reason=reason, unseen=True)
         return header._replace(dims=found.dims)
 
-    def _placed(self, found: Found, dataset: h5py.Dataset | None, *, is_carried: bool) -> ArrayHeader:
-        name, where = found.name, found.outside
+    def _placed(self, found: Found, *, is_carried: bool) -> ArrayHeader:
+        name, where, dataset = found.name, found.outside, found.dataset
         if dataset is not None:
             plist = dataset.id.get_create_plist()
             if plist.get_external_count():

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -383,18 +383,20 @@ def _packed(header: _ClassicHeader) -> bytes:
 _Moved: TypeAlias = tuple[Pieces, Pieces, np.ndarray | None]  # of a carried variable: from, to, and changed values
 
 
-def _lay(header: _ClassicHeader, new: Sequence[str], source: Any, moved: Sequence[_Moved], fd: int) -> list[int]:
+def _lay(
+    header: _ClassicHeader, new: Sequence[str], source: Source | None, moved: Sequence[_Moved], fd: int
+) -> list[int]:
     """Write all but the elements of results, and return where these begin."""
     leaves = [header.leaf(name) for name in header.variables]
     head = _packed(header)
     calls.allocate(fd, max([len(head), *(leaf.begin + _padded(leaf.end - leaf.begin) for leaf in leaves if leaf.end)]))
     calls.pwrite_all(fd, head, 0)
     for old, leaf, values in moved:
-        if values is None:
-            arrays.copy_pieces(source, old, fd, leaf)
-        else:
+        if values is not None:
             ends = itertools.accumulate(count for _, count in leaf.ranges())
             arrays.put(fd, leaf, iter(np.split(values.astype(leaf.form).reshape(-1), [*ends][:-1])))
+        elif source is not None:
+            arrays.copy_pieces(source, old, fd, leaf)
     return [header.variables[name].begin for name in new]
 
 

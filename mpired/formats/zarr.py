@@ -93,7 +93,7 @@ def _checked_blosc(decode: Any) -> Any:
 class _Buffers(dict[str, Any]):
     """Buffers of the library by their keys: those that it writes, and else those of other bytes."""
 
-    def __init__(self, others: Mapping[str, bytes] | _Store) -> None:
+    def __init__(self, others: Mapping[str, bytes] | Store) -> None:
         super().__init__()
         self._others = others
         self.store = _library().storage.MemoryStore(self)
@@ -102,7 +102,7 @@ class _Buffers(dict[str, Any]):
         return _library().core.buffer.default_buffer_prototype().buffer.from_bytes(self._others[key])
 
 
-class _Store(ColumnFile):
+class Store(ColumnFile):
     """An open store: its keys, their bytes, and the nodes that they describe. The caller closes it."""
 
     def begin(self) -> None:
@@ -366,7 +366,7 @@ def _codec_names(array: Any) -> list[str]:
 
 
 def _look(source: Source, inputs: InputOptions) -> list[ArrayHeader]:
-    with errors_of(source.name, _FAILURES), closing(_Store(source)) as reader:
+    with errors_of(source.name, _FAILURES), closing(Store(source)) as reader:
         return reader.described(inputs)
 
 
@@ -374,7 +374,7 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
     """Describe a store by its documents."""
     installed.check(source.name, "Zarr", "zarr", "zarr")
     found = look_apart(inputs.context, _look, source, inputs._replace(context=NO_LIMITS))
-    return arrays.inspect(source, inputs, found, Library(_Store, _FAILURES, inputs.context))
+    return arrays.inspect(source, inputs, found, Library(Store, _FAILURES, inputs.context))
 
 
 class _NewArray(NamedTuple):
@@ -406,10 +406,10 @@ def prepare(model: Model) -> MarkingLayout:
 
 
 @contextlib.contextmanager
-def _model(source: Source | None) -> Iterator[_Store | None]:
+def _model(source: Source | None) -> Iterator[Store | None]:
     """Open the store that results are modelled on, if there is one."""
     name = "the result" if source is None else source.name
-    with errors_of(name, _FAILURES, writes=True), closing(_Store(source)) if source else nullcontext() as old:
+    with errors_of(name, _FAILURES, writes=True), closing(Store(source)) if source else nullcontext() as old:
         yield old
 
 
@@ -433,7 +433,7 @@ def _planned(buffers: Sequence[Array], source: Source | None, kept: Sequence[str
         return _ZarrPlan({key: documents[key].to_bytes() for key in keys}, new, source, same)
 
 
-def _create(documents: _Buffers, buffer: Array, store: _Store | None) -> _NewArray:
+def _create(documents: _Buffers, buffer: Array, store: Store | None) -> _NewArray:
     """Make the document of the array of a result."""
     dtype, shape = np.dtype(np.bool_) if buffer.datatype.is_bool else buffer.datatype.form, buffer.dimensions
     path, origin = (buffer.name or "value").lstrip(_ROOT), buffer.origin.lstrip(_ROOT)
@@ -587,7 +587,7 @@ def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
     """Write a store again with new elements in some arrays."""
     with (
         errors_of(source.name, _FAILURES, writes=True),
-        closing(_Store(source)) as old,
+        closing(Store(source)) as old,
         os.fdopen(os.dup(fd), "w+b") as to,
         zipfile.ZipFile(to, "w") as archive,
     ):
