@@ -55,8 +55,9 @@ class _Result(NamedTuple):
     @classmethod
     def of(cls, buffer: Array, old: h5py.File | None) -> _Result:
         """Return that of a buffer."""
-        name, shape, is_own = buffer.name or "value", buffer.dimensions, buffer.origin == buffer.own_name
-        like, origin = None, buffer.origin or name
+        name, shape, like = buffer.name or "value", buffer.dimensions, None
+        is_own = buffer.origin == buffer.own_name
+        origin = buffer.origin or name
         with suppress(KeyError, OSError):
             like = None if old is None else old[origin]
         like = like if isinstance(like, h5py.Dataset) and like.shape == shape else None
