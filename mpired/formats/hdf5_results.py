@@ -87,16 +87,14 @@ class _Result(NamedTuple):
         """Return where elements of its type are in a file, from and to; (0, 0) if they are not there in one piece."""
         if self.like is None or self.left_out or address(self.like.id)[0] != address(old.id)[0]:
             return 0, 0
-        plist, offset = self.like.id.get_create_plist(), self.like.id.get_offset()
-        if offset is None or plist.get_layout() != h5d.CONTIGUOUS or plist.get_external_count():
-            return 0, 0
-        return offset, offset + self.like.id.get_storage_size()
+        offset = hierarchy.offset_of(self.like)
+        return (0, 0) if offset is None else (offset, offset + self.like.id.get_storage_size())
 
 
 def _set_fill(plist: Any, like: h5py.Dataset, form: np.dtype | None) -> None:
     """Give creation properties the fill value of a dataset, if it has one of its own, perhaps in another form."""
     old = like.id.get_create_plist()
-    if _is_elsewhere(old) or old.fill_value_defined() != h5d.FILL_VALUE_USER_DEFINED:
+    if like.is_virtual or like.external or old.fill_value_defined() != h5d.FILL_VALUE_USER_DEFINED:
         return
     value = np.zeros((), like.dtype)
     old.get_fill_value(value)
@@ -112,16 +110,11 @@ def _read(dataset: h5py.Dataset) -> tuple[Attributes, np.dtype]:
     return conventions.viewed(hierarchy.attributes_of(dataset.id), dataset.dtype)
 
 
-def _is_elsewhere(plist: Any) -> bool:
-    """Return whether the elements are in other files or arrays."""
-    return bool(plist.get_layout() == h5d.VIRTUAL or plist.get_external_count())
-
-
 def _laid_out_as(like: h5py.Dataset, dtype: np.dtype) -> Any:
     """Return the creation properties of a dataset stored like another: layout, times of filling, filters."""
     old = like.id.get_create_plist()
     plist = _ordered_as(old, h5p.create(h5p.DATASET_CREATE))
-    if _is_elsewhere(old):
+    if like.is_virtual or like.external:
         return plist
     if like.chunks:
         plist.set_chunk(like.chunks)

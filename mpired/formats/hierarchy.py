@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
-from h5py import h5, h5a, h5d, h5ds, h5f, h5fd, h5g, h5o, h5p, h5s, h5t, h5z
+from h5py import h5, h5a, h5d, h5f, h5fd, h5g, h5o, h5p, h5s, h5t, h5z
 
 from mpired.datatypes import from_dtype
 from mpired.errors import BufferFileError, DatatypeError, MpiredError, installation
@@ -192,18 +192,10 @@ class Found(NamedTuple):
     dims: tuple[str, ...] = ()  # the names of its dimensions
 
 
-def links(group: h5g.GroupID) -> list[bytes]:
-    """Return the names in a group, in the order in which they were made, or else of their letters."""
-    names: list[bytes] = []
-    ordered = group.get_create_plist().get_link_creation_order() & h5p.CRT_ORDER_TRACKED
-    group.links.iterate(names.append, idx_type=h5.INDEX_CRT_ORDER if ordered else h5.INDEX_NAME)
-    return names
-
-
 def walk(group: h5g.GroupID, prefix: str = "", seen: set[tuple[int, int]] | None = None) -> Iterator[Found]:
     """Yield all objects in a group, each once, by the first of its names, and the other links."""
     seen = {address(group)} if seen is None else seen
-    for link in links(group):
+    for link in group:  # in the order in which they were made, or else of their letters
         name, kind = prefix + text_of(link), group.links.get_info(link).type
         if kind == h5py.h5l.TYPE_EXTERNAL:
             yield Found(name, outside=":".join(map(text_of, group.links.get_val(link))))
@@ -304,13 +296,10 @@ def _dims(found: Found, scales: Mapping[Any, str]) -> tuple[str, ...]:
     if dataset is None or found.attributes.get("CLASS") == "DIMENSION_SCALE":
         return () if dataset is None else (found.name.rpartition("/")[2],)
     names: list[str] = [""] * len(_shape(dataset) or ())
-    has_scales = not dataset.is_virtual and h5a.exists(dataset.id, b"DIMENSION_LIST")
-    for number in range(len(names) if has_scales else 0):
-        own: list[h5d.DatasetID] = []
-        if h5ds.get_num_scales(dataset.id, number):
-            h5ds.iterate(dataset.id, number, own.append)
-        for scale in own:
-            names[number] = scales.get(address(scale), "").rpartition("/")[2]
+    if not dataset.is_virtual and h5a.exists(dataset.id, b"DIMENSION_LIST"):
+        for number, dimension in enumerate(dataset.dims):
+            for scale in dimension.values():
+                names[number] = scales.get(address(scale.id), "").rpartition("/")[2]
     return tuple(names)
 
 
@@ -337,12 +326,10 @@ class _Looking(HdfFile):
 
     def _placed(self, found: Found, *, is_carried: bool) -> ArrayHeader:
         name, where, dataset = found.name, found.outside, found.dataset
-        if dataset is not None:
-            plist = dataset.id.get_create_plist()
-            if plist.get_external_count():
-                where = text_of(bytes(plist.get_external(0)[0]))
-            elif plist.get_layout() == h5d.VIRTUAL:
-                where = "a virtual dataset"
+        if dataset is not None and dataset.external:
+            where = dataset.external[0][0]
+        elif dataset is not None and dataset.is_virtual:
+            where = "a virtual dataset"
         if where:
             if not self._outside or self._inputs.window or self.is_apart:
                 return self._elsewhere(name, where, None if dataset is None else _shape(dataset))
@@ -423,16 +410,13 @@ class _Looking(HdfFile):
 
     def _offset(self, dataset: h5py.Dataset, dtype: np.dtype, nbytes: int) -> int | None:
         """Return where the elements of an array of the file lie, in one piece as NumPy has them; else None."""
-        plist = dataset.id.get_create_plist()
-        if plist.get_layout() != h5d.CONTIGUOUS or plist.get_external_count() or not nbytes:
-            return None
-        offset = dataset.id.get_offset()
-        if offset is None or not _has_form(dataset.id.get_type(), dtype):
+        offset = offset_of(dataset) if nbytes else None
+        if offset is None or not dataset.id.get_type().equal(h5t.py_create(dtype, logical=True)):
             return None
         if offset + nbytes > self._source.nbytes:
             reason = f"{dataset.name!r} ends at byte {offset + nbytes}, and the file has {self._source.nbytes}"
             raise BufferFileError(self._source.name, f"{reason}; it is cut off or damaged")
-        return int(offset)
+        return offset
 
     def _digest(self, dataset: h5py.Dataset, attributes: Attributes) -> bytes:
         """Return the digest of an array that is carried."""
@@ -504,18 +488,16 @@ def _shape(dataset: h5py.Dataset) -> tuple[int, ...] | None:
 
 def _check_sources(dataset: h5py.Dataset, above: tuple[object, ...] = ()) -> None:
     """Raise `LookupError` if elements of an array are in no file, which the library would read as zeros."""
-    plist, own = dataset.id.get_create_plist(), os.path.realpath(dataset.file.filename)
+    own = os.path.realpath(dataset.file.filename)
     at, folder = (own, address(dataset.id)[1]), os.path.dirname(own)
     if at in above or len(above) >= _MAX_VIRTUAL:
         raise LookupError(f"is a virtual dataset that is made of itself, or of more than {_MAX_VIRTUAL} others in turn")
     left = math.prod(_shape(dataset) or ()) * dataset.dtype.itemsize
-    for number in range(plist.get_external_count()):
-        octets, offset, size = plist.get_external(number)
-        path = os.path.join(folder, text_of(bytes(octets)))
-        end = offset + min(size, left)
+    for name, offset, size in dataset.external or ():
+        path, end = os.path.join(folder, name), offset + min(size, left)
         left -= min(size, left)
         if (nbytes := os.path.getsize(path) if os.path.isfile(path) else 0) < end:
-            raise LookupError(f"is stored in other files, and {text_of(bytes(octets))!r} has {nbytes} bytes of {end}")
+            raise LookupError(f"is stored in other files, and {name!r} has {nbytes} bytes of {end}")
     for source in dataset.virtual_sources() if dataset.is_virtual else ():
         is_pattern = any("b" in _BLOCK_NUMBER.findall(text) for text in (source.file_name, source.dset_name))
         for number in itertools.count() if is_pattern else (0,):
@@ -584,15 +566,18 @@ def _octets(dataset: h5py.Dataset) -> np.ndarray | None:
     return values
 
 
-def _has_form(tid: Any, dtype: np.dtype) -> bool:
-    """Return whether elements of a type are, bit by bit, what NumPy has in a form."""
-    return bool(tid.equal(h5t.py_create(dtype, logical=True)))
-
-
 def is_plain(dataset: h5py.Dataset) -> bool:
     """Return whether NumPy has the type of an array, if that is a number, and not only a wider one."""
     tid = dataset.id.get_type()
-    return not isinstance(tid, h5t.TypeIntegerID | h5t.TypeFloatID) or _has_form(tid, dataset.dtype)
+    is_number = isinstance(tid, h5t.TypeIntegerID | h5t.TypeFloatID)
+    return not is_number or bool(tid.equal(h5t.py_create(dataset.dtype, logical=True)))
+
+
+def offset_of(dataset: h5py.Dataset) -> int | None:
+    """Return where the elements of an array of the file lie in one piece; None if they do not."""
+    is_one = dataset.id.get_create_plist().get_layout() == h5d.CONTIGUOUS and not dataset.external
+    offset: int | None = dataset.id.get_offset() if is_one else None
+    return offset
 
 
 def leads(tid: Any) -> bool:

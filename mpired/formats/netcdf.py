@@ -22,7 +22,7 @@ from mpired.errors import BufferFileError, DatatypeError
 from mpired.files import calls
 from mpired.formats import arrays, conventions, hdf5
 from mpired.formats.array import Array
-from mpired.formats.arrays import ArrayHeader, KeptArrays, Library, Pieces, PiecesFile
+from mpired.formats.arrays import ArrayHeader, Library, Pieces, PiecesFile
 from mpired.formats.conventions import Attribute, Attributes, Variable
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, MarkingLayout, encoded
@@ -277,7 +277,7 @@ def prepare(model: Model) -> ArrayLayout | MarkingLayout:
     old = _ClassicHeader(_64_BIT_OFFSET, 0, (), {}, {}) if model.source is None else _read_header(model.source)
     dimensions = list(old.dimensions)
     new = {buffer.name or "value": _new(buffer, old, dimensions, model.cells.methods) for buffer in model.buffers}
-    kept = set(model.kept.names) - new.keys() if isinstance(model.kept, KeptArrays) else set()
+    kept = set(model.kept.names if model.kept else ()) - new.keys()
     variables = {name: each for name, each in old.variables.items() if name in new or name in kept} | new
     attributes = _with_history(old.attributes, model.context.history())
     header = _placed(replace(old, dimensions=tuple(dimensions), attributes=attributes, variables=variables))

@@ -30,7 +30,7 @@ from mpired.errors import BufferFileError, DatatypeError, MpiredError, installat
 from mpired.files import calls
 from mpired.formats import arrays, conventions
 from mpired.formats.array import Array
-from mpired.formats.arrays import ArrayHeader, KeptArrays, Library, digest, is_kept
+from mpired.formats.arrays import ArrayHeader, Library, digest, is_kept
 from mpired.formats.conventions import Attributes, Variable
 from mpired.formats.decoding import apart, look_apart
 from mpired.formats.input_options import InputOptions
@@ -399,7 +399,7 @@ def prepare(model: Model) -> MarkingLayout:
     installed.check("`to='zarr'`", "Zarr", "zarr", "zarr")
     if any(buffer.fortran_order for buffer in model.buffers):
         raise DatatypeError("arrays in Fortran order", "have no form in Zarr; use `to='npy'` or `to='npz'`")
-    kept = [name.lstrip(_ROOT) for name in model.kept.names] if isinstance(model.kept, KeptArrays) else []
+    kept = [name.lstrip(_ROOT) for name in (model.kept.names if model.kept else ())]
     name = "the result" if model.source is None else model.source.name
     plan = apart(model.context, name, _planned, model.buffers, model.source, kept, model.cells)
     return MarkingLayout(functools.partial(_encode, plan, model.context), tuple(each.missing for each in plan.new))
