@@ -102,11 +102,6 @@ class _ClassicHeader:
     attributes: Mapping[str, _Attribute]
     variables: Mapping[str, _Var]
 
-    @property
-    def width(self) -> int:
-        """The bytes of a number."""
-        return 8 if self.version == _64_BIT_DATA else 4
-
     def shape(self, var: _Var) -> tuple[int, ...]:
         """Return the dimensions of a variable."""
         return tuple(each.length or self.nrecords for each in var.dims)
@@ -136,7 +131,11 @@ class _Cursor:
         self._source = source
         self._file = io.BufferedReader(SourceFile(file, source.nbytes), _PIECE)
         self._at = 0
-        self.width = 4
+        magic = self.take(4)
+        self.version = magic[3]
+        self.width = 8 if self.version == _64_BIT_DATA else 4
+        if magic[:3] != b"CDF" or self.version not in (1, _64_BIT_OFFSET, _64_BIT_DATA):
+            self.bad("it does not begin as netCDF")
 
     def bad(self, reason: str) -> NoReturn:
         """Raise the error of a damaged header."""
@@ -181,7 +180,7 @@ class _Cursor:
             for _ in self.entries(_ATTRIBUTES, "attributes")
         }
 
-    def variable(self, dimensions: Sequence[_Dimension], offset: int) -> _Var:
+    def variable(self, dimensions: Sequence[_Dimension]) -> _Var:
         name = self.name()
         numbers = [self.number() for _ in range(self.number())]
         dims = tuple(dimensions[each] for each in numbers if each < len(dimensions))
@@ -189,32 +188,26 @@ class _Cursor:
             self.bad(f"variable {name!r} has dimensions that are not there, or records that are not its first")
         attributes, code = self.attributes(), self.code()
         self.number()  # the size, which the dimensions tell, too
-        return _Var(name, dims, attributes, code, self.number(offset))
+        return _Var(name, dims, attributes, code, self.number(4 if self.version == 1 else 8))
 
 
 def _read_header(source: Source) -> _ClassicHeader:
     """Return the header of a file, all of whose variables are within the file."""
     with closing(source.open()) as file, calls.errors_name(source.name):
         cursor = _Cursor(source, file)
-        magic = cursor.take(4)
-        header = _ClassicHeader(magic[3], 0, (), {}, {})
-        if magic[:3] != b"CDF" or header.version not in (1, _64_BIT_OFFSET, _64_BIT_DATA):
-            cursor.bad("it does not begin as netCDF")
-        cursor.width = header.width
         nrecords = cursor.number()
         dimensions = tuple(
             _Dimension(cursor.name(), cursor.number()) for _ in cursor.entries(_DIMENSIONS, "dimensions")
         )
         attributes = cursor.attributes()
-        offset = 4 if header.version == 1 else 8
-        variables = [cursor.variable(dimensions, offset) for _ in cursor.entries(_VARIABLES, "variables")]
+        variables = [cursor.variable(dimensions) for _ in cursor.entries(_VARIABLES, "variables")]
         if sum(not each.length for each in dimensions) > 1:
             cursor.bad("it has two record dimensions")
         by_name = {each.name: each for each in variables}
         if len(by_name) < len(variables):
             cursor.bad("it has two variables of one name")
-        header = _ClassicHeader(header.version, nrecords, dimensions, attributes, by_name)
-        if nrecords == (1 << 8 * header.width) - 1:  # the file was written as a stream
+        header = _ClassicHeader(cursor.version, nrecords, dimensions, attributes, by_name)
+        if nrecords == (1 << 8 * cursor.width) - 1:  # the file was written as a stream
             begins = [each.begin for each in variables if each.is_record]
             nrecords = max(0, source.nbytes - min(begins)) // max(1, header.stride) if begins else 0
             header = replace(header, nrecords=nrecords)
@@ -351,8 +344,9 @@ def _placed(header: _ClassicHeader) -> _ClassicHeader:
 
 def _packed(header: _ClassicHeader) -> bytes:
     """Return the bytes of a header."""
+    nbytes = 8 if header.version == _64_BIT_DATA else 4
 
-    def number(value: int, width: int = header.width) -> bytes:
+    def number(value: int, width: int = nbytes) -> bytes:
         return value.to_bytes(width, "big")
 
     def text(octets: bytes, itemsize: int = 1) -> bytes:
@@ -370,7 +364,7 @@ def _packed(header: _ClassicHeader) -> bytes:
 
     def variable(var: _Var) -> bytes:
         dims = b"".join(map(number, (len(var.dims), *map(header.dimensions.index, var.dims))))
-        size = min(_padded(var.piece), (1 << 8 * header.width) - 1)
+        size = min(_padded(var.piece), (1 << 8 * nbytes) - 1)
         places = number(size) + number(var.begin, 4 if header.version == 1 else 8)
         return name(var.name) + dims + attributes(var.attributes) + number(var.code, 4) + places
 
