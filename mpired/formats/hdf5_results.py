@@ -62,18 +62,15 @@ class _Result(NamedTuple):
             like = None if old is None else old[origin]
         like = like if isinstance(like, h5py.Dataset) and like.shape == shape else None
         form = dtype = np.dtype(bool) if buffer.datatype.is_bool else buffer.form or buffer.datatype.form
+        order: Any = buffer.byte_order if buffer.byte_order in "<>" else "="
+        tid = h5t.py_create(dtype.newbyteorder(order), logical=True)
         attributes: Attributes = {}
         is_same = False
         if like is not None and is_own:
             attributes, form = _read(like)
             # Numbers of a type that NumPy has not, such as bfloat16 or 12 bits of an integer, are combined in a wider.
             is_same = agrees(buffer.datatype, form) and hierarchy.is_plain(like)
-        order: Any = buffer.byte_order if buffer.byte_order in "<>" else "="
-        tid = (
-            like.id.get_type().copy()
-            if like is not None and is_same
-            else h5t.py_create(dtype.newbyteorder(order), logical=True)
-        )
+            tid = like.id.get_type().copy() if is_same else tid
         elements = as_numbers(form if is_same else tid.dtype)
         own, left_out = conventions.of_result(attributes, form, elements, is_same=is_same, nullable=buffer.nullable)
         kept = {key: value for key, value in attributes.items() if key not in left_out}

@@ -397,10 +397,8 @@ class _Looking(HdfFile):
     def _encoded(self, name: str, shape: tuple[int, ...], gone: Mapping[int, str], *, is_carried: bool) -> ArrayHeader:
         """Describe an array whose filters are missing."""
         filters = " and ".join(gone.values())
-        reason, way_out = (
-            f"array {name!r} is encoded by {filters}, for which HDF5 needs a plugin",
-            "set HDF5_PLUGIN_PATH",
-        )
+        reason = f"array {name!r} is encoded by {filters}, for which HDF5 needs a plugin"
+        way_out = "set HDF5_PLUGIN_PATH"
         if gone.keys() <= _FILTERS.keys() and "hdf5plugin" not in sys.modules:
             way_out = f"install it with {installation('hdf5plugin')}"
         if is_carried:  # a coordinate could not be compared
