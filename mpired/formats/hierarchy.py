@@ -391,7 +391,7 @@ class _Looking(HdfFile):
             keeps=is_here,
             chunk=dataset.chunks or (),
             storage=_storage(dataset),
-            unlimited=_unlimited(dataset, found.dims),
+            unlimited=_unlimited(dataset),
         )
 
     def _encoded(self, name: str, shape: tuple[int, ...], gone: Mapping[int, str], *, is_carried: bool) -> ArrayHeader:
@@ -598,12 +598,13 @@ def _narrow(dataset: h5py.Dataset) -> str:
     return f"elements of {bits} bits" if 0 < bits < 8 * dataset.dtype.itemsize else ""
 
 
-def _unlimited(dataset: h5py.Dataset, dims: Sequence[str]) -> tuple[str, ...]:
-    """Return what each dimension without a limit is called, by its name if it has one, "" for the others."""
-    names = [f"record dimension {name!r}" if name else "" for name in (*dims, *[""] * len(dataset.maxshape))]
-    sizes = enumerate(dataset.maxshape)
-    found = tuple("" if most is not None else names[axis] or f"unlimited axis {axis}" for axis, most in sizes)
-    return found if any(found) else ()
+def _unlimited(dataset: h5py.Dataset) -> tuple[str, ...]:
+    """Return what each dimension without a limit is called, by its scale if it has one, "" for the others."""
+    names = [""] * len(dataset.maxshape)
+    for axis in (axis for axis, most in enumerate(dataset.maxshape) if most is None):
+        name = next(((scale.name or "").rpartition("/")[2] for scale in dataset.dims[axis].values()), "")
+        names[axis] = f"record dimension {name!r}" if name else f"unlimited axis {axis}"
+    return tuple(names) if any(names) else ()
 
 
 def _storage(dataset: h5py.Dataset) -> str:
