@@ -206,7 +206,7 @@ def test_only_files_writes_to_the_file_system():
 
 
 # A word of another table that is the name of a format too: of a datatype's text.
-OTHER_WORDS = {("cli/types.py", "text"), ("formats/zarr_store.py", "zarr")}
+OTHER_WORDS = {("cli/types.py", "text")}
 
 
 def names_of_formats(module):

@@ -24,7 +24,6 @@ from mpired.files import calls, copying
 from mpired.files.names import digest as begun_digest
 from mpired.formats import rank
 from mpired.formats.array import Array
-from mpired.formats.conventions import Packed
 from mpired.formats.convert import byte_order
 from mpired.formats.decoding import apart
 from mpired.formats.input_options import InputOptions
@@ -226,7 +225,7 @@ class Pieces(NamedTuple):
     each: int
     pieces: int = 1
     stride: int = 0
-    packed: Packed | None = None
+    packed: Any = None  # what unpacks them, as `conventions.Packed` does; None if they are not packed
 
     @property
     def nbytes(self) -> int:

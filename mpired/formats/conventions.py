@@ -11,7 +11,11 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from mpired.formats.arrays import ArrayHeader, Field
+from mpired.formats.input_options import InputOptions
 from mpired.formats.missing import Missing, NullsError
+from mpired.formats.rank import dtype_text
+from mpired.formats.streamed import Values
 
 Attribute: TypeAlias = np.ndarray | str  # the value of an attribute: numbers in one dimension, or a text
 Attributes: TypeAlias = Mapping[str, Attribute]
@@ -55,6 +59,8 @@ PLACES = (
 METHODS = "cell_methods"
 MEANING = (*OF_THE_TYPE, SCALE, OFFSET, *_NAMING, *_MARKS, *_TELLING, "calendar", UNSIGNED, METHODS)
 """All attributes that mean something here."""
+# Strings that describe a coordinate, or name those of an array.
+_DESCRIBING = ("units", "calendar", "standard_name", "axis", "bounds", "climatology", "coordinates", METHODS)
 # netCDF's own, of elements that were never written.
 _FILLS = {
     "i1": -127, "i2": -32767, "i4": -2147483647, "i8": -9223372036854775806, "u1": 255, "u2": 65535, "u4": 4294967295,
@@ -95,6 +101,14 @@ class Packed(NamedTuple):
             return values.astype(self.dtype) * self.scale + self.offset, there
 
 
+def values(leaf: Packed | Field | str, block: np.ndarray, *, nullable: bool) -> Values:
+    """Return the values of a leaf in a block of elements, and which are valid."""
+    if isinstance(leaf, Packed):
+        return leaf.unpacked(block, nullable=nullable)
+    block = block[leaf.field] if isinstance(leaf, Field) else block
+    return block.view(np.uint8) if block.dtype == np.bool_ else block, None
+
+
 def text(attributes: Attributes, name: str) -> str:
     """Return an attribute that is a text; "" for none."""
     found = attributes.get(name, "")
@@ -122,15 +136,6 @@ def missing(attributes: Attributes, dtype: np.dtype) -> Missing | None:
     return Missing(values, low, high) if values or (low, high) != (None, None) else None
 
 
-def unset(attributes: Attributes, dtype: np.dtype, packed: Packed | None) -> float | None:
-    """Return the value of elements that netCDF never wrote, if no attribute declares it; bytes have none."""
-    default = default_fill(dtype)
-    if default is None or dtype.itemsize == 1 or {FILL, MISSING} & attributes.keys() or missing(attributes, dtype):
-        return None
-    value = default if packed is None else packed.unpacked(default, nullable=True)[0]
-    return float(value) if value.dtype.kind == "f" else int(value)
-
-
 def viewed(attributes: Attributes, dtype: np.dtype) -> tuple[Attributes, np.dtype]:
     """Return attributes and the form of elements as `_Unsigned` says, whether integers of the file have a sign."""
     kind = _SIGNS.get((dtype.kind, text(attributes, UNSIGNED).lower()))
@@ -143,53 +148,40 @@ def viewed(attributes: Attributes, dtype: np.dtype) -> tuple[Attributes, np.dtyp
 
 def packing(name: str, attributes: Attributes, dtype: np.dtype) -> Packed | None:
     """Return how an array is packed; None if it is not, or if numbers of floating point stand for themselves."""
-    if dtype.kind not in "iuf" or not {SCALE, OFFSET} & attributes.keys():
+    keys = [key for key in (SCALE, OFFSET) if key in attributes]
+    if dtype.kind not in "iuf" or not keys:
         return None
-    wrong = next((key for key in (SCALE, OFFSET) if key in attributes and not numbers(attributes, key, 1)), "")
-    given = {key: attributes.get(key) for key in (SCALE, OFFSET) if numbers(attributes, key, 1)}
-    forms = [value.dtype.newbyteorder("=") for value in given.values() if isinstance(value, np.ndarray)]
-    form = np.result_type(*forms) if forms else np.dtype("f8")
+    given = {key: np.asarray(attributes[key]).reshape(()) for key in keys if numbers(attributes, key, 1)}
+    wrong = next((key for key in keys if key not in given), "")
+    form = np.result_type(*[value.dtype for value in given.values()] or [np.dtype("f8")]).newbyteorder("=")
     form = form if form.kind == "f" else np.dtype("f8")
-    values = [(numbers(attributes, key, 1) or [default])[0] for key, default in ((SCALE, 1), (OFFSET, 0))]
-    if dtype.kind == "f" and values == [1, 0] and not wrong:
+    scale, offset = (np.asarray(given.get(key, default), form) for key, default in ((SCALE, 1), (OFFSET, 0)))
+    if dtype.kind == "f" and scale == 1 and offset == 0 and not wrong:
         return None
-    scale, offset = (np.asarray(value, form) for value in values)
     return Packed(name, scale, offset, missing(attributes, dtype), dtype.newbyteorder("="), wrong)
 
 
-class Meaning(NamedTuple):
-    """The meaning of the attributes of an array, as fields of an `Array`."""
-
-    dtype: np.dtype | None
-    packed: np.dtype | None
-    missing: Missing | None
-    leaf: Packed | None
-    reason: str
-    way_out: str
-
-
-NO_NUMBERS = Meaning(None, None, None, None, "", "")  # the meaning of elements that are not numbers
-
-
-def meaning(what: str, name: str, attributes: Attributes, dtype: np.dtype, *, unpack: bool, window: bool) -> Meaning:
-    """Return what attributes say of elements of a form, which messages call `what`."""
-    packed, own = packing(name, attributes, dtype), missing(attributes, dtype)
+def header(
+    name: str, shape: tuple[int, ...], attributes: Attributes, dtype: np.dtype | None, inputs: InputOptions, what: str
+) -> ArrayHeader:
+    """Describe an array by its attributes and the form of its elements, None if these are not numbers."""
+    strings = {key: value for key in _DESCRIBING if (value := text(attributes, key))}
+    unit = " ".join(text(attributes, "units").split())[:80]
+    found = ArrayHeader(name, dtype, shape, unit=unit, attributes=strings)
+    if dtype is None:
+        return found
+    packed, default = packing(name, attributes, dtype), default_fill(dtype)
+    found = found._replace(missing=missing(attributes, dtype))
+    if not (default is None or dtype.itemsize == 1 or {FILL, MISSING} & attributes.keys() or found.missing):
+        unset = default if packed is None else packed.unpacked(default, nullable=True)[0]
+        found = found._replace(unset=unset.item())
     if packed is None:
-        return Meaning(dtype, None, own, None, "", "")
-    if packed.wrong or not unpack or window:
-        return Meaning(None, dtype, own, packed, *refusal(what, attributes, packed, window=window))
-    return Meaning(packed.dtype, dtype, own, packed, "", "")
-
-
-def described(attributes: Attributes) -> dict[str, str]:
-    """Return the strings among the attributes that describe a coordinate, or name those of an array."""
-    names = ("units", "calendar", "standard_name", "axis", "bounds", "climatology", "coordinates", METHODS)
-    return {name: found for name in names if (found := text(attributes, name))}
-
-
-def unit(attributes: Attributes) -> str:
-    """Return the unit of the values; "" if none is named."""
-    return " ".join(text(attributes, "units").split())[:80]
+        return found
+    found = found._replace(dtype=packed.dtype, packed=dtype, leaf=packed)
+    if inputs.unpack and not inputs.window and not packed.wrong:
+        return found
+    reason, way_out = _refusal(what, attributes, packed, window=inputs.window)
+    return found._replace(dtype=None, label=dtype_text(dtype), reason=reason, way_out=way_out)
 
 
 def carried(variables: Sequence[Variable]) -> Collection[str]:
@@ -269,7 +261,7 @@ def fill(attributes: Attributes, dtype: np.dtype) -> np.ndarray | None:
     return default_fill(dtype)
 
 
-def refusal(what: str, attributes: Attributes, packed: Packed, *, window: bool) -> tuple[str, str]:
+def _refusal(what: str, attributes: Attributes, packed: Packed, *, window: bool) -> tuple[str, str]:
     """Return why a packed array is not combined, or as a window not changed, and the way out."""
     if packed.wrong:
         value = attributes[packed.wrong]

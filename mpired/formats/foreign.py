@@ -72,11 +72,6 @@ def _is_npz(file: _File) -> bool:
     return file.member.endswith(b".npy")
 
 
-def _has_netcdf_properties(file: _File) -> bool:
-    """Return whether the first bytes have the attribute that the netCDF library writes."""
-    return b"_NCProperties" in file.head
-
-
 def _is_zarr(file: _File) -> bool:
     """Return whether a zip archive has a document of a Zarr store: the first member, or that of the root among all."""
     if file.member.endswith((b"zarr.json", b".zgroup", b".zarray", b".zattrs", b".zmetadata")):
@@ -173,7 +168,7 @@ _END_NBYTES = 22 + 20 + 56  # of its end, as archives of more than 4 GiB have it
 _HDF5_MAGIC, _ZIP_MAGIC = b"\x89HDF\r\n\x1a\n", b"PK\x03\x04"
 # Bytes of the user may come first, 512 or any larger power of two; MATLAB 7.3 has 512.
 HDF5 = Foreign("HDF5", (".h5", ".hdf5", ".he5"), (_HDF5_MAGIC,), (0, 512, 1024, 2048))
-NETCDF4 = Foreign("netCDF-4", (".nc4",), (_HDF5_MAGIC,), also=_has_netcdf_properties)
+NETCDF4 = Foreign("netCDF-4", (".nc4",), (_HDF5_MAGIC,), begin=rb".*_NCProperties")  # of the library of netCDF
 # The number of records, and then the tag of the dimensions, or of none.
 NETCDF = Foreign("netCDF", (".nc", ".cdf"), (b"CDF",), begin=rb"CDF([\x01\x02].{4}|\x05.{8})\0\0\0[\0\x0a]")
 ARROW_STREAM = Foreign("an Arrow stream", (), (_CONTINUATION,), also=_is_arrow_stream)

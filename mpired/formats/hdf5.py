@@ -17,7 +17,7 @@ from mpired.context import NO_LIMITS, Context
 from mpired.errors import DatatypeError
 from mpired.formats import arrays
 from mpired.formats.array import Array
-from mpired.formats.arrays import KeptArrays, Library
+from mpired.formats.arrays import Library
 from mpired.formats.decoding import apart, look_apart
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, MarkingLayout
@@ -94,7 +94,7 @@ def prepare(model: Model, *, has_history: bool = False) -> ArrayLayout | Marking
     check_installed("`to='hdf5'`" if model.source is None else model.source.name, "hdf5", context)
     if any(buffer.fortran_order for buffer in model.buffers):
         raise DatatypeError("arrays in Fortran order", "have no form in HDF5; use `to='npy'` or `to='npz'`")
-    kept = tuple(model.kept.names) if isinstance(model.kept, KeptArrays) else ()
+    kept = tuple(model.kept.names if model.kept else ())
     plan = Hdf5Plan(model.buffers, model.source, kept, context.history(), has_history, context.jobs, model.cells)
     stored, missing = apart(context, plan.name, _do, plan, _RESULTS, "forms")
     if stored is None:

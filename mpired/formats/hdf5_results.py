@@ -6,8 +6,8 @@ import io
 import math
 import os
 import posixpath
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -15,14 +15,14 @@ import h5py
 import numpy as np
 from h5py import h5a, h5d, h5ds, h5f, h5fd, h5g, h5o, h5p, h5s, h5t, h5z
 
-from mpired.datatypes import as_numbers
+from mpired.datatypes import agrees, as_numbers
 from mpired.files import calls, copying
 from mpired.formats import conventions, deflated, hierarchy
 from mpired.formats.array import Array
 from mpired.formats.arrays import copy_whole
 from mpired.formats.conventions import Attributes
 from mpired.formats.hdf5 import Hdf5Plan
-from mpired.formats.hierarchy import DIMENSION_ONLY, HdfFile, address, each_attribute, text_of
+from mpired.formats.hierarchy import DIMENSION_ONLY, HdfFile, address, each_attribute, octets_of, text_of
 from mpired.formats.layout import encoded
 from mpired.formats.missing import Missing
 from mpired.formats.streamed import DECODED_NBYTES
@@ -41,98 +41,65 @@ class _Result(NamedTuple):
     """An array of a result, and the dataset of its shape that it is modelled on, if there is one."""
 
     name: str
-    dtype: np.dtype
     shape: tuple[int, ...]
-    order: str
-    nullable: bool
+    type: Any  # of the elements in the file
+    elements: np.dtype  # the form of the elements, which may be another view of those that they have in the file
+    plist: Any  # the creation properties
+    like: h5py.Dataset | None
     is_own: bool  # whether its values have the meaning of those of its model; not, for example, indices
     is_moved: bool  # whether it has another name than its model
-    form: np.dtype  # that the elements of its model are read in
-    attributes: Attributes  # what its model says of its values
-    like: h5py.Dataset | None = None
-    is_same: bool = False  # whether its elements are of the type that they have in its model
+    missing: Missing | None
+    own: Mapping[str, np.ndarray]  # the attributes that it has in the form of its elements
+    left_out: Collection[str]  # the attributes that it has not as its model has them; () if nothing changes
 
     @classmethod
     def of(cls, buffer: Array, old: h5py.File | None) -> _Result:
         """Return that of a buffer."""
-        name, datatype = buffer.name or "value", buffer.datatype
-        dtype = np.dtype(bool) if datatype.is_bool else buffer.form or datatype.form
-        origin, shape = buffer.origin or name, buffer.dimensions
+        name, shape, like = buffer.name or "value", buffer.dimensions, None
         is_own = buffer.origin == buffer.own_name
-        found = cls(name, dtype, shape, buffer.byte_order, buffer.nullable, is_own, origin != name, dtype, {})
-        try:
+        origin = buffer.origin or name
+        with suppress(KeyError, OSError):
             like = None if old is None else old[origin]
-        except (KeyError, OSError):
-            like = None
-        if not isinstance(like, h5py.Dataset) or like.shape != shape:
-            return found
-        if not found.is_own:
-            return found._replace(like=like)
-        attributes, form = _read(like)
-        # Numbers of a type that NumPy has not, such as bfloat16 or 12 bits of an integer, are combined in a wider one.
-        is_same = _is_same(form, dtype) and hierarchy.is_plain(like)
-        return found._replace(form=form, attributes=attributes, like=like, is_same=is_same)
-
-    @property
-    def type(self) -> Any:
-        """The type of the elements in the file."""
-        if self.like is not None and self.is_same:
-            return self.like.id.get_type().copy()
-        order: Any = self.order if self.order in "<>" else "="
-        return h5t.py_create(self.dtype.newbyteorder(order), logical=True)
-
-    @property
-    def elements(self) -> np.dtype:
-        """The form of the elements, which may be another view of those that they have in the file."""
-        return as_numbers(self.form if self.is_same else self.type.dtype)
-
-    @property
-    def own(self) -> tuple[dict[str, np.ndarray], Collection[str]]:
-        """The attributes that it has in the form of its elements, and those of its model that it has not."""
-        same, nullable = self.is_same, self.nullable
-        return conventions.of_result(self.attributes, self.form, self.elements, is_same=same, nullable=nullable)
-
-    @property
-    def missing(self) -> Missing | None:
-        """The rule for missing elements."""
-        own, left_out = self.own
-        kept = {name: value for name, value in self.attributes.items() if name not in left_out}
-        return conventions.missing({**kept, **own}, self.elements)
-
-    @property
-    def plist(self) -> Any:
-        """The creation properties: those of its model, with the fill value in its own type."""
-        if self.like is None:
-            return h5p.create(h5p.DATASET_CREATE)
-        plist, old = _laid_out_as(self.like, self.dtype), self.like.id.get_create_plist()
-        if not self.is_own or _is_elsewhere(old) or old.fill_value_defined() != h5d.FILL_VALUE_USER_DEFINED:
-            return plist
-        value = np.zeros((), self.like.dtype)
-        old.get_fill_value(value)
-        if not self.is_same:
-            form = as_numbers(self.type.dtype).newbyteorder("=")
-            fill = conventions.converted(value, form) if value.dtype.kind in "iuf" and form.names is None else None
-            default = conventions.default_fill(form)
-            value = fill if fill is not None else default if default is not None else np.zeros((), form)
-        plist.set_fill_value(value)
-        return plist
+        like = like if isinstance(like, h5py.Dataset) and like.shape == shape else None
+        form = dtype = np.dtype(bool) if buffer.datatype.is_bool else buffer.form or buffer.datatype.form
+        order: Any = buffer.byte_order if buffer.byte_order in "<>" else "="
+        tid = h5t.py_create(dtype.newbyteorder(order), logical=True)
+        attributes: Attributes = {}
+        is_same = False
+        if like is not None and is_own:
+            attributes, form = _read(like)
+            # Numbers of a type that NumPy has not, such as bfloat16 or 12 bits of an integer, are combined in a wider.
+            is_same = agrees(buffer.datatype, form) and hierarchy.is_plain(like)
+            tid = like.id.get_type().copy() if is_same else tid
+        elements = as_numbers(form if is_same else tid.dtype)
+        own, left_out = conventions.of_result(attributes, form, elements, is_same=is_same, nullable=buffer.nullable)
+        kept = {key: value for key, value in attributes.items() if key not in left_out}
+        missing = conventions.missing({**kept, **own}, elements)
+        plist = h5p.create(h5p.DATASET_CREATE) if like is None else _laid_out_as(like, dtype)
+        if like is not None and is_own:
+            _set_fill(plist, like, None if is_same else elements.newbyteorder("="))
+        return cls(name, shape, tid, elements, plist, like, is_own, origin != name, missing, own, left_out)
 
     def place(self, old: h5py.File) -> tuple[int, int]:
         """Return where elements of its type are in a file, from and to; (0, 0) if they are not there in one piece."""
-        if self.like is None or self.own != ({}, ()) or address(self.like.id)[0] != address(old.id)[0]:
+        if self.like is None or self.left_out or address(self.like.id)[0] != address(old.id)[0]:
             return 0, 0
-        plist, offset = self.like.id.get_create_plist(), self.like.id.get_offset()
-        if offset is None or plist.get_layout() != h5d.CONTIGUOUS or plist.get_external_count():
-            return 0, 0
-        return offset, offset + self.like.id.get_storage_size()
+        offset = hierarchy.offset_of(self.like)
+        return (0, 0) if offset is None else (offset, offset + self.like.id.get_storage_size())
 
 
-def _is_same(one: np.dtype, other: np.dtype) -> bool:
-    """Return whether elements are of one form, whatever their byte order, and the names and gaps of structures."""
-    forms = [as_numbers(each).newbyteorder("=") for each in (one, other)]
-    if forms[0].names is None or forms[1].names is None:
-        return forms[0] == forms[1]
-    return [forms[0][each] for each in forms[0].names] == [forms[1][each] for each in forms[1].names]
+def _set_fill(plist: Any, like: h5py.Dataset, form: np.dtype | None) -> None:
+    """Give creation properties the fill value of a dataset, if it has one of its own, perhaps in another form."""
+    old = like.id.get_create_plist()
+    if like.is_virtual or like.external or old.fill_value_defined() != h5d.FILL_VALUE_USER_DEFINED:
+        return
+    value = np.zeros((), like.dtype)
+    old.get_fill_value(value)
+    if form is not None:
+        fill = conventions.converted(value, form) if value.dtype.kind in "iuf" and form.names is None else None
+        fill = conventions.default_fill(form) if fill is None else fill
+        value = np.zeros((), form) if fill is None else fill
+    plist.set_fill_value(value)
 
 
 def _read(dataset: h5py.Dataset) -> tuple[Attributes, np.dtype]:
@@ -140,16 +107,11 @@ def _read(dataset: h5py.Dataset) -> tuple[Attributes, np.dtype]:
     return conventions.viewed(hierarchy.attributes_of(dataset.id), dataset.dtype)
 
 
-def _is_elsewhere(plist: Any) -> bool:
-    """Return whether the elements are in other files or arrays."""
-    return bool(plist.get_layout() == h5d.VIRTUAL or plist.get_external_count())
-
-
 def _laid_out_as(like: h5py.Dataset, dtype: np.dtype) -> Any:
     """Return the creation properties of a dataset stored like another: layout, times of filling, filters."""
     old = like.id.get_create_plist()
     plist = _ordered_as(old, h5p.create(h5p.DATASET_CREATE))
-    if _is_elsewhere(old):
+    if like.is_virtual or like.external:
         return plist
     if like.chunks:
         plist.set_chunk(like.chunks)
@@ -177,103 +139,90 @@ def _ordered_as(old: Any, plist: Any) -> Any:
     return plist
 
 
-class _NewHdf5(NamedTuple):
-    """A file of results that is made object by object."""
-
-    plan: Hdf5Plan
-    results: Mapping[str, _Result]
-    old: h5py.File
-    file: h5py.File
-    left_out: Collection[object]
-    early: bool  # whether it reserves room for elements that are written elsewhere
-    made: dict[tuple[int, int], str]  # the names of copied objects, by their addresses in the old file
-
-    def write(self) -> None:
-        """Make what the old file has, but for the elements of results."""
-        self.made[address(self.old.id)] = ""
-        self._group(self.old["/"].id, self.file["/"].id, "")
-        others = [each for each in self.results.values() if each.like is not None and each.is_moved]
-        for each in others:
-            _create(self.file.id, each, early=self.early)
-        same = [(self.old[f"/{name}"], name) for name in self.made.values() if name]
-        for like, name in (*same, *((each.like, each.name) for each in others)):
-            if isinstance(like, h5py.Dataset) and like.shape == self.file[f"/{name}"].shape:
-                self._attach(like, self.file[f"/{name}"])
-        _copy_root(self.plan, self.old["/"].id, self.file["/"].id)
-
-    def _group(self, old: Any, to: Any, prefix: str) -> None:
-        for link in hierarchy.links(old):
-            kind, name = old.links.get_info(link).type, prefix + text_of(link)
-            if kind == h5py.h5l.TYPE_HARD:
-                self._object(h5o.open(old, link), to, link, name)
-            elif kind == h5py.h5l.TYPE_SOFT:
-                path = old.links.get_val(link)
-                if posixpath.normpath(posixpath.join(f"/{prefix}", text_of(path))).lstrip("/") not in self.left_out:
-                    to.links.create_soft(link, path)
-            elif name in self.results:
-                _create(to, self.results[name], link, early=self.early)
-
-    def _object(self, found: Any, to: Any, link: bytes, name: str) -> None:
-        at = address(found)
-        if at in self.made:
-            self.file[name] = self.file[f"/{self.made[at]}"]
-            return
-        is_scale = self.plan.has_history and isinstance(found, h5d.DatasetID) and h5ds.is_scale(found) and found.rank
-        if at in self.left_out and not is_scale:
-            return
-        self.made[at] = name
-        if name in self.results and isinstance(found, h5d.DatasetID):
-            _create(to, self.results[name], link, early=self.early)
-        elif at in self.left_out:
-            _dimension_only(found, to, link)
-        else:
-            made = _copied(found, to, link)
-            for attribute in each_attribute(found):
-                _copy_attribute(attribute, made)
-            if isinstance(found, h5g.GroupID):
-                self._group(found, made, f"{name}/")
-
-    def _attach(self, like: h5py.Dataset, made: h5py.Dataset) -> None:
-        """Give the dimensions of a dataset the scales that those of its model have."""
-        dimensions = like.dims
-        if not h5a.exists(like.id, b"DIMENSION_LIST"):  # it may be like a scale and is none
-            dimensions = [{"": like}] if h5ds.is_scale(like.id) and not h5ds.is_scale(made.id) else []
-        for number, dimension in enumerate(dimensions):
-            for scale in dimension.values():
-                if name := self.made.get(address(scale.id)):
-                    h5ds.attach_scale(made.id, self.file[f"/{name}"].id, number)
+def _copy_objects(
+    plan: Hdf5Plan, results: Mapping[str, _Result], old: h5py.File, file: h5py.File, left_out: Collection[object]
+) -> dict[tuple[int, int] | None, str]:
+    """Make what the old file has, but for the elements of results; return the new names by the old addresses."""
+    made: dict[tuple[int, int] | None, str] = {address(old.id): ""}
+    for each in hierarchy.walk(old["/"].id):
+        name, found, dataset = octets_of(each.name), each.object, each.dataset
+        is_scale = dataset is not None and h5ds.is_scale(found) and found.rank
+        if each.soft:
+            target = posixpath.join("/", posixpath.dirname(each.name), text_of(each.soft))
+            if posixpath.normpath(target).lstrip("/") not in left_out:
+                file.id.links.create_soft(name, each.soft)
+        elif each.outside:
+            if each.name in results:
+                _create(file, results[each.name])
+        elif each.address in made:
+            file[each.name] = file[f"/{made[each.address]}"]
+        elif each.address not in left_out or (is_scale and plan.has_history):
+            made[each.address] = each.name
+            if each.name in results and dataset is not None:
+                _create(file, results[each.name])
+            elif each.address in left_out:
+                _dimension_only(dataset, file.id, name)
+            else:
+                _copy_attributes(each_attribute(found), _copied(found, file.id, name))
+    return made
 
 
-def _create(group: Any, result: _Result, name: bytes = b"", *, early: bool) -> None:
+def _copy_file(
+    plan: Hdf5Plan, results: Sequence[_Result], old: h5py.File, file: h5py.File, left_out: Collection[object]
+) -> None:
+    """Make what the old file has, but for the elements of results."""
+    made = _copy_objects(plan, {each.name: each for each in results}, old, file, left_out)
+    models = {name: old[f"/{name}"] for name in made.values() if name}
+    for each in results:
+        if each.like is not None and each.is_moved:
+            _create(file, each)
+            models[each.name] = each.like
+    for name, like in models.items():
+        if isinstance(like, h5py.Dataset) and like.shape == file[f"/{name}"].shape:
+            _attach_scales(like, file[f"/{name}"], made)
+    _copy_root(plan, old["/"].id, file["/"].id)
+
+
+def _attach_scales(like: h5py.Dataset, made: h5py.Dataset, names: Mapping[tuple[int, int] | None, str]) -> None:
+    """Give the dimensions of a dataset the scales that those of its model have, by their names in the new file."""
+    dimensions = like.dims
+    if not h5a.exists(like.id, b"DIMENSION_LIST"):  # it may be like a scale and is none
+        dimensions = [{"": like}] if h5ds.is_scale(like.id) and not h5ds.is_scale(made.id) else []
+    for number, dimension in enumerate(dimensions):
+        for scale in dimension.values():
+            if name := names.get(address(scale.id)):
+                h5ds.attach_scale(made.id, made.file[f"/{name}"].id, number)
+
+
+def _create(file: h5py.File, result: _Result) -> None:
     """Create the dataset of a result, with the attributes of its model, those of the type of elements in their form."""
-    like, plist = result.like, result.plist
-    plist.set_obj_track_times(False)
-    if early:
-        plist.set_alloc_time(h5d.ALLOC_TIME_EARLY)
-        plist.set_fill_time(h5d.FILL_TIME_NEVER)
+    like = result.like
+    result.plist.set_obj_track_times(False)
     # External elements become one piece, which has no room to grow.
     space = like.id.get_space() if like is not None and like.chunks else h5s.create_simple(result.shape)
     lcpl = h5p.create(h5p.LINK_CREATE)
     lcpl.set_create_intermediate_group(True)
-    made = h5d.create(
-        group, name or result.name.encode("utf-8", "surrogateescape"), result.type, space, plist, lcpl=lcpl
-    )
-    values, left_out = result.own
-    own = {key: value.astype(as_numbers(made.dtype).newbyteorder("=")).reshape(-1) for key, value in values.items()}
-    for attribute in each_attribute(like.id) if like is not None else ():
-        key = text_of(attribute.name)
-        if key in own:
-            _put(made, key, own.pop(key))
-        elif key not in left_out and (result.is_own or key in _PLACES):
-            _copy_attribute(attribute, made)
-    for key, value in own.items():
-        _put(made, key, value)
+    made = h5d.create(file.id, octets_of(result.name), result.type, space, result.plist, lcpl=lcpl)
+    form = as_numbers(made.dtype).newbyteorder("=")
+    own = {key: value.astype(form).reshape(-1) for key, value in result.own.items()}
+    copied = [
+        each
+        for each in (() if like is None else each_attribute(like.id))
+        if (key := text_of(each.name)) in own or (key not in result.left_out and (result.is_own or key in _PLACES))
+    ]
+    _copy_attributes(copied, made, own)
 
 
-def _put(identifier: Any, name: str, value: np.ndarray) -> None:
-    """Make an attribute of numbers."""
-    made = h5a.create(identifier, name.encode(), h5t.py_create(value.dtype), h5s.create_simple(value.shape))
-    made.write(np.ascontiguousarray(value))
+def _copy_attributes(attributes: Iterable[Any], to: Any, changed: Mapping[str, np.ndarray | str] = {}) -> None:
+    """Copy attributes; those that are changed have the places of the old ones, or are the last."""
+    left = dict(changed)
+    for attribute in attributes:
+        if (key := text_of(attribute.name)) in left:
+            _put(to, key, left.pop(key), attribute.get_type())
+        else:
+            _copy_attribute(attribute, to)
+    for key, value in left.items():
+        _put(to, key, value)
 
 
 def _copy_attribute(attribute: Any, to: Any) -> None:
@@ -290,42 +239,36 @@ def _copy_attribute(attribute: Any, to: Any) -> None:
     made.write(value, mtype=mtype)
 
 
+def _put(identifier: Any, name: str, value: np.ndarray | str, like: Any = h5t.C_S1) -> None:
+    """Make an attribute of numbers, or a text, whose length is fixed unless it is not in a string type like it."""
+    if isinstance(value, str):
+        octets, space = octets_of(value), h5s.create(h5s.SCALAR)
+        tid = like.copy() if isinstance(like, h5t.TypeStringID) else h5t.C_S1.copy()
+        form = h5py.string_dtype()
+        if not tid.is_variable_str():
+            tid.set_size(len(octets) + (tid.get_strpad() == h5t.STR_NULLTERM))
+            if not value.isascii():
+                tid.set_cset(h5t.CSET_UTF8)
+            form = np.dtype(f"S{tid.get_size()}")
+        value = np.array(octets, form)
+    else:
+        tid, space, value = h5t.py_create(value.dtype), h5s.create_simple(value.shape), np.ascontiguousarray(value)
+    h5a.create(identifier, name.encode(), tid, space).write(value, mtype=None if value.dtype.hasobject else tid)
+
+
 def _copy_root(plan: Hdf5Plan, old: Any, to: Any) -> None:
     """Copy the attributes of a file, with a line more in its history."""
-    has_history = False
-    for attribute in each_attribute(old):
-        tid = attribute.get_type()
-        if attribute.name == b"history" and isinstance(tid, h5t.TypeStringID):
-            before = conventions.text(hierarchy.attributes_of(old), "history")
-            _put_text(to, "history", f"{plan.line}\n{before}" if before else plan.line, tid)
-            has_history = True
-        else:
-            _copy_attribute(attribute, to)
-    if plan.has_history and not has_history:
-        _put_text(to, "history", plan.line, h5t.C_S1)
+    has_text = h5a.exists(old, b"history") and isinstance(h5a.open(old, b"history").get_type(), h5t.TypeStringID)
+    before = conventions.text(hierarchy.attributes_of(old), "history")
+    history = f"{plan.line}\n{before}" if before else plan.line
+    _copy_attributes(each_attribute(old), to, {"history": history} if has_text or plan.has_history else {})
 
 
-def _put_text(identifier: Any, name: str, text: str, like: Any) -> None:
-    """Make an attribute of a text, or make it anew, of a length that is fixed unless it is not in a type like it."""
-    if h5a.exists(identifier, name.encode()):
-        h5a.delete(identifier, name.encode())
-    octets, tid = text.encode("utf-8", "surrogateescape"), like.copy()
-    form = h5py.string_dtype()
-    if not tid.is_variable_str():
-        tid.set_size(len(octets) + (tid.get_strpad() == h5t.STR_NULLTERM))
-        if not text.isascii():
-            tid.set_cset(h5t.CSET_UTF8)
-        form = np.dtype(f"S{tid.get_size()}")
-    made = h5a.create(identifier, name.encode(), tid, h5s.create(h5s.SCALAR))
-    made.write(np.array(octets, form), mtype=None if like.is_variable_str() else tid)
-
-
-def _dimension_only(found: Any, to: Any, link: bytes) -> None:
+def _dimension_only(old: Any, to: Any, link: bytes) -> None:
     """Make a dimension of netCDF without values, in the place of one that has some."""
-    old = h5py.Dataset(found)
-    made = h5d.create(to, link, h5t.IEEE_F32BE, found.get_space(), _laid_out_as(old, np.dtype("f4")))
-    if h5a.exists(found, b"_Netcdf4Dimid"):
-        _copy_attribute(h5a.open(found, b"_Netcdf4Dimid"), made)
+    made = h5d.create(to, link, h5t.IEEE_F32BE, old.id.get_space(), _laid_out_as(old, np.dtype("f4")))
+    if h5a.exists(old.id, b"_Netcdf4Dimid"):
+        _copy_attribute(h5a.open(old.id, b"_Netcdf4Dimid"), made)
     h5ds.set_scale(made, f"{DIMENSION_ONLY}.{old.shape[0]:10}".encode())
 
 
@@ -357,9 +300,9 @@ def forms(plan: Hdf5Plan) -> tuple[tuple[np.dtype, ...] | None, tuple[Missing | 
     """Return the forms of the elements of all results, None unless each is in one piece, and which are missing."""
     with ExitStack() as stack:
         _, results = _old(plan, stack)
-        are_flat = all(not result.nullable and result.plist.get_layout() == h5d.CONTIGUOUS for result in results)
-        stored = tuple(each.elements for each in results) if are_flat else None
-        return stored, tuple(each.missing for each in results)
+        are_flat = all(each.plist.get_layout() == h5d.CONTIGUOUS for each in results)
+        are_flat = are_flat and not any(buffer.nullable for buffer in plan.buffers)
+        return tuple(each.elements for each in results) if are_flat else None, tuple(each.missing for each in results)
 
 
 @contextmanager
@@ -367,7 +310,10 @@ def _created(plan: Hdf5Plan, path: str, *, early: bool) -> Iterator[list[h5py.Da
     """Make the file of results with all but their elements: a copy if nothing else changes, or object by object."""
     with ExitStack() as stack:
         old, results = _old(plan, stack)
-        target = stack.enter_context(_target(calls.SharedFile(path).open()))
+        for each in results if early else ():  # room for elements that are written elsewhere
+            each.plist.set_alloc_time(h5d.ALLOC_TIME_EARLY)
+            each.plist.set_fill_time(h5d.FILL_TIME_NEVER)
+        target = stack.enter_context(_Target(calls.SharedFile(path).open(), "r+b"))
         left_out = set() if old is None else _left_out(plan, results, old)
         if early and old is not None and not left_out and _copy_around(plan, old, results, target.fileno()):
             file = stack.enter_context(_opened(target))
@@ -375,28 +321,23 @@ def _created(plan: Hdf5Plan, path: str, *, early: bool) -> Iterator[list[h5py.Da
                 if not hierarchy.leads(attribute.get_type()):
                     h5a.delete(file["/"].id, attribute.name)
             _copy_root(plan, old["/"].id, file["/"].id)
-        else:
+        elif old is None:
             fcpl = h5p.create(h5p.FILE_CREATE)
             fcpl.set_obj_track_times(False)
-            if old is not None:
-                fcpl = _ordered_as(old["/"].id.get_create_plist(), old.id.get_create_plist())
-            fapl = _by_file(target, h5f.LIBVER_EARLIEST if old is None else h5f.LIBVER_V18)
-            file = stack.enter_context(h5py.File(h5f.create(b"result", h5f.ACC_TRUNC, fcpl=fcpl, fapl=fapl)))
-            by_name = {each.name: each for each in results}
-            if old is not None:
-                _NewHdf5(plan, by_name, old, file, left_out, early, {}).write()
-            for each in results:
-                if each.name not in file:
-                    _create(file.id, each, early=early)
-        _change_cells(plan, file)
+            file = stack.enter_context(_opened(target, fcpl, h5f.LIBVER_EARLIEST))
+        else:
+            fcpl = _ordered_as(old["/"].id.get_create_plist(), old.id.get_create_plist())
+            file = stack.enter_context(_opened(target, fcpl))
+            _copy_file(plan, results, old, file, left_out)
+        for each in results:
+            if each.name not in file:
+                _create(file, each)
+        for name, values in plan.cells.values.items():
+            file[name][...] = values
+        for name, text in plan.cells.methods.items():
+            file[name].attrs.pop(conventions.METHODS, None)
+            _put(file[name].id, conventions.METHODS, text)
         yield [file[each.name] for each in results]
-
-
-def _change_cells(plan: Hdf5Plan, file: h5py.File) -> None:
-    for name, values in plan.cells.values.items():
-        file[name][...] = values
-    for name, text in plan.cells.methods.items():
-        _put_text(file[name].id, conventions.METHODS, text, h5t.C_S1)
 
 
 def _left_out(plan: Hdf5Plan, results: Sequence[_Result], old: h5py.File) -> set[object]:
@@ -404,12 +345,10 @@ def _left_out(plan: Hdf5Plan, results: Sequence[_Result], old: h5py.File) -> set
     others = {each.name for each in results if each.is_moved}
     wanted = {*plan.kept, *(each.name for each in results)} - others
     found: set[object] = set()
-    for each in hierarchy.walk(old):
-        is_array = each.outside or isinstance(each.object, h5d.DatasetID)
-        if is_array and each.name not in wanted:
-            attributes = {} if each.object is None else hierarchy.attributes_of(each.object)
-            if not hierarchy.is_dimension_only(attributes):
-                found |= {each.name, each.address}
+    for each in hierarchy.walk(old["/"].id):
+        is_array = each.outside or each.dataset is not None
+        if is_array and each.name not in wanted and not hierarchy.is_dimension_only(each.attributes):
+            found |= {each.name, each.address}
     return found
 
 
@@ -431,7 +370,7 @@ def _copy_around(plan: Hdf5Plan, old: h5py.File, results: Sequence[_Result], fd:
 
 
 class _Target(io.FileIO):
-    """A file that the library writes, with the last error of the system."""
+    """A file that the library writes; the error of the system that it met is raised: h5py raises another one."""
 
     error: OSError | None = None
 
@@ -448,30 +387,20 @@ class _Target(io.FileIO):
             self.error = error
             raise
 
-
-@contextmanager
-def _target(fd: int) -> Iterator[_Target]:
-    """Give the library a file, and raise the error of the system that it met: h5py raises another one."""
-    with _Target(fd, "r+b") as target:
-        try:
-            yield target
-        except Exception:
-            if target.error is not None:
-                raise target.error from None
-            raise
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+        if self.error is not None and isinstance(raised[1], Exception):
+            raise self.error from None
 
 
-def _by_file(file: Any, low: int = h5f.LIBVER_V18) -> Any:
-    """Return the properties to access an open file of Python: the library opens none that has no name."""
+def _opened(target: Any, fcpl: Any = None, low: int = h5f.LIBVER_V18) -> h5py.File:
+    """Open a file of Python to change it, or begin it anew: the library opens none that has no name."""
     fapl = h5p.create(h5p.FILE_ACCESS)
-    fapl.set_fileobj_driver(h5fd.fileobj_driver, file)
+    fapl.set_fileobj_driver(h5fd.fileobj_driver, target)
     fapl.set_libver_bounds(low, h5f.LIBVER_LATEST)  # copied objects may have types of any version
-    return fapl
-
-
-def _opened(target: Any) -> h5py.File:
-    """Open a copy to change it."""
-    return h5py.File(h5f.open(b"result", h5f.ACC_RDWR, fapl=_by_file(target)))
+    if fcpl is None:
+        return h5py.File(h5f.open(b"result", h5f.ACC_RDWR, fapl=fapl))
+    return h5py.File(h5f.create(b"result", h5f.ACC_TRUNC, fcpl=fcpl, fapl=fapl))
 
 
 def lay(plan: Hdf5Plan, path: str) -> list[int]:
@@ -494,10 +423,8 @@ def _fill(dataset: h5py.Dataset, result: Array, jobs: int = 0) -> None:
     native = form.newbyteorder("=")
     mark = conventions.fill(attributes, native) if native.names is None else None
     chosen = [each for _, each in hierarchy.selections(dataset.shape, dataset.chunks, form.itemsize, 0, DECODED_NBYTES)]
-    shapes = [
-        tuple(each.stop - each.start for each in selection if isinstance(each, slice)) + dataset.shape[len(selection) :]
-        for selection in chosen
-    ]
+    frame = np.broadcast_to(np.False_, dataset.shape)
+    shapes = [frame[selection].shape for selection in chosen]
     elements = encoded(result, form, list(map(math.prod, shapes)), mark)
     # They may be of truth values, or unsigned.
     arrays = (block.view(dataset.dtype).reshape(shape) for shape, block in zip(shapes, elements, strict=True))
@@ -513,6 +440,6 @@ def _fill(dataset: h5py.Dataset, result: Array, jobs: int = 0) -> None:
 def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
     """Copy a file, and change some of its arrays."""
     copy_whole(source, fd)
-    with _target(os.dup(fd)) as target, _opened(target) as file:
+    with _Target(os.dup(fd), "r+b") as target, _opened(target) as file:
         for each in changed:
             _fill(file[each.name], each)

@@ -19,13 +19,13 @@ from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
-from h5py import h5, h5a, h5d, h5ds, h5f, h5fd, h5g, h5i, h5o, h5p, h5s, h5t, h5z
+from h5py import h5, h5a, h5d, h5f, h5fd, h5g, h5o, h5p, h5s, h5t, h5z
 
 from mpired.datatypes import from_dtype
 from mpired.errors import BufferFileError, DatatypeError, MpiredError, installation
 from mpired.formats import conventions
-from mpired.formats.arrays import ArrayHeader, Field, digest, is_kept
-from mpired.formats.conventions import Attribute, Attributes, Packed, Variable
+from mpired.formats.arrays import ArrayHeader, digest, is_kept
+from mpired.formats.conventions import Attribute, Attributes, Variable
 from mpired.formats.hdf5 import ERRORS
 from mpired.formats.input_options import InputOptions
 from mpired.formats.local import SourceFile
@@ -66,41 +66,33 @@ class HdfFile(ColumnFile):
 
     def begin(self) -> None:
         """Open it by the library."""
-        where = self._path()
-        self.is_apart = where is None  # then the library would look for other files in this one
-        if self._outside:
-            os.environ["HDF5_EXTFILE_PREFIX"] = os.environ["HDF5_VDS_PREFIX"] = "${ORIGIN}"
+        path = f"/proc/self/fd/{self._bytes.fd}"
+        real = "" if self._bytes.fd is None else os.readlink(path)
+        self.is_apart = not os.path.exists(real)  # then the library would look for other files in this one
         access = _access(self._memory)
-        if where is None:
+        if self.is_apart:
             access = access.copy()
             access.set_fileobj_driver(h5fd.fileobj_driver, SourceFile(self._bytes, self._source.nbytes))
+        if self._outside:
+            os.environ["HDF5_EXTFILE_PREFIX"] = os.environ["HDF5_VDS_PREFIX"] = "${ORIGIN}"
+            path = real
         try:
-            self.file = h5py.File(h5f.open(os.fsencode(where or "file"), h5f.ACC_RDONLY, access))
+            self.file = h5py.File(h5f.open(os.fsencode(path), h5f.ACC_RDONLY, access))
         except OSError as error:
             if "already open for write" not in str(error):
                 raise
             reason = "was not closed by the program that writes it; let that end"
             raise BufferFileError(self._source.name, f"{reason}, or clear its mark with `h5clear -s`") from None
 
-    def _path(self) -> str | None:
-        """Return a path of the file for the library, which follows links itself; None if it has none."""
-        path = f"/proc/self/fd/{self._bytes.fd}"
-        if self._bytes.fd is None or not os.path.exists(real := os.readlink(path)):
-            return None
-        return real if self._outside else path
-
     def arrays(self, leaf: Any, start: int, *, nullable: bool) -> Generator[Values, None, None]:
         """Yield the values of an array from an element on, in blocks of whole rows of chunks."""
-        dataset = self.file[leaf.array if isinstance(leaf, Field | Packed) else leaf]
+        dataset = self.file[getattr(leaf, "array", leaf)]
         for values in blocks(dataset, start, self._memory, self._source.name):
-            if isinstance(leaf, Packed):
-                yield leaf.unpacked(values, nullable=nullable)
-            elif values.dtype.hasobject or values.ndim > 1:
+            if values.dtype.hasobject or values.ndim > 1:
                 objects = values.tolist() if values.dtype.names else values
                 yield np.fromiter(map(self._without_references, objects), object, len(values)), None
             else:
-                plain = values[leaf.field] if isinstance(leaf, Field) else values
-                yield plain.view(np.uint8) if plain.dtype == np.bool_ else plain, None
+                yield conventions.values(leaf, values, nullable=nullable)
 
     def _without_references(self, value: Any) -> Any:
         """Return a value with the names of objects in the places of references to them."""
@@ -121,10 +113,11 @@ class HdfFile(ColumnFile):
     def whole(self, leaf: str) -> np.ndarray:
         """Return all values of an array."""
         dataset = self.file[leaf]
-        dtype = _dtype(dataset.id)
-        if dataset.shape is None or _has_octets(dtype):
-            return np.empty(0, dtype) if dataset.shape is None else _octets(dataset)
-        return np.asarray(dataset.asstr()[()] if h5py.check_string_dtype(dtype) else dataset[()])
+        if dataset.shape is None:
+            return np.empty(0, _dtype(dataset.id))
+        if (octets := _octets(dataset)) is not None:
+            return octets
+        return np.asarray(dataset.asstr()[()] if h5py.check_string_dtype(dataset.dtype) else dataset[()])
 
     def close(self) -> None:
         """Close it."""
@@ -178,55 +171,47 @@ def blocks(dataset: h5py.Dataset, start: int, memory: int, name: str) -> Iterato
     for skipped, selection in selections(dataset.shape, dataset.chunks, itemsize, start, memory):
         error = too_large(name, what, None, memory)
         with limited_memory(4 * memory + _SPARE_NBYTES, error):
-            values = _one_by_one(dataset, dataset[selection])
+            values = dataset[selection]
+        # Without dimensions the one element may be a list.
+        is_one = not dataset.shape and dataset.dtype.hasobject
+        values = (np.fromiter([values], object) if is_one else np.asarray(values)).reshape(-1, *dataset.dtype.shape)
         if skipped < len(values):
             yield values[skipped:]
 
 
-def _one_by_one(dataset: h5py.Dataset, values: Any) -> np.ndarray:
-    """Return elements in one dimension; one may be an array itself."""
-    if not dataset.shape and dataset.dtype.hasobject:
-        found = np.empty(1, object)
-        found[0] = values
-        return found
-    return np.asarray(values).reshape(-1, *dataset.dtype.shape)
-
-
 class Found(NamedTuple):
-    """An object of a file: its name, what opens it, its address, and where it leads if that is outside the file."""
+    """An object of a file, or a further link to one."""
 
     name: str
-    object: Any
+    object: Any = None  # what opens it; None for a link
     address: tuple[int, int] | None = None
-    outside: str = ""
+    attributes: Mapping[str, Attribute] = {}
+    dataset: h5py.Dataset | None = None  # if it is one
+    outside: str = ""  # where it leads if that is in another file
+    soft: bytes = b""  # the path of a soft link
+    dims: tuple[str, ...] = ()  # the names of its dimensions
 
 
-def links(group: h5g.GroupID) -> list[bytes]:
-    """Return the names in a group, in the order in which they were made, or else of their letters."""
-    names: list[bytes] = []
-    ordered = group.get_create_plist().get_link_creation_order() & h5p.CRT_ORDER_TRACKED
-    group.links.iterate(names.append, idx_type=h5.INDEX_CRT_ORDER if ordered else h5.INDEX_NAME)
-    return names
-
-
-def walk(file: h5py.File) -> Iterator[Found]:
-    """Yield all objects but the root, each once, by the first of its names."""
-    yield from _walk(file["/"].id, "", {address(file.id)})
-
-
-def _walk(group: h5g.GroupID, prefix: str, seen: set[tuple[int, int]]) -> Iterator[Found]:
-    for link in links(group):
+def walk(group: h5g.GroupID, prefix: str = "", seen: set[tuple[int, int]] | None = None) -> Iterator[Found]:
+    """Yield all objects in a group, each once, by the first of its names, and the other links."""
+    seen = {address(group)} if seen is None else seen
+    for link in group:  # in the order in which they were made, or else of their letters
         name, kind = prefix + text_of(link), group.links.get_info(link).type
         if kind == h5py.h5l.TYPE_EXTERNAL:
-            file, path = group.links.get_val(link)
-            yield Found(name, None, outside=f"{text_of(file)}:{text_of(path)}")
-        elif kind == h5py.h5l.TYPE_HARD:  # what a soft link leads to is read by its own name
+            yield Found(name, outside=":".join(map(text_of, group.links.get_val(link))))
+        elif kind == h5py.h5l.TYPE_SOFT:  # what it leads to is read by its own name
+            yield Found(name, soft=group.links.get_val(link))
+        elif kind == h5py.h5l.TYPE_HARD:
             opened = h5o.open(group, link)
-            if (at := address(opened)) not in seen:
-                seen.add(at)
-                yield Found(name, opened, at)
-                if isinstance(opened, h5g.GroupID):
-                    yield from _walk(opened, f"{name}/", seen)
+            if (at := address(opened)) in seen:
+                yield Found(name, address=at)
+                continue
+            seen.add(at)
+            # The dataset keeps the answers to earlier questions.
+            dataset = h5py.Dataset(opened, readonly=True) if isinstance(opened, h5d.DatasetID) else None
+            yield Found(name, opened, at, attributes_of(opened), dataset)
+            if isinstance(opened, h5g.GroupID):
+                yield from walk(opened, f"{name}/", seen)
 
 
 def address(identifier: Any) -> tuple[int, int]:
@@ -238,6 +223,11 @@ def address(identifier: Any) -> tuple[int, int]:
 def text_of(octets: bytes) -> str:
     """Return a name as text."""
     return octets.decode("utf-8", "surrogateescape")
+
+
+def octets_of(text: str) -> bytes:
+    """Return the bytes of a name."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 def attributes_of(identifier: Any) -> dict[str, Attribute]:
@@ -273,33 +263,26 @@ def _value(attribute: Any) -> Attribute | None:
     if not is_text:
         return array.reshape(-1)
     octets = array.reshape(-1)[0]
-    octets = octets.encode("utf-8", "surrogateescape") if isinstance(octets, str) else bytes(octets or b"")
+    octets = octets_of(octets) if isinstance(octets, str) else bytes(octets or b"")
     return text_of(octets.split(b"\0")[0])
 
 
 def look(source: Source, inputs: InputOptions) -> list[ArrayHeader]:
     """Describe all arrays of a file."""
     with closing(_Looking(source, inputs)) as opened:
-        found = list(walk(opened.file))
-        scales = {each.address: each.name for each in found if isinstance(each.object, h5d.DatasetID)}
-        entries: list[tuple[Found, h5py.Dataset | None, Variable]] = []
-        groups = [Variable("", (), attributes_of(opened.file.id))]
-        for each in found:
-            attributes = {} if each.outside else attributes_of(each.object)
-            if each.outside:
-                entries.append((each, None, Variable(each.name, (), attributes)))
-            elif isinstance(each.object, h5g.GroupID):
-                groups.append(Variable(f"{each.name}/", (), attributes))
-            elif isinstance(each.object, h5d.DatasetID) and not is_dimension_only(attributes):
-                dataset = h5py.Dataset(each.object, readonly=True)  # it keeps the answers to earlier questions
-                dims = _dims(each.name, dataset, attributes, scales)
-                entries.append((each, dataset, Variable(each.name, dims, attributes)))
-        carried = conventions.carried([*groups, *(variable for _, _, variable in entries)])
-        headers = [
-            opened.array(each, dataset, variable.attributes, is_carried=variable.name in carried)
-            for each, dataset, variable in entries
+        found = list(walk(opened.file["/"].id))
+        scales = {each.address: each.name for each in found if each.dataset is not None}
+        arrays = [
+            each._replace(dims=_dims(each, scales))
+            for each in found
+            if each.outside or (each.dataset is not None and not is_dimension_only(each.attributes))
         ]
-        return [header._replace(dims=entry[2].dims) for header, entry in zip(headers, entries, strict=True)]
+        variables = [Variable("", (), attributes_of(opened.file.id))]
+        groups = [each for each in found if isinstance(each.object, h5g.GroupID)]
+        variables += [Variable(f"{each.name}/", (), each.attributes) for each in groups]
+        variables += [Variable(each.name, each.dims, each.attributes) for each in arrays]
+        carried = conventions.carried(variables)
+        return [opened.array(each, is_carried=each.name in carried) for each in arrays]
 
 
 def is_dimension_only(attributes: Attributes) -> bool:
@@ -307,24 +290,17 @@ def is_dimension_only(attributes: Attributes) -> bool:
     return attributes.get("CLASS") == "DIMENSION_SCALE" and DIMENSION_ONLY in str(attributes.get("NAME"))
 
 
-def _dims(name: str, dataset: h5py.Dataset, attributes: Attributes, scales: Mapping[Any, str]) -> tuple[str, ...]:
+def _dims(found: Found, scales: Mapping[Any, str]) -> tuple[str, ...]:
     """Return the names of the dimensions of an array that is itself one, or has a scale for each."""
-    if attributes.get("CLASS") == "DIMENSION_SCALE":
-        return (name.rpartition("/")[2],)
+    dataset = found.dataset
+    if dataset is None or found.attributes.get("CLASS") == "DIMENSION_SCALE":
+        return () if dataset is None else (found.name.rpartition("/")[2],)
     names: list[str] = [""] * len(_shape(dataset) or ())
     if not dataset.is_virtual and h5a.exists(dataset.id, b"DIMENSION_LIST"):
-        for number in range(len(names)):
-            for scale in _scales(dataset.id, number):
-                names[number] = scales.get(address(scale), "").rpartition("/")[2]
+        for number, dimension in enumerate(dataset.dims):
+            for scale in dimension.values():
+                names[number] = scales.get(address(scale.id), "").rpartition("/")[2]
     return tuple(names)
-
-
-def _scales(identifier: h5d.DatasetID, dimension: int) -> list[h5d.DatasetID]:
-    """Return the scales of a dimension."""
-    found: list[h5d.DatasetID] = []
-    if h5ds.get_num_scales(identifier, dimension):
-        h5ds.iterate(identifier, dimension, found.append)
-    return found
 
 
 class _Looking(HdfFile):
@@ -332,51 +308,45 @@ class _Looking(HdfFile):
 
     def __init__(self, source: Source, inputs: InputOptions) -> None:
         super().__init__(source, outside=inputs.follow_links)
-        self._unpack, self._window, self._any_type = inputs.unpack, inputs.window, inputs.any_type
-        self._keep = inputs.keep
+        self._inputs = inputs
 
-    def array(
-        self, found: Found, dataset: h5py.Dataset | None, attributes: Attributes, *, is_carried: bool
-    ) -> ArrayHeader:
+    def array(self, found: Found, *, is_carried: bool) -> ArrayHeader:
         try:
-            return self._placed(found, dataset, attributes, is_carried=is_carried)
+            header = self._placed(found, is_carried=is_carried)
         except MpiredError:
             raise
         except (OSError, *ERRORS) as error:  # the library does not know it; others may be read
+            is_known = isinstance(error, OSError)
             if isinstance(error, OSError) and (is_carried or error.errno is not None):
                 raise  # a coordinate could not be compared
             reason = f"{found.name!r} cannot be read ({' '.join(str(error).split())[:200]})"
-            is_known = isinstance(error, OSError)
             label = "elements that cannot be read" if is_known else "elements of an unknown type"
-            return ArrayHeader(found.name, None, (), label=label, reason=reason, unseen=True)
+            header = ArrayHeader(found.name, None, (), label=label, reason=reason, unseen=True)
+        return header._replace(dims=found.dims)
 
-    def _placed(
-        self, found: Found, dataset: h5py.Dataset | None, attributes: Attributes, *, is_carried: bool
-    ) -> ArrayHeader:
-        name, where = found.name, found.outside
-        if dataset is not None:
-            plist = dataset.id.get_create_plist()
-            if plist.get_external_count():
-                where = text_of(bytes(plist.get_external(0)[0]))
-            elif plist.get_layout() == h5d.VIRTUAL:
-                where = "a virtual dataset"
+    def _placed(self, found: Found, *, is_carried: bool) -> ArrayHeader:
+        name, where, dataset = found.name, found.outside, found.dataset
+        if dataset is not None and dataset.external:
+            where = dataset.external[0][0]
+        elif dataset is not None and dataset.is_virtual:
+            where = "a virtual dataset"
         if where:
-            if not self._outside or self._window or self.is_apart:
+            if not self._outside or self._inputs.window or self.is_apart:
                 return self._elsewhere(name, where, None if dataset is None else _shape(dataset))
             try:
                 if dataset is None:
                     dataset = _linked(self.file, name, where)
-                    attributes, is_carried = attributes_of(dataset.id), False
+                    found, is_carried = found._replace(attributes=attributes_of(dataset.id)), False
                 _check_sources(dataset)
             except LookupError as error:
                 reason = f"{name!r} {error.args[0]}"
                 return ArrayHeader(name, None, (), label="elements in other files", reason=reason, unseen=True)
         assert dataset is not None  # noqa: S101 - it is in this file, or was found
-        return self._described(found, dataset, attributes, is_carried=is_carried)
+        return self._described(found, dataset, is_carried=is_carried)
 
     def _elsewhere(self, name: str, where: str, shape: tuple[int, ...] | None) -> ArrayHeader:
         reason, way_out = f"{name!r} is stored in another file ({where})", "read it with `follow_links`"
-        if self._window:
+        if self._inputs.window:
             reason, way_out = f"{reason}, which targets do not include", ""
         elif self._outside:
             what = "compressed files, streams and objects of a store cannot refer to other files"
@@ -384,67 +354,51 @@ class _Looking(HdfFile):
         label, unseen = f"elements in another file ({where})", shape is None
         return ArrayHeader(name, None, shape or (), label=label, reason=reason, way_out=way_out, unseen=unseen)
 
-    def _described(
-        self, found: Found, dataset: h5py.Dataset, attributes: Attributes, *, is_carried: bool
-    ) -> ArrayHeader:
-        name, shape = found.name, dataset.shape
-        if shape is None and self._any_type:
-            return ArrayHeader(name, None, (0,), label="no elements")
+    def _described(self, found: Found, dataset: h5py.Dataset, *, is_carried: bool) -> ArrayHeader:
+        name, attributes, shape, inputs = found.name, found.attributes, dataset.shape, self._inputs
+        tid = dataset.id.get_type()
         if shape is None:
-            same = digest((dataset.id.get_type().encode(),), ())
-            header = ArrayHeader(name, None, (0,), label="no elements", reason=f"{name!r} has no elements", digest=same)
-            return header._replace(carried=True, unseen=True)
+            header = ArrayHeader(name, None, (0,), label="no elements")
+            reason, same = f"{name!r} has no elements", digest((tid.encode(),), ())
+            return header if inputs.any_type else header._replace(reason=reason, digest=same, carried=True, unseen=True)
         if gone := _missing_filters(dataset):
             return self._encoded(name, shape, gone, is_carried=is_carried)
-        dtype, label, reason = _form(name, dataset)
+        plain, label, reason = _form(name, dataset)
         nbytes = math.prod(shape) * max(1, _dtype(dataset.id).itemsize)
         if not self._outside and nbytes > _SMALL_NBYTES and nbytes > _MOST_UNFOLDED * self._source.nbytes:
             reason = f"{name!r} claims {nbytes} bytes, and the file has {self._source.nbytes}"
             raise BufferFileError(self._source.name, f"{reason}; it is damaged, or made to fill the memory")
-        is_text = isinstance(dataset.id.get_type(), h5t.TypeStringID | h5t.TypeEnumID) and dtype is None
-        is_carried = (is_carried or is_text) and not self._any_type
-        is_here = not (found.outside or dataset.is_virtual or dataset.external or leads(dataset.id.get_type()))
-        is_copied = is_carried or (is_kept(name, self._keep) and is_here)
-        meaning, offset, unset = conventions.NO_NUMBERS._replace(reason=reason), None, None
-        if dtype is not None:
-            plain = dtype
+        if plain is None:
+            is_carried = is_carried or isinstance(tid, h5t.TypeStringID | h5t.TypeEnumID)
+            header = conventions.header(name, shape, attributes, None, inputs, "")._replace(label=label, reason=reason)
+        else:
             attributes, dtype = conventions.viewed(attributes, plain)
-            meaning = conventions.meaning(
-                f"{name!r}", name, attributes, dtype, unpack=self._unpack, window=self._window
-            )
-            if meaning.leaf is None and not found.outside:
-                offset = self._offset(dataset, plain, nbytes)
-            unset = conventions.unset(attributes, dtype, meaning.leaf)
+            header = conventions.header(name, shape, attributes, dtype, inputs, f"{name!r}")
+            if header.leaf is None and not found.outside:
+                header = header._replace(offset=self._offset(dataset, plain, nbytes))
             has_fill = dataset.id.get_create_plist().fill_value_defined() != h5d.FILL_VALUE_UNDEFINED
-            if unset is not None and not (has_fill and dataset.fillvalue == conventions.default_fill(dtype)):
-                unset = None
-            if self._window and (narrow := _narrow(dataset)):
-                reason = f"{name!r} has {narrow}, which new ones may not fit"
-                meaning = meaning._replace(dtype=None, reason=reason, way_out="")
-        return ArrayHeader(
-            name,
-            shape=shape,
-            offset=offset,
-            label=label or ("" if meaning.dtype is not None else dtype_text(_dtype(dataset.id))),
+            if header.unset is not None and not (has_fill and dataset.fillvalue == conventions.default_fill(dtype)):
+                header = header._replace(unset=None)
+            if inputs.window and (narrow := _narrow(dataset)):
+                reason, label = f"{name!r} has {narrow}, which new ones may not fit", dtype_text(dataset.dtype)
+                header = header._replace(dtype=None, label=label, reason=reason, way_out="")
+        is_here = not (found.outside or dataset.is_virtual or dataset.external or leads(tid))
+        is_carried = is_carried and not inputs.any_type
+        if is_carried or (is_here and is_kept(name, inputs.keep)):
+            header = header._replace(digest=self._digest(dataset, attributes))
+        return header._replace(
             carried=is_carried,
-            digest=self._digest(dataset, attributes) if is_copied else b"",
             keeps=is_here,
             chunk=dataset.chunks or (),
-            unit=conventions.unit(attributes),
-            attributes=conventions.described(attributes),
             storage=_storage(dataset),
             unlimited=_unlimited(dataset),
-            unset=unset,
-            **meaning._asdict(),
         )
 
     def _encoded(self, name: str, shape: tuple[int, ...], gone: Mapping[int, str], *, is_carried: bool) -> ArrayHeader:
         """Describe an array whose filters are missing."""
         filters = " and ".join(gone.values())
-        reason, way_out = (
-            f"array {name!r} is encoded by {filters}, for which HDF5 needs a plugin",
-            "set HDF5_PLUGIN_PATH",
-        )
+        reason = f"array {name!r} is encoded by {filters}, for which HDF5 needs a plugin"
+        way_out = "set HDF5_PLUGIN_PATH"
         if gone.keys() <= _FILTERS.keys() and "hdf5plugin" not in sys.modules:
             way_out = f"install it with {installation('hdf5plugin')}"
         if is_carried:  # a coordinate could not be compared
@@ -454,21 +408,18 @@ class _Looking(HdfFile):
 
     def _offset(self, dataset: h5py.Dataset, dtype: np.dtype, nbytes: int) -> int | None:
         """Return where the elements of an array of the file lie, in one piece as NumPy has them; else None."""
-        plist = dataset.id.get_create_plist()
-        if plist.get_layout() != h5d.CONTIGUOUS or plist.get_external_count() or not nbytes:
-            return None
-        offset = dataset.id.get_offset()
-        if offset is None or not _has_form(dataset.id.get_type(), dtype):
+        offset = offset_of(dataset) if nbytes else None
+        if offset is None or not dataset.id.get_type().equal(h5t.py_create(dtype, logical=True)):
             return None
         if offset + nbytes > self._source.nbytes:
             reason = f"{dataset.name!r} ends at byte {offset + nbytes}, and the file has {self._source.nbytes}"
             raise BufferFileError(self._source.name, f"{reason}; it is cut off or damaged")
-        return int(offset)
+        return offset
 
     def _digest(self, dataset: h5py.Dataset, attributes: Attributes) -> bytes:
         """Return the digest of an array that is carried."""
-        native = _dtype(dataset.id).newbyteorder("=")
-        values = [_octets(dataset)] if _has_octets(native) else blocks(dataset, 0, _SMALL_NBYTES, self._source.name)
+        native, octets = _dtype(dataset.id).newbyteorder("="), _octets(dataset)
+        values = blocks(dataset, 0, _SMALL_NBYTES, self._source.name) if octets is None else [octets]
         what = dtype_text(native), *conventions.identity(attributes)
         return digest(what, (each.astype(native.base, copy=False) for each in values))
 
@@ -535,18 +486,16 @@ def _shape(dataset: h5py.Dataset) -> tuple[int, ...] | None:
 
 def _check_sources(dataset: h5py.Dataset, above: tuple[object, ...] = ()) -> None:
     """Raise `LookupError` if elements of an array are in no file, which the library would read as zeros."""
-    plist, own = dataset.id.get_create_plist(), os.path.realpath(dataset.file.filename)
+    own = os.path.realpath(dataset.file.filename)
     at, folder = (own, address(dataset.id)[1]), os.path.dirname(own)
     if at in above or len(above) >= _MAX_VIRTUAL:
         raise LookupError(f"is a virtual dataset that is made of itself, or of more than {_MAX_VIRTUAL} others in turn")
     left = math.prod(_shape(dataset) or ()) * dataset.dtype.itemsize
-    for number in range(plist.get_external_count()):
-        octets, offset, size = plist.get_external(number)
-        path = os.path.join(folder, text_of(bytes(octets)))
-        end = offset + min(size, left)
+    for name, offset, size in dataset.external or ():
+        path, end = os.path.join(folder, name), offset + min(size, left)
         left -= min(size, left)
         if (nbytes := os.path.getsize(path) if os.path.isfile(path) else 0) < end:
-            raise LookupError(f"is stored in other files, and {text_of(bytes(octets))!r} has {nbytes} bytes of {end}")
+            raise LookupError(f"is stored in other files, and {name!r} has {nbytes} bytes of {end}")
     for source in dataset.virtual_sources() if dataset.is_virtual else ():
         is_pattern = any("b" in _BLOCK_NUMBER.findall(text) for text in (source.file_name, source.dset_name))
         for number in itertools.count() if is_pattern else (0,):
@@ -585,7 +534,7 @@ def _form(name: str, dataset: h5py.Dataset) -> tuple[np.dtype | None, str, str]:
     if not label and dtype.hasobject:
         label = "structures with strings or lists"
     if label:
-        return None, label, f"{name!r} holds {label}, not numbers"
+        return None, label, ""
     if dtype.names and not dtype.isalignedstruct:
         is_dense = sum(dtype[field].itemsize for field in dtype.names) == dtype.itemsize
         dtype = np.dtype([(field, dtype[field]) for field in dtype.names]) if is_dense else dtype
@@ -605,27 +554,28 @@ def _dtype(identifier: h5d.DatasetID) -> np.dtype:
     return found
 
 
-def _has_octets(dtype: np.dtype) -> bool:
-    """Return whether elements are bytes of no type, or of one that NumPy has not."""
-    return dtype.base.kind == "V" and dtype.base.names is None
-
-
-def _octets(dataset: h5py.Dataset) -> np.ndarray:
-    """Return the elements of such an array."""
+def _octets(dataset: h5py.Dataset) -> np.ndarray | None:
+    """Return elements that are bytes of no type, or of one that NumPy has not; None for others."""
+    dtype = _dtype(dataset.id)
+    if dtype.base.kind != "V" or dtype.base.names is not None:
+        return None
     values = np.empty(dataset.shape, f"V{dataset.id.get_type().get_size()}")
     dataset.id.read(h5s.ALL, h5s.ALL, values, dataset.id.get_type())
     return values
 
 
-def _has_form(tid: Any, dtype: np.dtype) -> bool:
-    """Return whether elements of a type are, bit by bit, what NumPy has in a form."""
-    return bool(tid.equal(h5t.py_create(dtype, logical=True)))
-
-
 def is_plain(dataset: h5py.Dataset) -> bool:
     """Return whether NumPy has the type of an array, if that is a number, and not only a wider one."""
     tid = dataset.id.get_type()
-    return not isinstance(tid, h5t.TypeIntegerID | h5t.TypeFloatID) or _has_form(tid, dataset.dtype)
+    is_number = isinstance(tid, h5t.TypeIntegerID | h5t.TypeFloatID)
+    return not is_number or bool(tid.equal(h5t.py_create(dataset.dtype, logical=True)))
+
+
+def offset_of(dataset: h5py.Dataset) -> int | None:
+    """Return where the elements of an array of the file lie in one piece; None if they do not."""
+    is_one = dataset.id.get_create_plist().get_layout() == h5d.CONTIGUOUS and not dataset.external
+    offset: int | None = dataset.id.get_offset() if is_one else None
+    return offset
 
 
 def leads(tid: Any) -> bool:
@@ -652,7 +602,7 @@ def _unlimited(dataset: h5py.Dataset) -> tuple[str, ...]:
     """Return what each dimension without a limit is called, by its scale if it has one, "" for the others."""
     names = [""] * len(dataset.maxshape)
     for axis in (axis for axis, most in enumerate(dataset.maxshape) if most is None):
-        name = next((text_of(h5i.get_name(scale) or b"").rpartition("/")[2] for scale in _scales(dataset.id, axis)), "")
+        name = next(((scale.name or "").rpartition("/")[2] for scale in dataset.dims[axis].values()), "")
         names[axis] = f"record dimension {name!r}" if name else f"unlimited axis {axis}"
     return tuple(names) if any(names) else ()
 

@@ -10,10 +10,10 @@ import functools
 import io
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from mpired.errors import BufferFileError, DatatypeError
 from mpired.files import calls
 from mpired.formats import arrays, conventions, hdf5
 from mpired.formats.array import Array
-from mpired.formats.arrays import ArrayHeader, KeptArrays, Library, Pieces, PiecesFile
+from mpired.formats.arrays import ArrayHeader, Library, Pieces, PiecesFile
 from mpired.formats.conventions import Attribute, Attributes, Variable
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, MarkingLayout, encoded
@@ -47,9 +47,8 @@ load = hdf5.load
 
 
 class _Attribute(NamedTuple):
-    """An attribute as the file has it."""
+    """The type of an attribute, and its bytes in the file."""
 
-    name: str
     code: int
     octets: bytes
 
@@ -72,68 +71,53 @@ class _Var:
     """A variable of a header."""
 
     name: str
-    dims: tuple[int, ...]
-    attributes: tuple[_Attribute, ...]
+    dims: tuple[_Dimension, ...]
+    attributes: Mapping[str, _Attribute]
     code: int
     begin: int = 0
 
     @property
-    def form(self) -> np.dtype:
-        """The form that an element is read in."""
-        return self._viewed[1]
+    def is_record(self) -> bool:
+        """Whether it has the record dimension."""
+        return bool(self.dims) and not self.dims[0].length
 
     @property
-    def values(self) -> Attributes:
-        return self._viewed[0]
+    def piece(self) -> int:
+        """The bytes that are adjacent: all, or those of a record."""
+        return math.prod(each.length for each in self.dims[self.is_record :]) * _FORMS[self.code].itemsize
 
     @functools.cached_property
-    def _viewed(self) -> tuple[Attributes, np.dtype]:
-        return conventions.viewed({each.name: each.value for each in self.attributes}, _FORMS[self.code])
+    def viewed(self) -> tuple[Attributes, np.dtype]:
+        """The values of its attributes, and the form that an element is read in."""
+        return conventions.viewed({key: each.value for key, each in self.attributes.items()}, _FORMS[self.code])
 
 
 @dataclass(frozen=True)
 class _ClassicHeader:
-    """The header of a classic file: its version, the number of records, and what there is."""
+    """The header of a classic file."""
 
     version: int
     nrecords: int
-    dimensions: tuple[_Dimension, ...] = ()
-    attributes: tuple[_Attribute, ...] = ()
-    variables: tuple[_Var, ...] = ()
-
-    @functools.cached_property
-    def by_name(self) -> dict[str, _Var]:
-        """The variables by their names."""
-        return {each.name: each for each in self.variables}
-
-    @property
-    def width(self) -> int:
-        """The bytes of a number."""
-        return 8 if self.version == _64_BIT_DATA else 4
-
-    def is_record(self, var: _Var) -> bool:
-        """Return whether a variable has the record dimension."""
-        return bool(var.dims) and self.dimensions[var.dims[0]].length == 0
+    dimensions: tuple[_Dimension, ...]
+    attributes: Mapping[str, _Attribute]
+    variables: Mapping[str, _Var]
 
     def shape(self, var: _Var) -> tuple[int, ...]:
         """Return the dimensions of a variable."""
-        return tuple(self.dimensions[each].length or self.nrecords for each in var.dims)
-
-    def piece(self, var: _Var) -> int:
-        """Return how many bytes of a variable are adjacent."""
-        return math.prod(self.shape(var)[self.is_record(var) :]) * var.form.itemsize
+        return tuple(each.length or self.nrecords for each in var.dims)
 
     @functools.cached_property
     def stride(self) -> int:
         """The bytes of a record."""
-        sizes = [self.piece(each) for each in self.variables if self.is_record(each)]
+        sizes = [each.piece for each in self.variables.values() if each.is_record]
         return sizes[0] if len(sizes) == 1 else sum(map(_padded, sizes))
 
     def leaf(self, name: str) -> Pieces:
         """Return where the elements of a variable are."""
-        var = self.by_name[name]
-        stride, records = (self.stride, self.nrecords) if self.is_record(var) else (self.piece(var), 1)
-        return Pieces(var.begin, var.form, self.piece(var) // var.form.itemsize, records, stride)
+        var = self.variables[name]
+        stride, records = (self.stride, self.nrecords) if var.is_record else (var.piece, 1)
+        form = var.viewed[1]
+        return Pieces(var.begin, form, var.piece // form.itemsize, records, stride)
 
 
 def _padded(nbytes: int) -> int:
@@ -147,7 +131,11 @@ class _Cursor:
         self._source = source
         self._file = io.BufferedReader(SourceFile(file, source.nbytes), _PIECE)
         self._at = 0
-        self.width = 4
+        magic = self.take(4)
+        self.version = magic[3]
+        self.width = 8 if self.version == _64_BIT_DATA else 4
+        if magic[:3] != b"CDF" or self.version not in (1, _64_BIT_OFFSET, _64_BIT_DATA):
+            self.bad("it does not begin as netCDF")
 
     def bad(self, reason: str) -> NoReturn:
         """Raise the error of a damaged header."""
@@ -186,50 +174,46 @@ class _Cursor:
             self.bad(f"there is no type {found}")
         return found
 
-    def attributes(self) -> tuple[_Attribute, ...]:
-        return tuple(
-            _Attribute(self.name(), code := self.code(), self.octets(_FORMS[code].itemsize))
+    def attributes(self) -> dict[str, _Attribute]:
+        return {
+            self.name(): _Attribute(code := self.code(), self.octets(_FORMS[code].itemsize))
             for _ in self.entries(_ATTRIBUTES, "attributes")
-        )
+        }
 
-    def variable(self, dimensions: Sequence[_Dimension], offset: int) -> _Var:
+    def variable(self, dimensions: Sequence[_Dimension]) -> _Var:
         name = self.name()
-        dims = tuple(self.number() for _ in range(self.number()))
-        if any(each >= len(dimensions) for each in dims) or any(not dimensions[each].length for each in dims[1:]):
+        numbers = [self.number() for _ in range(self.number())]
+        dims = tuple(dimensions[each] for each in numbers if each < len(dimensions))
+        if len(dims) < len(numbers) or not all(each.length for each in dims[1:]):
             self.bad(f"variable {name!r} has dimensions that are not there, or records that are not its first")
         attributes, code = self.attributes(), self.code()
         self.number()  # the size, which the dimensions tell, too
-        return _Var(name, dims, attributes, code, self.number(offset))
+        return _Var(name, dims, attributes, code, self.number(4 if self.version == 1 else 8))
 
 
 def _read_header(source: Source) -> _ClassicHeader:
     """Return the header of a file, all of whose variables are within the file."""
     with closing(source.open()) as file, calls.errors_name(source.name):
         cursor = _Cursor(source, file)
-        magic = cursor.take(4)
-        header = _ClassicHeader(magic[3], 0)
-        if magic[:3] != b"CDF" or header.version not in (1, _64_BIT_OFFSET, _64_BIT_DATA):
-            cursor.bad("it does not begin as netCDF")
-        cursor.width = header.width
         nrecords = cursor.number()
         dimensions = tuple(
             _Dimension(cursor.name(), cursor.number()) for _ in cursor.entries(_DIMENSIONS, "dimensions")
         )
         attributes = cursor.attributes()
-        offset = 4 if header.version == 1 else 8
-        variables = tuple(cursor.variable(dimensions, offset) for _ in cursor.entries(_VARIABLES, "variables"))
+        variables = [cursor.variable(dimensions) for _ in cursor.entries(_VARIABLES, "variables")]
         if sum(not each.length for each in dimensions) > 1:
             cursor.bad("it has two record dimensions")
-        header = _ClassicHeader(header.version, 0, dimensions, attributes, variables)
-        if len(header.by_name) < len(variables):
+        by_name = {each.name: each for each in variables}
+        if len(by_name) < len(variables):
             cursor.bad("it has two variables of one name")
-        if nrecords == (1 << 8 * header.width) - 1:  # the file was written as a stream
-            begins = [each.begin for each in variables if header.is_record(each)]
+        header = _ClassicHeader(cursor.version, nrecords, dimensions, attributes, by_name)
+        if nrecords == (1 << 8 * cursor.width) - 1:  # the file was written as a stream
+            begins = [each.begin for each in variables if each.is_record]
             nrecords = max(0, source.nbytes - min(begins)) // max(1, header.stride) if begins else 0
-        header = replace(header, nrecords=nrecords)
-        for each in variables:
-            if (end := header.leaf(each.name).end) > source.nbytes:
-                where = f"variable {each.name!r} ends at byte {end}, and the file has {source.nbytes}"
+            header = replace(header, nrecords=nrecords)
+        for name in by_name:
+            if (end := header.leaf(name).end) > source.nbytes:
+                where = f"variable {name!r} ends at byte {end}, and the file has {source.nbytes}"
                 cursor.bad(f"{where}, it is cut off")
         return header
 
@@ -245,76 +229,60 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
         return hdf5.inspect(source, inputs, "netcdf")
     header = _read_header(source)
     variables = [
-        Variable(each.name, tuple(header.dimensions[dim].name for dim in each.dims), each.values)
-        for each in header.variables
+        Variable(name, tuple(dim.name for dim in each.dims), each.viewed[0]) for name, each in header.variables.items()
     ]
-    group = Variable("", (), {each.name: each.value for each in header.attributes})
+    group = Variable("", (), {name: each.value for name, each in header.attributes.items()})
     carried = () if inputs.any_type else conventions.carried([*variables, group])
-    found = [_array(source, header, each, each.name in carried, inputs) for each in header.variables]
+    found = [_array(source, header, each, each.name in carried, inputs) for each in header.variables.values()]
     return arrays.inspect(source, inputs, found, Library(PiecesFile))
 
 
 def _array(source: Source, header: _ClassicHeader, var: _Var, is_carried: bool, inputs: InputOptions) -> ArrayHeader:  # noqa: FBT001
-    shape, attributes, leaf = header.shape(var), var.values, header.leaf(var.name)
-    is_record, name = header.is_record(var), f"variable {var.name!r}"
-    record = f"record dimension {header.dimensions[var.dims[0]].name!r}" if is_record else ""
-    what = leaf.form.str, shape, *conventions.identity(attributes)
+    (attributes, form), shape, leaf = var.viewed, header.shape(var), header.leaf(var.name)
+    what = f"variable {var.name!r}"
     if var.code == _CHAR:
-        found = ArrayHeader(var.name, None, shape, label="strings", reason=f"{name} holds strings", leaf=leaf)
-        if inputs.any_type:
-            return found
-        return found._replace(carried=True, digest=arrays.digest_of(source, leaf, what))
-    meaning = conventions.meaning(name, var.name, attributes, var.form, unpack=inputs.unpack, window=inputs.window)
-    is_flat = leaf.is_one and meaning.leaf is None
-    return ArrayHeader(
-        var.name,
-        shape=shape,
-        offset=leaf.begin if is_flat else None,
-        stored=var.form if meaning.leaf is None else None,
-        label="" if meaning.dtype is not None else var.form.str,
-        carried=is_carried,
-        digest=arrays.digest_of(source, leaf, what) if is_carried or arrays.is_kept(var.name, inputs.keep) else b"",
-        chunk=(1, *shape[1:]) if is_record else (1,) * len(shape),
-        dims=tuple(header.dimensions[dim].name for dim in var.dims),
-        unit=conventions.unit(attributes),
-        attributes=conventions.described(attributes),
-        storage=f"records of {header.stride} bytes" if is_record else "",
-        fixed_order=True,
-        unlimited=(record, *[""] * (len(shape) - 1)) if is_record else (),
-        unset=conventions.unset(attributes, var.form, meaning.leaf),
-        **{**meaning._asdict(), "leaf": leaf._replace(packed=meaning.leaf)},
-    )
-
-
-class _NetcdfPlan(NamedTuple):
-    """A file of results: its header, with places, the names of results, and the places of carried variables."""
-
-    header: _ClassicHeader
-    new: tuple[str, ...]
-    source: Source | None
-    kept: tuple[tuple[Pieces, Pieces, np.ndarray | None], ...]
+        found = ArrayHeader(var.name, None, shape, label="strings", reason=f"{what} holds strings", leaf=leaf)
+        found = found._replace(carried=not inputs.any_type)
+    else:
+        record = f"record dimension {var.dims[0].name!r}" if var.is_record else ""
+        found = conventions.header(var.name, shape, attributes, form, inputs, what)
+        found = found._replace(
+            offset=leaf.begin if leaf.is_one and found.leaf is None else None,
+            stored=form if found.leaf is None else None,
+            carried=is_carried,
+            chunk=(1, *shape[1:]) if record else (1,) * len(shape),
+            dims=tuple(each.name for each in var.dims),
+            storage=f"records of {header.stride} bytes" if record else "",
+            fixed_order=True,
+            unlimited=(record, *[""] * (len(shape) - 1)) if record else (),
+            leaf=leaf._replace(packed=found.leaf),
+        )
+    if not (found.carried or (var.code != _CHAR and arrays.is_kept(var.name, inputs.keep))):
+        return found
+    same = arrays.digest_of(source, leaf, (leaf.form.str, shape, *conventions.identity(attributes)))
+    return found._replace(digest=same)
 
 
 def prepare(model: Model) -> ArrayLayout | MarkingLayout:
     """Lay out results like `model`, in the form of netCDF that its file has."""
     if model.source is not None and _is_hdf5(model.source):
         return hdf5.prepare(model, has_history=True)
-    old = _ClassicHeader(_64_BIT_OFFSET, 0) if model.source is None else _read_header(model.source)
+    old = _ClassicHeader(_64_BIT_OFFSET, 0, (), {}, {}) if model.source is None else _read_header(model.source)
     dimensions = list(old.dimensions)
-    new = {(buffer.name or "value"): _new(buffer, old, dimensions, model.cells.methods) for buffer in model.buffers}
-    kept = set(model.kept.names) - new.keys() if isinstance(model.kept, KeptArrays) else set()
-    variables = {name: each for name, each in old.by_name.items() if name in new or name in kept} | new
+    new = {buffer.name or "value": _new(buffer, old, dimensions, model.cells.methods) for buffer in model.buffers}
+    kept = set(model.kept.names if model.kept else ()) - new.keys()
+    variables = {name: each for name, each in old.variables.items() if name in new or name in kept} | new
     attributes = _with_history(old.attributes, model.context.history())
-    header = replace(old, dimensions=tuple(dimensions), attributes=attributes, variables=tuple(variables.values()))
-    header = _placed(header)
-    values = model.cells.values
-    moved = tuple((old.leaf(name), header.leaf(name), values.get(name)) for name in old.by_name if name in kept)
-    plan = _NetcdfPlan(header, tuple(new), model.source, moved)
+    header = _placed(replace(old, dimensions=tuple(dimensions), attributes=attributes, variables=variables))
+    moved = [
+        (old.leaf(name), header.leaf(name), model.cells.values.get(name)) for name in old.variables if name in kept
+    ]
+    lay = functools.partial(_lay, header, tuple(new), model.source, moved)
     leaves = [header.leaf(name) for name in new]
-    missing = tuple(conventions.missing(each.values, each.form) for each in new.values())
+    missing = tuple(conventions.missing(*each.viewed) for each in new.values())
     if all(leaf.is_one for leaf in leaves) and not any(buffer.nullable for buffer in model.buffers):
-        return ArrayLayout(functools.partial(_lay, plan), tuple(leaf.form for leaf in leaves), missing=missing)
-    return MarkingLayout(functools.partial(_encode, plan), missing)
+        return ArrayLayout(lay, tuple(leaf.form for leaf in leaves), missing=missing)
+    return MarkingLayout(functools.partial(_encode, lay, header, tuple(new)), missing)
 
 
 def _new(buffer: Array, old: _ClassicHeader, dimensions: list[_Dimension], methods: Mapping[str, str]) -> _Var:
@@ -324,60 +292,61 @@ def _new(buffer: Array, old: _ClassicHeader, dimensions: list[_Dimension], metho
     if code is None or buffer.fortran_order:
         what = "arrays in Fortran order" if code else buffer.datatype.label
         raise DatatypeError(what, "has no form in netCDF; use `to='hdf5'`, `to='npz'` or `to='npy'`")
-    origin = buffer.origin or name
-    like = old.by_name.get(origin)
+    like = old.variables.get(buffer.origin or name)
     if like is None or old.shape(like) != buffer.dimensions:
         dims = tuple(_dimension(length, dimensions, first=not i) for i, length in enumerate(buffer.dimensions))
-        like = _Var(name, dims, (), code)
+        like = _Var(name, dims, {}, code)
     elif buffer.origin != buffer.own_name:  # it has other values
-        like = replace(like, attributes=tuple(a for a in like.attributes if a.name in conventions.PLACES))
-    code = like.code if like.form == _FORMS[code] else code
-    is_same = code == like.code
-    form = like.form if is_same else _FORMS[code]
-    own, left_out = conventions.of_result(like.values, like.form, form, is_same=is_same, nullable=buffer.nullable)
-    made = {key: _Attribute(key, code, value.astype(_FORMS[code]).tobytes()) for key, value in own.items()}
+        attributes = {key: each for key, each in like.attributes.items() if key in conventions.PLACES}
+        like = replace(like, attributes=attributes)
+    form = like.viewed[1]
+    is_same = like.code == code or form == _FORMS[code]
+    code, form = (like.code, form) if is_same else (code, _FORMS[code])
+    own, left_out = conventions.of_result(*like.viewed, form, is_same=is_same, nullable=buffer.nullable)
+    made = {key: _Attribute(code, value.astype(_FORMS[code]).tobytes()) for key, value in own.items()}
     if text := methods.get(name):
-        made[conventions.METHODS] = _Attribute(conventions.METHODS, _CHAR, text.encode("utf-8", "surrogateescape"))
-    kept = {each.name: each for each in like.attributes if each.name in own or each.name not in left_out}
-    return replace(like, name=name, code=code, attributes=tuple((kept | made).values()))
+        made[conventions.METHODS] = _Attribute(_CHAR, text.encode("utf-8", "surrogateescape"))
+    kept = {key: each for key, each in like.attributes.items() if key in own or key not in left_out}
+    return replace(like, name=name, code=code, attributes=kept | made)
 
 
-def _dimension(length: int, dimensions: list[_Dimension], *, first: bool) -> int:
-    """Return the number of a dimension of that length, not the record dimension unless it has no elements."""
+def _dimension(length: int, dimensions: list[_Dimension], *, first: bool) -> _Dimension:
+    """Return a dimension of that length, not the record dimension unless it has no elements."""
     if not length and not first:
         reason = "have no form in netCDF unless the first dimension is that of none"
         raise DatatypeError("arrays without elements", reason)
     wanted = _Dimension(f"dim_{length}", length)
     if wanted not in dimensions:
         dimensions.append(wanted)
-    return dimensions.index(wanted)
+    return wanted
 
 
-def _with_history(attributes: Sequence[_Attribute], line: str) -> tuple[_Attribute, ...]:
+def _with_history(attributes: Mapping[str, _Attribute], line: str) -> dict[str, _Attribute]:
     """Return the attributes of a file with a line more in its history, which replaces one that is not a text."""
-    kept = {each.name: each for each in attributes if each.name != _HISTORY or each.code == _CHAR}
+    kept = {key: each for key, each in attributes.items() if key != _HISTORY or each.code == _CHAR}
     before = b"\n" + kept[_HISTORY].octets if _HISTORY in kept else b""
-    octets = line.encode("utf-8", "surrogateescape") + before
-    return tuple((kept | {_HISTORY: _Attribute(_HISTORY, _CHAR, octets)}).values())
+    return kept | {_HISTORY: _Attribute(_CHAR, line.encode("utf-8", "surrogateescape") + before)}
 
 
 def _placed(header: _ClassicHeader) -> _ClassicHeader:
     """Return a header whose variables have their places, in the least version that can hold them."""
-    version = _64_BIT_DATA if any(each.code > _LAST_CLASSIC for each in header.variables) else header.version
+    variables = header.variables
+    version = _64_BIT_DATA if any(each.code > _LAST_CLASSIC for each in variables.values()) else header.version
     header = replace(header, version=version)
-    at, begins = len(_packed(header)), {}
-    for each in sorted(header.variables, key=header.is_record):
-        begins[each.name] = at
-        at += _padded(header.piece(each))
+    at, placed = len(_packed(header)), dict(variables)
+    for each in sorted(variables.values(), key=lambda var: var.is_record):
+        placed[each.name] = replace(each, begin=at)
+        at += _padded(each.piece)
     if version == 1 and at >= 1 << 31:
         return _placed(replace(header, version=_64_BIT_OFFSET))
-    return replace(header, variables=tuple(replace(each, begin=begins[each.name]) for each in header.variables))
+    return replace(header, variables=placed)
 
 
 def _packed(header: _ClassicHeader) -> bytes:
     """Return the bytes of a header."""
+    nbytes = 8 if header.version == _64_BIT_DATA else 4
 
-    def number(value: int, width: int = header.width) -> bytes:
+    def number(value: int, width: int = nbytes) -> bytes:
         return value.to_bytes(width, "big")
 
     def text(octets: bytes, itemsize: int = 1) -> bytes:
@@ -389,49 +358,55 @@ def _packed(header: _ClassicHeader) -> bytes:
     def entries(tag: int, parts: Sequence[bytes]) -> bytes:
         return number(tag if parts else 0, 4) + number(len(parts)) + b"".join(parts)
 
-    def attributes(found: Sequence[_Attribute]) -> bytes:
-        parts = [name(a.name) + number(a.code, 4) + text(a.octets, _FORMS[a.code].itemsize) for a in found]
+    def attributes(found: Mapping[str, _Attribute]) -> bytes:
+        parts = [name(a) + number(code, 4) + text(octets, _FORMS[code].itemsize) for a, (code, octets) in found.items()]
         return entries(_ATTRIBUTES, parts)
 
     def variable(var: _Var) -> bytes:
-        dims = b"".join(map(number, (len(var.dims), *var.dims)))
-        size = min(_padded(header.piece(var)), (1 << 8 * header.width) - 1)
+        dims = b"".join(map(number, (len(var.dims), *map(header.dimensions.index, var.dims))))
+        size = min(_padded(var.piece), (1 << 8 * nbytes) - 1)
         places = number(size) + number(var.begin, 4 if header.version == 1 else 8)
         return name(var.name) + dims + attributes(var.attributes) + number(var.code, 4) + places
 
     head = b"CDF" + bytes([header.version]) + number(header.nrecords)
     dimensions = entries(_DIMENSIONS, [name(each.name) + number(each.length) for each in header.dimensions])
-    return head + dimensions + attributes(header.attributes) + entries(_VARIABLES, [*map(variable, header.variables)])
+    variables = entries(_VARIABLES, [variable(each) for each in header.variables.values()])
+    return head + dimensions + attributes(header.attributes) + variables
 
 
-def _lay(plan: _NetcdfPlan, fd: int) -> list[int]:
+_Moved: TypeAlias = tuple[Pieces, Pieces, np.ndarray | None]  # of a carried variable: from, to, and changed values
+
+
+def _lay(
+    header: _ClassicHeader, new: Sequence[str], source: Source | None, moved: Sequence[_Moved], fd: int
+) -> list[int]:
     """Write all but the elements of results, and return where these begin."""
-    leaves = [plan.header.leaf(each.name) for each in plan.header.variables]
-    head = _packed(plan.header)
+    leaves = [header.leaf(name) for name in header.variables]
+    head = _packed(header)
     calls.allocate(fd, max([len(head), *(leaf.begin + _padded(leaf.end - leaf.begin) for leaf in leaves if leaf.end)]))
     calls.pwrite_all(fd, head, 0)
-    if plan.source is not None:
-        for old, new, values in plan.kept:
-            if values is None:
-                arrays.copy_pieces(plan.source, old, fd, new)
-            else:
-                ends = itertools.accumulate(count for _, count in new.ranges())
-                arrays.put(fd, new, iter(np.split(values.astype(new.form).reshape(-1), [*ends][:-1])))
-    return [plan.header.by_name[name].begin for name in plan.new]
+    for old, leaf, values in moved:
+        if values is not None:
+            ends = itertools.accumulate(count for _, count in leaf.ranges())
+            arrays.put(fd, leaf, iter(np.split(values.astype(leaf.form).reshape(-1), [*ends][:-1])))
+        elif source is not None:
+            arrays.copy_pieces(source, old, fd, leaf)
+    return [header.variables[name].begin for name in new]
 
 
 def _put_results(fd: int, header: _ClassicHeader, results: Mapping[str, Array]) -> None:
     """Write the elements of results into their variables; those that are missing as its value for that."""
     for name, result in results.items():
-        var, leaf = header.by_name[name], header.leaf(name)
-        counts = [count for _, count in leaf.ranges()]
-        arrays.put(fd, leaf, encoded(result, leaf.form, counts, conventions.fill(var.values, var.form)))
+        leaf, fill = header.leaf(name), conventions.fill(*header.variables[name].viewed)
+        arrays.put(fd, leaf, encoded(result, leaf.form, [count for _, count in leaf.ranges()], fill))
 
 
-def _encode(plan: _NetcdfPlan, results: Sequence[Array], fd: int) -> None:
+def _encode(
+    lay: Callable[[int], object], header: _ClassicHeader, new: Sequence[str], results: Sequence[Array], fd: int
+) -> None:
     """Write a file with its results."""
-    _lay(plan, fd)
-    _put_results(fd, plan.header, dict(zip(plan.new, results, strict=True)))
+    lay(fd)
+    _put_results(fd, header, dict(zip(new, results, strict=True)))
 
 
 def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:

@@ -8,85 +8,222 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
+import json
 import math
 import os
 import re
 import struct
+import warnings
 import zipfile
 from base64 import standard_b64decode
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mpired import installed
 from mpired.context import NO_LIMITS, Context
 from mpired.datatypes import agrees, as_numbers, from_dtype
-from mpired.errors import BufferFileError, DatatypeError, installation
+from mpired.errors import BufferFileError, DatatypeError, MpiredError, installation
 from mpired.files import calls
 from mpired.formats import arrays, conventions
 from mpired.formats.array import Array
-from mpired.formats.arrays import ArrayHeader, Field, KeptArrays, Library, digest, is_kept
-from mpired.formats.conventions import Attributes, Packed, Variable
+from mpired.formats.arrays import ArrayHeader, Library, digest, is_kept
+from mpired.formats.conventions import Attributes, Variable
 from mpired.formats.decoding import apart, look_apart
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import MarkingLayout, encoded
+from mpired.formats.local import SourceFile
 from mpired.formats.missing import Missing
 from mpired.formats.rank import Cells, Model, RankFile, dtype_text
-from mpired.formats.streamed import Values, errors_of, limited_memory, too_large
-from mpired.formats.zarr_store import ROOT, Buffers, Store, chunk_of, codec_names, library
-from mpired.sources.source import STORE_DOCUMENTS, Source
+from mpired.formats.streamed import ColumnFile, Values, errors_of, limited_memory, too_large
+from mpired.sources.source import STORE_DOCUMENTS, OpenStore, Source
 
-_CHUNK_NBYTES = 4 << 20
+_ROOT = "/"  # the name of an array that is the whole store
+_V2_ALL, _V3_NODE = ".zmetadata", "zarr.json"
+_MARKS = {2: (".zarray", ".zgroup"), 3: (_V3_NODE,)}
+_MAX_DOCUMENT = 16 << 20
+_MAX_NDIM = 64
 _CARRIED_NBYTES = 1 << 30
 _SPARE_NBYTES = 128 << 20  # of stacks of threads, and of what a codec needs besides the elements
-_DATE = (1980, 1, 1, 0, 0, 0)
-_FAILURES = (Exception,)  # of the library
 _DIMENSIONS = "_ARRAY_DIMENSIONS"
-_PLACES = (*conventions.PLACES, _DIMENSIONS)
-_PACKING = (conventions.SCALE, conventions.OFFSET, conventions.UNSIGNED)
-_OF_TYPE = frozenset({"delta", "fixedscaleoffset", "quantize", "astype", "packbits", "categorize"})  # filters
 _CODEC = re.compile(r"[Cc]odec(?: not available)?: '+(?:numcodecs\.)?([^']+)'")  # in errors
 _PACKAGES = {"zfpy": "zfpy", "pcodec": "pcodec", "crc32c": "crc32c", "msgpack2": "msgpack"}  # of codecs
 _DOUBLE = struct.Struct("<d")
-_T = TypeVar("_T")
+_BLOSC_NBYTES = 16  # of a header, whose last four bytes are the length of the chunk
+_CHUNK_NBYTES = 4 << 20
+_DATE = (1980, 1, 1, 0, 0, 0)
+_FAILURES = (Exception,)  # of the library
+_PLACES = (*conventions.PLACES, _DIMENSIONS)
+_PACKING = (conventions.SCALE, conventions.OFFSET, conventions.UNSIGNED)
+_OF_TYPE = frozenset({"delta", "fixedscaleoffset", "quantize", "astype", "packbits", "categorize"})  # filters
 
 
-class _StoreReader(Store):
-    """An open store, whose arrays are decoded a row of chunks at a time."""
+@functools.cache
+def _library() -> Any:
+    """Import zarr."""
+    with installed.importing("zarr"):
+        zarr: Any = importlib.import_module("zarr")
+    warnings.filterwarnings("ignore", module="zarr")
+    warnings.filterwarnings("ignore", module="numcodecs")
+    warnings.filterwarnings("ignore", message="Consolidated metadata is currently not part")
+    # Each worker has one core. A chunk of -0.0 is not one of the fill value 0.0, so every chunk is written.
+    zarr.config.set({"threading.max_workers": 1, "async.concurrency": 1, "array.write_empty_chunks": True})
+    importlib.import_module("numcodecs.registry").codec_registry.pop("pickle", None)  # it would run code of the file
+    # Some writers name the codec of strings as if numcodecs had it.
+    strings = type("VLenUTF8Codec", (zarr.codecs.VLenUTF8Codec,), {"from_dict": classmethod(lambda cls, _: cls())})
+    zarr.registry.register_codec("numcodecs.vlen-utf8", strings)
+    blosc = importlib.import_module("numcodecs.blosc").Blosc
+    blosc.decode = _checked_blosc(blosc.decode)
+    return zarr
+
+
+def _checked_blosc(decode: Any) -> Any:
+    def checked(self: Any, buf: Any, out: Any = None) -> Any:
+        octets = memoryview(buf).cast("B")
+        if len(octets) < _BLOSC_NBYTES or int.from_bytes(octets[12:_BLOSC_NBYTES], "little") > len(octets):
+            raise ValueError("a chunk of Blosc is cut off")  # numcodecs would read beyond its end
+        return decode(self, buf, out)
+
+    return checked
+
+
+class _Buffers(dict[str, Any]):
+    """Buffers of the library by their keys: those that it writes, and else those of other bytes."""
+
+    def __init__(self, others: Mapping[str, bytes] | Store) -> None:
+        super().__init__()
+        self._others = others
+        self.store = _library().storage.MemoryStore(self)
+
+    def __missing__(self, key: str) -> Any:
+        return _library().core.buffer.default_buffer_prototype().buffer.from_bytes(self._others[key])
+
+
+class Store(ColumnFile):
+    """An open store: its keys, their bytes, and the nodes that they describe. The caller closes it."""
+
+    def begin(self) -> None:
+        """Read the keys."""
+        self.buffers = _Buffers(self)
+        if isinstance(self._bytes, OpenStore):
+            names = self._bytes.names()
+        else:
+            self._zip = zipfile.ZipFile(SourceFile(self._bytes, self._source.nbytes))
+            # Of several members of one name the last counts, as zarr adds one for each change of a document.
+            names = [info.filename for info in self._zip.infolist() if not info.is_dir()]
+        self.names = dict.fromkeys(names)
+        parts = [name.rpartition("/") for name in self.names]
+        paths = {version: sorted({path for path, _, last in parts if last in _MARKS[version]}) for version in _MARKS}
+        self.version = 2 if paths[2] and _V3_NODE not in self.names else 3
+        self.paths = paths[self.version]
+
+    def __getitem__(self, key: str) -> bytes:
+        """Return the bytes of a key."""
+        if key not in self.names:
+            raise KeyError(key)
+        most = _MAX_DOCUMENT if key.rpartition("/")[2] in STORE_DOCUMENTS else self._memory
+        if isinstance(self._bytes, OpenStore):
+            content = self._bytes.content(key, most)
+        else:
+            with self._zip.open(key) as member:
+                content = member.read(most + 1)
+        if len(content) > most:
+            raise too_large(self._source.name, f"{key!r}", len(content), most)
+        return content
+
+    def expect(self, keys: Iterable[str]) -> None:
+        """Prefetch keys, of which some may not exist, if they are remote."""
+        if isinstance(self._bytes, OpenStore):
+            self._bytes.expect_names(keys, self._memory)
+
+    def keys_of(self, path: str) -> list[str]:
+        """Return the keys of the documents of a node."""
+        return [key for name in sorted(STORE_DOCUMENTS) if (key := f"{path}/{name}".lstrip("/")) in self.names]
+
+    def _document(self, path: str) -> tuple[dict[str, Any], bool]:
+        """Return the document of a node, and whether it is that of an array."""
+        key = next(key for key in self.keys_of(path) if key.rpartition("/")[2] in _MARKS[self.version])
+        document = json.loads(self[key])
+        if document["zarr_format"] != self.version:
+            raise ValueError(f"{key!r} is not a document of Zarr version {self.version}")
+        return document, key.endswith(".zarray") or document.get("node_type") == "array"
+
+    def is_array(self, path: str) -> bool:
+        """Return whether a node is an array."""
+        return path in self.paths and self._document(path)[1]
+
+    def node(self, path: str) -> Any:
+        """Open a group or an array."""
+        zarr, (_, is_array) = _library(), self._document(path)
+        opened = zarr.open_array if is_array else functools.partial(zarr.open_group, use_consolidated=False)
+        node = opened(self.buffers.store, path=path, mode="r", zarr_format=self.version)
+        dict(node.metadata.attributes)  # else they are not an object
+        _load_codecs(getattr(node.metadata, "codecs", ()))
+        if is_array and (node.size >= 1 << 59 or node.ndim > _MAX_NDIM or 0 in _chunk_of(node)):
+            raise ValueError(f"{node.size} elements in chunks of {_chunk_of(node)} make no sense")
+        return node
+
+    def nodes(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """Open all groups and arrays; return them, and why other arrays cannot be opened."""
+        self.expect(key for key in self.names if key.rpartition("/")[2] in STORE_DOCUMENTS)
+        found, wrong = {}, {}
+        for path in self.paths:
+            try:
+                found[path] = self.node(path)
+            except MpiredError:
+                raise
+            except Exception as error:  # noqa: BLE001 - of any kind
+                wrong[path] = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            if path in wrong and any(other.startswith(f"{path}/".lstrip("/")) for other in self.paths if other != path):
+                raise BufferFileError(
+                    self._source.name, f"the document of group {f'{path}/'!r} is damaged: {wrong[path]}"
+                )
+        if not self.paths:
+            raise BufferFileError(self._source.name, "has no documents of groups or arrays")
+        if not wrong and self.is_consolidated:
+            self._check_consolidated(found)
+        return found, wrong
+
+    @property
+    def is_consolidated(self) -> bool:
+        """Whether the root has the documents of all nodes, too."""
+        return _V2_ALL in self.names or ("" in self.paths and bool(self._document("")[0].get("consolidated_metadata")))
+
+    def _check_consolidated(self, found: Mapping[str, Any]) -> None:
+        """Raise `BufferFileError` if the root, which other programs believe, contradicts the documents."""
+        root = _library().open_group(self.buffers.store, mode="r", zarr_format=self.version, use_consolidated=True)
+        mine = {path: _text(node.metadata) for path, node in found.items() if path}
+        theirs = {path: _text(each) for path, each in root.metadata.consolidated_metadata.flattened_metadata.items()}
+        for path in sorted(mine.keys() | theirs.keys()):
+            if mine.get(path) != theirs.get(path):
+                reason = f"the consolidated metadata of the root is not what the documents say of {path!r}"
+                raise BufferFileError(self._source.name, f"{reason}; write it again with `zarr.consolidate_metadata`")
 
     def rows(self, name: str, start: int = 0) -> Generator[np.ndarray, None, None]:
         """Yield the elements of an array from `start` on."""
-        array, memory = self.node(_path(name)), self._memory
-        shape, chunk = array.shape, chunk_of(array)
-        width, height = math.prod(shape[1:]), chunk[0] if chunk else 1
-        count = max(math.prod(chunk), min(height, shape[0] if shape else 1) * width)
-        nbytes = max(1, array.dtype.itemsize) * count
+        array, memory = self.node(name.lstrip(_ROOT)), self._memory
+        shape, chunk = array.shape or (1,), _chunk_of(array) or (1,)
+        height, width = chunk[0], math.prod(shape[1:])
+        nbytes = max(1, array.dtype.itemsize) * max(math.prod(chunk), min(height, shape[0]) * width)
         if nbytes > memory:
             raise too_large(self._source.name, f"a row of chunks of array {name!r}", nbytes, memory)
         first, skipped = divmod(start, height * width) if width else (0, 0)
         self.expect(_chunk_keys(array, first))
-        for row in range(first * height, (shape[0] if width else 0) if shape else 1, height):
+        for row in range(first * height, shape[0] if width else 0, height):
             most = memory if array.dtype.hasobject else nbytes
             error = ValueError(f"a chunk of array {name!r} unfolds to more than the {most} bytes of its shape")
             with limited_memory(8 * most + _SPARE_NBYTES, error):
-                block = np.asarray(array[row : row + height] if shape else array[()]).reshape(-1)
+                block = np.asarray(array[row : row + height] if array.shape else array[()]).reshape(-1)
             yield block[skipped:]
             skipped = 0
 
     def arrays(self, leaf: Any, start: int, *, nullable: bool) -> Generator[Values, None, None]:
         """Yield the values of a leaf from an element on, in rows of chunks."""
-        name = leaf.array if isinstance(leaf, Field | Packed) else leaf
-        node = self.node(_path(name))
-        form = conventions.viewed(_attributes(node), node.dtype)[1]
-        for block in self.rows(name, start):
-            if isinstance(leaf, Packed):
-                yield leaf.unpacked(block, nullable=nullable)
-            elif isinstance(leaf, Field):
-                yield block[leaf.field], None
-            else:
-                yield block.view(np.uint8) if block.dtype == np.bool_ else block.astype(form, copy=False), None
+        for block in self.rows(getattr(leaf, "array", leaf), start):
+            yield conventions.values(leaf, block, nullable=nullable)
 
     def described(self, inputs: InputOptions) -> list[ArrayHeader]:
         """Describe all arrays, those too that the library does not open."""
@@ -95,38 +232,33 @@ class _StoreReader(Store):
         carried = conventions.carried(list(variables.values()))
         found = []
         for path in self.paths:
-            name = path or ROOT
+            name = path or _ROOT
             if path in wrong:
                 found.append(_unknown(name, wrong[path]))
             elif hasattr(nodes[path], "shape"):
-                array = self._array(name, nodes[path], unpack=inputs.unpack, window=inputs.window)
+                array = self._array(name, nodes[path], inputs)
                 is_carried = (array.carried or name in carried) and not inputs.any_type
                 identity = self._digest(name, nodes[path]) if is_carried or is_kept(name, inputs.keep) else b""
                 found.append(array._replace(carried=is_carried, digest=identity, dims=variables[path].dims))
         return found
 
-    def _array(self, name: str, node: Any, *, unpack: bool, window: bool) -> ArrayHeader:
-        dtype, shape = node.dtype, node.shape
-        meaning = conventions.NO_NUMBERS
+    def _array(self, name: str, node: Any, inputs: InputOptions) -> ArrayHeader:
+        values, form = _attributes(node), None
         with contextlib.suppress(DatatypeError, TypeError):  # NumPy's strings of any length have no byte order
-            from_dtype(dtype)
-            values, form = conventions.viewed(_attributes(node), dtype)
-            meaning = conventions.meaning(f"array {name!r}", name, values, form, unpack=unpack, window=window)
-            if meaning.leaf is not None:
-                missing = (meaning.leaf.missing or Missing())._replace(nan=True)
-                meaning = meaning._replace(leaf=meaning.leaf._replace(missing=missing))
-        is_text = dtype.kind in "USTmMO"
-        unit = node.attrs.get("units")
-        return ArrayHeader(
-            name,
-            shape=shape,
-            label="" if meaning.dtype is not None else "strings" if is_text else dtype_text(dtype),
+            from_dtype(node.dtype)
+            values, form = conventions.viewed(values, node.dtype)
+        header = conventions.header(name, node.shape, values, form, inputs, f"array {name!r}")
+        is_text = node.dtype.kind in "USTmMO"
+        if header.leaf is not None:
+            missing = (header.leaf.missing or Missing())._replace(nan=True)
+            header = header._replace(leaf=header.leaf._replace(missing=missing))
+        if form is None:
+            header = header._replace(label="strings" if is_text else dtype_text(node.dtype))
+        return header._replace(
             carried=is_text,
-            chunk=tuple(min(one, max(1, all_)) for one, all_ in zip(chunk_of(node), shape, strict=True)),
-            unit=unit if isinstance(unit, str) else "",
-            attributes=conventions.described(_attributes(node)),
-            storage=", ".join([f"chunks of {chunk_of(node)}", *codec_names(node)]),
-            **meaning._asdict(),
+            chunk=tuple(min(one, max(1, all_)) for one, all_ in zip(_chunk_of(node), node.shape, strict=True)),
+            storage=", ".join([f"chunks of {_chunk_of(node)}", *_codec_names(node)]),
+            unset=None,
         )
 
     def _digest(self, name: str, node: Any) -> bytes:
@@ -139,7 +271,7 @@ class _StoreReader(Store):
 
     def whole(self, leaf: str) -> np.ndarray:
         """Return all elements of an array."""
-        return np.concatenate([np.empty(0, self.node(_path(leaf)).dtype), *self.rows(leaf)])
+        return np.concatenate([np.empty(0, self.node(leaf.lstrip(_ROOT)).dtype), *self.rows(leaf)])
 
 
 def _unknown(name: str, error: str) -> ArrayHeader:
@@ -156,13 +288,9 @@ def _unknown(name: str, error: str) -> ArrayHeader:
     return ArrayHeader(name, None, (), label=f"elements {what}", reason=reason, way_out=way_out, unseen=True)
 
 
-def _path(name: str) -> str:
-    return "" if name == ROOT else name
-
-
 def _chunk_keys(array: Any, row: int) -> Iterator[str]:
     """Yield the keys of the chunks of an array in their order, from a row of them on; it may declare any number."""
-    counts = [-(-length // step) for length, step in zip(array.shape, chunk_of(array), strict=True)]
+    counts = [-(-length // step) for length, step in zip(array.shape, _chunk_of(array), strict=True)]
     prefix = f"{array.path}/" if array.path else ""
     for number in range(row * math.prod(counts[1:]), math.prod(counts)):
         place = np.unravel_index(number, counts) if counts else ()
@@ -175,18 +303,16 @@ def _variable(path: str, node: Any) -> Variable:
         return Variable(f"{path}/", (), node.metadata.attributes)
     dims = getattr(node.metadata, "dimension_names", None) or node.attrs.get(_DIMENSIONS)
     dims = dims if isinstance(dims, list | tuple) else (None,) * node.ndim
-    return Variable(path or ROOT, tuple(each or "" for each in dims), node.metadata.attributes)
+    return Variable(path or _ROOT, tuple(each or "" for each in dims), node.metadata.attributes)
 
 
 def _attributes(array: Any) -> Attributes:
     """Return the attributes of an array as netCDF has them."""
-    # In version 2 the fill value is that of xarray, which has an attribute for it in version 3.
-    is_fill = array.metadata.zarr_format == 2 and isinstance(array.attrs.get(_DIMENSIONS), list)  # noqa: PLR2004
-    return _as_numbers(array.metadata.attributes, array.fill_value if is_fill else None)
+    return _as_numbers(array.metadata.attributes, array.fill_value, array.metadata.zarr_format)
 
 
-def _as_numbers(attributes: Mapping[str, Any], fill: Any) -> Attributes:
-    """Return attributes in JSON as netCDF has them; `fill` is the first of the values of missing elements."""
+def _as_numbers(attributes: Mapping[str, Any], fill: Any, version: int) -> Attributes:
+    """Return attributes in JSON as netCDF has them."""
     found: dict[str, np.ndarray | str] = {}
     for name, value in attributes.items():
         new = _decoded(value) if name in conventions.OF_THE_TYPE and isinstance(value, str) else value
@@ -194,16 +320,11 @@ def _as_numbers(attributes: Mapping[str, Any], fill: Any) -> Attributes:
             plain = new if isinstance(new, str) else np.asarray(new).reshape(-1)
             if isinstance(plain, str) or plain.dtype.kind in "iuf":
                 found[name] = plain
-    if fill is not None:
+    # In version 2 the fill value is that of xarray, which has an attribute for it in version 3.
+    if fill is not None and version == 2 and isinstance(attributes.get(_DIMENSIONS), list):  # noqa: PLR2004
         first, own = np.asarray(fill).reshape(-1), found.get(conventions.FILL)
         found[conventions.FILL] = np.append(first, own) if isinstance(own, np.ndarray) else first
     return found
-
-
-def _null(attributes: Attributes, default: float | None) -> float | None:
-    """Return the value that is written for missing elements."""
-    marks = conventions.numbers(attributes, conventions.FILL) + conventions.numbers(attributes, conventions.MISSING)
-    return next(iter(marks), default)
 
 
 def _decoded(value: str) -> float | str:
@@ -216,39 +337,61 @@ def _decoded(value: str) -> float | str:
     return value
 
 
-def _in_worker(source: Source, function: Callable[..., _T], *args: Any) -> _T:
-    with errors_of(source.name, _FAILURES), closing(_StoreReader(source)) as reader:
-        return function(reader, *args)
+def _load_codecs(codecs: Iterable[Any]) -> None:
+    """Raise the error of the library for a codec that is not installed: those of numcodecs are loaded when needed."""
+    for each in codecs:
+        getattr(each, "_codec", None)
+        _load_codecs(getattr(each, "codecs", ()))
+
+
+def _text(metadata: Any) -> str:
+    """Return the document of a node as text, because NaN is not equal to NaN."""
+    document = {key: value for key, value in metadata.to_dict().items() if key != "consolidated_metadata"}
+    return json.dumps(document, sort_keys=True, default=str)
+
+
+def _chunk_of(array: Any) -> tuple[int, ...]:
+    """Return the dimensions of a value of the store: a chunk, or a shard of several."""
+    chunk: tuple[int, ...] = array.shards or array.chunks
+    return chunk
+
+
+def _codec_names(array: Any) -> list[str]:
+    """Return the names of the filters and codecs of an array."""
+    document = array.metadata.to_dict()
+    codecs = [*(document.get("filters") or ()), *(document.get("codecs") or ()), document.get("compressor") or {}]
+    found = [each if isinstance(each, dict) else each.get_config() for each in codecs]
+    names = [each.get("id", each.get("name")) for each in found]
+    return [str(name) for name in names if name not in (None, "bytes")]
+
+
+def _look(source: Source, inputs: InputOptions) -> list[ArrayHeader]:
+    with errors_of(source.name, _FAILURES), closing(Store(source)) as reader:
+        return reader.described(inputs)
 
 
 def inspect(source: Source, inputs: InputOptions) -> RankFile:
     """Describe a store by its documents."""
     installed.check(source.name, "Zarr", "zarr", "zarr")
-    found = look_apart(inputs.context, _in_worker, source, _StoreReader.described, inputs._replace(context=NO_LIMITS))
-    return arrays.inspect(source, inputs, found, Library(_StoreReader, _FAILURES, inputs.context))
+    found = look_apart(inputs.context, _look, source, inputs._replace(context=NO_LIMITS))
+    return arrays.inspect(source, inputs, found, Library(Store, _FAILURES, inputs.context))
 
 
-class _NewStore(NamedTuple):
+class _NewArray(NamedTuple):
     """An array of a result."""
 
     path: str
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    like: str | None = None  # the path of the array of the model with its chunks and codecs
-    is_same: bool = False  # whether all but its shape is that of the array of the model
-    attributes: Mapping[str, Any] = {}
-    fill: Any = None  # the value of elements of chunks that do not exist
-    missing: Missing | None = None  # which values mean that an element is missing
-    null: float | None = None  # the value that is written for missing elements
+    missing: Missing | None  # which values mean that an element is missing
+    null: float | None  # the value that is written for missing elements
 
 
 class _ZarrPlan(NamedTuple):
-    """A new store: its new arrays, the model, and the paths of the arrays that are copied from there."""
+    """A new store: its documents, with the chunks of changed coordinates, and the arrays that get their chunks."""
 
-    new: Sequence[_NewStore]
+    documents: Mapping[str, bytes]
+    new: Sequence[_NewArray]
     source: Source | None
-    kept: Sequence[str]
-    cells: Cells  # changes of coordinates and attributes
+    kept: Sequence[str]  # the paths of the arrays whose chunks are copied from the source
 
 
 def prepare(model: Model) -> MarkingLayout:
@@ -256,60 +399,99 @@ def prepare(model: Model) -> MarkingLayout:
     installed.check("`to='zarr'`", "Zarr", "zarr", "zarr")
     if any(buffer.fortran_order for buffer in model.buffers):
         raise DatatypeError("arrays in Fortran order", "have no form in Zarr; use `to='npy'` or `to='npz'`")
-    if model.source is None:
-        new = [_new(buffer, None) for buffer in model.buffers]
-    else:
-        new = apart(model.context, model.source.name, _in_worker, model.source, _planned, model.buffers)
-    kept = model.kept.names if isinstance(model.kept, KeptArrays) else []
-    plan = _ZarrPlan(new, model.source, [_path(name) for name in kept], model.cells)
-    return MarkingLayout(functools.partial(_encode, plan, model.context), tuple(each.missing for each in new))
+    kept = [name.lstrip(_ROOT) for name in (model.kept.names if model.kept else ())]
+    name = "the result" if model.source is None else model.source.name
+    plan = apart(model.context, name, _planned, model.buffers, model.source, kept, model.cells)
+    return MarkingLayout(functools.partial(_encode, plan, model.context), tuple(each.missing for each in plan.new))
 
 
-def _planned(store: Store, buffers: Sequence[Array]) -> list[_NewStore]:
-    return [_new(buffer, store) for buffer in buffers]
+@contextlib.contextmanager
+def _model(source: Source | None) -> Iterator[Store | None]:
+    """Open the store that results are modelled on, if there is one."""
+    name = "the result" if source is None else source.name
+    with errors_of(name, _FAILURES, writes=True), closing(Store(source)) if source else nullcontext() as old:
+        yield old
 
 
-def _new(buffer: Array, store: Store | None) -> _NewStore:
-    """Describe the array of a result."""
+def _planned(buffers: Sequence[Array], source: Source | None, kept: Sequence[str], cells: Cells) -> _ZarrPlan:
+    with _model(source) as old:
+        documents = _Buffers({})
+        if old is not None:
+            copied = [path for path in old.paths if path in kept or not old.is_array(path)]
+            documents |= {key: old.buffers[key] for path in copied for key in old.keys_of(path)}
+        new = [_create(documents, buffer, old) for buffer in buffers]
+        for path in (*cells.values, *cells.methods):
+            array = _library().open_array(documents.store, path=path, mode="r+")
+            if path in cells.values:
+                array[...] = cells.values[path]
+            else:
+                array.attrs[conventions.METHODS] = cells.methods[path]
+        if old is not None and old.is_consolidated:
+            _library().consolidate_metadata(documents.store, zarr_format=old.version)
+        keys = sorted(documents, key=lambda key: (key.count("/"), key))
+        same = [path for path in kept if path not in cells.values]
+        return _ZarrPlan({key: documents[key].to_bytes() for key in keys}, new, source, same)
+
+
+def _create(documents: _Buffers, buffer: Array, store: Store | None) -> _NewArray:
+    """Make the document of the array of a result."""
     dtype, shape = np.dtype(np.bool_) if buffer.datatype.is_bool else buffer.datatype.form, buffer.dimensions
-    path, origin = (buffer.name or "value").lstrip(ROOT), _path(buffer.origin)
+    path, origin = (buffer.name or "value").lstrip(_ROOT), buffer.origin.lstrip(_ROOT)
+    version, stored, is_same = 3 if store is None else store.version, dtype, False
     old = store.node(origin) if store is not None and buffer.origin and store.is_array(origin) else None
-    new = _NewStore(path, shape, dtype) if old is None else _like(old, buffer, _NewStore(path, shape, dtype, origin))
-    if not new.is_same and dtype.kind not in "biufc":
+    attributes: dict[str, Any] = {}
+    fill = None
+    if old is not None:
+        attributes, fill, is_same = _like(old, buffer, dtype)
+        if old.ndim != len(shape):
+            attributes.pop(_DIMENSIONS, None)
+            old, is_same = None, False
+        elif is_same:
+            stored, is_same = old.dtype, old.path == path
+    if not is_same and dtype.kind not in "biufc":
         raise DatatypeError(buffer.datatype.label, "has no form in zarr; use `to='npy'` or `to='npz'`")
-    is_fill = store is not None and store.version == 2 and _DIMENSIONS in new.attributes  # noqa: PLR2004
-    values = conventions.viewed(_as_numbers(new.attributes, new.fill if is_fill else None), new.dtype)[0]
+    values = conventions.viewed(_as_numbers(attributes, fill, version), stored)[0]
     null = _null(values, math.nan if dtype.kind in "fc" else None)
     if buffer.nullable and null is None:
         default = conventions.default_fill(dtype)
         if default is None:
             reason = f"of {buffer.datatype.label} has no fill value for elements that are missing"
-            raise DatatypeError(f"array {path or ROOT!r}", f"{reason}; use `to='parquet'`")
-        null, values = int(default), {**values, conventions.FILL: default.reshape(1)}
-        attributes = {**new.attributes, conventions.FILL: null}
-        new = new._replace(is_same=False, attributes=attributes, fill=default[()])
-    return new._replace(missing=conventions.missing(values, dtype), null=null if buffer.nullable else None)
+            raise DatatypeError(f"array {path or _ROOT!r}", f"{reason}; use `to='parquet'`")
+        null, values, is_same = int(default), {**values, conventions.FILL: default.reshape(1)}, False
+        attributes, fill = {**attributes, conventions.FILL: null}, default[()]
+    if is_same and store is not None:
+        documents |= {key: store.buffers[key] for key in store.keys_of(path)}
+        array = _library().open_array(documents.store, path=path, mode="r+", zarr_format=version)
+        if array.shape != shape:
+            array.resize(shape)
+    else:
+        like = _plain(shape, stored, version) if old is None else _layout(old, stored)
+        settings = {"zarr_format": version, "attributes": attributes, "fill_value": fill, **like}
+        _library().create_array(documents.store, name=path or None, shape=shape, dtype=stored, **settings)
+    return _NewArray(path, conventions.missing(values, dtype), null if buffer.nullable else None)
 
 
-def _like(old: Any, buffer: Array, new: _NewStore) -> _NewStore:
-    """Describe the array of a result as one of the model is."""
+def _like(old: Any, buffer: Array, dtype: np.dtype) -> tuple[dict[str, Any], Any, bool]:
+    """Return attributes and fill value of a result that is like an array, and whether its elements are of one type."""
     values, form = conventions.viewed(_attributes(old), old.dtype)
-    packed = conventions.packing(new.path, values, form)
+    packed = conventions.packing("", values, form)
     attributes, fill, is_own = dict(old.metadata.attributes), old.fill_value, buffer.origin == buffer.own_name
     is_specified = old.dtype.names is None or old.metadata.zarr_format == 2  # noqa: PLR2004 - structures in version 3
     is_same = is_own and packed is None and is_specified and agrees(buffer.datatype, form)
     if not is_own:  # it has other values
         attributes, fill = {key: value for key, value in attributes.items() if key in _PLACES}, None
     elif not is_same:
-        are_floats = new.dtype.kind == "f" and old.dtype.kind == "f" and packed is None
+        are_floats = dtype.kind == "f" and old.dtype.kind == "f" and packed is None
         lost = (*_PACKING, *(() if are_floats else conventions.OF_THE_TYPE))
         attributes = {key: value for key, value in attributes.items() if key not in lost}
-        fill = _converted(fill if packed is None else math.nan, new.dtype)
-    if old.ndim != len(new.shape):
-        attributes.pop(_DIMENSIONS, None)
-        return new._replace(like=None, attributes=attributes, fill=fill)
-    dtype = old.dtype if is_same else new.dtype
-    return new._replace(is_same=is_same and old.path == new.path, dtype=dtype, attributes=attributes, fill=fill)
+        fill = _converted(fill if packed is None else math.nan, dtype)
+    return attributes, fill, is_same
+
+
+def _null(attributes: Attributes, default: float | None) -> float | None:
+    """Return the value that is written for missing elements."""
+    marks = conventions.numbers(attributes, conventions.FILL) + conventions.numbers(attributes, conventions.MISSING)
+    return next(iter(marks), default)
 
 
 def _converted(fill: Any, dtype: np.dtype) -> Any:
@@ -331,58 +513,23 @@ def _encode(plan: _ZarrPlan, context: Context, results: Sequence[Array], fd: int
 
 def _write(plan: _ZarrPlan, results: Sequence[Array], file: calls.SharedFile) -> None:
     """Write a store."""
-    with (
-        errors_of("the result" if plan.source is None else plan.source.name, _FAILURES, writes=True),
-        os.fdopen(file.open(), "w+b") as to,
-        zipfile.ZipFile(to, "w") as archive,
-        closing(Store(plan.source)) if plan.source is not None else nullcontext() as old,
-    ):
-        documents = _documents(plan, old)
-        for key in sorted(documents, key=lambda key: (key.count("/"), key)):
-            archive.writestr(_info(key), documents[key].to_bytes())
+    with _model(plan.source) as old, os.fdopen(file.open(), "w+b") as to, zipfile.ZipFile(to, "w") as archive:
+        for key, content in plan.documents.items():
+            archive.writestr(_info(key), content)
         if old is not None:
-            same = [path for path in plan.kept if path not in plan.cells.values]
-            carried = [key for key in old.names if any(_is_chunk(key, path) for path in same)]
+            carried = [key for key in old.names if any(_is_chunk(key, path) for path in plan.kept)]
             old.expect(carried)
             for key in carried:
-                archive.writestr(_info(key), old.content(key))
+                archive.writestr(_info(key), old[key])
         for new, result in zip(plan.new, results, strict=True):
-            _write_chunks(archive, documents, new.path, new.null, result)
+            _write_chunks(archive, plan.documents, new.path, new.null, result)
 
 
-def _documents(plan: _ZarrPlan, old: Store | None) -> Buffers:
-    """Return the documents of a new store, with the chunks of changed coordinates."""
-    found, version = Buffers(), 3 if old is None else old.version
-    if old is not None:
-        same = {new.path for new in plan.new if new.is_same}
-        for path in old.paths:
-            if path in plan.kept or path in same or not old.is_array(path):
-                found |= {key: old.buffers[key] for key in old.keys_of(path)}
-    for new in plan.new:
-        if new.is_same:
-            array = library().open_array(found.store, path=new.path, mode="r+", zarr_format=version)
-            if array.shape != new.shape:
-                array.resize(new.shape)
-        else:
-            like = _plain(new, version) if new.like is None or old is None else _layout(old.node(new.like), new.dtype)
-            settings = {"zarr_format": version, "attributes": dict(new.attributes), "fill_value": new.fill, **like}
-            library().create_array(found.store, name=new.path or None, shape=new.shape, dtype=new.dtype, **settings)
-    for path in (*plan.cells.values, *plan.cells.methods):
-        array = library().open_array(found.store, path=path, mode="r+", zarr_format=version)
-        if path in plan.cells.values:
-            array[...] = plan.cells.values[path]
-        else:
-            array.attrs[conventions.METHODS] = plan.cells.methods[path]
-    if old is not None and old.is_consolidated:
-        library().consolidate_metadata(found.store, zarr_format=version)
-    return found
-
-
-def _plain(new: _NewStore, version: int) -> dict[str, Any]:
+def _plain(shape: tuple[int, ...], dtype: np.dtype, version: int) -> dict[str, Any]:
     """Return the layout of an array that has no model."""
-    chunk = [max(1, each) for each in new.shape]
+    chunk = [max(1, each) for each in shape]
     for number in range(len(chunk)):
-        rest = math.prod(chunk[number + 1 :]) * new.dtype.itemsize
+        rest = math.prod(chunk[number + 1 :]) * dtype.itemsize
         chunk[number] = max(1, min(chunk[number], _CHUNK_NBYTES // rest))
     zstd = {"id": "zstd", "level": 0} if version == 2 else {"name": "zstd", "configuration": {"level": 0}}  # noqa: PLR2004
     return {"chunks": tuple(chunk), "compressors": zstd}
@@ -411,20 +558,22 @@ def _is_chunk(key: str, path: str) -> bool:
     return (not path or key.startswith(f"{path}/")) and key.rpartition("/")[2] not in STORE_DOCUMENTS
 
 
-def _write_chunks(archive: zipfile.ZipFile, documents: Buffers, path: str, null: float | None, result: Array) -> None:
+def _write_chunks(
+    archive: zipfile.ZipFile, documents: Mapping[str, bytes], path: str, null: float | None, result: Array
+) -> None:
     """Write the chunks of an array, a row at a time."""
-    known = set(documents)
-    array = library().open_array(documents.store, path=path, mode="r+")
-    shape, chunk = array.shape, chunk_of(array)
-    height, width = (chunk[0], math.prod(shape[1:])) if shape else (1, 1)
+    chunks = _Buffers(documents)
+    array = _library().open_array(chunks.store, path=path, mode="r+")
+    shape = array.shape or (1,)
+    height, width = (_chunk_of(array) or (1,))[0], math.prod(shape[1:])
     stored = as_numbers(conventions.viewed(_attributes(array), array.dtype)[1])
-    starts = range(0, (shape[0] if width else 0) if shape else 1, height)
-    counts = [(min(height, shape[0] - row) if shape else 1) * width for row in starts]
+    starts = range(0, shape[0] if width else 0, height)
+    counts = [min(height, shape[0] - row) * width for row in starts]
     for row, block in zip(starts, encoded(result, stored, counts, null), strict=True):
-        where = (slice(row, row + len(block) // width),) if shape else ()
-        array[where] = block.view(array.dtype).reshape((-1, *shape[1:]) if shape else ())
-        for key in sorted(documents.keys() - known):
-            archive.writestr(_info(key), documents.pop(key).to_bytes())
+        where = slice(row, row + len(block) // width) if array.shape else ()
+        array[where] = block.view(array.dtype).reshape((-1, *shape[1:]) if array.shape else ())
+        for key in sorted(chunks):
+            archive.writestr(_info(key), chunks.pop(key).to_bytes())
 
 
 def _info(key: str) -> zipfile.ZipInfo:
@@ -443,9 +592,9 @@ def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
         zipfile.ZipFile(to, "w") as archive,
     ):
         for key in old.names:
-            if not any(_is_chunk(key, _path(each.name)) for each in changed):
-                archive.writestr(_info(key), old.content(key))
+            if not any(_is_chunk(key, each.name.lstrip(_ROOT)) for each in changed):
+                archive.writestr(_info(key), old[key])
         for each in changed:
-            path, documents = _path(each.name), Buffers()
-            documents |= {key: old.buffers[key] for key in old.keys_of(path)}
+            path = each.name.lstrip(_ROOT)
+            documents = {key: old[key] for key in old.keys_of(path)}
             _write_chunks(archive, documents, path, _null(_attributes(old.node(path)), math.nan), each)
