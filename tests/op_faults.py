@@ -2,10 +2,8 @@
 
 import contextlib
 import ctypes
-import faulthandler
 import os
 import signal
-import sys
 from functools import partial
 
 import numpy as np
@@ -166,19 +164,6 @@ def nothing_left():
             os.kill(left, signal.SIGKILL)
             os.waitpid(left, 0)
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 0)
-
-
-def seeing(site):
-    def setup():
-        sys.path.insert(0, str(site))
-        quiet()
-
-    return setup
-
-
-def quiet():
-    """Undo what pytest does to the process: it has the interpreter write a report of a crash."""
-    faulthandler.disable()
 
 
 def total(out):

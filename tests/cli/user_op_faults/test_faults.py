@@ -6,8 +6,9 @@ Runs are forked children of the test process, which adopts what they leave behin
 import numpy as np
 import pytest
 from command import refused, run, unchanged
-from op_faults import DOUBLED, OPS, RANKS, nothing_left, seeing
+from op_faults import DOUBLED, OPS, RANKS, nothing_left
 from rows import each
+from setups import seeing
 
 TIMEOUT = ("--op-timeout", "0.3")
 
