@@ -34,11 +34,8 @@ def returns_array(invec, inoutvec, count, datatype): return invec + inoutvec
 def generator(invec, inoutvec, count, datatype): yield 1
 def none(invec, inoutvec): pass
 def short(invec, inoutvec): return invec[1:]
-def long(invec, inoutvec): return np.append(invec, inoutvec)
 def wrong_dtype(invec, inoutvec): return invec.astype("f4")
-def objects(invec, inoutvec): return invec.astype(object)
 def a_list(invec, inoutvec): return list(invec)
-def scalar(invec, inoutvec): return invec.sum()
 def two_dimensional(invec, inoutvec): return invec[:, None]
 def masked(invec, inoutvec): return np.ma.masked_array(invec, mask=True)
 def two_arrays(invec, inoutvec): return invec, inoutvec
