@@ -13,8 +13,6 @@ with warnings.catch_warnings():
     import xarray as xr
     import zarr
 
-FORMATS = ["NETCDF3_CLASSIC", "NETCDF3_64BIT_DATA", "NETCDF4", "HDF5", "ZARR2", "ZARR3"]
-
 
 def suffix(form, *, result=False):
     """Return the suffix of a format; a result in Zarr is an archive."""

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from tables import THREE, bytes_of
 
 Content = bytes | Callable[[], bytes]
 
@@ -47,19 +48,13 @@ def header(descr: str = "'<f8'", order: str = "False", shape: str = "(3,)", more
 
 
 def parquet(table: pa.Table | Mapping[str, object], **settings: object) -> bytes:
-    file = io.BytesIO()
-    pq.write_table(pa.table(table) if isinstance(table, Mapping) else table, file, **settings)
-    return file.getvalue()
+    return bytes_of(pa.table(table) if isinstance(table, Mapping) else table, "parquet", **settings)
 
 
-def arrow(table: pa.Table, writer: Callable[..., pa.ipc.RecordBatchStreamWriter] = pa.ipc.new_file) -> bytes:
-    file = io.BytesIO()
-    with writer(file, table.schema) as sink:
-        sink.write_table(table)
-    return file.getvalue()
+def arrow(table: pa.Table, suffix: str = "arrow") -> bytes:
+    return bytes_of(table, suffix)
 
 
-THREE = np.array([1.0, 2.0, 3.0])
 DATA = THREE.tobytes()
 
 

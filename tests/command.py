@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
+import setups  # noqa: F401 - which a small process knows then
 import template
 
 import mpired
@@ -46,6 +47,7 @@ OF_EXTRAS = (
 # What a run imports late is loaded before the fork, so that a child finds it whatever its user may read.
 for _name in (
     "select",
+    "click._textwrap",
     *(
         module.name
         for module in pkgutil.walk_packages(mpired.__path__, "mpired.")
@@ -84,7 +86,7 @@ class Child:
     env
         Environment variables to set, or to unset where None.
     setup
-        Called in the child before the command.
+        Called in the child before the command; `run` is fast with those of tests/setups.py.
     """
 
     def __init__(
@@ -128,8 +130,8 @@ def _outcome(status: int, *streams: int) -> Outcome:
 
 def run(*words: str, setup: Callable[[], object] | None = None, **settings: object) -> Outcome:
     """Run `mpired WORDS...` in a forked child, of a smaller process if it can be; the settings are those of `Child`."""
-    if setup is None and template.is_like_this_process():
-        return _run_by_template(words, **settings)
+    if template.knows(setup) and template.is_like_this_process():
+        return _run_by_template(words, setup=setup, **settings)
     return Child(*words, setup=setup, **settings).finish()
 
 
@@ -139,11 +141,12 @@ def _run_by_template(
     stdin: bytes | int = b"",
     stdout: int | None = None,
     env: Mapping[str, str | None] | None = None,
+    setup: Callable[[], object] | None = None,
 ) -> Outcome:
     environment = {name: value for name, value in {**os.environ, **(env or {})}.items() if value is not None}
     umask = os.umask(0)
     os.umask(umask)
-    request = template.Request(words, os.path.abspath(cwd), environment, umask, template.filters())
+    request = template.Request(words, os.path.abspath(cwd), environment, umask, template.filters(), setup)
     out, err = os.memfd_create("out"), os.memfd_create("err")
     source = stdin if isinstance(stdin, int) else _file_of(stdin)
     status = template.run(request, (source, out if stdout is None else stdout, err))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
@@ -22,8 +21,9 @@ import safetensors.numpy
 import tables
 import zarr
 from command import Outcome, refused, run, succeeded, unchanged
+from setups import seeing
 
-from mpired.formats import FORMATS, Format, plugins
+from mpired.formats import FORMATS, Format
 
 MINI = (Path(__file__).parents[1] / "examples/mpired-mini/mpired_mini/__init__.py").read_text()
 BUNDLE = (Path(__file__).parents[1] / "examples/mpired-bundle/mpired_bundle/__init__.py").read_text()
@@ -171,16 +171,6 @@ UPDATABLE = [name for name, row in ROWS.items() if row.updatable]
 DRAW = np.random.default_rng(20)
 RANKS = [DRAW.standard_normal(12) * 10.0**exponent for exponent in (0, 3, -3)]
 INTEGERS = [DRAW.integers(-1000, 1000, 12, np.int32) for _ in range(3)]
-NUMBERS = {"double": RANKS, "int32_t": INTEGERS}
-
-
-def seeing(site: Path) -> Callable[[], None]:
-    def setup() -> None:
-        sys.path.insert(0, str(site))
-        for cached in vars(plugins).values():  # what the test process has found before
-            getattr(cached, "cache_clear", bool)()
-
-    return setup
 
 
 class Bench:

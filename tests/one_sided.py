@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import reference
+import typemaps
 from real_mpi import handle
+from typemaps import Drawn, Twin
 
 import mpired
-from mpired import datatypes
 
 INTEGERS = ["SHORT", "INT", "LONG", "INT8_T", "UINT16_T", "UINT32_T", "UINT64_T"]
 FLOATS = ["FLOAT", "DOUBLE", "LONG_DOUBLE"]
@@ -53,86 +54,38 @@ class Draw:
 
     def __init__(self, mpi: Any, name: str, rng: random.Random) -> None:
         self.mpi, self.rng = mpi, rng
-        self.leaf = Type(name.lower(), handle(mpi, name), [0])
+        self._one = typemaps.one_entry(name.lower())
+        self.leaf = self._realized(self._one)
 
     def type(self) -> Type:
         """Draw a type of a few levels."""
-        made = other = self.leaf
+        made = other = self._one
         for _ in range(self.rng.randint(0, 3)):
-            new = self._bounded(self.wrapped(made, other))
-            if len(new.disps) > MOST:
+            word = self.rng.choice([word for word in typemaps.WORDS if word != "darray"])
+            new = self._bounded(typemaps.wrapped(self.rng, word, made, other, least=1))
+            if len(new.twin.entries) > MOST:
                 break
             made, other = new, made
-        made.real.Commit()
-        return made
+        if self.rng.randrange(6) == 0:
+            made = self._resized(made, self.rng.randint(-9, 9), -self.rng.randint(1, 60))
+        return self._realized(made)
 
-    def _bounded(self, made: Type) -> Type:
+    def _bounded(self, made: Drawn) -> Drawn:
         """Set the bounds where MPICH does not round the extent as the standard says."""
-        lb, extent = made.real.Get_extent()
-        typemap = datatypes.parse(made.text)[0].typemap
-        if (typemap.lb, typemap.extent) == (lb, extent):
-            return made
-        return Type(f"resized({lb},{extent},{made.text})", made.real.Create_resized(lb, extent), made.disps)
+        lb, extent = made.real(self.mpi).Get_extent()
+        return made if (made.twin.lb, made.twin.extent) == (lb, extent) else self._resized(made, lb, extent)
 
-    def some(self, low: int, high: int, number: int) -> list[int]:
-        return [self.rng.randint(low, high) for _ in range(number)]
+    @staticmethod
+    def _resized(made: Drawn, lb: int, extent: int) -> Drawn:
+        twin = Twin(made.twin.entries, lb, lb + extent, marked=True)
+        text = f"resized({lb},{extent},{made.text})"
+        return Drawn(text, twin, lambda mpi: made.real(mpi).Create_resized(lb, extent))
 
-    def wrapped(self, inner: Type, other: Type) -> Type:  # noqa: C901
-        """Draw a constructor on a type."""
-        rng, real, extent = self.rng, inner.real, inner.extent
-        number, length = rng.randint(1, 3), rng.randint(1, 3)
-        stride, lengths, disps = rng.randint(-5, 6), self.some(1, 3, number), self.some(-4, 9, number)
-        odd, step = self.some(-40, 90, number), rng.randint(-70, 90)
-        word = rng.choice(["contiguous", "vector", "hvector", "indexed", "hindexed", "indexed_block", "hindexed_block",
-                           "struct", "subarray", "resized", "dup"])  # fmt: skip
-        match word:
-            case "contiguous":
-                words, made, parts = [number], real.Create_contiguous(number), [(number, 0)]
-            case "vector":
-                words, made = [number, length, stride], real.Create_vector(number, length, stride)
-                parts = [(length, i * stride * extent) for i in range(number)]
-            case "hvector":
-                words, made = [number, length, step], real.Create_hvector(number, length, step)
-                parts = [(length, i * step) for i in range(number)]
-            case "indexed":
-                words, made = [lengths, disps], real.Create_indexed(lengths, disps)
-                parts = [(n, disp * extent) for n, disp in zip(lengths, disps, strict=True)]
-            case "hindexed":
-                words, made = [lengths, odd], real.Create_hindexed(lengths, odd)
-                parts = list(zip(lengths, odd, strict=True))
-            case "indexed_block":
-                words, made = [length, disps], real.Create_indexed_block(length, disps)
-                parts = [(length, disp * extent) for disp in disps]
-            case "hindexed_block":
-                words, made = [length, odd], real.Create_hindexed_block(length, odd)
-                parts = [(length, disp) for disp in odd]
-            case "struct":
-                return self.struct(lengths, odd, [rng.choice([inner, other]) for _ in range(number)])
-            case "subarray":
-                return self.subarray(inner, lengths)
-            case "resized":
-                lb, new = rng.randint(-9, 9), rng.randint(1, 60) * rng.choice([1, 1, 1, -1])
-                return Type(f"resized({lb},{new},{inner.text})", real.Create_resized(lb, new), inner.disps)
-            case _:
-                return Type(f"dup({inner.text})", real.Dup(), inner.disps)
-        text = f"{word}({','.join(str(each).replace(' ', '') for each in words)},{inner.text})"
-        return Type(text, made, placed([(n, disp, inner) for n, disp in parts]))
-
-    def struct(self, lengths: list[int], disps: list[int], kinds: list[Type]) -> Type:
-        texts = f"{lengths},{disps},[{','.join(kind.text for kind in kinds)}]".replace(" ", "")
-        made = self.mpi.Datatype.Create_struct(lengths, disps, [kind.real for kind in kinds])
-        return Type(f"struct({texts})", made, placed(list(zip(lengths, disps, kinds, strict=True))))
-
-    def subarray(self, inner: Type, lengths: list[int]) -> Type:
-        starts = self.some(0, 2, len(lengths))
-        sizes = [n + start + self.rng.randint(0, 1) for n, start in zip(lengths, starts, strict=True)]
-        order = self.rng.choice("CF")
-        numbers = np.arange(math.prod(sizes)).reshape(sizes, order=order)
-        box = numbers[tuple(slice(start, start + n) for n, start in zip(lengths, starts, strict=True))]
-        at = sorted(box.ravel().tolist())
-        text = f"subarray({sizes},{lengths},{starts},{order},{inner.text})".replace(" ", "")
-        made = inner.real.Create_subarray(sizes, lengths, starts, getattr(self.mpi, f"ORDER_{order}"))
-        return Type(text, made, placed([(1, number * inner.extent, inner) for number in at]))
+    def _realized(self, made: Drawn) -> Type:
+        real = made.real(self.mpi)
+        if made is not self._one:
+            real.Commit()
+        return Type(made.text, real, [disp for _, disp in made.twin.entries])
 
 
 def placed(parts: Sequence[tuple[int, int, Type]]) -> list[int]:

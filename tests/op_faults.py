@@ -2,10 +2,8 @@
 
 import contextlib
 import ctypes
-import faulthandler
 import os
 import signal
-import sys
 from functools import partial
 
 import numpy as np
@@ -36,11 +34,8 @@ def returns_array(invec, inoutvec, count, datatype): return invec + inoutvec
 def generator(invec, inoutvec, count, datatype): yield 1
 def none(invec, inoutvec): pass
 def short(invec, inoutvec): return invec[1:]
-def long(invec, inoutvec): return np.append(invec, inoutvec)
 def wrong_dtype(invec, inoutvec): return invec.astype("f4")
-def objects(invec, inoutvec): return invec.astype(object)
 def a_list(invec, inoutvec): return list(invec)
-def scalar(invec, inoutvec): return invec.sum()
 def two_dimensional(invec, inoutvec): return invec[:, None]
 def masked(invec, inoutvec): return np.ma.masked_array(invec, mask=True)
 def two_arrays(invec, inoutvec): return invec, inoutvec
@@ -166,19 +161,6 @@ def nothing_left():
             os.kill(left, signal.SIGKILL)
             os.waitpid(left, 0)
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 0)
-
-
-def seeing(site):
-    def setup():
-        sys.path.insert(0, str(site))
-        quiet()
-
-    return setup
-
-
-def quiet():
-    """Undo what pytest does to the process: it has the interpreter write a report of a crash."""
-    faulthandler.disable()
 
 
 def total(out):

@@ -19,81 +19,27 @@ import numpy as np
 Form = tuple[tuple[tuple[str, int], ...], int]
 
 
-def _one(code: str, nbytes: int) -> Form:
-    return ((code, 0),), nbytes
-
-
-def _two(code: str, nbytes: int) -> Form:
-    return ((code, 0), (code, nbytes)), 2 * nbytes
-
-
-FORMS: dict[str, Form] = {
-    "SIGNED_CHAR": _one("i1", 1),
-    "UNSIGNED_CHAR": _one("u1", 1),
-    "SHORT": _one("i2", 2),
-    "UNSIGNED_SHORT": _one("u2", 2),
-    "INT": _one("i4", 4),
-    "UNSIGNED": _one("u4", 4),
-    "LONG": _one("i8", 8),
-    "UNSIGNED_LONG": _one("u8", 8),
-    "LONG_LONG_INT": _one("i8", 8),
-    "UNSIGNED_LONG_LONG": _one("u8", 8),
-    "INT8_T": _one("i1", 1),
-    "UINT8_T": _one("u1", 1),
-    "INT16_T": _one("i2", 2),
-    "UINT16_T": _one("u2", 2),
-    "INT32_T": _one("i4", 4),
-    "UINT32_T": _one("u4", 4),
-    "INT64_T": _one("i8", 8),
-    "UINT64_T": _one("u8", 8),
-    "INTEGER": _one("i4", 4),
-    "INTEGER1": _one("i1", 1),
-    "INTEGER2": _one("i2", 2),
-    "INTEGER4": _one("i4", 4),
-    "INTEGER8": _one("i8", 8),
-    "FLOAT": _one("f4", 4),
-    "DOUBLE": _one("f8", 8),
-    "LONG_DOUBLE": _one("g", 16),
-    "REAL": _one("f4", 4),
-    "DOUBLE_PRECISION": _one("f8", 8),
-    "REAL2": _one("f2", 2),
-    "REAL4": _one("f4", 4),
-    "REAL8": _one("f8", 8),
-    "LOGICAL": _one("i4", 4),
-    "C_BOOL": _one("u1", 1),
-    "CXX_BOOL": _one("u1", 1),
-    "LOGICAL1": _one("i1", 1),
-    "LOGICAL2": _one("i2", 2),
-    "LOGICAL4": _one("i4", 4),
-    "LOGICAL8": _one("i8", 8),
-    "C_COMPLEX": _two("f4", 4),
-    "C_DOUBLE_COMPLEX": _two("f8", 8),
-    "C_LONG_DOUBLE_COMPLEX": _two("g", 16),
-    "CXX_FLOAT_COMPLEX": _two("f4", 4),
-    "CXX_DOUBLE_COMPLEX": _two("f8", 8),
-    "CXX_LONG_DOUBLE_COMPLEX": _two("g", 16),
-    "COMPLEX": _two("f4", 4),
-    "DOUBLE_COMPLEX": _two("f8", 8),
-    "COMPLEX4": _two("f2", 2),
-    "COMPLEX8": _two("f4", 4),
-    "COMPLEX16": _two("f8", 8),
-    "BYTE": _one("u1", 1),
-    "AINT": _one("i8", 8),
-    "OFFSET": _one("i8", 8),
-    "COUNT": _one("i8", 8),
-    "FLOAT_INT": ((("f4", 0), ("i4", 4)), 8),
-    "DOUBLE_INT": ((("f8", 0), ("i4", 8)), 16),
-    "LONG_INT": ((("i8", 0), ("i4", 8)), 16),
-    "2INT": ((("i4", 0), ("i4", 4)), 8),
-    "SHORT_INT": ((("i2", 0), ("i4", 4)), 8),
-    "LONG_DOUBLE_INT": ((("g", 0), ("i4", 16)), 32),
-    "2REAL": ((("f4", 0), ("f4", 4)), 8),
-    "2DOUBLE_PRECISION": ((("f8", 0), ("f8", 8)), 16),
-    "2INTEGER": ((("i4", 0), ("i4", 4)), 8),
-    "CHAR": _one("i1", 1),
-    "WCHAR": _one("i4", 4),
-    "CHARACTER": _one("u1", 1),
-    "PACKED": _one("u1", 1),
+# The types of one component by its code, and of two.
+_ONE = {
+    "i1": "SIGNED_CHAR INT8_T INTEGER1 LOGICAL1 CHAR",
+    "u1": "UNSIGNED_CHAR UINT8_T C_BOOL CXX_BOOL BYTE CHARACTER PACKED",
+    "i2": "SHORT INT16_T INTEGER2 LOGICAL2",
+    "u2": "UNSIGNED_SHORT UINT16_T",
+    "i4": "INT INT32_T INTEGER INTEGER4 LOGICAL LOGICAL4 WCHAR",
+    "u4": "UNSIGNED UINT32_T",
+    "i8": "LONG LONG_LONG_INT INT64_T INTEGER8 LOGICAL8 AINT OFFSET COUNT",
+    "u8": "UNSIGNED_LONG UNSIGNED_LONG_LONG UINT64_T",
+    "f2": "REAL2",
+    "f4": "FLOAT REAL REAL4",
+    "f8": "DOUBLE DOUBLE_PRECISION REAL8",
+    "g": "LONG_DOUBLE",
+}
+_TWO = {
+    "f2": "COMPLEX4",
+    "f4": "C_COMPLEX CXX_FLOAT_COMPLEX COMPLEX COMPLEX8 2REAL",
+    "f8": "C_DOUBLE_COMPLEX CXX_DOUBLE_COMPLEX DOUBLE_COMPLEX COMPLEX16 2DOUBLE_PRECISION",
+    "g": "C_LONG_DOUBLE_COMPLEX CXX_LONG_DOUBLE_COMPLEX",
+    "i4": "2INT 2INTEGER",
 }
 
 # Bytes of a component that carry its value. A long double has 10 in 16.
@@ -101,6 +47,19 @@ VALUE_BYTES = {
     "i1": 1, "u1": 1, "i2": 2, "u2": 2, "i4": 4, "u4": 4, "i8": 8, "u8": 8, "f2": 2, "f4": 4, "f8": 8, "g": 10
 }  # fmt: skip
 STORED_BYTES = VALUE_BYTES | {"g": 16}
+FORMS: dict[str, Form] = {
+    **{name: (((code, 0),), STORED_BYTES[code]) for code, names in _ONE.items() for name in names.split()},
+    **{
+        name: (((code, 0), (code, STORED_BYTES[code])), 2 * STORED_BYTES[code])
+        for code, names in _TWO.items()
+        for name in names.split()
+    },
+    "FLOAT_INT": ((("f4", 0), ("i4", 4)), 8),
+    "DOUBLE_INT": ((("f8", 0), ("i4", 8)), 16),
+    "LONG_INT": ((("i8", 0), ("i4", 8)), 16),
+    "SHORT_INT": ((("i2", 0), ("i4", 4)), 8),
+    "LONG_DOUBLE_INT": ((("g", 0), ("i4", 16)), 32),
+}
 
 # The one quiet NaN of all that computes with numbers or chooses one.
 QUIET_NAN = {

@@ -10,19 +10,6 @@ from pathlib import Path
 from command import Outcome, refused, run, succeeded
 from object_store import Store
 
-from mpired.collectives import plan as planning
-from mpired.files import stores
-
-
-def little_is_enough() -> None:
-    """Let little data be enough for a pool, as a setup of the command."""
-    vars(planning)["SMALL_NBYTES"] = 0
-
-
-def repeating(times: int):
-    """Return a setup of the command by which a request is repeated some times only."""
-    return lambda: stores.RETRYING.update(max_retries=times)
-
 
 class Remote:
     """The command in an empty folder, with the server."""

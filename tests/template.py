@@ -40,10 +40,11 @@ class Request(NamedTuple):
     environment: Mapping[str, str]
     umask: int
     filters: list[object]  # of warnings
+    setup: Callable[[], object] | None  # that templates know
 
 
 def start(become: Callable[..., object]) -> None:
-    """Fork both, which call `become(words, folder, streams, environment)` for each command."""
+    """Fork both, which call `become(words, folder, streams, environment, setup)` for each command."""
     _modules.update(sys.modules)
     for libraries in ((), _LIBRARIES):
         mine, its = socket.socketpair()
@@ -69,6 +70,12 @@ def is_like_this_process() -> bool:
         for patch in patches
     )
     return bool(_servers) and not changed
+
+
+def knows(setup: Callable[[], object] | None) -> bool:
+    """Return whether the templates find a setup by its name, or a `partial` of it."""
+    function = getattr(setup, "func", setup)
+    return setup is None or (function.__module__ in _modules and "<" not in function.__qualname__)
 
 
 def filters() -> list[object]:
@@ -144,4 +151,4 @@ def _become(connection: socket.socket, become: Callable[..., object]) -> None:
     warnings.resetwarnings()
     warnings.filters.extend(request.filters)  # type: ignore[attr-defined]
     os.environ.clear()
-    become(request.words, request.folder, tuple(streams), request.environment)
+    become(request.words, request.folder, tuple(streams), request.environment, request.setup)

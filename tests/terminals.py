@@ -7,6 +7,7 @@ import os
 import pty
 from pathlib import Path
 
+import setups
 from command import Outcome, run
 
 
@@ -14,7 +15,7 @@ def on_terminal(*words: str, cwd: Path, stream: int = 1) -> tuple[Outcome, str]:
     """Run the command with a terminal as standard output or error; return the outcome and what is seen."""
     master, slave = pty.openpty()
     name = os.ttyname(slave)
-    outcome = run(*words, cwd=cwd, setup=lambda: os.dup2(os.open(name, os.O_RDWR | os.O_NOCTTY), stream))
+    outcome = run(*words, cwd=cwd, setup=setups.on_terminal(name, stream))
     os.close(slave)
     seen = b""
     with contextlib.suppress(OSError):  # the other end is closed

@@ -6,9 +6,7 @@ import logging
 import os
 import re
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import netCDF4
 import numpy as np
@@ -18,101 +16,50 @@ from command import run, unchanged
 import mpired
 from mpired import errors
 
-
-class Case(NamedTuple):
-    """A call in Python, the command that does the same, and the category of what both warn of."""
-
-    call: Callable[[], Any]
-    words: tuple[str, ...]
-    category: type[Warning]
-
-
 ORDER = ["rank1.npy", "rank10.npy", "rank2.npy"]
+# Of each case the category of the warning, a command, and the call in Python that does the same.
 CASES = {
-    "order": Case(
-        lambda: mpired.reduce(ORDER, "sum", output="out.npy"),
-        ("reduce", "--op", "sum", *ORDER, "-o", "out.npy"),
-        errors.OrderWarning,
-    ),
-    "order of a scan": Case(
-        lambda: mpired.scan(ORDER, "max"), ("scan", "--op", "max", *ORDER, "-o", "out_{rank}.npy"), errors.OrderWarning
-    ),
-    "ranks left out": Case(
-        lambda: mpired.reduce(["none.npy", "rank1.npy"], "max", skip_bad=True),
-        ("reduce", "-q", "--op", "max", "-k", "none.npy", "rank1.npy", "-o", "out.npy"),
-        errors.SkippedWarning,
-    ),
-    "origins left out": Case(
+    "order": (errors.OrderWarning, "reduce --op sum rank1.npy rank10.npy rank2.npy -o out.npy",
+              lambda: mpired.reduce(ORDER, "sum", output="out.npy")),
+    "order of a scan": (errors.OrderWarning, "scan --op max rank1.npy rank10.npy rank2.npy -o out_{rank}.npy",
+                        lambda: mpired.scan(ORDER, "max")),
+    "ranks left out": (errors.SkippedWarning, "reduce -q --op max -k none.npy rank1.npy -o out.npy",
+                       lambda: mpired.reduce(["none.npy", "rank1.npy"], "max", skip_bad=True)),
+    "origins left out": (
+        errors.SkippedWarning, "accumulate -q --op max -k rank1.npy none.npy rank2.npy",
         lambda: mpired.Window("rank1.npy").accumulate(["none.npy", "rank2.npy"], "max", skip_bad=True),
-        ("accumulate", "-q", "--op", "max", "-k", "rank1.npy", "none.npy", "rank2.npy"),
-        errors.SkippedWarning,
     ),
-    "hard link": Case(
+    "hard link": (
+        errors.HardLinkWarning, "reduce --op max rank1.npy rank2.npy -f -o linked.npy",
         lambda: mpired.reduce(["rank1.npy", "rank2.npy"], "max", output="linked.npy", overwrite=True),
-        ("reduce", "--op", "max", "rank1.npy", "rank2.npy", "-f", "-o", "linked.npy"),
-        errors.HardLinkWarning,
     ),
-    "hard link of packed elements": Case(
+    "hard link of packed elements": (
+        errors.HardLinkWarning, "pack --type double records.bin -f -o linked.npy",
         lambda: mpired.pack("records.bin", type="double", output="linked.npy", overwrite=True),
-        ("pack", "--type", "double", "records.bin", "-f", "-o", "linked.npy"),
-        errors.HardLinkWarning,
     ),
-    "hard link of records": Case(
-        lambda: mpired.unpack("rank1.npy", type="double", into="linked.bin"),
-        ("unpack", "--type", "double", "rank1.npy", "--into", "linked.bin"),
-        errors.HardLinkWarning,
-    ),
-    "hard link of a window": Case(
-        lambda: mpired.Window("linked.npy", commit="rename").accumulate("rank1.npy", "max"),
-        ("accumulate", "--op", "max", "--commit", "rename", "linked.npy", "rank1.npy"),
-        errors.HardLinkWarning,
-    ),
-    "same file": Case(
-        lambda: mpired.Window("rank1.npy").accumulate(Path("rank1.npy"), mpired.MAX),
-        ("accumulate", "--op", "max", "rank1.npy", "rank1.npy"),
-        errors.SameFileWarning,
-    ),
-    "same file twice": Case(
-        lambda: mpired.Window("rank1.npy").accumulate(["rank2.npy", "rank2.npy"], "max"),
-        ("accumulate", "--op", "max", "rank1.npy", "rank2.npy", "rank2.npy"),
-        errors.SameFileWarning,
-    ),
-    "same file of one element": Case(
-        lambda: mpired.Window("one.npy").fetch_and_op("one.npy", "max"),
-        ("fetch-and-op", "--op", "max", "one.npy", "one.npy"),
-        errors.SameFileWarning,
-    ),
-    "same file, local": Case(
-        lambda: mpired.reduce_local("rank1.npy", "./rank1.npy", "max"),
-        ("reduce-local", "--op", "max", "rank1.npy", "./rank1.npy"),
-        errors.SameFileWarning,
-    ),
-    "same content": Case(
-        lambda: mpired.Window("keyed.npy").accumulate("rank1.npy", "max", once=True),
-        ("accumulate", "--op", "max", "--once", "keyed2.npy", "rank1.npy"),
-        errors.SameContentWarning,
-    ),
-    "not used": Case(
-        lambda: mpired.Window("rank1.npy").get_accumulate("rank2.npy", "no_op"),
-        ("get-accumulate", "--op", "no_op", "--to", "text", "rank1.npy", "rank2.npy"),
-        errors.UnusedWarning,
-    ),
-    "value that is not used": Case(
-        lambda: mpired.Window("one.npy").fetch_and_op(3, mpired.NO_OP),
-        ("fetch-and-op", "--op", "no_op", "one.npy", "3"),
-        errors.UnusedWarning,
-    ),
-    "read as missing": Case(
-        lambda: mpired.reduce(["valid.nc", "valid.nc"], "sum", output="out.nc"),
-        ("reduce", "-q", "--op", "sum", "valid.nc", "valid.nc", "-o", "out.nc"),
-        errors.MaskedWarning,
-    ),
-    "overflow": Case(
-        lambda: mpired.reduce(["large.npy", "large.npy"], "prod"),
-        ("reduce", "--op", "prod", "large.npy", "large.npy", "-o", "out.npy"),
-        errors.OverflowWarning,
-    ),
-}
+    "hard link of records": (errors.HardLinkWarning, "unpack --type double rank1.npy --into linked.bin",
+                             lambda: mpired.unpack("rank1.npy", type="double", into="linked.bin")),
+    "hard link of a window": (errors.HardLinkWarning, "accumulate --op max --commit rename linked.npy rank1.npy",
+                              lambda: mpired.Window("linked.npy", commit="rename").accumulate("rank1.npy", "max")),
+    "same file": (errors.SameFileWarning, "accumulate --op max rank1.npy rank1.npy",
+                  lambda: mpired.Window("rank1.npy").accumulate(Path("rank1.npy"), mpired.MAX)),
+    "same file twice": (errors.SameFileWarning, "accumulate --op max rank1.npy rank2.npy rank2.npy",
+                        lambda: mpired.Window("rank1.npy").accumulate(["rank2.npy", "rank2.npy"], "max")),
+    "same file of one element": (errors.SameFileWarning, "fetch-and-op --op max one.npy one.npy",
+                                 lambda: mpired.Window("one.npy").fetch_and_op("one.npy", "max")),
+    "same file, local": (errors.SameFileWarning, "reduce-local --op max rank1.npy ./rank1.npy",
+                         lambda: mpired.reduce_local("rank1.npy", "./rank1.npy", "max")),
+    "same content": (errors.SameContentWarning, "accumulate --op max --once keyed2.npy rank1.npy",
+                     lambda: mpired.Window("keyed.npy").accumulate("rank1.npy", "max", once=True)),
+    "not used": (errors.UnusedWarning, "get-accumulate --op no_op --to text rank1.npy rank2.npy",
+                 lambda: mpired.Window("rank1.npy").get_accumulate("rank2.npy", "no_op")),
+    "value that is not used": (errors.UnusedWarning, "fetch-and-op --op no_op one.npy 3",
+                               lambda: mpired.Window("one.npy").fetch_and_op(3, mpired.NO_OP)),
+    "read as missing": (errors.MaskedWarning, "reduce -q --op sum valid.nc valid.nc -o out.nc",
+                        lambda: mpired.reduce(["valid.nc", "valid.nc"], "sum", output="out.nc")),
+    "overflow": (errors.OverflowWarning, "reduce --op prod large.npy large.npy -o out.npy",
+                 lambda: mpired.reduce(["large.npy", "large.npy"], "prod")),
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -140,7 +87,7 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
 @pytest.mark.parametrize("name", CASES)
 def test_a_warning_has_the_words_of_the_command(name, folder):
     """A filter that makes an error of it leaves everything as it was."""
-    call, words, category = CASES[name]
+    category, command, call = CASES[name]
     assert issubclass(category, errors.MpiredWarning)
     with unchanged(folder), warnings.catch_warnings():
         warnings.simplefilter("error", category)
@@ -158,7 +105,7 @@ def test_a_warning_has_the_words_of_the_command(name, folder):
         os.link(f"other{suffix}", f"linked{suffix}")
     text = f"mpired: {warning.message.label}{warning.message}"
     told = re.sub("`(.*?)='(.*?)'`", lambda found: f"--{found[1].replace('_', '-')} {found[2]}", text)
-    assert told in run(*words, cwd=folder).err.splitlines()
+    assert told in run(*command.split(), cwd=folder).err.splitlines()
 
 
 def test_results_that_are_linked_part_from_no_other_name(folder):

@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 import pytest
 import quick
 import xarray as xr
-from command import run, succeeded
 from needs import needs
+from rows import each
 from safetensors.numpy import load_file
 
 from mpired.cli import cli
@@ -51,7 +51,8 @@ def started(tmp_path_factory):
 @pytest.fixture
 def elsewhere(tmp_path, monkeypatch, started, request):
     """A working directory with nothing but the sample data and the examples, and an environment without mpired's."""
-    succeeded(run("examples", "-q", ".", cwd=tmp_path))
+    for name in ("sample_data", "examples"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.chdir(tmp_path)
     for name in os.environ:
         if name.startswith("MPIRED_"):
@@ -265,20 +266,7 @@ def test_jobs_in_python(elsewhere, monkeypatch):
 def test_the_first_page_has_no_words_of_mpi():
     """Its text, not what commands are called and print."""
     text = re.sub(r"`[^`]*`", "", FENCE.sub("", (ROOT / "docs" / "first-steps.md").read_text()))
-    words = set(re.findall(r"[a-z]+", text.lower()))
-    assert not words & {
-        "mpi",
-        "rank",
-        "ranks",
-        "root",
-        "origin",
-        "window",
-        "count",
-        "datatype",
-        "op",
-        "collective",
-        "buffer",
-    }
+    assert not re.findall(r"\b(?:mpi|ranks?|root|origin|window|count|datatype|op|collective|buffer)\b", text.lower())
 
 
 def test_pages_have_examples():
@@ -297,17 +285,14 @@ def anchors(page):
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=ids)
-def test_links_lead_somewhere(page):
-    for target, anchor in LINK.findall(FENCE.sub("", page.read_text())):
+@each("page", PAGES)
+def test_links_lead_somewhere_and_pictures_have_a_text(page):
+    text = page.read_text()
+    for target, anchor in LINK.findall(FENCE.sub("", text)):
         path = page.parent / target if target else page
         assert path.exists(), target
         assert not anchor or anchor in anchors(path), f"{target}#{anchor}"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=ids)
-def test_pictures_have_a_text(page):
-    assert all(PICTURE.findall(page.read_text()))
+    assert all(PICTURE.findall(text))
 
 
 def test_each_page_is_in_the_list_of_pages():
@@ -337,24 +322,22 @@ def test_examples_of_docstrings(elsewhere):
     assert "passed" in done.stdout
 
 
-def test_table_of_options_is_fresh():
-    command = [sys.executable, str(ROOT / "docs" / "options.py")]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
-    assert done.stdout == (ROOT / "docs" / "options.md").read_text(), "docs/options.md is stale; run `make docs`"
+def printed(*words, **settings):
+    """Return what a program prints, as text."""
+    settings = {"stdin": subprocess.DEVNULL, "cwd": ROOT} | settings
+    return subprocess.run([sys.executable, *words], check=True, capture_output=True, text=True, **settings).stdout
+
+
+@each("page", ["options", "speed", "performance"])
+def test_pages_that_are_made_are_fresh(page):
+    assert printed(f"docs/{page}.py") == (ROOT / f"docs/{page}.md").read_text(), f"{page}.md is stale; run `make docs`"
 
 
 @pytest.mark.needs("ruff")
 def test_stub_is_fresh():
-    made = subprocess.run([sys.executable, ROOT / "docs" / "stubs.py"], check=True, capture_output=True).stdout
-    command = [sys.executable, "-m", "ruff", "format", "-", "--stdin-filename", "stub.pyi"]
-    done = subprocess.run(command, check=True, input=made, capture_output=True, cwd=ROOT)
-    assert done.stdout == (ROOT / "mpired" / "__init__.pyi").read_bytes(), "run `make docs`"
-
-
-def test_page_of_speed_is_fresh():
-    command = [sys.executable, str(ROOT / "docs" / "speed.py")]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
-    assert done.stdout == (ROOT / "docs" / "speed.md").read_text(), "docs/speed.md is stale; run `make docs`"
+    words = ("-m", "ruff", "format", "-", "--stdin-filename", "stub.pyi")
+    made = printed(*words, stdin=None, input=printed("docs/stubs.py"))
+    assert made == (ROOT / "mpired" / "__init__.pyi").read_text(), "run `make docs`"
 
 
 @pytest.mark.needs("gcc")
@@ -364,27 +347,19 @@ def test_table_of_ops_is_fresh(elsewhere):
     assert output == (ROOT / "docs" / "ops.md").read_text(), "docs/ops.md is stale; run `make docs`"
 
 
-def test_costs_are_fresh():
+def test_plots_are_fresh_and_can_be_drawn(tmp_path):
     """A plot says of which measurement it is; its bytes depend on the version of matplotlib."""
-    command = [sys.executable, str(ROOT / "docs" / "performance.py")]
-    printed = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True).stdout
     page = (ROOT / "docs" / "performance.md").read_text()
-    assert printed == page, "docs/performance.md is stale; run `make docs`"
     digest = hashlib.sha256((ROOT / "docs" / "plots" / "measured.json").read_bytes()).hexdigest()
     plots = {f"plots/{path.name}" for path in (ROOT / "docs" / "plots").glob("*.svg") if digest in path.read_text()}
     assert plots == set(re.findall(r"\]\((plots/[^)]*)\)", page)), "plots are stale; run `make docs`"
-
-
-def test_plots_can_be_drawn(tmp_path):
-    command = [sys.executable, str(ROOT / "docs" / "plots" / "draw.py"), str(tmp_path)]
-    subprocess.run(command, stdin=subprocess.DEVNULL, check=True)
+    printed("docs/plots/draw.py", str(tmp_path))
     drawn = {path.name for path in tmp_path.iterdir()}
     assert drawn == {path.name for path in (ROOT / "docs" / "plots").glob("*.svg")}
 
 
 def test_pictures_are_fresh(tmp_path):
-    command = [sys.executable, str(ROOT / "docs" / "pictures" / "draw.py"), str(tmp_path)]
-    subprocess.run(command, stdin=subprocess.DEVNULL, check=True)
+    printed("docs/pictures/draw.py", str(tmp_path))
     drawn = {path.name: path.read_text() for path in tmp_path.iterdir()}
     there = {path.name: path.read_text() for path in (ROOT / "docs" / "pictures").glob("*.svg")}
     assert drawn == there, "pictures in docs/pictures are stale; run `make docs`"

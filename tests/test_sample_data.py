@@ -1,4 +1,4 @@
-"""sample_data holds what its README says, and the answers told there are right."""
+"""sample_data holds what its README says; the answers told there are run by test_docs.py."""
 
 from pathlib import Path
 
@@ -7,17 +7,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import feather
-
-import mpired
+from rows import each
 
 DATA = Path(__file__).parent.parent / "sample_data"
 RANKS = range(4)
 UNIT_POWERS = (complex(1, 0), complex(0, 1), complex(-1, 0), complex(0, -1))
 DOUBLE_INT = np.dtype({"names": ["value", "index"], "formats": ["<f8", "<i4"], "offsets": [0, 8], "itemsize": 16})
-
-
-def files(stem, suffix):
-    return [DATA / f"{stem}_{rank}.{suffix}" for rank in RANKS]
 
 
 def pairs(rank):
@@ -45,10 +40,7 @@ def tas(rank):
     return (300 - (2 * i - 11) ** 2 // 4 + (5 * i + 3 * j + 7 * rank) % 17 / 4).astype("<f4")
 
 
-every_rank = pytest.mark.parametrize("rank", RANKS)
-
-
-@every_rank
+@each("rank", RANKS)
 def test_raw_and_npy(rank):
     header = f"mpired sample {rank}\n".encode()
     assert len(header) == 16
@@ -69,7 +61,7 @@ def test_raw_and_npy(rank):
     assert path.read_bytes().endswith(pairs(rank).tobytes())
 
 
-@every_rank
+@each("rank", RANKS)
 def test_columns(rank, tmp_path):
     for suffix, read in (("parquet", pq.read_table), ("arrow", feather.read_table)):
         table = read(DATA / f"maxloc_{rank}.{suffix}")
@@ -97,7 +89,7 @@ def test_columns(rank, tmp_path):
             pq.read_table(damaged, page_checksum_verification=True)
 
 
-@every_rank
+@each("rank", RANKS)
 def test_netcdf(rank):
     with netCDF4.Dataset(DATA / f"tas_{rank}.nc") as file:
         assert file.data_model == "NETCDF3_CLASSIC"
@@ -106,54 +98,3 @@ def test_netcdf(rank):
         assert [file[name].units for name in ("tas", "lat", "lon")] == ["K", "degrees_north", "degrees_east"]
         assert file["lat"][:].tolist() == [-82.5 + 15 * i for i in range(12)]
         assert file["lon"][:].tolist() == [7.5 + 15 * j for j in range(24)]
-
-
-# The values are written out as the README tells them.
-
-
-def test_answers_of_pairs():
-    for op, values, indices in (
-        ("maxloc", [0.0, 2.0, 3.0, 3.0, 2.5, 3.0, 3.0], [0, 3, 2, 1, 2, 3, 0]),
-        ("minloc", [0.0, 0.5, 0.5, 1.0, 0.5, 0.5, 1.5], [0, 0, 3, 2, 1, 2, 3]),
-    ):
-        for suffix in ("bin", "npy", "parquet", "arrow"):
-            result = mpired.reduce(files("maxloc", suffix), op, type="double_int")
-            assert result["value"].tolist() == (values * 5)[:30], (op, suffix)
-            assert result["index"].tolist() == (indices * 5)[:30], (op, suffix)
-
-
-ANSWERS = [
-    ("counts", "sum", [14, 21, 10, 26, 6, 22, 11, 18, 16, 14, 21, 10]),
-    ("counts", "max", [5, 8, 4, 8, 3, 7, 8, 6, 8, 5, 8, 4]),
-    ("flags", "land", [0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 1, 0, 0]),
-    ("flags", "lor", [0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]),
-    ("flags", "lxor", [0, 0, 1, 1, 0, 1, 0, 0, 0, 1, 0, 0, 1, 0, 1, 0]),
-    ("waves", "sum", [[4, 0, 0, 0], [4, 0, 0, 0]]),
-    ("waves", "prod", [[1, -1, 1, -1], [1, -1, 1, -1]]),
-]
-
-
-def test_answers_of_arrays():
-    raw = {"counts": ("dump", {"type": ">i4", "offset": 16}), "flags": ("flags", {"type": "c_bool"})}
-    for stem, op, answer in ANSWERS:
-        assert mpired.reduce(files(stem, "npy"), op).tolist() == answer, (stem, op)
-        if stem in raw:
-            name, more = raw[stem]
-            assert mpired.reduce(files(name, "bin"), op, **more).tolist() == answer, (name, op)
-    assert mpired.reduce(files("counts", "npy")[:2], op="max")[:3].tolist() == [3, 7, 2]
-
-
-def test_answers_of_cells_and_tas():
-    sums = mpired.reduce(files("cells", "parquet"), "sum")
-    assert {name: column.tolist() for name, column in sums.items()} == {
-        "energy": [2.0, 12.0, 12.0, 12.0, 12.0, 2.0, 12.0, 12.0, 12.0, 12.0],
-        "cell": [60, 64, 68, 72, 76, 80, 84, 88, 92, 96],
-        "hits": [6, 10, 14, 18, 22, 26, 30, 34, 38, 42],
-    }
-    best = mpired.reduce(files("cells", "parquet"), "maxloc", pair=("energy", "cell"))
-    assert best.tolist()[:3] == [(0.5, 0), (4.5, 31), (4.5, 12)]
-    members = np.stack([tas(rank) for rank in RANKS])
-    assert mpired.reduce(files("tas", "nc"), "mean")["tas"].tolist() == members.mean(axis=0).tolist()
-    warmest = mpired.reduce(files("tas", "nc"), "maxloc", index="rank")["tas"]
-    assert warmest["value"].tolist() == members.max(axis=0).tolist()
-    assert warmest["index"].tolist() == members.argmax(axis=0).tolist()

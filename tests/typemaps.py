@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import reference
 from hypothesis import strategies as st
+from real_mpi import handle
 
 # name in the grammar: bytes, alignment
 BASIC = {
@@ -21,6 +23,12 @@ BASIC = {
 }  # fmt: skip
 PAIRS = {"double_int": ("double", "int"), "short_int": ("short", "int"), "float_int": ("float", "int"),
          "long_double_int": ("long_double", "int")}  # fmt: skip
+# The same of each type that is one entry, also of pairs, as one-sided calls take them.
+SIZES = {
+    name.lower(): (max(at + reference.STORED_BYTES[code] for code, at in parts),
+                   max(reference.STORED_BYTES[code] for code, _ in parts))
+    for name, (parts, _) in reference.FORMS.items()
+} | BASIC  # fmt: skip
 
 
 class Twin(NamedTuple):
@@ -37,7 +45,7 @@ class Twin(NamedTuple):
 
     @property
     def size(self) -> int:
-        return sum(BASIC[name][0] for name, _ in self.entries)
+        return sum(SIZES[name][0] for name, _ in self.entries)
 
     @property
     def true_lb(self) -> int:
@@ -45,12 +53,12 @@ class Twin(NamedTuple):
 
     @property
     def true_extent(self) -> int:
-        return max((disp + BASIC[name][0] for name, disp in self.entries), default=0) - self.true_lb
+        return max((disp + SIZES[name][0] for name, disp in self.entries), default=0) - self.true_lb
 
 
 def basic(name: str) -> Twin:
     if name not in PAIRS:
-        return Twin(((name, 0),), 0, BASIC[name][0], marked=False)
+        return Twin(((name, 0),), 0, SIZES[name][0], marked=False)
     value, index = PAIRS[name]
     offset = -(-BASIC[value][0] // BASIC[index][1]) * BASIC[index][1]
     return placed([(basic(value), 0), (basic(index), offset)])
@@ -65,8 +73,8 @@ def placed(parts: Sequence[tuple[Twin, int]]) -> Twin:
     if not entries:
         return Twin((), 0, 0, marked=False)
     lb = min(disp for _, disp in entries)
-    extent = max(disp + BASIC[name][0] for name, disp in entries) - lb
-    while extent % max(BASIC[name][1] for name, _ in entries):
+    extent = max(disp + SIZES[name][0] for name, disp in entries) - lb
+    while extent % max(SIZES[name][1] for name, _ in entries):
         extent += 1
     return Twin(entries, lb, lb + extent, marked=False)
 
@@ -102,7 +110,12 @@ class Drawn(NamedTuple):
 
 
 def leaf(name: str) -> Drawn:
-    return Drawn(name, basic(name), lambda mpi: getattr(mpi, name.upper()))
+    return Drawn(name, basic(name), lambda mpi: handle(mpi, name.upper()))
+
+
+def one_entry(name: str) -> Drawn:
+    """Return a type that is one entry, also if it is a pair."""
+    return leaf(name)._replace(twin=Twin(((name, 0),), 0, reference.FORMS[name.upper()][1], marked=False))
 
 
 WORDS = ("contiguous", "vector", "hvector", "indexed", "hindexed", "indexed_block", "hindexed_block", "struct",
@@ -113,7 +126,9 @@ def listed(numbers: Sequence[object]) -> str:
     return f"[{','.join(map(str, numbers))}]"
 
 
-def wrapped(draw: Any, word: str, inner: Drawn, other: Drawn, *, like_mpich: bool) -> Drawn:  # noqa: C901, PLR0911, PLR0912, PLR0915
+def wrapped(
+    rng: random.Random, word: str, inner: Drawn, other: Drawn, *, like_mpich: bool = False, least: int = 0
+) -> Drawn:
     """Draw arguments for a constructor on a type; `like_mpich` keeps to what MPICH does as the standard says.
 
     MPICH pads the extent only of structures of several types, takes the padding of a part for an entry, keeps empty
@@ -122,77 +137,55 @@ def wrapped(draw: Any, word: str, inner: Drawn, other: Drawn, *, like_mpich: boo
     text, twin, real = inner
     if like_mpich and twin.marked != other.twin.marked:
         other = inner
-    least = 1 if like_mpich else 0
-    count, length, stride = draw(st.integers(least, 3)), draw(st.integers(least, 3)), draw(st.integers(-4, 5))
+    least = max(least, like_mpich)
+    count, length, stride = rng.randint(least, 3), rng.randint(least, 3), rng.randint(-4, 5)
     number = max(count, 1)
-    some = st.lists(st.integers(-4, 9), min_size=number, max_size=number)
-    disps, near = draw(some), draw(some)
-    lengths = draw(st.lists(st.integers(least, 3), min_size=number, max_size=number))
+    disps, near = ([rng.randint(-4, 9) for _ in range(number)] for _ in range(2))
+    lengths = [rng.randint(least, 3) for _ in range(number)]
     far = [16 * disp for disp in disps] if like_mpich else [7 * disp for disp in disps]
     odd = [3 * a + b for a, b in zip(disps, near, strict=True)]
     entries = twin.entries + other.twin.entries
-    plain = len(entries) == 2 and len({BASIC[name][0] for name, _ in entries}) == 2
+    plain = len(entries) == 2 and len({SIZES[name][0] for name, _ in entries}) == 2
     if like_mpich and not (plain and number > 1):
         odd = far
     step = 16 * stride if like_mpich else 5 * stride
+
+    def over(made: Twin, *arguments: object) -> Drawn:
+        """Return the constructor with its arguments, which are those of mpi4py."""
+        words = ",".join(listed(each) if isinstance(each, list) else str(each) for each in arguments)
+        return Drawn(f"{word}({words},{text})", made, lambda m: getattr(real(m), f"Create_{word}")(*arguments))
+
+    at = [disp * twin.extent for disp in disps]
+    of_one_type = {  # the lengths of blocks, where they are, and the arguments
+        "contiguous": ([count], [0], (count,)),
+        "vector": ([length] * count, [j * stride * twin.extent for j in range(count)], (count, length, stride)),
+        "hvector": ([length] * count, [j * step for j in range(count)], (count, length, step)),
+        "indexed": (lengths, at, (lengths, disps)),
+        "hindexed": (lengths, far, (lengths, far)),
+        "indexed_block": ([length] * number, at, (length, disps)),
+        "hindexed_block": ([length] * number, far, (length, far)),
+    }
+    if word in of_one_type:
+        lengths, at, arguments = of_one_type[word]
+        return over(blocks(lengths, at, [twin] * len(lengths)), *arguments)
     match word:
-        case "contiguous":
-            made = placed(block(count, 0, twin))
-            return Drawn(f"contiguous({count},{text})", made, lambda m: real(m).Create_contiguous(count))
-        case "vector":
-            at = [j * stride * twin.extent for j in range(count)]
-            made = blocks([length] * count, at, [twin] * count)
-            return Drawn(
-                f"vector({count},{length},{stride},{text})",
-                made,
-                lambda m: real(m).Create_vector(count, length, stride),
-            )
-        case "hvector":
-            made = blocks([length] * count, [j * step for j in range(count)], [twin] * count)
-            return Drawn(
-                f"hvector({count},{length},{step},{text})", made, lambda m: real(m).Create_hvector(count, length, step)
-            )
-        case "indexed":
-            made = blocks(lengths, [disp * twin.extent for disp in disps], [twin] * number)
-            return Drawn(
-                f"indexed({listed(lengths)},{listed(disps)},{text})",
-                made,
-                lambda m: real(m).Create_indexed(lengths, disps),
-            )
-        case "hindexed":
-            made = blocks(lengths, far, [twin] * number)
-            return Drawn(
-                f"hindexed({listed(lengths)},{listed(far)},{text})",
-                made,
-                lambda m: real(m).Create_hindexed(lengths, far),
-            )
-        case "indexed_block":
-            made = blocks([length] * number, [disp * twin.extent for disp in disps], [twin] * number)
-            return Drawn(
-                f"indexed_block({length},{listed(disps)},{text})",
-                made,
-                lambda m: real(m).Create_indexed_block(length, disps),
-            )
-        case "hindexed_block":
-            made = blocks([length] * number, far, [twin] * number)
-            return Drawn(
-                f"hindexed_block({length},{listed(far)},{text})",
-                made,
-                lambda m: real(m).Create_hindexed_block(length, far),
-            )
+        case "resized":
+            lb, extent = 3 * stride, 11 * length + abs(disps[0])
+            if like_mpich:  # which pads these too
+                lb, extent = 16 * stride, 16 * (length + abs(disps[0]))
+            return over(Twin(twin.entries, lb, lb + extent, marked=True), lb, extent)
         case "struct":
             kinds = [(inner, other)[i % 2] for i in range(number)]
-            made = blocks(lengths, odd, [kind.twin for kind in kinds])
             return Drawn(
                 f"struct({listed(lengths)},{listed(odd)},{listed([kind.text for kind in kinds])})",
-                made,
+                blocks(lengths, odd, [kind.twin for kind in kinds]),
                 lambda m: m.Datatype.Create_struct(lengths, odd, [kind.real(m) for kind in kinds]),
             )
         case "subarray":
             inside = [max(each, 1) for each in lengths]
             starts = [abs(disp) % 3 for disp in disps]
             sizes = [n + start + abs(stride) % 2 for n, start in zip(inside, starts, strict=True)]
-            order = draw(st.sampled_from("CF"))
+            order = rng.choice("CF")
             owned = [range(start, start + n) for n, start in zip(inside, starts, strict=True)]
             return Drawn(
                 f"subarray({listed(sizes)},{listed(inside)},{listed(starts)},{order},{text})",
@@ -200,47 +193,42 @@ def wrapped(draw: Any, word: str, inner: Drawn, other: Drawn, *, like_mpich: boo
                 lambda m: real(m).Create_subarray(sizes, inside, starts, getattr(m, f"ORDER_{order}")),
             )
         case "darray":
-            order, rank = draw(st.sampled_from("CF")), draw(st.integers(0, 3))
-            kinds, dargs, owned = [], [], []
-            for size, at in zip((9, 8), divmod(rank, 2), strict=True):
-                kind, darg = draw(st.sampled_from(["block", "cyclic"])), draw(st.sampled_from(["dflt", 2, 5]))
-                darg = 2 if like_mpich and kind == "cyclic" and darg == 5 else darg
-                darg = "dflt" if kind == "block" and darg == 2 else darg  # too small a block
-                each = {"block": -(-size // 2), "cyclic": 1}[kind] if darg == "dflt" else darg
-                kinds.append(kind)
-                dargs.append(darg)
-                owned.append([i for i in range(size) if i // each % 2 == at])
-            return Drawn(
-                f"darray(4,{rank},[9,8],{listed(kinds)},{listed(dargs)},[2,2],{order},{text})",
-                box((9, 8), owned, order, twin),
-                lambda m: real(m).Create_darray(
-                    4,
-                    rank,
-                    [9, 8],
-                    [getattr(m, f"DISTRIBUTE_{kind.upper()}") for kind in kinds],
-                    [m.DISTRIBUTE_DFLT_DARG if darg == "dflt" else darg for darg in dargs],
-                    [2, 2],
-                    getattr(m, f"ORDER_{order}"),
-                ),
-            )
-        case "resized":
-            lb, extent = 3 * stride, 11 * length + abs(disps[0])
-            if like_mpich:  # which pads these too
-                lb, extent = 16 * stride, 16 * (length + abs(disps[0]))
-            made = Twin(twin.entries, lb, lb + extent, marked=True)
-            return Drawn(f"resized({lb},{extent},{text})", made, lambda m: real(m).Create_resized(lb, extent))
+            return _distributed(rng, inner, like_mpich=like_mpich)
     return Drawn(f"dup({text})", twin, lambda m: real(m).Dup())
+
+
+def _distributed(rng: random.Random, inner: Drawn, *, like_mpich: bool) -> Drawn:
+    order, rank = rng.choice("CF"), rng.randint(0, 3)
+    kinds, dargs, owned = [], [], []
+    for size, at in zip((9, 8), divmod(rank, 2), strict=True):
+        kind, darg = rng.choice(["block", "cyclic"]), rng.choice(["dflt", 2, 5])
+        darg = 2 if like_mpich and kind == "cyclic" and darg == 5 else darg
+        darg = "dflt" if kind == "block" and darg == 2 else darg  # too small a block
+        each = {"block": -(-size // 2), "cyclic": 1}[kind] if darg == "dflt" else darg
+        kinds.append(kind)
+        dargs.append(darg)
+        owned.append([i for i in range(size) if i // each % 2 == at])
+
+    def real(m: Any) -> Any:
+        distributions = [getattr(m, f"DISTRIBUTE_{kind.upper()}") for kind in kinds]
+        numbers = [m.DISTRIBUTE_DFLT_DARG if darg == "dflt" else darg for darg in dargs]
+        order_of_mpi = getattr(m, f"ORDER_{order}")
+        return inner.real(m).Create_darray(4, rank, [9, 8], distributions, numbers, [2, 2], order_of_mpi)
+
+    text = f"darray(4,{rank},[9,8],{listed(kinds)},{listed(dargs)},[2,2],{order},{inner.text})"
+    return Drawn(text, box((9, 8), owned, order, inner.twin), real)
 
 
 @st.composite
 def types(draw: Any, names: Sequence[str], *, like_mpich: bool = False, outermost: str | None = None) -> Drawn:
     """Draw a type of types of the named ones."""
-    made, other = leaf(draw(st.sampled_from(names))), leaf(draw(st.sampled_from(names)))
-    words = draw(st.lists(st.sampled_from(WORDS), min_size=0 if outermost else 1, max_size=2 if outermost else 3))
+    rng = draw(st.randoms(use_true_random=False))
+    made, other = leaf(rng.choice(names)), leaf(rng.choice(names))
+    words = [rng.choice(WORDS) for _ in range(rng.randint(0, 2) if outermost else rng.randint(1, 3))]
     for word in [*words, *([outermost] if outermost else [])]:
         if len(made.twin.entries) > 500:  # it grows fast
             break
-        made, other = wrapped(draw, word, made, other, like_mpich=like_mpich), made
+        made, other = wrapped(rng, word, made, other, like_mpich=like_mpich), made
     return made
 
 

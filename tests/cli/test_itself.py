@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import resource
@@ -167,10 +168,7 @@ def test_examples_are_not_copied_over_anything(directory, status, reason, tmp_pa
 @each("directory", ["new", "empty"])
 def test_nothing_is_left_of_a_copy_that_fails(directory, tmp_path):
     (tmp_path / "empty").mkdir(exist_ok=True)
-
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-
+    limit = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (1000, 1000))
     refused(run("examples", directory, cwd=tmp_path, setup=limit), 4, f"{directory}: File too large")
     assert os.listdir(tmp_path) == ["empty"]
     assert os.listdir(tmp_path / "empty") == []

@@ -43,14 +43,20 @@ _WORDS = {
     **dict.fromkeys(("ops", "types", "help", "examples", "completion"), ""),
     **dict.fromkeys(("reduce", "allreduce", "scan", "exscan", "reduce-scatter-block"), "--op sum a.npy -o out{rank}"),
 }
+
+
+def _kind(option):
+    return id(getattr(getattr(option, "row", None), "kind", option))
+
+
 _LONG_WORDS = [
     [f"--{_LONG}"],
     *([name, *words.split(), _LONG] for name, words in _WORDS.items()),
     *{
-        max(option.opts, key=len): [name, *_WORDS[name].split(), max(option.opts, key=len), *[_LONG] * option.nargs]
+        (_kind(option), option.nargs): [name, *_WORDS[name].split(), option.opts[-1], *[_LONG] * option.nargs]
         for name, option in OPTIONS
         if name in _WORDS and not option.is_flag
-    }.values(),  # each option with one of the commands that have it
+    }.values(),  # an option of each kind
     ["fetch-and-op", "--op", "no_op", "a.npy", _LONG],
 ]
 

@@ -14,7 +14,7 @@ import mpired
 
 @pytest.mark.parametrize("kind", ["call", "element"])
 def test_random_calls(mpi, tmp_path, long, record_property, kind):
-    both, wanted = Both(mpi, tmp_path), 4000 if long else 100
+    both, wanted = Both(mpi, tmp_path), 4000 if long else 60
     first = random.SystemRandom().randrange(2**32) if long else 0
     for number in itertools.count():
         getattr(both, kind)(f"{first} {number}")

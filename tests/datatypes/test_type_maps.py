@@ -15,7 +15,7 @@ from mpired.datatypes.typemap.typemap import Run
 
 @each("word", typemaps.WORDS)
 def test_as_the_standard_defines_it(word, long):
-    @settings(max_examples=1000 if long else 30, deadline=None, derandomize=True)
+    @settings(max_examples=1000 if long else 20, deadline=None, derandomize=True)
     @given(drawn=typemaps.types([*typemaps.BASIC, *typemaps.PAIRS], outermost=word))
     def as_defined(drawn):
         made, twin = parse(drawn.text)[0].typemap, drawn.twin
@@ -37,7 +37,7 @@ def addressed(real, twin, count):
     return moved.Create_resized(0, high - low).Commit(), low, high - low
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(drawn=typemaps.types([*typemaps.BASIC, *typemaps.PAIRS], like_mpich=True), count=st.integers(1, 3))
 def test_as_a_real_mpi(drawn, count):
     typemap, real = parse(drawn.text)[0].typemap, drawn.real(MPI).Commit()
@@ -73,7 +73,7 @@ CONVERTED = ["double", "int", "short", "int8_t", "float", "uint16_t", "byte", "l
 PARTS = {"c_float_complex": 2, "c_double_complex": 2}
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(drawn=typemaps.types(CONVERTED), count=st.integers(1, 3))
 def test_external32_of_several_types(tmp_path_factory, drawn, count):
     places = typemaps.positions(drawn.twin, count)

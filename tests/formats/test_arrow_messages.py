@@ -141,6 +141,9 @@ def test_streams_as_the_library_reads_them(tmp_path):
                         refused(outcome, 3, name if name != "-" else "standard input")
                     else:
                         assert (outcome.status, outcome.out) == (0, expected.astype("f8").tobytes())
+        with case("more behind the end, which the library does not read") as folder:
+            (folder / "t.arrows").write_bytes(stream() * 2)
+            refused(run(*words, "t.arrows", cwd=folder), 3, "t.arrows: ", "goes on behind the end of the stream")
 
 
 MONTHS = [table(string("y"), ("<B", 1), ("<B", 11), table(("<h", 0)), None, tables())], [(3, 0)], [(0, 0), (0, 12)]

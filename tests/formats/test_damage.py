@@ -15,7 +15,7 @@ import pytest
 import safetensors.numpy
 import zarr
 from command import in_child
-from format_files import RANKS, READABLE, ROWS, WRITERS
+from format_files import RANKS, ROWS, WRITERS
 from tables import SMALLEST
 
 import mpired
@@ -65,8 +65,10 @@ def _zarr():
     return file.getvalue()
 
 
+# The other formats are below with more in each file.
+PLAIN = ("raw", "npy", "npz", "arrows", "mini", "bundle")
 WHOLE = {
-    **{f"{form}{ROWS[form].suffixes[0]}": WRITERS[form](RANKS[0]) for form in READABLE},
+    **{f"{form}{ROWS[form].suffixes[0]}": WRITERS[form](RANKS[0]) for form in PLAIN},
     **SMALLEST,
     "deflated.npz": _npz(),
     "metadata.safetensors": safetensors.numpy.save(ARRAYS, {"made": "by hand"}),
@@ -119,6 +121,7 @@ class Looks:
         return [outcome for part in parts for outcome in in_child(partial(look, part))]
 
 
+@pytest.mark.filterwarnings("ignore")  # of elements that damage makes missing ones
 @pytest.mark.parametrize("name", WHOLE)
 def test_damaged_files(bench, name, long, record_property):
     """They are cut off, a bit of them is flipped, or eight bytes of them are ones; with `--long` in every place."""

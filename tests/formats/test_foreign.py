@@ -185,7 +185,7 @@ def _numbers():
     yield from MORE
     for start in STARTS:
         chance = np.random.default_rng(7)  # no bytes of it complete a magic
-        yield from (start + chance.bytes(64) for _ in range(2000))
+        yield from (start + chance.bytes(64) for _ in range(500))
     for form in FORMS:
         for first in range(-300 if form != "u1" else 0, 301):
             for step in (0, 1, 8):
@@ -218,26 +218,22 @@ OWN = {
 
 
 def test_records_are_not_in_a_file_of_something_else(tmp_path):
+    """Each kind with one of the ways to name such a file in turn."""
     way_out = "a file of records is raw binary; save their bytes alone"
     (tmp_path / "e.bin").write_bytes(bytes(8))
     with together(tmp_path) as case:
-        for name, (kind, content) in (FIRST | OWN).items():
+        for number, (name, (kind, content)) in enumerate((FIRST | OWN).items()):
             whole = content + bytes(-len(content) % 8)
             (tmp_path / "x.bin").write_bytes(whole)
             is_foreign = name in FIRST
             words = ("--type", "int64_t", *(("--offset", "8") if is_foreign else ()))
             into = ("unpack", *words, "e.bin", "--into", "x.bin")
-            for command in (into, (*into, "--from", "raw"), ("pack", *words, "x.bin", "-o", "q.npy"),
-                            ("pack", *words, "-", "-o", "q.npy")):  # fmt: skip
-                with case(name, command), unchanged(tmp_path):
-                    outcome = run(*command, cwd=tmp_path, stdin=whole)
-                    subject = "standard input" if "-" in command else "x.bin"
-                    refused(outcome, 3, f"{subject}: is {kind}", way_out)
-            with case(name, "Python"), unchanged(tmp_path):
-                with pytest.raises(BufferFileError, match=way_out):
-                    mpired.pack(tmp_path / "x.bin", type="int64_t", output=tmp_path / "q.npy")
-                with pytest.raises(BufferFileError, match=way_out):
-                    mpired.unpack(tmp_path / "e.bin", type="int64_t", into=tmp_path / "x.bin")
+            ways = into, (*into, "--from", "raw"), ("pack", *words, "x.bin"), ("pack", *words, "-")
+            command = ways[number % len(ways)]
+            with case(name, command), unchanged(tmp_path):
+                outcome = run(*command, cwd=tmp_path, stdin=whole)
+                subject = "standard input" if "-" in command else "x.bin"
+                refused(outcome, 3, f"{subject}: is {kind}", way_out)
             with case(name, "unpack"):
                 words = ("unpack", "-q", "--type", "int64_t", "x.bin")
                 if is_foreign:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-
 import h5py
 import numpy as np
 import pytest
 from command import refused, run, succeeded, unchanged
 from rows import together
+from setups import without
 
 import mpired
 
@@ -219,10 +218,6 @@ def test_tables_with_text_are_listed(tmp_path):
     assert mpired.reduce([tmp_path / "a.h5"] * 2, "sum", columns=["y"]).tolist() == [0, 2, 4]
 
 
-def without_h5py():
-    sys.modules["h5py"] = None
-
-
 def test_refusals(members, tmp_path):
     with h5py.File(members[1], "r+") as file:
         file["x"][2] = 7
@@ -240,4 +235,4 @@ def test_refusals(members, tmp_path):
             with case(names), unchanged(tmp_path):
                 refused(run(*words, *names, cwd=tmp_path), status, *reasons)
         with case("no library"):
-            refused(run(*words, members[0], cwd=tmp_path, setup=without_h5py), 2, "install 'mpired[hdf5]'")
+            refused(run(*words, members[0], cwd=tmp_path, setup=without("h5py")), 2, "install 'mpired[hdf5]'")

@@ -9,6 +9,8 @@ import pytest
 from command import run, succeeded, unchanged
 from rows import together
 
+from mpired.formats import hdf5_results
+
 SETTINGS = {"SOURCE_DATE_EPOCH": "86400"}
 VALUES = np.linspace(0, 1, 20_000)
 VERSIONS = ["earliest", "v108", "latest"]
@@ -134,7 +136,7 @@ def properties(dataset):
     return dataset.maxshape, dataset.chunks, filters, order, float(dataset.fillvalue), list(dataset.attrs.items())
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("chunks", CHUNKS)
@@ -251,3 +253,34 @@ def test_other_names_of_an_array_that_is_left_out(tmp_path):
             assert left == {name for name in found if isinstance(file[name], h5py.Dataset)}
             for each in left:
                 np.testing.assert_array_equal(file[each][()], [1, 3, 5])
+
+
+DEFLATED = (  # shape, chunks, form, and whether bytes are shuffled
+    ((70_000,), (20_000,), "<f8", True),
+    ((100, 300), (64, 256), ">i4", True),
+    ((7, 330, 200), (1, 330, 200), "|u1", False),
+    ((5, 90, 300), (2, 64, 128), "<f8", False),  # rows of chunks are several planes
+    ((3, 10), (3, 10), ">i4", True),  # a small chunk, which the library compresses
+)
+
+
+def test_the_library_reads_what_is_in_deflated_chunks(tmp_path, monkeypatch):
+    """Which several threads compress: edges of arrays, byte orders and filters, with any number of workers."""
+    monkeypatch.setattr(hdf5_results, "DECODED_NBYTES", 400_000)  # so that large planes are written by their rows
+    rng = np.random.default_rng(5)
+    for case in DEFLATED:
+        shape, chunks, dtype, shuffle = case
+        ranks = [rng.integers(0, 100, shape).astype(dtype) for _ in range(2)]
+        for number, rank in enumerate(ranks):
+            with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+                file.create_dataset("x", data=rank, chunks=chunks, compression=3, shuffle=shuffle)
+        digests = set()
+        for jobs in ("1", "3"):
+            reduce(tmp_path, "sum", "-j", jobs, "0.h5", "1.h5", "-o", f"sum{jobs}.h5")
+            digests.add((tmp_path / f"sum{jobs}.h5").read_bytes())
+        assert len(digests) == 1, case
+        with h5py.File(tmp_path / "sum3.h5") as file:
+            found = file["x"]
+            stored = found.dtype, found.chunks, found.compression_opts, found.shuffle
+            assert stored == (dtype, chunks, 3, shuffle), case
+            assert np.array_equal(found[()], ranks[0] + ranks[1]), case

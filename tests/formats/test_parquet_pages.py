@@ -100,14 +100,14 @@ def test_a_flipped_bit_in_a_page_with_a_checksum(tmp_path):
             mpired.reduce([path], "sum")
 
 
-def test_a_flipped_bit_in_the_header_of_a_page(tmp_path):
-    """For some the library gives no row, and no error."""
+def test_a_flipped_bit_in_the_header_of_a_page(tmp_path, long):
+    """For some the library gives no row, and no error. One in three is tried; with `--long` all."""
     path = written(pa.table({"a": column("int64"), "b": column("int64", 1)}), tmp_path / "x.parquet")
     whole, expected = path.read_bytes(), column("int64").tobytes()
 
     def look():
         outcomes = set()
-        for bit in range(4 * 8, 24 * 8):
+        for bit in range(4 * 8, 24 * 8, 1 if long else 3):
             damaged(path, lambda content, _, bit=bit: content.__setitem__(bit // 8, content[bit // 8] ^ 1 << bit % 8))
             try:
                 outcomes.add(mpired.reduce([path], "max", columns=["a"]).tobytes() == expected)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 from command import refused, run, unchanged
 from format_files import MINI, RANKS, READABLE, READERS, WRITERS, Bench, same
 from packages import install
 from rows import together
+from setups import seeing
 
 BROKEN = """
 from mpired.formats import Format
@@ -110,7 +109,7 @@ def test_content_and_suffix_of_an_installed_format_agree(bench):
     bench.refuses(3, "holds npy by its first bytes, but its suffix means mini", words=("info", "rank.mini"))
 
 
-def test_file_of_another_program_may_be_of_a_package(bench):
+def test_file_of_another_program_may_be_of_a_package(bench, site):
     """What mpired would refuse by its suffix or first bytes, a package may read."""
     text = """
 from mpired.formats import Format
@@ -121,11 +120,7 @@ def inspect(source, declared):
 """
     install(bench.folder, "mpired-hdf", {"hdf": "hdf_row:ROW"}, group="mpired.formats", hdf_row=text)
     (bench.folder / "rank.h4").write_bytes(b"\x0e\x03\x13\x01")
-
-    def setup() -> None:
-        bench.setup()
-        sys.path.insert(0, str(bench.folder))
-
+    setup = seeing(bench.folder, site)
     refused(run("info", "rank.h4", cwd=bench.folder, setup=setup), 3, "it was asked")
     bench.refuses(3, "rank.h4", "is HDF4", words=("reduce", "--op", "sum", "rank.h4"))
     outcome = bench.run("info", "rank.h4")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 import warnings
 import zipfile
 
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from command import refused, run, succeeded, unchanged
 from rows import together
+from setups import without
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -175,10 +175,6 @@ DAMAGES = {
 GROUPS = {f"group {text}": text for text in ("{}", '{"zarr_format": 7}', "[]", "{")}
 
 
-def without_zarr():
-    sys.modules["zarr"] = None
-
-
 def test_damaged(tmp_path):
     whole = tmp_path / "r.zarr"
     zarr.create_group(whole).create_array("v", data=np.arange(8.0), chunks=(8,))
@@ -194,7 +190,7 @@ def test_damaged(tmp_path):
                 (folder / "r.zarr/grp" / (".zgroup" if version == 2 else "zarr.json")).write_text(text)
                 refused(run("reduce", "--op", "max", "r.zarr", cwd=folder), 3, "r.zarr: ", "'grp/")
         with case("no library"):
-            refused(run("info", "r.zarr", cwd=tmp_path, setup=without_zarr), 2, "install 'mpired[zarr]'")
+            refused(run("info", "r.zarr", cwd=tmp_path, setup=without("zarr")), 2, "install 'mpired[zarr]'")
 
 
 @VERSIONS

@@ -69,14 +69,13 @@ def test_chunks_of_another_length(tmp_path, version):
                         os.truncate(chunk, nbytes)
                         refuses(folder, "cut off")
                     chunk.write_bytes(content)
-                chunk.write_bytes(compressor.encode(np.zeros(16 << 20, "i1")))
+                chunk.write_bytes(compressor.encode(np.zeros(1 << 20, "i1")))
                 refuses(folder, "cannot reshape")
                 chunk.write_bytes(compressor.encode(values[:-1]))
                 refuses(folder)
 
 
-@VERSIONS
-@pytest.mark.parametrize("codec", ["zstd", "blosc", "gzip"])
+@pytest.mark.parametrize(("version", "codec"), [(2, "zstd"), (3, "zstd"), (3, "blosc"), (2, "gzip")])
 def test_bombs_take_little_memory(tmp_path, version, codec):
     chunk, compressor = with_chunk(tmp_path, version, codec, np.arange(1 << 16, dtype="f8"))
     content = compressor.encode(np.zeros((64 if codec == "gzip" else 400) << 17))
@@ -104,7 +103,7 @@ def test_chunks_of_more_texts_than_they_have_room_for(tmp_path, version):
 def test_zstd_that_declares_nothing(tmp_path, version):
     values = np.arange(1 << 14, dtype="i4")
     chunk, _ = with_chunk(tmp_path, version, "zstd", values)
-    for content in (values.tobytes(), bytes(64 << 20), bytes(400 << 20)):
+    for content in (values.tobytes(), bytes(100 << 20)):
         with pa.CompressedOutputStream(chunk, "zstd") as stream:
             stream.write(content)
         if len(content) == values.nbytes:

@@ -67,7 +67,7 @@ def test_pack_and_unpack_leave_the_bytes_between(tmp_path, word):
             inside[offset + start : offset + start + nbytes] = wanted[offset + start :][:nbytes]
         shared = min(len(fresh), len(wanted))
         assert fresh[:shared] == inside[:shared]
-        assert len(fresh) >= offset + high
+        assert not places or len(fresh) >= offset + high
 
     there_and_back()
 

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xarray as xr
 from command import run
-from matplotlib.figure import Figure
 from rows import check_refused, each
 
 import mpired
@@ -89,22 +88,8 @@ def test_quiet(b, status, tmp_path):
     assert run("diff", "-q", "--json", "a.npy", b, cwd=tmp_path) == (status, b"", "")
 
 
-def drawn(monkeypatch, *arguments, **options):
-    """Return the figure that a comparison draws."""
-    figures = []
-    save = Figure.savefig
-
-    def keep(self, *args, **settings):
-        figures.append(self)
-        save(self, *args, **settings)
-
-    monkeypatch.setattr(Figure, "savefig", keep)
-    mpired.diff(*arguments, **options)
-    return figures[-1]
-
-
 @each("order", ["C", "F"])
-def test_the_map_of_a_plane(order, tmp_path, monkeypatch):
+def test_the_map_of_a_plane(order, tmp_path, figures):
     """It has the difference of each element, and is grey where that is no number."""
     a = np.zeros((1, 12, 9))
     b = a.copy()
@@ -112,35 +97,35 @@ def test_the_map_of_a_plane(order, tmp_path, monkeypatch):
     np.save(tmp_path / "a.npy", np.asarray(a, order=order))
     np.save(tmp_path / "b.npy", b)
     png = tmp_path / "x.png"
-    figure = drawn(monkeypatch, tmp_path / "a.npy", tmp_path / "b.npy", png=png, overwrite=True)
+    mpired.diff(tmp_path / "a.npy", tmp_path / "b.npy", png=png, overwrite=True)
     assert png.read_bytes().startswith(b"\x89PNG")
-    image = figure.axes[0].images[0].get_array()
+    image = figures[-1].axes[0].images[0].get_array()
     assert np.array_equal(image.filled(np.nan), (b - a)[0], equal_nan=True)
-    assert "axis 1" in figure.axes[0].get_ylabel()
+    assert "axis 1" in figures[-1].axes[0].get_ylabel()
     status, out, err = run("diff", "a.npy", "b.npy", "--png", "x.png", cwd=tmp_path)
     assert (status, out) == (2, b"")
     assert "already exists" in err
     assert mpired.diff(tmp_path / "a.npy", tmp_path / "a.npy", png=png, overwrite=True).equal
 
 
-def test_a_large_plane_shows_each_difference(tmp_path, monkeypatch):
+def test_a_large_plane_shows_each_difference(tmp_path, figures):
     a = np.zeros((2500, 1100), "i2")
     b = a.copy()
     b[2001, 3], b[2000, 2] = 5, -7
     np.save(tmp_path / "a.npy", a)
     np.save(tmp_path / "b.npy", b)
-    image = drawn(monkeypatch, tmp_path / "a.npy", tmp_path / "b.npy", png=tmp_path / "x.png").axes[0].images[0]
-    cells = image.get_array().filled(np.nan)
+    mpired.diff(tmp_path / "a.npy", tmp_path / "b.npy", png=tmp_path / "x.png")
+    cells = figures[-1].axes[0].images[0].get_array().filled(np.nan)
     assert (cells.shape, cells.min(), np.count_nonzero(cells)) == ((834, 550), -7, 2)
     assert (cells[667, 1], cells[666, 1]) == (5, -7)
 
 
-def test_places_of_columns(tmp_path, monkeypatch):
+def test_places_of_columns(tmp_path, figures):
     numbers = np.arange(1000.0)
     columns = {"x": np.where(numbers < 750, numbers, -1), "s": [str(int(n)) for n in numbers], "same": numbers}
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     columns |= {"x": numbers, "s": ["" if n % 2 and n < 500 else str(int(n)) for n in numbers]}
     pq.write_table(pa.table(columns), tmp_path / "b.parquet")
-    figure = drawn(monkeypatch, tmp_path / "a.parquet", tmp_path / "b.parquet", png=tmp_path / "x.png")
-    bars = [[bar.get_height() for bar in axes.patches] for axes in figure.axes]
+    mpired.diff(tmp_path / "a.parquet", tmp_path / "b.parquet", png=tmp_path / "x.png")
+    bars = [[bar.get_height() for bar in axes.patches] for axes in figures[-1].axes]
     assert bars == [[0] * 75 + [10] * 25, [5] * 50 + [0] * 50]

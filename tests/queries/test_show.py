@@ -177,7 +177,8 @@ def test_slices_are_those_of_numpy(shape, order, data):
     array = np.arange(math.prod(shape)).reshape(shape)
     stored = array.ravel(order=order)
     expected = array[index]
-    selection = Selection.of(text_of(index or (...,)), shape)
+    comma = data.draw(st.sampled_from(["", ","]))  # which a tuple may end with
+    selection = Selection.of(text_of(index or (...,)) + comma, shape)
     assert tuple(len(selection.axes[axis]) for axis in selection.kept) == expected.shape
 
     def read(start, count):

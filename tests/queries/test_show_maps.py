@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import netCDF4
 import numpy as np
 import pytest
@@ -24,26 +27,22 @@ def field(*, dims: tuple[str, ...] = ("time", "lat", "lon"), lat: np.ndarray = L
     return xarray.Dataset({"tas": (dims, numbers, {"units": "K"})}, coordinates)
 
 
-def drawn(monkeypatch: pytest.MonkeyPatch, path: object, **options: object) -> Figure:
-    """Return the figure that is saved."""
-    found: list[Figure] = []
-    with monkeypatch.context() as patch:
-        save = Figure.savefig
+@pytest.fixture
+def drawn(figures: list[Figure]) -> Callable[..., Figure]:
+    """Return what draws a file, and returns the figure."""
 
-        def saved(figure: Figure, *words: object, **settings: object) -> None:
-            save(figure, *words, **settings)
-            found.append(figure)
-
-        patch.setattr(Figure, "savefig", saved)
+    def draw(path: Path, **options: object) -> Figure:
         mpired.show(path, png=path.parent / "x.png", overwrite=True, **options)
-    return found[0]
+        return figures[-1]
+
+    return draw
 
 
 def ticks(axis: object) -> dict[float, str]:
     return {at: axis.get_major_formatter()(at, None) for at in axis.get_ticklocs()}
 
 
-def test_the_plane_of_a_field(tmp_path, monkeypatch):
+def test_the_plane_of_a_field(tmp_path, drawn):
     """By its latitudes and longitudes, the north above; else by the names of its dimensions."""
     with together(tmp_path) as case:
         for suffix in ("nc", "zarr"):
@@ -51,7 +50,7 @@ def test_the_plane_of_a_field(tmp_path, monkeypatch):
                 with case(suffix, lat[0]) as folder:
                     data, path = field(lat=lat), folder / f"a.{suffix}"
                     data.to_netcdf(path) if suffix == "nc" else data.to_zarr(path, zarr_format=2)
-                    axes, bar = drawn(monkeypatch, path, slice="1").axes
+                    axes, bar = drawn(path, slice="1").axes
                     (image,) = axes.images
                     np.testing.assert_array_equal(image.get_array(), data["tas"].values[1])
                     assert (axes.get_xlabel(), axes.get_ylabel()) == ("lon [degrees_east]", "lat [degrees_north]")
@@ -64,19 +63,19 @@ def test_the_plane_of_a_field(tmp_path, monkeypatch):
                     assert (below < above) == (lat[0] < 0)
         with case("other dimensions") as folder:
             field().to_netcdf(folder / "a.nc")
-            axes, _ = drawn(monkeypatch, folder / "a.nc", slice=":,2:6:2,0").axes
+            axes, _ = drawn(folder / "a.nc", slice=":,2:6:2,0").axes
             assert (axes.get_xlabel(), axes.get_ylabel()) == ("lat [degrees_north]", "time")
             assert set(ticks(axes.xaxis).values()) - {""} == {f"{LAT[2]:g}", f"{LAT[4]:g}"}
 
 
-def test_missing_values_are_grey(tmp_path, monkeypatch):
+def test_missing_values_are_grey(tmp_path, drawn):
     with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
         for name, size in (("y", 4), ("x", 5)):
             file.createDimension(name, size)
         numbers = np.ma.arange(20).reshape(4, 5)
         numbers[1, 2] = np.ma.masked
         file.createVariable("n", "i4", ("y", "x"), fill_value=-999)[:] = numbers
-    axes, _ = drawn(monkeypatch, tmp_path / "a.nc").axes
+    axes, _ = drawn(tmp_path / "a.nc").axes
     image = axes.images[0].get_array()
     np.testing.assert_array_equal(np.ma.getmaskarray(image), numbers.mask)
     np.testing.assert_array_equal(image, numbers)
@@ -84,13 +83,13 @@ def test_missing_values_are_grey(tmp_path, monkeypatch):
     assert (axes.get_xlabel(), axes.get_title()) == ("x", "grey: 1 no finite numbers")
 
 
-def test_differences_of_two_files(tmp_path, monkeypatch):
+def test_differences_of_two_files(tmp_path, drawn):
     """As a map with one scale on both sides of 0; integers do not wrap."""
     first, other = field(since=1), field()
     first.to_netcdf(tmp_path / "a.nc")
     other.to_netcdf(tmp_path / "b.nc", format="NETCDF3_CLASSIC")
     difference = first["tas"].values - other["tas"].values
-    figure = drawn(monkeypatch, tmp_path / "a.nc", diff=tmp_path / "b.nc", slice="0")
+    figure = drawn(tmp_path / "a.nc", diff=tmp_path / "b.nc", slice="0")
     image = figure.axes[0].images[0]
     np.testing.assert_array_equal(image.get_array(), difference[0])
     most = np.abs(difference[0]).max()
@@ -99,9 +98,9 @@ def test_differences_of_two_files(tmp_path, monkeypatch):
     whole = [np.array([[250, 3], [0, 1]], "u1"), np.array([[255, 3], [0, 1]], "u1")]
     for name, numbers in zip("uv", whole, strict=True):
         np.save(tmp_path / f"{name}.npy", numbers)
-    axes, _ = drawn(monkeypatch, tmp_path / "u.npy", diff=tmp_path / "v.npy").axes
+    axes, _ = drawn(tmp_path / "u.npy", diff=tmp_path / "v.npy").axes
     np.testing.assert_array_equal(axes.images[0].get_array(), [[-5, 0], [0, 0]])
-    axes, _ = drawn(monkeypatch, tmp_path / "u.npy", diff=tmp_path / "u.npy").axes
+    axes, _ = drawn(tmp_path / "u.npy", diff=tmp_path / "u.npy").axes
     assert axes.images[0].get_clim() == (-1, 1)
 
 

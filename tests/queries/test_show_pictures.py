@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command import PIP, installed, refused, run, unchanged
-from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
 from rows import check_refused, each
@@ -163,28 +162,19 @@ def test_a_plane_of_a_cube_is_drawn(tmp_path):
     assert not np.array_equal(images[0], images[2])
 
 
-def texts_of(monkeypatch, path, **options):
+def texts_of(figures, path, **options):
     """Return the texts of a picture."""
-    found = []
-    with monkeypatch.context() as patch:
-        save = Figure.savefig
-
-        def saved(figure, *words, **settings):
-            save(figure, *words, **settings)
-            found.extend(each.get_text() for each in figure.findobj(Text))
-
-        patch.setattr(Figure, "savefig", saved)
-        mpired.show(path, **options)
-    return set(found)
+    mpired.show(path, overwrite=True, **options)
+    return {each.get_text() for each in figures[-1].findobj(Text)}
 
 
-def test_axes_name_the_column_the_datatype_and_the_unit(folder, monkeypatch):
+def test_axes_name_the_column_the_datatype_and_the_unit(folder, figures, monkeypatch):
     monkeypatch.chdir(folder)
-    texts = texts_of(monkeypatch, "dose.parquet", png="x.png")
+    texts = texts_of(figures, "dose.parquet", png="x.png")
     assert {"dose.parquet", "dose $a_b$ (float32) [Gy/h]", "elements"} <= texts
-    texts = texts_of(monkeypatch, "map of pairs.npy", png="y.png")
+    texts = texts_of(figures, "map of pairs.npy", png="y.png")
     assert {"value (MPI_DOUBLE_INT)", "index (MPI_DOUBLE_INT)", "axis 0", "axis 1", "0", "4"} <= texts
-    assert "t (timestamp[ms])" in texts_of(monkeypatch, "dose.parquet", columns="t", png="z.png")
+    assert "t (timestamp[ms])" in texts_of(figures, "dose.parquet", columns="t", png="z.png")
     out = run("show", "dose.parquet", cwd=folder).out.decode()
     assert re.search(r"^ +unit +Gy/h$", out, re.MULTILINE)
 
@@ -209,12 +199,12 @@ EXTREME = {
 
 
 @each("name", EXTREME)
-def test_extreme_numbers_are_drawn(name, tmp_path, monkeypatch):
+def test_extreme_numbers_are_drawn(name, tmp_path, figures, monkeypatch):
     monkeypatch.setattr(mpired.queries.drawing, "_DPI", 20)
     numbers = EXTREME[name]
     for dims in (1, 2):
         np.save(tmp_path / f"{dims}.npy", numbers if dims == 1 else numbers.reshape(2, 2))
-        texts = texts_of(monkeypatch, tmp_path / f"{dims}.npy", png=tmp_path / f"{dims}.png", overwrite=True)
+        texts = texts_of(figures, tmp_path / f"{dims}.npy", png=tmp_path / f"{dims}.png")
         assert pixels(tmp_path / f"{dims}.png").size
         if name in {"huge", "subnormal", "tiny", "uint64"}:  # the ends of the axis, or of the scale
             assert str(numbers.min()) in texts

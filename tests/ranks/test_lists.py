@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import resource
 import subprocess
@@ -190,7 +191,7 @@ def test_thousands_of_ranks_are_opened_once_each(tmp_path, monkeypatch):
         np.save(f"r{rank}.npy", np.arange(16.0) * rank)
     Path("list").write_text("".join(f"r{rank}.npy\n" for rank in range(2000)))
     total = np.arange(16.0) * sum(range(2000))
-    setup = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))  # noqa: E731 - of one command
+    setup = functools.partial(resource.setrlimit, resource.RLIMIT_NOFILE, (64, 64))
     assert run(*SUM, "@list", cwd=tmp_path, setup=setup) == (0, total.tobytes(), "")
     opened: list[str] = []
     usual = os.open

@@ -13,8 +13,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from object_store import BYTES, CLOSED
-from remote import repeating
 from rows import together
+from setups import repeating
 
 from mpired.errors import without_secrets
 from mpired.files.urls import SCHEMES

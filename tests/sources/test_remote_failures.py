@@ -3,14 +3,13 @@
 import os
 import re
 import signal
-import sys
 
 import pytest
 from command import PIP, refused, run, wait_until
 from object_store import BYTES, MEBIBYTE, big
-from remote import repeating
 from rows import together
 from running import running
+from setups import repeating, without
 
 TWO = "s3://bucket/r{0..1}.bin"
 
@@ -101,13 +100,9 @@ def test_all_bad_ranks_are_told_and_can_be_left_out(remote):
     assert (skipped.status, skipped.out) == (9, b"\5")
 
 
-def hide_obstore():
-    sys.modules["obstore"] = None
-
-
 def test_without_obstore_the_extra_is_named(tmp_path):
     for words in (["s3://bucket/x"], ["/dev/null", "--type", "int", "--count", "0", "-o", "s3://bucket/x"]):
-        done = run("reduce", "--op", "sum", *words, cwd=tmp_path, setup=hide_obstore)
+        done = run("reduce", "--op", "sum", *words, cwd=tmp_path, setup=without("obstore"))
         way_out = f"install it with `{PIP} install 'mpired[remote]'`"
         refused(done, 2, f"mpired: s3://bucket/x: needs the library obstore; {way_out}\n")
 

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from command import run, succeeded
 from object_store import BYTES, MEBIBYTE, big
-from remote import little_is_enough
 from rows import together
+from setups import little_is_enough
 from tables import bytes_of
 
 from mpired.files import urls

@@ -9,8 +9,8 @@ from collections import Counter
 import numpy as np
 import pytest
 from command import refused, succeeded
-from remote import little_is_enough, repeating
 from rows import together
+from setups import little_is_enough, repeating
 
 from mpired.files.stores import Version
 from mpired.sources import prefix

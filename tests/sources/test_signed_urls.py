@@ -8,8 +8,8 @@ import pytest
 import xarray as xr
 from command import refused, succeeded
 from object_store import BYTES, MEBIBYTE, big
-from remote import little_is_enough
 from rows import together
+from setups import little_is_enough
 
 from mpired.errors import BufferFileError, without_secrets
 from mpired.files import stores

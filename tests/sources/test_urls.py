@@ -4,11 +4,11 @@ from command import reduce, refused, run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from object_store import BYTES, CLOSED
-from remote import repeating
 from rows import together
+from setups import repeating
 
 EXAMPLES = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 
 

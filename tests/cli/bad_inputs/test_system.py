@@ -26,9 +26,7 @@ import mpired.files.calls
 
 
 def test_too_few_descriptors(folder):
-    def almost_none() -> None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (4, 4))
-
+    almost_none = functools.partial(resource.setrlimit, resource.RLIMIT_NOFILE, (4, 4))
     words = ("reduce", "--op", "sum", "good.npy", "good.npy", "-o", "out", "-f")
     check_refused(folder, words, 4, "Too many open files", setup=almost_none)
 
@@ -186,10 +184,7 @@ def test_folder_that_cannot_be_written_to(words, name, as_root, open_folder):
 def test_file_size_limit(to, count, folder):
     """Of the result, for which 64000 bytes of elements still fit but not what a format adds, and of what is before."""
     np.save(folder / "large.npy", np.random.default_rng(1).random(count) + 1e-300)
-
-    def small_files() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (64_000, 64_000))
-
+    small_files = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (64_000, 64_000))
     with unchanged(folder):
         words = ("--op", "sum", "large.npy", "large.npy", "--to", to, "-o", "out", "-f")
         outcome = reduce(*words, cwd=folder, setup=small_files)
@@ -225,7 +220,7 @@ def test_mode_of_results(folder):
     """A new file has that of any new file, one that is replaced keeps its own and its attributes."""
     for to in ("raw", "npy", "parquet", "csv"):
         words = ("--op", "sum", "good.npy", "--to", to, "-o", f"new.{to}")
-        succeeded(reduce(*words, cwd=folder, setup=lambda: os.umask(0o027)))
+        succeeded(reduce(*words, cwd=folder, setup=functools.partial(os.umask, 0o027)))
         assert stat.S_IMODE((folder / f"new.{to}").stat().st_mode) == 0o640, to
     out = folder / "out"
     os.setxattr(out, "user.origin", b"run 7")

@@ -9,13 +9,9 @@ import socket
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
-from bad_files import DATA, THREE, header, npy, parquet
-from command import Child, in_child, measured, open_fifo, reduce, succeeded
+from bad_files import DATA, THREE, header, npy
+from command import Child, measured, open_fifo, reduce, succeeded
 from rows import check_refused, each
-
-import mpired
-from mpired.errors import MpiredError
 
 
 @each(
@@ -49,24 +45,6 @@ def test_claimed_size_takes_no_memory(folder):
     status, peak, err = measured("reduce", "--op", "sum", "bad.npy", cwd=folder)
     assert (status, err.count("\n")) == (3, 1)
     assert peak < 100 << 20
-
-
-def test_parquet_cut_anywhere(tmp_path, long):
-    whole = parquet({"x": THREE}, compression="none", write_statistics=False)
-    path = tmp_path / "cut.parquet"
-
-    def look():
-        for nbytes in range(0, len(whole), 1 if long else 9):
-            path.write_bytes(whole[:nbytes])
-            with pytest.raises(MpiredError) as caught:
-                mpired.info(path)
-            assert caught.value.exit_status == 3
-            assert str(path) in str(caught.value)
-            assert "\n" not in str(caught.value)
-        path.write_bytes(whole)
-        return mpired.info(path).buffers[0].count
-
-    assert in_child(look) == 3
 
 
 def test_many_rows_in_few_bytes(tmp_path):

@@ -28,12 +28,6 @@ def test_disk_that_fills_up_while_the_result_is_written(mounted, folder):
         refused(outcome, 4, str(where / "out"), "No space left")
 
 
-def test_file_size_limit(folder):
-    words = ("reduce", "--op", "sum", "--type", "double", "-j", "2", "-o", "out", "-f", *["rank.bin"] * 4)
-    with unchanged(folder):
-        refused(shell('ulimit -f 1024; exec "$@"', *words, cwd=folder), 4, "out", "File too large")
-
-
 def test_full_place_for_temporary_files(mounted, folder):
     """Standard output is computed in a temporary file first."""
     where = mounted("size=1m")

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import installed, refused, run, succeeded
-from op_faults import DOUBLED, GOOD, RANKS, distribution, nothing_left, path_with, seeing, total
+from op_faults import DOUBLED, GOOD, RANKS, distribution, nothing_left, path_with, total
 from rows import each
+from setups import seeing
 
 
 @each("op, expected", [("good", [3.0, 6.0, 9.0, 12.0]), ("./ops.py:add", [3.0, 6.0, 9.0, 12.0]),
@@ -104,9 +105,7 @@ def test_a_package_that_is_found_twice_is_one(workshop, tmp_path):
     for name in "first", "second":
         distribution(tmp_path / name, "good", {"good": "good_package:f"}, good_package=GOOD)
 
-    def setup():
-        sys.path[:0] = [str(tmp_path / "first"), str(tmp_path / "second")]
-
+    setup = seeing(tmp_path / "first", tmp_path / "second")
     succeeded(run("reduce", "-q", "--op", "good", "--to", "raw", *RANKS, cwd=workshop, setup=setup))
 
 

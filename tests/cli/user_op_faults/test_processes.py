@@ -10,12 +10,14 @@ import pytest
 from command import Child, alive, children, installed, refused, run, succeeded, told_after, unchanged, wait_until
 from op_faults import OPS, RANKS, nothing_left, total
 from rows import check_refused, each
+from setups import seeing
 
 PRINTED = ["by a child", "by print", "by printf", "by write", "without an end"]
 SUMS = [3.0, 6.0, 9.0, 12.0]
 
 
 def reduced(workshop, op, *words, **settings):
+    settings = {"setup": seeing()} | settings
     return run("reduce", "-q", "--op", f"./ops.py:{op}", "--to", "raw", *words, cwd=workshop, **settings)
 
 
