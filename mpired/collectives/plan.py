@@ -20,7 +20,7 @@ from mpired.formats.array import has_unknown_length, stored_array, with_stored, 
 from mpired.ops import Op
 from mpired.ops.state import state_of
 from mpired.sources.local import LocalSource
-from mpired.sources.source import distance_of, of_file
+from mpired.sources.source import of_file
 
 # Blocks that stay in the second-level cache were measured fastest; at 1 MiB a third is lost.
 _BLOCK_BYTES = 256 << 10
@@ -200,7 +200,7 @@ class _CostModel:
         firsts = [ranks[0] for ranks in self.buffers]
         self.nranks = len(self.buffers[0])
         self.streamed = any(rank.isolated for rank in each[0])
-        self.far = distance_of(of_file(stored_array(firsts[0]).source))
+        self.far = of_file(stored_array(firsts[0]).source).distance
         self.long = self.streamed or any(rank.datatype.is_spread for rank in firsts)
         self.sizes = [rank.count * rank.datatype.itemsize for rank in firsts]
         self.widths = [sum(_width(op, rank, self.nranks, alone=len(ops) == 1) for op in ops) for rank in firsts]
@@ -381,7 +381,7 @@ def _depth(buffers: Sequence[Sequence[Array]], max_open: int, preferred: int) ->
     """Return how many blocks are read ahead: some of flat ranks of other machines."""
     # Formats that decode in sequence read ahead by themselves.
     source = buffers[0][0].source
-    far = distance_of(source)
+    far = source.distance
     is_far = far is not None or (isinstance(source, LocalSource) and mounts.is_remote(source.path))
     if max_open <= 2 * _DEPTH or not is_far:
         return 0

@@ -12,7 +12,7 @@ import io
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,12 +29,10 @@ if TYPE_CHECKING:
     from mpired.formats.input_options import InputOptions
 
 
-class MemorySource:
-    """Bytes of this process."""
+class MemorySource(Source):
+    """Bytes of this process. What the program changes meanwhile is its own matter."""
 
-    inode: tuple[int, int] | None = None
     is_private = True
-    is_forward = False
 
     def __init__(self, name: str, *parts: bytes | memoryview) -> None:
         self.name = name
@@ -55,13 +53,6 @@ class MemorySource:
     def open(self) -> OpenSource:
         """Open it for reading."""
         return _OpenMemory(self)
-
-    def kept(self) -> Source:
-        """Return itself."""
-        return self
-
-    def check_unchanged(self) -> None:
-        """Do nothing: what the program changes meanwhile is its own matter."""
 
     def changed(self) -> ChangedError:
         """Return the error for bytes that are missing."""
@@ -145,10 +136,6 @@ class RankInFile(AtHand):
         """Return the bytes of the file."""
         check_holds_several(self.path)
         return open_source(self.path, inputs.context, inputs.stream_limit)
-
-    def named(self, source: Source) -> Source:
-        """Return the bytes of the file with a name for messages that says where the rank lies."""
-        return cast("LocalSource", source)._replace(name=self.name)  # or an object of a store, which has one, too
 
     def inputs(self, inputs: InputOptions) -> InputOptions:
         """Return the options of this rank, given those of all ranks."""

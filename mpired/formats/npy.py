@@ -11,7 +11,6 @@ import math
 import re
 import warnings
 from collections.abc import Callable
-from contextlib import closing
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -19,7 +18,6 @@ import numpy as np
 from mpired.datatypes import TIMES, Datatype, as_numbers, from_dtype, value_type
 from mpired.datatypes.times import is_of_numpy, numpy_form
 from mpired.errors import BufferFileError, DatatypeError
-from mpired.files import calls
 from mpired.formats.array import UNKNOWN_COUNT, Array
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import FlatLayout
@@ -66,8 +64,7 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
     global _last  # noqa: PLW0603 - read and set at once: threads that meet understand a header again
     known = _last
     if known is not None and known.inputs == inputs and not source.is_forward and known.nbytes == source.nbytes:
-        with closing(peek(source)) as file, calls.errors_name(source.name):
-            head = file.read(len(known.head), 0)
+        head = peek(source, len(known.head))
         if head == known.head:
             return RankFile(source, (known.buffer_of(source),))
     header = _read_header(source)
@@ -136,8 +133,7 @@ def _bad(name: str, reason: str) -> NoReturn:
 
 
 def _read_header(source: Source) -> NpyHeader:
-    with closing(peek(source)) as file, calls.errors_name(source.name):
-        return header_in(source.name, file.read)
+    return header_in(source.name, functools.partial(peek, source))
 
 
 def header_in(name: str, read: Callable[[int, int], bytes]) -> NpyHeader:

@@ -81,13 +81,13 @@ def copied(name: str, file: OpenSource) -> LocalSource:
             calls.pwrite_all(scratch.fd, block[:got], done)
             done += got
     copy = LocalSource.of_status(name, scratch.shared_path, os.fstat(scratch.fd))
-    return copy._replace(keep=scratch)  # which stays as long as the source
+    copy.keep = scratch  # which stays as long as the source
+    return copy
 
 
-class StreamSource:
+class StreamSource(Source):
     """A stream, which is read once, as it arrives."""
 
-    inode: tuple[int, int] | None = None
     is_private = True
     is_forward = True
     nbytes = 0
@@ -131,9 +131,6 @@ class StreamSource:
     def unlimited(self) -> None:
         """Let all of it be read: the limit counts decompressed bytes, not its own."""
         self._forward.limit = None
-
-    def check_unchanged(self) -> None:
-        """Do nothing: received bytes do not change."""
 
     def changed(self) -> ChangedError:
         """Return the error for bytes that are missing."""
