@@ -26,6 +26,7 @@ from mpired.sources.local import LocalSource, peek
 from mpired.sources.source import Source
 
 MAGIC = b"\x93NUMPY"
+_NAME = "npy"
 _MAX_HEADER = 64 << 10
 _MAX_NDIM = 64
 _MAX_DIM = 2**63 - 1
@@ -66,7 +67,7 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
     if known is not None and known.inputs == inputs and not source.is_forward and known.nbytes == source.nbytes:
         head = peek(source, len(known.head))
         if head == known.head:
-            return RankFile(source, (known.buffer_of(source),))
+            return RankFile(source, (known.buffer_of(source),), format=_NAME)
     header = _read_header(source)
     dtype, shape = header.dtype, header.shape
     # The end of a stream shows when it is read.
@@ -88,7 +89,7 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
     if not source.is_forward:
         kept = source if isinstance(source, LocalSource) and source.keep is None else None
         _last = _Known(kept, dtype, header.head, source.nbytes, inputs, buffer_of)
-    return RankFile(source, (buffer_of(source),))
+    return RankFile(source, (buffer_of(source),), format=_NAME)
 
 
 def check_datatype(subject: str, dtype: np.dtype) -> None:

@@ -44,47 +44,42 @@ class Prefetch:
         self.few_bytes = few_bytes  # the largest file that is read when it is inspected
         self.context = context._replace(prefetch=self)
         self._names, self._threads = iter(names), threads
-        self._window = 0 if threads is None else 2 * _THREADS  # how many are asked for before `next_files` is called
-        self._asked: deque[tuple[str, _Look]] = deque()
+        self.window = 0 if threads is None else 2 * _THREADS  # how many are asked for before `next_files` is called
+        self.asked: deque[tuple[str, _Look]] = deque()
 
     def taken(self, name: str) -> Source | None:
         """Return the source; None if this name was not asked for."""
-        self._ask(self._window)
-        if all(name != other for other, _ in self._asked):
+        self._ask(self.window)
+        if all(name != other for other, _ in self.asked):
             return None
-        while self._asked[0][0] != name:
-            self._asked.popleft()  # it was left out
-        _, look = self._asked.popleft()
-        self._ask(self._window)
+        while self.asked[0][0] != name:
+            self.asked.popleft()  # it was left out
+        _, look = self.asked.popleft()
+        self._ask(self.window)
         return look()
 
     def _ask(self, count: int) -> None:
-        while len(self._asked) < count and (name := next(self._names, None)) is not None:
+        while len(self.asked) < count and (name := next(self._names, None)) is not None:
             inspect = functools.partial(_inspect, name, self.context)
             look = functools.cache(inspect) if self._threads is None else self._threads.submit(inspect).result
-            self._asked.append((name, look))
+            self.asked.append((name, look))
 
     def next_files(self, source: Source, count: int) -> list[Source]:
         """Return up to `count` readable files behind one that was taken, to the first of another suffix."""
         suffix = os.path.splitext(source.name)[1]
         found: list[Source] = []
-        if not self.is_ahead:
+        if not self.window and not self.asked:
             for name in self._names:
                 if name == source.name:
                     break
         self._ask(count)
-        for _, look in itertools.islice(self._asked, count):
+        for _, look in itertools.islice(self.asked, count):
             with contextlib.suppress(MpiredError, OSError):  # raised when it is its turn
                 other = look()
                 if other is None or os.path.splitext(other.name)[1] != suffix:
                     break  # to look at those behind it first would be in vain
                 found.append(other)
         return found
-
-    @property
-    def is_ahead(self) -> bool:
-        """Whether some files may be inspected ahead."""
-        return bool(self._window or self._asked)
 
 
 _MANY = 64
@@ -95,7 +90,7 @@ def open_source(word: str, context: Context, limit: int | None = None) -> Source
     """Look at the file, or the object of a store, that a word of the command line names; `-` is standard input."""
     # A pipe, FIFO or device is read forward; `Source.kept` makes a copy that is read by ranges.
     prefetch = context.prefetch
-    found = None if prefetch is None or not prefetch.is_ahead else prefetch.taken(word)
+    found = prefetch.taken(word) if prefetch is not None and (prefetch.window or prefetch.asked) else None
     return found or _opened(word, context, limit)
 
 
