@@ -105,7 +105,7 @@ class Format(NamedTuple):
         if not self.has_times and (times := [each.datatype for each in model.buffers if each.datatype.group in TIMES]):
             ways = "`to='npy'`" if is_of_numpy(times[0]) else "`to='parquet'` or `to='arrow'`"
             raise DatatypeError(f"{times[0]}", f"has no form in {self.name}; use {ways}")
-        if not self.has_arrays and len({each.count for each in model.buffers}) > 1:
+        if not self.has_arrays and any(each.count != model.buffers[0].count for each in model.buffers[1:]):
             counts = ", ".join(f"{each.name} has {each.count}" for each in model.buffers[:_FEW])
             reason = f"holds columns of one length, but {counts} elements; choose some with `columns`"
             raise UsageError(f"`to={self.name!r}`", reason)
@@ -158,7 +158,7 @@ def _check_names(model: Model) -> None:
     """Raise `UsageError` if a result of one of several ops has the name of another array of its file."""
     new = [each.name for each in model.buffers if each.alone is not None]
     names = [*new, *(model.kept.names if model.kept else ())]
-    if twice := next((name for name in new if names.count(name) > 1), None):
+    if twice := next((name for name in new if names.count(name) > 1), None) if new else None:
         reason = f"gives a result the name {twice!r}, which another array of the file has"
         raise UsageError("`op`", f"{reason}; put {{op}} into the name of `output`, for a file of each op")
 

@@ -68,7 +68,7 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
         head = peek(source, len(known.head))
         if head == known.head:
             return RankFile(source, (known.buffer_of(source),), format=_NAME)
-    header = _read_header(source)
+    header = header_in(source.name, functools.partial(peek, source))
     dtype, shape = header.dtype, header.shape
     # The end of a stream shows when it is read.
     check_size(source.name, header, None if source.is_forward else source.nbytes - len(header.head))
@@ -133,10 +133,6 @@ def _bad(name: str, reason: str) -> NoReturn:
     raise BufferFileError(name, f"{reason}; not a valid npy file")
 
 
-def _read_header(source: Source) -> NpyHeader:
-    return header_in(source.name, functools.partial(peek, source))
-
-
 def header_in(name: str, read: Callable[[int, int], bytes]) -> NpyHeader:
     """Read the header of an array; `read` takes a number of bytes and an offset."""
     start = read(_START_NBYTES, 0)
@@ -179,7 +175,8 @@ def prepare(model: Model) -> FlatLayout:
     buffer, dtype, known = model.buffers[0], None, _last
     if model.source is not None:  # mostly that of the first rank, which is known
         is_known = known is not None and known.source is model.source
-        dtype = known.dtype if known and is_known else _read_header(model.source).dtype
+        name, read = model.source.name, functools.partial(peek, model.source)
+        dtype = known.dtype if known and is_known else header_in(name, read).dtype
     stored, head = laid_out(buffer, dtype)
 
     def head_of(count: int) -> bytes:

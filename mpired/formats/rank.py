@@ -162,6 +162,8 @@ class RankFile(NamedTuple):
     def obstacles(self, taken: Group | None = None, *, keeps: bool = False) -> list[MpiredError]:
         """Return an error for each reason why a column is not a buffer: to leave one out is the user's decision."""
         # Columns are offered whose datatypes are `taken` by the op, or the others, if the result `keeps` them.
+        if not self.others and len(self.buffers) == 1 and not self.buffers[0].nulls:
+            return []  # of most files
         alike: dict[str, list[SkippedArray]] = {}
         for other in self.others:
             alike.setdefault(other.reason.replace(repr(other.name), "", 1), []).append(other)
@@ -249,20 +251,18 @@ def datatype_of(dtype: np.dtype, source: Source, what: str) -> Datatype:
 
 def declared(source: Source, inputs: InputOptions, dtype: np.dtype, what: str) -> Datatype:
     """Return the datatype of elements of a dtype, which messages call `what`: the declared one, or their own."""
-    datatype = inputs.datatype or datatype_of(dtype, source, f"{what} elements of {dtype_text(dtype)}")
-    if inputs.named and inputs.datatype is None:
-        datatype = with_fields(datatype, dtype.names)
-    check_declared(source, inputs, datatype, dtype, what)
-    return datatype
-
-
-def check_declared(source: Source, inputs: InputOptions, datatype: Datatype, dtype: np.dtype, what: str) -> None:
-    """Raise `DatatypeError` if elements of a dtype are not of the datatype, or not in the byte order of its type."""
-    if not agrees(datatype, dtype):
-        raise inputs.refused(source, datatype, f"{what} {element_text(dtype)}")
+    if inputs.datatype is None:
+        try:
+            datatype = from_dtype(dtype)
+        except DatatypeError:
+            raise DatatypeError(source.name, f"{what} elements of {dtype_text(dtype)}{NO_DATATYPE}") from None
+        return with_fields(datatype, dtype.names) if inputs.named else datatype
+    if not agrees(inputs.datatype, dtype):
+        raise inputs.refused(source, inputs.datatype, f"{what} {element_text(dtype)}")
     if inputs.type_order and dtype.newbyteorder(ORDERS[inputs.type_order]) != dtype:
         what = f"{what} {element_text(dtype)} as {dtype_text(dtype)}"
         raise DatatypeError(source.name, f"{what}, which is not {inputs.type_order}-endian")
+    return inputs.datatype
 
 
 def turned(dims: Sequence[str], others: Sequence[str]) -> str | None:

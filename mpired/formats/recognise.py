@@ -142,7 +142,7 @@ def open_rank(word: str | AtHand, inputs: InputOptions) -> RankFile:
 def _source_of(word: str | AtHand, inputs: InputOptions) -> tuple[Source, InputOptions]:
     """Return where the bytes of a rank are, and what the user says of it."""
     if isinstance(word, str):
-        return open_source(word, inputs.context, inputs.stream_limit), inputs
+        return open_source(word, inputs.context, inputs.count if inputs.count is None else inputs.stream_limit), inputs
     inputs = word.inputs(inputs)
     return word.source(inputs), inputs
 

@@ -92,7 +92,7 @@ def open_groups(
     for group in opened[1:]:
         compare("rank 0 of group B", group.files[0], ("rank 0 of group A", opened[0].files[0]), inputs.op)
     files = [*itertools.chain(*(group.files for group in opened))]
-    check_use(inputs, files, raw_result=raw_result)
+    check_formats(inputs, {file.format for file in files}, raw_result=raw_result)
     if inputs.context.keep_open:
         check_names(source for file in files for source in file.sources)
     _check_pipes(files)
@@ -305,19 +305,18 @@ def _ordered(file: RankFile, orders: Sequence[bool]) -> RankFile:
     return file if same else file._replace(buffers=tuple(buffers))
 
 
-def check_use(inputs: InputOptions, files: Sequence[RankFile], *, raw_result: bool = False) -> None:
+def check_use(inputs: InputOptions, *files: RankFile) -> None:
     """Raise `UsageError` if an option has no meaning for any of the files."""
-    check_formats(inputs, {file.format for file in files}, raw_result=raw_result)
+    check_formats(inputs, {file.format for file in files})
 
 
 def check_formats(inputs: InputOptions, formats: Collection[str], *, raw_result: bool = False) -> None:
     """Raise `UsageError` if an option has no meaning for files of any of the formats."""
-    rows = [format_named(name) for name in formats]
     others = {"byte_order", "datarep"} if raw_result else set()  # options that have a meaning besides
     others |= {"check_coordinates"} if inputs.keep else set()  # of kept columns
     for has_these, files, options in _OPTIONS_OF:
         names = [each for each in options if getattr(inputs, each) != getattr(_NO_OPTIONS, each) and each not in others]
-        if names and not any(getattr(row, has_these) for row in rows):
+        if names and not any(getattr(format_named(name), has_these) for name in formats):
             what = " and ".join(f"`{name}`" for name in names)
             them = "it" if len(names) == 1 else "them"
             raise UsageError(what, f"only for {files}, and there is none; leave {them} out")

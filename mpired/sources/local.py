@@ -40,8 +40,7 @@ class _LocalContent(OpenBytes):
     """A file whose bytes have been read; it is opened for its descriptor alone."""
 
     def __init__(self, source: LocalSource, content: bytes) -> None:
-        super().__init__(content)
-        self._source, self._fd = source, -1
+        self._source, self._content, self._fd = source, content, -1
 
     @property
     def fd(self) -> int:  # type: ignore[override]

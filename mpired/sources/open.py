@@ -209,9 +209,9 @@ def check_no_input(paths: Iterable[str], inputs: Iterable[tuple[Source, str]], w
 
 def check_no_other_input(paths: Iterable[str], files: Iterable[tuple[object, str]]) -> None:
     """Check that no result replaces a file without elements that the same command reads, such as definitions."""
-    there = [(os.fspath(name), what) for name, what in files if isinstance(name, str | os.PathLike)]
-    inputs = [(LocalSource.of(name, name), what) for name, what in there if os.path.isfile(name)]
-    check_no_input(paths, inputs, "name another output")
+    for name, what in files:
+        if isinstance(name, str | os.PathLike) and os.path.isfile(name):
+            check_no_input(paths, [(LocalSource.of(os.fspath(name), os.fspath(name)), what)], "name another output")
 
 
 def _status(path: str, context: Context) -> os.stat_result:
