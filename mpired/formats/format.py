@@ -16,8 +16,7 @@ from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageErro
 from mpired.files import calls, interruptions
 from mpired.formats.array import Array
 from mpired.formats.input_options import InputOptions
-from mpired.formats.layout import ArrayLayout, FlatLayout, MarkingLayout
-from mpired.formats.pair_arrays import in_two, paired
+from mpired.formats.layout import ArrayLayout, FlatLayout, MarkingLayout, in_two, paired
 from mpired.formats.rank import Cells, Model, RankFile
 from mpired.sources.source import Source
 

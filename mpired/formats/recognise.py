@@ -113,21 +113,14 @@ def _suffix_of(name: str) -> str:
 @contextlib.contextmanager
 def loaded_ahead(path: str) -> Iterator[decoding.DecodeWorker]:
     """Let a worker load the library for a file, if there is one, while this process goes on, and serve the block."""
-    row = _BY_SUFFIX.get(_suffix(path))
+    row, head = _BY_SUFFIX.get(_suffix(path)), b""
+    if row is not None and row.loads:
+        with contextlib.suppress(OSError), open(path, "rb") as file:  # an error is reported where it is used
+            head = file.read(HEAD_NBYTES)
     with closing(decoding.DecodeWorker()) as worker:
-        if row is not None and row.loads and _kind(path) in row.loads:
+        if row is not None and head and foreign.by_content(head, len(head)) in row.loads:
             worker.load_ahead(row.module.load)
         yield worker
-
-
-def _kind(path: str) -> foreign.Foreign | None:
-    """Return the kind of a file by its first bytes; None if it is of none, or cannot be read."""
-    try:
-        with open(path, "rb") as file:
-            head = file.read(HEAD_NBYTES)
-    except OSError:  # reported where it is used
-        return None
-    return foreign.by_content(head, len(head))
 
 
 def open_rank(word: str | AtHand, inputs: InputOptions) -> RankFile:
