@@ -13,7 +13,7 @@ from mpired.datatypes.typemap import pieces, transfer
 from mpired.datatypes.typemap.typemap import Run
 from mpired.errors import CountError, DatatypeError, UsageError
 from mpired.files import calls, copying
-from mpired.formats.array import Array, blocks
+from mpired.formats.array import Array, FlatReader, blocks
 from mpired.formats.convert import convert, in_form
 from mpired.sources.source import OpenSource, Source, local_fd
 
@@ -152,12 +152,8 @@ def records_of(array: Array) -> Records:
     return Records(array.datatype, array.count, array.offset)
 
 
-class SpreadReader:
+class SpreadReader(FlatReader):
     """Reads element ranges of an array that is spread over its file. The caller closes it."""
-
-    def __init__(self, array: Array) -> None:
-        self._array = array
-        self.file = array.source.open()
 
     def read(self, start: int, block: np.ndarray) -> None:
         """Fill `block` with the elements from `start` on, packed, in native byte order."""
@@ -167,10 +163,6 @@ class SpreadReader:
             gather(self.file, array.source, run, packed)
         if stored is not block:
             convert(stored, block, array.source.name, start)
-
-    def close(self) -> None:
-        """Close the file."""
-        self.file.close()
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import itertools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from mpired import cautions, codecs, log, ops
@@ -232,18 +232,13 @@ def pieces(words: Sequence[_W], inputs: InputOptions, options: Options) -> Seque
     stride, nranks = options["stride"], options["ranks_in_file"]
     if stride is None and nranks is None:
         return words
-    return [rank for word in words for rank in _in_file(word, inputs, stride, nranks)]
-
-
-def _in_file(word: _W, inputs: InputOptions, stride: int | None, nranks: int | None) -> Iterator[_W | RankWord]:
-    """Yield the ranks that are in a raw file."""
-    if not isinstance(word, str):
-        yield word
-        return
-    try:
-        yield from _cut(word, inputs, stride, nranks)
-    except (MpiredError, OSError) as error:
-        yield UnusableRank(word, error)
+    found: list[_W | RankWord] = []
+    for word in words:
+        try:
+            found += _cut(word, inputs, stride, nranks) if isinstance(word, str) else [word]
+        except (MpiredError, OSError) as error:
+            found.append(UnusableRank(str(word), error))
+    return found
 
 
 def _cut(path: str, inputs: InputOptions, stride: int | None, nranks: int | None) -> list[RankInFile]:

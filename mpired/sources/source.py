@@ -91,7 +91,7 @@ class Source:
 
     name: str  # in messages
     nbytes: int  # the number of bytes; of a stream 0, because it is not known
-    # the compressed bytes, of a source that decompresses them: it is what they are, and has changed if they have
+    # the compressed bytes, of a source that decompresses them: it has their identity, and changes with them
     packed: Source | None = None
     distance: Distance | None = None  # how far the bytes are; None if they are on this machine or on a file system
     # whether it is read from its start to its end, which shows only there: a stream, or a compressed source
