@@ -68,6 +68,7 @@ def prepare(model: Model) -> FlatLayout | SpreadLayout:
         return FlatLayout(datatype.external_form)
     stored = datatype.form.newbyteorder(buffer.byte_order)
     if datatype.is_spread:
-        return SpreadLayout.of(datatype, stored, buffer.count)
+        Records(datatype, buffer.count, 0).check_apart("other formats take them one after another, e.g. `to='npy'`")
+        return SpreadLayout(datatype, stored)
     # A first entry behind the start of its element is there in the result, too.
     return FlatLayout(stored, bytes(max(0, -datatype.origin)))

@@ -159,16 +159,17 @@ def look(word: str | AtHand, inputs: InputOptions) -> RankFile:
     try:
         source, row = recognised(source, inputs) if isinstance(word, str) else _recognised_at_hand(word, source, inputs)
     except NotReadError as error:
-        return RankFile.not_read(source.kept(), error.kind, error.reason)
+        return RankFile(source.kept(), (), format=error.kind, obstacle=error.reason)
     source = source.kept()
     if row.needs_type and inputs.datatype is None:
-        return RankFile.not_read(source, row.name, "does not store the type of its elements; give it with `type`")
+        reason = "does not store the type of its elements; give it with `type`"
+        return RankFile(source, (), format=row.name, obstacle=reason)
     return row.inspect(source, inputs)
 
 
 def recognised(source: Source, inputs: InputOptions) -> tuple[Source, Format]:
     """Return the bytes that are a rank's, decompressed if they are compressed, and their format."""
-    start, usual = peek(source), _BY_SUFFIX.get(os.path.splitext(source.name)[1])
+    start, usual = peek(source), _BY_SUFFIX.get(f".{source.name.rpartition('.')[2]}")
     if usual is not None and usual.magic and inputs.format is None and start.startswith(usual.magic):
         return source, usual
     form = format_named(inputs.format, readable=True) if inputs.format else None

@@ -173,16 +173,6 @@ class SpreadLayout:
     stored: np.dtype  # the NumPy form of a packed element in the byte order of the file
     around: Array | None = None  # the array that is replaced in place, whose other bytes stay; None for zeros
 
-    @classmethod
-    def of(cls, datatype: Datatype, stored: np.dtype, count: int) -> SpreadLayout:
-        """Return the layout of `count` elements."""
-        Records(datatype, count, 0).check_apart("other formats take them one after another, e.g. `to='npy'`")
-        return cls(datatype, stored)
-
-    def keeping(self, array: Array) -> SpreadLayout:
-        """Return the layout that keeps all other bytes of the file of an array, which it replaces."""
-        return replace(self, stored=array.stored, around=array)
-
     def __call__(self, results: Sequence[Array], fd: int) -> None:
         """Write one result, given as a flat buffer of native elements."""
         (result,) = results

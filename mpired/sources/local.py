@@ -200,14 +200,9 @@ class _HeldDescriptor:
             calls.let_go(self.fd)
 
 
-def may_keep_open(context: Context) -> bool:
-    """Return whether a file that is inspected stays open."""
-    return context.keep_open and _HeldDescriptor.number < _MOST_HELD and context.max_open_files is None
-
-
-def held_source(name: str, context: Context) -> LocalSource:
+def held_source(name: str, context: Context) -> LocalSource | None:
     """Return the source of a file that stays open: the one of the name when no change of it is half done."""
-    while True:
+    while _HeldDescriptor.number < _MOST_HELD and context.max_open_files is None:
         keep = _HeldDescriptor(name)
         path = f"/proc/{os.getpid()}/fd/{keep.fd}"
         status = os.fstat(keep.fd)
@@ -218,6 +213,7 @@ def held_source(name: str, context: Context) -> LocalSource:
             source = LocalSource(name, path, _stamp(status), keep)
             if not has_waited(status) or source.is_unchanged(os.stat(path)):
                 return source
+    return None
 
 
 def check_names(sources: Iterable[Source]) -> None:

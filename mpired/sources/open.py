@@ -21,7 +21,7 @@ from mpired.files.access import recover_for_reading
 from mpired.files.names import check_is_data, has_log
 from mpired.files.urls import check_scheme, identity, is_url
 from mpired.sources.directory import DirectorySource, index_in, is_store
-from mpired.sources.local import FEW_BYTES, LocalSource, held_source, may_keep_open, recovered_status
+from mpired.sources.local import FEW_BYTES, LocalSource, held_source, recovered_status
 from mpired.sources.source import STANDARD_INPUT, Source
 from mpired.sources.stream import StreamSource, check_has_end
 
@@ -134,8 +134,8 @@ def _regular(
     name: str, path: str | None, context: Context, status: os.stat_result, *, is_link: bool = True
 ) -> LocalSource:
     """Return the source of a regular file; it has no path if it is standard input."""
-    if path is not None and context.keep_open and may_keep_open(context):
-        return held_source(path, context)
+    if path is not None and context.keep_open and (source := held_source(path, context)):
+        return source
     with calls.errors_name(name):
         opened = f"/proc/{os.getpid()}/fd/0" if path is None else path
         status = recovered_status(path, opened, context, status, is_link=is_link)
