@@ -22,7 +22,7 @@ from mpired.files.scratch import Scratch
 from mpired.formats.npy import header_of
 from mpired.sources.local import LocalSource, recovered_status
 from mpired.sources.open import open_source
-from mpired.sources.source import STANDARD_INPUT, OpenSource, Source
+from mpired.sources.source import STANDARD_INPUT, OpenBytes, OpenSource, Source
 from mpired.sources.stream import StreamSource, check_has_end
 
 if TYPE_CHECKING:
@@ -52,28 +52,11 @@ class MemorySource(Source):
 
     def open(self) -> OpenSource:
         """Open it for reading."""
-        return _OpenMemory(self)
+        return OpenBytes(*self.parts)
 
     def changed(self) -> ChangedError:
         """Return the error for bytes that are missing."""
         return ChangedError(self.name, "has become shorter")
-
-
-class _OpenMemory(OpenSource):
-    """Bytes of this process, open."""
-
-    def __init__(self, source: MemorySource) -> None:
-        self._parts = source.parts
-
-    def read_into(self, view: memoryview, offset: int) -> int:
-        """Fill a view with the bytes from `offset` on, and return how many there were before the end."""
-        done = 0
-        for part in self._parts:
-            found = part[offset : offset + len(view) - done] if offset < len(part) else b""
-            view[done : done + len(found)] = found
-            done += len(found)
-            offset = max(0, offset - len(part))
-        return done
 
 
 def masks_of(elements: np.ndarray) -> np.ndarray:

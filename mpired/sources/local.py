@@ -40,7 +40,7 @@ class _LocalContent(OpenBytes):
     """A file whose bytes have been read; it is opened for its descriptor alone."""
 
     def __init__(self, source: LocalSource, content: bytes) -> None:
-        self._source, self._content, self._fd = source, content, -1
+        self._source, self._parts, self._fd = source, (content,), -1
 
     @property
     def fd(self) -> int:  # type: ignore[override]

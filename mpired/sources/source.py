@@ -55,14 +55,18 @@ class OpenSource:
 class OpenBytes(OpenSource):
     """Bytes in memory."""
 
-    def __init__(self, content: bytes) -> None:
-        self._content = content
+    def __init__(self, *parts: bytes | memoryview) -> None:
+        self._parts = parts
 
     def read_into(self, view: memoryview, offset: int) -> int:
         """Fill a view with the bytes from `offset` on, and return how many there were before the end."""
-        known = self._content[offset : offset + len(view)]
-        view[: len(known)] = known
-        return len(known)
+        done = 0
+        for part in self._parts:
+            known = part[offset : offset + len(view) - done] if offset < len(part) else b""
+            view[done : done + len(known)] = known
+            done += len(known)
+            offset = max(0, offset - len(part))
+        return done
 
 
 class OpenStore(OpenBytes):

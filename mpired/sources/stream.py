@@ -99,23 +99,21 @@ class StreamSource(Source):
     is_forward = True
     nbytes = 0
 
-    def __init__(
-        self, name: str, fill: Callable[[memoryview], int], limit: int | None = None, *, digested: bool = False
-    ) -> None:
+    def __init__(self, name: str, fill: Callable[[memoryview], int], limit: int | None = None) -> None:
         self.name = name
         self.pipe: tuple[int, int] | None = None
         self._forward = Forward(name, fill, limit)
-        if digested:
-            import hashlib  # noqa: PLC0415 - with it comes OpenSSL
-
-            self._forward.digest = hashlib.sha256()
         self._copy: Source | None = None
 
     @classmethod
     def of_descriptor(cls, name: str, fd: int, limit: int | None, *, digested: bool) -> StreamSource:
         """Return the stream of a descriptor, which it closes when it is forgotten."""
-        stream, status = cls(name, _StreamDescriptor(fd).fill, limit, digested=digested), os.fstat(fd)
+        stream, status = cls(name, _StreamDescriptor(fd).fill, limit), os.fstat(fd)
         stream.pipe = (status.st_dev, status.st_ino) if stat.S_ISFIFO(status.st_mode) else None
+        if digested:
+            import hashlib  # noqa: PLC0415 - with it comes OpenSSL
+
+            stream._forward.digest = hashlib.sha256()
         return stream
 
     def __reduce__(self) -> tuple[Any, ...]:
