@@ -111,13 +111,13 @@ def _suffix_of(name: str) -> str:
 
 
 @contextlib.contextmanager
-def loaded_ahead(path: str) -> Iterator[decoding.DecodeWorker]:
+def loaded_ahead(path: str) -> Iterator[decoding.Decoder]:
     """Let a worker load the library for a file, if there is one, while this process goes on, and serve the block."""
     row, head = _BY_SUFFIX.get(_suffix(path)), b""
     if row is not None and row.loads:
         with contextlib.suppress(OSError), open(path, "rb") as file:  # an error is reported where it is used
             head = file.read(HEAD_NBYTES)
-    with closing(decoding.DecodeWorker()) as worker:
+    with closing(decoding.Decoder()) as worker:
         if row is not None and head and foreign.by_content(head, len(head)) in row.loads:
             worker.load_ahead(row.module.load)
         yield worker
