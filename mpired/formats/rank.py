@@ -144,9 +144,9 @@ class RankFile(NamedTuple):
             return self
         return self._replace(buffers=[own[name] for name in names])
 
-    def check_complete(self, taken: Group | None = None, *, keeps: bool = False) -> None:
-        """Raise an error if not every column is a buffer; the parameters are those of `obstacles`."""
-        if errors := self.obstacles(taken, keeps=keeps):
+    def check_complete(self, taken: Group | None = None) -> None:
+        """Raise an error if not every column is a buffer; `taken` is that of `obstacles`."""
+        if errors := self.obstacles(taken):
             raise merged(errors)
 
     def check_some(self, taken: Group | None = None) -> None:

@@ -42,8 +42,7 @@ class Prefetch:
         self, names: Iterable[str], few_bytes: int, context: Context, threads: ThreadPoolExecutor | None = None
     ) -> None:
         self.few_bytes = few_bytes  # the largest file that is read when it is inspected
-        self.context = context._replace(prefetch=self)
-        self._names, self._threads = iter(names), threads
+        self._names, self._context, self._threads = iter(names), context, threads
         self.window = 0 if threads is None else 2 * _THREADS  # how many are asked for before `next_files` is called
         self.asked: deque[tuple[str, _Look]] = deque()
 
@@ -60,7 +59,7 @@ class Prefetch:
 
     def _ask(self, count: int) -> None:
         while len(self.asked) < count and (name := next(self._names, None)) is not None:
-            inspect = functools.partial(_inspect, name, self.context)
+            inspect = functools.partial(_inspect, name, self._context._replace(prefetch=self))
             look = functools.cache(inspect) if self._threads is None else self._threads.submit(inspect).result
             self.asked.append((name, look))
 
@@ -162,10 +161,10 @@ def inspected_together(words: Sequence[object], context: Context) -> Iterator[Co
     names = [word for word in words if isinstance(word, str)]
     urls = [name for name in names if "://" in name and is_url(name)]
     if len(urls) < 2 and (len(names) < _MANY or not mounts.is_remote(names[0])):  # noqa: PLR2004 - several
-        yield Prefetch(names, few_bytes, context).context
+        yield context._replace(prefetch=Prefetch(names, few_bytes, context))
         return
     with _threads() as threads:
-        yield Prefetch(urls or names, few_bytes, context, threads).context
+        yield context._replace(prefetch=Prefetch(urls or names, few_bytes, context, threads))
 
 
 @contextlib.contextmanager

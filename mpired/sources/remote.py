@@ -17,6 +17,7 @@ from typing import Any
 from mpired.errors import ChangedError, UsageError
 from mpired.files import stores, urls
 from mpired.files.stores import Version
+from mpired.sources.local import FEW_BYTES
 from mpired.sources.source import STORE_SUFFIX, Distance, OpenBytes, OpenSource, Source
 
 # Bytes that are read at least: a request costs about as much.
@@ -31,8 +32,6 @@ _BLOCK_NBYTES, _LEAST_BLOCK_NBYTES = 4 << 20, 256 << 10
 _KEPT_BLOCKS_NBYTES = 32 << 20
 # Objects up to here are read whole, if that can be kept.
 _WHOLE_NBYTES = 16 << 20
-# About as much as is known of a rank besides.
-_FEW_BYTES = 1 << 10
 _MAGIC = frozenset("*?[")
 _ANY_FOLDERS = "**"
 _STORE = re.compile(rf"{re.escape(STORE_SUFFIX)}/")
@@ -55,7 +54,7 @@ class RemoteSource(Source):
         """Return the source of an object as it is now: one request tells that, and its first bytes."""
         url = urls.signed(url)
         head, version = _head(url)
-        if version.nbytes <= _FEW_BYTES:
+        if version.nbytes <= FEW_BYTES:
             return cls(url, url, version, bytes(head))
         _pages.keep((url, version), 0, head)
         return cls(url, url, version)
