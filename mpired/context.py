@@ -43,7 +43,7 @@ class Context(NamedTuple):
     argv: tuple[str, ...] = ()  # the command line, for `history` attributes; empty in Python
     record: Mapping[str, Any] = {}  # how the call was made, for the record of its results; empty without a record
     keep_open: bool = False  # whether inspected files stay open, so that a file that takes their name does no harm
-    # the `DecodeWorker` that calls libraries on files that may be damaged; None for a new one each time
+    # the `Decoder` that calls libraries on files that may be damaged; None for a new one each time
     worker: Any = None
     prefetch: Any = None  # the `Prefetch` of the files that are inspected together
 

@@ -64,7 +64,7 @@ def look(rank: str | AtHand, options: Options, context: Context) -> RankFile:
     inputs = InputOptions.of(checked(INPUTS, options), context)
     file = describe(rank, inputs)
     if not file.obstacle:
-        check_use(inputs, [file])
+        check_use(inputs, file)
     return file
 
 

@@ -20,7 +20,7 @@ from mpired.formats.array import has_unknown_length, stored_array, with_stored, 
 from mpired.ops import Op
 from mpired.ops.state import state_of
 from mpired.sources.local import LocalSource
-from mpired.sources.source import Distance, distance_of, of_file
+from mpired.sources.source import Distance, of_file
 
 # Blocks that stay in the second-level cache were measured fastest; at 1 MiB a third is lost.
 _BLOCK_BYTES = 256 << 10
@@ -173,7 +173,7 @@ class _CostModel:
         firsts = [ranks[0] for ranks in self.buffers]
         self.nranks = len(self.buffers[0])
         self.streamed = any(rank.isolated for rank in each[0])
-        self.far = distance_of(of_file(stored_array(firsts[0]).source))
+        self.far = of_file(stored_array(firsts[0]).source).distance
         self.long = self.streamed or any(rank.datatype.is_spread for rank in firsts)
         self.sizes = [rank.count * rank.datatype.itemsize for rank in firsts]
         self.widths = [sum(_width(op, rank, self.nranks, alone=len(ops) == 1) for op in ops) for rank in firsts]

@@ -308,7 +308,7 @@ def keep_around(file: RankFile, layout: Layout, options: Options) -> Layout:
         from mpired.formats.spread import SpreadLayout  # noqa: PLC0415 - few elements are spread
 
         if isinstance(layout, SpreadLayout):
-            return layout.keeping(buffer)
+            return SpreadLayout(layout.datatype, buffer.stored, around=buffer)
     if file.left_out:
         reason = "would lose everything that is not chosen; carry them with `keep`, or write to another file"
         raise UsageError("`in_place`", reason)

@@ -237,7 +237,15 @@ class FlatReader:
         """Fill `block` with the elements from `start` on, in native byte order, and return which are valid."""
         array = self._array
         stored = block if self._direct else np.empty(len(block), array.stored)
-        self._fill(start, stored.view(np.uint8))
+        octets = stored.view(np.uint8)
+        try:  # cheaper than a context: it is done for each block of each rank
+            got = self.file.read_into(octets.data, array.offset + start * self._itemsize)
+        except OSError as error:
+            error.filename = array.source.name
+            raise
+        if got < len(octets):
+            self._check_short(start * self._itemsize + got, len(octets) - got)
+            octets[got:] = 0
         if not self._direct:
             convert(stored, block, array.source.name, start)
         if array.missing is not None:
@@ -249,29 +257,18 @@ class FlatReader:
             self.file.read_into(valid.view(np.uint8).data, array.validity + start)
         return valid
 
-    def _position(self, start: int) -> int:
-        return self._array.offset + start * self._itemsize
-
-    def _fill(self, start: int, octets: np.ndarray) -> None:
+    def _check_short(self, nbytes: int, lacking: int) -> None:
+        """Raise an error unless bytes that are lacking are padding."""
         array = self._array
-        try:  # cheaper than a context: it is done for each block of each rank
-            got = self.file.read_into(octets.data, self._position(start))
-        except OSError as error:
-            error.filename = array.source.name
-            raise
-        lacking = len(octets) - got
-        if lacking:
-            if array.source.is_forward and lacking > array.datatype.tail:
-                raise self._short(start * self._itemsize + got)
-            # A raw file may end with the last element's last component, before its padding (MPI-4.1, 5.1.6).
-            padded = self._itemsize == array.datatype.extent
-            if not padded or lacking > array.datatype.tail:
-                raise array.source.changed()
-            octets[got:] = 0
+        if array.source.is_forward and lacking > array.datatype.tail:
+            raise self._short(nbytes)
+        # A raw file may end with the last element's last component, before its padding (MPI-4.1, 5.1.6).
+        if self._itemsize != array.datatype.extent or lacking > array.datatype.tail:
+            raise array.source.changed()
 
     def available(self, start: int, count: int) -> int:
         """Return how many of some elements there are before the end of a source that is read forward."""
-        array, position = self._array, self._position(start)
+        array, position = self._array, self._array.offset + start * self._itemsize
         with calls.errors_name(array.source.name):
             if start == 0 and position and not self.file.ahead(1, position - 1):
                 raise CountError(array.source.name, "has fewer bytes than `offset` skips")
@@ -284,7 +281,7 @@ class FlatReader:
     def check_end(self) -> None:
         """Raise an error if a source that is read forward goes on behind the last element, and is to end there."""
         array = self._array
-        if not array.to_end or not self.file.ahead(1, self._position(array.count)):
+        if not array.to_end or not self.file.ahead(1, array.end):
             return
         if array.shape is not None:
             raise BufferFileError(array.source.name, f"{self._expected}, found more")

@@ -157,59 +157,45 @@ def _other(array: ArrayHeader) -> SkippedArray:
 def _buffer(
     source: Source, inputs: InputOptions, array: ArrayHeader, library: Library | None, arrays: Sequence[ArrayHeader]
 ) -> Array:
-    """Return an array of numbers as a buffer."""
-    if array.dtype is None and _is_taken(array, inputs, library):
-        return _values(source, array, library)
-    if array.dtype is None:
+    """Return an array as a buffer: of numbers, or of objects of Python where elements of any type are wanted."""
+    if array.dtype is not None:
+        datatype = rank.declared(source, inputs, array.dtype, f"{array.name!r} holds")
+        stored = as_numbers(array.stored or array.dtype)
+    elif _is_taken(array, inputs, library):
+        datatype = value_type(array.label or "values")
+        stored = array.stored or datatype.form
+    else:
         numbers = [(each.name, from_dtype(each.dtype).group) for each in arrays if each.dtype is not None]
         ways = rank.ways_out(array.way_out, rank.choice(numbers, inputs.taken))
         raise DatatypeError(source.name, f"{_other(array).reason}{ways}")
-    datatype = rank.declared(source, inputs, array.dtype, f"{array.name!r} holds")
-    stored = as_numbers(array.stored or array.dtype)
-    found = Array(
-        array.source or source,
-        datatype,
-        array.count,
-        stored,
-        shape=array.shape,
-        fortran_order=array.fortran_order and len(array.shape) > 1,
-        name=array.name,
-        nulls=0 if array.missing is None else None,
-        nullable=inputs.nullable,
-        missing=array.missing,
-        unset=array.unset,
-        unit=array.unit,
-        storage=array.storage,
-        fixed_order=array.fixed_order,
-        unlimited=array.unlimited,
-    )
-    if array.offset is not None:
+    order = array.fortran_order and len(array.shape) > 1
+    found = Array(array.source or source, datatype, array.count, stored, 0, array.shape, order, array.name)
+    found = found._replace(unit=array.unit)
+    if array.dtype is not None:
+        found = found._replace(
+            nulls=0 if array.missing is None else None,
+            nullable=inputs.nullable,
+            missing=array.missing,
+            unset=array.unset,
+            storage=array.storage,
+            fixed_order=array.fixed_order,
+            unlimited=array.unlimited,
+        )
+    if array.offset is not None and (array.dtype is not None or array.stored is not None):
         return found._replace(offset=array.offset)
     assert library is not None  # noqa: S101 - an array that is not flat
+    found = found._replace(isolated=True, memory=DECODED_NBYTES, grain=array.grain)
+    if array.dtype is None:
+        leaf = array.leaf._replace(packed=None) if isinstance(array.leaf, Pieces) else array.name
+        return found._replace(stored=datatype.form, reader=Decoded(library.opener, (leaf,), library.errors))
     fields = array.dtype.names or ()
     leaves = tuple(Field(array.name, field) for field in fields) or (array.leaf or array.name,)
     return found._replace(
         stored=form_of(datatype, fields).newbyteorder(byte_order(stored)) if fields else stored,
         reader=Decoded(library.opener, leaves, library.errors),
-        isolated=True,
-        memory=DECODED_NBYTES,
         missing=_missing(array),
-        grain=array.grain,
         packed="" if array.packed is None else array.packed.newbyteorder("=").name,
     )
-
-
-def _values(source: Source, array: ArrayHeader, library: Library | None) -> Array:
-    """Return an array of elements of any type as a buffer of objects of Python."""
-    datatype, leaf = value_type(array.label or "values"), array.leaf
-    found = Array(source, datatype, array.count, array.stored or datatype.form, shape=array.shape, name=array.name)
-    found = found._replace(fortran_order=array.fortran_order and len(array.shape) > 1, grain=array.grain)
-    if array.offset is not None and array.stored is not None:
-        return found._replace(offset=array.offset, unit=array.unit)
-    assert library is not None  # noqa: S101 - an array that is not flat
-    leaf = leaf._replace(packed=None) if isinstance(leaf, Pieces) else array.name
-    found = found._replace(reader=Decoded(library.opener, (leaf,), library.errors), isolated=True)
-    return found._replace(memory=DECODED_NBYTES, unit=array.unit, stored=datatype.form)
 
 
 def _missing(array: ArrayHeader) -> Missing | None:

@@ -31,14 +31,16 @@ _LOOK_SECONDS = 600  # of the processor: more than the header of any file takes,
 _T = TypeVar("_T")
 
 
-class DecodeWorker:
-    """A worker that does one thing after another; it starts when it is needed first, and the caller ends it."""
+class Decoder:
+    """A worker that calls libraries, one after another; it starts when it is needed first, and the caller ends it."""
 
     def __init__(self) -> None:
         self._tasks: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
         self._results: Generator[Any, None, None] | None = None
         self._looks: deque[tuple[Any, ...]] = deque()
         self._loads = False
+        self._numbers = itertools.count()  # of streams of values
+        self._left: list[int] = []  # the streams that are not needed any more
 
     def load_ahead(self, load: Callable[[], object]) -> None:
         """Start it, if it can be forked, and let it load a library; this process goes on meanwhile."""
@@ -110,6 +112,32 @@ class DecodeWorker:
             with contextlib.suppress(BufferFileError):
                 self._next(source.name)
 
+    def decoding(self, buffer: Array) -> Array:
+        """Return a buffer whose elements come from the worker, if a library decodes them."""
+        if not buffer.isolated:
+            return buffer
+
+        def by_worker(array: Array) -> Array:
+            decoded = cast("Decoded", array.reader)
+            opener = functools.partial(_Columns, self, decoded.opener)
+            return array._replace(reader=decoded._replace(opener=opener))
+
+        return with_stored(buffer, by_worker)
+
+    def arrays(self, name: str, stream: Callable[[], Any]) -> Iterator[Values]:
+        """Yield the values that a stream gives in the worker; `name` is the file that errors are of."""
+        number, opened = next(self._numbers), False
+        try:
+            while True:
+                left, self._left = tuple(self._left), []
+                values = self.do(name, _next_of, number, None if opened else stream, left)
+                if values is None:
+                    break
+                yield values
+                opened = True
+        finally:
+            self._left.append(number)
+
     def _next(self, name: str) -> Any:
         try:
             return next(cast("Generator[Any, None, None]", self._results))
@@ -170,56 +198,21 @@ def decode_worker(context: Context) -> Iterator[Context]:
     if context.worker is not None:
         yield context
         return
-    with closing(DecodeWorker()) as worker:
+    with closing(Decoder()) as worker:
         yield context._replace(worker=worker)
 
 
 def apart(context: Context, name: str, function: Callable[..., _T], *args: Any) -> _T:
     """Let a worker call a function of a library, because a damaged file may end its process; return the result."""
     with decode_worker(context) as served:
-        return cast("_T", cast("DecodeWorker", served.worker).do(name, function, *args))
+        return cast("_T", cast("Decoder", served.worker).do(name, function, *args))
 
 
 def look_apart(context: Context, function: Callable[..., _T], source: Source, *args: Any) -> _T:
     """Let a worker inspect a file by a function of a library, like `apart`, and then the files behind it."""
     with decode_worker(context) as served:
-        worker = cast("DecodeWorker", served.worker)
+        worker = cast("Decoder", served.worker)
         return cast("_T", worker.look(function, source, served.prefetch, *args))
-
-
-class Decoder(DecodeWorker):
-    """A worker that decodes what this process reads."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._numbers = itertools.count()
-        self._left: list[int] = []
-
-    def decoding(self, buffer: Array) -> Array:
-        """Return a buffer whose elements come from the worker, if a library decodes them."""
-        if not buffer.isolated:
-            return buffer
-
-        def by_worker(array: Array) -> Array:
-            decoded = cast("Decoded", array.reader)
-            opener = functools.partial(_Columns, self, decoded.opener)
-            return array._replace(reader=decoded._replace(opener=opener))
-
-        return with_stored(buffer, by_worker)
-
-    def arrays(self, name: str, stream: Callable[[], Any]) -> Iterator[Values]:
-        """Yield the values that a stream gives in the worker; `name` is the file that errors are of."""
-        number, opened = next(self._numbers), False
-        try:
-            while True:
-                left, self._left = tuple(self._left), []
-                values = self.do(name, _next_of, number, None if opened else stream, left)
-                if values is None:
-                    break
-                yield values
-                opened = True
-        finally:
-            self._left.append(number)
 
 
 class _Columns(NamedTuple):
@@ -264,7 +257,7 @@ _Rewrite: TypeAlias = Callable[[Source, Sequence[Array], int], None]
 
 def rewrite(write: _Rewrite, source: Source, changed: Sequence[Array], new: calls.SharedFile) -> None:
     """Let a worker write a file again by the function of its format, some of its buffers with new elements."""
-    with closing(DecodeWorker()) as worker:
+    with closing(Decoder()) as worker:
         worker.do(source.name, _rewrite, write, source, changed, new)
 
 
@@ -279,7 +272,7 @@ def _rewrite(write: _Rewrite, source: Source, changed: Sequence[Array], new: cal
 
 def check_kept(files: Sequence[Kept], like: str) -> None:
     """Let a worker compare columns that are kept with those of the first file, which it decodes too if it is alone."""
-    with closing(DecodeWorker()) as worker:
+    with closing(Decoder()) as worker:
         for kept in files:
             if files[0].kind == "arrays":  # whose headers have digests
                 files[0].check_same(kept, like)

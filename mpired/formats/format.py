@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from mpired import installed
@@ -16,13 +16,11 @@ from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageErro
 from mpired.files import calls, interruptions
 from mpired.formats.array import Array
 from mpired.formats.input_options import InputOptions
-from mpired.formats.layout import ArrayLayout, FlatLayout, MarkingLayout
-from mpired.formats.pair_arrays import in_two, paired
+from mpired.formats.layout import ArrayLayout, FlatLayout, MarkingLayout, in_two, paired
 from mpired.formats.rank import Cells, Model, RankFile
 from mpired.sources.source import Source
 
 _FEW = 8
-_OWN = contextlib.nullcontext()  # one for all: each of many ranks passes here
 Encoder: TypeAlias = Callable[[Sequence[Array], int], None]
 """Writes results, given as flat buffers of native elements, to an open file in some other form."""
 Layout: TypeAlias = FlatLayout | ArrayLayout | MarkingLayout | Encoder  # how a result comes into its file
@@ -89,11 +87,10 @@ class Format(NamedTuple):
 
     def inspect(self, source: Source, inputs: InputOptions) -> RankFile:
         """Describe a file of this format, from its header."""
-        with self._blamed(source.name):
-            if inputs.noun != self.noun:  # with thousands of ranks a copy for each takes time
-                inputs = inputs._replace(noun=self.noun)
-            file: RankFile = self.module.inspect(source, inputs)
-            return file._replace(format=self.name, noun=self.noun)
+        if inputs.noun != self.noun:  # with thousands of ranks a copy for each takes time
+            inputs = inputs._replace(noun=self.noun)
+        file: RankFile = self._call("inspect", source.name, source, inputs)
+        return file if file.format == self.name else file._replace(format=self.name, noun=self.noun)
 
     def prepare(self, model: Model) -> Layout:
         """Say how a result like `model` is written in this format, or why it cannot be."""
@@ -107,7 +104,7 @@ class Format(NamedTuple):
         if not self.has_times and (times := [each.datatype for each in model.buffers if each.datatype.group in TIMES]):
             ways = "`to='npy'`" if is_of_numpy(times[0]) else "`to='parquet'` or `to='arrow'`"
             raise DatatypeError(f"{times[0]}", f"has no form in {self.name}; use {ways}")
-        if not self.has_arrays and len({each.count for each in model.buffers}) > 1:
+        if not self.has_arrays and any(each.count != model.buffers[0].count for each in model.buffers[1:]):
             counts = ", ".join(f"{each.name} has {each.count}" for each in model.buffers[:_FEW])
             reason = f"holds columns of one length, but {counts} elements; choose some with `columns`"
             raise UsageError(f"`to={self.name!r}`", reason)
@@ -124,42 +121,32 @@ class Format(NamedTuple):
             split = zip(model.buffers, fields, strict=True)
             parts = [each.of_field(field_type(each.datatype, field), field) for each, own in split for field in own]
             return paired(self.prepare(model._replace(buffers=tuple(parts))), fields)
-        with self._blamed(f"`to={self.name!r}`"):
-            if self.readable or self.place:
-                layout: Layout = self.module.prepare(model)
-                return layout
-            text: Encoder = self.module.encoder(getattr(self.module, f"{self.name}_lines"), model.kept)
-            return text
+        if self.readable or self.place:
+            layout: Layout = self._call("prepare", f"`to={self.name!r}`", model)
+            return layout
+        text: Encoder = self.module.encoder(getattr(self.module, f"{self.name}_lines"), model.kept)
+        return text
 
     def note(self, source: Source) -> str | None:
         """Return what a file says of where it comes from; None for nothing."""
-        if not self.has_notes:
-            return None
-        with self._blamed(source.name):
-            note: str | None = self.module.note(source)
-            return note
+        note: str | None = self._call("note", source.name, source) if self.has_notes else None
+        return note
 
     def rewrite(self, source: Source, changed: Sequence[Array], fd: int) -> None:
         """Write a file again, some of its buffers with new elements."""
-        with self._blamed(source.name):
-            self.module.rewrite(source, changed, fd)
+        self._call("rewrite", source.name, source, changed, fd)
 
     def rewriting(self, source: Source) -> int:
         """Return about how many bytes of a file are in memory at once when it is written again, if its module tells."""
-        with self._blamed(source.name):
-            nbytes: int = self.module.rewriting(source) if hasattr(self.module, "rewriting") else 0
-            return nbytes
+        nbytes: int = self._call("rewriting", source.name, source) if hasattr(self.module, "rewriting") else 0
+        return nbytes
 
-    def _blamed(self, subject: str) -> contextlib.AbstractContextManager[None]:
-        """Turn what goes wrong in an installed package into an error of its file; in mpired itself it is a bug."""
-        return self._package_blamed(subject) if self.place else _OWN
-
-    @contextlib.contextmanager
-    def _package_blamed(self, subject: str) -> Iterator[None]:
+    def _call(self, function: str, subject: str, *args: Any) -> Any:
+        """Call a function of the module; what goes wrong in an installed package is an error of the subject."""
         try:
-            yield
+            return getattr(self.module, function)(*args)
         except (Exception, SystemExit) as error:
-            if isinstance(error, MpiredError | OSError | MemoryError):
+            if not self.place or isinstance(error, MpiredError | OSError | MemoryError):
                 raise
             what = f"{type(error).__name__}: {error}"
             reason = f"the format {self.name} of {self.place} failed ({what}); repair or remove the package"
@@ -170,7 +157,7 @@ def _check_names(model: Model) -> None:
     """Raise `UsageError` if a result of one of several ops has the name of another array of its file."""
     new = [each.name for each in model.buffers if each.alone is not None]
     names = [*new, *(model.kept.names if model.kept else ())]
-    if twice := next((name for name in new if names.count(name) > 1), None):
+    if twice := next((name for name in new if names.count(name) > 1), None) if new else None:
         reason = f"gives a result the name {twice!r}, which another array of the file has"
         raise UsageError("`op`", f"{reason}; put {{op}} into the name of `output`, for a file of each op")
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from mpired.datatypes import Group
+from mpired.datatypes.pairs import FIELDS, field_type
 from mpired.files import calls
 from mpired.formats.array import Array
 from mpired.formats.convert import as_in
-from mpired.formats.missing import Missing
+from mpired.formats.missing import Missing, of_parts
 from mpired.progress import track
 
 
@@ -75,6 +78,28 @@ class MarkingLayout(NamedTuple):
     def __call__(self, results: Sequence[Array], fd: int) -> None:
         """Write results to an open file."""
         self.encode(results, fd)
+
+
+def in_two(array: Array) -> bool:
+    """Return whether pairs of a result are two arrays: with a name for each part, or values that mean missing ones."""
+    return array.datatype.group is Group.PAIR and (len(array.columns) == len(FIELDS) or array.nullable)
+
+
+def paired(layout: Any, fields: Sequence[Sequence[str]]) -> MarkingLayout:
+    """Return the layout of results whose parts, which are `fields` of them, are written by another layout."""
+    ends = np.cumsum([len(own) for own in fields])
+    missing = (of_parts(own, layout.missing[end - len(own) : end]) for own, end in zip(fields, ends, strict=True))
+    return MarkingLayout(partial(_encode_parts, layout, fields), tuple(missing))
+
+
+def _encode_parts(layout: Any, fields: Sequence[Sequence[str]], results: Sequence[Array], fd: int) -> None:
+    """Write results in parts: the fields of pairs as arrays of their own, and other results whole."""
+    parts = [
+        pairs._replace(datatype=field_type(pairs.datatype, field), stored=pairs.stored[[field]]) if field else pairs
+        for pairs, own in zip(results, fields, strict=True)
+        for field in own
+    ]
+    layout(parts, fd)
 
 
 _BLOCK_NBYTES = 1 << 20

@@ -12,7 +12,7 @@ import io
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,19 +22,17 @@ from mpired.files.scratch import Scratch
 from mpired.formats.npy import header_of
 from mpired.sources.local import LocalSource, recovered_status
 from mpired.sources.open import open_source
-from mpired.sources.source import STANDARD_INPUT, OpenSource, Source
+from mpired.sources.source import STANDARD_INPUT, OpenBytes, OpenSource, Source
 from mpired.sources.stream import StreamSource, check_has_end
 
 if TYPE_CHECKING:
     from mpired.formats.input_options import InputOptions
 
 
-class MemorySource:
-    """Bytes of this process."""
+class MemorySource(Source):
+    """Bytes of this process. What the program changes meanwhile is its own matter."""
 
-    inode: tuple[int, int] | None = None
     is_private = True
-    is_forward = False
 
     def __init__(self, name: str, *parts: bytes | memoryview) -> None:
         self.name = name
@@ -54,35 +52,11 @@ class MemorySource:
 
     def open(self) -> OpenSource:
         """Open it for reading."""
-        return _OpenMemory(self)
-
-    def kept(self) -> Source:
-        """Return itself."""
-        return self
-
-    def check_unchanged(self) -> None:
-        """Do nothing: what the program changes meanwhile is its own matter."""
+        return OpenBytes(*self.parts)
 
     def changed(self) -> ChangedError:
         """Return the error for bytes that are missing."""
         return ChangedError(self.name, "has become shorter")
-
-
-class _OpenMemory(OpenSource):
-    """Bytes of this process, open."""
-
-    def __init__(self, source: MemorySource) -> None:
-        self._parts = source.parts
-
-    def read_into(self, view: memoryview, offset: int) -> int:
-        """Fill a view with the bytes from `offset` on, and return how many there were before the end."""
-        done = 0
-        for part in self._parts:
-            found = part[offset : offset + len(view) - done] if offset < len(part) else b""
-            view[done : done + len(found)] = found
-            done += len(found)
-            offset = max(0, offset - len(part))
-        return done
 
 
 def masks_of(elements: np.ndarray) -> np.ndarray:
@@ -145,10 +119,6 @@ class RankInFile(AtHand):
         """Return the bytes of the file."""
         check_holds_several(self.path)
         return open_source(self.path, inputs.context, inputs.stream_limit)
-
-    def named(self, source: Source) -> Source:
-        """Return the bytes of the file with a name for messages that says where the rank lies."""
-        return cast("LocalSource", source)._replace(name=self.name)  # or an object of a store, which has one, too
 
     def inputs(self, inputs: InputOptions) -> InputOptions:
         """Return the options of this rank, given those of all ranks."""

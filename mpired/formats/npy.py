@@ -11,7 +11,6 @@ import math
 import re
 import warnings
 from collections.abc import Callable
-from contextlib import closing
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -19,7 +18,6 @@ import numpy as np
 from mpired.datatypes import TIMES, Datatype, as_numbers, from_dtype, value_type
 from mpired.datatypes.times import is_of_numpy, numpy_form
 from mpired.errors import BufferFileError, DatatypeError
-from mpired.files import calls
 from mpired.formats.array import UNKNOWN_COUNT, Array
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import FlatLayout
@@ -28,6 +26,7 @@ from mpired.sources.local import LocalSource, peek
 from mpired.sources.source import Source
 
 MAGIC = b"\x93NUMPY"
+_NAME = "npy"
 _MAX_HEADER = 64 << 10
 _MAX_NDIM = 64
 _MAX_DIM = 2**63 - 1
@@ -66,11 +65,10 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
     global _last  # noqa: PLW0603 - read and set at once: threads that meet understand a header again
     known = _last
     if known is not None and known.inputs == inputs and not source.is_forward and known.nbytes == source.nbytes:
-        with closing(peek(source)) as file, calls.errors_name(source.name):
-            head = file.read(len(known.head), 0)
+        head = peek(source, len(known.head))
         if head == known.head:
-            return RankFile(source, (known.buffer_of(source),))
-    header = _read_header(source)
+            return RankFile(source, (known.buffer_of(source),), format=_NAME)
+    header = header_in(source.name, functools.partial(peek, source))
     dtype, shape = header.dtype, header.shape
     # The end of a stream shows when it is read.
     check_size(source.name, header, None if source.is_forward else source.nbytes - len(header.head))
@@ -91,7 +89,7 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
     if not source.is_forward:
         kept = source if isinstance(source, LocalSource) and source.keep is None else None
         _last = _Known(kept, dtype, header.head, source.nbytes, inputs, buffer_of)
-    return RankFile(source, (buffer_of(source),))
+    return RankFile(source, (buffer_of(source),), format=_NAME)
 
 
 def check_datatype(subject: str, dtype: np.dtype) -> None:
@@ -133,11 +131,6 @@ def label_of(dtype: np.dtype) -> str:
 
 def _bad(name: str, reason: str) -> NoReturn:
     raise BufferFileError(name, f"{reason}; not a valid npy file")
-
-
-def _read_header(source: Source) -> NpyHeader:
-    with closing(peek(source)) as file, calls.errors_name(source.name):
-        return header_in(source.name, file.read)
 
 
 def header_in(name: str, read: Callable[[int, int], bytes]) -> NpyHeader:
@@ -182,7 +175,8 @@ def prepare(model: Model) -> FlatLayout:
     buffer, dtype, known = model.buffers[0], None, _last
     if model.source is not None:  # mostly that of the first rank, which is known
         is_known = known is not None and known.source is model.source
-        dtype = known.dtype if known and is_known else _read_header(model.source).dtype
+        name, read = model.source.name, functools.partial(peek, model.source)
+        dtype = known.dtype if known and is_known else header_in(name, read).dtype
     stored, head = laid_out(buffer, dtype)
 
     def head_of(count: int) -> bytes:

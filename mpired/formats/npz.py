@@ -97,7 +97,10 @@ class _Archive(ColumnFile):
             npy.check_datatype(member.name, dtype)
         except DatatypeError as error:
             reason = f"array {member.name!r}: {error.reason}"
-        carried = dtype.kind in _CARRIED and not dtype.hasobject and not inputs.any_type
+        carried, same = dtype.kind in _CARRIED and not dtype.hasobject and not inputs.any_type, b""
+        if not dtype.hasobject and (carried or is_kept(member.name, inputs.keep)):  # objects are never loaded
+            octets = np.frombuffer(self.zip.read(member.info), np.uint8)
+            same = digest((dtype_text(dtype), header.shape), [octets[len(header.head) :]])
         return ArrayHeader(
             member.name,
             None if reason else dtype,
@@ -108,18 +111,10 @@ class _Archive(ColumnFile):
             label=npy.label_of(dtype) if reason else "",
             reason=reason,
             carried=carried,
-            digest=self._digest(member) if carried or is_kept(member.name, inputs.keep) else b"",
+            digest=same,
             storage="" if member.is_stored else "deflated",
             keeps=not dtype.hasobject,
         )
-
-    def _digest(self, member: _Member) -> bytes:
-        """Return the digest of an array that is carried; b"" of objects, which are never loaded."""
-        header = member.header
-        if header.dtype.hasobject:
-            return b""
-        octets = np.frombuffer(self.zip.read(member.info), np.uint8)
-        return digest((dtype_text(header.dtype), header.shape), [octets[len(header.head) :]])
 
     def arrays(self, leaf: str | Field, start: int, *, nullable: bool) -> Generator[Values, None, None]:  # noqa: ARG002
         """Yield the elements of an array from one on; none is missing."""

@@ -149,9 +149,9 @@ class RankFile(NamedTuple):
             return self
         return self._replace(buffers=[own[name] for name in names])
 
-    def check_complete(self, taken: Group | None = None, *, keeps: bool = False) -> None:
-        """Raise an error if not every column is a buffer; the parameters are those of `obstacles`."""
-        if errors := self.obstacles(taken, keeps=keeps):
+    def check_complete(self, taken: Group | None = None) -> None:
+        """Raise an error if not every column is a buffer; `taken` is that of `obstacles`."""
+        if errors := self.obstacles(taken):
             raise merged(errors)
 
     def check_some(self, taken: Group | None = None) -> None:
@@ -162,6 +162,8 @@ class RankFile(NamedTuple):
     def obstacles(self, taken: Group | None = None, *, keeps: bool = False) -> list[MpiredError]:
         """Return an error for each reason why a column is not a buffer: to leave one out is the user's decision."""
         # Columns are offered whose datatypes are `taken` by the op, or the others, if the result `keeps` them.
+        if not self.others and len(self.buffers) == 1 and not self.buffers[0].nulls:
+            return []  # of most files
         alike: dict[str, list[SkippedArray]] = {}
         for other in self.others:
             alike.setdefault(other.reason.replace(repr(other.name), "", 1), []).append(other)
@@ -249,11 +251,14 @@ def datatype_of(dtype: np.dtype, source: Source, what: str) -> Datatype:
 
 def declared(source: Source, inputs: InputOptions, dtype: np.dtype, what: str) -> Datatype:
     """Return the datatype of elements of a dtype, which messages call `what`: the declared one, or their own."""
-    datatype = inputs.datatype or datatype_of(dtype, source, f"{what} elements of {dtype_text(dtype)}")
-    if inputs.named and inputs.datatype is None:
-        datatype = with_fields(datatype, dtype.names)
-    check_declared(source, inputs, datatype, dtype, what)
-    return datatype
+    if inputs.datatype is None:
+        try:
+            datatype = from_dtype(dtype)
+        except DatatypeError:
+            raise DatatypeError(source.name, f"{what} elements of {dtype_text(dtype)}{NO_DATATYPE}") from None
+        return with_fields(datatype, dtype.names) if inputs.named else datatype
+    check_declared(source, inputs, inputs.datatype, dtype, what)
+    return inputs.datatype
 
 
 def check_declared(source: Source, inputs: InputOptions, datatype: Datatype, dtype: np.dtype, what: str) -> None:

@@ -20,23 +20,15 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
         raise UsageError(source.name, "is raw binary, which does not store the type of its elements; give `type`")
     if inputs.window and inputs.is_external:
         raise UsageError("`datarep='external32'`", "describes origins; a window is in the native form")
-    stored = inputs.stored(inputs.datatype)
-    if inputs.spreads(inputs.datatype):
+    datatype, stored = inputs.datatype, inputs.stored(inputs.datatype)
+    if inputs.spreads(datatype):
         source = source.kept()
-        records = Records.of(source, inputs.datatype, inputs.offset, inputs.count)
-        spread = Array(source, inputs.datatype, records.count, stored, inputs.offset, datarep="native")
-        return RankFile(source, (spread._replace(reader=SpreadReader),))
-    count = _count(source, inputs, inputs.datatype, stored)
-    buffer = Array(
-        source,
-        inputs.datatype,
-        count,
-        stored,
-        inputs.start(inputs.datatype),
-        datarep=inputs.datarep or "native",
-        to_end=inputs.count is None,
-    )
-    return RankFile(source, (buffer,))
+        count = Records.of(source, datatype, inputs.offset, inputs.count).count
+        spread = Array(source, datatype, count, stored, inputs.offset, reader=SpreadReader, datarep="native")
+        return RankFile(source, (spread,))
+    count = _count(source, inputs, datatype, stored)
+    buffer = Array(source, datatype, count, stored, inputs.start(datatype), datarep=inputs.datarep or "native")
+    return RankFile(source, (buffer._replace(to_end=inputs.count is None),), format="raw")
 
 
 def _count(source: Source, inputs: InputOptions, datatype: Datatype, stored: np.dtype) -> int:
@@ -76,6 +68,7 @@ def prepare(model: Model) -> FlatLayout | SpreadLayout:
         return FlatLayout(datatype.external_form)
     stored = datatype.form.newbyteorder(buffer.byte_order)
     if datatype.is_spread:
-        return SpreadLayout.of(datatype, stored, buffer.count)
+        Records(datatype, buffer.count, 0).check_apart("other formats take them one after another, e.g. `to='npy'`")
+        return SpreadLayout(datatype, stored)
     # A first entry behind the start of its element is there in the result, too.
     return FlatLayout(stored, bytes(max(0, -datatype.origin)))

@@ -11,7 +11,6 @@ from itertools import pairwise
 
 from mpired import codecs
 from mpired.errors import BufferFileError, NotReadError, UsageError
-from mpired.files import calls
 from mpired.formats import decoding, foreign, plugins
 from mpired.formats.array import Array
 from mpired.formats.format import Format
@@ -21,7 +20,7 @@ from mpired.formats.rank import RankFile
 from mpired.sources.directory import INDEX_SUFFIX
 from mpired.sources.local import HEAD_NBYTES, peek
 from mpired.sources.open import open_source
-from mpired.sources.source import STORE_HEAD, Source, distance_of, of_file
+from mpired.sources.source import STORE_HEAD, Source
 
 _ARROW = 192 << 20
 _ANY_NBYTES = 1 << 62  # of a stream
@@ -112,31 +111,22 @@ def _suffix_of(name: str) -> str:
 
 
 @contextlib.contextmanager
-def loaded_ahead(path: str) -> Iterator[decoding.DecodeWorker]:
+def loaded_ahead(path: str) -> Iterator[decoding.Decoder]:
     """Let a worker load the library for a file, if there is one, while this process goes on, and serve the block."""
-    row = _BY_SUFFIX.get(_suffix(path))
-    with closing(decoding.DecodeWorker()) as worker:
-        if row is not None and row.loads and _kind(path) in row.loads:
+    row, head = _BY_SUFFIX.get(_suffix(path)), b""
+    if row is not None and row.loads:
+        with contextlib.suppress(OSError), open(path, "rb") as file:  # an error is reported where it is used
+            head = file.read(HEAD_NBYTES)
+    with closing(decoding.Decoder()) as worker:
+        if row is not None and head and foreign.by_content(head, len(head)) in row.loads:
             worker.load_ahead(row.module.load)
         yield worker
-
-
-def _kind(path: str) -> foreign.Foreign | None:
-    """Return the kind of a file by its first bytes; None if it is of none, or cannot be read."""
-    try:
-        with open(path, "rb") as file:
-            head = file.read(HEAD_NBYTES)
-    except OSError:  # reported where it is used
-        return None
-    return foreign.by_content(head, len(head))
 
 
 def open_rank(word: str | AtHand, inputs: InputOptions) -> RankFile:
     """Look at one rank's file: the one door from a word of the command line, or what a program has, to buffers."""
     source, inputs = _source_of(word, inputs)
-    if isinstance(word, ArrayRank):  # it has its own type, whatever the format of the files beside it
-        return ARRAY.inspect(source, inputs)
-    source, form = _recognised_in(word, source, inputs)
+    source, form = recognised(source, inputs) if isinstance(word, str) else _recognised_at_hand(word, source, inputs)
     if source.is_forward and not (inputs.forward and form.forward):
         source = source.kept()
     return form.inspect(source, inputs)
@@ -145,29 +135,29 @@ def open_rank(word: str | AtHand, inputs: InputOptions) -> RankFile:
 def _source_of(word: str | AtHand, inputs: InputOptions) -> tuple[Source, InputOptions]:
     """Return where the bytes of a rank are, and what the user says of it."""
     if isinstance(word, str):
-        return open_source(word, inputs.context, inputs.stream_limit), inputs
+        return open_source(word, inputs.context, inputs.count if inputs.count is None else inputs.stream_limit), inputs
     inputs = word.inputs(inputs)
     return word.source(inputs), inputs
 
 
-def _recognised_in(word: str | AtHand, source: Source, inputs: InputOptions) -> tuple[Source, Format]:
-    """Return the bytes and the format of a rank's file, which is raw if several ranks are in it."""
+def _recognised_at_hand(word: AtHand, source: Source, inputs: InputOptions) -> tuple[Source, Format]:
+    """Return the bytes and the format of a rank that is not a path."""
+    if isinstance(word, ArrayRank):  # it has its own type, whatever the format of the files beside it
+        return source, ARRAY
     source, form = recognised(source, inputs)
     if not isinstance(word, RankInFile):
         return source, form
     if not form.needs_type or source.is_forward:
         what = "compressed" if source.is_forward else form.name
         raise BufferFileError(word.name, f"is {what}, and only raw files hold several ranks; name the file alone")
-    return word.named(source), form
+    return source.named(word.name), form
 
 
 def look(word: str | AtHand, inputs: InputOptions) -> RankFile:
     """Describe one file as far as possible, also one of a kind that is not read, or without a description."""
-    if isinstance(word, ArrayRank):
-        return open_rank(word, inputs)
     source, inputs = _source_of(word, inputs)
     try:
-        source, row = _recognised_in(word, source, inputs)
+        source, row = recognised(source, inputs) if isinstance(word, str) else _recognised_at_hand(word, source, inputs)
     except NotReadError as error:
         return RankFile.not_read(source.kept(), error.kind, error.reason)
     source = source.kept()
@@ -178,9 +168,11 @@ def look(word: str | AtHand, inputs: InputOptions) -> RankFile:
 
 def recognised(source: Source, inputs: InputOptions) -> tuple[Source, Format]:
     """Return the bytes that are a rank's, decompressed if they are compressed, and their format."""
+    start, usual = peek(source), _BY_SUFFIX.get(f".{source.name.rpartition('.')[2]}")
+    if usual is not None and usual.magic and inputs.format is None and start.startswith(usual.magic):
+        return source, usual
     form = format_named(inputs.format, readable=True) if inputs.format else None
     named = codecs.by_suffix(source.name)
-    start = _bytes_of(source)
     codec = codecs.by_content(start)
     if form is not None and form.needs_type and codec is not named:
         return source, form  # the bytes as they are
@@ -194,23 +186,16 @@ def recognised(source: Source, inputs: InputOptions) -> tuple[Source, Format]:
         raise BufferFileError(source.name, f"{reason}; rename it, for example to {source.name}{codec.suffix}")
     from mpired.sources.compressed import CompressedSource  # noqa: PLC0415 - few ranks are compressed
 
-    source = CompressedSource(
-        source, codec.name, codec.unpacking_of(start), inputs.stream_limit, max_open_files=inputs.context.max_open_files
-    )
+    takes, most = codec.unpacking_of(start), inputs.context.max_open_files
+    source = CompressedSource(source, codec.name, takes, inputs.stream_limit, most)
     return source, form or recognise(source, inputs)
 
 
 def unpacked(source: Source, inputs: InputOptions) -> Source:
     """Return the bytes of one file to be read in any order, decompressed if they are compressed."""
-    if codecs.by_suffix(source.name) or codecs.by_content(_bytes_of(source)):
+    if codecs.by_suffix(source.name) or codecs.by_content(peek(source)):
         source, _ = recognised(source, inputs._replace(count=None))
     return source.kept()
-
-
-def _bytes_of(source: Source, nbytes: int = HEAD_NBYTES, offset: int = 0) -> bytes:
-    """Return bytes of a source, by default the first ones."""
-    with closing(peek(source)) as file, calls.errors_name(source.name):
-        return file.read(nbytes, offset)
 
 
 def recognise(source: Source, inputs: InputOptions, start: bytes | None = None) -> Format:
@@ -224,7 +209,7 @@ def recognise(source: Source, inputs: InputOptions, start: bytes | None = None) 
         by_content = plugins.by_content(source.name, start)
     if by_content is None and kind and (named is None or not named.place):
         raise NotReadError(source.name, f"is {kind.name}; {kind.way_out}", kind.name)
-    path = source.name if of_file(source) is source else codecs.stripped(source.name)
+    path = source.name if source.packed is None else codecs.stripped(source.name)
     if by_content is None and not (named and named.readable) and (kind := foreign.by_suffix(path)):
         raise NotReadError(source.name, f"is {kind.name} by its suffix; {kind.way_out}", kind.name)
     if named is not None and not named.readable:
@@ -242,7 +227,7 @@ def _by_content(
     source: Source, start: bytes | None = None, named: Format | None = None
 ) -> tuple[bytes, Format | None, foreign.Foreign | None]:
     """Return the first bytes of a file, and the format or the kind of another program that they show, if any."""
-    start = _bytes_of(source) if start is None else start
+    start = peek(source) if start is None else start
     row = next((row for row in _ROWS if row.magic and start.startswith(row.magic)), None)
     if row is not None:
         return start, row, None
@@ -250,8 +235,8 @@ def _by_content(
         nbytes = len(start) if len(start) < HEAD_NBYTES else _ANY_NBYTES
         kind = foreign.by_content(start, nbytes)
     else:
-        far = distance_of(source)
-        kind = foreign.by_content(start, source.nbytes, functools.partial(_bytes_of, source), far and far.head)
+        known = source.distance and source.distance.head
+        kind = foreign.by_content(start, source.nbytes, functools.partial(peek, source), known)
     if kind is None:
         return start, None, None
     rows = [row for row in _ROWS if row.told_by is kind] + [row for row in reversed(_ROWS) if kind in row.holds]

@@ -13,7 +13,7 @@ from mpired.datatypes.typemap import pieces, transfer
 from mpired.datatypes.typemap.typemap import Run
 from mpired.errors import CountError, DatatypeError, UsageError
 from mpired.files import calls, copying
-from mpired.formats.array import Array, blocks
+from mpired.formats.array import Array, FlatReader, blocks
 from mpired.formats.convert import convert, in_form
 from mpired.sources.source import OpenSource, Source, local_fd
 
@@ -152,12 +152,8 @@ def records_of(array: Array) -> Records:
     return Records(array.datatype, array.count, array.offset)
 
 
-class SpreadReader:
+class SpreadReader(FlatReader):
     """Reads element ranges of an array that is spread over its file. The caller closes it."""
-
-    def __init__(self, array: Array) -> None:
-        self._array = array
-        self.file = array.source.open()
 
     def read(self, start: int, block: np.ndarray) -> None:
         """Fill `block` with the elements from `start` on, packed, in native byte order."""
@@ -168,10 +164,6 @@ class SpreadReader:
         if stored is not block:
             convert(stored, block, array.source.name, start)
 
-    def close(self) -> None:
-        """Close the file."""
-        self.file.close()
-
 
 @dataclass(frozen=True)
 class SpreadLayout:
@@ -180,16 +172,6 @@ class SpreadLayout:
     datatype: Datatype  # what an element is
     stored: np.dtype  # the NumPy form of a packed element in the byte order of the file
     around: Array | None = None  # the array that is replaced in place, whose other bytes stay; None for zeros
-
-    @classmethod
-    def of(cls, datatype: Datatype, stored: np.dtype, count: int) -> SpreadLayout:
-        """Return the layout of `count` elements."""
-        Records(datatype, count, 0).check_apart("other formats take them one after another, e.g. `to='npy'`")
-        return cls(datatype, stored)
-
-    def keeping(self, array: Array) -> SpreadLayout:
-        """Return the layout that keeps all other bytes of the file of an array, which it replaces."""
-        return replace(self, stored=array.stored, around=array)
 
     def __call__(self, results: Sequence[Array], fd: int) -> None:
         """Write one result, given as a flat buffer of native elements."""

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from mpired.files import calls
-from mpired.formats.array import Array
-from mpired.formats.convert import convert, same_layout
+from mpired.formats.array import Array, FlatReader
+from mpired.formats.convert import convert
 
 MEMORY = 8 << 20
 """The most bytes that are read ahead without a limit of memory."""
@@ -17,23 +17,22 @@ _WINDOW_NBYTES = 1 << 20
 _NEAR_NBYTES = 4 << 10
 
 
-class TransposedReader:
+class TransposedReader(FlatReader):
     """Reads element ranges of an array that is turned; cheapest in ascending order. The caller closes it."""
 
     # Neighbours of the one order are far apart in the other. So as many rows as memory allows are read at a time, of
     # which each stretch in the file has one element each.
 
     def __init__(self, array: Array) -> None:
-        self._array, self._stored = array, array.stored
+        super().__init__(array)
+        self._stored = array.stored
         # The dimensions with more than one index, the first of them fastest in the file and slowest when read.
         dims = tuple(dim for dim in array.shape or () if dim != 1)
         self._dims = dims[::-1] if array.fortran_order else dims
         # Fields are not looked at.
         self._form = np.dtype(f"V{self._stored.itemsize}") if self._stored.names else self._stored
         self._room = max(1, array.memory // self._stored.itemsize)
-        self._direct = same_layout(self._stored, array.datatype)
         self._ahead, self._first = np.empty(0, self._form), 0
-        self.file = array.source.open()
 
     def read(self, start: int, block: np.ndarray) -> np.ndarray | None:
         """Fill `block` with the elements from `start` on, in native byte order, and return which are valid."""
@@ -119,10 +118,6 @@ class TransposedReader:
         octets = elements.view(np.uint8)
         if self.file.read_into(octets.data, self._array.offset + first * self._stored.itemsize) < len(octets):
             raise self._array.source.changed()
-
-    def close(self) -> None:
-        """Close the file."""
-        self.file.close()
 
 
 def in_order(array: Array, *, fortran_order: bool) -> Array:

@@ -28,7 +28,7 @@ from mpired.formats.spread import Records
 from mpired.options import INPUTS, PACKED, Options, PathLike, part
 from mpired.packing.units import PackedUnit, Transfer, describe_records, octets
 from mpired.progress import Progress
-from mpired.ranks import check_use
+from mpired.ranks import check_formats
 from mpired.sources.open import check_no_input, check_no_other_input, open_source
 from mpired.sources.source import Source, local_fd
 
@@ -135,7 +135,7 @@ def _buffer(source: Source, packed: InputOptions, count: int | None) -> Array:
     if row.needs_type and count == 0:
         packed = packed._replace(count=0)  # of which any number of bytes has enough
     file = row.inspect(source, packed)
-    check_use(packed, [file], raw_result=True)
+    check_formats(packed, {file.format}, raw_result=True)
     file.check_complete()
     return file.only_buffer()
 

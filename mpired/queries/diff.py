@@ -470,7 +470,7 @@ def plan_diff(
         raise UsageError("-", "standard input can be one of the files only; write the other to a file")
     inputs = InputOptions.of(options, context)
     a, b = (open_rank(word, inputs._replace(nullable=True, any_type=True, unpack=True)) for word in words)
-    check_use(inputs, (a, b))
+    check_use(inputs, a, b)
     check_replaces_none(options["png"], (a, b), options)
     unread = {each.name: each.reason for file in (b, a) for each in file.others}
     a, b = (file._replace(buffers=[each for each in file.buffers if each.name not in unread]) for file in (a, b))

@@ -200,7 +200,7 @@ def _plan(
     with step("opening and checking the ranks"):
         files, used, skipped = open_each(words, inputs, partial(_check, plain[0]), options)
     cautions.tell(*skipped_warnings(skipped, len(used) + len(skipped)))
-    check_use(inputs, files)
+    check_use(inputs, *files)
     is_sorted = options["sort"] != "given" or options["rank_regex"] is not None
     if not is_sorted and (doubtful := unnatural([file.source.name for file in files])):
         cautions.tell(cautions.order(*doubtful, "numbers of the ranks"))

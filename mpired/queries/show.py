@@ -293,7 +293,7 @@ def plan_show(path: str, options: Options, tell: Tell, context: Context) -> Show
     check_picture(png)
     inputs = InputOptions.of(options, context)._replace(nullable=True)
     file = open_rank(path, inputs)
-    check_use(inputs, [file])
+    check_use(inputs, file)
     if not file.buffers:
         if not file.others:
             raise BufferFileError(file.source.name, "holds no array or column")

@@ -5,85 +5,60 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
 
 from mpired.codecs import CODECS, Codec, Unpacker
 from mpired.context import RESERVED, spare_open_files
-from mpired.errors import BufferFileError, ChangedError, MpiredError
+from mpired.errors import BufferFileError, MpiredError
 from mpired.files import calls
 from mpired.files.scratch import Scratch
 from mpired.sources.local import LocalSource
-from mpired.sources.source import Lasting, OpenSource, Source
+from mpired.sources.source import OpenSource, Source, of_file
 from mpired.sources.stream import Forward, StreamSource, copied
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
 
-class _Packed:
-    """The fields of a compressed source."""
-
-    packed: Source
-
-    @property
-    def name(self) -> str:
-        """The name in messages."""
-        return self.packed.name
-
-    @property
-    def inode(self) -> tuple[int, int] | None:
-        """Device and inode of the compressed file."""
-        return self.packed.inode
-
-    def check_unchanged(self) -> None:
-        """Raise `ChangedError` if the compressed bytes are not those that were there when it was looked at."""
-        self.packed.check_unchanged()
-
-    def changed(self) -> ChangedError:
-        """Return the error for bytes that changed."""
-        return self.packed.changed()
-
-
-@dataclass(eq=False)
-class CompressedSource(_Packed):
+class CompressedSource(Source):
     """The content of compressed bytes, read forward; each opening starts at the beginning."""
 
-    packed: Source  # the compressed bytes
-    codec: str  # the name of the codec
-    takes: int  # bytes of memory that decompressing takes
-    limit: int | None = None  # the most bytes that are wanted of a stream; None for all
-    threads: int = 0  # how many such files are decompressed ahead together; 0 for none
-    max_open_files: int | None = None  # the limit of open files; None without a limit
-    is_forward: ClassVar[bool] = True
-    nbytes: ClassVar[int] = 0
+    is_forward = True
+    nbytes = 0
 
-    def __post_init__(self) -> None:
-        if isinstance(self.packed, StreamSource):
-            self.packed.unlimited()
+    def __init__(
+        self, packed: Source, codec: str, takes: int, limit: int | None = None, max_open_files: int | None = None
+    ) -> None:
+        self.name, self.packed = packed.name, packed
+        self.codec = codec  # the name of the codec
+        self.takes = takes  # bytes of memory that decompressing takes
+        self._limit = limit  # the most bytes that are wanted of a stream; None for all
+        self._max_open_files = max_open_files  # None without a limit
+        self.threads = 0  # how many such files are decompressed ahead together
+        if isinstance(packed, StreamSource):
+            packed.unlimited()
         # The bytes read of a stream are gone, and so is the state of its decompressor.
-        self._only = self._opened() if self.packed.is_forward else None
+        self._only = self._opened() if packed.is_forward else None
 
     def __reduce_ex__(self, protocol: Any) -> str | tuple[Any, ...]:
         return self.kept().__reduce_ex__(protocol) if self._only else super().__reduce_ex__(protocol)
-
-    @property
-    def is_private(self) -> bool:
-        """Whether only this process can open the compressed bytes."""
-        return self.packed.is_private
 
     def open(self) -> OpenSource:
         """Open it for reading."""
         return self._only or self._opened()
 
     def _opened(self) -> Forward:
-        fill = _Unpacking(self.packed, CODECS[self.codec]).fill
-        return Forward(self.name, _Ahead(fill, self.threads).fill if self.threads else fill, self.limit)
+        fill = _Unpacking(of_file(self), CODECS[self.codec]).fill
+        return Forward(self.name, _Ahead(fill, self.threads).fill if self.threads else fill, self._limit)
 
     def reading_ahead(self, threads: int) -> CompressedSource:
         """Return it, with some threads of the process that opens it; a stream as it is."""
-        return self if self._only else replace(self, threads=threads)
+        if self._only is not None:
+            return self
+        other = self.named(self.name)
+        other.threads = threads
+        return other
 
     def kept(self) -> Source:
         """Return the content in a scratch file, which stays or, if there are many, is there only while it is open."""
@@ -91,7 +66,7 @@ class CompressedSource(_Packed):
         self.check_unchanged()
         if self._only is not None:
             return copy
-        return UnpackedSource(self, copy.nbytes, copy if _stays(copy, self.max_open_files) else None)
+        return UnpackedSource(self, copy, stays=_stays(copy, self._max_open_files))
 
 
 _MOST_COPIES = 256
@@ -109,22 +84,21 @@ def _stays(copy: LocalSource, max_open_files: int | None) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class UnpackedSource(_Packed, Lasting):
+class UnpackedSource(Source):
     """The content of a compressed file, read in any order."""
 
-    packed: CompressedSource  # the same, as it is read forward
-    nbytes: int  # how many bytes there are
-    copy: LocalSource | None  # where they are; None if they are decompressed whenever it is opened
+    def __init__(self, forward: CompressedSource, copy: LocalSource, *, stays: bool) -> None:
+        self.name, self.packed, self.nbytes = forward.name, forward, copy.nbytes
+        self._copy = copy if stays else None  # None if it is decompressed whenever it is opened
 
     @property
     def is_private(self) -> bool:
         """Whether only this process and its children can open it."""
-        return self.copy is not None or self.packed.is_private
+        return self._copy is not None or super().is_private
 
     def open(self) -> OpenSource:
         """Open it for reading."""
-        return (self.copy or copied(self.name, self.packed.open())).open()
+        return (self._copy or copied(self.name, cast("Source", self.packed).open())).open()
 
 
 def unpacking_nbytes(sources: Iterable[Source]) -> int:

@@ -6,14 +6,13 @@ import contextlib
 import os
 import stat
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from mpired.errors import BufferFileError, UsageError
 from mpired.files import calls
 from mpired.files.names import digest
 from mpired.files.urls import check_are_files
 from mpired.sources.local import LocalFile, has_waited
-from mpired.sources.source import STORE_DOCUMENTS, STORE_MARKS, Lasting, OpenStore
+from mpired.sources.source import STORE_DOCUMENTS, STORE_MARKS, OpenStore, Source
 
 INDEX_SUFFIX = ".safetensors.index.json"
 """The suffix of the index of a checkpoint whose tensors are in several files."""
@@ -51,30 +50,20 @@ def check_one_file(name: str) -> None:
         raise UsageError(name, f"{reason}; pack it into a zip archive, or write to another file with `output`")
 
 
-class _Directory(NamedTuple):
+class DirectorySource(Source):
     """A directory whose files are together what others have in one file."""
 
     # A change shows in what describes the arrays, and in the times of the directories: who writes a chunk makes a file
     # and renames it. One who writes into the file of a chunk itself is not seen.
 
-    name: str  # the path as given, for messages
-    path: str  # the path to open
-    stamp: tuple[int, int, bytes]  # device, inode, and a digest of the directories and documents when it was checked
-    nbytes: int  # the size of its files in bytes
-
-
-class DirectorySource(_Directory, Lasting):
-    """A directory whose files are together what others have in one file."""
-
-    @classmethod
-    def of(cls, name: str) -> DirectorySource:
-        """Return the source of a directory as it is now."""
-        path = os.path.realpath(name)
-        stamp, newest = _stamp(name, path)
+    def __init__(self, name: str) -> None:
+        self.name = name  # the path as given, for messages
+        self.path = os.path.realpath(name)  # the path to open
+        # device, inode, and a digest of the directories and documents when it was checked
+        self.stamp, newest = _stamp(name, self.path)
         if has_waited(newest):
-            stamp, _ = _stamp(name, path)
-        nbytes = sum(each.stat(follow_symlinks=False).st_size for _, each in _files(name, path))
-        return cls(name, path, stamp, nbytes)
+            self.stamp, _ = _stamp(name, self.path)
+        self.nbytes = sum(each.stat(follow_symlinks=False).st_size for _, each in _files(name, self.path))
 
     @property
     def inode(self) -> tuple[int, int]:
@@ -97,6 +86,7 @@ class OpenDirectory(OpenStore):
     """The files of a directory, by their paths within it."""
 
     def __init__(self, source: DirectorySource) -> None:
+        super().__init__()
         self._source = source
 
     def names(self) -> list[str]:

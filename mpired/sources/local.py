@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from mpired.context import Context
 from mpired.files import calls, mounts
@@ -14,7 +14,7 @@ from mpired.files.access import recover_for_reading
 from mpired.files.calls import ANY_DEVICE
 from mpired.files.names import has_log
 from mpired.files.scratch import Scratch
-from mpired.sources.source import Lasting, OpenSource, Source
+from mpired.sources.source import OpenBytes, OpenSource, Source
 
 _COARSEST = 2_000_000_000  # nanoseconds
 FEW_BYTES = 1 << 10
@@ -36,56 +36,39 @@ class LocalFile(OpenSource):
         calls.let_go(self.fd)
 
 
-class _CachedHeader(OpenSource):
-    """A file whose first bytes have been read; it is opened for the bytes behind them, or for its descriptor."""
+class _LocalContent(OpenBytes):
+    """A file whose bytes have been read; it is opened for its descriptor alone."""
 
-    def __init__(self, source: LocalSource, head: bytes) -> None:
-        self._source, self._head = source, head
-        self._file: OpenSource | None = None
+    def __init__(self, source: LocalSource, content: bytes) -> None:
+        self._source, self._parts, self._fd = source, (content,), -1
 
     @property
-    def fd(self) -> int | None:  # type: ignore[override]
+    def fd(self) -> int:  # type: ignore[override]
         """The descriptor."""
-        return self._opened().fd
-
-    def _opened(self) -> OpenSource:
-        self._file = self._file or self._source._replace(content=None).open()
-        return self._file
-
-    def read_into(self, view: memoryview, offset: int) -> int:
-        """Fill a view with the bytes from `offset` on, and return how many there were before the end."""
-        if offset + len(view) <= len(self._head) or len(self._head) == self._source.nbytes:
-            known = self._head[offset : offset + len(view)]
-            view[: len(known)] = known
-            return len(known)
-        return self._opened().read_into(view, offset)
-
-    def read(self, nbytes: int, offset: int) -> bytes:
-        """Return `nbytes` bytes from `offset` on, or those that there are before the end."""
-        if offset + nbytes <= len(self._head) or len(self._head) == self._source.nbytes:
-            return self._head[offset : offset + nbytes]
-        return super().read(nbytes, offset)
+        if self._fd < 0:
+            self._fd = self._source.descriptor()
+        return self._fd
 
     def close(self) -> None:
         """Close it, if it was opened."""
-        if self._file is not None:
-            self._file.close()
+        if self._fd >= 0:
+            calls.let_go(self._fd)
 
 
-class _Local(NamedTuple):
+class LocalSource(Source):
     """A regular file of this machine."""
 
-    name: str  # the path as given, for messages
-    path: str  # the path to open
-    # Device, inode, size in bytes and modification time in nanoseconds when it was checked. Where it was sent to
-    # another process the device is `ANY_DEVICE`: its number is another one on each machine
-    stamp: tuple[int, int, int, int]
-    keep: Any = None  # what must stay open as long as `path` is to work
-    content: bytes | None = None  # its bytes, if they are so few that they are kept when it is looked at
-
-
-class LocalSource(_Local, Lasting):
-    """A regular file of this machine."""
+    def __init__(
+        self, name: str, path: str, stamp: tuple[int, int, int, int], keep: Any = None, content: bytes | None = None
+    ) -> None:
+        self.name = name  # the path as given, for messages
+        self.path = path  # the path to open
+        # Device, inode, size in bytes and modification time in nanoseconds when it was checked. Where it was sent to
+        # another process the device is `ANY_DEVICE`: its number is another one on each machine.
+        self.stamp = stamp
+        self.keep = keep  # what must stay open as long as `path` is to work
+        self.content = content  # its bytes, if they are so few that they are kept when it is looked at
+        self.nbytes = stamp[2]
 
     @classmethod
     def of(cls, name: str, path: str) -> LocalSource:
@@ -94,14 +77,18 @@ class LocalSource(_Local, Lasting):
             return cls.of_status(name, path, os.stat(path))
 
     @classmethod
-    def of_status(cls, name: str, path: str, status: os.stat_result) -> LocalSource:
-        """Return the source of a regular file as it was when its status was taken."""
-        return cls(name, path, _stamp(status))
-
-    @property
-    def nbytes(self) -> int:
-        """The size of the file in bytes."""
-        return self.stamp[2]
+    def of_status(cls, name: str, path: str, status: os.stat_result, most: int = 0) -> LocalSource:
+        """Return the source of a regular file as it was when its status was taken; `most` bytes or fewer are read."""
+        source = cls(name, path, _stamp(status))
+        if 0 < source.nbytes <= most:  # of many small ranks each is then opened once
+            fd = source.descriptor()
+            try:
+                source.content = calls.pread_some(fd, source.nbytes, 0)
+            finally:
+                calls.let_go(fd)
+            if len(source.content) < source.nbytes:
+                raise source.changed()
+        return source
 
     @property
     def inode(self) -> tuple[int, int] | None:
@@ -119,36 +106,24 @@ class LocalSource(_Local, Lasting):
 
     def open(self) -> OpenSource:
         """Open the file for reading, if it is the one that was checked."""
-        if self.content is not None:
-            return _CachedHeader(self, self.content)
-        return LocalFile(self._descriptor())
+        return LocalFile(self.descriptor()) if self.content is None else _LocalContent(self, self.content)
 
-    def _descriptor(self) -> int:
+    def descriptor(self) -> int:
+        """Open the file, if it is the one that was checked, and return its descriptor."""
         with calls.errors_name(self.name):
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        if not self._is(os.fstat(fd)):
+        if not self.is_unchanged(os.fstat(fd)):
             calls.let_go(fd)
             raise self.changed()
         return fd
 
-    def with_content(self, most: int = FEW_BYTES) -> LocalSource:
-        """Return it with its bytes, if they are `most` or fewer: of many small ranks each is then opened once."""
-        nbytes = self.stamp[2]
-        if not 0 < nbytes <= most:
-            return self
-        fd = self._descriptor()
-        try:
-            return LocalSource(self.name, self.path, self.stamp, self.keep, calls.pread_some(fd, nbytes, 0))
-        finally:
-            calls.let_go(fd)
-
     def check_unchanged(self) -> None:
         """Raise `ChangedError` if the file has changed since it was checked."""
         with calls.errors_name(self.name):
-            if not self._is(os.stat(self.path)):
+            if not self.is_unchanged(os.stat(self.path)):
                 raise self.changed()
 
-    def _is(self, status: os.stat_result) -> bool:
+    def is_unchanged(self, status: os.stat_result) -> bool:
         """Return whether a status is that of the file when it was checked."""
         stamp = _stamp(status)
         return stamp == self.stamp or (self.stamp[0] == ANY_DEVICE and stamp[1:] == self.stamp[1:])
@@ -160,17 +135,23 @@ HEAD_NBYTES = 4096
 _last_looked_at: tuple[Source | None, bytes] = (None, b"")
 
 
-def peek(source: Source) -> OpenSource:
-    """Open a source for a look at its first bytes. Those of a file are read once for several looks in a row."""
+def peek(source: Source, nbytes: int = HEAD_NBYTES, offset: int = 0) -> bytes:
+    """Return bytes of a source, by default the first ones; those of a file are read once for several looks in a row."""
     global _last_looked_at  # noqa: PLW0603 - where threads meet, one reads again
-    if not isinstance(source, LocalSource) or source.content is not None or source.keep is not None:
-        return source.open()  # what must stay open is not kept longer than its source
+    if not isinstance(source, LocalSource) or source.keep is not None:
+        return _read(source, nbytes, offset)  # what must stay open is not kept longer than its source
     known, head = _last_looked_at
     if known is not source:
-        with contextlib.closing(source.open()) as file, calls.errors_name(source.name):
-            head = file.read(HEAD_NBYTES, 0)
+        head = source.content or _read(source, HEAD_NBYTES, 0)
         _last_looked_at = source, head
-    return _CachedHeader(source, head)
+    if offset + nbytes <= len(head) or len(head) == source.nbytes:
+        return head[offset : offset + nbytes]
+    return _read(source, nbytes, offset)
+
+
+def _read(source: Source, nbytes: int, offset: int) -> bytes:
+    with contextlib.closing(source.open()) as file, calls.errors_name(source.name):
+        return file.read(nbytes, offset)
 
 
 def _stamp(status: os.stat_result) -> tuple[int, int, int, int]:
@@ -188,11 +169,6 @@ def recovered_status(
         if has_log(own, status):
             recover_for_reading(name, context)
             status = os.stat(path)
-    return _wait_for_mtime_tick(status, path)
-
-
-def _wait_for_mtime_tick(status: os.stat_result, path: str) -> os.stat_result:
-    """Return the status of a file, taken again if the next change did not show in its time yet."""
     return os.stat(path) if has_waited(status) else status
 
 
@@ -224,22 +200,20 @@ class _HeldDescriptor:
             calls.let_go(self.fd)
 
 
-def may_keep_open(context: Context) -> bool:
-    """Return whether a file that is inspected stays open."""
-    return context.keep_open and _HeldDescriptor.number < _MOST_HELD and context.max_open_files is None
-
-
-def held_source(name: str, context: Context) -> LocalSource:
+def held_source(name: str, context: Context) -> LocalSource | None:
     """Return the source of a file that stays open: the one of the name when no change of it is half done."""
-    while True:
+    while _HeldDescriptor.number < _MOST_HELD and context.max_open_files is None:
         keep = _HeldDescriptor(name)
         path = f"/proc/{os.getpid()}/fd/{keep.fd}"
         status = os.fstat(keep.fd)
         if has_log(calls.followed(name), status):
             recover_for_reading(name, context)
         # Between opening and this look nothing waits, or a writer that replaces the file without end would win.
-        elif os.path.samestat(status, os.stat(name)) and _stamp(_wait_for_mtime_tick(status, path)) == _stamp(status):
-            return LocalSource(name, path, _stamp(status), keep)
+        elif os.path.samestat(status, os.stat(name)):
+            source = LocalSource(name, path, _stamp(status), keep)
+            if not has_waited(status) or source.is_unchanged(os.stat(path)):
+                return source
+    return None
 
 
 def check_names(sources: Iterable[Source]) -> None:

@@ -7,7 +7,7 @@ import json
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 from weakref import WeakSet
 
 from mpired.context import STREAMED_BASE_NBYTES, Context
@@ -15,7 +15,7 @@ from mpired.errors import BufferFileError
 from mpired.files import stores, urls
 from mpired.files.stores import Version
 from mpired.sources.remote import RemoteSource, got
-from mpired.sources.source import STORE_DOCUMENTS, STORE_MARKS, STORE_SUFFIX, Lasting, OpenStore, Source
+from mpired.sources.source import STORE_DOCUMENTS, STORE_MARKS, STORE_SUFFIX, OpenStore, Source
 
 _MOST_OBJECTS = 1_000_000
 # Documents up to here are read when a store is looked at, and are sent to workers with the list of its objects.
@@ -36,7 +36,7 @@ def object_or_store(url: str, context: Context) -> Source:
     is_named = url.endswith(STORE_SUFFIX)
     found = _listed(url) if lists and is_named else {}
     if not STORE_MARKS.isdisjoint(found):
-        return RemoteStore.of(url, found, context)
+        return RemoteStore(url, found, context)
     try:
         return RemoteSource.of(url)
     except FileNotFoundError as error:
@@ -51,40 +51,32 @@ def object_or_store(url: str, context: Context) -> Source:
     if STORE_MARKS.isdisjoint(found):
         reason = "is a folder, and no Zarr store: it has no zarr.json, .zgroup or .zarray"
         raise BufferFileError(url, f"{reason}; name the ranks in it, e.g. '{url}/*.npy'")
-    return RemoteStore.of(url, found, context)
+    return RemoteStore(url, found, context)
 
 
-class _Store(NamedTuple):
+class RemoteStore(Source):
     """The objects under a prefix that are together a store of arrays."""
 
     # Each is read as listed, or not at all. Objects that are added meanwhile show at the end, in another list.
 
-    name: str  # what messages call it
-    url: str  # the prefix
-    # the names of the objects under it, in their order, and what each of them was when it was looked at; in JSON,
-    # because they may be many
-    listing: bytes
-    nbytes: int  # the size of all objects in bytes
     documents: tuple[tuple[str, bytes], ...] = ()  # names and bytes of the documents, unless they are long
-    ahead: int = _AHEAD_NBYTES  # how many bytes of all stores a process asks for before they are read
 
-
-class RemoteStore(_Store, Lasting):
-    """The objects under a prefix that are together a store of arrays."""
-
-    @classmethod
-    def of(cls, url: str, found: dict[str, Version], context: Context) -> RemoteStore:
-        """Return the source of the objects that were found under a URL, and read its documents."""
+    def __init__(self, url: str, found: dict[str, Version], context: Context) -> None:
+        """Set the source of the objects that were found under a URL, and read its documents."""
+        self.name = self.url = url
+        # the names of the objects, in their order, and what each of them was when it was looked at; in JSON, because
+        # they may be many
+        self.listing = _dumped(found)
+        self.nbytes = sum(each.nbytes for each in found.values())
         spare = context.spare_memory(STREAMED_BASE_NBYTES)
-        ahead = _AHEAD_NBYTES if spare is None else min(_AHEAD_NBYTES, spare // _PART)
-        source = cls(url, url, _dumped(found), sum(each.nbytes for each in found.values()), ahead=ahead)
+        # how many bytes of all stores a process asks for before they are read
+        self.ahead = _AHEAD_NBYTES if spare is None else min(_AHEAD_NBYTES, spare // _PART)
         names = [name for name in sorted(found) if name.rpartition("/")[2] in STORE_DOCUMENTS]
         if sum(found[name].nbytes for name in names) > _DOCUMENTS_NBYTES:
-            return source
-        with contextlib.closing(_OpenRemoteStore(source)) as file:
+            return
+        with contextlib.closing(_OpenRemoteStore(self)) as file:
             file.expect_names(names, _DOCUMENTS_NBYTES)
-            documents = tuple((name, file.content(name, _DOCUMENTS_NBYTES)) for name in names)
-        return source._replace(documents=documents)
+            self.documents = tuple((name, file.content(name, _DOCUMENTS_NBYTES)) for name in names)
 
     @property
     def inode(self) -> tuple[int, int]:
@@ -107,6 +99,7 @@ class _OpenRemoteStore(OpenStore):
     _expecting: ClassVar[WeakSet[_OpenRemoteStore]] = WeakSet()  # those that expect something
 
     def __init__(self, source: RemoteStore) -> None:
+        super().__init__()
         self._source = source
         self._versions = {name: Version(*version) for name, *version in json.loads(source.listing)}
         self._documents = dict(source.documents)

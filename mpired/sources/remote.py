@@ -12,12 +12,13 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from mpired.errors import ChangedError, UsageError
 from mpired.files import stores, urls
 from mpired.files.stores import Version
-from mpired.sources.source import STORE_SUFFIX, Distance, Lasting, OpenSource, Source
+from mpired.sources.local import FEW_BYTES
+from mpired.sources.source import STORE_SUFFIX, Distance, OpenBytes, OpenSource, Source
 
 # Bytes that are read at least: a request costs about as much.
 _PAGE_NBYTES = 64 << 10
@@ -31,56 +32,41 @@ _BLOCK_NBYTES, _LEAST_BLOCK_NBYTES = 4 << 20, 256 << 10
 _KEPT_BLOCKS_NBYTES = 32 << 20
 # Objects up to here are read whole, if that can be kept.
 _WHOLE_NBYTES = 16 << 20
-# About as much as is known of a rank besides.
-_FEW_BYTES = 1 << 10
 _MAGIC = frozenset("*?[")
 _ANY_FOLDERS = "**"
 _STORE = re.compile(rf"{re.escape(STORE_SUFFIX)}/")
 
 
-class _Object(NamedTuple):
+class RemoteSource(Source):
     """An object of a store."""
 
-    name: str  # what messages call it
-    url: str  # where it is
-    version: Version  # its version when it was inspected
-    content: bytes | None = None  # its bytes, if they are so few that they are kept when it is looked at
+    distance = Distance(16, _BLOCK_NBYTES, _PAGE_NBYTES)
 
-
-class RemoteSource(_Object, Lasting):
-    """An object of a store."""
+    def __init__(self, name: str, url: str, version: Version, content: bytes | None = None) -> None:
+        self.name = name  # what messages call it
+        self.url = url  # where it is
+        self.version = version  # its version when it was inspected: every answer is about this one, or an error
+        self.content = content  # its bytes, if they are so few that they are kept when it is looked at
+        self.nbytes = version.nbytes
 
     @classmethod
     def of(cls, url: str) -> RemoteSource:
         """Return the source of an object as it is now: one request tells that, and its first bytes."""
         url = urls.signed(url)
         head, version = _head(url)
-        if version.nbytes <= _FEW_BYTES:
+        if version.nbytes <= FEW_BYTES:
             return cls(url, url, version, bytes(head))
         _pages.keep((url, version), 0, head)
         return cls(url, url, version)
-
-    @property
-    def nbytes(self) -> int:
-        """The number of bytes."""
-        return self.version.nbytes
 
     @property
     def inode(self) -> tuple[int, int]:
         """The identity of the object, in the place of device and inode."""
         return urls.identity(self.url)
 
-    @property
-    def distance(self) -> Distance:
-        """The read-ahead that pays."""
-        return Distance(16, _BLOCK_NBYTES, _PAGE_NBYTES)
-
     def open(self) -> OpenSource:
         """Open it for reading: nothing is asked for before bytes are."""
-        return _OpenRemote(self)
-
-    def check_unchanged(self) -> None:
-        """Do nothing: every answer was about the object that was looked at, or an error."""
+        return _OpenRemote(self) if self.content is None else OpenBytes(self.content)
 
     def changed(self) -> ChangedError:
         """Return the error for an object that was replaced."""
@@ -128,15 +114,9 @@ class _OpenRemote(OpenSource):
         count = max(0, min(len(view), source.nbytes - offset))
         if not count:
             return 0
-        found: bytes | memoryview
-        if source.content is not None:
-            found = source.content[offset : offset + count]
-        elif offset + count <= self._range_of(offset)[1]:
+        if offset + count <= self._range_of(offset)[1]:
             return self._fill_from_blocks(view[:count], offset)
-        elif count <= _LONGEST_PAGE_NBYTES:
-            found = self._paged(offset, count)
-        else:
-            found = self._got(offset, count)
+        found = (self._paged if count <= _LONGEST_PAGE_NBYTES else self._got)(offset, count)
         view[: len(found)] = found
         return len(found)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
 
 from mpired.errors import ChangedError
 
@@ -52,14 +52,28 @@ class OpenSource:
         """Close it."""
 
 
-class OpenStore(OpenSource):
-    """A store of arrays that is open: many files, or objects, by their names within it."""
+class OpenBytes(OpenSource):
+    """Bytes in memory."""
+
+    def __init__(self, *parts: bytes | memoryview) -> None:
+        self._parts = parts
 
     def read_into(self, view: memoryview, offset: int) -> int:
-        """Fill a view with the bytes that stand for it."""
-        known = STORE_HEAD[offset : offset + len(view)]
-        view[: len(known)] = known
-        return len(known)
+        """Fill a view with the bytes from `offset` on, and return how many there were before the end."""
+        done = 0
+        for part in self._parts:
+            known = part[offset : offset + len(view) - done] if offset < len(part) else b""
+            view[done : done + len(known)] = known
+            done += len(known)
+            offset = max(0, offset - len(part))
+        return done
+
+
+class OpenStore(OpenBytes):
+    """A store of arrays that is open: many files, or objects, by their names within it."""
+
+    def __init__(self) -> None:
+        super().__init__(STORE_HEAD)
 
     def names(self) -> list[str]:
         """Return the names, in their order."""
@@ -76,71 +90,58 @@ class OpenStore(OpenSource):
         """
 
 
-class Source(Protocol):
-    """The bytes of a rank. Small and picklable: it is opened where it is read."""
+class Source:
+    """The bytes of a rank. Small and picklable: it is opened where it is read, in any order unless it `is_forward`."""
 
-    @property
-    def name(self) -> str:
-        """The name in messages."""
-
-    @property
-    def nbytes(self) -> int:
-        """The number of bytes; of a stream 0, because it is not known."""
+    name: str  # in messages
+    nbytes: int  # the number of bytes; of a stream 0, because it is not known
+    # the compressed bytes, of a source that decompresses them: it has their identity, and changes with them
+    packed: Source | None = None
+    distance: Distance | None = None  # how far the bytes are; None if they are on this machine or on a file system
+    # whether it is read from its start to its end, which shows only there: a stream, or a compressed source
+    is_forward = False
 
     @property
     def inode(self) -> tuple[int, int] | None:
         """Device and inode of the local file; None if it is none, as a stream."""
+        return None if self.packed is None else self.packed.inode
 
     @property
     def is_private(self) -> bool:
         """Whether only this process and its children can open it."""
-
-    @property
-    def is_forward(self) -> bool:
-        """Whether it is read from its start to its end, which shows only there: a stream, or a compressed source."""
+        return self.packed is not None and self.packed.is_private
 
     def open(self) -> OpenSource:
         """Open it for reading."""
+        raise NotImplementedError
 
     def kept(self) -> Source:
         """Return a source of the same bytes that is read in any order: itself, or a copy in a scratch file."""
+        return self
 
     def check_unchanged(self) -> None:
         """Raise `ChangedError` if the bytes are not those that were there when it was looked at."""
+        if self.packed is not None:
+            self.packed.check_unchanged()
 
     def changed(self) -> ChangedError:
         """Return the error for bytes that changed."""
-
-
-class Lasting:
-    """A source that every process can open, and that is read in any order."""
-
-    is_forward = False
-
-    @property
-    def is_private(self) -> bool:
-        """Whether only this process and its children can open it."""
-        return False
-
-    def kept(self) -> Self:
-        """Return itself."""
-        return self
-
-    def changed(self: Source) -> ChangedError:
-        """Return the error for bytes that changed."""
+        if self.packed is not None:
+            return self.packed.changed()
         return ChangedError(self.name, "changed while being read; run again when its writer has finished")
 
-
-def distance_of(source: Source) -> Distance | None:
-    """Return how far the bytes of a source are, None if they are on this machine or on a file system."""
-    found: Distance | None = getattr(source, "distance", None)  # a `RemoteSource` alone has one
-    return found
+    def named(self, name: str) -> Self:
+        """Return it with another name in messages."""
+        other = object.__new__(type(self))
+        vars(other).update(vars(self), name=name)
+        return other
 
 
 def of_file(source: Source) -> Source:
     """Return the bytes as they are in the file: compressed ones as such."""
-    packed: Source = getattr(source, "packed", source)
-    return of_file(packed) if packed is not source else source
+    while source.packed is not None:
+        source = source.packed
+    return source
 
 
 def local_fd(file: OpenSource) -> int:

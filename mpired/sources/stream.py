@@ -8,7 +8,7 @@ import os
 import select
 import stat
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpired import interrupts
 from mpired.errors import BufferFileError, ChangedError, UsageError
@@ -16,6 +16,9 @@ from mpired.files import calls
 from mpired.files.scratch import Scratch
 from mpired.sources.local import LocalSource
 from mpired.sources.source import OpenSource, Source
+
+if TYPE_CHECKING:
+    import hashlib
 
 _PATIENCE = 200  # milliseconds
 _PIPE_NBYTES = 1 << 20
@@ -31,22 +34,23 @@ class Forward(OpenSource):
         self._fill = fill  # fills a view with the next bytes, and returns how many there were before the end
         self.limit = limit  # the most bytes that are taken
         self._buffer = bytearray()
-        self._start = self._stop = 0  # of the bytes in the buffer
+        self._start = self.stop = 0  # of the bytes in the buffer; as many were read as it stops at
         self._ended = False
+        self.digest: hashlib._Hash | None = None  # gets all bytes that are read
 
     @property
     def is_done(self) -> bool:
         """Whether all is read of it that is wanted."""
-        return self._ended or (self.limit is not None and self._stop >= self.limit)
+        return self._ended or (self.limit is not None and self.stop >= self.limit)
 
     def ahead(self, nbytes: int, offset: int) -> int:
         """Return how many of `nbytes` bytes from `offset` on there are before the end; they are read."""
         if offset < self._start:
             raise BufferFileError(self._name, f"is read forward, and byte {offset} is read already")
         stop = offset + nbytes if self.limit is None else min(offset + nbytes, self.limit)
-        if stop > self._stop and not self._ended:
+        if stop > self.stop and not self._ended:
             self._go_on(offset, stop)
-        return max(0, min(nbytes, self._stop - offset))
+        return max(0, min(nbytes, self.stop - offset))
 
     def read_into(self, view: memoryview, offset: int) -> int:
         """Fill a view with the bytes from `offset` on, and return how many there were before the end."""
@@ -57,18 +61,21 @@ class Forward(OpenSource):
 
     def _go_on(self, start: int, stop: int) -> None:
         """Read until the bytes from `start` to `stop` are in the buffer; forget those before, except a head."""
-        while start > self._stop + _COPIED_NBYTES and not self._ended:  # a long range may be skipped
-            self._go_on(self._stop, self._stop + _COPIED_NBYTES)
-        first = self._start if stop - self._start <= _HEAD_NBYTES else min(start, self._stop)
-        kept = memoryview(self._buffer)[first - self._start : self._stop - self._start]
+        while start > self.stop + _COPIED_NBYTES and not self._ended:  # a long range may be skipped
+            self._go_on(self.stop, self.stop + _COPIED_NBYTES)
+        first = self._start if stop - self._start <= _HEAD_NBYTES else min(start, self.stop)
+        kept = memoryview(self._buffer)[first - self._start : self.stop - self._start]
         if stop - first > len(self._buffer) or first > self._start:
             buffer = self._buffer if not kept and stop - first <= len(self._buffer) else bytearray(stop - first)
             buffer[: len(kept)] = kept
             self._buffer, self._start = buffer, first
         room = memoryview(self._buffer)
-        while self._stop < stop and not self._ended:
-            got = self._fill(room[self._stop - first : stop - first])
-            self._stop += got
+        while self.stop < stop and not self._ended:
+            part = room[self.stop - first : stop - first]
+            got = self._fill(part)
+            if self.digest is not None:
+                self.digest.update(part[:got])
+            self.stop += got
             self._ended = not got
 
 
@@ -81,31 +88,32 @@ def copied(name: str, file: OpenSource) -> LocalSource:
             calls.pwrite_all(scratch.fd, block[:got], done)
             done += got
     copy = LocalSource.of_status(name, scratch.shared_path, os.fstat(scratch.fd))
-    return copy._replace(keep=scratch)  # which stays as long as the source
+    copy.keep = scratch  # which stays as long as the source
+    return copy
 
 
-class StreamSource:
+class StreamSource(Source):
     """A stream, which is read once, as it arrives."""
 
-    inode: tuple[int, int] | None = None
     is_private = True
     is_forward = True
     nbytes = 0
 
-    def __init__(
-        self, name: str, fill: Callable[[memoryview], int], limit: int | None = None, *, digested: bool = False
-    ) -> None:
+    def __init__(self, name: str, fill: Callable[[memoryview], int], limit: int | None = None) -> None:
         self.name = name
         self.pipe: tuple[int, int] | None = None
-        self._passing = _Passing(fill) if digested else None
-        self._forward = Forward(name, self._passing.fill if self._passing else fill, limit)
+        self._forward = Forward(name, fill, limit)
         self._copy: Source | None = None
 
     @classmethod
     def of_descriptor(cls, name: str, fd: int, limit: int | None, *, digested: bool) -> StreamSource:
         """Return the stream of a descriptor, which it closes when it is forgotten."""
-        stream, status = cls(name, _StreamDescriptor(fd).fill, limit, digested=digested), os.fstat(fd)
+        stream, status = cls(name, _StreamDescriptor(fd).fill, limit), os.fstat(fd)
         stream.pipe = (status.st_dev, status.st_ino) if stat.S_ISFIFO(status.st_mode) else None
+        if digested:
+            import hashlib  # noqa: PLC0415 - with it comes OpenSSL
+
+            stream._forward.digest = hashlib.sha256()
         return stream
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -124,36 +132,16 @@ class StreamSource:
     @property
     def passed(self) -> tuple[int | None, str | None]:
         """The number of bytes read by this process, and their SHA-256; None if unknown, or if not all were read."""
-        if self._passing is None or not self._forward.is_done:
-            return None, None
-        return self._passing.nbytes, self._passing.digest.hexdigest()
+        forward = self._forward
+        return (forward.stop, forward.digest.hexdigest()) if forward.digest and forward.is_done else (None, None)
 
     def unlimited(self) -> None:
         """Let all of it be read: the limit counts decompressed bytes, not its own."""
         self._forward.limit = None
 
-    def check_unchanged(self) -> None:
-        """Do nothing: received bytes do not change."""
-
     def changed(self) -> ChangedError:
         """Return the error for bytes that are missing."""
         return ChangedError(self.name, "ended before its end")
-
-
-class _Passing:
-    """Digests the bytes of a stream as they arrive."""
-
-    def __init__(self, fill: Callable[[memoryview], int]) -> None:
-        import hashlib  # noqa: PLC0415 - with it comes OpenSSL
-
-        self._fill, self.nbytes, self.digest = fill, 0, hashlib.sha256()
-
-    def fill(self, view: memoryview) -> int:
-        """Fill a view with the next bytes."""
-        got = self._fill(view)
-        self.digest.update(view[:got])
-        self.nbytes += got
-        return got
 
 
 class _StreamDescriptor:
