@@ -25,7 +25,7 @@ import numpy as np
 
 from mpired.errors import BufferFileError, UsageError, number
 from mpired.files import calls, metadata
-from mpired.files.lock import opened
+from mpired.files.lock import Target, opened
 from mpired.files.names import Place, digest
 
 ATTRIBUTE = metadata.OWN_ATTRIBUTES + "once"
@@ -88,9 +88,9 @@ def remember(fd: int, value: bytes) -> None:
         raise
 
 
-def hand_over(new: bytes, old: int | None, fd: int) -> None:
+def hand_over(new: bytes, old: Target | None, fd: int) -> None:
     """Give a new file the attribute of new keys; without any it takes over the one of the old file."""
-    if value := new or (b"" if old is None else calls.attribute(old, ATTRIBUTE)):
+    if value := new or (b"" if old is None else calls.attribute(old.fd, ATTRIBUTE)):
         remember(fd, value)
 
 

@@ -51,7 +51,7 @@ class Draft(Place, Single):
         self.fd, self.has_name, self._owns_dirfd = -1, False, False
         self._named: calls.SharedFile | None = None  # what others can open, if it has a name
         self._packing, self._overwrite, self.durable = packing, overwrite, durable
-        target = place if isinstance(place, Target) else None
+        self.target = target = place if isinstance(place, Target) else None
         self._waiting = target.waiting if target else LockTimeout(context.lock_timeout)
         self.within: list[str] = []  # the files of its content: it is open to no more users than each of them
         self.existing = target.status if target else existing_file(path)

@@ -12,6 +12,7 @@ from mpired import cautions, datatypes, ops
 from mpired.context import Context
 from mpired.datatypes import DATATYPES, Datatype, Group, value_index
 from mpired.errors import DatatypeError, MpiredWarning, OpError, UsageError
+from mpired.files.lock import inode
 from mpired.files.names import check_are_data
 from mpired.files.urls import check_are_files
 from mpired.formats import Array, AtHand, InputOptions, Model
@@ -63,9 +64,19 @@ def plan_get_accumulate(
 
 
 def _check_names(windows: Sequence[PathLike], indices: object = None) -> None:
-    """Raise an error unless windows are files that hold data; the names of origins were checked by the caller."""
+    """Raise an error unless windows are different files of data; the names of origins were checked by the caller."""
     check_are_data([*windows, indices])
     check_are_files(windows)
+    if len(windows) > 1 and len(set(map(_identity, windows))) < len(windows):
+        raise UsageError("`windows`", "names one file twice; each window is a file of its own")
+
+
+def _identity(window: PathLike) -> object:
+    """Return the inode of a window, or the path of one that does not exist yet."""
+    try:
+        return inode(os.stat(window))
+    except OSError:
+        return os.path.realpath(window)
 
 
 def _path(origin: object) -> object:

@@ -19,9 +19,6 @@ from mpired.windows.once import Key
 from mpired.windows.origin import Origin
 from mpired.windows.placement import NO_ORIGIN, Given, Placement
 
-Keep = Callable[[np.ndarray, Model, ops.Op], None]
-"""Takes the fetched elements, their model, and the op, before the windows change."""
-
 
 class Filling(NamedTuple):
     """Initial content of a new target."""
