@@ -22,7 +22,7 @@ from mpired.log import step
 from mpired.options import INPUTS, PLACES, RANKING, TARGET, WINDOW_VALUES, Options, PathLike, checked, part
 from mpired.ranks import RankWord, Skipped, check_formats, open_all, pieces, skipped_warnings
 from mpired.windows.once import keys_of
-from mpired.windows.origin import Origin, OriginLike, array_of, check_like, is_whole, open_origin
+from mpired.windows.origin import Origin, OriginLike, array_of, check_like, open_origin
 from mpired.windows.placement import Given, Placement
 from mpired.windows.request import Filling, WindowRequest
 from mpired.windows.value import element_of, is_value
@@ -133,17 +133,8 @@ def _on_one_element(
         return replace(request, origins=origins, expected=expected, complete=None, doubts=doubts)
 
     # Without --type the file has the datatype, which is read under the lock.
-    request = WindowRequest(
-        windows=[os.fspath(window) for window in windows],
-        op=op,
-        inputs=inputs,
-        placement=Placement.of(where, len(windows), context),
-        commit=options["commit"],
-        durable=options["durability"] == "full",
-        given=Given("VALUE", 1),
-        fetch=True,
-        complete=complete,
-    )
+    request = _begin(windows, op, inputs, Placement.of(where, len(windows), context), options)
+    request = replace(request, given=Given("VALUE", 1), fetch=True, complete=complete)
     return request if inputs.datatype is None else complete(request, inputs.datatype)
 
 
@@ -174,20 +165,20 @@ def _request(
 
     with step("opening and checking the origins"):
         opened, words, skipped = open_all(pieces(origins, inputs, ranking), open_next, inputs, ranking, "origins")
-    request = WindowRequest(
-        windows=[os.fspath(window) for window in windows],
-        op=op,
-        inputs=inputs,
-        placement=placement,
-        commit=options["commit"],
-        durable=options["durability"] == "full",
-        origins=opened,
-        whole=is_whole(options),
-        decoder=decoder,
-    )
+    is_whole = not (options["origin_disp"] or options["origin_type"]) and options["origin_count"] is None
+    request = _begin(windows, op, inputs, placement, options)
+    request = replace(request, origins=opened, whole=is_whole, decoder=decoder)
     # Which describe origins alone.
     check_formats(InputOptions(offset=inputs.offset, count=inputs.count), request.formats)
     return request, words, skipped
+
+
+def _begin(
+    windows: Sequence[PathLike], op: ops.Op, inputs: InputOptions, placement: Placement, options: Options
+) -> WindowRequest:
+    """Return a request without its origins."""
+    names, is_durable = [os.fspath(window) for window in windows], options["durability"] == "full"
+    return WindowRequest(names, op, inputs, placement, options["commit"], is_durable)
 
 
 def _with_create(request: WindowRequest, options: Options) -> WindowRequest:

@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -248,12 +248,10 @@ def _box(window: Array, text: str, given: Given, context: Context) -> tuple[tupl
     if given.whole and given.shape is not None and without_ones[0] != without_ones[1]:
         raise CountError(given.name, f"has shape {given.shape}, but the box {text} has {kept}")
     context.check_memory(BASE_NBYTES + math.prod(len(each) for each, _ in lists) * RUN_NBYTES)
-    positions = np.zeros((), np.int64)
     # The last index runs fastest, in Fortran order the first.
-    for axis in range(len(shape))[::-1] if window.fortran_order else range(len(shape)):
-        stride = math.prod(shape[:axis] if window.fortran_order else shape[axis + 1 :])
-        positions = positions[..., None] + lists[axis][0] * stride
-    starts = positions.ravel() * window.stored.itemsize
+    order: Literal["C", "F"] = "F" if window.fortran_order else "C"
+    positions = np.ravel_multi_index(np.ix_(*(each for each, _ in lists)), shape, order=order)
+    starts = positions.ravel(order) * window.stored.itemsize
     return kept, Runs(starts, np.ones(len(starts), np.int64), window.stored.itemsize)
 
 

@@ -51,11 +51,6 @@ class WindowRequest:
     doubts: Sequence[MpiredWarning] = ()
 
     @property
-    def window_options(self) -> InputOptions:
-        """The options that describe the windows: the datatype, the columns, and of a raw one the byte order."""
-        return self.inputs._replace(format=None, offset=0, count=None, pair=None, window=True)
-
-    @property
     def all_origins(self) -> list[Origin]:
         """The arrays of all origins."""
         return [origin for arrays in self.origins for origin in arrays]

@@ -29,13 +29,12 @@ from mpired.log import step
 from mpired.ranks import check_formats
 from mpired.sources.directory import check_one_file
 from mpired.sources.local import LocalSource
-from mpired.windows.elements import check_nulls
+from mpired.windows.elements import check_nulls, fold
 from mpired.windows.fetched import FetchOutput
 from mpired.windows.origin import Origin, choose_open
 from mpired.windows.placement import Given, WindowShare
 from mpired.windows.request import Done, WindowRequest
 from mpired.windows.targets import Appeared, WindowFile, make_window, open_window, plan_window
-from mpired.windows.update import fold
 
 
 def transact(request: WindowRequest, output: FetchOutput | None = None) -> Done:
