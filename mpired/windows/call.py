@@ -44,8 +44,10 @@ def plan_accumulate(
     doubts = cautions.same_files(windows, list(map(_path, origins)), options["map"])
     request, words, skipped = _request(windows, origins, chosen, options, context, options)
     warnings = [*skipped_warnings(skipped, len(request.origins) + len(skipped), "origins"), *doubts]
-    keys = keys_of(request.origins, words, chosen, options, request.placement.indices)
-    return _with_create(replace(request, keys=keys, doubts=warnings), options)
+    request = replace(request, doubts=warnings)
+    if key is not None or options["once"]:
+        request = replace(request, keys=keys_of(request.origins, words, chosen, options, request.placement.indices))
+    return _with_create(request, options)
 
 
 def plan_get_accumulate(
@@ -159,8 +161,10 @@ def _request(
 
     def open_next(origin: OriginLike | RankWord, _: int, inputs: InputOptions) -> list[Origin]:
         arrays = open_origin(origin, inputs, options, derived, decoder)
-        check_like(arrays, first or arrays, datatypes=ranking["skip_bad"])
-        first.extend(() if first else arrays)
+        if first:
+            check_like(arrays, first, datatypes=ranking["skip_bad"])
+        else:
+            first.extend(arrays)
         return arrays
 
     with step("opening and checking the origins"):

@@ -72,7 +72,8 @@ class Placement(NamedTuple):
         if disp is None and options["target_type"] is not None:
             disp = 0
         typemap = None if target is None else target.typemap
-        made = cls(disp, unit, number, typemap, _index_text(options["at"]), indices, rank, context)
+        box = None if options["at"] is None else _index_text(options["at"])
+        made = cls(disp, unit, number, typemap, box, indices, rank, context)
         if sum([made.is_numbered, made.box is not None, indices is not None]) > 1:
             reason = "say in different ways where elements go; choose one"
             raise UsageError("`at`, `map` and the target's options", reason)
@@ -159,9 +160,9 @@ def _shape_of(entries: int, window: Array) -> tuple[int, ...] | None:
     return (entries,) if window.shape is not None and entries != window.count else window.shape
 
 
-def _index_text(at: Any) -> str | None:
+def _index_text(at: Any) -> str:
     """Return an index as on the command line; in Python it may be the object in brackets behind an array."""
-    if at is None or isinstance(at, str):
+    if isinstance(at, str):
         return at
     parts = at if isinstance(at, tuple | list) else [at]
     return ",".join(_slice_text(part) if isinstance(part, slice) else str(integer("`at`", part)) for part in parts)

@@ -33,7 +33,7 @@ from mpired.windows.elements import check_nulls, fold
 from mpired.windows.fetched import FetchOutput
 from mpired.windows.origin import Origin, choose_open
 from mpired.windows.placement import Given, WindowShare
-from mpired.windows.request import Done, WindowRequest
+from mpired.windows.request import Complete, Done, WindowRequest
 from mpired.windows.targets import Appeared, WindowFile, make_window, open_window, plan_window
 
 
@@ -110,11 +110,11 @@ class Work:
         self.windows, self._stack = windows, stack
         for origin in request.all_origins:
             stack.callback(origin.close)
-        self.request = request = self._completed(request)
+        self.request = request = request if request.complete is None else self._completed(request, request.complete)
         if request.commit == "rename" and request.op.origin:
             cautions.tell(*cautions.hard_links(parted(request.windows)))
         cautions.tell(*request.doubts)
-        self._origins = [_as_the_windows(arrays, windows[0]) for arrays in request.origins]
+        self._origins = [each if len(each) == 1 else _as_the_windows(each, windows[0]) for each in request.origins]
         self._check()
         given = [request.given] * len(windows[0].windows)
         if self._origins:
@@ -134,16 +134,14 @@ class Work:
         if self.fetched is not None and request.inputs.nullable:
             self.fetched = np.ma.MaskedArray(self.fetched, mask=False)
 
-    def _completed(self, request: WindowRequest) -> WindowRequest:
+    def _completed(self, request: WindowRequest, complete: Complete) -> WindowRequest:
         """Return a request with the elements that could not be made before the datatype of its windows was known."""
-        if request.complete is None:
-            return request
         first = self.windows[0]
         if len(first.windows) > 1:
             names = ", ".join(window.name for window in first.windows)
             reason = f"has {number(len(first.windows), first.format.noun)} ({names}), and one is needed"
             raise UsageError(first.name, f"{reason}; choose one with `columns`")
-        return request.complete(request, first.windows[0].datatype)
+        return complete(request, first.windows[0].datatype)
 
     @property
     def fetched_model(self) -> Model:
@@ -230,30 +228,27 @@ class Work:
 
     def _combined(self) -> Iterator[int]:
         """Combine the origins into each window, and yield the bytes of the elements that are done."""
-        op = self.request.op
+        op, expected = self.request.op, self.request.expected
         for part in self._parts:
-            has_elements = part.shares and part.origins
-            if op.origin and (part.target.is_new or has_elements) and self._is_as_expected(part):
+            is_changed = op.origin and (part.target.is_new or (part.shares and part.origins))
+            if is_changed and (expected is None or self._is_there(expected, part)):
                 part.update = self._stack.enter_context(part.target.begin(part.nbytes, self.request))
             for i, share in part.shares if part.origins or self.fetched is not None else ():
-                origins = [self._ordered(self._origins[number][i], share) for number in part.origins]
+                origins = [self._origins[number][i] for number in part.origins]
+                if self._by_shape and len(share.window.shape or ()) > 1:
+                    origins = [self._ordered(each, share) for each in origins]
                 name = share.window.name if len(part.shares) > 1 else ""
                 yield from fold(share, op, origins, part.update, self.fetched, name)
 
     def _ordered(self, origin: Origin, share: WindowShare) -> Origin:
-        """Return an origin with its elements in the order of the window, if those of the same index are combined."""
-        if not self._by_shape or share.window.shape is None:
-            return origin
+        """Return an origin with its elements in the order of the window."""
         ordered = origin.in_order(fortran_order=share.window.fortran_order)
         if ordered is not origin:
             self._stack.callback(ordered.close)
         return ordered
 
-    def _is_as_expected(self, part: _Part) -> bool:
-        """Return whether the element is there that is expected, if any is: a target that stays is not written."""
-        expected = self.request.expected
-        if expected is None:
-            return True
+    def _is_there(self, expected: np.ndarray, part: _Part) -> bool:
+        """Return whether a window has the element that is expected: a target that stays is not written."""
         found = np.zeros_like(expected)
         for _ in fold(part.shares[0][1], self.request.op, [], part.update, found):
             pass
