@@ -25,7 +25,7 @@ import numpy as np
 
 from mpired.errors import BufferFileError, UsageError, number
 from mpired.files import calls, metadata
-from mpired.files.lock import Target, opened
+from mpired.files.lock import Target, open_target
 from mpired.files.names import Place, digest
 
 ATTRIBUTE = metadata.OWN_ATTRIBUTES + "once"
@@ -219,7 +219,7 @@ def of_file(path: str) -> Iterator[Keys]:
     """Open the keys of a file without a lock; none if it cannot have keys, or cannot be read."""
     with contextlib.ExitStack() as stack:
         try:
-            target = stack.enter_context(opened(path, shared=True))
+            target = stack.enter_context(open_target(path, shared=True, is_seen=False))
             keys = Keys(target, target.fd)
         except (OSError, UsageError):
             keys = Keys(Place(path, "", -1), None)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 
 from mpired.errors import ChangedError, MpiredError, UsageError
 from mpired.files import calls, copying, interruptions, keys, log
-from mpired.files.lock import Target, opened
+from mpired.files.lock import Target, open_target
 from mpired.files.names import MARK
 from mpired.files.scratch import Scratch, Single, remove_dead
 from mpired.files.transaction import Draft, link_log, new_log, publish, unconfirmed
@@ -260,7 +260,7 @@ class ChangedFile(contextlib.ExitStack):
         self._ranges = ranges
         self._changed = sum(nbytes for _, nbytes in ranges)
         with calls.undoing(self.close):
-            self._target = target or self.enter_context(opened(path, shared=True))
+            self._target = target or self.enter_context(open_target(path, shared=True, is_seen=False))
             self._update = replacement(self._target, self._changed, "auto", durable=True)
             if self._update is not None:
                 self.enter_context(self._update)

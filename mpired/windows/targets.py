@@ -131,7 +131,8 @@ def plan_window(name: str, request: WindowRequest, stack: ExitStack) -> WindowFi
         check_reaches(name)
         return _new_window(name, request, None, stack)
     status = recovered_status(name, name, context)
-    calls.let_go(calls.open_existing(os.path.realpath(name), name, writable=request.op.origin))
+    with calls.errors_name(name):
+        calls.let_go(calls.open_regular(os.path.realpath(name), os.O_RDWR if request.op.origin else os.O_RDONLY))
     check_reaches(name)
     window = open_window(LocalSource.of_status(name, name, status), request, None, stack)
     window.check_commit(request.commit)
