@@ -138,8 +138,8 @@ class BatchElements:
 
     def combine(self, batch: Batch, origin: Origin, fetched: np.ndarray | None, rank: int) -> Iterator[Overflow]:
         """Combine them with those of an origin, of a rank, and yield what overflowed."""
-        making = steps(self._op, self._datatype)
         for turn in batch.rounds:
+            making = steps(self._op, self._datatype)  # which knows the bounds of the elements of one round
             combine = self._one_by_one if isinstance(turn.where, slice) else self._at_once
             with making.watching():
                 overflowed = combine(turn, origin, making, fetched)
