@@ -124,9 +124,7 @@ class Work:
             request.placement.shares([window.windows[i] for window in windows], each) for i, each in enumerate(given)
         ]
         self._placed = placed[0]
-        self._parts = [
-            self._part(window, [(i, row[n]) for i, row in enumerate(placed)]) for n, window in enumerate(windows)
-        ]
+        self._parts = [self._part(*each) for each in zip(windows, zip(*placed, strict=True), strict=True)]
         self._check_memory()
         choose_open(request.all_origins, request.inputs.context)
         self._entries = tuple(sum(share.access.entries for share in row if share) for row in placed)
@@ -191,11 +189,11 @@ class Work:
         one = max((origin.open_nbytes for origin in request.all_origins), default=0)
         request.inputs.context.check_memory(base + one + again + held * (2 if again else 1))
 
-    def _part(self, target: WindowFile, placed: Sequence[tuple[int, WindowShare | None]]) -> _Part:
+    def _part(self, target: WindowFile, placed: Sequence[WindowShare | None]) -> _Part:
         """Leave out what a window remembers; one that was changed before a crash is not changed again."""
         request, keys = self.request, self.request.keys
         # In the order of the file.
-        shares = [(i, share) for i, share in placed if share is not None and share.access.entries]
+        shares = [(i, share) for i, share in enumerate(placed) if share is not None and share.access.entries]
         shares.sort(key=lambda each: each[1].window.offset)
         part = _Part(target, Update(target.fd), shares, range(len(request.origins) if shares else 0))
         if not keys or not shares:
