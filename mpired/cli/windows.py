@@ -230,7 +230,7 @@ def _carry_out(
                 done = transact(request)
             else:
                 with FetchOutput(path, to, context, targets, overwrite=force) as output:
-                    done = transact(request, keep=output.keep, replaced=output.replaced)
+                    done = transact(request, output)
                     output.send(targets[0], done)
         return done._replace(cautions=tuple(warned))
 

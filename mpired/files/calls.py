@@ -46,18 +46,14 @@ class errors_name:  # noqa: N801 - used as a function; a generator would cost mo
             error.filename = self._name
 
 
-class undoing:  # noqa: N801 - as above
+@contextlib.contextmanager
+def undoing(undo: Callable[[], object]) -> Iterator[None]:
     """Call a function if the block fails."""
-
-    def __init__(self, undo: Callable[[], object]) -> None:
-        self._undo = undo
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            self._undo()
+    try:
+        yield
+    except BaseException:
+        undo()
+        raise
 
 
 class Closing:
@@ -82,12 +78,6 @@ class SharedFile(NamedTuple):
 
     path: str
     inode: tuple[int, int] = (0, 0)  # of a file with a name; without it the path is one of a living process
-
-    @classmethod
-    def of(cls, path: str, fd: int) -> SharedFile:
-        """Return the file that is open here under its absolute path."""
-        status = os.fstat(fd)
-        return cls(path, (status.st_dev, status.st_ino))
 
     def __reduce__(self) -> tuple[object, ...]:
         return SharedFile, (self.path, (ANY_DEVICE, self.inode[1]))
@@ -284,12 +274,6 @@ def attribute(file: str | int, name: str, absent: frozenset[int] = UNSUPPORTED |
         if error.errno not in absent:
             raise
         return b""
-
-
-def open_existing(path: str, name: str, *, writable: bool = True) -> int:
-    """Open a regular file to look at it and, if `writable`, to change it; never through a link, never waiting."""
-    with errors_name(name):
-        return open_regular(path, os.O_RDWR if writable else os.O_RDONLY)
 
 
 def open_regular(path: bytes | str, flags: int, dirfd: int | None = None) -> int:

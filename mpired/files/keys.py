@@ -25,7 +25,7 @@ import numpy as np
 
 from mpired.errors import BufferFileError, UsageError, number
 from mpired.files import calls, metadata
-from mpired.files.lock import opened
+from mpired.files.lock import Target, open_target
 from mpired.files.names import Place, digest
 
 ATTRIBUTE = metadata.OWN_ATTRIBUTES + "once"
@@ -88,9 +88,9 @@ def remember(fd: int, value: bytes) -> None:
         raise
 
 
-def hand_over(new: bytes, old: int | None, fd: int) -> None:
+def hand_over(new: bytes, old: Target | None, fd: int) -> None:
     """Give a new file the attribute of new keys; without any it takes over the one of the old file."""
-    if value := new or (b"" if old is None else calls.attribute(old, ATTRIBUTE)):
+    if value := new or (b"" if old is None else calls.attribute(old.fd, ATTRIBUTE)):
         remember(fd, value)
 
 
@@ -219,7 +219,7 @@ def of_file(path: str) -> Iterator[Keys]:
     """Open the keys of a file without a lock; none if it cannot have keys, or cannot be read."""
     with contextlib.ExitStack() as stack:
         try:
-            target = stack.enter_context(opened(path, shared=True))
+            target = stack.enter_context(open_target(path, shared=True, is_seen=False))
             keys = Keys(target, target.fd)
         except (OSError, UsageError):
             keys = Keys(Place(path, "", -1), None)

@@ -100,21 +100,19 @@ Held = Mapping[str, Target]
 NOTHING_HELD: Held = {}
 
 
-def opened(name: str, *, shared: bool = False) -> Target:
+def open_target(name: str, *, shared: bool = False, is_seen: bool = True) -> Target:
     """Open the file that `name` leads to, and its directory, without a lock; one that is `shared` for reading alone."""
+    # The lock has to keep other machines from changing the file at the same time, if `is_seen`.
     path = os.path.realpath(name)
-    fd = calls.open_existing(path, name, writable=not shared)
-    with calls.errors_name(name), calls.undoing(lambda: calls.let_go(fd)):
-        dirfd = calls.open_directory(os.path.dirname(path))
+    with calls.errors_name(name):
+        fd = calls.open_regular(path, os.O_RDONLY if shared else os.O_RDWR)
+        with calls.undoing(lambda: calls.let_go(fd)):
+            dirfd = calls.open_directory(os.path.dirname(path))
     _open.update((fd, dirfd))
-    return Target(name, path, fd, dirfd, shared=shared)
-
-
-def open_target(name: str, *, shared: bool = False) -> Target:
-    """Open a file as `opened` does, whose lock has to keep other machines from changing it at the same time."""
-    target = opened(name, shared=shared)
-    with calls.undoing(target.close):
-        check_reach(target.fd, name)
+    target = Target(name, path, fd, dirfd, shared=shared)
+    if is_seen:
+        with calls.undoing(target.close):
+            check_reach(fd, name)
     return target
 
 
@@ -124,7 +122,7 @@ def open_replaced(name: str, *, updated: bool = False) -> Target | None:
     # machines do not see locks nothing can update the file in place, and a file that may not be opened is not a target.
     for shared in (False, True):
         try:
-            target = (open_target if updated else opened)(name, shared=shared)
+            target = open_target(name, shared=shared, is_seen=updated)
         except FileNotFoundError:
             return None
         except OSError as error:

@@ -110,17 +110,15 @@ class LogWriter(calls.Closing):
             metadata.limit_readers(self.fd, readers)
 
     def write(self, data: memoryview | bytes, offset: int) -> None:
-        """Record new bytes of the file; offsets ascend."""
-        if not (nbytes := len(data)):
+        """Record new bytes of the file."""
+        if not data:
             return
-        last = self.ranges[-1] if self.ranges else (0, 0)
-        if offset < sum(last):
-            raise ValueError(f"offset {offset} is before {sum(last)}, to which the log has come")
         self._append(data)
-        if self.ranges and sum(last) == offset:
-            self.ranges[-1] = last[0], last[1] + nbytes
+        if self.ranges and sum(self.ranges[-1]) == offset:
+            start, nbytes = self.ranges.pop()
+            self.ranges.append((start, nbytes + len(data)))
         else:
-            self.ranges.append((offset, nbytes))
+            self.ranges.append((offset, len(data)))
 
     def seal(self, kind: LogKind, body: Mapping[str, object]) -> None:
         """Write all but the header."""

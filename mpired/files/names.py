@@ -12,7 +12,6 @@ import errno
 import os
 import re
 import stat
-from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -154,16 +153,17 @@ def check_are_data(words: Iterable[object]) -> list[str]:
 
 def check_fifos(paths: Iterable[str], followed: Iterable[str]) -> None:
     """Raise `UsageError` if a FIFO is named twice: to open it again would wait for a writer that never comes."""
-    leads = [(os.path.normpath(path), end != path) for path, end in zip(paths, followed, strict=True)]
-    named = Counter(name for name, _ in leads)
-    doubtful = {name: None for name, is_link in leads if is_link or named[name] > 1}
-    for name in doubtful:
+    names = list(map(os.path.normpath, paths))
+    if len(set(names)) == len(names) and names == list(map(os.path.normpath, followed)):  # then none is looked at
+        return
+    known: dict[tuple[int, int], str] = {}
+    for name in names:
         if (pipe := _fifo(name)) is None:
             continue
-        other = next((each for each in named if each != name and _fifo(each) == pipe), None)
-        if other is not None or named[name] > 1:
-            what = "for several ranks" if other is None else f"as {other!r}"
+        if pipe in known:
+            what = "for several ranks" if known[pipe] == name else f"as {known[pipe]!r}"
             raise UsageError(name, f"is the same pipe {what}, and can be one rank only")
+        known[pipe] = name
 
 
 def _fifo(path: str) -> tuple[int, int] | None:

@@ -35,8 +35,6 @@ from mpired.files.scratch import remove_dead
 from mpired.log import notice, notices_to
 from mpired.options import Options
 
-"""The most scratch files that commands may have left beside one result."""
-
 FINISHED, DISCARDED = "finished", "gave up an unfinished change"
 _NO_FILE = "is not a regular file, so it is not the log of a change; remove it"
 _GIVE_UP = "`mpired recover --discard --force` gives the change up, and leaves the file as it is"
@@ -448,7 +446,8 @@ def _recovered(name: str, path: str, notices: Sequence[tuple[Sequence[str], str]
     with calls.errors_name(name), _opened(name, path) as place:
         removed = remove_dead(place.draft_name, place.dirfd, alone=True)
     if not found and not removed:
-        calls.let_go(calls.open_existing(path, name, writable=False))  # raises an error for a path that is not a file
+        with calls.errors_name(name):
+            calls.let_go(calls.open_regular(path, os.O_RDONLY))  # raises an error for a path that is not a file
     done = [words for paths, words in notices if _concerns(paths, name)]
     done += [found] if found not in {"", FINISHED} else []
     done += [f"removed {os.fsdecode(place.draft_name)}"] if removed else []

@@ -21,7 +21,7 @@ from mpired.context import NO_LIMITS, RESERVED, Context, spare_open_files
 from mpired.errors import ChangedError, LockError, OutputExistsError, UnconfirmedError, UsageError, raise_all
 from mpired.files import calls, copying, interruptions, metadata
 from mpired.files.access import recover_for_reading
-from mpired.files.lock import NOTHING_HELD, Held, LockTimeout, Target, descriptors_of
+from mpired.files.lock import NOTHING_HELD, Held, LockTimeout, Target, descriptors_of, inode
 from mpired.files.log import LogKind, LogWriter, stamp
 from mpired.files.names import Place, check_no_old_journal, exists_error, hidden_path, sync_folders
 from mpired.files.places import check_new, existing_file, is_stream
@@ -49,9 +49,9 @@ class Draft(Place, Single):
         kept_open: bool = True,  # else, of many, it is opened when it is filled, and has a name
     ) -> None:
         self.fd, self.has_name, self._owns_dirfd = -1, False, False
-        self._named: calls.SharedFile | None = None  # what others can open, if it has a name
+        self.inode = 0, 0  # when the file is made
         self._packing, self._overwrite, self.durable = packing, overwrite, durable
-        target = place if isinstance(place, Target) else None
+        self.target = target = place if isinstance(place, Target) else None
         self._waiting = target.waiting if target else LockTimeout(context.lock_timeout)
         self.within: list[str] = []  # the files of its content: it is open to no more users than each of them
         self.existing = target.status if target else existing_file(path)
@@ -68,13 +68,15 @@ class Draft(Place, Single):
                 fd = None if named else calls.open_unnamed(self.dirfd)
                 self.fd = self._claimed() if fd is None else fd
                 if not self.has_name:
+                    self.inode = inode(os.fstat(self.fd))
                     lock_own(self.fd)
                     remove_dead(self.draft_name, self.dirfd)  # of a command that was killed
 
     @property
     def shared(self) -> calls.SharedFile:
         """The file for the tasks of an engine."""
-        return super().shared if self._named is None else self._named
+        path = hidden_path(self.path, "-new")
+        return calls.SharedFile(path, self.inode) if self.has_name else super().shared
 
     def _claimed(self) -> int:
         """Create the file under its own name, when no other command writes to the same place."""
@@ -83,7 +85,7 @@ class Draft(Place, Single):
                 fd = claimed(self.draft_name, self.dirfd)
                 self.has_name = fd is not None
             if fd is not None:
-                self._named = calls.SharedFile.of(hidden_path(self.path, "-new"), fd)
+                self.inode = inode(os.fstat(fd))
                 return fd
             self._wait()
 
@@ -119,12 +121,11 @@ class Draft(Place, Single):
     def _joins(self, original: Draft, source: int) -> bool:
         """Become another name of a draft; return whether the file system can."""
         self._drop()
+        self.inode = original.inode
         if not original.has_name:
             self.fd = os.dup(source)
             return True
         self.has_name = calls.linked(original.draft_name, self.draft_name, original.dirfd, self.dirfd)
-        if self.has_name:
-            self._named = calls.SharedFile.of(hidden_path(self.path, "-new"), source)
         return self.has_name
 
     def seal(self) -> None:
@@ -178,15 +179,10 @@ class Draft(Place, Single):
     def check_in_place(self) -> None:
         """Raise an error unless the draft has its name, and the file that it replaces is still the same."""
         draft, now = calls.status_at(self.draft_name, self.dirfd), calls.status_at(self.base, self.dirfd)
-        if draft is None or draft.st_ino != self.inode:
+        if draft is None or draft.st_ino != self.inode[1]:
             raise OSError(errno.ENOENT, "its draft was removed by another process; run again", self.name)
         if now is None or self.existing is None or not os.path.samestat(now, self.existing):
             raise ChangedError(self.name, "was replaced by another program meanwhile; nothing was done, run again")
-
-    @property
-    def inode(self) -> int:
-        """Its inode number."""
-        return os.fstat(self.fd).st_ino if self.fd >= 0 else self.shared.inode[1]
 
     def rename(self) -> None:
         """Replace the old file."""
@@ -199,7 +195,7 @@ class Draft(Place, Single):
         if self.existing is not None:
             return False
         try:
-            calls.unlink_inode(self.base, self.dirfd, self.inode)
+            calls.unlink_inode(self.base, self.dirfd, self.inode[1])
         except OSError:
             return False
         return True
@@ -364,8 +360,8 @@ def _logs_of(drafts: Sequence[Draft], stack: contextlib.ExitStack) -> dict[str, 
     log = stack.enter_context(new_log(drafts[0], [draft.path for draft in drafts]))
     folders = {directory: os.fstat(draft.dirfd).st_ino for directory, draft in first.items()}
     numbers = {directory: number for number, directory in enumerate(folders)}
-    steps = [[numbers[each.directory], os.fsdecode(each.base), each.inode, stamp(each.existing)] for each in drafts]
-    paths = [[inode, os.path.relpath(directory, home)] for directory, inode in folders.items()]
+    steps = [[numbers[each.directory], os.fsdecode(each.base), each.inode[1], stamp(each.existing)] for each in drafts]
+    paths = [[folder, os.path.relpath(directory, home)] for directory, folder in folders.items()]
     log.seal(LogKind.PUTS, {"folders": paths, "steps": steps})
     logs, name = {home: log}, os.fsdecode(drafts[0].base)
     for directory in others:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 
 from mpired.errors import ChangedError, MpiredError, UsageError
 from mpired.files import calls, copying, interruptions, keys, log
-from mpired.files.lock import Target, opened
+from mpired.files.lock import Target, open_target
 from mpired.files.names import MARK
 from mpired.files.scratch import Scratch, Single, remove_dead
 from mpired.files.transaction import Draft, link_log, new_log, publish, unconfirmed
@@ -46,57 +46,74 @@ class Update(calls.Closing):
         """Change the file."""
 
 
-class Replacement(Update):
-    """An update by a new file that takes the name of the old one."""
+class NewFile(Update):
+    """An update by a new file, of a new target or in the place of the old file."""
 
-    protocol = "rename"
+    def __init__(
+        self,
+        draft: Draft,
+        source: int,  # see `Update`; the new bytes are written there too
+        complete: Callable[[Draft], None] | None = None,  # fills the draft when all bytes are written
+    ) -> None:
+        super().__init__(source)
+        self.protocol = "new file" if draft.target is None else "rename"
+        self._draft, self._complete = draft, complete
+
+    def write(self, data: memoryview | bytes, offset: int) -> None:
+        """Put new bytes to their place."""
+        with calls.errors_name(self._draft.name):
+            calls.pwrite_all(self.source, data, offset)
+
+    def seal(self, new_keys: bytes) -> None:
+        """Complete the new file, and bring it to the disk."""
+        with calls.errors_name(self._draft.name):
+            if self._complete is not None:
+                self._complete(self._draft)
+            keys.hand_over(new_keys, self._draft.target, self._draft.fd)
+        self._draft.seal()
+
+    def publish(self, on_commit: Callable[[], None]) -> None:
+        """Let the new file take its place."""
+        publish([self._draft], on_commit)
+
+    def close(self) -> None:
+        """Remove the new file, if it was not published."""
+        self._draft.close()
+
+
+class Replacement(NewFile):
+    """An update by a new file that has the other bytes of the old one."""
 
     def __init__(self, target: Target, *, durable: bool) -> None:
-        super().__init__(target.fd)
-        self._target = target
+        draft = Draft(target.name, overwrite=True, durable=durable, place=target)
+        super().__init__(draft, target.fd, lambda _: self._copy(self._size))
         self._size = target.status.st_size
-        self._output = Draft(target.name, overwrite=True, durable=durable, place=target)
-        with calls.errors_name(target.name), calls.undoing(self._output.close):
-            self.is_clone = copying.clone(target.fd, self._output.fd)  # which shares the blocks of the target
+        with calls.errors_name(target.name), calls.undoing(self.close):
+            self.is_clone = copying.clone(target.fd, draft.fd)  # which shares the blocks of the target
             if not self.is_clone:
-                os.ftruncate(self._output.fd, self._size)
+                os.ftruncate(draft.fd, self._size)
         self._copied = self._size if self.is_clone else 0
 
     def write(self, data: memoryview | bytes, offset: int) -> None:
         """Give the new file `data` at `offset`, and the old bytes before it; offsets ascend."""
-        with calls.errors_name(self._target.name):
+        with calls.errors_name(self._draft.name):
             self._copy(offset)
-            calls.pwrite_all(self._output.fd, data, offset)
+            calls.pwrite_all(self._draft.fd, data, offset)
             self._copied = max(self._copied, offset + len(data))
 
     def all_but(self, ranges: Sequence[tuple[int, int]]) -> Draft:
         """Copy all but some ranges, offset and bytes, which ascend, and return the new file for these."""
-        with calls.errors_name(self._target.name):
+        with calls.errors_name(self._draft.name):
             for offset, nbytes in ranges:
                 self._copy(offset)
                 self._copied = max(self._copied, offset + nbytes)
             self._copy(self._size)
-        return self._output
-
-    def seal(self, new_keys: bytes) -> None:
-        """Copy the rest, and bring the new file to the disk."""
-        with calls.errors_name(self._target.name):
-            self._copy(self._size)
-            keys.hand_over(new_keys, self._target.fd, self._output.fd)
-        self._output.seal()
-
-    def publish(self, on_commit: Callable[[], None]) -> None:
-        """Let the new file take the place of the old one."""
-        publish([self._output], on_commit)
+        return self._draft
 
     def _copy(self, stop: int) -> None:
         if self._copied < stop:
-            copying.copy_sparse(self._target.fd, self._output.fd, self._copied, stop, self._copied)
+            copying.copy_sparse(self.source, self._draft.fd, self._copied, stop, self._copied)
             self._copied = stop
-
-    def close(self) -> None:
-        """Remove the new file, if it was not published."""
-        self._output.close()
 
 
 class Patch(Update):
@@ -243,7 +260,7 @@ class ChangedFile(contextlib.ExitStack):
         self._ranges = ranges
         self._changed = sum(nbytes for _, nbytes in ranges)
         with calls.undoing(self.close):
-            self._target = target or self.enter_context(opened(path, shared=True))
+            self._target = target or self.enter_context(open_target(path, shared=True, is_seen=False))
             self._update = replacement(self._target, self._changed, "auto", durable=True)
             if self._update is not None:
                 self.enter_context(self._update)

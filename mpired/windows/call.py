@@ -12,6 +12,7 @@ from mpired import cautions, datatypes, ops
 from mpired.context import Context
 from mpired.datatypes import DATATYPES, Datatype, Group, value_index
 from mpired.errors import DatatypeError, MpiredWarning, OpError, UsageError
+from mpired.files.lock import inode
 from mpired.files.names import check_are_data
 from mpired.files.urls import check_are_files
 from mpired.formats import Array, AtHand, InputOptions, Model
@@ -21,7 +22,7 @@ from mpired.log import step
 from mpired.options import INPUTS, PLACES, RANKING, TARGET, WINDOW_VALUES, Options, PathLike, checked, part
 from mpired.ranks import RankWord, Skipped, check_formats, open_all, pieces, skipped_warnings
 from mpired.windows.once import keys_of
-from mpired.windows.origin import Origin, OriginLike, array_of, check_like, is_whole, open_origin
+from mpired.windows.origin import Origin, OriginLike, array_of, check_like, open_origin
 from mpired.windows.placement import Given, Placement
 from mpired.windows.request import Filling, WindowRequest
 from mpired.windows.value import element_of, is_value
@@ -43,8 +44,10 @@ def plan_accumulate(
     doubts = cautions.same_files(windows, list(map(_path, origins)), options["map"])
     request, words, skipped = _request(windows, origins, chosen, options, context, options)
     warnings = [*skipped_warnings(skipped, len(request.origins) + len(skipped), "origins"), *doubts]
-    keys = keys_of(request.origins, words, chosen, options, request.placement.indices)
-    return _with_create(replace(request, keys=keys, doubts=warnings), options)
+    request = replace(request, doubts=warnings)
+    if key is not None or options["once"]:
+        request = replace(request, keys=keys_of(request.origins, words, chosen, options, request.placement.indices))
+    return _with_create(request, options)
 
 
 def plan_get_accumulate(
@@ -63,9 +66,19 @@ def plan_get_accumulate(
 
 
 def _check_names(windows: Sequence[PathLike], indices: object = None) -> None:
-    """Raise an error unless windows are files that hold data; the names of origins were checked by the caller."""
+    """Raise an error unless windows are different files of data; the names of origins were checked by the caller."""
     check_are_data([*windows, indices])
     check_are_files(windows)
+    if len(windows) > 1 and len(set(map(_identity, windows))) < len(windows):
+        raise UsageError("`windows`", "names one file twice; each window is a file of its own")
+
+
+def _identity(window: PathLike) -> object:
+    """Return the inode of a window, or the path of one that does not exist yet."""
+    try:
+        return inode(os.stat(window))
+    except OSError:
+        return os.path.realpath(window)
 
 
 def _path(origin: object) -> object:
@@ -122,17 +135,8 @@ def _on_one_element(
         return replace(request, origins=origins, expected=expected, complete=None, doubts=doubts)
 
     # Without --type the file has the datatype, which is read under the lock.
-    request = WindowRequest(
-        windows=[os.fspath(window) for window in windows],
-        op=op,
-        inputs=inputs,
-        placement=Placement.of(where, len(windows), context),
-        commit=options["commit"],
-        durable=options["durability"] == "full",
-        given=Given("VALUE", 1),
-        fetch=True,
-        complete=complete,
-    )
+    request = _begin(windows, op, inputs, Placement.of(where, len(windows), context), options)
+    request = replace(request, given=Given("VALUE", 1), fetch=True, complete=complete)
     return request if inputs.datatype is None else complete(request, inputs.datatype)
 
 
@@ -157,26 +161,28 @@ def _request(
 
     def open_next(origin: OriginLike | RankWord, _: int, inputs: InputOptions) -> list[Origin]:
         arrays = open_origin(origin, inputs, options, derived, decoder)
-        check_like(arrays, first or arrays, datatypes=ranking["skip_bad"])
-        first.extend(() if first else arrays)
+        if first:
+            check_like(arrays, first, datatypes=ranking["skip_bad"])
+        else:
+            first.extend(arrays)
         return arrays
 
     with step("opening and checking the origins"):
         opened, words, skipped = open_all(pieces(origins, inputs, ranking), open_next, inputs, ranking, "origins")
-    request = WindowRequest(
-        windows=[os.fspath(window) for window in windows],
-        op=op,
-        inputs=inputs,
-        placement=placement,
-        commit=options["commit"],
-        durable=options["durability"] == "full",
-        origins=opened,
-        whole=is_whole(options),
-        decoder=decoder,
-    )
+    is_whole = not (options["origin_disp"] or options["origin_type"]) and options["origin_count"] is None
+    request = _begin(windows, op, inputs, placement, options)
+    request = replace(request, origins=opened, whole=is_whole, decoder=decoder)
     # Which describe origins alone.
     check_formats(InputOptions(offset=inputs.offset, count=inputs.count), request.formats)
     return request, words, skipped
+
+
+def _begin(
+    windows: Sequence[PathLike], op: ops.Op, inputs: InputOptions, placement: Placement, options: Options
+) -> WindowRequest:
+    """Return a request without its origins."""
+    names, is_durable = [os.fspath(window) for window in windows], options["durability"] == "full"
+    return WindowRequest(names, op, inputs, placement, options["commit"], is_durable)
 
 
 def _with_create(request: WindowRequest, options: Options) -> WindowRequest:

@@ -76,13 +76,11 @@ def keys_of(
     options: Options,
     indices: np.ndarray | None,
 ) -> dict[Key, Sequence[int]]:
-    """Return the keys for the target to remember, and the numbers of the origins of each; none without --once."""
+    """Return the keys for the target to remember, and the numbers of the origins of each."""
     # A key of the user stands for the whole command, whatever its origins are; else each origin, named by one of
     # `words`, has its own, of its place, its content, and the op and its place in the target.
     if (key := options["once_key"]) is not None:
         return {Key.of_text(key): range(len(origins))}
-    if not options["once"]:
-        return {}
     where = {name: str(value) for name, value in part(PLACES, options).items() if value is not None}
     if indices is not None:
         where["map"] = digest(indices.tobytes(), 64).hexdigest()

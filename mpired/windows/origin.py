@@ -80,11 +80,6 @@ class Origin:
         with nullcontext() if self.stays_open else closing(reader):
             return block, reader.read(self._first + index.start, block)
 
-    def count_unset(self, values: np.ndarray) -> None:
-        """Count those of some elements that have the value of those that were never written."""
-        unset = self.array.unset
-        self.nunset += 0 if unset is None else int(np.count_nonzero(values == unset))
-
     def in_order(self, *, fortran_order: bool) -> Origin:
         """Return the same array with the elements in that order; only an array of several dimensions has another."""
         turned = in_order(self.array, fortran_order=fortran_order)
@@ -195,11 +190,6 @@ def whole(array: Array) -> np.ndarray:
     with closing(Decoder()) as decoder, closing(decoder.decoding(array).open()) as reader:
         reader.read(0, elements)
     return elements
-
-
-def is_whole(options: Options) -> bool:
-    """Return whether origins are whole files, whose shapes matter then."""
-    return not (options["origin_disp"] or options["origin_type"]) and options["origin_count"] is None
 
 
 def open_origin(

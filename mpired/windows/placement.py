@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -72,7 +72,8 @@ class Placement(NamedTuple):
         if disp is None and options["target_type"] is not None:
             disp = 0
         typemap = None if target is None else target.typemap
-        made = cls(disp, unit, number, typemap, _index_text(options["at"]), indices, rank, context)
+        box = None if options["at"] is None else _index_text(options["at"])
+        made = cls(disp, unit, number, typemap, box, indices, rank, context)
         if sum([made.is_numbered, made.box is not None, indices is not None]) > 1:
             reason = "say in different ways where elements go; choose one"
             raise UsageError("`at`, `map` and the target's options", reason)
@@ -159,9 +160,9 @@ def _shape_of(entries: int, window: Array) -> tuple[int, ...] | None:
     return (entries,) if window.shape is not None and entries != window.count else window.shape
 
 
-def _index_text(at: Any) -> str | None:
+def _index_text(at: Any) -> str:
     """Return an index as on the command line; in Python it may be the object in brackets behind an array."""
-    if at is None or isinstance(at, str):
+    if isinstance(at, str):
         return at
     parts = at if isinstance(at, tuple | list) else [at]
     return ",".join(_slice_text(part) if isinstance(part, slice) else str(integer("`at`", part)) for part in parts)
@@ -248,12 +249,10 @@ def _box(window: Array, text: str, given: Given, context: Context) -> tuple[tupl
     if given.whole and given.shape is not None and without_ones[0] != without_ones[1]:
         raise CountError(given.name, f"has shape {given.shape}, but the box {text} has {kept}")
     context.check_memory(BASE_NBYTES + math.prod(len(each) for each, _ in lists) * RUN_NBYTES)
-    positions = np.zeros((), np.int64)
     # The last index runs fastest, in Fortran order the first.
-    for axis in range(len(shape))[::-1] if window.fortran_order else range(len(shape)):
-        stride = math.prod(shape[:axis] if window.fortran_order else shape[axis + 1 :])
-        positions = positions[..., None] + lists[axis][0] * stride
-    starts = positions.ravel() * window.stored.itemsize
+    order: Literal["C", "F"] = "F" if window.fortran_order else "C"
+    positions = np.ravel_multi_index(np.ix_(*(each for each, _ in lists)), shape, order=order)
+    starts = positions.ravel(order) * window.stored.itemsize
     return kept, Runs(starts, np.ones(len(starts), np.int64), window.stored.itemsize)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from mpired.ranks import Skipped
 from mpired.windows.once import Key
 from mpired.windows.origin import Origin
 from mpired.windows.placement import NO_ORIGIN, Given, Placement
-
-Keep = Callable[[np.ndarray, Model, ops.Op], None]
-"""Takes the fetched elements, their model, and the op, before the windows change."""
 
 
 class Filling(NamedTuple):
@@ -49,14 +46,8 @@ class WindowRequest:
     create: Filling | None = None  # for targets that are missing
     expected: np.ndarray | None = None  # the element that there has to be, or nothing changes (MPI_Compare_and_swap)
     decoder: Decoder = field(default_factory=Decoder)
-    # returns the request with its elements, when the datatype of the windows is known; `None` if it has them
-    complete: Callable[[WindowRequest, Datatype], WindowRequest] | None = None
+    complete: Complete | None = None  # `None` if it has its elements
     doubts: Sequence[MpiredWarning] = ()
-
-    @property
-    def window_options(self) -> InputOptions:
-        """The options that describe the windows: the datatype, the columns, and of a raw one the byte order."""
-        return self.inputs._replace(format=None, offset=0, count=None, pair=None, window=True)
 
     @property
     def all_origins(self) -> list[Origin]:
@@ -67,6 +58,10 @@ class WindowRequest:
     def formats(self) -> set[str]:
         """The formats of the origins."""
         return {origin.format for origin in self.all_origins if origin.format}
+
+
+Complete: TypeAlias = Callable[[WindowRequest, Datatype], WindowRequest]
+"""Returns a request with its elements, when the datatype of the windows is known."""
 
 
 class Done(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import NamedTuple
@@ -12,13 +12,13 @@ import numpy as np
 
 from mpired.errors import OutputExistsError, UsageError
 from mpired.files import calls
-from mpired.files.keys import Keys, hand_over
+from mpired.files.keys import Keys
 from mpired.files.keys import of_file as keys_of_file
 from mpired.files.lock import Target, check_reach, check_reaches
 from mpired.files.places import check_new
 from mpired.files.scratch import Scratch
-from mpired.files.transaction import Draft, publish
-from mpired.files.update import Patch, Update, replacement
+from mpired.files.transaction import Draft
+from mpired.files.update import NewFile, Patch, Update, replacement
 from mpired.formats import Array, FlatLayout, Format, arrays_in_place, format_to_create, recognise
 from mpired.formats.array import blocks, within_budget
 from mpired.formats.convert import in_form
@@ -71,13 +71,26 @@ class WindowFile(NamedTuple):
 
     def begin(self, changed_nbytes: int, request: WindowRequest) -> Update:
         """Begin to change it."""
-        if not isinstance(self.file, Target):
-            return _NewFile(self, durable=request.durable)
-        if self.like is not None:
+        assert self.file is not None  # noqa: S101 - in a dry run nothing changes
+        encode = None if self.like is None else self._encode
+        if isinstance(self.file, Draft):
+            return NewFile(self.file, self.fd, encode)
+        if encode is not None:
             self.check_commit(request.commit)
-            return _NewFile(self, durable=request.durable)
+            draft = Draft(self.name, overwrite=True, durable=request.durable, place=self.file)
+            return NewFile(draft, self.fd, encode)
         replaced = replacement(self.file, changed_nbytes, request.commit, durable=request.durable)
         return replaced or Patch(self.file, changed_nbytes, durable=request.durable)
+
+    def _encode(self, draft: Draft) -> None:
+        """Write the file again, with the elements that the scratch file has."""
+        assert self.like is not None  # noqa: S101 - else elements are changed where they lie
+        assert self.scratch is not None  # noqa: S101 - as above
+        source = LocalSource.of(self.name, self.scratch.shared_path)
+        changed = [each._replace(source=source) for each in self.windows]
+        rewrite(self.format.rewrite, self.like, changed, draft.shared)
+        if self.is_new:
+            self.like.check_unchanged()
 
     def check_commit(self, commit: str) -> None:
         """Raise `UsageError` if the call asks to patch a file that can only be written again."""
@@ -88,53 +101,10 @@ class WindowFile(NamedTuple):
             raise UsageError("`commit='journal'`", f"{reason}; leave it out, which writes the file again")
 
 
-class _NewFile(Update):
-    """An update by a new file: the draft of a new target, or one that is written when all elements are known."""
-
-    def __init__(self, window: WindowFile, *, durable: bool) -> None:
-        super().__init__(window.fd)
-        self.protocol = "new file" if window.is_new else "rename"
-        self._window, self._durable = window, durable
-        self._draft = window.file if isinstance(window.file, Draft) else None
-
-    def write(self, data: memoryview | bytes, offset: int) -> None:
-        """Put new bytes to their place."""
-        with calls.errors_name(self._window.name):
-            calls.pwrite_all(self.source, data, offset)
-
-    def seal(self, new_keys: bytes) -> None:
-        """Write the new file, and bring it to the disk."""
-        window = self._window
-        old = window.file if isinstance(window.file, Target) else None
-        with calls.errors_name(window.name):
-            if self._draft is None:
-                self._draft = Draft(window.name, overwrite=True, durable=self._durable, place=old)
-            if window.like is not None and window.scratch is not None:
-                source = LocalSource.of(window.name, window.scratch.shared_path)
-                changed = [each._replace(source=source) for each in window.windows]
-                rewrite(window.format.rewrite, window.like, changed, self._draft.shared)
-                if old is None:
-                    window.like.check_unchanged()
-            hand_over(new_keys, old.fd if old else None, self._draft.fd)
-        self._draft.seal()
-
-    def publish(self, on_commit: Callable[[], None]) -> None:
-        """Let the new file take its place."""
-        assert self._draft is not None  # noqa: S101 - it is sealed
-        try:
-            publish([self._draft], on_commit)
-        except OutputExistsError as error:  # of a target that did not exist
-            raise Appeared from error
-
-    def close(self) -> None:
-        """Close the new file, if it was not published."""
-        if self._draft is not None:
-            self._draft.close()
-
-
 def open_window(source: LocalSource, request: WindowRequest, target: Target | None, stack: ExitStack) -> WindowFile:
     """Inspect a locked file, or one of a dry run, and decode the elements unless they are flat."""
-    inputs = request.window_options
+    # The datatype, the columns, and of a raw file the byte order; the other options describe origins alone.
+    inputs = request.inputs._replace(format=None, offset=0, count=None, pair=None, window=True)
     row = recognise(source, inputs)
     file = row.inspect(source, inputs)
     file.check_some(inputs.taken)
@@ -161,7 +131,8 @@ def plan_window(name: str, request: WindowRequest, stack: ExitStack) -> WindowFi
         check_reaches(name)
         return _new_window(name, _row(name, request), request, None, stack)
     status = recovered_status(name, name, context)
-    calls.let_go(calls.open_existing(os.path.realpath(name), name, writable=request.op.origin))
+    with calls.errors_name(name):
+        calls.let_go(calls.open_regular(os.path.realpath(name), os.O_RDWR if request.op.origin else os.O_RDONLY))
     check_reaches(name)
     window = open_window(LocalSource.of_status(name, name, status), request, None, stack)
     window.check_commit(request.commit)

@@ -10,17 +10,16 @@ import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
 from mpired import cautions, interrupts, ops
 from mpired.context import BASE_NBYTES, STREAMED_BASE_NBYTES
-from mpired.errors import CountError, DatatypeError, UnconfirmedError, UsageError, number
-from mpired.files import calls
+from mpired.errors import CountError, DatatypeError, OutputExistsError, UnconfirmedError, UsageError, number
 from mpired.files.access import lock_all
 from mpired.files.keys import Keys
-from mpired.files.lock import LockTimeout, Target, inode, open_replaced, open_target
+from mpired.files.lock import LockTimeout, Target, open_replaced, open_target
 from mpired.files.places import parted
 from mpired.files.update import Update
 from mpired.formats import Model, format_named
@@ -30,45 +29,36 @@ from mpired.log import step
 from mpired.ranks import check_formats
 from mpired.sources.directory import check_one_file
 from mpired.sources.local import LocalSource
-from mpired.windows.elements import check_nulls
+from mpired.windows.elements import check_nulls, fold
+from mpired.windows.fetched import FetchOutput
 from mpired.windows.origin import Origin, choose_open
 from mpired.windows.placement import Given, WindowShare
-from mpired.windows.request import Done, Keep, WindowRequest
+from mpired.windows.request import Complete, Done, WindowRequest
 from mpired.windows.targets import Appeared, WindowFile, make_window, open_window, plan_window
-from mpired.windows.update import fold
 
 
-def transact(request: WindowRequest, *, keep: Keep | None = None, replaced: Sequence[str] = ()) -> Done:
-    """Carry out a request; `keep` gets the old elements when all is ready, and `replaced` are its files."""
+def transact(request: WindowRequest, output: FetchOutput | None = None) -> Done:
+    """Carry out a request; `output` gets the old elements before the windows change."""
     while True:
         with contextlib.suppress(Appeared), contextlib.closing(request.decoder), ExitStack() as stack:
-            work = Work(request, _open(request, replaced, stack), stack)
+            work = Work(request, _open(request, output.replaced if output else (), stack), stack)
             work.combine()
-            if keep is not None and work.fetched is not None:
-                keep(work.fetched, work.fetched_model, request.op)
+            if output is not None and work.fetched is not None:
+                output.keep(work.fetched, work.fetched_model, request.op)
             work.publish()
             return work.done()
 
 
 def dry_run(request: WindowRequest) -> Work:
     """Check a request as `transact` does, without a lock; nothing is made or changed."""
-    _check_different(request.windows)
     with contextlib.closing(request.decoder), ExitStack() as stack:
         return Work(request, [plan_window(name, request, stack) for name in request.windows], stack)
-
-
-def _check_different(names: Sequence[str]) -> None:
-    """Raise `UsageError` if two names lead to one file."""
-    if len(set(calls.real_paths(names))) < len(names):
-        raise UsageError("`windows`", "names one file twice; each window is a file of its own")
 
 
 def _open(request: WindowRequest, replaced: Sequence[str], stack: ExitStack) -> list[WindowFile]:
     """Lock and recover the windows and the files that are replaced; make windows that are missing."""
     names = request.windows
     existing = names if request.create is None else [name for name in names if os.path.exists(name)]
-    if len(existing) < len(names):
-        _check_different(names)
     # Windows that this user may only read are locked beside other readers.
     shared = not request.op.origin and not all(os.access(name, os.W_OK) for name in existing)
 
@@ -85,19 +75,23 @@ def _open(request: WindowRequest, replaced: Sequence[str], stack: ExitStack) -> 
         if request.op.identity is not None and request.create is None and not shared:
             error.add_note("`create` makes a target that is missing")
         raise
-    targets = {name: held[name] for name in existing}
-    if len({inode(target.status) for target in targets.values()}) < len(existing):
-        raise UsageError("`windows`", "names one file twice; each window is a file of its own")
-    windows = {
-        name: open_window(LocalSource.of_status(name, target.path, target.status), request, target, stack)
-        for name, target in targets.items()
-    }
-    return [windows[name] if name in windows else make_window(name, request, stack) for name in names]
+    windows = []
+    for name in names:
+        if name in existing:
+            target = held[name]
+            source = LocalSource.of_status(name, target.path, target.status)
+            windows.append(open_window(source, request, target, stack))
+        else:
+            windows.append(make_window(name, request, stack))
+    return windows
 
 
-class _WindowPart(NamedTuple):
+@dataclass
+class _Part:
     """The work on one window."""
 
+    target: WindowFile
+    update: Update
     shares: Sequence[tuple[int, WindowShare]] = ()  # its elements, each with the number of its array
     origins: Sequence[int] = ()  # the numbers of the origins
     keys: Keys | None = None
@@ -108,10 +102,6 @@ class _WindowPart(NamedTuple):
         """About how many bytes are read and written for each origin."""
         return sum(share.access.nbytes for _, share in self.shares)
 
-    def attribute(self, *, durable: bool) -> bytes:
-        """Record the new keys, and return the attribute that lets them count; b"" if there are none."""
-        return self.keys.append(self.new, durable=durable) if self.keys and self.new else b""
-
 
 class Work:
     """A request at work: all checks, and then the elements; nothing is visible of it until it is published."""
@@ -120,10 +110,11 @@ class Work:
         self.windows, self._stack = windows, stack
         for origin in request.all_origins:
             stack.callback(origin.close)
-        self.request = request = self._completed(request)
-        renamed = request.windows if request.commit == "rename" and request.op.origin else ()
-        cautions.tell(*cautions.hard_links(parted(renamed)), *request.doubts)
-        self._origins = [_as_the_windows(arrays, windows[0]) for arrays in request.origins]
+        self.request = request = request if request.complete is None else self._completed(request, request.complete)
+        if request.commit == "rename" and request.op.origin:
+            cautions.tell(*cautions.hard_links(parted(request.windows)))
+        cautions.tell(*request.doubts)
+        self._origins = [each if len(each) == 1 else _as_the_windows(each, windows[0]) for each in request.origins]
         self._check()
         given = [request.given] * len(windows[0].windows)
         if self._origins:
@@ -133,27 +124,22 @@ class Work:
             request.placement.shares([window.windows[i] for window in windows], each) for i, each in enumerate(given)
         ]
         self._placed = placed[0]
-        self._parts = [
-            self._part(window, [(i, row[n]) for i, row in enumerate(placed)]) for n, window in enumerate(windows)
-        ]
+        self._parts = [self._part(*each) for each in zip(windows, zip(*placed, strict=True), strict=True)]
         self._check_memory()
         choose_open(request.all_origins, request.inputs.context)
         self._entries = tuple(sum(share.access.entries for share in row if share) for row in placed)
-        self._updates: list[Update] = []
         self.fetched = np.zeros(self._entries[0], windows[0].windows[0].datatype.form) if request.fetch else None
         if self.fetched is not None and request.inputs.nullable:
             self.fetched = np.ma.MaskedArray(self.fetched, mask=False)
 
-    def _completed(self, request: WindowRequest) -> WindowRequest:
+    def _completed(self, request: WindowRequest, complete: Complete) -> WindowRequest:
         """Return a request with the elements that could not be made before the datatype of its windows was known."""
-        if request.complete is None:
-            return request
         first = self.windows[0]
         if len(first.windows) > 1:
             names = ", ".join(window.name for window in first.windows)
             reason = f"has {number(len(first.windows), first.format.noun)} ({names}), and one is needed"
             raise UsageError(first.name, f"{reason}; choose one with `columns`")
-        return request.complete(request, first.windows[0].datatype)
+        return complete(request, first.windows[0].datatype)
 
     @property
     def fetched_model(self) -> Model:
@@ -203,23 +189,23 @@ class Work:
         one = max((origin.open_nbytes for origin in request.all_origins), default=0)
         request.inputs.context.check_memory(base + one + again + held * (2 if again else 1))
 
-    def _part(self, target: WindowFile, placed: Sequence[tuple[int, WindowShare | None]]) -> _WindowPart:
+    def _part(self, target: WindowFile, placed: Sequence[WindowShare | None]) -> _Part:
         """Leave out what a window remembers; one that was changed before a crash is not changed again."""
         request, keys = self.request, self.request.keys
         # In the order of the file.
-        shares = [(i, share) for i, share in placed if share is not None and share.access.entries]
+        shares = [(i, share) for i, share in enumerate(placed) if share is not None and share.access.entries]
         shares.sort(key=lambda each: each[1].window.offset)
-        if not shares:
-            return _WindowPart()
-        if not keys:
-            return _WindowPart(shares, range(len(request.origins)))
-        own = target.keys(self._stack)
-        remembered = own.find({prefix for key in keys for prefix in key.prefixes})
+        part = _Part(target, Update(target.fd), shares, range(len(request.origins) if shares else 0))
+        if not keys or not shares:
+            return part
+        part.keys = target.keys(self._stack)
+        remembered = part.keys.find({prefix for key in keys for prefix in key.prefixes})
         new = [key for key in keys if not key.is_in(remembered)]
         again = [number for key in new if key.has_known_content(remembered) for number in keys[key]]
         cautions.tell(*cautions.known_content([request.origins[number][0].name for number in again]))
-        origins = [number for key in new for number in keys[key]]
-        return _WindowPart(shares, origins, own, [(key.kept, key.text) for key in new])
+        part.origins = [number for key in new for number in keys[key]]
+        part.new = [(key.kept, key.text) for key in new]
+        return part
 
     def combine(self) -> None:
         """Compute all new elements, and make the updates ready."""
@@ -231,65 +217,60 @@ class Work:
         request.decoder.close()  # a file that is written again takes another worker
         for origin in request.all_origins:
             origin.array.source.check_unchanged()
-        for update, part in zip(self._updates, self._parts, strict=True):
-            update.seal(part.attribute(durable=request.durable) if update.protocol else b"")
+        for part in self._parts:
+            is_changed = part.update.protocol and part.new
+            new_keys = part.keys.append(part.new, durable=request.durable) if part.keys and is_changed else b""
+            part.update.seal(new_keys)
         if self.fetched is not None:
             self.windows[0].windows[0].datatype.clear_padding(np.ma.getdata(self.fetched))
 
     def _combined(self) -> Iterator[int]:
         """Combine the origins into each window, and yield the bytes of the elements that are done."""
-        for target, part in zip(self.windows, self._parts, strict=True):
-            update = self._begin(target, part)
-            self._updates.append(update)
+        op, expected = self.request.op, self.request.expected
+        for part in self._parts:
+            is_changed = op.origin and (part.target.is_new or (part.shares and part.origins))
+            if is_changed and (expected is None or self._is_there(expected, part)):
+                part.update = self._stack.enter_context(part.target.begin(part.nbytes, self.request))
             for i, share in part.shares if part.origins or self.fetched is not None else ():
-                origins = [self._ordered(self._origins[number][i], share) for number in part.origins]
+                origins = [self._origins[number][i] for number in part.origins]
+                if self._by_shape and len(share.window.shape or ()) > 1:
+                    origins = [self._ordered(each, share) for each in origins]
                 name = share.window.name if len(part.shares) > 1 else ""
-                yield from fold(share, self.request.op, origins, update, self.fetched, name)
+                yield from fold(share, op, origins, part.update, self.fetched, name)
 
     def _ordered(self, origin: Origin, share: WindowShare) -> Origin:
-        """Return an origin with its elements in the order of the window, if those of the same index are combined."""
-        if not self._by_shape or share.window.shape is None:
-            return origin
+        """Return an origin with its elements in the order of the window."""
         ordered = origin.in_order(fortran_order=share.window.fortran_order)
         if ordered is not origin:
             self._stack.callback(ordered.close)
         return ordered
 
-    def _begin(self, target: WindowFile, part: _WindowPart) -> Update:
-        """Begin to change a target, if there is anything to change."""
-        op, has_elements = self.request.op, part.shares and part.origins
-        if not op.origin or not (target.is_new or has_elements) or not self._is_as_expected(target, part):
-            return Update(target.fd)
-        return self._stack.enter_context(target.begin(part.nbytes, self.request))
-
-    def _is_as_expected(self, target: WindowFile, part: _WindowPart) -> bool:
-        """Return whether the element is there that is expected, if any is: a target that stays is not written."""
-        expected = self.request.expected
-        if expected is None:
-            return True
+    def _is_there(self, expected: np.ndarray, part: _Part) -> bool:
+        """Return whether a window has the element that is expected: a target that stays is not written."""
         found = np.zeros_like(expected)
-        for _ in fold(part.shares[0][1], self.request.op, [], Update(target.fd), found):
+        for _ in fold(part.shares[0][1], self.request.op, [], part.update, found):
             pass
         return found.tobytes() == expected.tobytes()
 
     def publish(self) -> None:
         """Commit one window after another."""
         changed: list[str] = []
-        for target, update in zip(self.windows, self._updates, strict=True):
+        for part in self._parts:
+            name = part.target.name
             try:
-                update.publish(interrupts.committed if changed else self.request.inputs.context.on_commit)
-            except Appeared as error:
+                part.update.publish(interrupts.committed if changed else self.request.inputs.context.on_commit)
+            except OutputExistsError as error:  # of a target that did not exist
                 if changed:
                     reason = f"was made by another command meanwhile, and {', '.join(changed)} is changed; several"
-                    raise UnconfirmedError(target.name, f"{reason} windows are not one transaction") from error
-                raise
+                    raise UnconfirmedError(name, f"{reason} windows are not one transaction") from error
+                raise Appeared from error
             except OSError as error:
                 if changed and not isinstance(error, UnconfirmedError):
                     reason = f"is not changed ({error.strerror}), but {', '.join(changed)} is; several windows are not"
-                    raise UnconfirmedError(target.name, f"{reason} one transaction") from error
+                    raise UnconfirmedError(name, f"{reason} one transaction") from error
                 raise
-            if update.protocol:
-                changed.append(target.name)
+            if part.update.protocol:
+                changed.append(name)
 
     def done(self) -> Done:
         """Return the outcome, or that of a dry run."""
@@ -299,7 +280,7 @@ class Work:
         locked = [window.file for window in self.windows if isinstance(window.file, Target)]
         return Done(
             op=self.request.op,
-            protocols=tuple(update.protocol for update in self._updates),
+            protocols=tuple(part.update.protocol for part in self._parts),
             datatypes=tuple(window.datatype for window in self.windows[0].windows),
             entries=self._entries,
             skipped=tuple(skipped),
