@@ -11,35 +11,33 @@ import numpy as np
 from mpired.datatypes import Datatype, Group, value_type
 from mpired.formats import Array
 from mpired.formats.decoding import Decoder
-from mpired.queries.elements import reading
+from mpired.ops.state import Elements
+from mpired.queries.elements import scan
 from mpired.queries.figures import Figures, Part, Plane
 from mpired.queries.show import MOST_CELLS, axis_name
-from mpired.queries.statistics import BLOCK, Counter
+from mpired.queries.statistics import Counter
 
 _BINS = 100
-_BLOCK_NBYTES = 4 << 20
-
-Apart = Callable[[Sequence[np.ndarray], Sequence[np.ndarray | None]], np.ndarray]
-"""Returns how far the elements of B are from those of A: 0 if they are equal, NaN if they differ by no number."""
 
 
-def map_of(name: str, ranks: Sequence[Array], apart: Apart, decoder: Decoder) -> tuple[Figures, Datatype, Plane | None]:
+Apart = Callable[[Elements, Elements], np.ndarray]
+"""Returns how far elements of B are from those of A: 0 if they are equal, NaN if they differ by no number."""
+
+
+def map_of(
+    name: str, shaped: Array, arrays: Sequence[Array], apart: Apart, decoder: Decoder
+) -> tuple[Figures, Datatype, Plane | None]:
     """Read two arrays, and return where they differ: a map of a plane, or else a histogram of the places."""
-    shaped = next((rank for rank in ranks if rank.shape is not None), ranks[0])
     axes = [axis for axis, length in enumerate(shaped.dimensions) if length > 1]
     cells = _Cells(shaped, axes) if len(axes) == 2 else None  # noqa: PLR2004 - rows and columns
     counter = Counter(np.int64(0), np.int64(max(shaped.count, 1) - 1), _BINS)
-    step = max(1, min(BLOCK, _BLOCK_NBYTES // max(rank.datatype.itemsize for rank in ranks)))
-    with reading(ranks[0], decoder) as read_a, reading(ranks[1], decoder) as read_b:
-        for start in range(0, shaped.count, step):
-            count = min(step, shaped.count - start)
-            (a, valid_in_a), (b, valid_in_b) = read_a(start, count), read_b(start, count)
-            amounts = apart([a, b], [valid_in_a, valid_in_b])
-            wrong = np.flatnonzero(amounts)
-            counter.add(start + wrong)
-            if cells is not None:
-                cells.add(start + wrong, amounts[wrong])
-    is_value = ranks[0].datatype.group is Group.VALUE
+    for start, both in scan(arrays, decoder):
+        amounts = apart(*both)
+        wrong = np.flatnonzero(amounts)
+        counter.add(start + wrong)
+        if cells is not None:
+            cells.add(start + wrong, amounts[wrong])
+    is_value = arrays[0].datatype.group is Group.VALUE
     part = Part("", None, None, None, None, None, 0, 0, counter.histogram)
     unit = "" if cells is None or is_value else shaped.unit
     figures = Figures(name or "elements", "", None, shaped.count, shaped.shape, unit, 0, (part,), None)

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from typing import Any, TypeAlias
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from mpired.datatypes import TIMES, Datatype, Group
 from mpired.formats import Array
+from mpired.formats.array import blocks
 from mpired.formats.decoding import Decoder
 from mpired.formats.textual import components
+from mpired.ops.state import Elements
 
-Read: TypeAlias = Callable[[int, int], tuple[np.ndarray, np.ndarray | None]]
-"""Gives a number of elements from a position on, and which of them are valid, None for all."""
+BLOCK = 1 << 18
+"""The most numbers of a block: their sums by parts of 32 bits are exact in a double."""
+_BLOCK_NBYTES = 4 << 20
 
 
-@contextmanager
-def reading(buffer: Array, decoder: Decoder) -> Iterator[Read]:
-    """Open a buffer for reading ranges of elements, cheapest in ascending order; a worker runs a library."""
-    with closing(decoder.decoding(buffer).open()) as reader:
-
-        def read(start: int, count: int) -> tuple[np.ndarray, np.ndarray | None]:
-            block = np.empty(count, buffer.datatype.form)
-            return block, reader.read(start, block)
-
-        yield read
+def scan(buffers: Sequence[Array], decoder: Decoder) -> Iterator[tuple[int, tuple[Elements, ...]]]:
+    """Yield blocks of buffers of one count: the first position, and of each its elements, and which are valid."""
+    count = max(1, min(BLOCK, _BLOCK_NBYTES // max(buffer.datatype.itemsize for buffer in buffers)))
+    parts = zip(*(blocks(decoder.decoding(buffer), count) for buffer in buffers), strict=True)
+    return zip(itertools.count(0, count), parts)
 
 
 def numbers(block: np.ndarray, datatype: Datatype) -> list[np.ndarray]:

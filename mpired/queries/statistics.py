@@ -15,8 +15,6 @@ from mpired.queries.elements import are_nan, as_integers
 Places: TypeAlias = Callable[[np.ndarray], np.ndarray]
 """Gives for numbers within a block where they are in the C order of the array."""
 
-BLOCK = 1 << 18
-"""The most numbers of a block: their sums by parts of 32 bits are exact in a double."""
 _MOST_INDICES = 1 << 20
 
 

@@ -7,6 +7,7 @@ import math
 import random
 from collections import Counter
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -20,15 +21,15 @@ from tables import bytes_of
 from values import BITING
 
 import mpired
-from mpired.queries import show as room
-from mpired.queries.selection import Selection, blocks, pick
+from mpired.datatypes import parse
+from mpired.queries.selection import Selection, cut, pick
 from mpired.queries.statistics import ExactSum
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Let files of a few elements have several blocks."""
-    monkeypatch.setattr(room, "BLOCK", 7)
+    monkeypatch.setattr("mpired.queries.elements.BLOCK", 7)
     monkeypatch.setattr("mpired.queries.selection._BLOCK", 5)
 
 
@@ -180,14 +181,13 @@ def test_slices_are_those_of_numpy(shape, order, data):
     selection = Selection.of(text_of(index or (...,)), shape)
     assert tuple(len(selection.axes[axis]) for axis in selection.kept) == expected.shape
 
-    def read(start, count):
-        return stored[start : start + count], None
-
+    buffer = SimpleNamespace(datatype=parse("int64")[0], isolated=False)
+    reader = SimpleNamespace(read=lambda start, block: np.copyto(block, stored[start : start + len(block)]))
     found = []
-    for block in blocks([range(selection.count)]):
+    for block in cut([range(selection.count)]):
         indices = selection.indices(block.start, block.stop)
         positions = selection.positions(indices, fortran_order=order == "F")
-        picked, _ = pick(read, positions, itemsize=8, decoded=False)
+        picked, _ = pick(reader, buffer, positions)
         assert array[tuple(indices)].tolist() == picked.tolist()
         found += picked.tolist()
     assert found == expected.ravel().tolist()
