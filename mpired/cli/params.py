@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _FEW = 6
 _CONTEXT = f"{__name__}.context"
 WORKER = f"{__name__}.worker"
-_KEPT = [OPTIONS[key] for key in (*REPORT, "rank_numbers")]  # what the context keeps, and commands do not get
+_KEPT = (*REPORT, "as_json@print", "rank_numbers")  # options that the context keeps, and commands do not get
 _SENTENCE_END = re.compile(r"\. (?=[A-Z`])")  # so not the period of "such as a.b"
 
 
@@ -72,7 +72,7 @@ class RowOption(click.Option):
     """A row of the table as an option, which the environment may set too."""
 
     def __init__(self, key: str) -> None:
-        self.row = row = OPTIONS[key]
+        self.key, self.row = key, (row := OPTIONS[key])
         is_flag = row.kind is FLAG
         super().__init__(
             [keyword(key), *(row.flags or "").split()],
@@ -144,7 +144,7 @@ class Command(click.Command):
             know(ctx)  # not while a shell asks for completions
         end = args.index("--") if "--" in args else len(args)
         rest = super().parse_args(ctx, [*self.spelled(args[:end], ctx), *args[end:]])
-        kept = [each.name or "" for each in self.params if isinstance(each, RowOption) and each.row in _KEPT]
+        kept = [each.name or "" for each in self.params if isinstance(each, RowOption) and each.key in _KEPT]
         ctx.meta[REPORT_KEY] = {name: ctx.params.pop(name, None) for name in kept}
         return rest
 
