@@ -15,7 +15,7 @@ from mpired.errors import MpiredError
 from mpired.options import DIFF
 from mpired.queries import several
 from mpired.queries.diff import Difference
-from mpired.queries.places import in_json
+from mpired.queries.elements import in_json
 
 _STATUSES = {"the same": 0, "different": 1, "not known": 3}
 _ALWAYS = ("equal", "a", "b", "reason", "buffers", "examples")  # keys of JSON

@@ -13,7 +13,7 @@ from mpired.engines import pool, worker
 from mpired.errors import SkippedWarning, escaped
 from mpired.options import LOCATE
 from mpired.queries import locate as queries
-from mpired.queries.places import in_json, place_text
+from mpired.queries.elements import in_json, place_text
 
 
 @params.command("op@locate", *LOCATE, "rank_numbers", "as_json@print", ranks="RANK...")

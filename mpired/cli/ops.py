@@ -16,7 +16,7 @@ from mpired.engines import pool, userops
 from mpired.errors import UsageError, escaped
 from mpired.ops import OPS, PURPOSES, STATISTICS, Op, Use, native, options_of
 from mpired.options import FLAGS
-from mpired.queries.places import in_json
+from mpired.queries.elements import in_json
 
 
 @params.command("matrix", "as_json@print", file="[FILE.py]")

@@ -11,12 +11,11 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from mpired import attempts, interrupts
+from mpired import interrupts
 from mpired.cli import params
 from mpired.cli.info import lines_of
 from mpired.cli.messages import report
@@ -27,14 +26,15 @@ from mpired.files.names import check_are_data
 from mpired.files.output import Output, open_output
 from mpired.formats.textual import encoder
 from mpired.options import SHOW, Options, checked, part
+from mpired.queries.elements import in_json
 from mpired.queries.figures import Figures, Part, Shown
-from mpired.queries.places import in_json
-from mpired.queries.show import BINS, ElementTable, headings, plan_show
+from mpired.queries.show import BINS, ElementTable, headings
+from mpired.queries.show import show as show_file
 from mpired.report import describe_file
 
 _FIRST, _LAST = 10, 5
-_WIDTH = 80
 _SHOWN_INDICES = 5
+_WIDTH = 80
 _OPTIONS = ("histogram", *SHOW)
 _TOGETHER = 1000  # lines in which columns have one width
 _GAP = "..."
@@ -100,9 +100,7 @@ class _Page:
 
     def add(self, path: str) -> None:
         """Add a file."""
-        options = self._options
-        plan, paths = partial(plan_show, path, self._chosen, self._tell), [path, *filter(None, [options["diff"]])]
-        attempts.carry_out(plan, lambda: paths, params.context(), overwrite=options["overwrite"])
+        show_file(path, self._chosen, params.context(), self._tell)
         self._end, self._files = os.lseek(self._output.fd, 0, os.SEEK_END), self._files + 1
 
     def _tell(self, shown: Shown, tables: Sequence[ElementTable]) -> None:

@@ -15,11 +15,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from mpired.attempts import carry_out
 from mpired.collectives.plan import Plan, Segment, make_plan
 from mpired.collectives.run import run_segments
 from mpired.context import Context
-from mpired.datatypes import Datatype, Group, beside
+from mpired.datatypes import Datatype, Group, beside, value_type
 from mpired.datatypes.times import dtype_name
 from mpired.errors import BufferFileError, ConversionError, CountError, DatatypeError, UsageError, escaped, number
 from mpired.formats import Array, AtHand, InputOptions, RankFile, open_rank
@@ -30,9 +29,8 @@ from mpired.ops.state import Elements
 from mpired.ops.table import NO_OP
 from mpired.options import DIFF, Options, checked
 from mpired.progress import Pace
-from mpired.queries.differing import map_of
-from mpired.queries.elements import index_of
-from mpired.queries.figures import Shown
+from mpired.queries.elements import index_of, place_text, scan
+from mpired.queries.figures import Figures, Part, Plane, Shown
 from mpired.queries.measures import (
     ComponentPair,
     Tolerance,
@@ -45,14 +43,15 @@ from mpired.queries.measures import (
     parts,
     value_text,
 )
-from mpired.queries.pictures import Query, check_picture, check_replaces_none, drawing
-from mpired.queries.places import place_text
+from mpired.queries.pictures import DifferenceMap, Query, answered, check_picture, check_replaces_none, drawing
+from mpired.queries.statistics import Bins
 from mpired.ranks import check_use, compare, in_one_order
 from mpired.sources.open import check_unchanged
 
 # The elements compared closer at a time, so that the temporaries stay in the cache.
 _CLOSE_BYTES = 128 << 10
 _MOST_OBJECTS = 16 << 10  # of Python in a block
+_BINS = 100
 
 
 class ElementPlace(NamedTuple):
@@ -210,7 +209,7 @@ def _larger(one: _Amount | None, other: _Amount | None) -> _Amount | None:
 
 
 @dataclass(frozen=True)
-class ArrayPair:
+class _ArrayPair:
     """Two arrays, and how their elements are compared."""
 
     arrays: tuple[Array, ...]  # that of A, and that of B
@@ -358,7 +357,7 @@ class _Comparison:
     """Compares segments. Picklable: it is sent once to each worker."""
 
     plan: Plan
-    pairs: tuple[ArrayPair, ...]
+    pairs: tuple[_ArrayPair, ...]
 
     def __call__(self, segment: Segment) -> Iterator[_Found]:
         """Compare the elements of a segment, and yield the differences of its pieces."""
@@ -394,38 +393,32 @@ def _plain(number: Any) -> Any:
     return number if isinstance(number, np.longdouble) else number.item()
 
 
-@dataclass
-class _DiffQuery(Query):
-    comparison: _Comparison | None  # None if there are no elements to compare
-    result: Difference  # the elements are in it when they are compared
-
-    def answer(self, context: Context) -> bytes | None:
-        """Compare all elements."""
-        if self.comparison is None:
-            return None
-        pairs = self.comparison.pairs
-        found = [_Found() for _ in pairs]
-        for part in run_segments(self.comparison.plan, self.comparison, context):
-            found[part.buffer] = pairs[part.buffer].merged(found[part.buffer], part)
-        described = list(map(_described, pairs, found))
-        buffers = (*(each for each, _ in described), *self.result.buffers)
-        examples = tuple(example for _, some in described for example in some)[: pairs[0].examples]
-        equal = not any(each.differing or each.reason for each in buffers)
-        self.result = replace(self.result, equal=equal, buffers=buffers, examples=examples)
-        if self.png is None:
-            return None
-        picture = _picture(pairs, self.result)
-        check_unchanged(self.sources)
-        return picture
+def _compared(
+    files: Sequence[RankFile], comparison: _Comparison, result: Difference, png: str | None, context: Context
+) -> tuple[Difference, bytes | None]:
+    """Compare all elements of two files; `result` has what is known without them."""
+    pairs, picture = comparison.pairs, None
+    found = [_Found() for _ in pairs]
+    for part in run_segments(comparison.plan, comparison, context):
+        found[part.buffer] = pairs[part.buffer].merged(found[part.buffer], part)
+    described = list(map(_described, pairs, found))
+    buffers = (*(each for each, _ in described), *result.buffers)
+    examples = tuple(example for _, some in described for example in some)[: pairs[0].examples]
+    equal = not any(each.differing or each.reason for each in buffers)
+    result = replace(result, equal=equal, buffers=buffers, examples=examples)
+    if png is not None:
+        picture = _picture(pairs, result)
+        check_unchanged([source for file in files for source in file.sources])
+    return result, picture
 
 
-def _picture(pairs: Sequence[ArrayPair], result: Difference) -> bytes:
+def _picture(pairs: Sequence[_ArrayPair], result: Difference) -> bytes:
     """Return a picture of where the buffers differ, the first ones that do, or all if none does."""
     module, compared = drawing(), list(zip(pairs, result.buffers, strict=False))
     wrong = [pair for pair, each in compared if each.differing]
     drawn = (wrong or [pair for pair, each in compared if not each.reason])[: module.MOST_BUFFERS]
     with closing(Decoder()) as decoder:
-        maps = [map_of(pair.name, pair.shaped, pair.arrays, pair.apart, decoder) for pair in drawn]
+        maps = [_map(pair, decoder) for pair in drawn]
     more = f", {len(maps)} of {len(wrong)} {result.noun}s that differ" if len(wrong) > len(maps) else ""
     shown = Shown("", "", tuple(figures for figures, *_ in maps))
     title = [f"{result.a} and {result.b}{more}"]
@@ -433,7 +426,30 @@ def _picture(pairs: Sequence[ArrayPair], result: Difference) -> bytes:
     return picture
 
 
-def _described(pair: ArrayPair, found: _Found) -> tuple[Compared, list[Example]]:
+def _map(pair: _ArrayPair, decoder: Decoder) -> tuple[Figures, Datatype, Plane | None]:
+    """Read two arrays, and return where they differ: a map of a plane, or else a histogram of the places."""
+    shaped, is_value = pair.shaped, pair.arrays[0].datatype.group is Group.VALUE
+    axes = [axis for axis, length in enumerate(shaped.dimensions) if length > 1]
+    cells = DifferenceMap(shaped, axes) if len(axes) == 2 else None  # noqa: PLR2004 - rows and columns
+    counter = Bins(np.int64(0), np.int64(max(shaped.count, 1) - 1), _BINS)
+    for start, elements in scan(pair.arrays, decoder):
+        amounts = pair.apart(*elements)
+        wrong = np.flatnonzero(amounts)
+        counter.add(start + wrong)
+        if cells is not None:
+            cells.add(start + wrong, amounts[wrong])
+    part = Part("", None, None, None, None, None, 0, 0, counter.histogram)
+    unit = "" if cells is None or is_value else shaped.unit
+    figures = Figures(pair.name or "elements", "", None, shaped.count, shaped.shape, unit, 0, (part,), None)
+    if cells is None:
+        return figures, value_type("number of the element"), None
+    numbers = np.where(np.isnan(cells.numbers), 1.0, cells.numbers) if is_value else cells.numbers
+    label = value_type("1 where they differ" if is_value else "B - A")
+    names = (f"axis {axes[0]}", f"axis {axes[1]}")
+    return figures, label, Plane((numbers,), cells.steps, names, (None, None), not is_value)
+
+
+def _described(pair: _ArrayPair, found: _Found) -> tuple[Compared, list[Example]]:
     """Describe the comparison of two arrays, with examples."""
     difference, ulp = (
         amount and Largest(amount[0], index_of(pair.shaped, amount[1].element), amount[1].field)
@@ -447,7 +463,7 @@ def _described(pair: ArrayPair, found: _Found) -> tuple[Compared, list[Example]]
     return compared, [Example(pair.name, *each) for each in places]
 
 
-def plan_diff(words: Sequence[str | AtHand], options: Options, context: Context) -> _DiffQuery:
+def _plan(words: Sequence[str | AtHand], options: Options, context: Context) -> Query[Difference]:
     """Look at two files, whose headers are compared here, and return what compares their elements."""
     tolerance = Tolerance(*(options[name] for name in Tolerance._fields))
     check_picture(options["png"])
@@ -468,26 +484,23 @@ def plan_diff(words: Sequence[str | AtHand], options: Options, context: Context)
     ]
     listed = tuple(Compared(name, "", None, 0, 0, None, None, reason=why) for name, why in unread.items())
     result = Difference(not listed, a.source.name, b.source.name, buffers=listed, noun=a.noun)
-    planned = _DiffQuery([a, b], options["png"], None, result)
     try:
         _compare_names(a, b)
         compare("B", b._replace(buffers=[*alike, *b.buffers[len(alike) :]]), ("A", a))
     except (CountError, DatatypeError) as error:
         reason = str(error).partition("; ")[0]  # the ways out are those of a reduction
-        planned.result = replace(result, equal=False, reason=reason, buffers=())
-        return planned
-    if a.buffers:
-        (files,) = in_one_order([(a, b)], 0)
-        for buffer in files[0].buffers:
-            _ = buffer.datatype.form
-        plan = make_plan((NO_OP,), files, context)
-        datatypes = (kind or arrays[0].datatype for kind, arrays in zip(common, plan.buffers, strict=True))
-        compared = (
-            ArrayPair(arrays, datatype, tolerance, options["examples"])
-            for arrays, datatype in zip(plan.buffers, datatypes, strict=True)
-        )
-        planned.files, planned.comparison = files, _Comparison(plan, tuple(compared))
-    return planned
+        return lambda _: (replace(result, equal=False, reason=reason, buffers=()), None)
+    if not a.buffers:
+        return lambda _: (result, None)
+    (files,) = in_one_order([(a, b)], 0)
+    for buffer in files[0].buffers:
+        _ = buffer.datatype.form
+    plan = make_plan((NO_OP,), files, context)
+    compared = (
+        _ArrayPair(arrays, kind or arrays[0].datatype, tolerance, options["examples"])
+        for kind, arrays in zip(common, plan.buffers, strict=True)
+    )
+    return partial(_compared, files, _Comparison(plan, tuple(compared)), result, options["png"])
 
 
 def _compare_names(a: RankFile, b: RankFile) -> None:
@@ -501,5 +514,4 @@ def _compare_names(a: RankFile, b: RankFile) -> None:
 def diff(words: Sequence[str | AtHand], given: Mapping[str, object], context: Context) -> Difference:
     """Compare two files, which `words` mean, by the options that are given."""
     options = checked(DIFF, given)
-    plan = partial(plan_diff, words, options)
-    return carry_out(plan, partial(paths, words), context, overwrite=options["overwrite"]).result
+    return answered(partial(_plan, words, options), partial(paths, words), options, context)

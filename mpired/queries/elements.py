@@ -1,8 +1,9 @@
-"""The elements of a buffer for those who only look at them: null values too, and each component as numbers."""
+"""The elements of a buffer for those who only look at them: null values too, components as numbers, and places."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -58,3 +59,26 @@ def are_nan(values: np.ndarray) -> np.ndarray | None:
 def as_integers(values: np.ndarray) -> np.ndarray:
     """Return numbers without NaT as integers if they are times, and else as they are."""
     return values.view(np.int64) if values.dtype.kind == "m" else values
+
+
+def place_text(column: str, index: Sequence[int], field: str = "") -> str:
+    """Return the place of an element, or of a field of it: `[3, 0]`, `energy[4]` or `[3].value`."""
+    return f"{column}[{', '.join(map(str, index))}]{f'.{field}' if field else ''}"
+
+
+def in_json(value: Any, *, short: bool = False) -> Any:
+    """Return a value as JSON can hold it: numbers without a form in JSON as strings, such as "nan", and so times."""
+    # With `short` floats have the digits that tell them from others of their own precision.
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, dict):
+        return {name: in_json(each, short=short) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [in_json(each, short=short) for each in value]
+    if short and isinstance(value, np.floating) and math.isfinite(float(value)):
+        value = float(str(value))
+    if value is None or isinstance(value, str | np.datetime64 | np.timedelta64):
+        return None if value is None else str(value)
+    number = value.item() if isinstance(value, np.generic) and not isinstance(value, np.longdouble) else value
+    is_number = isinstance(number, int) or (isinstance(number, float) and math.isfinite(number))
+    return number if is_number else str(value)

@@ -4,51 +4,44 @@ from __future__ import annotations
 
 import logging
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from types import ModuleType
+from typing import Any, TypeAlias, TypeVar
 
+import numpy as np
+
+from mpired.attempts import Words, check_results, repeated
 from mpired.context import Context
 from mpired.errors import UsageError, installation
 from mpired.files import calls
-from mpired.files.lock import NOTHING_HELD, Held
 from mpired.files.names import check_are_data
 from mpired.files.output import open_output
-from mpired.formats import RankFile, Source
+from mpired.formats import Array, RankFile
 from mpired.options import Options
 from mpired.sources.open import check_no_input, check_no_other_input
 
+MOST_CELLS = 1000
+"""The most cells of a map along each axis."""
+_T = TypeVar("_T")
+Query: TypeAlias = Callable[[Context], tuple[_T, bytes | None]]
+"""Reads files, which have not changed meanwhile, and returns the answer, and a picture if one is wanted."""
 
-@dataclass
-class Query(ABC):
-    """A question about files that has passed all checks."""
 
-    files: Sequence[RankFile]
-    png: str | None  # where a picture goes
+def answered(plan: Callable[[Context], Query[_T]], words: Words, options: Options, context: Context) -> _T:
+    """Plan a query, answer it and commit its picture; again if a file changed meanwhile."""
+    png, overwrite = options["png"], options["overwrite"]
 
-    @property
-    def sources(self) -> list[Source]:
-        """All that is read."""
-        return [source for file in self.files for source in file.sources]
-
-    @property
-    def paths(self) -> list[str]:
-        """The path of the picture."""
-        return [] if self.png is None else [self.png]
-
-    @abstractmethod
-    def answer(self, context: Context) -> bytes | None:
-        """Read the files, which have not changed meanwhile; return the picture, if one is wanted."""
-
-    def run(self, context: Context, *, overwrite: bool = False, held: Held = NOTHING_HELD) -> None:
-        """Answer, and commit the picture; `held` has the file that it replaces."""
-        picture = self.answer(context)
-        if self.png is not None and picture is not None:
-            with open_output(self.png, overwrite=overwrite, context=context, held=held) as output:
+    def work(query: Query[_T], context: Context) -> _T:
+        answer, picture = query(context)
+        if picture is not None:
+            check_results([png], context, overwrite=overwrite)
+            with open_output(png, overwrite=overwrite, context=context) as output:
                 with calls.errors_name(output.name):
                     calls.pwrite_all(output.fd, picture, 0)
                 output.commit(context.on_commit)
+        return answer
+
+    return repeated(plan, work, words, context)
 
 
 def check_picture(png: str | None) -> None:
@@ -80,3 +73,24 @@ def drawing() -> ModuleType:
         reason = f"needs matplotlib, which cannot be imported ({error}); install it with {installation('mpired[plot]')}"
         raise UsageError("`png`", reason) from None
     return module
+
+
+class DifferenceMap:
+    """A map, each cell of which has the difference that is largest there."""
+
+    def __init__(self, array: Array, axes: Sequence[int]) -> None:
+        self._array, self._axes = array, axes
+        lengths = [array.dimensions[axis] for axis in axes]
+        self.steps = (-(-lengths[0] // MOST_CELLS), -(-lengths[1] // MOST_CELLS))
+        self.numbers = np.zeros([-(-n // step) for n, step in zip(lengths, self.steps, strict=True)])
+
+    def add(self, places: np.ndarray, amounts: np.ndarray) -> None:
+        """Add the differences of elements at some places; NaN is the largest."""
+        order: Any = "F" if self._array.fortran_order else "C"
+        index = np.unravel_index(places, self._array.dimensions, order)
+        rows, columns = (index[axis] // step for axis, step in zip(self._axes, self.steps, strict=True))
+        sizes = np.nan_to_num(np.abs(amounts), nan=np.inf, posinf=np.inf)
+        larger = ~(sizes < np.abs(self.numbers[rows, columns]))
+        ascending = np.argsort(sizes, kind="stable")
+        ascending = ascending[larger[ascending]]
+        self.numbers[rows[ascending], columns[ascending]] = amounts[ascending]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -22,15 +21,13 @@ from mpired.ops.state import Elements
 from mpired.options import Options
 from mpired.queries.elements import numbers, scan
 from mpired.queries.figures import Figures, Indices, Part, Plane, Shown
-from mpired.queries.pictures import Query, check_picture, check_replaces_none, drawing
+from mpired.queries.pictures import MOST_CELLS, Query, answered, check_picture, check_replaces_none, drawing
 from mpired.queries.selection import Selection, cut, pick
-from mpired.queries.statistics import Counter, Extreme, Histogram, Statistics, Winners
+from mpired.queries.statistics import Bins, Extreme, Histogram, Statistics, Winners
 from mpired.ranks import check_use, compare
 from mpired.sources.open import check_unchanged
 
 _MOST_WINNERS = 20
-MOST_CELLS = 1000
-"""The most cells of a map along each axis."""
 _LAST_TIME = 2**63 - 1
 BINS = 20
 """The most bins of a histogram by default."""
@@ -48,7 +45,7 @@ def _measure(buffer: Array, decoder: Decoder, bins: int | None, done: list[Figur
         if winners:
             winners.add(parts[1])
         yield nbytes
-    counters = [None if bins is None or each.drawn is None else Counter(*each.drawn, bins) for each in components]
+    counters = [None if bins is None or each.drawn is None else Bins(*each.drawn, bins) for each in components]
     for _, nbytes, _, parts in () if bins is None else _blocks(buffer, decoder):
         for counter, values in zip(counters, parts, strict=True):
             if counter:
@@ -83,7 +80,7 @@ def _indices(winners: Winners) -> Indices:
     return Indices(len(winners.indices), winners.exact, tuple(most) if winners.exact else ())
 
 
-def _part(buffer: Array, name: str, statistics: Statistics, counter: Counter | None) -> Part:
+def _part(buffer: Array, name: str, statistics: Statistics, counter: Bins | None) -> Part:
     datatype = buffer.datatype
 
     def extreme(found: Extreme | None) -> tuple[Any, tuple[int, ...] | None]:
@@ -205,54 +202,49 @@ def _axis(file: RankFile, buffer: Array, axis: int, chosen: Selection) -> tuple[
         unit = each.attributes.get("units", "")
         if (each.name.rpartition("/")[2], each.shape) == (name, (dim,)) and unit.startswith("degree"):
             return f"{name} [{unit}]", cast("KeptArrays", kept).values(each)[0][list(indices)]
-    return axis_name(name, indices, dim), None
-
-
-def axis_name(name: str, indices: Sequence[int], dim: int) -> str:
-    """Return the label of an axis, with the slice if it is not all of it."""
     if indices == range(dim):
-        return name
+        return name, None
     first, second = indices[:2]
-    return f"{name}, from {first}" + ("" if second == first + 1 else f" in steps of {second - first}")
+    return f"{name}, from {first}" + ("" if second == first + 1 else f" in steps of {second - first}"), None
 
 
 Tell: TypeAlias = Callable[[Shown, Sequence[ElementTable]], None]
 """Takes the figures of a file, and a table for each shape of its arrays."""
 
 
-@dataclass
-class _ShowQuery(Query):
-    tell: Tell  # gets the figures and the tables, before a picture is in place
-    selections: Mapping[tuple[int, ...], Selection]  # the elements of each table, by their shape
-    is_chosen: bool  # by the user
-    bins: int | None  # the most of a histogram; None for no histogram
+def _shown(
+    files: Sequence[RankFile],  # the file, and perhaps another one to subtract
+    selections: Mapping[tuple[int, ...], Selection],  # the elements of each table, by their shape
+    options: Options,
+    tell: Tell,
+    context: Context,
+) -> tuple[Shown, bytes | None]:
+    """Read a file, and tell its content."""
+    file, png, picture = files[0], options["png"], None
+    bins = options["bins"] or (None if png is None else BINS)
+    with closing(Decoder()) as decoder:
+        figures: list[Figures] = []
+        reads = (nbytes for buffer in file.buffers for nbytes in _measure(buffer, decoder, bins, figures))
+        total = sum(buffer.count * buffer.datatype.itemsize for buffer in file.buffers)
+        for _ in context.progress(reads, total * (1 if bins is None else 2)):
+            pass
+        shown = Shown(file.source.name, file.format, tuple(figures))
+        if png is not None:
+            both = list(zip(*(each.buffers for each in files), strict=True))
+            maps = [_map(file, each, selections[each[0].dimensions], decoder) for each in both]
+            datatypes = [buffer.datatype for buffer in file.buffers]
+            names = [each.source.name for each in files]
+            picture = drawing().png(names, shown, list(zip(datatypes, maps, strict=True)))
+        tables = []
+        for shape, selection in selections.items():
+            those = [buffer for buffer in file.buffers if buffer.dimensions == shape]
+            tables.append(ElementTable(file, those, selection, options["slice"] is not None, decoder))
+        tell(shown, tables)
+    check_unchanged([source for each in files for source in each.sources])
+    return shown, picture
 
-    def answer(self, context: Context) -> bytes | None:
-        """Read the file, and tell its content."""
-        file, picture = self.files[0], None
-        with closing(Decoder()) as decoder:
-            figures: list[Figures] = []
-            reads = (nbytes for buffer in file.buffers for nbytes in _measure(buffer, decoder, self.bins, figures))
-            total = sum(buffer.count * buffer.datatype.itemsize for buffer in file.buffers)
-            for _ in context.progress(reads, total * (1 if self.bins is None else 2)):
-                pass
-            shown = Shown(file.source.name, file.format, tuple(figures))
-            if self.png is not None:
-                both = list(zip(*(each.buffers for each in self.files), strict=True))
-                maps = [_map(file, each, self.selections[each[0].dimensions], decoder) for each in both]
-                datatypes = [buffer.datatype for buffer in file.buffers]
-                names = [each.source.name for each in self.files]
-                picture = drawing().png(names, shown, list(zip(datatypes, maps, strict=True)))
-            tables = []
-            for shape, selection in self.selections.items():
-                those = [buffer for buffer in file.buffers if buffer.dimensions == shape]
-                tables.append(ElementTable(file, those, selection, self.is_chosen, decoder))
-            self.tell(shown, tables)
-        check_unchanged(self.sources)
-        return picture
 
-
-def plan_show(path: str, options: Options, tell: Tell, context: Context) -> _ShowQuery:
+def _plan(path: str, options: Options, tell: Tell, context: Context) -> Query[Shown]:
     """Check the request; nothing is read but the header."""
     png, text = options["png"], options["slice"]
     check_picture(png)
@@ -280,5 +272,10 @@ def plan_show(path: str, options: Options, tell: Tell, context: Context) -> _Sho
         reason = "a picture shows a plane, which has two axes of 2 or more elements, or the histogram of a whole file"
         out = "`diff`" if files[1:] else "`slice`"
         raise UsageError(f"`slice={text or '...'!r}`", f"{reason}; choose a plane, or leave {out} out")
-    bins = options["bins"] or (None if png is None else BINS)
-    return _ShowQuery(files, png, tell, selections, text is not None, bins)
+    return partial(_shown, files, selections, options, tell)
+
+
+def show(path: str, options: Options, context: Context, tell: Tell = lambda *_: None) -> Shown:
+    """Show a file; `tell` gets the figures and the tables, before a picture is in place."""
+    paths = [path, *filter(None, [options["diff"]])]
+    return answered(partial(_plan, path, options, tell), lambda: paths, options, context)

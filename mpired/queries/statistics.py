@@ -80,15 +80,14 @@ class Statistics:
     """The figures of a component so far. NaN and NaT count for nothing else; nulls never come here."""
 
     def __init__(self) -> None:
-        self.count = self.nan = 0
+        self.count = self.nan = self.infinite = 0
         self.low: Extreme | None = None
         self.high: Extreme | None = None
         self.beyond = 0
         """The number of finite long doubles that are too large for a double."""
         self.drawn: tuple[Any, Any] | None = None
         """The smallest and the largest finite number that a double can hold."""
-        self._above = self._below = 0
-        self._sum = ExactSum()
+        self._sum, self._endless = ExactSum(), 0.0  # of finite numbers, and of infinite ones
 
     def add(self, values: np.ndarray, places: Places) -> None:
         """Add the numbers of a block."""
@@ -107,9 +106,11 @@ class Statistics:
         self.low = _better(values, places, self.low, values.min(), operator.lt)
         self.high = _better(values, places, self.high, values.max(), operator.gt)
         if values.dtype.kind == "f":
-            above, below = values == np.inf, values == -np.inf
-            self._above, self._below = self._above + int(above.sum()), self._below + int(below.sum())
-            values = values[~(above | below)]
+            endless = np.isinf(values)
+            self.infinite += int(endless.sum())
+            with np.errstate(invalid="ignore"):
+                self._endless += float(values[endless].sum())
+            values = values[~endless]
         self._sum.add(values)
         if values.dtype.char == "g":
             with np.errstate(over="ignore"):
@@ -121,18 +122,11 @@ class Statistics:
             self.drawn = min(low, values.min()), max(high, values.max())
 
     @property
-    def infinite(self) -> int:
-        """The number of infinite numbers."""
-        return self._above + self._below
-
-    @property
     def mean(self) -> float | None:
         """The exact mean rounded once to a double; as the sum of infinities if there are any. None without numbers."""
         if not self.count:
             return None
-        if self.infinite:
-            return math.nan if self._above and self._below else math.inf if self._above else -math.inf
-        return self._sum.over(self.count)
+        return self._endless if self.infinite else self._sum.over(self.count)
 
 
 def _better(
@@ -172,7 +166,7 @@ class Histogram(NamedTuple):
     counts: tuple[int, ...]
 
 
-class Counter:
+class Bins:
     """Counts numbers that come by in blocks."""
 
     # Bins of integers are of as many whole numbers each, so that none is favoured; those of other numbers are as wide
