@@ -157,13 +157,6 @@ def collect_warnings() -> AbstractContextManager[list[MpiredWarning]]:
     return cautions.collect_warnings(also=_warned.append)
 
 
-def tell_json(summary: Mapping[str, Any], warned: Iterable[MpiredWarning] = ()) -> None:
-    """Write a summary, which says where the output is, with the warnings as one line of JSON."""
-    fields = {**summary, "warnings": warning_texts(warned)}
-    (show if leaves_free(summary["output"]) else write)(json_line(fields))
-    tell(None)
-
-
 def tell_summary(
     summary: Mapping[str, Any],
     line: str | None,
@@ -172,8 +165,11 @@ def tell_summary(
     notes: Sequence[str] = (),
 ) -> None:
     """Print the summary of a call as JSON, or on a line behind its warnings and notes; those `after` it in order."""
+    # It says where the output is: JSON does not go there.
     if report()["as_json"]:
-        tell_json(summary, warned)
+        fields = {**summary, "warnings": warning_texts(warned)}
+        (show if leaves_free(summary["output"]) else write)(json_line(fields))
+        tell(None)
         return
     quiet = report()["quiet"]
     shown = [each for each in warned if not (quiet and isinstance(each, _NOT_IF_QUIET))]

@@ -25,7 +25,7 @@ def recover(*, files: tuple[str, ...], **options: Any) -> None:
     --discard --force gives a committed change up: the file may stay half changed.
     """
     options = checked(RECOVER, options)
-    signals.leaves("repeat it for the files that have no line yet")
+    signals.state.left = "repeat it for the files that have no line yet"
     shown = _Outcomes("nothing" if options["only_list"] else "nothing to do")
     try:
         recover_files(files, options, params.context(), shown.add)

@@ -22,7 +22,7 @@ from mpired.files.names import check_is_data
 from mpired.formats import LINES
 from mpired.formats.memory import masks_of, paths
 from mpired.options import ACCUMULATE, FETCH, FETCH_ELEMENT, FETCHED, REPORT, SWAP, Group, checked
-from mpired.queries.places import in_json
+from mpired.queries.elements import in_json
 from mpired.ranks import rank_list
 from mpired.report import request_line, summarise_request
 from mpired.sources.local import LocalSource
@@ -196,7 +196,7 @@ def _split(windows: tuple[str, ...], files: tuple[str, ...]) -> tuple[tuple[str,
     if not windows and not files:
         raise UsageError("TARGET", "is missing; name the file to change, and then the origins")
     windows, origins = (windows, files) if windows else (files[:1], files[1:])
-    signals.leaves(f"{', '.join(windows)} {'are as they were' if windows[1:] else 'is as it was'}")
+    signals.state.left = f"{', '.join(windows)} {'are as they were' if windows[1:] else 'is as it was'}"
     return windows, origins
 
 
