@@ -30,7 +30,7 @@ from mpired.ops.table import NO_OP
 from mpired.options import DIFF, Options, checked
 from mpired.progress import Pace
 from mpired.queries.elements import index_of, place_text, scan
-from mpired.queries.figures import Figures, Part, Plane, Shown
+from mpired.queries.figures import Bins, Figures, Part, Plane
 from mpired.queries.measures import (
     ComponentPair,
     Tolerance,
@@ -44,7 +44,6 @@ from mpired.queries.measures import (
     value_text,
 )
 from mpired.queries.pictures import DifferenceMap, Query, answered, check_picture, check_replaces_none, drawing
-from mpired.queries.statistics import Bins
 from mpired.ranks import check_use, compare, in_one_order
 from mpired.sources.open import check_unchanged
 
@@ -420,9 +419,7 @@ def _picture(pairs: Sequence[_ArrayPair], result: Difference) -> bytes:
     with closing(Decoder()) as decoder:
         maps = [_map(pair, decoder) for pair in drawn]
     more = f", {len(maps)} of {len(wrong)} {result.noun}s that differ" if len(wrong) > len(maps) else ""
-    shown = Shown("", "", tuple(figures for figures, *_ in maps))
-    title = [f"{result.a} and {result.b}{more}"]
-    picture: bytes = module.png(title, shown, [(label, plane) for _, label, plane in maps])
+    picture: bytes = module.png([f"{result.a} and {result.b}{more}"], maps)
     return picture
 
 

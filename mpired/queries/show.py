@@ -20,14 +20,12 @@ from mpired.formats.textual import column_names, component_names
 from mpired.ops.state import Elements
 from mpired.options import Options
 from mpired.queries.elements import numbers, scan
-from mpired.queries.figures import Figures, Indices, Part, Plane, Shown
+from mpired.queries.figures import Bins, Extreme, Figures, Histogram, Part, Plane, Shown, Statistics, Winners
 from mpired.queries.pictures import MOST_CELLS, Query, answered, check_picture, check_replaces_none, drawing
 from mpired.queries.selection import Selection, cut, pick
-from mpired.queries.statistics import Bins, Extreme, Histogram, Statistics, Winners
 from mpired.ranks import check_use, compare
 from mpired.sources.open import check_unchanged
 
-_MOST_WINNERS = 20
 _LAST_TIME = 2**63 - 1
 BINS = 20
 """The most bins of a histogram by default."""
@@ -54,8 +52,9 @@ def _measure(buffer: Array, decoder: Decoder, bins: int | None, done: list[Figur
     nulls = buffer.count - components[0].count - components[0].nan
     figures = tuple(map(partial(_part, buffer), names, components, counters))
     texts = buffer.name, str(datatype), dtype_name(datatype)
-    indices = _indices(winners) if winners else None
-    done.append(Figures(*texts, buffer.count, buffer.shape, buffer.unit, nulls, figures, indices))
+    done.append(
+        Figures(*texts, buffer.count, buffer.shape, buffer.unit, nulls, figures, winners.figures() if winners else None)
+    )
 
 
 def _blocks(buffer: Array, decoder: Decoder) -> Iterator[tuple[int, int, np.ndarray | None, list[np.ndarray]]]:
@@ -72,12 +71,6 @@ def _in_c_order(buffer: Array, start: int, valid: np.ndarray | None, chosen: np.
     if buffer.shape is None or not buffer.fortran_order:
         return places
     return np.ravel_multi_index(np.unravel_index(places, buffer.shape, order="F"), buffer.shape)
-
-
-def _indices(winners: Winners) -> Indices:
-    order = np.argsort(-winners.counts, kind="stable")[:_MOST_WINNERS]
-    most = zip(winners.indices[order].tolist(), winners.counts[order].tolist(), strict=True)
-    return Indices(len(winners.indices), winners.exact, tuple(most) if winners.exact else ())
 
 
 def _part(buffer: Array, name: str, statistics: Statistics, counter: Bins | None) -> Part:
@@ -234,7 +227,7 @@ def _shown(
             maps = [_map(file, each, selections[each[0].dimensions], decoder) for each in both]
             datatypes = [buffer.datatype for buffer in file.buffers]
             names = [each.source.name for each in files]
-            picture = drawing().png(names, shown, list(zip(datatypes, maps, strict=True)))
+            picture = drawing().png(names, list(zip(figures, datatypes, maps, strict=True)))
         tables = []
         for shape, selection in selections.items():
             those = [buffer for buffer in file.buffers if buffer.dimensions == shape]

@@ -22,8 +22,8 @@ from values import BITING
 
 import mpired
 from mpired.datatypes import parse
+from mpired.queries.figures import ExactSum
 from mpired.queries.selection import Selection, cut, pick
-from mpired.queries.statistics import ExactSum
 
 
 @pytest.fixture(autouse=True)
@@ -115,7 +115,7 @@ def test_pairs_have_the_number_of_their_indices(tmp_path, monkeypatch):
     counts = Counter(pairs["index"].tolist())
     assert (figures.indices.exact, figures.indices.distinct, dict(figures.indices.most)) == (True, len(counts), counts)
     assert [count for _, count in figures.indices.most] == sorted(counts.values(), reverse=True)
-    monkeypatch.setattr("mpired.queries.statistics._MOST_INDICES", 20)
+    monkeypatch.setattr("mpired.queries.figures._MOST_INDICES", 20)
     np.save(tmp_path / "a.npy", np.array([(0, i) for i in range(50)], "i4,i4"))
     indices = mpired.show(tmp_path / "a.npy").buffers[0].indices
     assert (indices.exact, indices.most) == (False, ())
