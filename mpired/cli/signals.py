@@ -17,7 +17,7 @@ class Interrupted(BaseException):
 
 
 class _State:
-    """What this process knows of signals."""
+    """The state of this process after signals."""
 
     came: Sequence[int] = ()  # those that came, or will come, before there are handlers
     interruption: Interrupted | None = None

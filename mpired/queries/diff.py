@@ -395,7 +395,7 @@ def _plain(number: Any) -> Any:
 def _compared(
     files: Sequence[RankFile], comparison: _Comparison, result: Difference, png: str | None, context: Context
 ) -> tuple[Difference, bytes | None]:
-    """Compare all elements of two files; `result` has what is known without them."""
+    """Compare all elements of two files, and add them to the result of their headers."""
     pairs, picture = comparison.pairs, None
     found = [_Found() for _ in pairs]
     for part in run_segments(comparison.plan, comparison, context):

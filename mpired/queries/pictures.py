@@ -1,4 +1,4 @@
-"""Queries that may draw a picture: what they share, and the module that draws."""
+"""Queries that may draw a picture, and the module that draws."""
 
 from __future__ import annotations
 
