@@ -39,34 +39,29 @@ class StepTimes:
 
     def __init__(self) -> None:
         self.plans: list[str] = []
-        self._seconds: dict[str, float] = {}
+        self.seconds: dict[str, float] = {}
         self._started = time.monotonic()
         self._within = [0.0]
 
     @contextlib.contextmanager
     def measure(self, name: str) -> Iterator[None]:
         """Add the time of the block to a step."""
-        self._seconds.setdefault(name, 0.0)
+        self.seconds.setdefault(name, 0.0)
         self._within.append(0.0)
         started = time.monotonic()
         try:
             yield
         finally:
             seconds = time.monotonic() - started
-            self._seconds[name] += seconds - self._within.pop()
+            self.seconds[name] += seconds - self._within.pop()
             self._within[-1] += seconds
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of `--verbose`."""
         yield from self.plans
-        for name, seconds in self._seconds.items():
+        for name, seconds in self.seconds.items():
             yield f"{seconds:.3f} s {name}"
         yield f"{time.monotonic() - self._started:.3f} s in all"
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there was no step."""
-        return not self._seconds
 
 
 _collected: dict[int, StepTimes] = {}  # by thread
@@ -109,5 +104,5 @@ def log_steps() -> Iterator[None]:
         return
     with collect_steps() as steps:
         yield
-    for line in () if steps.is_empty else steps.lines():
+    for line in steps.lines() if steps.seconds else ():
         logger.info("%s", line)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
@@ -46,25 +45,15 @@ _T = TypeVar("_T")
 Counting: TypeAlias = Callable[[Sequence[Any], str], Iterable[Any]]
 """Shows how many of the objects are done, which it passes on, beside a label."""
 
-_counter: Counting | None = None
+counter: Counting | None = None
+"""That of the command, which has one terminal; None without a terminal."""
 
 
 def track(things: Sequence[_T], what: str) -> Iterable[_T]:
     """Iterate over things, and show on the terminal of the command how many are done."""
-    for thing in things if _counter is None else _counter(things, what):
+    for thing in things if counter is None else counter(things, what):
         interrupts.rest()
         yield thing
-
-
-@contextlib.contextmanager
-def counting_by(show: Counting) -> Iterator[None]:
-    """Let the command show the progress of the block: it has one terminal."""
-    global _counter  # noqa: PLW0603 - a property of the process
-    before, _counter = _counter, show
-    try:
-        yield
-    finally:
-        _counter = before
 
 
 Steps: TypeAlias = Callable[[range], Iterable[object]]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
 import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 from mpired.context import Context
@@ -31,33 +32,33 @@ class Note:
 
     def __init__(self, context: Context) -> None:
         self._how = context.record
-        self._known: str | None = ""
-        self._call: tuple[Mapping[str, Any], Sequence[tuple[str, Source]], int] = {}, (), 1
+        self._call: tuple[Mapping[str, Any], Sequence[tuple[str, Source]], int] | None = None
 
-    @property
+    @functools.cached_property
     def text(self) -> str:
-        """The record."""
-        if self._known is None:
-            self._known = self._record(*self._call)
-        return self._known
+        """The record; "" before it is set."""
+        return "" if self._call is None else _record(*self._call)
 
     def write(self, what: Mapping[str, Any], inputs: Sequence[tuple[str, Source]], jobs: int) -> None:
         """Set the record: the call, and its inputs, each with its role in the call."""
-        self._known, self._call = None, (what, inputs, jobs)
+        self._call = {**self._how, **what}, inputs, jobs
+        with suppress(AttributeError):
+            del self.text
 
-    def _record(self, what: Mapping[str, Any], inputs: Sequence[tuple[str, Source]], jobs: int) -> str:
-        files = [(name, of_file(source)) for name, source in inputs]
-        with step("digests of the inputs"):
-            digests = _digests([source for _, source in files if not source.is_forward], jobs)
-        read = []
-        for name, source in files:
-            # Of a stream nothing is left to be read for a digest.
-            nbytes, digest = source.passed if isinstance(source, StreamSource) else (source.nbytes, digests.pop(0))
-            of = "file" if source.inode is not None else "content"
-            read.append({"as": name, "file": source.name, "nbytes": nbytes, "sha256": digest, "of": of})
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        record = {**self._how, **what, "inputs": read, "time": now, "host": os.uname().nodename}
-        return without_secrets(json.dumps(record, indent=1))
+
+def _record(call: Mapping[str, Any], inputs: Sequence[tuple[str, Source]], jobs: int) -> str:
+    files = [(name, of_file(source)) for name, source in inputs]
+    with step("digests of the inputs"):
+        digests = _digests([source for _, source in files if not source.is_forward], jobs)
+    read = []
+    for name, source in files:
+        # Of a stream nothing is left to be read for a digest.
+        nbytes, digest = source.passed if isinstance(source, StreamSource) else (source.nbytes, digests.pop(0))
+        of = "file" if source.inode is not None else "content"
+        read.append({"as": name, "file": source.name, "nbytes": nbytes, "sha256": digest, "of": of})
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    record = {**call, "inputs": read, "time": now, "host": os.uname().nodename}
+    return without_secrets(json.dumps(record, indent=1))
 
 
 def _digests(sources: Sequence[Source], jobs: int) -> list[str]:

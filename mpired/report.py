@@ -72,7 +72,7 @@ class Summary(NamedTuple):
         if self.repeated:
             workers += f", {number(self.repeated, 'segment')} repeated"
         ranks = number(self.nranks, "rank") + (f" ({len(self.skipped)} left out)" if self.skipped else "")
-        call, where = "", "standard output" if self.output == "-" else self.output
+        call, where = "", _where(self.output)
         if self.call != "MPI_Reduce":
             call, where = f"{self.call} with ", f"{number(self.noutputs, 'file')}, {where}"
         elements = _elements(self.buffers, self.nan, self.rules)
@@ -89,6 +89,10 @@ def _elements(buffers: Sequence[dict[str, Any]], nan: str | None, rules: Sequenc
     texts += [f"NaN {nan}", *rules] if nan else rules
     names = _some([buffer["name"] for buffer in buffers if buffer.get("unpacked")])
     return ", ".join([*texts, f"{', '.join(names)} unpacked and not packed again"] if names else texts)
+
+
+def _where(path: str) -> str:
+    return "standard output" if path == "-" else path
 
 
 def _some(names: Sequence[str]) -> list[str]:
@@ -209,8 +213,7 @@ class PackSummary(NamedTuple):
         packs = self.call == "MPI_Pack"
         what = f"packed {records}, {units}" if packs else f"unpacked {units}, {records}"
         kept = ", the bytes between kept" if self.kept else ""
-        where = "standard output" if self.output == "-" else self.output
-        return f"{what}{kept} -> {where} ({self.format})"
+        return f"{what}{kept} -> {_where(self.output)} ({self.format})"
 
 
 _LONGEST_TYPE = 60
@@ -358,9 +361,8 @@ class Written(NamedTuple):
     @property
     def text(self) -> str:
         """The file, its format and its size, on a line."""
-        where = "standard output" if self.path == "-" else self.path
         size = "" if self.nbytes is None else f", {'' if self.exact else 'about '}{amount(self.nbytes)}"
-        return f"{where} ({self.format}){size}"
+        return f"{_where(self.path)} ({self.format}){size}"
 
 
 class Description(NamedTuple):

@@ -26,9 +26,7 @@ class Kind(NamedTuple):
 
     metavar: str  # its name in help
     static: str = "str"  # the type of a value in Python
-    check: Callable[[Any], Any] = lambda value: (
-        value
-    )  # checks a value in Python that is not None, and returns its usual form
+    check: Callable[[Any], Any] = lambda value: value  # returns the usual form of a value in Python that is not None
     parse: Callable[[str], Any] = str  # reads a string of the command line or the environment, before `check`
     offers: str = ""  # what a shell offers: "file", "dir", or the name of a table
     note: tuple[str, str] | None = None  # what the help says once of all such values

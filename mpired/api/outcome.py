@@ -18,28 +18,24 @@ Arrays: TypeAlias = np.ndarray | dict[str, np.ndarray]
 
 
 def as_arrays(results: Sequence[Array], model: Model) -> Arrays:
-    """Return an array with the shape of the model's buffer, or a dict of them by column where there are several.
-
-    Columns that are kept are among them.
-    """
-    arrays = {
-        next(iter(buffer.columns), result.name): shaped(
-            result, buffer.shape, fortran_order=buffer.fortran_order, form=buffer.form
-        )
-        for result, buffer in zip(results, model.buffers, strict=True)
-    }
+    """Return an array with the shape of the model's buffer, or a dict by column if there are several, kept or not."""
+    arrays = {}
+    for result, like in zip(results, model.buffers, strict=True):
+        array = shaped(result, like.shape, fortran_order=like.fortran_order, form=like.form)
+        arrays[next(iter(like.columns), result.name)] = array
     if model.kept is not None:
         arrays |= {**model.kept.arrays(), **model.cells.values}
     return arrays if len(arrays) > 1 else next(iter(arrays.values()))
 
 
 def shaped(
-    result: Array, shape: tuple[int, ...] | None, *, fortran_order: bool, form: np.dtype | None = None
+    result: Array,
+    shape: tuple[int, ...] | None,
+    *,
+    fortran_order: bool,
+    form: np.dtype | None = None,  # that of a structure as the rank has it
 ) -> np.ndarray:
-    """Read a result into an array of its own, a masked one if nulls are allowed.
-
-    `form` is that of a structure as the rank has it.
-    """
+    """Read a result into an array of its own, a masked one if nulls are allowed."""
     block = np.empty(result.count, result.datatype.form)
     with closing(result.open()) as reader:
         there = reader.read(0, block)

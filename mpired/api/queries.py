@@ -20,10 +20,10 @@ from mpired.ops import Ops, is_list
 from mpired.options import DIFF, INPUTS, LOCATE, SHOW, Options, PathLike, Rank, Several, checked
 from mpired.queries import locate as extremes
 from mpired.queries import several
+from mpired.queries import show as figures
 from mpired.queries.diff import Difference
 from mpired.queries.figures import Shown
 from mpired.queries.locate import Location
-from mpired.queries.show import plan_show
 from mpired.ranks import check_use
 
 
@@ -104,12 +104,7 @@ def show(path: PathLike, *, context: Context, **options: Any) -> Shown:
     chosen = checked(SHOW, options)
     if chosen["slice"] is not None and chosen["png"] is None:
         raise UsageError("`slice`", "chooses the plane of a picture; name one with `png`")
-    found: list[Shown] = []
-    name = path_at_hand(path, "path")
-    plan = partial(plan_show, name, chosen, lambda shown, _: found.append(shown))
-    paths = [name, *filter(None, [chosen["diff"]])]
-    attempts.carry_out(plan, lambda: paths, context, overwrite=chosen["overwrite"])
-    return found[-1]
+    return figures.show(path_at_hand(path, "path"), chosen, context)
 
 
 @with_options(*DIFF, "progress")

@@ -120,8 +120,7 @@ class Window:
         given: Any = origin if isinstance(origin, list | tuple) else [origin]
         options = self._with(ACCUMULATE, options)
         origins = rank_list([_at_hand(each, f"origin {number}") for number, each in enumerate(given)], options)
-        plan = partial(plan_accumulate, self.paths, origins, op, options)
-        done = _run(plan, options, context, *origins)
+        done = _run(partial(plan_accumulate, self.paths, origins, op), options, context, *origins)
         return len(done.origins) - len(done.skipped)
 
     @with_options(*FETCH, "progress")
@@ -148,9 +147,9 @@ class Window:
         mpired.errors.MpiredError, OSError
             See `accumulate`.
         """
-        options, given = self._with(FETCH, options), None if origin is None else _at_hand(origin, "origin")
-        plan = partial(plan_get_accumulate, self.paths, given, op, options)
-        return _fetched(plan, options, context, given)
+        given = None if origin is None else _at_hand(origin, "origin")
+        plan = partial(plan_get_accumulate, self.paths, given, op)
+        return _fetched(plan, self._with(FETCH, options), context, given)
 
     @with_options(*FETCH_ELEMENT)
     def fetch_and_op(self, value: object, op: OpLike, *, context: Context, **options: Any) -> Any:
@@ -170,10 +169,8 @@ class Window:
         mpired.errors.MpiredError, OSError
             See `accumulate`.
         """
-        options = self._with(FETCH_ELEMENT, options)
-        return _fetched(partial(plan_fetch_and_op, self.paths, value, op, options), options, context, value).reshape(
-            -1
-        )[0]
+        plan = partial(plan_fetch_and_op, self.paths, value, op)
+        return _fetched(plan, self._with(FETCH_ELEMENT, options), context, value).reshape(-1)[0]
 
     @with_options(*SWAP)
     def compare_and_swap(self, compare: object, value: object, *, context: Context, **options: Any) -> Any:
@@ -191,9 +188,8 @@ class Window:
         mpired.errors.MpiredError, OSError
             See `accumulate`.
         """
-        options = self._with(SWAP, options)
-        plan = partial(plan_compare_and_swap, self.paths, compare, value, options)
-        return _fetched(plan, options, context, compare, value).reshape(-1)[0]
+        plan = partial(plan_compare_and_swap, self.paths, compare, value)
+        return _fetched(plan, self._with(SWAP, options), context, compare, value).reshape(-1)[0]
 
     def _with(self, known: Group, options: Options) -> dict[str, Any]:
         return checked(known, {**part(known, self._options), **options})
@@ -203,18 +199,16 @@ def _at_hand(origin: object, name: str) -> str | np.ndarray | AtHand:
     return origin if isinstance(origin, np.ndarray) else at_hand(origin, name)
 
 
-def _run(plan: Callable[[Context], WindowRequest], options: Options, context: Context, *origins: object) -> Done:
+def _run(plan: Callable[..., WindowRequest], options: Options, context: Context, *origins: object) -> Done:
     """Plan a call and carry it out; some of the origins may be files."""
     given = [origin.path if isinstance(origin, AtHand) else origin for origin in origins]
     files = [origin for origin in given if isinstance(origin, str | os.PathLike)]
     if (timeout := options["lock_timeout"]) is not None:  # perhaps that of the window
         context = context._replace(lock_timeout=timeout)
-    return repeated(plan, lambda request, _: transact(request), lambda: files, context)
+    return repeated(partial(plan, options), lambda request, _: transact(request), lambda: files, context)
 
 
-def _fetched(
-    plan: Callable[[Context], WindowRequest], options: Options, context: Context, *origins: object
-) -> np.ndarray:
+def _fetched(plan: Callable[..., WindowRequest], options: Options, context: Context, *origins: object) -> np.ndarray:
     """Carry out a call, and return the old elements in their shape."""
     done = _run(plan, options, context, *origins)
     assert done.fetched is not None  # noqa: S101 - such a call fetches

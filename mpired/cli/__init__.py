@@ -84,6 +84,7 @@ _MODULES = {
     **dict.fromkeys(_GROUPS[_WINDOWS], "windows"),
     **dict.fromkeys(_GROUPS[_RECORDS], "packing"),
     "recover": "recover",
+    "completion": "help",
 }  # of the commands that have none of their own
 # Bytes of address space that NumPy needs to be loaded: with less its BLAS ends the process, or crashes.
 _NUMPY = 88 << 20
@@ -222,7 +223,7 @@ def cli() -> None:
 def main(arguments: list[str] | None = None, came: list[int] | None = None) -> int:
     """Run the command, and return its exit status; everything that was printed is written."""
     # `came` gets the signals that come before there are handlers.
-    signals.begin([] if came is None else came)
+    signals.state.came = () if came is None else came
     _fill_closed_descriptors()
     buffer_streams()
     words = sys.argv[1:] if arguments is None else arguments
@@ -233,8 +234,8 @@ def main(arguments: list[str] | None = None, came: list[int] | None = None) -> i
         _flush(sys.stdout)
     except signals.Interrupted as interrupted:
         # The other signals are sent by programs, or when there is no terminal: in JSON only.
-        number, want = interrupted.number, wanted(cli, words)
-        failure = Failure(type(interrupted).__name__, MpiredError.mpi_class, _KILLED + number, "", signals.message())
+        (number,), want, reason = interrupted.args, wanted(cli, words), f"interrupted; {signals.state.left}"
+        failure = Failure(type(interrupted).__name__, MpiredError.mpi_class, _KILLED + number, "", reason)
         tell_failure(failure, (), want, in_words=number == signal.SIGINT and not want.quiet)
         signals.die_of(number)
     except BrokenPipeError:
@@ -256,7 +257,7 @@ def main(arguments: list[str] | None = None, came: list[int] | None = None) -> i
 
 def _failed(failure: Failure, words: Sequence[str], *more: str) -> int:
     """Say why the command fails, and return its status, which is about the result: once in place, it stays there."""
-    if signals.is_committed() and failure.exit_status != UnconfirmedError.exit_status:
+    if signals.state.is_committed and failure.exit_status != UnconfirmedError.exit_status:
         reason = f"{failure.reason}; that was after the result was in place, do not repeat"
         failure = failure._replace(reason=reason, exit_status=UnconfirmedError.exit_status)
     tell_failure(failure, [*more, from_environment()], wanted(cli, words))

@@ -12,7 +12,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from mpired.queries.statistics import Histogram
+from mpired.queries.figures import Histogram
 
 _DIGITS = range(3, 18)
 _LEAST_BAR = 8

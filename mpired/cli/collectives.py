@@ -12,28 +12,17 @@ import click
 
 from mpired import attempts, cautions
 from mpired.cli import params
-from mpired.cli.messages import collect_warnings, end_without, report, tell, tell_cautions, tell_json, tell_plan
+from mpired.cli.messages import collect_warnings, end_without, report, tell_cautions, tell_plan, tell_summary
 from mpired.collectives.call import plan_call
 from mpired.collectives.request import paths_of, ranks_of
 from mpired.collectives.table import COLLECTIVES
 from mpired.engines import connected, pool, worker
-from mpired.errors import (
-    HardLinkWarning,
-    InputWarning,
-    MaskedWarning,
-    MpiredWarning,
-    OrderWarning,
-    OverflowWarning,
-    ProcessorWarning,
-    SkippedWarning,
-)
+from mpired.errors import InputWarning, MaskedWarning, OrderWarning, OverflowWarning
 from mpired.files.places import is_terminal
 from mpired.options import LOCAL, REPORT
 from mpired.ranks import RankWord
 
-_BEFORE: tuple[type[MpiredWarning], ...] = (HardLinkWarning, SkippedWarning, ProcessorWarning)  # the summary
-_AFTER: tuple[type[MpiredWarning], ...] = (OverflowWarning, InputWarning, MaskedWarning, OrderWarning)
-_NOT_IF_QUIET = (HardLinkWarning, OrderWarning)
+_AFTER = (OverflowWarning, InputWarning, MaskedWarning, OrderWarning)  # the summary
 
 
 class _Grouped(params.Command):
@@ -198,8 +187,7 @@ def _combine(
         group_b: Any = options["group_b"]
         words, *others = params.expand(ranks, *([group_b] if group_b else []))
         words, options = ranks_of(words, {**options, "group_b": cast("Any", others[0] if others else group_b)})
-    quiet, as_json = report()["quiet"], report()["as_json"]
-    if as_json or not quiet:  # before anything is in place
+    if wants_summary := report()["as_json"] or not report()["quiet"]:  # before anything is in place
         from mpired.report import summarise  # noqa: PLC0415 - only for who wants to know
     worker.keep_freed_memory()
     plan = partial(plan_call, name, words, op, output, options, terminal=terminal)
@@ -211,13 +199,9 @@ def _combine(
         from mpired.report import describe_call  # noqa: PLC0415 - for a dry run only
 
         tell_plan(describe_call(planned), [source.name for source in planned.sources], warned)
-    elif as_json:
-        tell_json(summarise(planned, warned)._asdict(), warned)
+    elif wants_summary:
+        summary = summarise(planned, warned)
+        tell_summary(summary._asdict(), summary.line(), warned, _AFTER)
     else:
-        shown = [each for each in warned if not (quiet and isinstance(each, _NOT_IF_QUIET))]
-        for kind in _BEFORE:
-            tell_cautions(cautions.of_kind(shown, kind))
-        tell(None if quiet else summarise(planned, warned).line())
-        for kind in _AFTER:
-            tell_cautions(cautions.of_kind(shown, kind))
+        tell_summary({}, None, warned, _AFTER)
     end_without(planned.request.skipped)

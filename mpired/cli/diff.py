@@ -9,13 +9,13 @@ from typing import Any
 import click
 
 from mpired.cli import params
-from mpired.cli.messages import in_flags, show, show_json
+from mpired.cli.messages import answer, in_flags
 from mpired.engines import pool, worker
 from mpired.errors import MpiredError
 from mpired.options import DIFF
 from mpired.queries import several
 from mpired.queries.diff import Difference
-from mpired.queries.places import in_json
+from mpired.queries.elements import in_json
 
 _STATUSES = {"the same": 0, "different": 1, "not known": 3}
 _ALWAYS = ("equal", "a", "b", "reason", "buffers", "examples")  # keys of JSON
@@ -39,7 +39,7 @@ class _Comparing(params.Command):
 
 @params.command(*DIFF, "quiet@diff", "as_json@print", cls=_Comparing, settings={"epilog": _EXIT_STATUS}, a="A", b="B")
 @click.pass_context
-def diff(ctx: click.Context, /, *, a: str, b: str, quiet: bool, as_json: bool, **options: Any) -> None:
+def diff(ctx: click.Context, /, *, a: str, b: str, quiet: bool, **options: Any) -> None:
     """Compare the elements of A and B, or all files of two directories: how many differ, how much, and where.
 
     \b
@@ -62,7 +62,7 @@ def diff(ctx: click.Context, /, *, a: str, b: str, quiet: bool, as_json: bool, *
     one, other = (ranks if word.startswith("@") or len(ranks) > 1 else word for word, ranks in words)
     found = _in_flags(several.compare(one, other, options, params.context()))
     if not quiet:
-        show_json(_described(found)) if as_json else show(str(found))
+        answer(_described(found), [str(found)])
     ctx.exit(_STATUSES[found.verdict])
 
 

@@ -8,7 +8,7 @@ from importlib import metadata
 from typing import Any, cast
 
 from mpired.cli import params
-from mpired.cli.messages import show, show_json
+from mpired.cli.messages import answer
 from mpired.engines import ENGINES, LOCAL, Engine, connected, probe
 from mpired.errors import UsageError, escaped, installation, number
 from mpired.options import ENGINE, checked
@@ -16,7 +16,7 @@ from mpired.sources.open import open_source
 
 
 @params.command(*ENGINE, "rank_numbers", "as_json@print", ranks="[RANK...]")
-def engines(*, ranks: tuple[str, ...], as_json: bool, **options: Any) -> None:
+def engines(*, ranks: tuple[str, ...], **options: Any) -> None:
     """List the engines (local, mpi, dask): whether each is installed and running.
 
     \b
@@ -36,11 +36,8 @@ def engines(*, ranks: tuple[str, ...], as_json: bool, **options: Any) -> None:
             rows = list(map(_row, ENGINES.values())) if all(row.is_first for row in ENGINES.values()) else []
         else:
             rows, wrong = _looked(engine, ranks)
-    if as_json and rows:
-        show_json(rows)
-    else:
-        for row in rows:
-            show(escaped("".join(_words(row))))
+    if rows:
+        answer(rows, (escaped("".join(_words(row))) for row in rows))
     if wrong:
         raise UsageError("`engine`", f"{wrong}; let all workers have the same programs and see the same files")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import mpired
 from mpired.cli import params, signals
-from mpired.cli.messages import report, tell, tell_json
+from mpired.cli.messages import tell_summary
 from mpired.files.copying import copy_into
 from mpired.options import SUMMARY
 
@@ -28,7 +28,5 @@ def examples(*, directory: str) -> None:
     installed = package / "_examples"  # as pyproject.toml puts them there; a clone has them at its top
     home = installed if installed.is_dir() else package.parent
     copy_into(directory, [home / name for name in _NAMES], on_commit=signals.commit)
-    if report()["as_json"]:
-        tell_json({"copied": _NAMES, "inputs": [], "output": directory})
-    elif not report()["quiet"]:
-        tell(f"copied {' and '.join(_NAMES)} -> {directory}; the examples of help run there")
+    summary = {"copied": _NAMES, "inputs": [], "output": directory}
+    tell_summary(summary, f"copied {' and '.join(_NAMES)} -> {directory}; the examples of help run there")

@@ -1,10 +1,11 @@
-"""`mpired help`."""
+"""`mpired help` and `mpired completion`."""
 
 from __future__ import annotations
 
 import click
+from click.shell_completion import get_completion_class
 
-from mpired.cli import cli
+from mpired.cli import COMPLETION, cli
 from mpired.cli.messages import STATUSES, show
 
 
@@ -37,3 +38,31 @@ def help(context: click.Context, *, command: str | None) -> None:  # noqa: A001 
         return
     asked = cli.resolve_command(above, [command])[1] if command else None
     show((click.Context(asked, above, command) if asked else above).get_help())
+
+
+class _Shell(click.Choice[str]):
+    """The names of shells; the message for a missing one names them on its line."""
+
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:  # noqa: ARG002 - of click
+        """Return the end of the message about a missing argument."""
+        return f"It is one of {', '.join(self.choices)}."
+
+
+@click.command
+@click.argument("shell", type=_Shell(["bash", "zsh", "fish"]), metavar="SHELL")
+def completion(*, shell: str) -> None:
+    """Print the script with which a shell completes commands, options, files, ops, datatypes, columns and formats.
+
+    \b
+    bash  eval "$(mpired completion bash)"     in ~/.bashrc
+    zsh   eval "$(mpired completion zsh)"      in ~/.zshrc, after compinit
+    fish  mpired completion fish | source      in ~/.config/fish/config.fish
+
+    The columns are those of the first parquet or arrow file earlier in the line.
+
+    \b
+    Examples:
+      mpired completion bash
+    """
+    if (script := get_completion_class(shell)) is not None:
+        show(script(cli, {}, "mpired", COMPLETION).source().strip("\n"))

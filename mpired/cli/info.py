@@ -11,7 +11,7 @@ from mpired import provenance
 from mpired.api import queries
 from mpired.attempts import repeated
 from mpired.cli import params
-from mpired.cli.messages import in_flags, show, show_json
+from mpired.cli.messages import answer, in_flags
 from mpired.context import Context
 from mpired.errors import MpiredError, UsageError, escaped, number, raise_all
 from mpired.files.keys import of_file
@@ -28,7 +28,7 @@ _DATE = "%Y-%m-%dT%H:%M:%SZ"
 
 
 @params.command(*INFO, "rank_numbers", "as_json@print", files="FILE...")
-def info(*, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
+def info(*, files: tuple[str, ...], **options: Any) -> None:
     """Describe each FILE: format, datatype, count, shape, byte order, columns, and the keys of `--once`.
 
     \b
@@ -51,11 +51,8 @@ def info(*, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
             described.append(_described(word, inputs))
         except (MpiredError, OSError) as error:
             errors.append(error)
-    if as_json and (described or not errors):
-        show_json(described)
-    elif not as_json:
-        for each in described:
-            show("\n".join(_lines(each)))
+    if described:
+        answer(described, ("\n".join(_lines(each)) for each in described))
     raise_all(errors, len(words), "files")
 
 

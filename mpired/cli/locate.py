@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from typing import Any
 
 from mpired import cautions, ops
 from mpired.cli import params
-from mpired.cli.messages import collect_warnings, end_without, show, show_json, tell_cautions
+from mpired.cli.messages import answer, collect_warnings, end_without, tell_cautions
 from mpired.engines import pool, worker
 from mpired.errors import SkippedWarning, escaped
 from mpired.options import LOCATE
 from mpired.queries import locate as queries
-from mpired.queries.places import in_json, place_text
+from mpired.queries.elements import in_json, place_text
 
 
 @params.command("op@locate", *LOCATE, "rank_numbers", "as_json@print", ranks="RANK...")
-def locate(*, ranks: tuple[str, ...], op: str, as_json: bool, **options: Any) -> None:
+def locate(*, ranks: tuple[str, ...], op: str, **options: Any) -> None:
     """Find the maximum or minimum of all RANKs: its value, its rank and its index there.
 
     \b
@@ -34,13 +35,14 @@ def locate(*, ranks: tuple[str, ...], op: str, as_json: bool, **options: Any) ->
         found = queries.locate(params.expand(ranks)[0], op, options, params.context())
     skipped, several = cautions.of_kind(warned, SkippedWarning), ops.is_list(op)
     places = [(label, each) for label, own in found.items() for each in own]
-    if as_json:
-        left_out = [each._asdict() for warning in skipped for each in warning.skipped]
-        more = {"skipped": left_out} if left_out else {}
-        show_json([({"op": op} if several else {}) | in_json(dataclasses.asdict(each)) | more for op, each in places])
-    else:
-        for label, each in places:
-            place = f"in rank {each.rank}, {escaped(each.file)}, at {place_text(each.column, each.index)}"
-            show(f"{f'{label}: ' if several else ''}{each.value} {place}")
+    left_out = [each._asdict() for warning in skipped for each in warning.skipped]
+    more = {"skipped": left_out} if left_out else {}
+    rows = [({"op": op} if several else {}) | in_json(dataclasses.asdict(each)) | more for op, each in places]
+    labels = (f"{op}: " if several else "" for op, _ in places)
+    lines = (
+        f"{each.value} in rank {each.rank}, {escaped(each.file)}, at {place_text(each.column, each.index)}"
+        for _, each in places
+    )
+    answer(rows, map(operator.add, labels, lines))
     tell_cautions(warned)
     end_without(skipped)

@@ -21,9 +21,13 @@ from click.core import ParameterSource
 from mpired import __version__, cautions
 from mpired.errors import (
     CountError,
+    HardLinkWarning,
     MpiredError,
     MpiredWarning,
+    OrderWarning,
     RanksError,
+    SameFileWarning,
+    UnusedWarning,
     escaped,
     exit_status,
     parts,
@@ -38,6 +42,7 @@ REPORT_KEY = f"{__name__}.report"
 """The key of the options of the report in the context of a command."""
 _PRINTED = f"{__name__}.environment"
 _SKIPPED = 9
+_NOT_IF_QUIET = (HardLinkWarning, OrderWarning, SameFileWarning, UnusedWarning)
 STATUSES = {
     "0": "done, and on the disk",
     "1": "internal error, please report",
@@ -86,6 +91,15 @@ def show_json(value: object) -> None:
     import json  # noqa: PLC0415 - here and below only where it is asked for
 
     show(json.dumps(value, indent=1))
+
+
+def answer(value: object, lines: Iterable[str]) -> None:
+    """Write what a command was asked for: a value as JSON, or its lines."""
+    if report()["as_json"]:
+        show_json(value)
+        return
+    for line in lines:
+        show(line)
 
 
 def say(text: str) -> None:
@@ -143,11 +157,28 @@ def collect_warnings() -> AbstractContextManager[list[MpiredWarning]]:
     return cautions.collect_warnings(also=_warned.append)
 
 
-def tell_json(summary: Mapping[str, Any], warned: Iterable[MpiredWarning] = ()) -> None:
-    """Write a summary, which says where the output is, with the warnings as one line of JSON."""
-    fields = {**summary, "warnings": warning_texts(warned)}
-    (show if leaves_free(summary["output"]) else write)(json_line(fields))
-    tell(None)
+def tell_summary(
+    summary: Mapping[str, Any],
+    line: str | None,
+    warned: Sequence[MpiredWarning] = (),
+    after: Sequence[type[MpiredWarning]] = (),
+    notes: Sequence[str] = (),
+) -> None:
+    """Print the summary of a call as JSON, or on a line behind its warnings and notes; those `after` it in order."""
+    # It says where the output is: JSON does not go there.
+    if report()["as_json"]:
+        fields = {**summary, "warnings": warning_texts(warned)}
+        (show if leaves_free(summary["output"]) else write)(json_line(fields))
+        tell(None)
+        return
+    quiet = report()["quiet"]
+    shown = [each for each in warned if not (quiet and isinstance(each, _NOT_IF_QUIET))]
+    tell_cautions(each for each in shown if not isinstance(each, tuple(after)))
+    for note in notes:
+        say(note)
+    tell(None if quiet else line)
+    for kind in after:
+        tell_cautions(cautions.of_kind(shown, kind))
 
 
 def warning_texts(warned: Iterable[MpiredWarning]) -> list[str]:
@@ -187,7 +218,7 @@ def tell_plan(
     found: Description, inputs: Sequence[object], warned: Sequence[MpiredWarning], ranks: str = "rank"
 ) -> None:
     """Print the description of a dry run on standard output, and its warnings on standard error."""
-    if report().get("as_json") or click.get_current_context().params.get("as_json"):  # of the summary, or printed
+    if report()["as_json"]:
         texts = {"inputs": [str(each) for each in inputs], "warnings": warning_texts(warned)}
         show(json_line({**found.details(), **texts}))
     else:
@@ -222,11 +253,11 @@ def wanted(cli: click.Group, words: Sequence[str]) -> Wanted:
         assert command is not None  # noqa: S101 - caught here
         rest = list(words[words.index(name) + 1 :])
         context = command.make_context(name, rest, resilient_parsing=True, ignore_unknown_options=True)
-        asked, files = context.meta.get(REPORT_KEY, {}), _files(command, context.params)
-        if "as_json" in asked:
-            return Wanted(bool(asked["as_json"]), bool(asked["quiet"]), leaves_free(_place(context.params)), files)
-        # One that prints something of its own on standard output.
-        return Wanted(bool(context.params.get("as_json")), bool(asked.get("quiet")), files=files)
+        asked, place = context.meta.get(REPORT_KEY, {}), _place(context.params)
+        # Others print something of their own on standard output.
+        has_summary = any(getattr(each, "key", "") == "as_json" for each in command.params)
+        is_free, files = has_summary and leaves_free(place), _files(command, context.params)
+        return Wanted(bool(asked.get("as_json")), bool(asked.get("quiet")), is_free, files)
     return Wanted("--json" in itertools.takewhile("--".__ne__, words))
 
 

@@ -9,18 +9,18 @@ from typing import Any
 import click
 
 from mpired.cli import params
-from mpired.cli.messages import say, show, show_json
+from mpired.cli.messages import report, say, show, show_json
 from mpired.datatypes import DATATYPES, Datatype, Group
 from mpired.datatypes.times import FAMILIES
 from mpired.engines import pool, userops
 from mpired.errors import UsageError, escaped
 from mpired.ops import OPS, PURPOSES, STATISTICS, Op, Use, native, options_of
 from mpired.options import FLAGS
-from mpired.queries.places import in_json
+from mpired.queries.elements import in_json
 
 
 @params.command("matrix", "as_json@print", file="[FILE.py]")
-def ops(*, file: str | None, matrix: bool, as_json: bool) -> None:
+def ops(*, file: str | None, matrix: bool) -> None:
     """List the ops, the numbers they take, and the installed user-defined ops.
 
     \b
@@ -37,7 +37,7 @@ def ops(*, file: str | None, matrix: bool, as_json: bool) -> None:
         raise UsageError(file, "is an op, and there is no such file; `mpired ops` alone lists all ops")
     pool.adopt_orphans()
     user_ops = list(userops.in_file(file) if file else userops.installed())
-    if as_json:
+    if report()["as_json"]:
         rows = [] if file else [*map(_row, (*OPS, *STATISTICS))]
         unknown = dict.fromkeys(_row(OPS[0])) | {"uses": ["reduce"], "groups": [], "options": [], "compiled": []}
         show_json(rows + [in_json(unknown | op) for op in user_ops])

@@ -8,7 +8,7 @@ from typing import Any
 
 from mpired import attempts
 from mpired.cli import params
-from mpired.cli.messages import collect_warnings, report, tell, tell_cautions, tell_json, tell_plan
+from mpired.cli.messages import collect_warnings, tell_plan, tell_summary
 from mpired.context import Context
 from mpired.files.places import is_terminal
 from mpired.options import PACK, SUMMARY, UNPACK, checked
@@ -67,8 +67,4 @@ def _carry_out(plan: Callable[[Context], Any], files: list[str], *, overwrite: b
         tell_plan(describe_packing(planned), [source.name for source in planned.sources], warned)
         return
     summary = summarise_packing(planned)
-    if report()["as_json"]:
-        tell_json(summary._asdict(), warned)
-    elif not report()["quiet"]:
-        tell_cautions(warned)
-        tell(summary.line())
+    tell_summary(summary._asdict(), summary.line(), warned)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import os
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+import mpired.progress
 from mpired.cli import progress, signals
 from mpired.cli.messages import REPORT_KEY, know, report, say
 from mpired.context import Context
@@ -20,7 +20,7 @@ from mpired.formats import FORMATS, format_names
 from mpired.log import collect_steps
 from mpired.ops import STATISTICS, Use, ops_for
 from mpired.options import OPTIONS, REPORT, RUNNING, SECTIONS, Option, keyword
-from mpired.progress import counting_by, no_progress
+from mpired.progress import no_progress
 from mpired.ranks import lists
 from mpired.values import FLAG, FORMAT, INPUT_FORMAT, TYPE, Kind, paths
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _FEW = 6
 _CONTEXT = f"{__name__}.context"
 WORKER = f"{__name__}.worker"
-_KEPT = [OPTIONS[key] for key in (*REPORT, "rank_numbers")]  # what the context keeps, and commands do not get
+_KEPT = (*REPORT, "as_json@print", "rank_numbers")  # options that the context keeps, and commands do not get
 _SENTENCE_END = re.compile(r"\. (?=[A-Z`])")  # so not the period of "such as a.b"
 
 
@@ -72,7 +72,7 @@ class RowOption(click.Option):
     """A row of the table as an option, which the environment may set too."""
 
     def __init__(self, key: str) -> None:
-        self.row = row = OPTIONS[key]
+        self.key, self.row = key, (row := OPTIONS[key])
         is_flag = row.kind is FLAG
         super().__init__(
             [keyword(key), *(row.flags or "").split()],
@@ -144,7 +144,7 @@ class Command(click.Command):
             know(ctx)  # not while a shell asks for completions
         end = args.index("--") if "--" in args else len(args)
         rest = super().parse_args(ctx, [*self.spelled(args[:end], ctx), *args[end:]])
-        kept = [each.name or "" for each in self.params if isinstance(each, RowOption) and each.row in _KEPT]
+        kept = [each.name or "" for each in self.params if isinstance(each, RowOption) and each.key in _KEPT]
         ctx.meta[REPORT_KEY] = {name: ctx.params.pop(name, None) for name in kept}
         return rest
 
@@ -168,12 +168,10 @@ class Command(click.Command):
         if "quiet" in asked and ctx.params.get("engine") != "mpi" and (count := launched()) > 1:
             way_out = "One command for all: `engine='mpi'`" if "engine" in ctx.params else "Start it once"
             say(f"warning: started {count} times by a launcher; each process does the whole command. {way_out}")
-        with contextlib.ExitStack() as stack:
-            if has_bars:
-                stack.enter_context(counting_by(progress.count))
-            steps = stack.enter_context(collect_steps()) if asked.get("verbose") else None
+        mpired.progress.counter = progress.count if has_bars else None
+        with collect_steps() as steps:
             result = super().invoke(ctx)
-        for line in steps.lines() if steps else ():
+        for line in steps.lines() if asked.get("verbose") else ():
             say(line)
         return result
 

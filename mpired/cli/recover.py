@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from mpired.cli import params, signals
-from mpired.cli.messages import json_line, say, show, tell
+from mpired.cli.messages import json_line, report, say, show, tell
 from mpired.errors import escaped
 from mpired.files.recovery import Recovered, recover_files
 from mpired.options import RECOVER, checked
 
 
 @params.command(*RECOVER, "as_json@print", required=True, files="FILE...")
-def recover(*, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
+def recover(*, files: tuple[str, ...], **options: Any) -> None:
     """Finish the interrupted update of each FILE, and remove its leftovers.
 
     \b
@@ -25,8 +25,8 @@ def recover(*, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
     --discard --force gives a committed change up: the file may stay half changed.
     """
     options = checked(RECOVER, options)
-    signals.leaves("repeat it for the files that have no line yet")
-    shown = _Outcomes("nothing" if options["only_list"] else "nothing to do", as_json=as_json)
+    signals.state.left = "repeat it for the files that have no line yet"
+    shown = _Outcomes("nothing" if options["only_list"] else "nothing to do")
     try:
         recover_files(files, options, params.context(), shown.add)
     finally:
@@ -37,16 +37,15 @@ def recover(*, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
 class _Outcomes:
     """The files whose line was written; where standard output takes none, standard error has the changes."""
 
-    def __init__(self, nothing: str, *, as_json: bool) -> None:
-        self._nothing, self._as_json = nothing, as_json
+    def __init__(self, nothing: str) -> None:
+        self._nothing, self._changed = nothing, False
         self._error: OSError | None = None
-        self._changed = False
 
     def add(self, done: Recovered) -> None:
         """Write the line of a file; the first error of that is kept, so that the other files have their turn."""
         line = escaped(f"{done.file}: {', '.join(done.words) or self._nothing}")
         try:
-            show(json_line(done._asdict()) if self._as_json else line)
+            show(json_line(done._asdict()) if report()["as_json"] else line)
         except OSError as error:
             self._error = self._error or error
             if done.changed:

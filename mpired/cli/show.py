@@ -11,14 +11,14 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from mpired import attempts, interrupts
+from mpired import interrupts
 from mpired.cli import params
 from mpired.cli.info import lines_of
+from mpired.cli.messages import report
 from mpired.engines import pool
 from mpired.errors import MpiredError, UsageError, escaped, installation, number, raise_all
 from mpired.files import calls
@@ -26,21 +26,22 @@ from mpired.files.names import check_are_data
 from mpired.files.output import Output, open_output
 from mpired.formats.textual import encoder
 from mpired.options import SHOW, Options, checked, part
+from mpired.queries.elements import in_json
 from mpired.queries.figures import Figures, Part, Shown
-from mpired.queries.places import in_json
-from mpired.queries.show import BINS, ElementTable, headings, plan_show
+from mpired.queries.show import BINS, ElementTable, headings
+from mpired.queries.show import show as show_file
 from mpired.report import describe_file
 
 _FIRST, _LAST = 10, 5
-_WIDTH = 80
 _SHOWN_INDICES = 5
-_OPTIONS = ("histogram", *SHOW, "as_json@print")
+_WIDTH = 80
+_OPTIONS = ("histogram", *SHOW)
 _TOGETHER = 1000  # lines in which columns have one width
 _GAP = "..."
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?")  # as JSON has them
 
 
-@params.command(*_OPTIONS, required=True, files="FILE...")
+@params.command(*_OPTIONS, "as_json@print", required=True, files="FILE...")
 def show(*, files: tuple[str, ...], **options: Any) -> None:
     """Show the elements of each FILE, and figures: extremes and where they are, the exact mean, NaN, nulls.
 
@@ -79,7 +80,7 @@ def _check(files: Sequence[str], options: Options) -> None:
         raise UsageError("`png`", "is a file, because standard output has the table; write NAME.png")
     if options["bins"] is not None and not options["histogram"] and options["png"] is None:
         raise UsageError("`bins`", "is for histograms; add `histogram` or `png`")
-    if options["histogram"] and not options["as_json"]:
+    if options["histogram"] and not report()["as_json"]:
         try:
             from mpired.cli import bars  # noqa: F401, PLC0415 - rich
         except ImportError as error:
@@ -99,13 +100,11 @@ class _Page:
 
     def add(self, path: str) -> None:
         """Add a file."""
-        options = self._options
-        plan, paths = partial(plan_show, path, self._chosen, self._tell), [path, *filter(None, [options["diff"]])]
-        attempts.carry_out(plan, lambda: paths, params.context(), overwrite=options["overwrite"])
+        show_file(path, self._chosen, params.context(), self._tell)
         self._end, self._files = os.lseek(self._output.fd, 0, os.SEEK_END), self._files + 1
 
     def _tell(self, shown: Shown, tables: Sequence[ElementTable]) -> None:
-        if self._options["as_json"]:
+        if report()["as_json"]:
             self._write(itertools.chain(["," if self._files else "["], _json_lines(shown, tables)))
         else:
             lines = _lines(shown, tables, with_bars=self._options["histogram"])
@@ -114,7 +113,7 @@ class _Page:
     def end(self) -> None:
         """Add what follows the last file."""
         brackets = ["]"] if self._files else ["[", "]"]
-        self._write(brackets if self._options["as_json"] else [])
+        self._write(brackets if report()["as_json"] else [])
 
     def _write(self, lines: Iterable[str]) -> None:
         """Write lines behind the last file, in the place of what an attempt that failed has left."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import NoReturn
 
@@ -13,21 +13,19 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(BaseException):
-    """Raised when a signal asks the command to end; not an `Exception`, so that only `main` catches it."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
+    """Raised with the number of a signal that ends the command; not an `Exception`, so that only `main` catches it."""
 
 
-_came: list[int] = []
-_interruption: Interrupted | None = None
+class _State:
+    """The state of this process after signals."""
+
+    came: Sequence[int] = ()  # those that came, or will come, before there are handlers
+    interruption: Interrupted | None = None
+    left = "no result was written"  # what an interruption has left of the files, in words
+    is_committed = False  # whether the result is in place
 
 
-def begin(came: list[int]) -> None:
-    """Note where those signals are, or will be, that come before there are handlers."""
-    global _came  # noqa: PLW0603 - a property of the process
-    _came = came
+state = _State()
 
 
 def install() -> None:
@@ -37,15 +35,15 @@ def install() -> None:
     for number in _ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _interrupt)
-    if _came:
-        _interrupt(_came.pop(), None)
+    came, state.came = state.came, ()
+    if came:
+        _interrupt(came[-1], None)
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
-    global _interruption  # noqa: PLW0603 - a property of the process
     ignore()  # a second ctrl-C does not disturb the unwinding
-    _interruption = Interrupted(number)
-    raise _interruption
+    state.interruption = Interrupted(number)
+    raise state.interruption
 
 
 @contextlib.contextmanager
@@ -54,8 +52,8 @@ def kept_apart() -> Iterator[None]:
     try:
         yield
     except Exception:
-        if _interruption is not None:
-            raise _interruption from None
+        if state.interruption is not None:
+            raise state.interruption from None
         raise
 
 
@@ -65,33 +63,10 @@ def ignore() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-_left = "no result was written"
-
-
-def leaves(words: str) -> None:
-    """Let these words describe the files after an interruption, instead of "no result was written"."""
-    global _left  # noqa: PLW0603 - a property of the process
-    _left = words
-
-
-def message() -> str:
-    """Return the message after ctrl-C, with the state of the files."""
-    return f"interrupted; {_left}"
-
-
-_committed = False
-
-
 def commit() -> None:
     """Note that the result is in place: no signal ends the command any more, and no error says that nothing is."""
-    global _committed  # noqa: PLW0603 - a property of the process
-    _committed = True
+    state.is_committed = True
     ignore()
-
-
-def is_committed() -> bool:
-    """Return whether the result is in place."""
-    return _committed
 
 
 def die_of(number: int) -> NoReturn:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
 from mpired import datatypes
 from mpired.cli import params
-from mpired.cli.messages import show, show_json
+from mpired.cli.messages import answer
 from mpired.datatypes import DATATYPES, Datatype, parse
-from mpired.datatypes.text.definitions import Definitions as Defined
 from mpired.errors import escaped
 from mpired.formats.rank import dtype_text
 from mpired.report import describe_datatype
@@ -25,7 +26,7 @@ from mpired.report import describe_datatype
     metavar="VALUE INDEX",
     help="Print the pair type of two types instead, or MPI_DATATYPE_NULL if there is none.",
 )
-def types(*, text: str | None, types: str | None, value_index: tuple[str, str] | None, as_json: bool) -> None:
+def types(*, text: str | None, types: str | None, value_index: tuple[str, str] | None) -> None:
     """List the datatypes with group, size, extent and NumPy form; or show one TYPE, with its type map.
 
     \b
@@ -46,40 +47,39 @@ def types(*, text: str | None, types: str | None, value_index: tuple[str, str] |
         raise click.UsageError("--value-index takes the place of TYPE")
     defined = None if types is None else datatypes.definitions(types)
     if text is not None:
-        _tell_type(*parse(text, defined), as_json=as_json)
-        return
-    if value_index is not None:
+        datatype, byte_order = parse(text, defined)
+        described = describe_datatype(datatype, byte_order)
+        answer(described, _lines_of(datatype, described))
+    elif value_index is not None:
         # A pair that does not exist is not an error (MPI-4.1, 6.9.4).
         pair = datatypes.value_index(*(parse(each, defined)[0] for each in value_index))
-        if as_json:
-            show_json(None if pair is None else _row(pair))
-        else:
-            show("MPI_DATATYPE_NULL" if pair is None else str(pair))
-        return
-    if defined is not None and params.is_written("types"):
-        _tell_definitions(defined, as_json=as_json)
-        return
-    rows = [_row(datatype) for datatype in DATATYPES]
-    if as_json:
-        show_json(rows)
-        return
-    show(f"{'datatype':28}{'group':17}{'size':>5}{'extent':>7}  NumPy")
-    for row, datatype in zip(rows, DATATYPES, strict=True):
+        answer(None if pair is None else _row(pair), ["MPI_DATATYPE_NULL" if pair is None else str(pair)])
+    elif defined is not None and params.is_written("types"):
+        figures = {name: defined.figures(name) for name in defined}
+        rows = [
+            {"name": name, "type": defined.text(name), "size": size, "extent": extent}
+            for name, (size, extent) in figures.items()
+        ]
+        lines = (f"{row['name']:28}{row['size']:10}{row['extent']:10}  {escaped(str(row['type']))}" for row in rows)
+        answer(rows, itertools.chain([f"{'datatype':28}{'size':>10}{'extent':>10}  type"], lines))
+    else:
+        answer(list(map(_row, DATATYPES)), _table())
+
+
+def _table() -> Iterator[str]:
+    """Yield the lines of all datatypes."""
+    yield f"{'datatype':28}{'group':17}{'size':>5}{'extent':>7}  NumPy"
+    for datatype in DATATYPES:
+        row = _row(datatype)
         form = f"{row['numpy'] or 'not available':5}{datatype.numpy_name}".rstrip()
-        show(f"{row['name']:28}{row['group']:17}{row['size']:5}{row['extent']:7}  {form}")
-        for name in row["synonyms"]:
-            show(f"  also {name}")
+        yield f"{row['name']:28}{row['group']:17}{row['size']:5}{row['extent']:7}  {form}"
+        yield from (f"  also {name}" for name in row["synonyms"])
 
 
-def _tell_type(datatype: Datatype, byte_order: str | None, *, as_json: bool) -> None:
-    """Print the figures of one datatype, its type map and a picture."""
-    described = describe_datatype(datatype, byte_order)
-    if as_json:
-        show_json(described)
-        return
+def _lines_of(datatype: Datatype, described: dict[str, Any]) -> Iterator[str]:
+    """Yield the figures of one datatype, its type map and a picture."""
     shown = [f"({name},{disp})" for name, disp in described["type_map"]]
-    left_out = described["entries"] - len(shown)
-    if left_out:
+    if left_out := described["entries"] - len(shown):
         shown.insert(-1, f"... {left_out} more ...")
     packed = ", packed" if described["numpy_is_packed"] else ""
     lines = {label: described[label.replace(" ", "_")] for label in _FIGURES} | {
@@ -92,9 +92,8 @@ def _tell_type(datatype: Datatype, byte_order: str | None, *, as_json: bool) -> 
     }
     if described["same_form"]:
         lines["same form"] = ", ".join(described["same_form"])
-    show(datatype.label)
-    for label, value in lines.items():
-        show(f"  {label:12}{value}")
+    yield datatype.label
+    yield from (f"  {label:12}{value}" for label, value in lines.items())
 
 
 _SHOWN_CODES = 8
@@ -111,20 +110,6 @@ def _drawn(picture: dict[str, Any] | None) -> str:
         return "none: there are no bytes, or too many pieces"
     each = f", {picture['nbytes']} bytes a character" if picture["nbytes"] > 1 else ""
     return f"{picture['text']}  bytes {picture['start']} to {picture['stop']}{each}"
-
-
-def _tell_definitions(defined: Defined, *, as_json: bool) -> None:
-    """Print the named datatypes of a file."""
-    rows: list[dict[str, Any]] = []
-    for name in defined:
-        size, extent = defined.figures(name)
-        rows.append({"name": name, "type": defined.text(name), "size": size, "extent": extent})
-    if as_json:
-        show_json(rows)
-        return
-    show(f"{'datatype':28}{'size':>10}{'extent':>10}  type")
-    for row in rows:
-        show(f"{row['name']:28}{row['size']:10}{row['extent']:10}  {escaped(row['type'])}")
 
 
 def _row(datatype: Datatype) -> dict[str, Any]:

@@ -15,14 +15,14 @@ import numpy as np
 from mpired import attempts
 from mpired.api.outcome import as_numpy
 from mpired.cli import params, signals
-from mpired.cli.messages import collect_warnings, end_without, report, say, tell, tell_cautions, tell_json, tell_plan
+from mpired.cli.messages import collect_warnings, end_without, report, say, tell_plan, tell_summary
 from mpired.context import Context
-from mpired.errors import InputWarning, SameContentWarning, SkippedWarning, UsageError
+from mpired.errors import UsageError
 from mpired.files.names import check_is_data
 from mpired.formats import LINES
 from mpired.formats.memory import masks_of, paths
 from mpired.options import ACCUMULATE, FETCH, FETCH_ELEMENT, FETCHED, REPORT, SWAP, Group, checked
-from mpired.queries.places import in_json
+from mpired.queries.elements import in_json
 from mpired.ranks import rank_list
 from mpired.report import request_line, summarise_request
 from mpired.sources.local import LocalSource
@@ -40,7 +40,6 @@ _SHOWN = 8  # origins that were left out, of perhaps thousands
 _OPERANDS = 2  # of compare-and-swap
 _REPORT: Group = ("quiet", "as_json@print", "dry_run")  # of the commands on one element, which is printed
 _VALUES = {"context_settings": {"ignore_unknown_options": True}}  # -5 is a value
-_STANDARD_OUTPUT = ("-", LINES.name, False)
 
 
 class _Creating(params.Command):
@@ -101,9 +100,7 @@ def accumulate(*, files: tuple[str, ...], windows: tuple[str, ...], op: str, ind
     targets, words = _split(windows, files)
     origins = rank_list(params.expand(words)[0], options)
     plan = partial(plan_accumulate, targets, origins, op, options)
-    if done := _carry_out("MPI_Accumulate", plan, targets, list(paths(origins))):
-        _tell(summarise_request("MPI_Accumulate", targets, done.origins, done), done)
-        end_without(done.bad)
+    _call("MPI_Accumulate", plan, targets, list(paths(origins)))
 
 
 @params.command("op@fetch", *FETCHED, "windows", *FETCH, *REPORT, cls=_Creating, files="TARGET [ORIGIN]")
@@ -139,15 +136,13 @@ def get_accumulate(
         sources = [(LocalSource.of(origin, origin), "the origin")]
         check_no_input([fetch], sources, "name another file for the old elements")
     check_no_other_input([fetch], [(options["map"], "the map"), (options["types"], "the named datatypes")])
-    if done := _carry_out("MPI_Get_accumulate", plan, targets, origins, (fetch, to, force)):
-        used = origins if done.op.origin else ()
-        _tell(summarise_request("MPI_Get_accumulate", targets, used, done, fetch), done)
+    _call("MPI_Get_accumulate", plan, targets, origins, (fetch, to, force))
 
 
 @params.command(
     *("op@fetch", "windows", *FETCH_ELEMENT, *_REPORT), cls=_Creating, settings=_VALUES, words="TARGET [VALUE]"
 )
-def fetch_and_op(*, words: tuple[str, ...], windows: tuple[str, ...], op: str, as_json: bool, **options: Any) -> None:
+def fetch_and_op(*, words: tuple[str, ...], windows: tuple[str, ...], op: str, **options: Any) -> None:
     """Combine VALUE into one element of TARGET, and print its old value (MPI_Fetch_and_op).
 
     \b
@@ -164,11 +159,11 @@ def fetch_and_op(*, words: tuple[str, ...], windows: tuple[str, ...], op: str, a
     if len(values) > 1:
         raise UsageError(values[1], "is one word too many; there is one VALUE")
     plan = partial(plan_fetch_and_op, targets, values[0] if values else None, op, options)
-    _fetch_element("MPI_Fetch_and_op", plan, targets, values, as_json=as_json)
+    _call("MPI_Fetch_and_op", plan, targets, values, is_element=True)
 
 
 @params.command("windows", *SWAP, *_REPORT, settings=_VALUES, words="TARGET COMPARE VALUE")
-def compare_and_swap(*, words: tuple[str, ...], windows: tuple[str, ...], as_json: bool, **options: Any) -> None:
+def compare_and_swap(*, words: tuple[str, ...], windows: tuple[str, ...], **options: Any) -> None:
     """Set one element of TARGET to VALUE if it is COMPARE, and print its old value (MPI_Compare_and_swap).
 
     \b
@@ -185,7 +180,7 @@ def compare_and_swap(*, words: tuple[str, ...], windows: tuple[str, ...], as_jso
     if len(operands) != _OPERANDS:
         raise UsageError("COMPARE and VALUE", f"are two words after the target, and there are {len(operands)}")
     plan = partial(plan_compare_and_swap, targets, operands[0], operands[1], options)
-    _fetch_element("MPI_Compare_and_swap", plan, targets, operands, as_json=as_json)
+    _call("MPI_Compare_and_swap", plan, targets, operands, is_element=True)
 
 
 def _without_options(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -201,32 +196,34 @@ def _split(windows: tuple[str, ...], files: tuple[str, ...]) -> tuple[tuple[str,
     if not windows and not files:
         raise UsageError("TARGET", "is missing; name the file to change, and then the origins")
     windows, origins = (windows, files) if windows else (files[:1], files[1:])
-    signals.leaves(f"{', '.join(windows)} {'are as they were' if windows[1:] else 'is as it was'}")
+    signals.state.left = f"{', '.join(windows)} {'are as they were' if windows[1:] else 'is as it was'}"
     return windows, origins
 
 
-def _carry_out(
+def _call(
     name: str,
     plan: Callable[[Context], WindowRequest],
     targets: Sequence[str],
     words: Sequence[str],  # origins or values, which may be files
     fetch: tuple[str, str | None, bool] | None = None,  # the file of the old elements, its format, `force`
-) -> Done | None:
-    """Carry out a call on windows, and return the outcome; print the plan of a dry run, and return None."""
-    path, to, force = fetch or _STANDARD_OUTPUT
+    *,
+    is_element: bool = False,  # whether it is of one element, which is printed
+) -> None:
+    """Carry out a call on windows, and print its summary; or the plan of a dry run."""
+    path, to, force = ("-", LINES.name, False) if is_element else fetch or (None, None, False)
 
     def look(request: WindowRequest, context: Context) -> Description:
         from mpired.report import Written, describe_request  # noqa: PLC0415 - for a dry run only
 
         planned, output = dry_run(request), None
-        if fetch is not None:
+        if path is not None:
             output = Written(path, *planned_size(path, to, planned.fetched_model, request.op))
             attempts.check_results([path], context, overwrite=force)
         return describe_request(name, planned, output)
 
     def work(request: WindowRequest, context: Context) -> Done:
         with collect_warnings() as warned:
-            if fetch is None:
+            if path is None:
                 done = transact(request)
             else:
                 with FetchOutput(path, to, context, targets, overwrite=force) as output:
@@ -234,43 +231,25 @@ def _carry_out(
                     output.send(targets[0], done)
         return done._replace(cautions=tuple(warned))
 
-    if not params.context().dry_run:
-        return attempts.repeated(plan, work, lambda: words, params.context())
-    with collect_warnings() as warned:
-        found = attempts.repeated(plan, look, lambda: words, params.context())
-    tell_plan(found, words, warned, "origin")
-    return None
-
-
-def _tell(figures: dict[str, Any], done: Done) -> None:
-    """Print the summary and the warnings of a call."""
-    quiet, verbose = report()["quiet"], report()["verbose"]
-    if report()["as_json"]:
-        tell_json(figures, done.cautions)
+    if params.context().dry_run:
+        with collect_warnings() as warned:
+            planned = attempts.repeated(plan, look, lambda: words, params.context())
+        tell_plan(planned, words, warned, "origin")
         return
-    doubtful = InputWarning | SkippedWarning | SameContentWarning
-    tell_cautions(each for each in done.notes if not quiet or isinstance(each, doubtful))
-    for name in done.skipped[:_SHOWN]:
-        say(f"{name}: already applied, left out")
+    done = attempts.repeated(plan, work, lambda: words, params.context())
+    used = done.origins if path is None else words if is_element or done.op.origin else ()
+    figures = summarise_request(name, targets, used, done, path)
+    notes = [f"{origin}: already applied, left out" for origin in done.skipped[:_SHOWN]]
     if len(done.skipped) > _SHOWN:
-        say(f"{len(done.skipped) - _SHOWN} more origins: already applied, left out")
-    tell_cautions([*done.overflow, *done.masked])
-    tell(None if quiet else request_line(figures))
-    for name, protocol, nbytes in zip(figures["windows"], done.protocols, done.nbytes, strict=True) if verbose else ():
-        say(f"{name}: {nbytes} bytes of elements, {protocol or 'not changed'}")
-
-
-def _fetch_element(
-    name: str, plan: Callable[[Context], WindowRequest], targets: Sequence[str], words: Sequence[str], *, as_json: bool
-) -> None:
-    """Carry out a call on one element, and print the old one."""
-    if (done := _carry_out(name, plan, targets, words, _STANDARD_OUTPUT)) is None:
-        return
-    if as_json:
-        tell_json(summarise_request(name, targets, words, done, "-") | _old(done), done.cautions)
+        notes.append(f"{len(done.skipped) - _SHOWN} more origins: already applied, left out")
+    if is_element:
+        tell_summary(figures | _old(done), None, done.cautions)
     else:
-        tell_cautions(() if report()["quiet"] else done.notes)
-        tell_cautions([*done.overflow, *done.masked])
+        tell_summary(figures, request_line(figures), done.cautions, notes=notes)
+    if report().get("verbose") and not report()["as_json"]:
+        for target, protocol, nbytes in zip(figures["windows"], done.protocols, done.nbytes, strict=True):
+            say(f"{target}: {nbytes} bytes of elements, {protocol or 'not changed'}")
+    end_without(done.bad)
 
 
 def _old(done: Done) -> dict[str, object]:

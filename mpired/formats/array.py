@@ -216,12 +216,15 @@ def within_budget(array: Array, context: Context) -> Array:
     return within_memory(array, context.allowed(spare, stored_array(array).memory))
 
 
-def blocks(array: Array, count: int) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-    """Yield all elements of an array, at most `count` at a time, in native form, and which are valid; None if all."""
+def blocks(
+    array: Array, count: int, start: int = 0, stop: int | None = None
+) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+    """Yield elements of an array, at most `count` at a time, in native form, and which are valid; None if all."""
+    stop = array.count if stop is None else stop
     with closing(array.open()) as reader:
-        for start in range(0, array.count, count):
-            block = np.empty(min(count, array.count - start), array.datatype.form)
-            yield block, reader.read(start, block)
+        for at in range(start, stop, count):
+            block = np.empty(min(count, stop - at), array.datatype.form)
+            yield block, reader.read(at, block)
 
 
 class FlatReader:

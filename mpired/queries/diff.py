@@ -7,35 +7,34 @@ missing in both files are the same.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from mpired.attempts import carry_out
 from mpired.collectives.plan import Plan, Segment, make_plan
 from mpired.collectives.run import run_segments
 from mpired.context import Context
-from mpired.datatypes import Datatype, Group, beside
+from mpired.datatypes import Datatype, Group, beside, value_type
 from mpired.datatypes.times import dtype_name
 from mpired.errors import BufferFileError, ConversionError, CountError, DatatypeError, UsageError, escaped, number
-from mpired.files.lock import NOTHING_HELD, Held
-from mpired.formats import Array, AtHand, InputOptions, RankFile, Source, open_rank
+from mpired.formats import Array, AtHand, InputOptions, RankFile, open_rank
 from mpired.formats.array import blocks
 from mpired.formats.decoding import Decoder
 from mpired.formats.memory import paths
+from mpired.ops.state import Elements
 from mpired.ops.table import NO_OP
 from mpired.options import DIFF, Options, checked
 from mpired.progress import Pace
-from mpired.queries.differing import map_of
-from mpired.queries.elements import index_of
-from mpired.queries.figures import Shown
+from mpired.queries.elements import index_of, place_text, scan
+from mpired.queries.figures import Bins, Figures, Part, Plane
 from mpired.queries.measures import (
     ComponentPair,
     Tolerance,
+    bits,
     common_type,
     differing,
     distance,
@@ -44,14 +43,14 @@ from mpired.queries.measures import (
     parts,
     value_text,
 )
-from mpired.queries.places import place_text
-from mpired.queries.show import check_picture, check_replaces_none, drawing, save
+from mpired.queries.pictures import DifferenceMap, Query, answered, check_picture, check_replaces_none, drawing
 from mpired.ranks import check_use, compare, in_one_order
 from mpired.sources.open import check_unchanged
 
 # The elements compared closer at a time, so that the temporaries stay in the cache.
 _CLOSE_BYTES = 128 << 10
 _MOST_OBJECTS = 16 << 10  # of Python in a block
+_BINS = 100
 
 
 class ElementPlace(NamedTuple):
@@ -192,7 +191,7 @@ _Amount: TypeAlias = tuple[Any, ElementPlace]
 class _Found(NamedTuple):
     """Differences in some elements of a buffer."""
 
-    buffer: int
+    buffer: int = 0
     nbytes: int = 0
     differing: int = 0
     missing: tuple[int, int] = (0, 0)  # in A alone, and in B alone
@@ -209,58 +208,49 @@ def _larger(one: _Amount | None, other: _Amount | None) -> _Amount | None:
 
 
 @dataclass(frozen=True)
-class _Comparison:
-    """Compares segments of two ranks. Picklable: it is sent once to each worker."""
+class _ArrayPair:
+    """Two arrays, and how their elements are compared."""
 
-    plan: Plan
+    arrays: tuple[Array, ...]  # that of A, and that of B
+    datatype: Datatype  # that the elements are compared in
     tolerance: Tolerance
     examples: int  # the most examples
-    datatypes: tuple[Datatype, ...]  # those that the elements of each buffer are compared in
 
-    def __call__(self, segment: Segment) -> Iterator[_Found]:
-        """Compare the elements of a segment, and yield the differences of its pieces."""
-        try:
-            yield from self._compared(segment)
-        except (BufferFileError, DatatypeError) as error:
-            if not all(map(_fails, self.plan.buffers[segment.buffer])):
-                raise
-            yield _Found(segment.buffer, unread=error.reason)
+    @property
+    def shaped(self) -> Array:
+        """The array whose shape indices are in."""
+        return next((array for array in self.arrays if array.shape is not None), self.arrays[0])
 
-    def _compared(self, segment: Segment) -> Iterator[_Found]:
-        ranks, step = self.plan.buffers[segment.buffer], self.plan.block_counts[segment.buffer]
-        datatypes, found, pace = [rank.datatype for rank in ranks], _Found(segment.buffer), Pace()
-        are_bytes = datatypes[0] == datatypes[1] and not datatypes[0].form.hasobject
-        if datatypes[0].group is Group.VALUE:
-            step = min(step, _MOST_OBJECTS)
-        rooms: list[tuple[bytearray, np.ndarray]] = []
-        with ExitStack() as stack:
-            readers = [stack.enter_context(closing(rank.open())) for rank in ranks]
-            for start in range(segment.start, segment.stop, step):
-                count = min(step, segment.stop - start)
-                if not rooms or len(rooms[0][1]) != count:
-                    rooms = [_room(datatype.form, count) for datatype in datatypes]
-                blocks = [block for _, block in rooms]
-                valid = _valid(
-                    [reader.read(start, block) for reader, block in zip(readers, blocks, strict=True)], count
-                )
-                same = are_bytes and rooms[0][0] == rooms[1][0]  # as memcmp(3) does
-                found = found._replace(nbytes=found.nbytes + sum(block.nbytes for block in blocks))
-                if not same or valid is not None or self._may_differ(blocks, datatypes[0]):
-                    found = self.merged(found, self._looked_closer(segment.buffer, start, blocks, valid))
-                if pace.is_due():
-                    yield found
-                    found = _Found(segment.buffer)
+    @property
+    def name(self) -> str:
+        """The name of the arrays; "" if they have none."""
+        return self.arrays[0].name or self.arrays[1].name
+
+    def compared(self, start: int, stop: int, step: int) -> Iterator[_Found]:
+        """Compare some elements in blocks of `step`, and yield the differences of pieces of them."""
+        (one, other), found, pace = (array.datatype for array in self.arrays), _Found(), Pace()
+        are_bits = one == other and not one.form.hasobject
+        step = min(step, _MOST_OBJECTS) if one.group is Group.VALUE else step
+        pairs = zip(*(blocks(array, step, start, stop) for array in self.arrays), strict=True)
+        for at, ((a, valid_in_a), (b, valid_in_b)) in zip(range(start, stop, step), pairs, strict=True):
+            found = found._replace(nbytes=found.nbytes + a.nbytes + b.nbytes)
+            valid = _both(valid_in_a, valid_in_b)
+            if valid is not None or not are_bits or (bits(a) != bits(b)).any() or self._may_differ(a):
+                found = self.merged(found, self._looked_closer(at, [a, b], valid))
+            if pace.is_due():
+                yield found
+                found = _Found()
         yield found
 
-    def _may_differ(self, blocks: Sequence[np.ndarray], datatype: Datatype) -> bool:
-        """Return whether blocks of the same bytes may differ: by a NaN, which equals no other by its value."""
+    def _may_differ(self, block: np.ndarray) -> bool:
+        """Return whether a block differs from one of the same bits: by a NaN, which equals no other by its value."""
         if self.tolerance.is_bitwise or self.tolerance.nan_equal:
             return False
-        numbers = (part for part in parts(blocks[0], blocks[1], datatype) if part.has_nan and not part.is_exact)
+        numbers = (part for part in self._parts(block, block) if part.has_nan and not part.is_exact)
         return any(np.isnan(part.values[0]).any() for part in numbers)
 
     def merged(self, one: _Found, other: _Found) -> _Found:
-        """Return what two looks at a buffer have found, the same whatever their order."""
+        """Return what two looks at the arrays have found, the same whatever their order."""
         return _Found(
             one.buffer,
             one.nbytes + other.nbytes,
@@ -273,69 +263,68 @@ class _Comparison:
         )
 
     @np.errstate(all="ignore")  # numbers may be anything
-    def _looked_closer(self, buffer: int, start: int, blocks: Sequence[np.ndarray], valid: Valid) -> _Found:
+    def _looked_closer(self, start: int, blocks: Sequence[np.ndarray], valid: Valid) -> _Found:
         """Return what differs in two blocks, of which the first element has the number `start`."""
-        pair = self._in_common(buffer, blocks)
-        total, datatype = self._missing(buffer, start, pair, valid), self.datatypes[buffer]
-        step = max(1, _CLOSE_BYTES // datatype.itemsize)
+        pair = self._in_common(blocks)
+        total, step = self._missing(start, pair, valid), max(1, _CLOSE_BYTES // self.datatype.itemsize)
         for at in range(0, len(pair[0]), step):
             a, b = (block[at : at + step] for block in pair)
             wrong = np.zeros(len(a), bool)
-            first, found = 0, _Found(buffer)
-            for part in parts(a, b, datatype, self._narrow(buffer)):
+            first, found = 0, _Found()
+            for part in self._parts(a, b):
                 differs = differing(part, self.tolerance)
                 wrong |= differs.any(1)
-                found = self.merged(found, self._of_part(part, differs, buffer, start + at, first))
+                found = self.merged(found, self._of_part(part, differs, start + at, first))
                 first += differs.shape[1]
             total = self.merged(total, found._replace(differing=int(np.count_nonzero(wrong))))
         return total
 
-    def _in_common(self, buffer: int, blocks: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def _in_common(self, blocks: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the elements of two blocks in one datatype, without anything in their padding."""
-        common, pair = self.datatypes[buffer], []
-        for rank, block in zip(self.plan.buffers[buffer], blocks, strict=True):
+        pair = []
+        for array, block in zip(self.arrays, blocks, strict=True):
             try:
-                pair.append(in_common(block, rank.datatype, common))
+                pair.append(in_common(block, array.datatype, self.datatype))
             except OverflowError as error:
-                raise ConversionError(rank.source.name, f"{error}, in which they are compared") from None
-            common.clear_padding(pair[-1])
+                raise ConversionError(array.source.name, f"{error}, in which they are compared") from None
+            self.datatype.clear_padding(pair[-1])
         return pair
 
+    def _parts(self, a: np.ndarray, b: np.ndarray) -> Iterator[ComponentPair]:
+        one, other = (array.datatype for array in self.arrays)
+        return parts(a, b, self.datatype, None if one == other else narrow_form(one.form, other.form))
+
     @np.errstate(all="ignore")
-    def apart(self, buffer: int, blocks: Sequence[np.ndarray], masks: Sequence[np.ndarray | None]) -> np.ndarray:
-        """Return how far the elements of B are from those of A, see `Apart`."""
-        pair, valid = self._in_common(buffer, blocks), _valid(masks, len(blocks[0]))
-        self._missing(buffer, 0, pair, valid)
+    def apart(self, a: Elements, b: Elements) -> np.ndarray:
+        """Return how far elements of B are from those of A: 0 if they are equal, NaN if they differ by no number."""
+        pair, valid = self._in_common([a[0], b[0]]), _both(a[1], b[1])
+        self._missing(0, pair, valid)
         found = np.zeros(len(pair[0])) if valid is None else np.where(valid[0] != valid[1], np.nan, 0.0)
-        for part in parts(pair[0], pair[1], self.datatypes[buffer], self._narrow(buffer)):
-            a, b = part.values
-            far = distance(a, b).astype(np.float64)
-            if a.dtype.kind not in "cO":
-                far = np.where(a > b, -far, far)
+        for part in self._parts(*pair):
+            one, other = part.values
+            far = distance(one, other).astype(np.float64)
+            if one.dtype.kind not in "cO":
+                far = np.where(one > other, -far, far)
             far = np.where(differing(part, self.tolerance), np.where(far == 0, np.nan, far), 0.0)
             for column in far.T:
                 found = np.where(np.abs(column) <= np.abs(found), found, column + found * 0)
         return found
 
-    def _narrow(self, buffer: int) -> np.dtype | None:
-        a, b = (rank.datatype for rank in self.plan.buffers[buffer])
-        return None if a == b else narrow_form(a.form, b.form)
-
-    def _missing(self, buffer: int, start: int, pair: Sequence[np.ndarray], valid: Valid) -> _Found:
+    def _missing(self, start: int, pair: Sequence[np.ndarray], valid: Valid) -> _Found:
         """Count elements that are missing in one block alone, and give both one value where either has none."""
         if valid is None:
-            return _Found(buffer)
+            return _Found()
         lacks = [valid[1] & ~valid[0], valid[0] & ~valid[1]]
-        part, examples = next(parts(pair[0], pair[1], self.datatypes[buffer])), []
+        part, examples = next(parts(pair[0], pair[1], self.datatype)), []
         for at in np.flatnonzero(lacks[0] | lacks[1])[: self.examples].tolist():
             a, b = (each if mask[at] else None for each, mask in zip(part.pair(at, 0), valid, strict=True))
             examples.append((ElementPlace(start + at, 0, part.label(0)), a, b, None, None))
         for block in pair:
             block[~(valid[0] & valid[1])] = np.zeros((), block.dtype)
         counts = int(np.count_nonzero(lacks[0])), int(np.count_nonzero(lacks[1]))
-        return _Found(buffer, 0, sum(counts), counts, tuple(examples))
+        return _Found(differing=sum(counts), missing=counts, examples=tuple(examples))
 
-    def _of_part(self, part: ComponentPair, differs: np.ndarray, buffer: int, start: int, first: int) -> _Found:
+    def _of_part(self, part: ComponentPair, differs: np.ndarray, start: int, first: int) -> _Found:
         """Return examples and the largest differences of a part, whose first number has the number `first`."""
         a, b = part.values
         apart, (units, known) = distance(a, b), part.steps()
@@ -359,22 +348,33 @@ class _Comparison:
         if apart.dtype.kind == "f":
             apart[np.isnan(apart)] = 0
         units[~known] = 0
-        return _Found(buffer, 0, 0, (0, 0), tuple(examples), largest(apart), largest(units))
+        return _Found(examples=tuple(examples), difference=largest(apart), ulp=largest(units))
 
 
-def _room(form: np.dtype, count: int) -> tuple[bytearray, np.ndarray]:
-    """Return a block for elements, and its bytes; b"" of objects of Python."""
-    if form.hasobject:
-        return bytearray(), np.empty(count, form)
-    octets = bytearray(count * form.itemsize)
-    return octets, np.frombuffer(octets, form)
+@dataclass(frozen=True)
+class _Comparison:
+    """Compares segments. Picklable: it is sent once to each worker."""
+
+    plan: Plan
+    pairs: tuple[_ArrayPair, ...]
+
+    def __call__(self, segment: Segment) -> Iterator[_Found]:
+        """Compare the elements of a segment, and yield the differences of its pieces."""
+        pair, step = self.pairs[segment.buffer], self.plan.block_counts[segment.buffer]
+        try:
+            for found in pair.compared(segment.start, segment.stop, step):
+                yield found._replace(buffer=segment.buffer)
+        except (BufferFileError, DatatypeError) as error:
+            if not all(map(_fails, pair.arrays)):
+                raise
+            yield _Found(segment.buffer, unread=error.reason)
 
 
-def _valid(masks: Sequence[np.ndarray | None], count: int) -> Valid:
-    """Return which elements are valid in each block; None if all are."""
-    if all(mask is None for mask in masks):
-        return None
-    return [np.ones(count, np.bool_) if mask is None else mask for mask in masks]
+def _both(valid_in_a: np.ndarray | None, valid_in_b: np.ndarray | None) -> Valid:
+    """Return which elements are valid in each of two blocks; None if all are."""
+    if valid_in_a is None:
+        return None if valid_in_b is None else [np.ones(len(valid_in_b), np.bool_), valid_in_b]
+    return [valid_in_a, np.ones(len(valid_in_a), np.bool_) if valid_in_b is None else valid_in_b]
 
 
 def _fails(rank: Array) -> bool:
@@ -392,79 +392,77 @@ def _plain(number: Any) -> Any:
     return number if isinstance(number, np.longdouble) else number.item()
 
 
-@dataclass(frozen=True)
-class _PlannedDiff:
-    """A comparison that has passed all checks."""
-
-    files: tuple[RankFile, RankFile]
-    comparison: _Comparison | None  # None if there are no elements to compare
-    result: Difference  # without the elements
-    png: str | None  # where a picture goes
-    tell: Callable[[Difference], None]
-
-    @property
-    def sources(self) -> list[Source]:
-        """The files."""
-        return [source for file in self.files for source in file.sources]
-
-    @property
-    def paths(self) -> list[str]:
-        """The path of the picture."""
-        return [] if self.png is None else [self.png]
-
-    def run(self, context: Context, *, overwrite: bool = False, held: Held = NOTHING_HELD) -> None:
-        """Compare all elements, tell the result, and commit the picture."""
-        result, comparison = self.result, self.comparison
-        if comparison is not None:
-            found = [_Found(buffer) for buffer in range(len(comparison.plan.buffers))]
-            for part in run_segments(comparison.plan, comparison, context):
-                found[part.buffer] = comparison.merged(found[part.buffer], part)
-            described = list(map(_described, comparison.plan.buffers, found))
-            buffers = (*(each for each, _ in described), *result.buffers)
-            examples = tuple(example for _, some in described for example in some)[: comparison.examples]
-            equal = not any(each.differing or each.reason for each in buffers)
-            result = replace(result, equal=equal, buffers=buffers, examples=examples)
-            if self.png is not None:
-                picture = _picture(comparison, result)
-                check_unchanged(self.sources)
-                save(self.png, picture, context, overwrite=overwrite, held=held)
-        self.tell(result)
+def _compared(
+    files: Sequence[RankFile], comparison: _Comparison, result: Difference, png: str | None, context: Context
+) -> tuple[Difference, bytes | None]:
+    """Compare all elements of two files, and add them to the result of their headers."""
+    pairs, picture = comparison.pairs, None
+    found = [_Found() for _ in pairs]
+    for part in run_segments(comparison.plan, comparison, context):
+        found[part.buffer] = pairs[part.buffer].merged(found[part.buffer], part)
+    described = list(map(_described, pairs, found))
+    buffers = (*(each for each, _ in described), *result.buffers)
+    examples = tuple(example for _, some in described for example in some)[: pairs[0].examples]
+    equal = not any(each.differing or each.reason for each in buffers)
+    result = replace(result, equal=equal, buffers=buffers, examples=examples)
+    if png is not None:
+        picture = _picture(pairs, result)
+        check_unchanged([source for file in files for source in file.sources])
+    return result, picture
 
 
-def _picture(comparison: _Comparison, result: Difference) -> bytes:
+def _picture(pairs: Sequence[_ArrayPair], result: Difference) -> bytes:
     """Return a picture of where the buffers differ, the first ones that do, or all if none does."""
-    maps, module, compared = [], drawing(), list(enumerate(result.buffers[: len(comparison.plan.buffers)]))
-    wrong = [number for number, each in compared if each.differing]
+    module, compared = drawing(), list(zip(pairs, result.buffers, strict=False))
+    wrong = [pair for pair, each in compared if each.differing]
+    drawn = (wrong or [pair for pair, each in compared if not each.reason])[: module.MOST_BUFFERS]
     with closing(Decoder()) as decoder:
-        for number in (wrong or [number for number, each in compared if not each.reason])[: module.MOST_BUFFERS]:
-            ranks, apart = comparison.plan.buffers[number], partial(comparison.apart, number)
-            maps.append(map_of(result.buffers[number].name, ranks, apart, decoder))
+        maps = [_map(pair, decoder) for pair in drawn]
     more = f", {len(maps)} of {len(wrong)} {result.noun}s that differ" if len(wrong) > len(maps) else ""
-    shown = Shown("", "", tuple(figures for figures, *_ in maps))
-    title = [f"{result.a} and {result.b}{more}"]
-    picture: bytes = module.png(title, shown, [(label, plane) for _, label, plane in maps])
+    picture: bytes = module.png([f"{result.a} and {result.b}{more}"], maps)
     return picture
 
 
-def _described(ranks: Sequence[Array], each: _Found) -> tuple[Compared, list[Example]]:
-    """Describe the comparison of a buffer, with examples."""
-    name, shaped = ranks[0].name or ranks[1].name, next((rank for rank in ranks if rank.shape is not None), ranks[0])
+def _map(pair: _ArrayPair, decoder: Decoder) -> tuple[Figures, Datatype, Plane | None]:
+    """Read two arrays, and return where they differ: a map of a plane, or else a histogram of the places."""
+    shaped, is_value = pair.shaped, pair.arrays[0].datatype.group is Group.VALUE
+    axes = [axis for axis, length in enumerate(shaped.dimensions) if length > 1]
+    cells = DifferenceMap(shaped, axes) if len(axes) == 2 else None  # noqa: PLR2004 - rows and columns
+    counter = Bins(np.int64(0), np.int64(max(shaped.count, 1) - 1), _BINS)
+    for start, elements in scan(pair.arrays, decoder):
+        amounts = pair.apart(*elements)
+        wrong = np.flatnonzero(amounts)
+        counter.add(start + wrong)
+        if cells is not None:
+            cells.add(start + wrong, amounts[wrong])
+    part = Part("", None, None, None, None, None, 0, 0, counter.histogram)
+    unit = "" if cells is None or is_value else shaped.unit
+    figures = Figures(pair.name or "elements", "", None, shaped.count, shaped.shape, unit, 0, (part,), None)
+    if cells is None:
+        return figures, value_type("number of the element"), None
+    numbers = np.where(np.isnan(cells.numbers), 1.0, cells.numbers) if is_value else cells.numbers
+    label = value_type("1 where they differ" if is_value else "B - A")
+    names = (f"axis {axes[0]}", f"axis {axes[1]}")
+    return figures, label, Plane((numbers,), cells.steps, names, (None, None), not is_value)
+
+
+def _described(pair: _ArrayPair, found: _Found) -> tuple[Compared, list[Example]]:
+    """Describe the comparison of two arrays, with examples."""
     difference, ulp = (
-        amount and Largest(amount[0], index_of(shaped, amount[1].element), amount[1].field)
-        for amount in (each.difference, each.ulp)
+        amount and Largest(amount[0], index_of(pair.shaped, amount[1].element), amount[1].field)
+        for amount in (found.difference, found.ulp)
     )
-    datatypes = dict.fromkeys(rank.datatype for rank in ranks)
+    datatypes = dict.fromkeys(array.datatype for array in pair.arrays)
     datatype, dtypes = " beside ".join(map(str, datatypes)), " beside ".join(filter(None, map(dtype_name, datatypes)))
-    figures = ranks[0].count, each.differing, difference, ulp
-    compared = Compared(name, datatype, dtypes or None, *figures, *each.missing, each.unread)
-    return compared, [Example(name, index_of(shaped, at.element), at.field, *rest) for at, *rest in each.examples]
+    figures = pair.arrays[0].count, found.differing, difference, ulp
+    compared = Compared(pair.name, datatype, dtypes or None, *figures, *found.missing, found.unread)
+    places = [(index_of(pair.shaped, at.element), at.field, *rest) for at, *rest in found.examples]
+    return compared, [Example(pair.name, *each) for each in places]
 
 
-def plan_diff(
-    words: Sequence[str | AtHand], options: Options, tell: Callable[[Difference], None], context: Context
-) -> _PlannedDiff:
+def _plan(words: Sequence[str | AtHand], options: Options, context: Context) -> Query[Difference]:
     """Look at two files, whose headers are compared here, and return what compares their elements."""
-    tolerance = Tolerance(options["ulp"], options["rtol"], options["atol"], options["nan_equal"])
+    tolerance = Tolerance(*(options[name] for name in Tolerance._fields))
     check_picture(options["png"])
     if list(words).count("-") > 1:
         raise UsageError("-", "standard input can be one of the files only; write the other to a file")
@@ -483,20 +481,23 @@ def plan_diff(
     ]
     listed = tuple(Compared(name, "", None, 0, 0, None, None, reason=why) for name, why in unread.items())
     result = Difference(not listed, a.source.name, b.source.name, buffers=listed, noun=a.noun)
-    planned = partial(_PlannedDiff, (a, b), png=options["png"], tell=tell)
     try:
         _compare_names(a, b)
         compare("B", b._replace(buffers=[*alike, *b.buffers[len(alike) :]]), ("A", a))
     except (CountError, DatatypeError) as error:
         reason = str(error).partition("; ")[0]  # the ways out are those of a reduction
-        return planned(None, replace(result, equal=False, reason=reason, buffers=()))
+        return lambda _: (replace(result, equal=False, reason=reason, buffers=()), None)
     if not a.buffers:
-        return planned(None, result)
-    ((a, b),) = in_one_order([(a, b)], 0)
-    for buffer in a.buffers:
+        return lambda _: (result, None)
+    (files,) = in_one_order([(a, b)], 0)
+    for buffer in files[0].buffers:
         _ = buffer.datatype.form
-    datatypes = tuple(kind or one.datatype for kind, one in zip(common, a.buffers, strict=True))
-    return planned(_Comparison(make_plan((NO_OP,), (a, b), context), tolerance, options["examples"], datatypes), result)
+    plan = make_plan((NO_OP,), files, context)
+    compared = (
+        _ArrayPair(arrays, kind or arrays[0].datatype, tolerance, options["examples"])
+        for kind, arrays in zip(common, plan.buffers, strict=True)
+    )
+    return partial(_compared, files, _Comparison(plan, tuple(compared)), result, options["png"])
 
 
 def _compare_names(a: RankFile, b: RankFile) -> None:
@@ -509,7 +510,5 @@ def _compare_names(a: RankFile, b: RankFile) -> None:
 
 def diff(words: Sequence[str | AtHand], given: Mapping[str, object], context: Context) -> Difference:
     """Compare two files, which `words` mean, by the options that are given."""
-    options, found = checked(DIFF, given), list[Difference]()
-    plan = partial(plan_diff, words, options, found.append)
-    carry_out(plan, partial(paths, words), context, overwrite=options["overwrite"])
-    return found[-1]
+    options = checked(DIFF, given)
+    return answered(partial(_plan, words, options), partial(paths, words), options, context)

@@ -23,7 +23,7 @@ from matplotlib.ticker import MaxNLocator
 from mpired.datatypes import Datatype
 from mpired.errors import escaped, shortened
 from mpired.queries.elements import are_nan, as_integers
-from mpired.queries.figures import Figures, Indices, Part, Plane, Shown
+from mpired.queries.figures import Figures, Indices, Part, Plane
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,12 +45,12 @@ _EQUAL = 3.0  # the most that a map is longer in one direction and still has squ
 Panel: TypeAlias = Callable[["Axes"], None]
 
 
-def png(files: Sequence[str], shown: Shown, contents: Sequence[tuple[Datatype, Plane | None]]) -> bytes:
+def png(files: Sequence[str], buffers: Sequence[tuple[Figures, Datatype, Plane | None]]) -> bytes:
     """Return the picture of a file, or of one minus another one, a row of panels for each buffer."""
     with mpl.rc_context(), warnings.catch_warnings():
         mpl.rcdefaults()
         warnings.simplefilter("ignore")  # a name may have letters that the font lacks
-        rows = [_panels(figures, *content) for figures, content in zip(shown.buffers, contents, strict=True)]
+        rows = [_panels(*buffer) for buffer in buffers]
         columns = max(map(len, rows))
         figure = Figure(
             (_WIDTH * columns, _HEIGHT * len(rows)), _DPI, layout=ConstrainedLayoutEngine(w_pad=_PAD, h_pad=_PAD)

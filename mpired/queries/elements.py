@@ -1,32 +1,31 @@
-"""The elements of a buffer for those who only look at them: null values too, and each component as numbers."""
+"""The elements of a buffer for those who only look at them: null values too, components as numbers, and places."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from typing import Any, TypeAlias
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from mpired.datatypes import TIMES, Datatype, Group
 from mpired.formats import Array
+from mpired.formats.array import blocks
 from mpired.formats.decoding import Decoder
 from mpired.formats.textual import components
+from mpired.ops.state import Elements
 
-Read: TypeAlias = Callable[[int, int], tuple[np.ndarray, np.ndarray | None]]
-"""Gives a number of elements from a position on, and which of them are valid, None for all."""
+BLOCK = 1 << 18
+"""The most numbers of a block: their sums by parts of 32 bits are exact in a double."""
+_BLOCK_NBYTES = 4 << 20
 
 
-@contextmanager
-def reading(buffer: Array, decoder: Decoder) -> Iterator[Read]:
-    """Open a buffer for reading ranges of elements, cheapest in ascending order; a worker runs a library."""
-    with closing(decoder.decoding(buffer).open()) as reader:
-
-        def read(start: int, count: int) -> tuple[np.ndarray, np.ndarray | None]:
-            block = np.empty(count, buffer.datatype.form)
-            return block, reader.read(start, block)
-
-        yield read
+def scan(buffers: Sequence[Array], decoder: Decoder) -> Iterator[tuple[int, tuple[Elements, ...]]]:
+    """Yield blocks of buffers of one count: the first position, and of each its elements, and which are valid."""
+    count = max(1, min(BLOCK, _BLOCK_NBYTES // max(buffer.datatype.itemsize for buffer in buffers)))
+    parts = zip(*(blocks(decoder.decoding(buffer), count) for buffer in buffers), strict=True)
+    return zip(itertools.count(0, count), parts)
 
 
 def numbers(block: np.ndarray, datatype: Datatype) -> list[np.ndarray]:
@@ -60,3 +59,26 @@ def are_nan(values: np.ndarray) -> np.ndarray | None:
 def as_integers(values: np.ndarray) -> np.ndarray:
     """Return numbers without NaT as integers if they are times, and else as they are."""
     return values.view(np.int64) if values.dtype.kind == "m" else values
+
+
+def place_text(column: str, index: Sequence[int], field: str = "") -> str:
+    """Return the place of an element, or of a field of it: `[3, 0]`, `energy[4]` or `[3].value`."""
+    return f"{column}[{', '.join(map(str, index))}]{f'.{field}' if field else ''}"
+
+
+def in_json(value: Any, *, short: bool = False) -> Any:
+    """Return a value as JSON can hold it: numbers without a form in JSON as strings, such as "nan", and so times."""
+    # With `short` floats have the digits that tell them from others of their own precision.
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, dict):
+        return {name: in_json(each, short=short) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [in_json(each, short=short) for each in value]
+    if short and isinstance(value, np.floating) and math.isfinite(float(value)):
+        value = float(str(value))
+    if value is None or isinstance(value, str | np.datetime64 | np.timedelta64):
+        return None if value is None else str(value)
+    number = value.item() if isinstance(value, np.generic) and not isinstance(value, np.longdouble) else value
+    is_number = isinstance(number, int) or (isinstance(number, float) and math.isfinite(number))
+    return number if is_number else str(value)

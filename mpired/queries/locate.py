@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ from mpired.datatypes import TIMES, Group
 from mpired.datatypes.times import as_times
 from mpired.errors import CountError, DatatypeError, OpError, UsageError
 from mpired.formats import AtHand, InputOptions, RankFile
+from mpired.formats.array import blocks
 from mpired.formats.memory import paths
 from mpired.formats.rank import choice, ways_out
 from mpired.formats.transposed import in_order
@@ -111,31 +111,28 @@ class _Search:
     def __call__(self, segment: Segment) -> Iterator[_Best]:
         """Look at a segment, and yield the best elements of its pieces."""
         (rank,), step = self.plan.buffers[segment.buffer], self.plan.block_counts[segment.buffer]
-        block = np.empty(min(step, segment.stop - segment.start), rank.datatype.form)
         form, nbytes = with_nat(rank.datatype), 0
         none = _no_elements(form)
         best, others = [none] * len(self.orders), [list[np.ndarray]() for _ in self.orders]
         pace, op = Pace(), self.plan.ops[0]  # all have the same rules
-        with closing(rank.open()) as reader:
-            for start in range(segment.start, segment.stop, step):
-                current = block[: segment.stop - start]
-                not_null = reader.read(start, current)
-                valid = valid_of(current, not_null, rank.datatype, op) if op.rules.leaves_out else None
-                current = current.view(form)
-                nbytes += current.nbytes
-                due = pace.is_due()
-                for number, order in enumerate(self.orders):
-                    at = order.candidates(current, best[number], valid)
-                    found = np.empty(len(at), none.dtype)
-                    found["value"], found["element"] = current[at], start + at
-                    found["rank"], found["buffer"] = self.ranks[segment.buffer], segment.buffer
-                    others[number].append(found)
-                    # Sorting pays only for many.
-                    if due or sum(map(len, others[number])) >= max(order.number, _MANY):
-                        best[number], others[number] = order.best_of((best[number], *others[number])), []
-                if due:  # the best so far are compared with the rest first
-                    yield _Best(nbytes, (none,) * len(self.orders))
-                    nbytes = 0
+        elements = blocks(rank, step, segment.start, segment.stop)
+        for start, (block, not_null) in zip(range(segment.start, segment.stop, step), elements, strict=True):
+            valid = valid_of(block, not_null, rank.datatype, op) if op.rules.leaves_out else None
+            current = block.view(form)
+            nbytes += current.nbytes
+            due = pace.is_due()
+            for number, order in enumerate(self.orders):
+                at = order.candidates(current, best[number], valid)
+                found = np.empty(len(at), none.dtype)
+                found["value"], found["element"] = current[at], start + at
+                found["rank"], found["buffer"] = self.ranks[segment.buffer], segment.buffer
+                others[number].append(found)
+                # Sorting pays only for many.
+                if due or sum(map(len, others[number])) >= max(order.number, _MANY):
+                    best[number], others[number] = order.best_of((best[number], *others[number])), []
+            if due:  # the best so far are compared with the rest first
+                yield _Best(nbytes, (none,) * len(self.orders))
+                nbytes = 0
         whole = zip(self.orders, best, others, strict=True)
         yield _Best(nbytes, tuple(order.best_of((one, *more)) for order, one, more in whole))
 

@@ -105,7 +105,7 @@ def differing(part: ComponentPair, tolerance: Tolerance) -> np.ndarray:
         pairs = zip(a.reshape(-1), b.reshape(-1), strict=True)
         return np.fromiter((_are_unequal(*pair) for pair in pairs), np.bool_, a.size).reshape(a.shape)
     if tolerance.is_bitwise or part.is_exact:
-        found: np.ndarray = (_bits(part.a) != _bits(part.b)).any(-1)
+        found: np.ndarray = (bits(part.a) != bits(part.b)).any(-1)
     else:
         found = ~((a == b) | _near(part, tolerance))
     if part.has_nan and tolerance.nan_equal:
@@ -181,7 +181,7 @@ def in_common(block: np.ndarray, own: Datatype, common: Datatype) -> np.ndarray:
     return finer.view("i8").astype(common.form)
 
 
-def _bits(numbers: np.ndarray) -> np.ndarray:
+def bits(numbers: np.ndarray) -> np.ndarray:
     """Return the words that numbers consist of, along a new last axis; padding has to be cleared before."""
     word = math.gcd(numbers.dtype.itemsize, 8)
     return np.ascontiguousarray(numbers).view(f"u{word}").reshape(*numbers.shape, -1)

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpired.errors import RangeError, UsageError, number
-from mpired.queries.elements import Read
+from mpired.formats import Array
+from mpired.formats.array import Reader
+from mpired.ops.state import Elements
 
 _NUMBER = r"[-+]?\d{1,19}"
 _PART = re.compile(
@@ -94,29 +96,27 @@ def _along(text: str, part: str, axis: int, dim: int) -> range:
     return range(*slice(*bounds).indices(dim))
 
 
-def blocks(numbers: Sequence[range]) -> Iterator[range]:
+def cut(numbers: Sequence[range]) -> Iterator[range]:
     """Cut ranges of numbers into small ones."""
     for each in numbers:
         yield from (each[start : start + _BLOCK] for start in range(0, len(each), _BLOCK))
 
 
-def pick(read: Read, positions: np.ndarray, *, itemsize: int, decoded: bool) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the elements at some positions of a file, and which of them are valid, None for all."""
-    near = _NEAR_DECODED if decoded else max(1, _NEAR_NBYTES // itemsize)
+def pick(reader: Reader, buffer: Array, positions: np.ndarray) -> Elements:
+    """Return the elements of a buffer at some positions of its file."""
+    near = _NEAR_DECODED if buffer.isolated else max(1, _NEAR_NBYTES // buffer.datatype.itemsize)
     order = np.argsort(positions, kind="stable")
     ascending = positions[order]
-    found, valid = None, None
+    found, valid = np.empty(len(positions), buffer.datatype.form), None
     for piece in np.split(np.arange(len(order)), np.flatnonzero(np.diff(ascending) > near) + 1):
         first, last = int(ascending[piece[0]]), int(ascending[piece[-1]])
         for start in range(first, last + 1, _BLOCK):
-            block, mask = read(start, min(_BLOCK, last + 1 - start))
+            block = np.empty(min(_BLOCK, last + 1 - start), found.dtype)
+            mask = reader.read(start, block)
             low, high = np.searchsorted(ascending, [start, start + len(block)])
             places, inside = order[low:high], ascending[low:high] - start
-            if found is None:
-                found = np.empty(len(positions), block.dtype)
-                valid = None if mask is None else np.empty(len(positions), np.bool_)
             found[places] = block[inside]
-            if valid is not None and mask is not None:
+            if mask is not None:
+                valid = np.ones(len(positions), np.bool_) if valid is None else valid
                 valid[places] = mask[inside]
-    assert found is not None  # noqa: S101 - there is a position at least
     return found, valid

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import logging
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from functools import partial
-from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
@@ -16,28 +12,20 @@ import numpy as np
 from mpired.context import Context
 from mpired.datatypes import TIMES, Datatype, Group
 from mpired.datatypes.times import as_times, dtype_name
-from mpired.errors import BufferFileError, DatatypeError, UsageError, escaped, installation
-from mpired.files import calls
-from mpired.files.lock import NOTHING_HELD, Held
-from mpired.files.names import check_are_data
-from mpired.files.output import open_output
-from mpired.formats import Array, InputOptions, RankFile, Source, open_rank
+from mpired.errors import BufferFileError, DatatypeError, UsageError, escaped
+from mpired.formats import Array, InputOptions, RankFile, open_rank
 from mpired.formats.arrays import KeptArrays
 from mpired.formats.decoding import Decoder
 from mpired.formats.textual import column_names, component_names
 from mpired.ops.state import Elements
 from mpired.options import Options
-from mpired.queries.elements import numbers, reading
-from mpired.queries.figures import Figures, Indices, Part, Plane, Shown
-from mpired.queries.selection import Selection, blocks, pick
-from mpired.queries.statistics import BLOCK, Counter, Extreme, Histogram, Statistics, Winners
+from mpired.queries.elements import numbers, scan
+from mpired.queries.figures import Bins, Extreme, Figures, Histogram, Part, Plane, Shown, Statistics, Winners
+from mpired.queries.pictures import MOST_CELLS, Query, answered, check_picture, check_replaces_none, drawing
+from mpired.queries.selection import Selection, cut, pick
 from mpired.ranks import check_use, compare
-from mpired.sources.open import check_no_input, check_no_other_input, check_unchanged
+from mpired.sources.open import check_unchanged
 
-_BLOCK_NBYTES = 4 << 20
-_MOST_WINNERS = 20
-MOST_CELLS = 1000
-"""The most cells of a map along each axis."""
 _LAST_TIME = 2**63 - 1
 BINS = 20
 """The most bins of a histogram by default."""
@@ -55,7 +43,7 @@ def _measure(buffer: Array, decoder: Decoder, bins: int | None, done: list[Figur
         if winners:
             winners.add(parts[1])
         yield nbytes
-    counters = [None if bins is None or each.drawn is None else Counter(*each.drawn, bins) for each in components]
+    counters = [None if bins is None or each.drawn is None else Bins(*each.drawn, bins) for each in components]
     for _, nbytes, _, parts in () if bins is None else _blocks(buffer, decoder):
         for counter, values in zip(counters, parts, strict=True):
             if counter:
@@ -64,19 +52,17 @@ def _measure(buffer: Array, decoder: Decoder, bins: int | None, done: list[Figur
     nulls = buffer.count - components[0].count - components[0].nan
     figures = tuple(map(partial(_part, buffer), names, components, counters))
     texts = buffer.name, str(datatype), dtype_name(datatype)
-    indices = _indices(winners) if winners else None
-    done.append(Figures(*texts, buffer.count, buffer.shape, buffer.unit, nulls, figures, indices))
+    done.append(
+        Figures(*texts, buffer.count, buffer.shape, buffer.unit, nulls, figures, winners.figures() if winners else None)
+    )
 
 
 def _blocks(buffer: Array, decoder: Decoder) -> Iterator[tuple[int, int, np.ndarray | None, list[np.ndarray]]]:
     """Yield blocks: the first position, the bytes, which elements are not null, and the numbers of each component."""
-    most = max(1, min(BLOCK, _BLOCK_NBYTES // buffer.datatype.itemsize))
-    with reading(buffer, decoder) as read:
-        for start in range(0, buffer.count, most):
-            block, mask = read(start, min(most, buffer.count - start))
-            valid = None if mask is None else np.flatnonzero(mask)
-            parts = numbers(block, buffer.datatype)
-            yield start, block.nbytes, valid, parts if valid is None else [part[valid] for part in parts]
+    for start, ((block, mask),) in scan([buffer], decoder):
+        valid = None if mask is None else np.flatnonzero(mask)
+        parts = numbers(block, buffer.datatype)
+        yield start, block.nbytes, valid, parts if valid is None else [part[valid] for part in parts]
 
 
 def _in_c_order(buffer: Array, start: int, valid: np.ndarray | None, chosen: np.ndarray) -> np.ndarray:
@@ -87,19 +73,13 @@ def _in_c_order(buffer: Array, start: int, valid: np.ndarray | None, chosen: np.
     return np.ravel_multi_index(np.unravel_index(places, buffer.shape, order="F"), buffer.shape)
 
 
-def _indices(winners: Winners) -> Indices:
-    order = np.argsort(-winners.counts, kind="stable")[:_MOST_WINNERS]
-    most = zip(winners.indices[order].tolist(), winners.counts[order].tolist(), strict=True)
-    return Indices(len(winners.indices), winners.exact, tuple(most) if winners.exact else ())
-
-
-def _part(buffer: Array, name: str, statistics: Statistics, counter: Counter | None) -> Part:
+def _part(buffer: Array, name: str, statistics: Statistics, counter: Bins | None) -> Part:
     datatype = buffer.datatype
 
     def extreme(found: Extreme | None) -> tuple[Any, tuple[int, ...] | None]:
         if found is None:
             return None, None
-        return _as_number(found.value, datatype), tuple(map(int, np.unravel_index(found.place, _shape(buffer))))
+        return _as_number(found.value, datatype), tuple(map(int, np.unravel_index(found.place, buffer.dimensions)))
 
     return Part(
         name,
@@ -126,10 +106,6 @@ def _of_times(histogram: Histogram, datatype: Datatype) -> Histogram:
         return histogram
     edges = [min(edge, _LAST_TIME) for edge in histogram.edges]  # the last one may be beyond
     return histogram._replace(edges=tuple(as_times(np.array(edges, np.int64), datatype)))
-
-
-def _shape(buffer: Array) -> tuple[int, ...]:
-    return (buffer.count,) if buffer.shape is None else buffer.shape
 
 
 def headings(buffers: Sequence[Array]) -> list[str]:
@@ -167,15 +143,15 @@ def _texts(block: np.ndarray, valid: np.ndarray | None, datatype: Datatype) -> I
 
 def _picked(
     buffers: Sequence[Array], selection: Selection, wanted: Sequence[range], decoder: Decoder
-) -> Iterator[tuple[list[np.ndarray], list[tuple[np.ndarray, np.ndarray | None]]]]:
-    """Yield the indices of a block of elements, and of each buffer the elements, and which of them are valid."""
+) -> Iterator[tuple[list[np.ndarray], list[Elements]]]:
+    """Yield the indices of a block of elements, and the elements of each buffer."""
     with ExitStack() as stack:
-        readers = [(buffer, stack.enter_context(reading(buffer, decoder))) for buffer in buffers]
-        for block in blocks(wanted):
+        readers = [stack.enter_context(closing(decoder.decoding(buffer).open())) for buffer in buffers]
+        for block in cut(wanted):
             indices, picked = selection.indices(block.start, block.stop), []
-            for buffer, read in readers:
+            for reader, buffer in zip(readers, buffers, strict=True):
                 positions = selection.positions(indices, fortran_order=buffer.fortran_order)
-                picked.append(pick(read, positions, itemsize=buffer.datatype.itemsize, decoded=buffer.isolated))
+                picked.append(pick(reader, buffer, positions))
             yield indices, picked
 
 
@@ -219,75 +195,49 @@ def _axis(file: RankFile, buffer: Array, axis: int, chosen: Selection) -> tuple[
         unit = each.attributes.get("units", "")
         if (each.name.rpartition("/")[2], each.shape) == (name, (dim,)) and unit.startswith("degree"):
             return f"{name} [{unit}]", cast("KeptArrays", kept).values(each)[0][list(indices)]
-    return axis_name(name, indices, dim), None
-
-
-def axis_name(name: str, indices: Sequence[int], dim: int) -> str:
-    """Return the label of an axis, with the slice if it is not all of it."""
     if indices == range(dim):
-        return name
+        return name, None
     first, second = indices[:2]
-    return f"{name}, from {first}" + ("" if second == first + 1 else f" in steps of {second - first}")
+    return f"{name}, from {first}" + ("" if second == first + 1 else f" in steps of {second - first}"), None
 
 
 Tell: TypeAlias = Callable[[Shown, Sequence[ElementTable]], None]
 """Takes the figures of a file, and a table for each shape of its arrays."""
 
 
-@dataclass(frozen=True)
-class Showing:
-    """A look at a file that has passed all checks."""
-
-    file: RankFile
-    other: RankFile | None  # which is subtracted, if one is
-    tell: Tell  # gets the figures and the tables, before a picture is in place
-    selections: Mapping[tuple[int, ...], Selection]  # the elements of each table, by their shape
-    is_chosen: bool  # by the user
-    bins: int | None  # the most of a histogram; None for no histogram
-    png: str | None  # where a picture goes
-
-    @property
-    def files(self) -> list[RankFile]:
-        """The file, and the one that is subtracted."""
-        return [file for file in (self.file, self.other) if file is not None]
-
-    @property
-    def sources(self) -> list[Source]:
-        """All that is read."""
-        return [source for file in self.files for source in file.sources]
-
-    @property
-    def paths(self) -> list[str]:
-        """The path of the picture."""
-        return [] if self.png is None else [self.png]
-
-    def run(self, context: Context, *, overwrite: bool = False, held: Held = NOTHING_HELD) -> None:
-        """Read the file, return its content, and commit the picture; `held` has the file that it replaces."""
-        buffers = self.file.buffers
-        with closing(Decoder()) as decoder:
-            figures: list[Figures] = []
-            reads = (nbytes for buffer in buffers for nbytes in _measure(buffer, decoder, self.bins, figures))
-            total = sum(buffer.count * buffer.datatype.itemsize for buffer in buffers)
-            for _ in context.progress(reads, total * (1 if self.bins is None else 2)):
-                pass
-            shown = Shown(self.file.source.name, self.file.format, tuple(figures))
-            picture = b""
-            if self.png is not None:
-                both = zip(*(file.buffers for file in self.files), strict=True)
-                maps = [_map(self.file, each, self.selections[_shape(each[0])], decoder) for each in both]
-                datatypes = [buffer.datatype for buffer in buffers]
-                names = [file.source.name for file in self.files]
-                picture = drawing().png(names, shown, list(zip(datatypes, maps, strict=True)))
-            tables = []
-            for shape, selection in self.selections.items():
-                those = [buffer for buffer in buffers if _shape(buffer) == shape]
-                tables.append(ElementTable(self.file, those, selection, self.is_chosen, decoder))
-            self.tell(shown, tables)
-        check_unchanged(self.sources)
-        save(self.png, picture, context, overwrite=overwrite, held=held)
+def _shown(
+    files: Sequence[RankFile],  # the file, and perhaps another one to subtract
+    selections: Mapping[tuple[int, ...], Selection],  # the elements of each table, by their shape
+    options: Options,
+    tell: Tell,
+    context: Context,
+) -> tuple[Shown, bytes | None]:
+    """Read a file, and tell its content."""
+    file, png, picture = files[0], options["png"], None
+    bins = options["bins"] or (None if png is None else BINS)
+    with closing(Decoder()) as decoder:
+        figures: list[Figures] = []
+        reads = (nbytes for buffer in file.buffers for nbytes in _measure(buffer, decoder, bins, figures))
+        total = sum(buffer.count * buffer.datatype.itemsize for buffer in file.buffers)
+        for _ in context.progress(reads, total * (1 if bins is None else 2)):
+            pass
+        shown = Shown(file.source.name, file.format, tuple(figures))
+        if png is not None:
+            both = list(zip(*(each.buffers for each in files), strict=True))
+            maps = [_map(file, each, selections[each[0].dimensions], decoder) for each in both]
+            datatypes = [buffer.datatype for buffer in file.buffers]
+            names = [each.source.name for each in files]
+            picture = drawing().png(names, list(zip(figures, datatypes, maps, strict=True)))
+        tables = []
+        for shape, selection in selections.items():
+            those = [buffer for buffer in file.buffers if buffer.dimensions == shape]
+            tables.append(ElementTable(file, those, selection, options["slice"] is not None, decoder))
+        tell(shown, tables)
+    check_unchanged([source for each in files for source in each.sources])
+    return shown, picture
 
 
-def plan_show(path: str, options: Options, tell: Tell, context: Context) -> Showing:
+def _plan(path: str, options: Options, tell: Tell, context: Context) -> Query[Shown]:
     """Check the request; nothing is read but the header."""
     png, text = options["png"], options["slice"]
     check_picture(png)
@@ -299,61 +249,26 @@ def plan_show(path: str, options: Options, tell: Tell, context: Context) -> Show
             raise BufferFileError(file.source.name, "holds no array or column")
         reason = f"{file.others[0].reason}; only numbers are shown, `mpired info` lists the rest"
         raise DatatypeError(file.source.name, reason)
-    other = None if options["diff"] is None else open_rank(options["diff"], inputs)
-    if other is not None:
-        other = other.ordered_as(file)
-        compare("the file", file, ("OTHER", other))
-    check_replaces_none(png, [each for each in (file, other) if each is not None], options)
+    files = [file]
+    if options["diff"] is not None:
+        files.append(open_rank(options["diff"], inputs).ordered_as(file))
+        compare("the file", file, ("OTHER", files[1]))
+    check_replaces_none(png, files, options)
     if png is not None and len(file.buffers) > (most := drawing().MOST_BUFFERS):
         reason = f"has {len(file.buffers)} {file.noun}s, and a picture shows {most}; choose some with `columns`"
         raise UsageError(file.source.name, reason)
-    shapes = list(dict.fromkeys(map(_shape, file.buffers)))
+    shapes = list(dict.fromkeys(buffer.dimensions for buffer in file.buffers))
     if text is not None and len(shapes) > 1:
         raise UsageError("`slice`", "is of arrays of one shape, and these have several; choose some with `columns`")
     selections = {shape: Selection.of("..." if text is None else text, shape) for shape in shapes}
-    if png is not None and (text, other) != (None, None) and not all(map(_is_plane, selections.values())):
+    if png is not None and (text is not None or files[1:]) and not all(map(_is_plane, selections.values())):
         reason = "a picture shows a plane, which has two axes of 2 or more elements, or the histogram of a whole file"
-        out = "`slice`" if other is None else "`diff`"
+        out = "`diff`" if files[1:] else "`slice`"
         raise UsageError(f"`slice={text or '...'!r}`", f"{reason}; choose a plane, or leave {out} out")
-    bins = options["bins"] or (None if png is None else BINS)
-    return Showing(file, other, tell, selections, text is not None, bins, png)
+    return partial(_shown, files, selections, options, tell)
 
 
-def check_picture(png: str | None) -> None:
-    """Raise `UsageError` if a picture of that name cannot be made."""
-    if png is None:
-        return
-    check_are_data([png])
-    if os.path.splitext(png)[1].lower() != ".png":
-        raise UsageError("`png`", f"{png} is not the name of a PNG picture; write NAME.png")
-    drawing()
-
-
-def check_replaces_none(png: str | None, files: Sequence[RankFile], options: Options) -> None:
-    """Raise `UsageError` if a picture would replace a file that is read."""
-    if png is not None:
-        check_no_input(
-            [png], [(source, "the elements") for file in files for source in file.sources], "name another picture"
-        )
-        check_no_other_input([png], [(options["types"], "the named datatypes")])
-
-
-def save(png: str | None, picture: bytes, context: Context, *, overwrite: bool, held: Held) -> None:
-    """Commit a picture, if one is wanted."""
-    if png is not None:
-        with open_output(png, overwrite=overwrite, context=context, held=held) as output:
-            with calls.errors_name(output.name):
-                calls.pwrite_all(output.fd, picture, 0)
-            output.commit(context.on_commit)
-
-
-def drawing() -> ModuleType:
-    """Return the module that draws, or raise `UsageError` if matplotlib is not installed."""
-    # It says on standard error when it makes its list of fonts, and where it keeps that.
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)
-    try:
-        from mpired.queries import drawing as module  # noqa: PLC0415 - seldom needed, and slow
-    except ImportError as error:
-        reason = f"needs matplotlib, which cannot be imported ({error}); install it with {installation('mpired[plot]')}"
-        raise UsageError("`png`", reason) from None
-    return module
+def show(path: str, options: Options, context: Context, tell: Tell = lambda *_: None) -> Shown:
+    """Show a file; `tell` gets the figures and the tables, before a picture is in place."""
+    paths = [path, *filter(None, [options["diff"]])]
+    return answered(partial(_plan, path, options, tell), lambda: paths, options, context)

@@ -11,7 +11,7 @@ import numpy as np
 from mpired import ops
 from mpired.cautions import of_kind
 from mpired.datatypes import Datatype
-from mpired.errors import MaskedWarning, MpiredWarning, OverflowWarning, SkippedWarning
+from mpired.errors import MpiredWarning, OverflowWarning, SkippedWarning
 from mpired.formats import InputOptions, Model
 from mpired.formats.decoding import Decoder
 from mpired.ranks import Skipped
@@ -88,13 +88,3 @@ class Done(NamedTuple):
     def overflow(self) -> list[OverflowWarning]:
         """The warnings of overflow."""
         return of_kind(self.cautions, OverflowWarning)
-
-    @property
-    def masked(self) -> list[MaskedWarning]:
-        """The warnings of elements that readers take as missing."""
-        return of_kind(self.cautions, MaskedWarning)
-
-    @property
-    def notes(self) -> list[MpiredWarning]:
-        """All other warnings."""
-        return [each for each in self.cautions if not isinstance(each, OverflowWarning | MaskedWarning)]

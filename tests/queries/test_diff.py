@@ -330,6 +330,6 @@ def test_a_bug_is_no_difference(tmp_path):
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    outcome = run("diff", "a.npy", "a.npy", cwd=tmp_path, setup=lambda: setattr(differences, "plan_diff", fail))
+    outcome = run("diff", "a.npy", "a.npy", cwd=tmp_path, setup=lambda: setattr(differences, "answered", fail))
     assert outcome.status == 70
     assert "ZeroDivisionError" in outcome.err

@@ -7,6 +7,7 @@ import math
 import random
 from collections import Counter
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -20,15 +21,15 @@ from tables import bytes_of
 from values import BITING
 
 import mpired
-from mpired.queries import show as room
-from mpired.queries.selection import Selection, blocks, pick
-from mpired.queries.statistics import ExactSum
+from mpired.datatypes import parse
+from mpired.queries.figures import ExactSum
+from mpired.queries.selection import Selection, cut, pick
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Let files of a few elements have several blocks."""
-    monkeypatch.setattr(room, "BLOCK", 7)
+    monkeypatch.setattr("mpired.queries.elements.BLOCK", 7)
     monkeypatch.setattr("mpired.queries.selection._BLOCK", 5)
 
 
@@ -114,7 +115,7 @@ def test_pairs_have_the_number_of_their_indices(tmp_path, monkeypatch):
     counts = Counter(pairs["index"].tolist())
     assert (figures.indices.exact, figures.indices.distinct, dict(figures.indices.most)) == (True, len(counts), counts)
     assert [count for _, count in figures.indices.most] == sorted(counts.values(), reverse=True)
-    monkeypatch.setattr("mpired.queries.statistics._MOST_INDICES", 20)
+    monkeypatch.setattr("mpired.queries.figures._MOST_INDICES", 20)
     np.save(tmp_path / "a.npy", np.array([(0, i) for i in range(50)], "i4,i4"))
     indices = mpired.show(tmp_path / "a.npy").buffers[0].indices
     assert (indices.exact, indices.most) == (False, ())
@@ -181,14 +182,13 @@ def test_slices_are_those_of_numpy(shape, order, data):
     selection = Selection.of(text_of(index or (...,)) + comma, shape)
     assert tuple(len(selection.axes[axis]) for axis in selection.kept) == expected.shape
 
-    def read(start, count):
-        return stored[start : start + count], None
-
+    buffer = SimpleNamespace(datatype=parse("int64")[0], isolated=False)
+    reader = SimpleNamespace(read=lambda start, block: np.copyto(block, stored[start : start + len(block)]))
     found = []
-    for block in blocks([range(selection.count)]):
+    for block in cut([range(selection.count)]):
         indices = selection.indices(block.start, block.stop)
         positions = selection.positions(indices, fortran_order=order == "F")
-        picked, _ = pick(read, positions, itemsize=8, decoded=False)
+        picked, _ = pick(reader, buffer, positions)
         assert array[tuple(indices)].tolist() == picked.tolist()
         found += picked.tolist()
     assert found == expected.ravel().tolist()

@@ -1,0 +1,96 @@
+"""Queries that may draw a picture, and the module that draws."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+
+from mpired.attempts import Words, check_results, repeated
+from mpired.context import Context
+from mpired.errors import UsageError, installation
+from mpired.files import calls
+from mpired.files.names import check_are_data
+from mpired.files.output import open_output
+from mpired.formats import Array, RankFile
+from mpired.options import Options
+from mpired.sources.open import check_no_input, check_no_other_input
+
+MOST_CELLS = 1000
+"""The most cells of a map along each axis."""
+_T = TypeVar("_T")
+Query: TypeAlias = Callable[[Context], tuple[_T, bytes | None]]
+"""Reads files, which have not changed meanwhile, and returns the answer, and a picture if one is wanted."""
+
+
+def answered(plan: Callable[[Context], Query[_T]], words: Words, options: Options, context: Context) -> _T:
+    """Plan a query, answer it and commit its picture; again if a file changed meanwhile."""
+    png, overwrite = options["png"], options["overwrite"]
+
+    def work(query: Query[_T], context: Context) -> _T:
+        answer, picture = query(context)
+        if picture is not None:
+            check_results([png], context, overwrite=overwrite)
+            with open_output(png, overwrite=overwrite, context=context) as output:
+                with calls.errors_name(output.name):
+                    calls.pwrite_all(output.fd, picture, 0)
+                output.commit(context.on_commit)
+        return answer
+
+    return repeated(plan, work, words, context)
+
+
+def check_picture(png: str | None) -> None:
+    """Raise `UsageError` if a picture of that name cannot be made."""
+    if png is None:
+        return
+    check_are_data([png])
+    if os.path.splitext(png)[1].lower() != ".png":
+        raise UsageError("`png`", f"{png} is not the name of a PNG picture; write NAME.png")
+    drawing()
+
+
+def check_replaces_none(png: str | None, files: Sequence[RankFile], options: Options) -> None:
+    """Raise `UsageError` if a picture would replace a file that is read."""
+    if png is not None:
+        check_no_input(
+            [png], [(source, "the elements") for file in files for source in file.sources], "name another picture"
+        )
+        check_no_other_input([png], [(options["types"], "the named datatypes")])
+
+
+def drawing() -> ModuleType:
+    """Return the module that draws, or raise `UsageError` if matplotlib is not installed."""
+    # It says on standard error when it makes its list of fonts, and where it keeps that.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    try:
+        from mpired.queries import drawing as module  # noqa: PLC0415 - seldom needed, and slow
+    except ImportError as error:
+        reason = f"needs matplotlib, which cannot be imported ({error}); install it with {installation('mpired[plot]')}"
+        raise UsageError("`png`", reason) from None
+    return module
+
+
+class DifferenceMap:
+    """A map, each cell of which has the difference that is largest there."""
+
+    def __init__(self, array: Array, axes: Sequence[int]) -> None:
+        self._array, self._axes = array, axes
+        lengths = [array.dimensions[axis] for axis in axes]
+        self.steps = (-(-lengths[0] // MOST_CELLS), -(-lengths[1] // MOST_CELLS))
+        self.numbers = np.zeros([-(-n // step) for n, step in zip(lengths, self.steps, strict=True)])
+
+    def add(self, places: np.ndarray, amounts: np.ndarray) -> None:
+        """Add the differences of elements at some places; NaN is the largest."""
+        order: Any = "F" if self._array.fortran_order else "C"
+        index = np.unravel_index(places, self._array.dimensions, order)
+        rows, columns = (index[axis] // step for axis, step in zip(self._axes, self.steps, strict=True))
+        sizes = np.nan_to_num(np.abs(amounts), nan=np.inf, posinf=np.inf)
+        larger = ~(sizes < np.abs(self.numbers[rows, columns]))
+        ascending = np.argsort(sizes, kind="stable")
+        ascending = ascending[larger[ascending]]
+        self.numbers[rows[ascending], columns[ascending]] = amounts[ascending]
