@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 
 import numpy as np
@@ -128,13 +127,13 @@ def test_what_is_refused(folder):
         ("accumulate --op sum --create 3 t.h4 a.npy", 2, "--create:  / t.h4 would be HDF4 / another name"),
         ("pack --type double a.bin -o x.mat", 2, "x.mat: would be / --to"),
     ]
-    for name, suffix in itertools.product(("x.h4", "x.pkl", "x.tsv"), ("npy", "parquet", "bin")):
+    for name, suffix in zip(("x.h4", "x.pkl", "x.tsv"), ("npy", "parquet", "bin"), strict=True):
         words = f"--op sum --type double a.{suffix} b.{suffix} -o"
         rows += [
             (f"reduce {words} {name}", 2, f"{name}: would be / --to"),
             (f"scan -q {words} {{rank}}{name}", 2, f"0{name}: would be / --to"),
         ]
-    for name, suffix in itertools.product(("x.dat", "x.npy2", "x.0x"), ("npy", "parquet", "arrow")):
+    for name, suffix in zip(("x.dat", "x.npy2", "x.0x"), ("npy", "parquet", "arrow"), strict=True):
         rows.append((f"reduce --op sum a.{suffix} -o {name}", 2, f"{name}: no format has the suffix / --to {suffix}"))
     check_refusals(folder, rows)
     raw = ("--op", "sum", "--type", "double", "a.bin", "b.bin", "-o")

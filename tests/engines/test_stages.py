@@ -8,9 +8,9 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import command as command_line
 import numpy as np
@@ -22,6 +22,7 @@ from needs import needs
 from pyarrow import feather
 from rows import check_refusals
 from running import end_in_time
+from values import folder_in_memory
 
 from mpired.collectives import plan as planning
 from mpired.engines import ENGINES, LOCAL, Limits
@@ -290,13 +291,15 @@ def test_an_engine_that_cannot_chain_refuses_it(here):
 
 
 def test_what_is_said_of_it(here):
+    """Of ranks in memory, too: /dev/shm has files of this machine, not descriptors of a process."""
     said = ranks_spread(3, "reduce", "--dry-run", "--op", "sum", "-o", "out.npy", *NAMES)
     assert "1 segment, 2 workers, spread over ranks, " in said.stdout
-    done = ranks_spread(3, "reduce", "--op", "sum", "-o", "out.npy", *NAMES, MPIRED_JSON="1")
+    with folder_in_memory() as folder:
+        for name in NAMES:
+            (folder / name).write_bytes((here / name).read_bytes())
+        in_memory = [f"{folder}/{name}" for name in NAMES]
+        done = ranks_spread(3, "reduce", "--op", "sum", "-o", "out.npy", *in_memory, MPIRED_JSON="1")
     assert json.loads(done.stdout or done.stderr)["spread"] == "ranks"
-    assert "2 workers on 1 machine (mpi), spread over ranks -> " in ranks_spread(
-        3, "reduce", "--op", "sum", "-o", "other.npy", *NAMES
-    ).stderr  # fmt: skip
 
 
 LINES = [
@@ -316,35 +319,25 @@ def test_a_machine_is_a_stage_and_its_workers_are_in_different_lines():
     assert found == LINES
 
 
-@pytest.mark.parametrize(
-    ("spread", "jobs", "machines", "nranks", "is_spread"),
-    [
-        ("auto", 800, 100, 126, True),
-        ("auto", 800, 100, 125, False),  # exactly 100,000 opens
-        ("auto", 2000, 100, 99, False),  # some machines would have no rank
-        ("elements", 800, 100, 10_000, False),
-        ("ranks", 2, 1, 2, True),
-    ],
-)
-def test_when_ranks_are_spread(spread, jobs, machines, nranks, is_spread):
-    class Runner:
-        @staticmethod
-        def lines(jobs, most):
-            return lines_of([str(worker % machines) for worker in range(jobs)], most)
-
-    engine = ENGINES["mpi"]._replace(connected=Runner)
-    limits = Limits(jobs, 1024, machines)
-    assert bool(planning.lines_for(spread, engine, limits, jobs, nranks)) == is_spread
-    assert planning.lines_for(spread, LOCAL, limits, jobs, nranks) == ()
+SPREAD = [  # what is said, workers, machines, ranks, and whether ranks are spread
+    ("auto", 800, 100, 126, True),
+    ("auto", 800, 100, 125, False),  # exactly 100,000 opens
+    ("auto", 2000, 100, 99, False),  # some machines would have no rank
+    ("elements", 800, 100, 10_000, False),
+    ("ranks", 2, 1, 2, True),
+]
 
 
-def test_ranks_in_memory_are_no_streams_of_the_command(here):
-    """/dev/shm has files of this machine, not descriptors of a process."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        for name in NAMES:
-            (Path(folder) / name).write_bytes((here / name).read_bytes())
-        done = ranks_spread(3, "reduce", "--op", "sum", "-o", "out.npy", *(f"{folder}/{name}" for name in NAMES))
-    assert done.returncode == 0, done.stderr
+def test_when_ranks_are_spread():
+    found = []
+    for spread, jobs, machines, nranks, _ in SPREAD:
+        hosts = [str(worker % machines) for worker in range(jobs)]
+        runner = SimpleNamespace(lines=lambda _jobs, most, hosts=hosts: lines_of(hosts, most))
+        engine, limits = ENGINES["mpi"]._replace(connected=runner), Limits(jobs, 1024, machines)
+        lines = planning.lines_for(spread, engine, limits, jobs, nranks)
+        found.append((spread, jobs, machines, nranks, bool(lines)))
+        assert planning.lines_for(spread, LOCAL, limits, jobs, nranks) == ()
+    assert found == SPREAD
 
 
 @pytest.mark.needs("mount")

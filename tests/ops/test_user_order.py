@@ -82,20 +82,7 @@ def ordered(folder, op, nranks, count):
 
 @pytest.mark.parametrize("nranks", RANK_COUNTS)
 @pytest.mark.sampled(2)
-def test_the_order_of_ranks_for_any_count(tmp_path, cut_into, nranks):
-    functions = {}
-    exec(ORDERED, functions)
-    for op, (dtype, _) in TWINS.items():
-        cut_into(BLOCK * dtype.itemsize)
-        for count in COUNTS[nranks % 2 :: 2]:
-            paths, expected = ordered(tmp_path, op, nranks, count)
-            result = mpired.reduce(paths, functions[op], commute=(True, False, None)[count % 3])
-            assert result.tobytes() == expected, (op, count)
-
-
-@pytest.mark.parametrize("nranks", RANK_COUNTS)
-@pytest.mark.sampled(2)
-def test_the_order_of_ranks_for_any_workers(tmp_path, cut_into, nranks):
+def test_the_order_of_ranks(tmp_path, cut_into, nranks):
     place = tmp_path / "ordered.py"
     place.write_text(ORDERED)
 

@@ -6,11 +6,10 @@ import errno
 import os
 import signal
 import stat
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command import reduce, refused, succeeded, unchanged
+from command import reduce, refused, succeeded
 from faults import failing
 from one_result import NEW, WORDS, write
 
@@ -71,25 +70,6 @@ def _is_file(fd: int) -> bool:
     return not _is_folder(fd)
 
 
-ERRORS = [
-    ("fsync", errno.EIO), ("fsync", errno.ENOSPC), ("pwrite", errno.EIO), ("pwrite", errno.EDQUOT),
-    ("posix_fallocate", errno.ENOSPC), ("posix_fallocate", errno.EFBIG), ("fchmod", errno.EIO),
-    ("replace", errno.EIO), ("replace", errno.ESTALE),
-]  # fmt: skip
-
-
-def test_error_before_the_commit_changes_nothing(kind, folder):
-    wrong = []
-    for name, number in ERRORS:
-        try:
-            with unchanged(folder):
-                setup = failing(number, name, when=_is_file if name == "fsync" else lambda *_: True)
-                refused(reduce(*RESULT, cwd=folder, setup=setup), 4, "results/out", os.strerror(number))
-        except AssertionError as error:
-            wrong.append((name, errno.errorcode[number], str(error)))
-    assert wrong == []
-
-
 def _replace_and_fail() -> None:
     """Report a rename as failed that was done, as an NFS server does that answers the repetition of a rename."""
     original = os.replace
@@ -99,18 +79,6 @@ def _replace_and_fail() -> None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
 
     os.replace = replace
-
-
-def short_transfers(nbytes: int) -> Callable[[], None]:
-    """Return a setup by which the system takes and gives fewer bytes than asked."""
-
-    def setup() -> None:
-        pwrite, write_, preadv = os.pwrite, os.write, os.preadv
-        os.pwrite = lambda fd, data, offset: pwrite(fd, data[:nbytes], offset)
-        os.write = lambda fd, data: write_(fd, data[:nbytes])
-        os.preadv = lambda fd, buffers, offset: preadv(fd, [buffers[0][:nbytes]], offset)
-
-    return setup
 
 
 HARMLESS = {
@@ -127,11 +95,14 @@ def test_what_is_no_failure(what, kind, folder):
     assert os.listdir(folder / "results") == ["out"]
 
 
-@pytest.mark.parametrize("nbytes", [1, 4096])
-def test_short_transfers(nbytes, kind, folder):
-    succeeded(reduce(*RESULT, cwd=folder, setup=short_transfers(nbytes)))
-    assert (folder / "results" / "out").read_bytes() == NEW
-    assert reduce(*WORDS, cwd=folder, setup=short_transfers(nbytes)) == (0, NEW, "")
+def test_short_transfers_to_a_stream(folder):
+    """Of files `test_kills_and_errors` has them."""
+
+    def setup() -> None:
+        write = os.write
+        os.write = lambda fd, data: write(fd, data[:100])
+
+    assert reduce(*WORDS, cwd=folder, setup=setup) == (0, NEW, "")
 
 
 @pytest.fixture
