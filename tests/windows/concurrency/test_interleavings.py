@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from command import Child, run
 from faults import Counter, Fault, at, recover, stopped
+from protocols import COMMITS
 from shared_target import ADDING, BASE, in_place, reset, value, words
 
 
@@ -27,12 +28,12 @@ def stops(folder: Path, command: tuple[str, ...] | str, counter: Counter, step: 
     assert number > 20
 
 
-@pytest.mark.parametrize("second", ["rename", "journal"])
-@pytest.mark.parametrize("first", ["rename", "journal"])
+@pytest.mark.parametrize("first", COMMITS)
 @pytest.mark.parametrize("end", [signal.SIGCONT, signal.SIGKILL])
-def test_another_update_at_any_moment(first, second, end, long, folder):
+def test_another_update_at_any_moment(first, end, long, folder):
     counter, wrong = Counter(), []
-    for number, child in stops(folder, words(1, first), counter, 1 if long else 14):
+    for number, child in stops(folder, words(1, first), counter, 1 if long else 13):
+        second = COMMITS[number % 2]
         seen = value(folder)
         meanwhile = run(*words(16, second, "--lock-timeout", "0"), cwd=folder)
         os.kill(child.pid, end)
@@ -43,7 +44,7 @@ def test_another_update_at_any_moment(first, second, end, long, folder):
         # A killed one may have committed, which the value tells.
         ones = {0, 1} if status == -signal.SIGKILL else {int(status == 0)}
         expected = {16 * (meanwhile.status == 0) + 16 * (after.status == 0) + each for each in ones}
-        where = number, counter.read(), meanwhile, after
+        where = number, second, counter.read(), meanwhile, after
         if after.status or meanwhile.status not in {0, 5}:
             wrong.append((*where, "failed"))
         if value(folder) not in expected or os.listdir(folder / "targets") != [BASE]:
@@ -59,13 +60,12 @@ COUNTERS = {
 }
 
 
-@pytest.mark.parametrize("commit", ["rename", "journal"])
 @pytest.mark.parametrize("name", [*ADDING, *COUNTERS])
-def test_an_update_that_comes_in_between_counts(name, commit, long, folder):
+def test_an_update_that_comes_in_between_counts(name, long, folder):
     """It is refused for the lock, or is in the result: a command looks at the elements under the lock alone."""
     counter, done = Counter(), set()
     for number, child in stops(folder, COUNTERS.get(name, name), counter, 1 if long else 19):
-        update = run(*words(16, commit, "--lock-timeout", "0"), cwd=folder)
+        update = run(*words(16, COMMITS[number % 2], "--lock-timeout", "0"), cwd=folder)
         os.kill(child.pid, signal.SIGCONT)
         outcome = child.finish()
         added = 16 * (update.status == 0)
