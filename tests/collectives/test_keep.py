@@ -86,13 +86,6 @@ def test_the_result_is_the_table_of_rank_0_with_other_numbers(names, form, tmp_p
     assert out["n"].to_pylist() == (np.arange(NROWS) * 3 + 3).tolist()
 
 
-def test_some_columns(names, form, tmp_path):
-    """What is neither combined nor kept is not in the result; the others stand as they stood."""
-    words = ("--columns", "n", "--keep", "price,key")
-    succeeded(run("reduce", "-q", "--op", "max", *words, *names, "-o", f"out.{form}", cwd=tmp_path))
-    assert read(tmp_path / f"out.{form}").column_names == ["key", "price", "n"]
-
-
 def test_every_result_has_them(names, form, tmp_path):
     words = ("--columns", "n", "--keep", "key", *names, "-o", f"out_{{rank}}.{form}")
     for command in ("allreduce", "scan"):
@@ -104,7 +97,7 @@ def test_every_result_has_them(names, form, tmp_path):
 
 
 def test_another_format(names, form, tmp_path):
-    """Also of a rank."""
+    """Also of a rank; what is neither combined nor kept is not in the result, the others stand as they stood."""
     other = {"parquet": "arrow", "arrow": "parquet"}[form]
     write(tmp_path / f"r1.{other}", table(1), 1234)
     words = ("--columns", "n,x", "--keep", "key,price", names[0], f"r1.{other}", "-o", f"out.{other}")

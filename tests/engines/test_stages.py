@@ -28,7 +28,7 @@ from mpired.collectives import plan as planning
 from mpired.engines import ENGINES, LOCAL, Limits
 from mpired.engines.messages import lines_of
 
-NRANKS, COUNT = 7, 9100
+NRANKS, COUNT = 7, 4550
 NAMES = [f"r{rank}.npy" for rank in range(NRANKS)]
 
 OPS = """
@@ -99,13 +99,13 @@ MATRIX_PROGRAM = f"""\
 {PROGRAM}
 import json, warnings
 from mpired.collectives import sent
-sent._SENT_BYTES = 1 << 16
+sent._SENT_BYTES = 1 << 15
 def all_of_it(folder, **engine):
     os.mkdir(folder)
     said = []
     for number, (function, suffix, to, op, options) in enumerate(json.load(open("matrix.json"))):
         name = f"{{folder}}/{{number}}" + ("" if function == "reduce" else "-{{rank}}") + "." + to
-        counts = [[4000, 0, 1000, 1000, 1500, 1400, 200]] if function == "reduce_scatter" else []
+        counts = [[2000, 0, 500, 500, 750, 700, 100]] if function == "reduce_scatter" else []
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             done = getattr(mpired, function)(
@@ -138,7 +138,7 @@ def folder(tmp_path_factory) -> Path:
         nothing = random.random(COUNT) < 0.2
         np.save(folder / f"r{rank}.nan.npy", np.where(nothing, np.nan, array))
         whole = pa.table({"x": pa.array(array, mask=nothing), "y": random.integers(0, 9, COUNT)})
-        pq.write_table(whole, folder / f"r{rank}.parquet", row_group_size=2000)
+        pq.write_table(whole, folder / f"r{rank}.parquet", row_group_size=1000)
         feather.write_feather(whole, folder / f"r{rank}.arrow", compression="uncompressed")
         pairs = np.zeros(COUNT, np.dtype([("value", "f8"), ("index", "i4")], align=True))
         pairs["value"], pairs["index"] = random.integers(0, 4, COUNT), rank

@@ -229,16 +229,6 @@ def test_every_datatype(library):
     assert wrong == []
 
 
-@pytest.mark.parametrize("name", ["LONG_DOUBLE_INT", "C_DOUBLE_COMPLEX"])
-def test_the_command_applies_it(tmp_path, library, name):
-    ranks, expected = mixed(name)
-    for rank, octets in enumerate(ranks):
-        (tmp_path / f"rank{rank}.bin").write_bytes(octets)
-    words = ("--type", name, "-o", "result.bin", "rank0.bin", "rank1.bin", "rank2.bin")
-    succeeded(run("reduce", "-q", "--op", f"{library}:mixed", *words, cwd=tmp_path))
-    assert (tmp_path / "result.bin").read_bytes() == without_padding(name, expected)
-
-
 def test_counts_over_int_max_go_in_several_calls(library, monkeypatch):
     monkeypatch.setattr(clibrary, "_INT_MAX", 7)
     for symbol, expected in (["count32"], [7] * 14 + [6] * 6), (["count64", "count"], [20] * 20):

@@ -237,12 +237,6 @@ def test_rules_that_make_no_sense():
             mpired.reduce(list(ranks), op, **options)
 
 
-def test_statistics_of_a_window(tmp_path):
-    np.save(tmp_path / "t.npy", np.zeros(3))
-    with pytest.raises(OpError, match="reductions only"):
-        mpired.Window(tmp_path / "t.npy").accumulate(np.ones(3), "mean")
-
-
 # Blocks and workers
 
 

@@ -16,7 +16,7 @@ import mpired
 from mpired import ops
 from mpired.datatypes import get
 from mpired.errors import OpError
-from mpired.ops import kernels, state
+from mpired.ops import kernels
 
 ROWS = {row.name: row for row in ops.OPS}
 WITH_NAN = {*matrix.FLOATING_POINT, *matrix.COMPLEX, "FLOAT_INT", "DOUBLE_INT"}
@@ -36,14 +36,6 @@ def test_the_rows_are_whole():
     # A window holds elements, so that it takes no op with another state.
     assert {row.uses for row in ops.STATISTICS} == {ops.Use.REDUCE}
     assert None not in {row.nan for row in ops.STATISTICS}
-
-
-def test_the_state_of_a_predefined_op_is_the_element():
-    datatype, block = get("DOUBLE"), np.arange(4.0)
-    for row in ops.OPS:
-        assert row.result(datatype) is datatype, row
-        assert type(state.state_of(row, datatype, 2)) is state.Combined, row
-        assert row.lower(block, datatype) is block, row
 
 
 def test_an_op_without_an_identity_says_so():
