@@ -52,14 +52,14 @@ class Draw:
     """Draws types of one basic type, with elements at any byte."""
 
     def __init__(self, mpi: Any, name: str, rng: random.Random) -> None:
-        self.mpi, self.rng = mpi, rng
-        self.leaf = Type(name.lower(), handle(mpi, name), [0])
+        self.mpi, self.name, self.rng = mpi, name, rng
+        self.leaf = spelled(mpi, name, name.lower())
 
     def type(self) -> Type:
         """Draw a type of a few levels."""
         made = other = self.leaf
         for _ in range(self.rng.randint(0, 3)):
-            new = self._bounded(self.wrapped(made, other))
+            new = self._bounded(spelled(self.mpi, self.name, self.text(made, other)))
             if len(new.disps) > MOST:
                 break
             made, other = new, made
@@ -72,67 +72,28 @@ class Draw:
         typemap = datatypes.parse(made.text)[0].typemap
         if (typemap.lb, typemap.extent) == (lb, extent):
             return made
-        return Type(f"resized({lb},{extent},{made.text})", made.real.Create_resized(lb, extent), made.disps)
+        return spelled(self.mpi, self.name, f"resized({lb},{extent},{made.text})")
 
     def some(self, low: int, high: int, number: int) -> list[int]:
         return [self.rng.randint(low, high) for _ in range(number)]
 
-    def wrapped(self, inner: Type, other: Type) -> Type:  # noqa: C901
-        """Draw a constructor on a type."""
-        rng, real, extent = self.rng, inner.real, inner.extent
-        number, length = rng.randint(1, 3), rng.randint(1, 3)
-        stride, lengths, disps = rng.randint(-5, 6), self.some(1, 3, number), self.some(-4, 9, number)
-        odd, step = self.some(-40, 90, number), rng.randint(-70, 90)
-        word = rng.choice(["contiguous", "vector", "hvector", "indexed", "hindexed", "indexed_block", "hindexed_block",
-                           "struct", "subarray", "resized", "dup"])  # fmt: skip
-        match word:
-            case "contiguous":
-                words, made, parts = [number], real.Create_contiguous(number), [(number, 0)]
-            case "vector":
-                words, made = [number, length, stride], real.Create_vector(number, length, stride)
-                parts = [(length, i * stride * extent) for i in range(number)]
-            case "hvector":
-                words, made = [number, length, step], real.Create_hvector(number, length, step)
-                parts = [(length, i * step) for i in range(number)]
-            case "indexed":
-                words, made = [lengths, disps], real.Create_indexed(lengths, disps)
-                parts = [(n, disp * extent) for n, disp in zip(lengths, disps, strict=True)]
-            case "hindexed":
-                words, made = [lengths, odd], real.Create_hindexed(lengths, odd)
-                parts = list(zip(lengths, odd, strict=True))
-            case "indexed_block":
-                words, made = [length, disps], real.Create_indexed_block(length, disps)
-                parts = [(length, disp * extent) for disp in disps]
-            case "hindexed_block":
-                words, made = [length, odd], real.Create_hindexed_block(length, odd)
-                parts = [(length, disp) for disp in odd]
-            case "struct":
-                return self.struct(lengths, odd, [rng.choice([inner, other]) for _ in range(number)])
-            case "subarray":
-                return self.subarray(inner, lengths)
-            case "resized":
-                lb, new = rng.randint(-9, 9), rng.randint(1, 60) * rng.choice([1, 1, 1, -1])
-                return Type(f"resized({lb},{new},{inner.text})", real.Create_resized(lb, new), inner.disps)
-            case _:
-                return Type(f"dup({inner.text})", real.Dup(), inner.disps)
-        text = f"{word}({','.join(str(each).replace(' ', '') for each in words)},{inner.text})"
-        return Type(text, made, placed([(n, disp, inner) for n, disp in parts]))
-
-    def struct(self, lengths: list[int], disps: list[int], kinds: list[Type]) -> Type:
-        texts = f"{lengths},{disps},[{','.join(kind.text for kind in kinds)}]".replace(" ", "")
-        made = self.mpi.Datatype.Create_struct(lengths, disps, [kind.real for kind in kinds])
-        return Type(f"struct({texts})", made, placed(list(zip(lengths, disps, kinds, strict=True))))
-
-    def subarray(self, inner: Type, lengths: list[int]) -> Type:
-        starts = self.some(0, 2, len(lengths))
-        sizes = [n + start + self.rng.randint(0, 1) for n, start in zip(lengths, starts, strict=True)]
-        order = self.rng.choice("CF")
-        numbers = np.arange(math.prod(sizes)).reshape(sizes, order=order)
-        box = numbers[tuple(slice(start, start + n) for n, start in zip(lengths, starts, strict=True))]
-        at = sorted(box.ravel().tolist())
-        text = f"subarray({sizes},{lengths},{starts},{order},{inner.text})".replace(" ", "")
-        made = inner.real.Create_subarray(sizes, lengths, starts, getattr(self.mpi, f"ORDER_{order}"))
-        return Type(text, made, placed([(1, number * inner.extent, inner) for number in at]))
+    def text(self, inner: Type, other: Type) -> str:
+        """Draw a constructor on a type, or a structure of two."""
+        rng, of = self.rng, inner.text
+        number, length, stride, step = rng.randint(1, 3), rng.randint(1, 3), rng.randint(-5, 6), rng.randint(-70, 90)
+        lengths, disps, odd = self.some(1, 3, number), self.some(-4, 9, number), self.some(-40, 90, number)
+        starts = self.some(0, 2, number)
+        sizes = [n + start + rng.randint(0, 1) for n, start in zip(lengths, starts, strict=True)]
+        kinds = ",".join(rng.choice([of, other.text]) for _ in range(number))
+        texts = [
+            f"contiguous({number},{of})", f"dup({of})",
+            f"vector({number},{length},{stride},{of})", f"hvector({number},{length},{step},{of})",
+            f"indexed({lengths},{disps},{of})", f"hindexed({lengths},{odd},{of})",
+            f"indexed_block({length},{disps},{of})", f"hindexed_block({length},{odd},{of})",
+            f"struct({lengths},{odd},[{kinds}])", f"subarray({sizes},{lengths},{starts},{rng.choice('CF')},{of})",
+            f"resized({rng.randint(-9, 9)},{rng.randint(1, 60) * rng.choice([1, 1, 1, -1])},{of})",
+        ]  # fmt: skip
+        return rng.choice(texts).replace(" ", "")
 
 
 def placed(parts: Sequence[tuple[int, int, Type]]) -> list[int]:
@@ -363,28 +324,47 @@ def plain(name: str, leaf: Type, count: int, rng: random.Random) -> Side:
     return Side(name, leaf, count, 0, octets, list(range(0, count * extent, extent)))
 
 
+def in_box(sizes: list[int], lengths: list[int], starts: list[int], order: str) -> list[int]:
+    """Return the numbers of the elements of a box, as they lie in an array."""
+    numbers = np.arange(math.prod(sizes)).reshape(sizes, order=order)
+    box = numbers[tuple(slice(start, start + n) for n, start in zip(lengths, starts, strict=True))]
+    return sorted(box.ravel().tolist())
+
+
 def spelled(mpi: Any, name: str, text: str) -> Type:
-    """Return the type that a text means."""
+    """Return the type that a text means, with one basic type."""
 
     def made(real: Any, *parts: tuple[int, int, Type]) -> Type:
         return Type(text, real, placed(parts))
 
-    meaning = eval(
-        text,
-        {
-            name.lower(): Type(text, handle(mpi, name), [0]),
-            "contiguous": lambda n, of: made(of.real.Create_contiguous(n), (n, 0, of)),
-            "vector": lambda n, length, stride, of: made(
-                of.real.Create_vector(n, length, stride), *((length, i * stride * of.extent, of) for i in range(n))
-            ),
-            "hindexed": lambda ns, at, of: made(
-                of.real.Create_hindexed(ns, at), *zip(ns, at, [of] * len(ns), strict=True)
-            ),
-            "struct": lambda ns, at, of: made(
-                mpi.Datatype.Create_struct(ns, at, [each.real for each in of]), *zip(ns, at, of, strict=True)
-            ),
-            "resized": lambda lb, extent, of: made(of.real.Create_resized(lb, extent), (1, 0, of)),
-        },
-    )
+    def blocks(real: Any, lengths: Sequence[int], disps: Sequence[int], of: Type, unit: int = 1) -> Type:
+        return made(real, *((n, at * unit, of) for n, at in zip(lengths, disps, strict=True)))
+
+    constructors = {
+        "leaf": Type(text, handle(mpi, name), [0]),
+        "contiguous": lambda n, of: made(of.real.Create_contiguous(n), (n, 0, of)),
+        "vector": lambda n, length, stride, of: blocks(
+            of.real.Create_vector(n, length, stride), [length] * n, [i * stride for i in range(n)], of, of.extent
+        ),
+        "hvector": lambda n, length, step, of: blocks(
+            of.real.Create_hvector(n, length, step), [length] * n, [i * step for i in range(n)], of
+        ),
+        "indexed": lambda ns, at, of: blocks(of.real.Create_indexed(ns, at), ns, at, of, of.extent),
+        "hindexed": lambda ns, at, of: blocks(of.real.Create_hindexed(ns, at), ns, at, of),
+        "indexed_block": lambda n, at, of: blocks(
+            of.real.Create_indexed_block(n, at), [n] * len(at), at, of, of.extent
+        ),
+        "hindexed_block": lambda n, at, of: blocks(of.real.Create_hindexed_block(n, at), [n] * len(at), at, of),
+        "struct": lambda ns, at, of: made(
+            mpi.Datatype.Create_struct(ns, at, [each.real for each in of]), *zip(ns, at, of, strict=True)
+        ),
+        "subarray": lambda sizes, ns, starts, order, of: made(
+            of.real.Create_subarray(sizes, ns, starts, getattr(mpi, f"ORDER_{order}")),
+            *((1, number * of.extent, of) for number in in_box(sizes, ns, starts, order)),
+        ),
+        "resized": lambda lb, extent, of: made(of.real.Create_resized(lb, extent), (1, 0, of)),
+        "dup": lambda of: made(of.real.Dup(), (1, 0, of)),
+    }
+    meaning = eval(text.replace(name.lower(), "leaf"), constructors | {"C": "C", "F": "F"})
     meaning.real.Commit()
     return meaning
