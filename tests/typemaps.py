@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import reference
 from hypothesis import strategies as st
+from real_mpi import real_type
 
 # name in the grammar: bytes, alignment
 BASIC = {
@@ -94,15 +95,18 @@ def box(sizes: Sequence[int], owned: Sequence[Sequence[int]], order: str, twin: 
 
 
 class Drawn(NamedTuple):
-    """A type: its text, its twin, and a function from mpi4py's module to the same type there."""
+    """A type: its text and its twin."""
 
     text: str
     twin: Twin
-    real: Callable[[Any], Any]
+
+    def real(self, mpi: Any) -> Any:
+        """Return the same type of mpi4py's module."""
+        return real_type(mpi, self.text)
 
 
 def leaf(name: str) -> Drawn:
-    return Drawn(name, basic(name), lambda mpi: getattr(mpi, name.upper()))
+    return Drawn(name, basic(name))
 
 
 WORDS = ("contiguous", "vector", "hvector", "indexed", "hindexed", "indexed_block", "hindexed_block", "struct",
@@ -119,7 +123,7 @@ def wrapped(draw: Any, word: str, inner: Drawn, other: Drawn, *, like_mpich: boo
     MPICH pads the extent only of structures of several types, takes the padding of a part for an entry, keeps empty
     blocks in the bounds, and lets bounds that are set bind no structure that has other parts.
     """
-    text, twin, real = inner
+    text, twin = inner
     if like_mpich and twin.marked != other.twin.marked:
         other = inner
     least = 1 if like_mpich else 0
@@ -137,68 +141,37 @@ def wrapped(draw: Any, word: str, inner: Drawn, other: Drawn, *, like_mpich: boo
     step = 16 * stride if like_mpich else 5 * stride
     match word:
         case "contiguous":
-            made = placed(block(count, 0, twin))
-            return Drawn(f"contiguous({count},{text})", made, lambda m: real(m).Create_contiguous(count))
+            return Drawn(f"contiguous({count},{text})", placed(block(count, 0, twin)))
         case "vector":
-            at = [j * stride * twin.extent for j in range(count)]
-            made = blocks([length] * count, at, [twin] * count)
-            return Drawn(
-                f"vector({count},{length},{stride},{text})",
-                made,
-                lambda m: real(m).Create_vector(count, length, stride),
-            )
+            made = blocks([length] * count, [j * stride * twin.extent for j in range(count)], [twin] * count)
+            return Drawn(f"vector({count},{length},{stride},{text})", made)
         case "hvector":
             made = blocks([length] * count, [j * step for j in range(count)], [twin] * count)
-            return Drawn(
-                f"hvector({count},{length},{step},{text})", made, lambda m: real(m).Create_hvector(count, length, step)
-            )
+            return Drawn(f"hvector({count},{length},{step},{text})", made)
         case "indexed":
             made = blocks(lengths, [disp * twin.extent for disp in disps], [twin] * number)
-            return Drawn(
-                f"indexed({listed(lengths)},{listed(disps)},{text})",
-                made,
-                lambda m: real(m).Create_indexed(lengths, disps),
-            )
+            return Drawn(f"indexed({listed(lengths)},{listed(disps)},{text})", made)
         case "hindexed":
             made = blocks(lengths, far, [twin] * number)
-            return Drawn(
-                f"hindexed({listed(lengths)},{listed(far)},{text})",
-                made,
-                lambda m: real(m).Create_hindexed(lengths, far),
-            )
+            return Drawn(f"hindexed({listed(lengths)},{listed(far)},{text})", made)
         case "indexed_block":
             made = blocks([length] * number, [disp * twin.extent for disp in disps], [twin] * number)
-            return Drawn(
-                f"indexed_block({length},{listed(disps)},{text})",
-                made,
-                lambda m: real(m).Create_indexed_block(length, disps),
-            )
+            return Drawn(f"indexed_block({length},{listed(disps)},{text})", made)
         case "hindexed_block":
             made = blocks([length] * number, far, [twin] * number)
-            return Drawn(
-                f"hindexed_block({length},{listed(far)},{text})",
-                made,
-                lambda m: real(m).Create_hindexed_block(length, far),
-            )
+            return Drawn(f"hindexed_block({length},{listed(far)},{text})", made)
         case "struct":
             kinds = [(inner, other)[i % 2] for i in range(number)]
             made = blocks(lengths, odd, [kind.twin for kind in kinds])
-            return Drawn(
-                f"struct({listed(lengths)},{listed(odd)},{listed([kind.text for kind in kinds])})",
-                made,
-                lambda m: m.Datatype.Create_struct(lengths, odd, [kind.real(m) for kind in kinds]),
-            )
+            return Drawn(f"struct({listed(lengths)},{listed(odd)},{listed([kind.text for kind in kinds])})", made)
         case "subarray":
             inside = [max(each, 1) for each in lengths]
             starts = [abs(disp) % 3 for disp in disps]
             sizes = [n + start + abs(stride) % 2 for n, start in zip(inside, starts, strict=True)]
             order = draw(st.sampled_from("CF"))
             owned = [range(start, start + n) for n, start in zip(inside, starts, strict=True)]
-            return Drawn(
-                f"subarray({listed(sizes)},{listed(inside)},{listed(starts)},{order},{text})",
-                box(sizes, owned, order, twin),
-                lambda m: real(m).Create_subarray(sizes, inside, starts, getattr(m, f"ORDER_{order}")),
-            )
+            arguments = f"{listed(sizes)},{listed(inside)},{listed(starts)},{order}"
+            return Drawn(f"subarray({arguments},{text})", box(sizes, owned, order, twin))
         case "darray":
             order, rank = draw(st.sampled_from("CF")), draw(st.integers(0, 3))
             kinds, dargs, owned = [], [], []
@@ -210,26 +183,14 @@ def wrapped(draw: Any, word: str, inner: Drawn, other: Drawn, *, like_mpich: boo
                 kinds.append(kind)
                 dargs.append(darg)
                 owned.append([i for i in range(size) if i // each % 2 == at])
-            return Drawn(
-                f"darray(4,{rank},[9,8],{listed(kinds)},{listed(dargs)},[2,2],{order},{text})",
-                box((9, 8), owned, order, twin),
-                lambda m: real(m).Create_darray(
-                    4,
-                    rank,
-                    [9, 8],
-                    [getattr(m, f"DISTRIBUTE_{kind.upper()}") for kind in kinds],
-                    [m.DISTRIBUTE_DFLT_DARG if darg == "dflt" else darg for darg in dargs],
-                    [2, 2],
-                    getattr(m, f"ORDER_{order}"),
-                ),
-            )
+            arguments = f"4,{rank},[9,8],{listed(kinds)},{listed(dargs)},[2,2],{order}"
+            return Drawn(f"darray({arguments},{text})", box((9, 8), owned, order, twin))
         case "resized":
             lb, extent = 3 * stride, 11 * length + abs(disps[0])
             if like_mpich:  # which pads these too
                 lb, extent = 16 * stride, 16 * (length + abs(disps[0]))
-            made = Twin(twin.entries, lb, lb + extent, marked=True)
-            return Drawn(f"resized({lb},{extent},{text})", made, lambda m: real(m).Create_resized(lb, extent))
-    return Drawn(f"dup({text})", twin, lambda m: real(m).Dup())
+            return Drawn(f"resized({lb},{extent},{text})", Twin(twin.entries, lb, lb + extent, marked=True))
+    return Drawn(f"dup({text})", twin)
 
 
 @st.composite
