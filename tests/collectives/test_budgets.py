@@ -103,12 +103,12 @@ def long_zstd(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("pack", "suffix", "least"),
-    [(long_xz, ".xz", 256), pytest.param(long_zstd, ".zst", 495, marks=pytest.mark.needs("zstd"))],
+    ("pack", "nbytes", "suffix", "least"),
+    [(long_xz, 80 << 20, ".xz", 256), pytest.param(long_zstd, 150 << 20, ".zst", 495, marks=pytest.mark.needs("zstd"))],
 )
-def test_memory_is_kept_for_long_windows(pack, suffix, least, tmp_path):
+def test_memory_is_kept_for_long_windows(pack, nbytes, suffix, least, tmp_path):
     """Each rank has its window, whose length stands in the file, and fills it."""
-    (tmp_path / f"r.bin{suffix}").write_bytes(pack(bytes(150 << 20)))
+    (tmp_path / f"r.bin{suffix}").write_bytes(pack(bytes(nbytes)))
     words = ("reduce", "--op", "sum", "--type", "double", *[f"r.bin{suffix}"] * NRANKS, "-o", "sum.bin")
     with unchanged(tmp_path):
         refused(run(*words, "--max-memory", f"{least - 1}M", cwd=tmp_path), 2, f"one process needs {least}M")
@@ -194,7 +194,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_open_files_are_kept(name, many):
     """The kernel allows no more than the option says, and mpired does not see that limit."""
     words = list(COMMANDS[name])

@@ -163,18 +163,6 @@ def test_pairs_do_not_depend_on_the_position(directory, either_kernel, long, op)
         assert wrong_places(directory, op, name, values.ranks(name, 3, 2 * LONGEST), long) == [], name
 
 
-@pytest.mark.parametrize("op", ["MAX", "MIN"])
-def test_the_lower_ranks_zero_stays_at_every_position(directory, either_kernel, long, op):
-    for name in "REAL2", "FLOAT", "DOUBLE", "LONG_DOUBLE":
-        extent = reference.FORMS[name][1]
-        plus, minus = (zero.ljust(extent, b"\0") for zero in values.BITING[FLOATS[name]][:2])
-        for count in some(long)[1:]:
-            lower = b"".join(plus if i % 3 else minus for i in range(count))
-            upper = b"".join(minus if i % 3 else plus for i in range(count))
-            paths = save(directory, "raw", [lower, upper, lower], np.uint8)
-            assert mpired.reduce(paths, op, type=name).tobytes() == lower, (name, count)
-
-
 # ---- real workers
 
 

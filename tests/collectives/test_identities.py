@@ -1,8 +1,7 @@
-"""The identities that hold in every bit, because all collectives are one fold.
+"""What each rank gets of a collective, because all collectives are one fold: in every bit the twin's.
 
-The last rank's scan is the reduction and what allreduce gives; exscan is scan one rank later; the
-blocks of reduce-scatter put together are the reduction. On data drawn at random for every op and
-datatype, and for every format and number of workers.
+On data drawn at random for every op and datatype, and for every format and number of workers. Of blocks, two groups and
+reduce-local see conformance/test_collectives.py.
 """
 
 import functools
@@ -48,54 +47,6 @@ def test_every_rank_gets_the_twin_of_a_prefix_or_a_part(directory, reduction, ch
     assert written(directory, mpired.exscan, paths, op, type=name) == [None, *prefixes[:-1]]
     assert written(directory, mpired.allreduce, paths, op, type=name) == [prefixes[-1]] * len(ranks)
     assert written(directory, mpired.reduce_scatter, paths, op, counts, type=name) == parts
-
-
-@EXAMPLES
-@given(reduction=reductions(how_many=st.just(3)), rest=st.integers(0, 2))
-def test_equal_blocks_together_are_the_reduction_or_there_are_none(directory, reduction, rest):
-    op, name, ranks = reduction
-    extent = reference.FORMS[name][1]
-    count = len(ranks[0]) // extent // 3 * 3
-    paths = write(directory, ranks)
-    results = written(directory, mpired.reduce_scatter_block, paths, op, type=name, count=count)
-    assert b"".join(results) == reference.reduce(op, name, [rank[: count * extent] for rank in ranks])
-    assert len(set(map(len, results))) == 1
-    if rest and count + rest <= len(ranks[0]) // extent:
-        with pytest.raises(mpired.MpiredError, match="equal blocks"):
-            mpired.reduce_scatter_block(paths, op, type=name, count=count + rest, format="raw")
-
-
-@EXAMPLES
-@given(reduction=reductions(how_many=st.just(2)))
-def test_reduce_local_is_reduce_over_two(directory, reduction):
-    op, name, ranks = reduction
-    invec, inoutvec = write(directory, ranks)
-    mpired.reduce_local(invec, inoutvec, op, type=name, format="raw")
-    expected = bytearray(ranks[1])  # in place, the padding of an element stays
-    whole = reference.reduce(op, name, ranks)
-    parts, extent = reference.FORMS[name]
-    for start, (code, at) in itertools.product(range(0, len(whole), extent), parts):
-        part = slice(start + at, start + at + reference.VALUE_BYTES[code])
-        expected[part] = whole[part]
-    assert inoutvec.read_bytes() == expected
-    assert invec.read_bytes() == ranks[0]
-
-
-@EXAMPLES
-@given(reduction=reductions(), sizes=st.tuples(st.integers(1, 3), st.integers(1, 3)))
-def test_each_of_two_groups_gets_what_the_other_reduces(directory, reduction, sizes):
-    op, name, ranks = reduction
-    ranks = (ranks * 6)[: sum(sizes)]
-    paths = write(directory, ranks)
-    cut = sizes[0]
-    for_a, for_b = mpired.allreduce(paths[:cut], op, group_b=paths[cut:], type=name, format="raw")
-    assert (len(for_a), len(for_b)) == sizes
-    one = mpired.reduce(paths[:1], op, group_b=paths[cut:], type=name, format="raw")
-    # In numbers, not bytes, because the array of a bool is NumPy's.
-    expected = {key: mpired.reduce(part, op, type=name, format="raw").tobytes()
-                for key, part in {"a": paths[:cut], "b": paths[cut:]}.items()}  # fmt: skip
-    assert {array.tobytes() for array in [*for_a, one]} == {expected["b"]}
-    assert {array.tobytes() for array in for_b} == {expected["a"]}
 
 
 # ---- every format, and blocks, workers and open files
