@@ -15,7 +15,7 @@ KERNELS := mpired/ops/native/kernels.c.so
 OLDEST := .venv-oldest
 OLDEST_TESTS := tests/test_options.py $(addprefix tests/cli/test_,info.py itself.py json.py options.py \
 	progress.py types.py) $(addprefix tests/cli/bad_inputs/test_,refusals.py taken.py) \
-	$(addprefix tests/collectives/test_,input_formats.py output_formats.py reduce.py) \
+	$(addprefix tests/collectives/test_,formats.py reduce.py) \
 	$(addprefix tests/formats/test_,columns_at_length.py formats.py hostile_columns.py npy.py textual.py) \
 	$(addprefix tests/sources/test_remote_,failures.py ranks.py) tests/files/test_uploads.py
 

@@ -7,6 +7,7 @@ import decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import tables
 
 CHUNK = 700  # rows of a row group or a record batch
 ROWS = 2 * CHUNK + 100
@@ -14,19 +15,7 @@ ROWS = 2 * CHUNK + 100
 
 def write(table, path, **settings):
     """Write a table in row groups, or in record batches, of `CHUNK` rows."""
-    if path.suffix == ".parquet":
-        pq.write_table(table, path, **({"row_group_size": CHUNK} | settings))
-        return
-    options = pa.ipc.IpcWriteOptions(**settings)
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema, options=options) as writer:
-        writer.write_table(table, max_chunksize=CHUNK)
-
-
-def read(path):
-    if path.suffix == ".parquet":
-        return pq.read_table(path)
-    with pa.OSFile(str(path), "rb") as file:
-        return pa.ipc.open_file(file).read_all()
+    tables.write(path, table, CHUNK, **settings)
 
 
 def chunks(path):
@@ -80,7 +69,7 @@ def check(path, before, table, **changed):
     for name, column in changed.items():
         i = table.schema.get_field_index(name)
         table = table.set_column(i, table.schema.field(i), pa.array(column, table.schema.field(i).type))
-    found = read(path)
+    found = tables.read(path)
     assert found.schema.equals(table.schema, check_metadata=True)
     assert found.equals(table)
     found.validate(full=True)

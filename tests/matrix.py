@@ -35,27 +35,18 @@ REDUCE_OPS = ("MAX", "MIN", "SUM", "PROD", "LAND", "BAND", "LOR", "BOR", "LXOR",
 # For one-sided communication only (MPI-4.1, 12.3.4).
 RMA_OPS = ("REPLACE", "NO_OP")
 
-LEGAL: dict[str, frozenset[str]] = {
-    "MAX": frozenset({*C_INTEGER, *FORTRAN_INTEGER, *FLOATING_POINT, *MULTI_LANGUAGE}),
-    "MIN": frozenset({*C_INTEGER, *FORTRAN_INTEGER, *FLOATING_POINT, *MULTI_LANGUAGE}),
-    "SUM": frozenset({*C_INTEGER, *FORTRAN_INTEGER, *FLOATING_POINT, *COMPLEX, *MULTI_LANGUAGE}),
-    "PROD": frozenset({*C_INTEGER, *FORTRAN_INTEGER, *FLOATING_POINT, *COMPLEX, *MULTI_LANGUAGE}),
-    "LAND": frozenset({*C_INTEGER, *LOGICAL}),
-    "BAND": frozenset({*C_INTEGER, *FORTRAN_INTEGER, *BYTE, *MULTI_LANGUAGE}),
-    "LOR": frozenset({*C_INTEGER, *LOGICAL}),
-    "BOR": frozenset({*C_INTEGER, *FORTRAN_INTEGER, *BYTE, *MULTI_LANGUAGE}),
-    "LXOR": frozenset({*C_INTEGER, *LOGICAL}),
-    "BXOR": frozenset({*C_INTEGER, *FORTRAN_INTEGER, *BYTE, *MULTI_LANGUAGE}),
-    "MAXLOC": frozenset(PAIR),
-    "MINLOC": frozenset(PAIR),
-}
-
-# What an error message has to say of an op: the groups it takes, in words.
+GROUPS = {
+    "C integer": C_INTEGER, "Fortran integer": FORTRAN_INTEGER, "floating point": FLOATING_POINT, "complex": COMPLEX,
+    "logical": LOGICAL, "byte": BYTE, "multi language": MULTI_LANGUAGE, "value-index pair": PAIR,
+    "time": (), "duration": (),  # of columns, which no datatype of MPI has
+}  # fmt: skip
+_NUMBERS = ("C integer", "Fortran integer", "floating point")
+# The groups that an op takes, in words that an error message has to say.
 TAKES: dict[str, tuple[str, ...]] = {
-    "MAX": ("C integer", "Fortran integer", "floating point", "multi language", "time", "duration"),
-    "MIN": ("C integer", "Fortran integer", "floating point", "multi language", "time", "duration"),
-    "SUM": ("C integer", "Fortran integer", "floating point", "complex", "multi language", "duration"),
-    "PROD": ("C integer", "Fortran integer", "floating point", "complex", "multi language"),
+    "MAX": (*_NUMBERS, "multi language", "time", "duration"),
+    "MIN": (*_NUMBERS, "multi language", "time", "duration"),
+    "SUM": (*_NUMBERS, "complex", "multi language", "duration"),
+    "PROD": (*_NUMBERS, "complex", "multi language"),
     "LAND": ("C integer", "logical"),
     "BAND": ("C integer", "Fortran integer", "byte", "multi language"),
     "LOR": ("C integer", "logical"),
@@ -65,6 +56,7 @@ TAKES: dict[str, tuple[str, ...]] = {
     "MAXLOC": ("value-index pair",),
     "MINLOC": ("value-index pair",),
 }
+LEGAL = {op: frozenset(name for group in groups for name in GROUPS[group]) for op, groups in TAKES.items()}
 
 LEGAL_PAIRS = [(op, name) for op in REDUCE_OPS for name in AVAILABLE if name in LEGAL[op]]
 ILLEGAL_PAIRS = [(op, name) for op in REDUCE_OPS for name in AVAILABLE if name not in LEGAL[op]]

@@ -79,7 +79,7 @@ class Draw:
     def _resized(made: Drawn, lb: int, extent: int) -> Drawn:
         twin = Twin(made.twin.entries, lb, lb + extent, marked=True)
         text = f"resized({lb},{extent},{made.text})"
-        return Drawn(text, twin, lambda mpi: made.real(mpi).Create_resized(lb, extent))
+        return Drawn(text, twin)
 
     def _realized(self, made: Drawn) -> Type:
         real = made.real(self.mpi)

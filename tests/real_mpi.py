@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,6 +34,28 @@ def _unnamed(mpi: Any, name: str) -> Any:
         except mpi.Exception:  # not a datatype
             continue
     return None
+
+
+def real_type(mpi: Any, text: str) -> Any:
+    """Return the datatype that a text means."""
+    words = {
+        "contiguous": lambda n, of: of.Create_contiguous(n),
+        "vector": lambda n, length, stride, of: of.Create_vector(n, length, stride),
+        "hvector": lambda n, length, step, of: of.Create_hvector(n, length, step),
+        "indexed": lambda lengths, at, of: of.Create_indexed(lengths, at),
+        "hindexed": lambda lengths, at, of: of.Create_hindexed(lengths, at),
+        "indexed_block": lambda length, at, of: of.Create_indexed_block(length, at),
+        "hindexed_block": lambda length, at, of: of.Create_hindexed_block(length, at),
+        "struct": mpi.Datatype.Create_struct,
+        "subarray": lambda sizes, inside, starts, order, of: of.Create_subarray(sizes, inside, starts, order),
+        "darray": lambda *arguments: arguments[-1].Create_darray(*arguments[:-1]),
+        "resized": lambda lb, extent, of: of.Create_resized(lb, extent),
+        "dup": lambda of: of.Dup(),
+        "C": mpi.ORDER_C, "F": mpi.ORDER_FORTRAN,
+        "block": mpi.DISTRIBUTE_BLOCK, "cyclic": mpi.DISTRIBUTE_CYCLIC, "dflt": mpi.DISTRIBUTE_DFLT_DARG,
+    }  # fmt: skip
+    basic = {name: handle(mpi, name.upper()) for name in {*re.findall(r"[a-z]\w*", text)} - {*words}}
+    return eval(text, words | basic)
 
 
 def left_fold(mpi: Any, op: str, name: str, ranks: Sequence[bytes]) -> bytes:

@@ -21,6 +21,16 @@ def bytes_of(table, suffix, **settings):
     return file.getvalue()
 
 
+def write(path, table, rows=None, **settings):
+    """Write a table by the suffix of the path, in row groups or record batches of at most `rows` rows."""
+    if path.suffix == ".parquet":
+        pq.write_table(table, path, row_group_size=rows, **settings)
+        return path
+    with pa.ipc.new_file(path, table.schema, options=pa.ipc.IpcWriteOptions(**settings)) as writer:
+        writer.write_table(table, rows)
+    return path
+
+
 SUFFIXES = ("parquet", "arrow")
 THREE = np.array([1.0, 2.0, 3.0])
 PAIRS = pa.array([{"v": 1.5, "i": 1}, {"v": -2.0, "i": 2}, {"v": 0.0, "i": 3}], pa.struct([("v", "f8"), ("i", "i4")]))

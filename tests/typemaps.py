@@ -1,6 +1,6 @@
 """The slow obvious twin of derived datatypes: a type map as a list of bytes, by the definitions of MPI-4.1, 5.1.
 
-`Drawn` is a type that hypothesis draws: its text, its twin, and the same made by mpi4py.
+`Drawn` is a type that hypothesis draws: its text and its twin.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import reference
 from hypothesis import strategies as st
-from real_mpi import handle
+from real_mpi import real_type
 
 # name in the grammar: bytes, alignment
 BASIC = {
@@ -102,15 +102,18 @@ def box(sizes: Sequence[int], owned: Sequence[Sequence[int]], order: str, twin: 
 
 
 class Drawn(NamedTuple):
-    """A type: its text, its twin, and a function from mpi4py's module to the same type there."""
+    """A type: its text and its twin."""
 
     text: str
     twin: Twin
-    real: Callable[[Any], Any]
+
+    def real(self, mpi: Any) -> Any:
+        """Return the same type of mpi4py's module."""
+        return real_type(mpi, self.text)
 
 
 def leaf(name: str) -> Drawn:
-    return Drawn(name, basic(name), lambda mpi: handle(mpi, name.upper()))
+    return Drawn(name, basic(name))
 
 
 def one_entry(name: str) -> Drawn:
@@ -134,7 +137,7 @@ def wrapped(
     MPICH pads the extent only of structures of several types, takes the padding of a part for an entry, keeps empty
     blocks in the bounds, and lets bounds that are set bind no structure that has other parts.
     """
-    text, twin, real = inner
+    text, twin = inner
     if like_mpich and twin.marked != other.twin.marked:
         other = inner
     least = max(least, like_mpich)
@@ -151,9 +154,9 @@ def wrapped(
     step = 16 * stride if like_mpich else 5 * stride
 
     def over(made: Twin, *arguments: object) -> Drawn:
-        """Return the constructor with its arguments, which are those of mpi4py."""
+        """Return the constructor with its arguments."""
         words = ",".join(listed(each) if isinstance(each, list) else str(each) for each in arguments)
-        return Drawn(f"{word}({words},{text})", made, lambda m: getattr(real(m), f"Create_{word}")(*arguments))
+        return Drawn(f"{word}({words},{text})", made)
 
     at = [disp * twin.extent for disp in disps]
     of_one_type = {  # the lengths of blocks, where they are, and the arguments
@@ -176,25 +179,18 @@ def wrapped(
             return over(Twin(twin.entries, lb, lb + extent, marked=True), lb, extent)
         case "struct":
             kinds = [(inner, other)[i % 2] for i in range(number)]
-            return Drawn(
-                f"struct({listed(lengths)},{listed(odd)},{listed([kind.text for kind in kinds])})",
-                blocks(lengths, odd, [kind.twin for kind in kinds]),
-                lambda m: m.Datatype.Create_struct(lengths, odd, [kind.real(m) for kind in kinds]),
-            )
+            made = blocks(lengths, odd, [kind.twin for kind in kinds])
+            return Drawn(f"struct({listed(lengths)},{listed(odd)},{listed([kind.text for kind in kinds])})", made)
         case "subarray":
             inside = [max(each, 1) for each in lengths]
             starts = [abs(disp) % 3 for disp in disps]
             sizes = [n + start + abs(stride) % 2 for n, start in zip(inside, starts, strict=True)]
             order = rng.choice("CF")
             owned = [range(start, start + n) for n, start in zip(inside, starts, strict=True)]
-            return Drawn(
-                f"subarray({listed(sizes)},{listed(inside)},{listed(starts)},{order},{text})",
-                box(sizes, owned, order, twin),
-                lambda m: real(m).Create_subarray(sizes, inside, starts, getattr(m, f"ORDER_{order}")),
-            )
+            return over(box(sizes, owned, order, twin), sizes, inside, starts, order)
         case "darray":
             return _distributed(rng, inner, like_mpich=like_mpich)
-    return Drawn(f"dup({text})", twin, lambda m: real(m).Dup())
+    return Drawn(f"dup({text})", twin)
 
 
 def _distributed(rng: random.Random, inner: Drawn, *, like_mpich: bool) -> Drawn:
@@ -209,14 +205,8 @@ def _distributed(rng: random.Random, inner: Drawn, *, like_mpich: bool) -> Drawn
         dargs.append(darg)
         owned.append([i for i in range(size) if i // each % 2 == at])
 
-    def real(m: Any) -> Any:
-        distributions = [getattr(m, f"DISTRIBUTE_{kind.upper()}") for kind in kinds]
-        numbers = [m.DISTRIBUTE_DFLT_DARG if darg == "dflt" else darg for darg in dargs]
-        order_of_mpi = getattr(m, f"ORDER_{order}")
-        return inner.real(m).Create_darray(4, rank, [9, 8], distributions, numbers, [2, 2], order_of_mpi)
-
     text = f"darray(4,{rank},[9,8],{listed(kinds)},{listed(dargs)},[2,2],{order},{inner.text})"
-    return Drawn(text, box((9, 8), owned, order, inner.twin), real)
+    return Drawn(text, box((9, 8), owned, order, inner.twin))
 
 
 @st.composite

@@ -11,6 +11,8 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from budgets import unseen_limit, watched
 from command import refused, run, unchanged
@@ -101,12 +103,12 @@ def long_zstd(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("pack", "suffix", "least"),
-    [(long_xz, ".xz", 256), pytest.param(long_zstd, ".zst", 495, marks=pytest.mark.needs("zstd"))],
+    ("pack", "nbytes", "suffix", "least"),
+    [(long_xz, 80 << 20, ".xz", 256), pytest.param(long_zstd, 150 << 20, ".zst", 495, marks=pytest.mark.needs("zstd"))],
 )
-def test_memory_is_kept_for_long_windows(pack, suffix, least, tmp_path):
+def test_memory_is_kept_for_long_windows(pack, nbytes, suffix, least, tmp_path):
     """Each rank has its window, whose length stands in the file, and fills it."""
-    (tmp_path / f"r.bin{suffix}").write_bytes(pack(bytes(150 << 20)))
+    (tmp_path / f"r.bin{suffix}").write_bytes(pack(bytes(nbytes)))
     words = ("reduce", "--op", "sum", "--type", "double", *[f"r.bin{suffix}"] * NRANKS, "-o", "sum.bin")
     with unchanged(tmp_path):
         refused(run(*words, "--max-memory", f"{least - 1}M", cwd=tmp_path), 2, f"one process needs {least}M")
@@ -192,7 +194,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_open_files_are_kept(name, many):
     """The kernel allows no more than the option says, and mpired does not see that limit."""
     words = list(COMMANDS[name])
@@ -253,3 +255,58 @@ def test_in_python_the_limit_is_of_the_call(many):
         mpired.reduce(ranks, "sum", max_open_files=3)
     with pytest.raises(UsageError, match="`max_open_files`: '30' is not an integer"):
         mpired.reduce(ranks, "sum", max_open_files="30")
+
+
+# One-sided commands
+
+
+@pytest.fixture(scope="module")
+def targets(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("targets")
+    values = np.random.default_rng(16).standard_normal(COUNT)
+    for form in ("raw", "npy", "parquet", "arrow"):
+        for name in ("origin", "target"):
+            (folder / f"{name}.{form}").write_bytes(WRITERS[form](values))
+    np.save(folder / "map.npy", np.arange(COUNT)[::-1].copy())
+    np.save(folder / "half.npy", values[::2])
+    (folder / "packed.npy.gz").write_bytes(gzip.compress((folder / "origin.npy").read_bytes(), 1))
+    # One that is written again in large pieces.
+    large = pa.table({"value": np.tile(values, 4)})
+    pq.write_table(large, folder / "large.parquet", row_group_size=4 * COUNT)
+    return folder
+
+
+EVERY_OTHER = f"vector({COUNT // 2},1,2,double)"
+# What a command needs.
+WINDOWS = {
+    "raw": ("60M", "accumulate", "target.raw", "origin.raw", "--type", "double"),
+    "npy": ("60M", "accumulate", "target.npy", "origin.npy", "origin.npy"),
+    "parquet": ("221M", "accumulate", "target.parquet", "origin.parquet"),
+    "arrow": ("224M", "accumulate", "target.arrow", "origin.arrow"),
+    "a large row group": ("237M", "accumulate", "large.parquet", "origin.npy", "--target-disp", "0"),
+    "many files with columns": ("208M", "accumulate", "target.npy", *["origin.parquet"] * 6),
+    "compressed": ("64M", "accumulate", "target.npy", *["packed.npy.gz"] * 6),
+    "a map": ("156M", "accumulate", "target.npy", "origin.npy", "--map", "map.npy"),
+    "a type": ("117M", "accumulate", "target.npy", "half.npy", "--target-count", "1", "--target-type", EVERY_OTHER),
+    "old elements": ("76M", "get-accumulate", "target.npy", "origin.npy", "--fetch", "old.npy", "-f"),
+    "an element": ("201M", "fetch-and-op", "target.parquet", "5", "--at", "3"),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+@pytest.mark.sampled(2)
+def test_memory_is_kept_for_windows(name, targets):
+    allowed, verb, *words = WINDOWS[name]
+    peaks = watched(verb, "--op", "sum", *words, "--max-memory", allowed, cwd=targets)
+    assert peaks.status == 0, peaks.err
+    assert peaks.memory <= int(allowed[:-1]) << 20
+
+
+@pytest.mark.parametrize(("name", "needed"), [("", 60), ("map", 156)])
+def test_less_than_a_window_needs_is_refused(name, needed, targets):
+    """In Python the limit is of the call."""
+    words = {name: targets / "map.npy"} if name else {}
+    window, origin = mpired.Window(targets / "target.npy"), targets / "origin.npy"
+    with unchanged(targets), pytest.raises(UsageError, match=f"too little, one process needs {needed}M"):
+        window.accumulate(origin, "sum", **words, max_memory=(needed << 20) - 1)
+    assert window.accumulate(origin, "sum", **words, max_memory=needed << 20) == 1

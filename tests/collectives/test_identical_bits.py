@@ -66,26 +66,18 @@ def test_counts_around_every_border(directory, engine, cut_into, form, op, name)
 
 
 @every_format
-def test_every_block_size(directory, engine, cut_into, form):
-    """With one op and number of workers each, with others for each format."""
-    ranks = ranks_of("DOUBLE", 150)
+def test_every_block_size(directory, engine, cut_into, monkeypatch, form):
+    """With one op, number of workers and number of open files each, with others for each format."""
+    ranks = ranks_of("DOUBLE", 150, nranks=5)
     paths = save(directory, form, ranks, "f8")
     ways = [*itertools.product(JOBS, ("SUM", "PROD", "MAX", "MIN"))]
     for number, nbytes in enumerate((1, 8, 24, 56, 64, 1000, 1 << 20), FORMATS.index(form)):
         jobs, op = ways[5 * number % len(ways)]
         cut_into(nbytes)
+        for limit in ("_MAX_OPEN", "_MAX_OPEN_STREAMED"):
+            monkeypatch.setattr(f"mpired.collectives.plan.{limit}", (1, 2, 4, 100)[number % 4])
         array = mpired.reduce(paths, op, jobs=jobs, **said_of(form, "DOUBLE"))
         assert array.tobytes() == reference.reduce(op, "DOUBLE", ranks), (nbytes, jobs, op)
-
-
-@every_format
-def test_pairs_in_blocks(directory, engine, cut_into, either_kernel, form):
-    ranks = ranks_of("DOUBLE_INT", 150)
-    paths = save(directory, form, ranks, np.dtype([("value", "f8"), ("index", "i4")], align=True))
-    cut_into(160)
-    for op, jobs in ("MAXLOC", 1), ("MINLOC", 2), ("MAXLOC", 7):
-        array = mpired.reduce(paths, op, jobs=jobs, **said_of(form, "DOUBLE_INT"))
-        assert array.tobytes() == reference.reduce(op, "DOUBLE_INT", ranks), (op, jobs)
 
 
 @every_format
@@ -99,18 +91,6 @@ def test_the_file_that_is_written_has_the_same_bytes(directory, engine, cut_into
             mpired.reduce(paths, "SUM", output=output, overwrite=True, jobs=jobs, to=to, **said_of(form, "DOUBLE"))
             contents.add(output.read_bytes())
         assert len(contents) == 1, to
-
-
-@every_format
-def test_more_ranks_than_open_files(directory, engine, cut_into, monkeypatch, form):
-    ranks = ranks_of("DOUBLE", 150, nranks=5)
-    paths = save(directory, form, ranks, "f8")
-    cut_into(64)
-    for max_open, jobs in (1, 1), (1, 7), (2, 2), (4, 7):
-        monkeypatch.setattr("mpired.collectives.plan._MAX_OPEN", max_open)
-        monkeypatch.setattr("mpired.collectives.plan._MAX_OPEN_STREAMED", max_open)
-        array = mpired.reduce(paths, "SUM", jobs=jobs, **said_of(form, "DOUBLE"))
-        assert array.tobytes() == reference.reduce("SUM", "DOUBLE", ranks), (max_open, jobs)
 
 
 @pytest.mark.parametrize("form", ["parquet", "arrow"])
@@ -181,18 +161,6 @@ def test_bits_do_not_depend_on_the_position(directory, either_kernel, long, op):
 def test_pairs_do_not_depend_on_the_position(directory, either_kernel, long, op):
     for name in "FLOAT_INT", "DOUBLE_INT", "LONG_DOUBLE_INT", "2REAL", "SHORT_INT", "2INT":
         assert wrong_places(directory, op, name, values.ranks(name, 3, 2 * LONGEST), long) == [], name
-
-
-@pytest.mark.parametrize("op", ["MAX", "MIN"])
-def test_the_lower_ranks_zero_stays_at_every_position(directory, either_kernel, long, op):
-    for name in "REAL2", "FLOAT", "DOUBLE", "LONG_DOUBLE":
-        extent = reference.FORMS[name][1]
-        plus, minus = (zero.ljust(extent, b"\0") for zero in values.BITING[FLOATS[name]][:2])
-        for count in some(long)[1:]:
-            lower = b"".join(plus if i % 3 else minus for i in range(count))
-            upper = b"".join(minus if i % 3 else plus for i in range(count))
-            paths = save(directory, "raw", [lower, upper, lower], np.uint8)
-            assert mpired.reduce(paths, op, type=name).tobytes() == lower, (name, count)
 
 
 # ---- real workers

@@ -172,15 +172,6 @@ def test_a_column_of_indices_beside_each_of_values(form, tmp_path):
     np.testing.assert_array_equal(parts[1]["y_index"].to_numpy(), found["y_index"].to_numpy())
 
 
-def test_results_as_text(tmp_path):
-    save(tmp_path, [[1.5, 2.0], [1.0, 4.0]])
-    texts = {"csv": b"value,index\n1.5,0\n4.0,1\n", "json": b'"data": [\n[1.5, 0],\n[4.0, 1]]}\n]}\n'}
-    for to, text in texts.items():
-        outcome = run("reduce", "-q", *MAXLOC, "rank0.npy", "rank1.npy", "--to", to, cwd=tmp_path)
-        succeeded(outcome)
-        assert outcome.out.endswith(text), to
-
-
 def test_an_array_becomes_two_columns(tmp_path):
     ranks = save(tmp_path, [[1.5], [2.5]])
     summary = mpired.reduce(ranks, "maxloc", index="rank", output=tmp_path / "out.parquet")

@@ -8,11 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.ipc
-import pyarrow.parquet as pq
 import pytest
 from command import run
 from rows import check_refusals
-from tables import read
+from tables import read, write
 
 import mpired
 from mpired.collectives import plan as planning
@@ -27,7 +26,7 @@ LAYOUTS = {
     "plain": ("parquet", 300, {"use_dictionary": False, "data_page_size": 100, "write_statistics": False}),
     "v2": ("parquet", 90, {"data_page_version": "2.0", "data_page_size": 64, "compression": "zstd"}),
     "batches": ("arrow", 37, {}),
-    "compressed": ("arrow", 100, {"options": pa.ipc.IpcWriteOptions(compression="lz4")}),
+    "compressed": ("arrow", 100, {"compression": "lz4"}),
 }
 TWINS = {
     "sum": pc.sum,
@@ -51,15 +50,6 @@ def drawn(kind, seed, count=COUNT):
     missing[:, :2], missing[0, -1] = True, False
     numbers = draw.integers(-9, 9, (NRANKS, count))
     return [pa.array(row, kind, mask=mask) for row, mask in zip(numbers, missing, strict=True)]
-
-
-def write(path, table, rows=COUNT, **settings):
-    if path.suffix == ".parquet":
-        pq.write_table(table, path, row_group_size=rows, **settings)
-    else:
-        with pa.ipc.new_file(path, table.schema, **settings) as file:
-            file.write_table(table, rows)
-    return path
 
 
 def written(folder, tables, layout):

@@ -1,9 +1,14 @@
-"""Ranks on other machines are read ahead by threads: the same bits, the same errors, within the same limits."""
+"""Ranks on other machines are read ahead by threads: the same bits, the same errors, within the same limits.
+
+Where workers may be there too, segments begin at multiples of 4 MiB of the first rank's file.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -95,3 +100,49 @@ def test_a_file_system_in_another_process_is_remote(ranks, tmp_path):
     finally:
         subprocess.run(["umount", mounted], check=True)
     assert np.array_equal(found, mpired.reduce(ranks, "sum"))
+
+
+# ---- stripes
+
+
+STRIPE = 4096
+
+
+@pytest.fixture
+def executor():
+    with ProcessPoolExecutor(2, get_context("spawn")) as executor:
+        yield executor
+
+
+@pytest.fixture
+def segments(monkeypatch):
+    """Small stripes, and the segments of each plan."""
+    found = []
+
+    def cut(*words, **keywords):
+        found.append(real(*words, **keywords))
+        return found[-1]
+
+    real = planning.cut_segments
+    monkeypatch.setattr(planning, "cut_segments", cut)
+    monkeypatch.setattr(planning, "_STRIPE_BYTES", STRIPE)
+    monkeypatch.setattr(planning, "SMALL_NBYTES", 0)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("dtype", "count", "offset"), [("u1", 100_003, 0), ("<f8", 1, 0), ("<f8", 100_003, 36_869), (">f4", 1000, 0)]
+)
+def test_segments_begin_with_stripes_and_bits_are_the_same(dtype, count, offset, executor, segments, tmp_path):
+    ranks = [np.random.default_rng(rank).integers(0, 9, count).astype(dtype) for rank in range(3)]
+    paths = [tmp_path / f"r{rank}.bin" for rank in range(3)]
+    for path, array in zip(paths, ranks, strict=True):
+        path.write_bytes(bytes(offset) + array.tobytes())
+    result = mpired.reduce(paths, "sum", engine=executor, type=dtype, offset=offset)
+    assert result.tobytes() == sum(each.astype(result.dtype) for each in ranks).astype(result.dtype).tobytes()
+    (cut,) = segments
+    assert [each.start for each in cut[1:]] == [each.stop for each in cut[:-1]]
+    assert (cut[0].start, cut[-1].stop) == (0, count)
+    itemsize = ranks[0].itemsize
+    striped = ranks[0].nbytes >= 2 * 8 * STRIPE
+    assert striped == (len(cut) > 1 and all((offset + each.start * itemsize) % STRIPE < itemsize for each in cut[1:]))

@@ -69,19 +69,6 @@ def test_in_place_keeps_the_header_of_npy(tmp_path):
     assert (tmp_path / "a.npy").read_bytes() == head + (A + B).astype(">f8").tobytes()
 
 
-def test_in_place_keeps_schema_and_compression_of_parquet(tmp_path):
-    schema = pa.schema([pa.field("x", pa.float64(), metadata={"unit": "m"})], metadata={"run": "7"})
-    pq.write_table(pa.table([A], schema), tmp_path / "a.parquet", compression="gzip", row_group_size=2)
-    pq.write_table(pa.table({"x": B}), tmp_path / "b.parquet")
-    (tmp_path / "a.parquet").chmod(0o640)
-    succeeded(reduce("--op", "sum", "a.parquet", "b.parquet", "--in-place", cwd=tmp_path))
-    with pq.ParquetFile(tmp_path / "a.parquet") as file:
-        assert file.schema_arrow.equals(schema, check_metadata=True)
-        assert [file.metadata.row_group(i).column(0).compression for i in range(2)] == ["GZIP", "GZIP"]
-        np.testing.assert_array_equal(file.read()["x"].to_numpy(), A + B)
-    assert (tmp_path / "a.parquet").stat().st_mode & 0o777 == 0o640
-
-
 def test_root_is_the_model_of_the_result(folder):
     for root, start in (("0", b"\x93NUMPY"), ("1", B.tobytes()[:0]), ("2", b"PAR1")):
         words = ("--op", "sum", "--type", "double", "a.npy", "b.bin", "c.parquet", "--root", root)

@@ -23,7 +23,6 @@ from mpired.context import BASE_NBYTES
 from mpired.formats.array import FlatReader
 
 NRANKS, COUNT = 4, 3000
-FIELDS = [("value", "f8"), ("index", "i4")]
 
 
 def some(code, rank, count=COUNT):

@@ -1,10 +1,13 @@
-"""Ranks that are streams: folded as they arrive, alone and with others, through real shells; what does not fit."""
+"""Ranks that are streams: folded as they arrive, alone and with others, of FIFOs and of real shells; misfits."""
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -13,9 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import COMMAND, Child, open_fifo, refused, shell, succeeded, told_after, unchanged
+from command import COMMAND, Child, Outcome, open_fifo, refused, run, shell, succeeded, told_after, unchanged
 from needs import needs
 from tables import bytes_of
+from values import folder_in_memory
 
 import mpired
 from mpired.errors import CountError, UsageError
@@ -40,70 +44,85 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("words", "ranks"),
-    [
-        (RAW, "<(cat r0.bin) <(cat r1.bin) <(cat r2.bin)"),
-        (RAW, "<(cat r0.bin) r1.bin - < r2.bin"),
-        (RAW, "<(gzip -c r0.bin) <(cat r1.npy) <(bzip2 -c r2.bin)"),
-        (RAW, "- r1.npy <(cat r2.bin) < <(cat r0.bin)"),
-        ((*NPY, "--to", "raw"), "<(cat r0.npy) r1.npy <(xz -c r2.npy)"),
-        ((*NPY, "--to", "raw"), "<(cat r0.arrows) <(cat r1.arrows) <(gzip -c r2.arrows)"),
-        ((*NPY, "--to", "raw"), "<(cat r0.arrows) r1.arrows <(cat r2.npy)"),
-        (RAW, "<(cat r0.bin) <(cat r1.arrows) <(cat r2.bin)"),
-        ((*NPY, "--to", "raw", "--columns", "n"), "<(cat two0.arrows) <(cat two1.arrows) two2.arrows"),
-        ((*RAW, "--count", "70000"), "<(cat r0.bin r1.bin) r1.bin <(cat r2.bin /dev/zero)"),
-        ((*RAW, "--offset", "560000"), "<(cat r1.bin r0.bin) <(cat r1.bin r1.bin) <(cat r0.bin r2.bin)"),
-    ],
-)
-def test_streams_and_files(words, ranks, folder):
-    for program in ("bzip2", "xz"):
-        if f"{program} -c" in ranks:
-            needs(program)
-    assert shell(f'"$@" {ranks}', *words, cwd=folder) == (0, SUM.tobytes(), "")
+def streamed(words, ranks, folder) -> Outcome:
+    """Run a command on ranks, where `<(SCRIPT)` is a FIFO to which a shell writes, and `< FILE` standard input."""
+    with folder_in_memory() as fifos, contextlib.ExitStack() as stack:
+
+        def fifo(script: re.Match[str]) -> str:
+            path = f"{fifos}/{len(os.listdir(fifos))}"
+            os.mkfifo(path)
+            writer = stack.enter_context(subprocess.Popen(["sh", "-c", f"exec {script[1]} > {path}"], cwd=folder))
+            stack.callback(writer.kill)
+            return path
+
+        files, _, source = re.sub(r"<\(([^)]*)\)", fifo, ranks).partition(" < ")
+        with open(folder / source if source else os.devnull, "rb") as stdin:
+            return run(*words, *files.split(), cwd=folder, stdin=stdin.fileno())
 
 
-@pytest.mark.parametrize("form", ["raw", "npy", "arrow", "arrows", "parquet", "csv", "zarr.zip"])
-@pytest.mark.parametrize("ranks", ["<(cat r0.bin) <(cat r1.bin) <(cat r2.bin)", "r0.npy <(cat r1.bin) r2.npy"])
-@pytest.mark.sampled(3)
-def test_results_on_standard_output(ranks, form, folder):
-    """They are the files that are made of files."""
-    to = form.removesuffix(".zip")
-    plain = (*RAW, "r0.bin", "r1.bin", "r2.bin", "--to", to, "-o", f"files.{form}")
-    succeeded(shell('"$@"', *plain, cwd=folder))
-    found = shell(f'"$@" {ranks}', *RAW, "--to", to, cwd=folder)
-    assert found == (0, (folder / f"files.{form}").read_bytes(), "")
+TO_RAW = (*NPY, "--to", "raw")
+STREAMS = [
+    (RAW, "<(cat r0.bin) <(cat r1.bin) <(cat r2.bin)"),
+    (RAW, "<(cat r0.bin) r1.bin - < r2.bin"),
+    (RAW, "<(gzip -c r0.bin) <(cat r1.npy) <(bzip2 -c r2.bin)"),
+    (RAW, "- r1.npy <(cat r2.bin) < <(cat r0.bin)"),
+    (TO_RAW, "<(cat r0.npy) r1.npy <(xz -c r2.npy)"),
+    (TO_RAW, "<(cat r0.arrows) <(cat r1.arrows) <(gzip -c r2.arrows)"),
+    (TO_RAW, "<(cat r0.arrows) r1.arrows <(cat r2.npy)"),
+    (RAW, "<(cat r0.bin) <(cat r1.arrows) <(cat r2.bin)"),
+    ((*TO_RAW, "--columns", "n"), "<(cat two0.arrows) <(cat two1.arrows) two2.arrows"),
+    ((*RAW, "--count", "70000"), "<(cat r0.bin r1.bin) r1.bin <(cat r2.bin /dev/zero)"),
+    ((*RAW, "--offset", "560000"), "<(cat r1.bin r0.bin) <(cat r1.bin r1.bin) <(cat r0.bin r2.bin)"),
+]
+
+
+def test_streams_and_files(folder):
+    needs("bzip2", "xz")
+    found = [(words, ranks, streamed(words, ranks, folder)) for words, ranks in STREAMS]
+    assert [each for each in found if each[2] != (0, SUM.tobytes(), "")] == []
+
+
+def test_streams_of_a_shell_and_their_summary(folder):
+    words = ("reduce", "--json", *RAW[2:], "-o", "out.npy")
+    outcome = shell('"$@" <(cat r0.bin) r1.npy - < <(cat r2.bin)', *words, cwd=folder)
+    summary = json.loads(outcome.out)
+    assert (summary["buffers"][0]["count"], summary["nbytes"]) == (70_000, 3 * 560_000)
+    assert np.array_equal(np.load(folder / "out.npy"), SUM)
+
+
+def test_results_of_streams_are_the_files_that_are_made_of_files(folder):
+    """On standard output, and where they grow with the streams."""
+    for number, form in enumerate(("raw", "npy", "arrow", "arrows", "parquet", "csv", "zarr.zip")):
+        to = form.removesuffix(".zip")
+        succeeded(run(*RAW, "r0.bin", "r1.bin", "r2.bin", "--to", to, "-o", f"files.{form}", cwd=folder))
+        ranks = ("<(cat r0.bin) <(cat r1.bin) <(cat r2.bin)", "r0.npy <(cat r1.bin) r2.npy")[number % 2]
+        plain = (folder / f"files.{form}").read_bytes()
+        assert streamed((*RAW, "--to", to), ranks, folder) == (0, plain, ""), form
+    for suffix in (".bin", ".npy", ".parquet", ".csv", ".npy.gz"):
+        words = ("reduce", "--op", "sum", "--type", "double", "-o", f"sum{suffix}")
+        outcome = streamed(words, "<(cat r0.bin) <(cat r1.bin) <(cat r2.bin)", folder)
+        assert (outcome.status, "of 3 ranks, 70000 x float64" in outcome.err) == (0, True), suffix
+        written = (folder / f"sum{suffix}").read_bytes()
+        if suffix == ".parquet":
+            assert pq.read_table(folder / "sum.parquet").equals(pq.read_table(folder / "files.parquet"))
+        elif suffix.startswith(".npy"):
+            assert np.array_equal(np.load(io.BytesIO(gzip.decompress(written) if "gz" in suffix else written)), SUM)
+        else:
+            assert written == (folder / f"files.{'raw' if suffix == '.bin' else 'csv'}").read_bytes()
 
 
 def test_several_columns_are_copied_first(folder):
     words = ("reduce", "-q", "--op", "sum", "--to", "arrow")
-    files = shell('"$@" two0.arrows two1.arrows', *words, cwd=folder)
+    files = run(*words, "two0.arrows", "two1.arrows", cwd=folder)
     assert files.status == 0
-    assert shell('"$@" <(cat two0.arrows) two1.arrows', *words, cwd=folder) == files
-
-
-@pytest.mark.parametrize("suffix", [".bin", ".npy", ".parquet", ".csv", ".npy.gz"])
-@pytest.mark.sampled(2)
-def test_results_that_grow_with_streams(suffix, folder):
-    script = f'"$@" -o sum{suffix} <(cat r0.bin) <(cat r1.bin) <(cat r2.bin)'
-    outcome = shell(script, "reduce", "--op", "sum", "--type", "double", cwd=folder)
-    assert (outcome.status, "of 3 ranks, 70000 x float64" in outcome.err) == (0, True)
-    plain = ("reduce", "-q", "--op", "sum", "--type", "double", "r0.bin", "r1.bin", "r2.bin", "-o", f"files{suffix}")
-    succeeded(shell('"$@"', *plain, cwd=folder))
-    if suffix == ".parquet":
-        assert pq.read_table(folder / "sum.parquet").equals(pq.read_table(folder / "files.parquet"))
-    elif suffix.startswith(".npy"):
-        found = (folder / f"sum{suffix}").read_bytes()
-        assert np.array_equal(np.load(io.BytesIO(subprocess.check_output(["gzip", "-dcf"], input=found))), SUM)
-    else:
-        assert (folder / f"sum{suffix}").read_bytes() == (folder / f"files{suffix}").read_bytes()
+    assert streamed(words, "<(cat two0.arrows) two1.arrows", folder) == files
 
 
 def test_other_collectives(folder):
     both, half = RANKS[0] + RANKS[1], 35_000
     for name, expected in ("scan", [RANKS[0], both]), ("reduce-scatter-block", [both[:half], both[half:]]):
         words = (name, *RAW[1:], "-f", "-o", "out_{rank}.bin")
-        succeeded(shell('"$@" <(cat r0.bin) <(cat r1.bin)', *words, cwd=folder))
+        succeeded(streamed(words, "<(cat r0.bin) <(cat r1.bin)", folder))
         for rank, array in enumerate(expected):
             assert (folder / f"out_{rank}.bin").read_bytes() == array.tobytes(), name
 
@@ -111,12 +130,12 @@ def test_other_collectives(folder):
 MISFITS = [
     ("<(head -c 80 r0.bin) r1.bin", "rank 0 has count 10, but rank 1 ('r1.bin') has 70000"),
     ("r1.npy <(cat r0.bin r0.bin)", "rank 1 has more than 70000 elements, but rank 0 ('r1.npy') has 70000"),
-    ("<(head -c 80 r0.bin) <(cat r1.bin)", "rank 0 has count 10, but rank 1 ('/dev/fd/62') has more"),
+    ("<(head -c 80 r0.bin) <(cat r1.bin)", "rank 0 has count 10, but rank 1 ('"),
     ("<(head -c 800 r0.npy) r1.npy", "expected 560000 data bytes for the shape (70000,), found 672"),
     ("<(cat r0.npy r0.bin) r1.npy", "expected 560000 data bytes for the shape (70000,), found more"),
     ("<(head -c -9 r0.arrows) r1.npy", "cannot be read, the file is damaged"),
     ("<(cat r0.arrows r1.arrows) r1.npy", "it goes on behind the end of the stream"),
-    ("<(cat r0.arrows) <(head -c 80 r1.bin)", "rank 1 has count 10, but rank 0 ('/dev/fd/63') has more"),
+    ("<(cat r0.arrows) <(head -c 80 r1.bin)", "rank 1 has count 10, but rank 0 ('"),
     ("r0.npy r1.bin <(head -c 8 r0.npy) <(head -c 80 r0.bin)", "truncated"),
 ]
 
@@ -124,27 +143,24 @@ MISFITS = [
 def test_streams_that_do_not_fit(folder):
     with unchanged(folder):
         for ranks, reason in MISFITS:
-            refused(shell(f'"$@" -o out.bin {ranks}', *RAW, cwd=folder), 3, reason)
-        for output in "", "-o sum.npy":
-            words = f'exec "$@" --offset {DOUBLES * 8 + 8} <(cat r0.bin) <(cat r1.bin) {output}'
-            refused(shell(words, *RAW, cwd=folder), 3, "fewer bytes than --offset skips")
+            refused(streamed((*RAW, "-o", "out.bin"), ranks, folder), 3, reason)
+        for output in (), ("-o", "sum.npy"):
+            words = (*RAW, "--offset", f"{DOUBLES * 8 + 8}", *output)
+            refused(streamed(words, "<(cat r0.bin) <(cat r1.bin)", folder), 3, "fewer bytes than --offset skips")
 
 
 def test_an_op_that_looks_twice_and_one_of_the_user(folder):
-    small = [array.astype("i2") for array in RANKS]
-    for rank, array in enumerate(small):
-        (folder / f"s{rank}.bin").write_bytes(array.tobytes())
+    for rank, array in enumerate(RANKS):
+        (folder / f"s{rank}.bin").write_bytes(array.astype("i2").tobytes())
     (folder / "ops.py").write_text("def add(a, b, count, datatype):\n    b += a\n")
-    for op in ("prod", "./ops.py:add"):
-        words = ("reduce", "-q", "--op", op, "--type", "int16_t", "--overflow", "wrap")
-        words = words if op == "prod" else words[:-2]
-        files = shell('"$@" s0.bin s1.bin s2.bin', *words, cwd=folder)
+    for op, more in (("prod", ("--overflow", "wrap")), ("./ops.py:add", ())):
+        words = ("reduce", "-q", "--op", op, "--type", "int16_t", *more)
+        files = run(*words, "s0.bin", "s1.bin", "s2.bin", cwd=folder)
         assert files.status == 0, files.err
-        assert shell('"$@" <(cat s0.bin) s1.bin <(cat s2.bin)', *words, cwd=folder) == files
+        assert streamed(words, "<(cat s0.bin) s1.bin <(cat s2.bin)", folder) == files
     with unchanged(folder):
         words = ("reduce", "--op", "prod", "--type", "int16_t", "--overflow", "error", "-o", "out.bin")
-        outcome = shell('"$@" <(cat s0.bin) s1.bin', *words, cwd=folder)
-        refused(outcome, 3, "overflow")
+        refused(streamed(words, "<(cat s0.bin) s1.bin", folder), 3, "overflow")
 
 
 @pytest.mark.parametrize("name", ["bash", "dash"])
@@ -228,9 +244,3 @@ def test_open_files_of_a_program(folder):
     with open(read, "rb") as pipe, pytest.raises(CountError, match="rank 1 has count 100, but rank 0"):
         mpired.reduce([folder / "r1.bin", pipe], "sum", type="double")
     writer.join()
-
-
-def test_the_summary_of_streams(folder):
-    outcome = shell('"$@" <(cat r0.bin) -o out.npy', "reduce", "--json", *RAW[2:], cwd=folder)
-    summary = json.loads(outcome.out)
-    assert (summary["buffers"][0]["count"], summary["nbytes"]) == (70_000, 560_000)

@@ -116,21 +116,8 @@ def test_columns_match_by_name(tmp_path):
 
 def test_a_column_without_a_name(tmp_path):
     pq.write_table(pa.table({"": [1, 2], "b": ["x", "y"]}), tmp_path / "a.parquet")
-    line = (
-        "reduce",
-        "--op",
-        "sum",
-        "--columns",
-        '""',
-        "--keep",
-        "b",
-        "a.parquet",
-        "a.parquet",
-        "-q",
-        "-o",
-        "o.parquet",
-    )
-    succeeded(run(*line, cwd=tmp_path))
+    words = ("--columns", '""', "--keep", "b", "a.parquet", "a.parquet", "-o", "o.parquet")
+    succeeded(run("reduce", "-q", "--op", "sum", *words, cwd=tmp_path))
     assert pq.read_table(tmp_path / "o.parquet").to_pydict() == {"": [2, 4], "b": ["x", "y"]}
     check_refusals(
         tmp_path, [("reduce --op sum --columns ,b a.parquet", 2, """has an empty name; write '""' for one""")]

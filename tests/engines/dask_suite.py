@@ -33,31 +33,7 @@ distributed = pytest.importorskip("distributed")
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 
 DASK = os.path.join(sysconfig.get_path("scripts"), "dask")
-NRANKS, COUNT = 4, 20_000
-
-OPS = """
-import os, time
-def add(invec, inoutvec):
-    return invec + inoutvec
-def refuse(invec, inoutvec):
-    raise ValueError("no")
-def sign(invec, inoutvec):
-    open(os.path.join(os.path.dirname(__file__), f"in_it.{os.getpid()}"), "w").close()
-    return invec + inoutvec
-def end(invec, inoutvec):
-    os.kill(os.getpid(), 11)
-def all_wait(invec, inoutvec):
-    open(os.path.join(os.path.dirname(__file__), f"in_it.{os.getpid()}"), "x").close()
-    time.sleep(100)
-def first_waits(invec, inoutvec):
-    try:
-        with open(os.path.join(os.path.dirname(__file__), "in_it"), "x") as file:
-            file.write(f"{os.getpid()}\\n")
-            file.flush()
-            time.sleep(100)
-    except FileExistsError:
-        return invec + inoutvec
-"""
+RANKS = [f"r{rank}.npy" for rank in range(4)]
 
 
 @contextlib.contextmanager
@@ -128,18 +104,11 @@ def client(address):
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch) -> Path:
+def here(here, monkeypatch) -> Path:
     """Ranks in the working directory, which is not that of the workers; little data is enough for these."""
-    monkeypatch.chdir(tmp_path)
     for name, nbytes in eager_command.SIZES.items():
         monkeypatch.setattr(planning, name, nbytes)
-    for rank in range(NRANKS):
-        np.save(f"r{rank}.npy", np.random.default_rng(rank).standard_normal(COUNT) * 10.0 ** (3 * rank))
-    Path("ops.py").write_text(OPS)
-    return tmp_path
-
-
-RANKS = [f"r{rank}.npy" for rank in range(NRANKS)]
+    return here
 
 
 def results(folder: Path) -> dict[str, bytes]:
@@ -175,7 +144,8 @@ def test_locate_gives_the_same_answer(here, client):
 
 def test_workers_that_stay_load_an_op_that_has_changed(here, client):
     first = mpired.reduce(RANKS, "ops.py:add", engine=client)
-    Path("ops.py").write_text(OPS.replace("invec + inoutvec", "invec - inoutvec"))
+    ops = Path("ops.py").read_text()
+    Path("ops.py").write_text(ops.replace("invec + inoutvec", "invec - inoutvec"))
     arrays = [np.load(name) for name in RANKS]
     assert np.array_equal(first, arrays[0] + arrays[1] + arrays[2] + arrays[3])
     assert np.array_equal(
@@ -219,7 +189,7 @@ def test_an_op_that_ends_its_workers_is_to_blame(here, client):
 def test_an_op_is_not_to_blame_when_all_workers_are_lost(here):
     """One after another, each with tasks of the one before."""
     (here / "dask").mkdir()
-    with cluster(here / "dask", 1, 1, 1, nanny=False) as (_, *workers), ThreadPoolExecutor(1) as thread:
+    with cluster(here / "dask", 1, 1, nanny=False) as (_, *workers), ThreadPoolExecutor(1) as thread:
 
         def kill() -> None:
             while len(list(here.glob("in_it.*"))) < len(workers):

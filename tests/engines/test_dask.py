@@ -13,17 +13,9 @@ SUITE = Path(__file__).with_name("dask_suite.py")
 
 @pytest.mark.timeout(900)
 def test_dask(long):
-    words = [
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        *(["--long"] if long else []),
-        str(SUITE),
-    ]
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *(["--long"] if long else [])]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, SUITE], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout

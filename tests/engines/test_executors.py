@@ -22,9 +22,9 @@ from pathlib import Path
 import eager_command
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from command import in_child, run, unchanged
+from tables import write
 
 import mpired
 from mpired.collectives import plan as planning
@@ -67,16 +67,12 @@ def saved(suffix: str) -> list[str]:
     """Write the ranks into the working directory, and return their names."""
     names = [f"r{rank}.{suffix}" for rank in range(NRANKS)]
     for name, array in zip(names, arrays(), strict=True):
-        table = pa.table({"value": array})
         if suffix == "npy":
             np.save(name, array)
         elif suffix == "bin":
-            Path(name).write_bytes(array.tobytes())
-        elif suffix == "parquet":
-            pq.write_table(table, name, row_group_size=700)
+            array.tofile(name)
         else:
-            with pa.ipc.new_file(name, table.schema) as file:
-                file.write_table(table, max_chunksize=700)
+            write(Path(name), pa.table({"value": array}), 700)
     return names
 
 

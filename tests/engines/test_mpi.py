@@ -14,57 +14,19 @@ import command as command_line
 import numpy as np
 import pytest
 from command import unchanged
-from mpiexec import EAGER, MPIEXEC, beside, command, launched, overlaid
+from mpiexec import EAGER, MPIEXEC, PROGRAM, beside, command, launched, overlaid
+from rows import check_refused
 from running import end_in_time
 
 import mpired
 from mpired.engines import ENGINES, probe
 
 NRANKS, COUNT = 4, 20_000
-
-OPS = """
-import os, time
-def add(invec, inoutvec):
-    return invec + inoutvec
-def refuse(invec, inoutvec):
-    raise ValueError("no")
-def touch(invec, inoutvec):
-    os.utime("r3.npy", ns=(0, 1))
-    return invec + inoutvec
-def slow(invec, inoutvec):
-    time.sleep(0.06)
-    return invec + inoutvec
-def wait(invec, inoutvec):
-    with open(f"in_it.{os.getpid()}", "x"):
-        time.sleep(100)
-def one_refuses(invec, inoutvec):
-    try:
-        os.close(os.open("first", os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        while not os.path.exists("in_it"):
-            time.sleep(0.01)
-        raise ValueError("no")
-    open("in_it", "x").close()
-    time.sleep(100)
-"""
-
-
 RANKS = [f"r{rank}.npy" for rank in range(NRANKS)]
 
 
 def run(nprocesses: int, verb: str, *words: str) -> subprocess.CompletedProcess[str]:
     return launched(nprocesses, *command(verb, *words))
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch) -> Path:
-    """Ranks in the working directory."""
-    monkeypatch.chdir(tmp_path)
-    random = np.random.default_rng(1)
-    for rank in range(NRANKS):
-        np.save(f"r{rank}.npy", random.standard_normal(COUNT) * 10.0 ** (3 * rank))
-    Path("ops.py").write_text(OPS)
-    return tmp_path
 
 
 def results(folder: Path) -> dict[str, bytes]:
@@ -87,25 +49,39 @@ def test_a_command(here):
     assert not list(here.glob(".*"))
 
 
-@pytest.mark.parametrize(("options", "nworkers"), [(["--max-memory", "100M"], 3), (["-j", "2"], 2)])
-def test_limits_are_for_each_process(options, nworkers, here):
-    """On one machine 100M are for all together, which is too little for three workers."""
-    done = run(4, "reduce", "--op", "sum", *options, "-o", "out.npy", *RANKS)
-    assert f" {nworkers} workers on 1 machine (mpi)" in done.stderr
+CALLS = f"""\
+{PROGRAM}
+RANKS = {RANKS!r}
+with mpired.mpi() as engine:
+    for options in ({{"max_memory": 100 << 20}}, {{"jobs": 2}}):
+        print(mpired.reduce(RANKS, "sum", engine=engine, output="out.npy", overwrite=True, **options).workers)
+    print([each.value for each in mpired.locate(RANKS, "maxloc", top=3, engine=engine)])
+    for op, ranks in (("sum", ["fifo", *RANKS]), ("ops.py:touch", RANKS)):
+        try:
+            mpired.reduce(ranks, op, engine=engine, output="never.npy")
+        except mpired.MpiredError as error:
+            print(error)
+    mpired.reduce(RANKS, "ops.py:slow", engine=engine, engine_timeout=2, output="slow.npy")
+"""
 
 
-def test_locate_gives_the_same_answer(here):
-    command = ("locate", "--op", "maxloc", "--top", "3", *RANKS)
-    expected = mpired.locate(RANKS, "maxloc", top=3)
-    found = run(3, *command).stdout.splitlines()[:3]
-    assert [line.split()[0] for line in found] == [str(each.value) for each in expected]
+def test_calls_of_one_program(here):
+    """Limits are of each process; a rank that changes once is not read again; an op takes as long as it needs."""
+    os.mkfifo("fifo")  # nobody ever writes to it
+    Path("program.py").write_text(CALLS)
+    done = launched(4, sys.executable, "program.py")
+    assert (done.returncode, done.stderr) == (0, "")
+    limited, jobs, located, stream, changed = done.stdout.splitlines()
+    assert (limited, jobs) == ("3", "2")  # on one machine 100M for all together would be too little for three
+    assert located == str([each.value for each in mpired.locate(RANKS, "maxloc", top=3)])
+    assert stream.startswith("fifo: is a stream of this process, which workers of the engine mpi cannot open; write it")
+    said = "r3.npy: changed while being read; run again when its writer has finished"
+    assert changed == f"{said} (on {os.uname().nodename})"
+    assert not Path("never.npy").exists()
+    assert np.array_equal(np.load("slow.npy"), mpired.reduce(RANKS, "sum"))
 
 
-def test_a_stream_is_refused_before_it_is_read(here):
-    os.mkfifo("fifo")
-    done = run(3, "reduce", "--op", "sum", "-o", "out.npy", "fifo", "r1.npy")  # nobody ever writes to it
-    assert done.returncode == 2
-    assert "fifo: is a stream of this process, which workers of the engine mpi cannot open; write it" in done.stderr
+def test_standard_input_is_refused_before_it_is_read(here):
     done = run(3, "reduce", "--op", "sum", "-o", "out.npy", "-", "r1.npy")
     assert done.returncode == 2
     assert "standard input: is a stream of this process" in done.stderr
@@ -119,15 +95,6 @@ def test_an_error_is_told_once_with_its_status(here):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_rank_that_changes_is_told_with_the_machine_and_not_read_again(here):
-    """It changes once, when the ranks before it are combined: a second attempt would succeed."""
-    done = run(3, "reduce", "--op", "ops.py:touch", "-o", "out.npy", *RANKS)
-    assert done.returncode == 3
-    said = "r3.npy: changed while being read; run again when its writer has finished"
-    assert done.stderr == f"mpired: {said} (on {os.uname().nodename})\n"
-    assert not results(here)
-
-
 def test_a_call_that_does_not_end_ends_with_the_error_of_another(here):
     """MPI_Abort: the worker in the call cannot be asked to leave it."""
     done = run(3, "reduce", "--op", "ops.py:one_refuses", "-o", "out.npy", *RANKS)
@@ -138,7 +105,7 @@ def test_a_call_that_does_not_end_ends_with_the_error_of_another(here):
 
 def in_an_op(here: Path, *options: str) -> tuple[subprocess.Popen[str], list[int]]:
     """Start a command, and return it and its workers when all of these are in a call that does not end."""
-    words = [MPIEXEC, "-n", "3", *command("reduce", *options, "--op", "ops.py:wait", "-o", "out.npy", *RANKS)]
+    words = [MPIEXEC, "-n", "3", *command("reduce", *options, "--op", "ops.py:all_wait", "-o", "out.npy", *RANKS)]
     started = subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     while len(workers := [int(path.suffix[1:]) for path in here.glob("in_it.*")]) < 2:
         assert started.poll() is None
@@ -183,51 +150,49 @@ def test_a_worker_that_stands_still_is_an_error(here):
     assert not results(here)
 
 
-def test_workers_that_send_something_take_as_long_as_they_need(here):
-    """All calls of the op together take longer."""
-    done = run(3, "reduce", "--engine-timeout", "2", "--op", "ops.py:slow", "-o", "out.npy", *RANKS)
-    assert done.returncode == 0, done.stderr
-    assert np.array_equal(np.load("out.npy"), mpired.reduce(RANKS, "sum"))
-
-
-@pytest.mark.parametrize(
-    ("environment", "options", "said"),
-    [
-        ({}, ["-o", "out.npy"], "mpi needs a launcher: `mpiexec -n 4 mpired ... --engine mpi`, or srun"),
+def test_what_cannot_work_is_refused(here):
+    launcher = "mpi needs a launcher: `mpiexec -n 4 mpired ... --engine mpi`, or srun"
+    check_refused(here, "reduce --op sum --engine mpi -o out.npy r0.npy", 2, launcher)
+    for environment, options, said in (
         ({"SLURM_STEP_NUM_TASKS": "8"}, ["-o", "out.npy"], "has started 8 processes (SLURM_STEP_NUM_TASKS), and each"),
         ({"PMI_SIZE": "1"}, [], "is standard output, which the launcher of mpi may write to; name a file"),
-    ],
-)
-def test_what_cannot_work_is_refused(environment, options, said, here):
-    words = [sys.executable, EAGER, "reduce", "--op", "sum", *options, "r0.npy"]
-    with unchanged(here):
-        env = os.environ | environment | {"MPIRED_ENGINE": "mpi"}
-        done = subprocess.run(words, check=False, capture_output=True, text=True, env=env)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
+    ):
+        words = command("reduce", "--op", "sum", *options, "r0.npy")
+        with unchanged(here):
+            done = subprocess.run(words, check=False, capture_output=True, text=True, env=os.environ | environment)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert said in done.stderr
 
 
 @pytest.mark.needs("mount")
-@pytest.mark.parametrize("elsewhere", ["hidden", "another device"])
+@pytest.mark.parametrize("elsewhere", ["hidden ranks", "hidden results", "layers"])
 def test_a_worker_with_other_mounts(elsewhere, here):
-    """It has another working directory. Ranks that it does not see are refused, another number of the device is not."""
-    ranks = here / "ranks"
-    ranks.mkdir()
-    for path in here.glob("r*.npy"):
-        path.rename(ranks / path.name)
-    (here / "upper").mkdir()
-    mount = f"mount -t tmpfs tmpfs {ranks}" if elsewhere == "hidden" else overlaid(ranks, here / "upper")
-    words = command("reduce", "--op", "sum", "-o", "out.npy", *map(str, sorted(ranks.iterdir())))
-    done = beside(words, "unshare", "--mount", "sh", "-c", f'{mount} && cd / && exec "$@"', "sh")
-    if elsewhere == "hidden":
+    """It has another working directory. Ranks that it does not see are refused, another number of the device is not.
+
+    Results that would not arrive, because another file system or a layer is over their directory, are sent back.
+    """
+    ranks, results = here / "ranks", here / "results"
+    for folder in (ranks, results, here / "upper", here / "lower"):
+        folder.mkdir()
+    for name in RANKS:
+        (here / name).rename(ranks / name)
+    mounts = {
+        "hidden ranks": f"mount -t tmpfs tmpfs {ranks}",
+        "hidden results": f"mount -t tmpfs tmpfs {results}",
+        "layers": f"{overlaid(ranks, here / 'upper')} && {overlaid(results, here / 'lower')}",
+    }
+    paths = sorted(ranks.iterdir())
+    words = command("scan", "--op", "sum", "-o", f"{results}/out{{rank}}.npy", *map(str, paths))
+    done = beside(words, "unshare", "--mount", "sh", "-c", f'{mounts[elsewhere]} && cd / && exec "$@"', "sh")
+    if elsewhere == "hidden ranks":
         assert done.returncode == 2
         assert f"{ranks}/r0.npy: rank 0 is not the same file for the worker on {os.uname().nodename}" in done.stderr
         assert "No such file or directory" in done.stderr
-        assert not results(here)
-    else:
-        assert done.returncode == 0
-        expected = mpired.reduce(sorted(ranks.iterdir()), "sum")
-        assert np.array_equal(np.load("out.npy"), expected)
+        assert os.listdir(results) == []
+        return
+    assert done.returncode == 0, done.stderr
+    expected = np.cumsum([np.load(path) for path in paths], axis=0)
+    assert all(np.array_equal(np.load(results / f"out{i}.npy"), expected[i]) for i in range(NRANKS))
 
 
 @pytest.mark.needs("strace")
@@ -259,21 +224,6 @@ def test_workers_load_numpy_where_they_may_have_work(here, ranks, loading):
     assert np.array_equal(np.load("out.npy"), np.cumsum(arrays, axis=0)[-1])
 
 
-@pytest.mark.needs("mount")
-@pytest.mark.parametrize("elsewhere", ["hidden", "layer"])
-def test_a_worker_whose_results_would_not_arrive_sends_them_back(elsewhere, here):
-    """Another file system lies over their directory, or a layer that takes what it writes there."""
-    (here / "results").mkdir()
-    (here / "upper").mkdir()
-    results = here / "results"
-    mount = f"mount -t tmpfs tmpfs {results}" if elsewhere == "hidden" else overlaid(results, here / "upper")
-    words = command("scan", "--op", "sum", "-o", "results/out{rank}.npy", *RANKS)
-    done = beside(words, "unshare", "--mount", "sh", "-c", f'{mount} && exec "$@"', "sh")
-    assert done.returncode == 0, done.stderr
-    expected = np.cumsum([np.load(name) for name in RANKS], axis=0)
-    assert all(np.array_equal(np.load(results / f"out{i}.npy"), expected[i]) for i in range(NRANKS))
-
-
 @pytest.mark.parametrize(
     ("op", "suffix", "warned"), [("ops.py:add", "npy", 1), ("sum", "npy", 0), ("ops.py:add", "i", 0)]
 )
@@ -293,9 +243,8 @@ def test_processors_that_differ(op, suffix, warned, here):
 
 def with_another(here: Path, *prefix: str) -> subprocess.CompletedProcess[str]:
     """A reduction with a worker that has something before its command."""
-    return beside(
-        command("reduce", "--op", "sum", "-o", f"{here}/out.npy", *(f"{here}/{name}" for name in RANKS)), *prefix
-    )
+    ranks = [f"{here}/{name}" for name in RANKS]
+    return beside(command("reduce", "--op", "sum", "-o", f"{here}/out.npy", *ranks), *prefix)
 
 
 def test_a_worker_with_another_directory_and_fewer_open_files(here):
@@ -305,23 +254,15 @@ def test_a_worker_with_another_directory_and_fewer_open_files(here):
     assert np.array_equal(np.load("out.npy"), mpired.reduce(RANKS, "sum"))
 
 
-CHANGES = {
-    "NumPy": "import numpy; numpy.__version__ = 'other'",
-    "long double": "from mpired.engines import probe; own = probe.versions\n"
-    "probe.versions = lambda: own() | {'long double': 'other'}",
-}
-
-
-@pytest.mark.parametrize("what", CHANGES)
-def test_a_worker_with_other_programs(what, here):
-    """Before any work, with both values and the machine."""
+def test_a_worker_with_other_programs(here):
+    """Before any work, with both versions and the machine."""
     own = probe.versions()
     assert list(own) == ["mpired", "NumPy", "the byte order", "long double"]
     (here / "site").mkdir()
-    (here / "site" / "sitecustomize.py").write_text(CHANGES[what])
+    (here / "site" / "sitecustomize.py").write_text("import numpy; numpy.__version__ = 'other'")
     done = with_another(here, "env", f"PYTHONPATH={here}/site")
     assert done.returncode == 2
-    said = f"{what} is other in the worker on {os.uname().nodename}, and {own[what]} here; let all have the same"
+    said = f"NumPy is other in the worker on {os.uname().nodename}, and {own['NumPy']} here; let all have the same"
     assert done.stderr == f"mpired: --engine: {said}\n"
     assert not results(here)
 

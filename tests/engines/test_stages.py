@@ -8,9 +8,9 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import command as command_line
 import numpy as np
@@ -22,12 +22,13 @@ from needs import needs
 from pyarrow import feather
 from rows import check_refusals
 from running import end_in_time
+from values import folder_in_memory
 
 from mpired.collectives import plan as planning
 from mpired.engines import ENGINES, LOCAL, Limits
 from mpired.engines.messages import lines_of
 
-NRANKS, COUNT = 7, 9100
+NRANKS, COUNT = 7, 4550
 NAMES = [f"r{rank}.npy" for rank in range(NRANKS)]
 
 OPS = """
@@ -100,22 +101,20 @@ MATRIX_PROGRAM = f"""\
 {PROGRAM}
 import json, warnings
 from mpired.collectives import sent
-sent._SENT_BYTES = 1 << 16
-def all_of_it(folder, **engine):
+sent._SENT_BYTES = 1 << 15
+def all_of_it(folder, step=1, **engine):
     os.mkdir(folder)
-    said = []
-    for number, (function, suffix, to, op, options) in enumerate(json.load(open("matrix.json"))):
+    for number, (function, suffix, to, op, options) in list(enumerate(json.load(open("matrix.json"))))[::step]:
         name = f"{{folder}}/{{number}}" + ("" if function == "reduce" else "-{{rank}}") + "." + to
-        counts = [[4000, 0, 1000, 1000, 1500, 1400, 200]] if function == "reduce_scatter" else []
+        counts = [[2000, 0, 500, 500, 750, 700, 100]] if function == "reduce_scatter" else []
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             done = getattr(mpired, function)(
                 [f"r{{rank}}.{{suffix}}" for rank in range({NRANKS})], op, *counts, output=name, **options, **engine
             )
-        said.append([str(each.message) for each in caught])
+        json.dump([str(each.message) for each in caught], open(f"{{folder}}/{{number}}.said", "w"))
         spread = engine.get("spread", "elements") if int(sys.argv[1]) > 1 else "elements"
         assert done.spread == spread, (function, op)
-    json.dump(said, open(f"{{folder}}/said.json", "w"))
 """
 
 
@@ -139,7 +138,7 @@ def folder(tmp_path_factory) -> Path:
         nothing = random.random(COUNT) < 0.2
         np.save(folder / f"r{rank}.nan.npy", np.where(nothing, np.nan, array))
         whole = pa.table({"x": pa.array(array, mask=nothing), "y": random.integers(0, 9, COUNT)})
-        pq.write_table(whole, folder / f"r{rank}.parquet", row_group_size=2000)
+        pq.write_table(whole, folder / f"r{rank}.parquet", row_group_size=1000)
         feather.write_feather(whole, folder / f"r{rank}.arrow", compression="uncompressed")
         pairs = np.zeros(COUNT, np.dtype([("value", "f8"), ("index", "i4")], align=True))
         pairs["value"], pairs["index"] = random.integers(0, 4, COUNT), rank
@@ -147,8 +146,8 @@ def folder(tmp_path_factory) -> Path:
     (folder / "matrix.json").write_text(json.dumps(MATRIX))
     (folder / "local.py").write_text(MATRIX_PROGRAM + "all_of_it('local')\n")
     subprocess.run([sys.executable, "local.py", "1"], cwd=folder, check=True)
-    block = "with mpired.mpi() as engine:\n    for spread in ('ranks', 'elements'):\n"
-    block += "        all_of_it(f'{sys.argv[1]}-{spread}', engine=engine, spread=spread)\n"
+    block = "with mpired.mpi() as engine:\n    for spread, step in (('ranks', 1), ('elements', int(sys.argv[2]))):\n"
+    block += "        all_of_it(f'{sys.argv[1]}-{spread}', step, engine=engine, spread=spread)\n"
     (folder / "program.py").write_text(MATRIX_PROGRAM + block)
     return folder
 
@@ -168,17 +167,19 @@ def here(folder, tmp_path, monkeypatch) -> Path:
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("nprocesses", [5, 1, 2, 3])
-def test_every_collective_op_and_form_gives_the_same_bits(nprocesses, folder, monkeypatch):
-    """One call after another in the same processes, spread over ranks and over elements, with what is warned of."""
+def test_every_collective_op_and_form_gives_the_same_bits(nprocesses, folder, monkeypatch, long):
+    """One call after another in the same processes, spread over ranks, and some over elements, with their warnings."""
     monkeypatch.chdir(folder)
-    done = launched(nprocesses, sys.executable, "program.py", str(nprocesses))
+    one_in = 1 if long else 3
+    done = launched(nprocesses, sys.executable, "program.py", str(nprocesses), str(one_in))
     assert done.returncode == 0, done.stderr
     expected = {path.name: path.read_bytes() for path in (folder / "local").iterdir()}
-    assert len(expected) > len(MATRIX)
-    assert b"overflowed" in expected["said.json"]
-    for spread in ("ranks", "elements"):
+    assert len(expected) > 2 * len(MATRIX)
+    assert any(b"overflowed" in content for name, content in expected.items() if name.endswith(".said"))
+    for spread, step in (("ranks", 1), ("elements", one_in)):
+        wanted = {name: each for name, each in expected.items() if int(re.split("[-.]", name)[0]) % step == 0}
         found = {path.name: path.read_bytes() for path in (folder / f"{nprocesses}-{spread}").iterdir()}
-        assert [name for name in expected | found if expected.get(name) != found.get(name)] == [], spread
+        assert [name for name in wanted | found if wanted.get(name) != found.get(name)] == [], spread
 
 
 BLOCK = f"""\
@@ -292,13 +293,15 @@ def test_an_engine_that_cannot_chain_refuses_it(here):
 
 
 def test_what_is_said_of_it(here):
+    """Of ranks in memory, too: /dev/shm has files of this machine, not descriptors of a process."""
     said = ranks_spread(3, "reduce", "--dry-run", "--op", "sum", "-o", "out.npy", *NAMES)
     assert "1 segment, 2 workers, spread over ranks, " in said.stdout
-    done = ranks_spread(3, "reduce", "--op", "sum", "-o", "out.npy", *NAMES, MPIRED_JSON="1")
+    with folder_in_memory() as folder:
+        for name in NAMES:
+            (folder / name).write_bytes((here / name).read_bytes())
+        in_memory = [f"{folder}/{name}" for name in NAMES]
+        done = ranks_spread(3, "reduce", "--op", "sum", "-o", "out.npy", *in_memory, MPIRED_JSON="1")
     assert json.loads(done.stdout or done.stderr)["spread"] == "ranks"
-    assert "2 workers on 1 machine (mpi), spread over ranks -> " in ranks_spread(
-        3, "reduce", "--op", "sum", "-o", "other.npy", *NAMES
-    ).stderr  # fmt: skip
 
 
 LINES = [
@@ -318,35 +321,25 @@ def test_a_machine_is_a_stage_and_its_workers_are_in_different_lines():
     assert found == LINES
 
 
-@pytest.mark.parametrize(
-    ("spread", "jobs", "machines", "nranks", "is_spread"),
-    [
-        ("auto", 800, 100, 126, True),
-        ("auto", 800, 100, 125, False),  # exactly 100,000 opens
-        ("auto", 2000, 100, 99, False),  # some machines would have no rank
-        ("elements", 800, 100, 10_000, False),
-        ("ranks", 2, 1, 2, True),
-    ],
-)
-def test_when_ranks_are_spread(spread, jobs, machines, nranks, is_spread):
-    class Runner:
-        @staticmethod
-        def lines(jobs, most):
-            return lines_of([str(worker % machines) for worker in range(jobs)], most)
-
-    engine = ENGINES["mpi"]._replace(connected=Runner)
-    limits = Limits(jobs, 1024, machines)
-    assert bool(planning.lines_for(spread, engine, limits, jobs, nranks)) == is_spread
-    assert planning.lines_for(spread, LOCAL, limits, jobs, nranks) == ()
+SPREAD = [  # what is said, workers, machines, ranks, and whether ranks are spread
+    ("auto", 800, 100, 126, True),
+    ("auto", 800, 100, 125, False),  # exactly 100,000 opens
+    ("auto", 2000, 100, 99, False),  # some machines would have no rank
+    ("elements", 800, 100, 10_000, False),
+    ("ranks", 2, 1, 2, True),
+]
 
 
-def test_ranks_in_memory_are_no_streams_of_the_command(here):
-    """/dev/shm has files of this machine, not descriptors of a process."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        for name in NAMES:
-            (Path(folder) / name).write_bytes((here / name).read_bytes())
-        done = ranks_spread(3, "reduce", "--op", "sum", "-o", "out.npy", *(f"{folder}/{name}" for name in NAMES))
-    assert done.returncode == 0, done.stderr
+def test_when_ranks_are_spread():
+    found = []
+    for spread, jobs, machines, nranks, _ in SPREAD:
+        hosts = [str(worker % machines) for worker in range(jobs)]
+        runner = SimpleNamespace(lines=lambda _jobs, most, hosts=hosts: lines_of(hosts, most))
+        engine, limits = ENGINES["mpi"]._replace(connected=runner), Limits(jobs, 1024, machines)
+        lines = planning.lines_for(spread, engine, limits, jobs, nranks)
+        found.append((spread, jobs, machines, nranks, bool(lines)))
+        assert planning.lines_for(spread, LOCAL, limits, jobs, nranks) == ()
+    assert found == SPREAD
 
 
 @pytest.mark.needs("mount")

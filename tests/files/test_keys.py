@@ -6,13 +6,13 @@ import os
 import shutil
 import stat
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from command import COMMAND, NOBODY, refused, run, unchanged
+from command import NOBODY, refused, run, unchanged
 from protocols import COMMITS
 from rows import check_refusals
+from shared_target import ended_well, forked
 
 import mpired
 from mpired.files import keys
@@ -64,7 +64,7 @@ def test_thousands_of_keys_are_remembered(commit, folder):
 
 @pytest.mark.parametrize("commit", COMMITS)
 def test_the_keys_of_version_0_1_are_taken_over(commit, folder):
-    old = b"".join(key_of_0_1(f"old {number}") for number in range(384))
+    old = b"".join([key_of_0_1("old 0"), os.urandom(10 * 382), key_of_0_1("old 383")])
     os.setxattr(folder / "t.npy", keys.ATTRIBUTE, old + bytes(10))  # zeros are no key
     with unchanged(folder):
         assert not added(folder, "old 0", "t.npy", "--commit", commit)
@@ -182,13 +182,12 @@ def test_what_else_has_the_name_stays(folder):
         remove()
 
 
-def test_keys_of_a_target_that_two_commands_make_at_once(folder):
+def test_keys_of_a_target_that_several_processes_make_at_once(folder):
     def create(number):
-        words = ["accumulate", "-q", "--op", "sum", "--create", "1", "new.npy", "o.npy", "--once-key", f"{number}"]
-        subprocess.run([COMMAND, *words], cwd=folder, check=True)
+        window = mpired.Window(folder / "new.npy")
+        window.accumulate(folder / "o.npy", "sum", create=1, once_key=f"{number}")
 
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(create, [*range(4), *range(4)]))
+    ended_well([forked(lambda number=number: create(number)) for number in (*range(4), *range(4))])
     assert (np.load(folder / "new.npy").tolist(), counted(folder, "new.npy")) == ([4], [4])
 
 

@@ -99,8 +99,8 @@ def gone_on(child: Child) -> Outcome:
     return child.finish()
 
 
-def stops(folder: Path, words: tuple[str, ...], *, long: bool, every: int = 5) -> Iterator[Child]:
-    """Yield a command that is stopped at each of its calls, or each fifth."""
+def stops(folder: Path, words: tuple[str, ...], *, long: bool, every: int = 7) -> Iterator[Child]:
+    """Yield a command that is stopped at each of its calls, or each seventh."""
     for number in range(1, 1000, 1 if long else every):
         child = stopped(*words, cwd=folder, setup=at(number, STOP, Counter(), ""))
         if child is None:
@@ -159,7 +159,7 @@ def test_a_directory_that_is_away_for_a_time(how, away, there, which, folder):
 @CHANGES
 def test_a_third_command_comes_while_a_recovery_is_stopped(words, folder, long):
     """The recovery is stopped at each call; a third command comes; the recovery goes on, or is killed."""
-    for number in range(1, 1000, 1 if long else 11):
+    for number in range(1, 1000, 1 if long else 17):
         for end in (signal.SIGCONT, signal.SIGKILL):
             crashed(folder, words)
             child = stopped("recover", "a/x.npy", cwd=folder, setup=at(number, STOP, Counter(), ""))
@@ -209,7 +209,7 @@ def test_readers_see_all_old_or_all_new(words, folder, long):
     """A reader is stopped at each call, a command changes the files; and the other way round."""
     expected = {b"%.1f" % sum(OLD[words]), b"%.1f" % sum(NEW[words])}
     seen = set()
-    for child in stops(folder, TOTAL, long=long, every=9):
+    for child in stops(folder, TOTAL, long=long, every=13):
         assert run(*words, cwd=folder).status == 0
         outcome = gone_on(child)
         assert outcome.status == 0, outcome
@@ -242,7 +242,7 @@ def test_names_that_another_takes_meanwhile(other, folder, long):
             shutil.copy(folder / "one.npy", folder / "from" / f"{name}.npy")
 
     begin()
-    for child in stops(folder, creation("p", "q"), long=long, every=2):
+    for child in stops(folder, creation("p", "q"), long=long, every=3):
         if other == "command":
             is_second = run(*creation("q", "r"), cwd=folder).status == 0
         elif is_second := not (folder / "q.npy").exists():

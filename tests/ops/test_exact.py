@@ -137,16 +137,6 @@ def test_a_result_is_converted_to_any_type():
             assert (found.dtype, found.tolist()) == (form, numbers.tolist()), (code, op)
 
 
-def test_what_no_result_type_holds_is_told():
-    ranks = [np.array([200], "i8"), np.array([100], "i8")]
-    with pytest.raises(ResultOverflowError, match="rank 1"):
-        mpired.reduce(ranks, "sum", result_type="uint8_t", overflow="error")
-    assert mpired.reduce(ranks, "sum", result_type="uint8_t", overflow="wrap").tolist() == [44]
-    wide = [np.array([-128], "i1"), np.array([127], "i1")]
-    assert mpired.reduce(wide, "range", accumulate_in="int64_t", result_type="int16_t", overflow="error") == [255]
-    assert mpired.reduce(wide, "absmax", accumulate_in="int64_t", result_type="int16_t", overflow="error") == [128]
-
-
 def test_exact_sums_that_overflow():
     for op, numbers in ("sum", [1e308, 1e308]), ("mean", [1e308, 1e308]), ("std", [1e200, -1e200]):
         ranks = [np.array([number, 1]) for number in numbers]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from statistics_twins import (
 )
 
 import mpired
+from mpired.collectives import plan as planning
 from mpired.errors import UsageError
 
 NAN = np.nan
@@ -125,13 +127,19 @@ def test_times_that_are_none_are_left_out():
     assert np.isnat(reduced(ranks, "min")).tolist() == [False, True, True]
 
 
-def test_counts_go_with_the_results_of_several_ranks(tmp_path):
-    ranks = np.where(np.eye(3, 5) > 0, NAN, 1.0)
-    files = {"output": str(tmp_path / "s{rank}.npy"), "count_valid": tmp_path / "n{rank}.npy"}
-    mpired.scan(list(ranks), "sum", nan="ignore", **files)
-    for rank in range(3):
-        expected = (~np.isnan(ranks[: rank + 1])).sum(0)
-        assert np.load(tmp_path / f"n{rank}.npy").tolist() == expected.tolist()
+def test_counts_go_with_the_results_of_several_ranks(tmp_path, monkeypatch):
+    """Of many elements that are left out, and where an engine sends both back."""
+    monkeypatch.setattr(planning, "SMALL_NBYTES", 0)
+    ranks = [np.where(np.random.default_rng(rank).random(200) < 0.5, NAN, 1.0) for rank in range(3)]
+    paths = [tmp_path / f"r{rank}.npy" for rank in range(3)]
+    for path, array in zip(paths, ranks, strict=True):
+        np.save(path, array)
+    files = {"output": str(tmp_path / "s{rank}.npy"), "count_valid": tmp_path / "n{rank}.npy", "overwrite": True}
+    with ThreadPoolExecutor(2) as threads:
+        for engine in (None, threads):
+            mpired.scan(paths, "sum", nan="ignore", engine=engine, **files)
+            found = [np.load(tmp_path / f"n{rank}.npy").tolist() for rank in range(3)]
+            assert found == np.cumsum(~np.isnan(ranks), axis=0).tolist(), engine
     with pytest.raises(UsageError, match="beside the result"):
         mpired.reduce(list(ranks), "sum", count_valid=tmp_path / "n.npy")
     with pytest.raises(UsageError):

@@ -6,6 +6,7 @@ import statistics
 
 import numpy as np
 import pytest
+from command import unchanged
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from statistics_twins import (
@@ -92,6 +93,57 @@ def test_every_partial_result_is_one(monkeypatch):
             None,
             *(each.tolist() for each in found[:-1]),
         ]
+
+
+# Results of another datatype than the elements
+
+
+COUNTS = [5, 0, 44, 50, 1]
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_every_collective_of_results_of_another_datatype(jobs, tmp_path, engine, cut_into, monkeypatch):
+    """In small blocks, and with more ranks than may be open."""
+    cut_into(16 * 37)
+    monkeypatch.setattr(planning, "_STATE_BLOCK_BYTES", 16 * 37)
+    monkeypatch.setattr(planning, "_MAX_OPEN", 2)
+    ranks = np.random.default_rng(3).integers(0, 99, (5, 100)).astype("f4")
+    ranks[ranks % 3 == 0] = np.nan
+    paths = [tmp_path / f"r{rank}.npy" for rank in range(5)]
+    for path, each in zip(paths, ranks, strict=True):
+        np.save(path, each)
+    whole = np.cumsum(~np.isnan(ranks), axis=0)
+    calls = {
+        mpired.allreduce: ({}, [whole[-1]] * 5),
+        mpired.scan: ({}, whole),
+        mpired.exscan: ({}, [None, *whole[:-1]]),
+        mpired.reduce_scatter: ({"counts": COUNTS}, np.split(whole[-1], np.cumsum(COUNTS)[:-1])),
+        mpired.reduce_scatter_block: ({}, np.split(whole[-1], 5)),
+    }
+    for call, (options, expected) in calls.items():
+        found = call(paths, "count", nan="ignore", jobs=jobs, **options)
+        for one, other in zip(found, expected, strict=True):
+            assert (one is None) == (other is None), call
+            assert one is None or (one.dtype, one.tolist()) == ("i8", other.tolist()), call
+    with unchanged(tmp_path):
+        for call in (mpired.reduce, mpired.scan, mpired.reduce_scatter_block):
+            with pytest.raises(UsageError, match=r"would put MPI_INT64_T \(int64\) in the place of MPI_FLOAT"):
+                call(paths, "count", in_place=True)
+
+
+def test_files_of_results_of_another_datatype(tmp_path):
+    """They have the order of bytes and elements that the ranks have."""
+    array = np.arange(12.0).reshape(3, 4)
+    for order in "<>":
+        np.save(tmp_path / "r.npy", array.astype(f"{order}f8", order="F"))
+        mpired.reduce([tmp_path / "r.npy"] * 2, "count", output=tmp_path / "out.npy", overwrite=True)
+        found = np.load(tmp_path / "out.npy")
+        assert (found.dtype, found.flags.f_contiguous, found.tolist()) == (f"{order}i8", True, [[2] * 4] * 3)
+    for order, declared in (("<", {"type": "float"}), (">", {"type": ">f4"}), (">", {"datarep": "external32"})):
+        (tmp_path / "r.bin").write_bytes(array.astype(f"{order}f4").tobytes())
+        options = {"type": "float", "output": tmp_path / "out.bin", "overwrite": True} | declared
+        mpired.reduce([tmp_path / "r.bin"] * 2, "count", **options)
+        assert (tmp_path / "out.bin").read_bytes() == np.full(12, 2, f"{order}i8").tobytes(), declared
 
 
 # Weights
@@ -183,12 +235,6 @@ def test_rules_that_make_no_sense():
         ranks = np.zeros((2, 3), "i4" if error is OpError else "f8")
         with pytest.raises(error, match=reason):
             mpired.reduce(list(ranks), op, **options)
-
-
-def test_statistics_of_a_window(tmp_path):
-    np.save(tmp_path / "t.npy", np.zeros(3))
-    with pytest.raises(OpError, match="reductions only"):
-        mpired.Window(tmp_path / "t.npy").accumulate(np.ones(3), "mean")
 
 
 # Blocks and workers

@@ -1,22 +1,29 @@
-"""Every row of the table of ops is whole, and what decides about an op stands nowhere else."""
+"""Every row of the table of ops is whole, and what decides about an op stands nowhere else.
+
+Which ops could be bracketed otherwise without another bit, and that all processors make the same bits.
+"""
 
 from __future__ import annotations
 
 import ast
 import itertools
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import matrix
 import numpy as np
 import pytest
 import reference
+import special_triples
 import values
 
 import mpired
 from mpired import ops
 from mpired.datatypes import get
 from mpired.errors import OpError
-from mpired.ops import kernels, state
+from mpired.ops import kernels
 
 ROWS = {row.name: row for row in ops.OPS}
 WITH_NAN = {*matrix.FLOATING_POINT, *matrix.COMPLEX, "FLOAT_INT", "DOUBLE_INT"}
@@ -36,14 +43,6 @@ def test_the_rows_are_whole():
     # A window holds elements, so that it takes no op with another state.
     assert {row.uses for row in ops.STATISTICS} == {ops.Use.REDUCE}
     assert None not in {row.nan for row in ops.STATISTICS}
-
-
-def test_the_state_of_a_predefined_op_is_the_element():
-    datatype, block = get("DOUBLE"), np.arange(4.0)
-    for row in ops.OPS:
-        assert row.result(datatype) is datatype, row
-        assert type(state.state_of(row, datatype, 2)) is state.Combined, row
-        assert row.lower(block, datatype) is block, row
 
 
 def test_an_op_without_an_identity_says_so():
@@ -85,3 +84,33 @@ def test_no_op_is_asked_for_by_name():
     ]
     assert sorted(found) == sorted(f"ops/table.py: {name}" for name in ROWS)
     assert all(getattr(mpired, name) is row for name, row in ROWS.items())
+
+
+# ---- order
+
+
+SCRIPT = str(Path(special_triples.__file__))
+# An index that is a NaN is equal to none.
+BY_INDEX = {(op, name) for op in ("MAXLOC", "MINLOC") for name in ("2REAL", "2DOUBLE_PRECISION")}
+
+
+def test_an_op_is_associative_to_the_bit_unless_it_rounds():
+    """`rounds` says so of each pair of op and datatype, but for those of indices that are floating-point numbers."""
+    for op, name in special_triples.PAIRS:
+        rounds = special_triples.TYPES[name].group in ops.get(op).rounds
+        assert special_triples.is_associative(op, name) == (not rounds and (op, name) not in BY_INDEX), (op, name)
+
+
+def test_every_level_of_the_processor_gives_the_same_bytes():
+    """NumPy chooses kernels by it: all that there are, none for AVX-512, and none for AVX2; and C instead of NumPy."""
+    found = set()
+    levels = "", "X86_V4 AVX512_ICL AVX512_SPR", "AVX2 FMA3 X86_V3 X86_V4 AVX512_ICL AVX512_SPR"
+    for disabled, native in itertools.product(levels, "01"):
+        chosen = {"NPY_DISABLE_CPU_FEATURES": disabled, "MPIRED_NATIVE": native}
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", SCRIPT],
+            check=True, capture_output=True, text=True, env=os.environ | chosen,
+        )  # fmt: skip
+        found.add(done.stdout)
+    assert len(found) == 1
+    assert int(found.pop().split()[1]) == len(special_triples.PAIRS)

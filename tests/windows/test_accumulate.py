@@ -1,4 +1,4 @@
-"""What accumulate does to the elements of a target, and what it tells of that."""
+"""What accumulate does to the elements of a target, to many of them or to one again and again."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from matrix import LEGAL_PAIRS
 from protocols import COMMITS
 
 import mpired
+from mpired.errors import OverflowWarning
 
 
 def wrong_bytes(op, name, folder):
@@ -37,15 +38,72 @@ def wrong_bytes(op, name, folder):
     )
 
 
-@pytest.mark.parametrize("part", range(3))
-def test_accumulating_is_the_fold_that_goes_on(part, directory):
-    """Every op on every datatype."""
-    assert [(op, name) for op, name in LEGAL_PAIRS[part::3] if wrong_bytes(op, name, directory)] == []
+def some_pairs(long):
+    """Return all pairs of op and datatype, or of each datatype the op that its number chooses."""
+    takers = {name: [op for op, other in LEGAL_PAIRS if other == name] for _, name in LEGAL_PAIRS}
+    some = [(ops[number % len(ops)], name) for number, (name, ops) in enumerate(takers.items())]
+    assert {op for op, _ in some} == {op for op, _ in LEGAL_PAIRS}
+    return LEGAL_PAIRS if long else some
+
+
+def test_accumulating_is_the_fold_that_goes_on(directory, long):
+    assert [(op, name) for op, name in some_pairs(long) if wrong_bytes(op, name, directory)] == []
 
 
 def _only_padding(name: str, element: bytes) -> bytes:
     kept = reference.without_padding(name, element)
     return bytes(a ^ b for a, b in zip(element, kept, strict=True))
+
+
+NENTRIES, NELEMENTS = 200, 3
+WHERE = np.random.default_rng(3).integers(0, NELEMENTS, NENTRIES)
+
+
+def wrong_elements(op, name, folder):
+    """Return whether the elements of a chain, and those that it fetches, differ from the twin's."""
+    (origin,) = values.ranks(name, 1, NENTRIES)
+    (target,) = values.ranks(name, 1, NELEMENTS)
+    for file, content in (("t.bin", target), ("in.bin", origin)):
+        (folder / file).write_bytes(content)
+    before = mpired.Window(folder / "t.bin", type=name).get_accumulate(folder / "in.bin", op, map=WHERE)
+    elements, fetched = reference.elements(name, target), []
+    with np.errstate(all="ignore"):
+        for where, operand in zip(WHERE, reference.elements(name, origin), strict=True):
+            fetched.append(elements[where])
+            elements[where] = reference.combine(op, name, elements[where], operand)
+    clean = [[reference.without_padding(name, each) for each in them] for them in (elements, fetched)]
+    if name in ("C_BOOL", "CXX_BOOL"):  # an array of NumPy has True, whatever the byte was
+        clean[1] = [bytes([any(each)]) for each in clean[1]]
+    found = [reference.elements(name, each) for each in ((folder / "t.bin").read_bytes(), before.tobytes())]
+    return [[reference.without_padding(name, each) for each in them] for them in found] != clean
+
+
+def test_many_entries_of_a_map_for_few_elements(directory, long):
+    """One after another, as the twin combines them."""
+    assert [(op, name) for op, name in some_pairs(long) if wrong_elements(op, name, directory)] == []
+
+
+def test_rules_for_nan_in_each_step(tmp_path):
+    origin, places = np.random.default_rng(1).standard_normal(60), WHERE[:60]
+    origin[::7] = np.nan
+    chains, steps = (mpired.Window(tmp_path / name, durability="none") for name in ("chains.npy", "steps.npy"))
+    for op, nan in (("max", "ignore"), ("max", "mpi"), ("sum", "ignore")):
+        for name in ("chains.npy", "steps.npy"):
+            np.save(tmp_path / name, np.zeros(NELEMENTS))
+        chains.accumulate(origin, op, map=places, nan=nan)
+        for where, number in zip(places, origin, strict=True):
+            steps.accumulate(np.array([number]), op, target_disp=int(where), nan=nan)
+        assert (tmp_path / "chains.npy").read_bytes() == (tmp_path / "steps.npy").read_bytes(), (op, nan)
+
+
+def test_overflow_is_found_in_the_step_where_it_is(tmp_path):
+    np.save(tmp_path / "t.npy", np.zeros(1, np.int8))
+    with pytest.warns(OverflowWarning) as told:
+        mpired.Window(tmp_path / "t.npy").accumulate(np.ones(300, np.int8), "sum", map=np.zeros(300, np.int64))
+    (warning,) = told
+    assert warning.message.details["count"] == 1
+    assert warning.message.details["element"] == 127
+    assert np.load(tmp_path / "t.npy").tolist() == [44]
 
 
 def test_byte_order_of_the_target_is_kept(tmp_path):

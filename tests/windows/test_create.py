@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from command import refused, run, succeeded
 from rows import check_refusals
+from shared_target import ended_well, forked
 
 import mpired
 from mpired.errors import UsageError
@@ -247,16 +248,9 @@ def test_python(folder):
 
 
 def test_many_create_one_file(tmp_path):
-    pids = []
-    for _ in range(8):
-        pid = os.fork()
-        if pid == 0:
-            try:
-                for _ in range(5):
-                    mpired.Window(tmp_path / "new.npy").accumulate(np.ones(100), "sum", create=100)
-            finally:
-                os._exit(0)
-        pids.append(pid)
-    for pid in pids:
-        os.waitpid(pid, 0)
+    def create():
+        for _ in range(5):
+            mpired.Window(tmp_path / "new.npy").accumulate(np.ones(100), "sum", create=100)
+
+    ended_well([forked(create) for _ in range(8)])
     assert (np.load(tmp_path / "new.npy") == 40).all()

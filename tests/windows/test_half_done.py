@@ -89,13 +89,13 @@ def test_faults_in_the_recovery(command, long, folder):
         (folder / "elsewhere").mkdir()
     words = [{"T": f"targets/{BASE}", "O": OTHER}.get(word, word) for word in command.split()]
     counter, points = Counter(), 0
-    for number in range(1, 200, 1 if long else 2):
+    for number in range(1, 200, 1 if long else 5):
         for fault in FAULTS if long else FAULTS[number % len(FAULTS) :][:1]:
             left_by_a_kill(folder)
             counter.clear()
             outcome = run(*words, cwd=folder, setup=at(number, fault, counter, ""))
             if not counter.read()[1]:
-                assert points >= (20 if long else 10), points
+                assert points >= (20 if long else 4), points
                 return
             assert outcome.status in {0, -signal.SIGKILL, 4, 6}, (fault, outcome)
             assert recovered(folder) == NEW, (fault, counter.read())

@@ -166,12 +166,17 @@ def test_elements_beyond_the_request_stay(tmp_path):
 def test_a_column_becomes_nullable_where_it_has_to_be(tmp_path):
     fields = [pa.field("n", pa.int16(), nullable=False), pa.field("s", pa.string()), pa.field("m", pa.int16())]
     table = pa.table([[1, 2], ["a", None], [None, 4]], schema=pa.schema(fields))
-    origin = masked.write(tmp_path / "o.arrow", n=np.ma.MaskedArray([5, 6], [1, 0], "i2"))
-    for nulls, n in (("ignore", [1, 8]), ("propagate", [None, 8])):
+    one, other = np.ma.MaskedArray([5, 6], [1, 0], "i2"), np.ma.MaskedArray([7, 8], [0, 0], "i2")
+    origin = masked.write(tmp_path / "o.arrow", n=one, m=other)
+    for nulls, columns, n, m in (
+        ("ignore", "n", [1, 8], [None, 4]),
+        ("ignore", "n,m", [1, 8], [7, 12]),
+        ("propagate", "n,m", [None, 8], [None, 12]),
+    ):
         pq.write_table(table, tmp_path / "t.parquet")
-        mpired.Window(tmp_path / "t.parquet").accumulate(origin, "sum", columns="n", nulls=nulls)
+        mpired.Window(tmp_path / "t.parquet").accumulate(origin, "sum", columns=columns, nulls=nulls)
         found = pq.read_table(tmp_path / "t.parquet")
-        assert found.to_pydict() == {"n": n, "s": ["a", None], "m": [None, 4]}
+        assert found.to_pydict() == {"n": n, "s": ["a", None], "m": m}, (nulls, columns)
         assert found.schema.field("n").nullable == (nulls == "propagate")
 
 

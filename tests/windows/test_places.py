@@ -12,41 +12,6 @@ from rows import check_refusals
 
 import mpired
 from mpired.errors import MpiredError
-from mpired.windows.runs import Runs
-
-
-@given(data=st.data())
-@settings(max_examples=150, deadline=None)
-def test_runs_reach_each_element_once_and_no_other(data):
-    itemsize = data.draw(st.sampled_from([1, 2, 8, 16]))
-    count = data.draw(st.integers(0, 40))
-    gaps = data.draw(st.lists(st.sampled_from([0, 0, 1, 3, 700, 1500]), min_size=count, max_size=count))
-    lengths = data.draw(st.lists(st.integers(1, 5), min_size=count, max_size=count))
-    starts, at = [], data.draw(st.integers(0, 9))
-    for gap, length in zip(gaps, lengths, strict=True):
-        starts.append(at + gap)
-        at += gap + length * itemsize
-    order = data.draw(st.permutations(range(count)))
-    runs = Runs(
-        np.array([starts[i] for i in order], np.int64), np.array([lengths[i] for i in order], np.int64), itemsize
-    )
-    runs.check("t", at)
-    expected = [starts[i] + j * itemsize for i in order for j in range(lengths[i])]
-    assert runs.entries == len(expected)
-    assert runs.positions().tolist() == expected
-    found: dict[int, int] = {}
-    last = 0
-    for batch in runs.batches():
-        assert all(last <= start < stop for start, stop in batch.ranges)
-        last = batch.ranges[-1][1]
-        places = [start + k for start, stop in batch.ranges for k in range(stop - start)]
-        at_ = range(0, len(places), itemsize) if batch.at is None else batch.at.tolist()
-        (turn,) = batch.rounds
-        index = range(turn.origin.start, turn.origin.stop) if isinstance(turn.origin, slice) else turn.origin.tolist()
-        for position, number in zip(at_, index, strict=True):
-            assert number not in found
-            found[number] = places[position]
-    assert [found[i] for i in range(len(expected))] == expected
 
 
 @given(
@@ -62,14 +27,6 @@ def test_map_is_ufunc_at(indices, origin, directory):
     np.add.at(target, index, values_)
     mpired.Window(directory / "t.npy").accumulate(values_, "sum", map=directory / "m.npy")
     assert np.load(directory / "t.npy").tobytes() == target.tobytes()
-
-
-def test_map_applies_the_entries_in_order(tmp_path):
-    np.save(tmp_path / "t.npy", np.zeros(3))
-    window = mpired.Window(tmp_path / "t.npy")
-    window.accumulate(np.array([1.0, 2, 3, 4]), "replace", map=np.array([1, 1, 0, 1]))
-    assert np.load(tmp_path / "t.npy").tolist() == [3, 4, 0]
-    assert window.get_accumulate(np.array([1.0, 1, 1]), "sum", map=np.array([2, 2, 2])).tolist() == [0, 1, 2]
 
 
 def test_a_map_in_batches(tmp_path):

@@ -1,23 +1,31 @@
-"""How a result gets to its place, whole and durable, or not at all: the order of the steps, and errors in each."""
+"""How a result gets to its place, whole and durable, or not at all: the order of the steps, and errors in each.
+
+And of results for standard output, devices, FIFOs and descriptors, and the scratch files before them.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import select
 import signal
 import stat
-from collections.abc import Callable
+import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
-from command import reduce, refused, succeeded, unchanged
+from command import Child, reduce, refused, shell, succeeded, unchanged
 from faults import failing
-from one_result import NEW, WORDS, write
+from one_result import NEW, OLD, WORDS, write
+from rows import check_refusals
 
+import mpired
 from mpired import interrupts
 from mpired.context import NO_LIMITS
 from mpired.errors import ChangedError, OutputExistsError, UnconfirmedError
 from mpired.files import calls
+from mpired.files.scratch import Scratch
 from mpired.files.transaction import Draft
 
 RESULT = (*WORDS, "-o", "results/out", "-f")
@@ -71,25 +79,6 @@ def _is_file(fd: int) -> bool:
     return not _is_folder(fd)
 
 
-ERRORS = [
-    ("fsync", errno.EIO), ("fsync", errno.ENOSPC), ("pwrite", errno.EIO), ("pwrite", errno.EDQUOT),
-    ("posix_fallocate", errno.ENOSPC), ("posix_fallocate", errno.EFBIG), ("fchmod", errno.EIO),
-    ("replace", errno.EIO), ("replace", errno.ESTALE),
-]  # fmt: skip
-
-
-def test_error_before_the_commit_changes_nothing(kind, folder):
-    wrong = []
-    for name, number in ERRORS:
-        try:
-            with unchanged(folder):
-                setup = failing(number, name, when=_is_file if name == "fsync" else lambda *_: True)
-                refused(reduce(*RESULT, cwd=folder, setup=setup), 4, "results/out", os.strerror(number))
-        except AssertionError as error:
-            wrong.append((name, errno.errorcode[number], str(error)))
-    assert wrong == []
-
-
 def _replace_and_fail() -> None:
     """Report a rename as failed that was done, as an NFS server does that answers the repetition of a rename."""
     original = os.replace
@@ -99,18 +88,6 @@ def _replace_and_fail() -> None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
 
     os.replace = replace
-
-
-def short_transfers(nbytes: int) -> Callable[[], None]:
-    """Return a setup by which the system takes and gives fewer bytes than asked."""
-
-    def setup() -> None:
-        pwrite, write_, preadv = os.pwrite, os.write, os.preadv
-        os.pwrite = lambda fd, data, offset: pwrite(fd, data[:nbytes], offset)
-        os.write = lambda fd, data: write_(fd, data[:nbytes])
-        os.preadv = lambda fd, buffers, offset: preadv(fd, [buffers[0][:nbytes]], offset)
-
-    return setup
 
 
 HARMLESS = {
@@ -127,11 +104,14 @@ def test_what_is_no_failure(what, kind, folder):
     assert os.listdir(folder / "results") == ["out"]
 
 
-@pytest.mark.parametrize("nbytes", [1, 4096])
-def test_short_transfers(nbytes, kind, folder):
-    succeeded(reduce(*RESULT, cwd=folder, setup=short_transfers(nbytes)))
-    assert (folder / "results" / "out").read_bytes() == NEW
-    assert reduce(*WORDS, cwd=folder, setup=short_transfers(nbytes)) == (0, NEW, "")
+def test_short_transfers_to_a_stream(folder):
+    """Of files `test_kills_and_errors` has them."""
+
+    def setup() -> None:
+        write = os.write
+        os.write = lambda fd, data: write(fd, data[:100])
+
+    assert reduce(*WORDS, cwd=folder, setup=setup) == (0, NEW, "")
 
 
 @pytest.fixture
@@ -191,3 +171,90 @@ def test_commit_ends_with_the_callback_while_signals_are_held_back(kind, folder)
     write(out, overwrite=True, context=NO_LIMITS._replace(on_commit=on_commit))
     assert seen == [(NEW, True)]
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+
+
+# ---- streams
+
+
+def test_streams_that_take_nothing(folder):
+    """What can fail does so before the first byte."""
+    np.save(folder / "bad.npy", np.arange(4))
+    check_refusals(
+        folder,
+        [
+            (("reduce", "-q", "--op", "sum", "--type", "double", "rank.bin", "bad.npy"), 3, "bad.npy"),
+            (("reduce", "-q", *WORDS, "-o", "/dev/full"), 4, "/dev/full", "No space left"),
+            (("reduce", "-q", *WORDS, "-o", "/dev/fd/77"), 4, "/dev/fd/77"),
+        ],
+    )
+
+
+def test_device_is_written_to(folder):
+    before = os.stat("/dev/null")
+    with unchanged(folder):
+        assert reduce(*WORDS, "-o", "/dev/null", cwd=folder) == (0, b"", "")
+    after = os.stat("/dev/null")
+    assert (after.st_ino, after.st_mode, after.st_rdev) == (before.st_ino, before.st_mode, before.st_rdev)
+
+
+def test_fifo_is_written_to(folder):
+    os.mkfifo(folder / "fifo")
+    with open(os.open(folder / "fifo", os.O_RDONLY | os.O_NONBLOCK), "rb") as fifo:
+        succeeded(reduce(*WORDS, "-o", "fifo", cwd=folder))
+        assert fifo.read() == NEW
+    assert stat.S_ISFIFO((folder / "fifo").stat().st_mode)
+
+
+def test_fifo_whose_reader_goes(folder):
+    (folder / "large.bin").write_bytes(bytes(1 << 20))
+    os.mkfifo(folder / "fifo")
+    fifo = os.open(folder / "fifo", os.O_RDONLY | os.O_NONBLOCK)
+    child = Child("reduce", "-q", "--op", "sum", "--type", "double", "large.bin", "-o", "fifo", cwd=folder)
+    assert select.select([fifo], [], [], 20)[0] == [fifo]
+    os.close(fifo)
+    assert child.finish() == (141, b"", "")
+
+
+@pytest.mark.parametrize(
+    ("script", "name"),
+    [
+        ('"$@" > results/out', "/dev/stdout"),
+        ('{ printf %s "$HEAD"; "$@"; } > results/out', "/proc/self/fd/1"),
+        ('"$@" >> results/out', "/dev/fd/1"),
+        ('"$@" >> results/out', "-"),
+    ],
+)
+def test_redirected_standard_output_is_written_through(script, name, folder):
+    """The shell's file is written to, after what is there; it is not replaced, and needs no --force."""
+    out = folder / "results" / "out"
+    inode = out.stat().st_ino
+    outcome = shell(script, "reduce", "-q", *WORDS, "-o", name, cwd=folder, env=os.environ | {"HEAD": "head"})
+    assert outcome == (0, b"", "")
+    head = OLD if ">>" in script else b"head" if "HEAD" in script else b""
+    assert (out.read_bytes(), out.stat().st_ino) == (head + NEW, inode)
+    assert os.listdir(folder / "results") == ["out"]
+
+
+def test_process_substitution(folder):
+    script = '"$@" -o >(cat > copy; : > done); while [ ! -e done ]; do :; done'
+    assert shell(script, "reduce", "-q", *WORDS, cwd=folder) == (0, b"", "")
+    assert (folder / "copy").read_bytes() == NEW
+
+
+def test_scratch_file_has_no_name_and_is_shared_by_path(kind, tmp_path):
+    with Scratch(str(tmp_path)) as scratch:
+        assert os.listdir(tmp_path) == []
+        scratch.allocate(1000)
+        with open(scratch.shared_path, "r+b") as other:
+            other.write(NEW[:1000])
+        assert os.pread(scratch.fd, 2000, 0) == NEW[:1000]
+    assert not os.path.exists(scratch.shared_path)
+
+
+def test_the_reader_of_a_fifo_gets_to_its_end(tmp_path):
+    """While the program lives whose result that was."""
+    np.save(tmp_path / "a.npy", np.arange(3.0))
+    os.mkfifo(tmp_path / "fifo")
+    with subprocess.Popen(["cat", tmp_path / "fifo"], stdout=subprocess.PIPE) as reader:
+        mpired.reduce([tmp_path / "a.npy"], "sum", output=tmp_path / "fifo", to="raw")
+        assert reader.communicate(timeout=60)[0] == np.arange(3.0).tobytes()

@@ -108,27 +108,10 @@ def test_a_lock_timeout_that_is_no_time(folder):
     check_refusals(folder, [(words, 2, "lock") for words in commands], env=variable)
 
 
-def test_a_reader_waits_for_the_end_of_an_update_as_long_as_it_is_told(folder, monkeypatch):
-    impatient(monkeypatch)
-    log = folder / "here" / ".t.npy.mpired"
-    log.touch()
-    fd = hold(log)  # as while an update is at work
-    outcome = run("reduce", "-q", "--op", "sum", "here/t.npy", "--lock-timeout", "0.3", cwd=folder)
-    os.close(fd)
-    assert outcome.status == 5
-    assert f"waiting for process {os.getpid()}" in outcome.err
-
-
-def test_lock_of_a_dead_process_is_free(folder):
-    child = Child("--version", cwd=folder, setup=lambda: (hold(folder / "here" / "t.npy"), os.kill(os.getpid(), 9)))
-    assert child.finish().status == -9
-    add(folder, lock_timeout=0)
-
-
-@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
-def test_file_system_without_locks(number, folder):
-    no_locks = failing(number, "fcntl", module=fcntl)
-    check_refusals(folder, [(WORDS, 5, "here/t.npy", "has no locks")], setup=no_locks)
+def test_file_system_without_locks(folder):
+    for number in (errno.ENOLCK, errno.EOPNOTSUPP):
+        no_locks = failing(number, "fcntl", module=fcntl)
+        check_refusals(folder, [(WORDS, 5, "here/t.npy", "has no locks")], setup=no_locks)
 
 
 def test_who_may_only_read_can_read_between_two_updates(as_root, open_folder):

@@ -113,8 +113,12 @@ def test_full_disk(mounted, folder):
         file.truncate(8 << 20)
     (folder / "o.bin").write_bytes(bytes(700 << 10))
     check_refusals(folder, [((*words, "--commit", "journal", target, "o.bin"), 4, target, "No space left")])
-    assert os.listdir(where) == ["t.bin"]
     assert not any((where / "t.bin").read_bytes())
+    for rank in range(6):
+        np.zeros(1 << 15).tofile(folder / f"r{rank}.bin")
+    words = ("scan", "-f", "--op", "sum", "--type", "double", *(f"r{rank}.bin" for rank in range(6)))
+    check_refusals(folder, [((*words, "-o", f"{where}/out_{{rank}}"), 4, "No space left", "out_")])
+    assert os.listdir(where) == ["t.bin"]
 
 
 def test_file_size_limit(folder):

@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from column_targets import ROWS, chunks, read, strangers, table_of, write
+from column_targets import ROWS, chunks, strangers, table_of, write
 from command import measured, run, succeeded
 from rows import check_refusals, check_refused
+from tables import read
 
 import mpired
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from column_targets import CHUNK, ROWS, check, chunks, holed, read, strangers, table_of, write
+from column_targets import CHUNK, ROWS, check, chunks, holed, strangers, table_of, write
 from command import run, succeeded, unchanged
 from rows import check_refusals
-from tables import SUFFIXES
+from tables import SUFFIXES, read
 
 import mpired
 

@@ -20,7 +20,7 @@ from mpired.errors import MpiredError
 from mpired.files import keys
 
 MIXED = ["rename", "journal", "auto", "journal", "rename", "auto", "journal", "rename"]
-NWRITERS = 18
+NWRITERS = 12
 
 
 def test_eight_processes_add_ones(long, folder):
@@ -105,7 +105,7 @@ def work(folder: Path, noted: Noted, writer: int) -> None:
 
 def test_writers_of_six_kinds(folder, long, record_property):
     """They are killed again and again."""
-    noted, chance, kills = Noted(), random.Random(5), 3000 if long else 30
+    noted, chance, kills = Noted(), random.Random(5), 3000 if long else 20
     for name in ("p", "q", "one"):
         np.save(folder / "targets" / f"{name}.npy", np.zeros(COUNT, np.int64))
     writers = [forked(lambda n=n: work(folder, noted, n)) for n in range(NWRITERS)]
