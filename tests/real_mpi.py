@@ -54,8 +54,13 @@ def real_type(mpi: Any, text: str) -> Any:
         "C": mpi.ORDER_C, "F": mpi.ORDER_FORTRAN,
         "block": mpi.DISTRIBUTE_BLOCK, "cyclic": mpi.DISTRIBUTE_CYCLIC, "dflt": mpi.DISTRIBUTE_DFLT_DARG,
     }  # fmt: skip
-    basic = {name: handle(mpi, name.upper()) for name in {*re.findall(r"[a-z]\w*", text)} - {*words}}
-    return eval(text, words | basic)
+
+    def word(found: re.Match[str]) -> str:
+        return found[0] if found[0] in words else f"basic({found[0]!r})"
+
+    # Names such as 2int are not names in Python.
+    calls = re.sub(r"\b\d?[A-Za-z]\w*", word, text)
+    return eval(calls, words | {"basic": lambda name: handle(mpi, name.upper())})
 
 
 def left_fold(mpi: Any, op: str, name: str, ranks: Sequence[bytes]) -> bytes:
