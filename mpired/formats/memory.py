@@ -12,7 +12,7 @@ import io
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from mpired.sources.stream import StreamSource, check_has_end
 
 if TYPE_CHECKING:
     from mpired.formats.input_options import InputOptions
+    from mpired.formats.rank import RankFile
 
 
 class MemorySource(Source):
@@ -82,9 +83,13 @@ class AtHand:
         """Return the options of this rank, given those of all ranks."""
         return inputs
 
+    def described(self, file: RankFile, inputs: InputOptions) -> RankFile:  # noqa: ARG002 - bytes say it all
+        """Return its file as inspected, with what its bytes do not say."""
+        return file
+
 
 class ArrayRank(AtHand):
-    """An array of any form and order, also one that is mapped from a file."""
+    """An array of any form and order, also one that is masked, or mapped from a file."""
 
     def __init__(self, name: str, array: np.ndarray) -> None:
         super().__init__(name)
@@ -92,8 +97,6 @@ class ArrayRank(AtHand):
 
     def source(self, inputs: InputOptions) -> Source:  # noqa: ARG002 - it is not a stream
         """Return the array as an npy file."""
-        if isinstance(self._array, np.ma.MaskedArray):
-            raise UsageError(self.name, "is a masked array, and a rank has no missing elements; use its `filled(...)`")
         array = np.asarray(self._array)
         fortran = array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous
         try:
@@ -104,6 +107,17 @@ class ArrayRank(AtHand):
             return MemorySource(self.name, head)  # which the header refuses
         flat = array.ravel(order="F" if fortran else "C")
         return MemorySource(self.name, head, flat.view(np.uint8).data if flat.nbytes else b"")
+
+    def described(self, file: RankFile, inputs: InputOptions) -> RankFile:
+        """Return its file with which elements are masked, behind the elements."""
+        if not np.ma.is_masked(self._array) or not file.buffers:
+            return file
+        (array,) = file.buffers
+        null = masks_of(self._array)
+        marks = (~null).ravel(order="F" if array.fortran_order else "C").view(np.uint8).data
+        source = MemorySource(self.name, *cast("MemorySource", file.source).parts, marks)
+        array = array._replace(source=source, validity=array.offset + array.nbytes, nullable=inputs.nullable)
+        return file._replace(source=source, buffers=[array._replace(nulls=int(np.count_nonzero(null)))])
 
 
 class RankInFile(AtHand):

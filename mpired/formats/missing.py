@@ -71,5 +71,5 @@ def null_error(
 ) -> DatatypeError:
     """Return the error for a column with missing values; `more` names other columns."""
     what = what.removesuffix("s") if nulls == 1 else what
-    reason = f"{','.join(columns)!r} has {nulls} {what}{more}"
+    reason = f"{repr(','.join(columns)) + ' ' if columns else ''}has {nulls} {what}{more}"
     return DatatypeError(source.name, f"{reason}; skip them with `nulls='ignore'`, or fill them first")

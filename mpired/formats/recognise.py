@@ -129,7 +129,8 @@ def open_rank(word: str | AtHand, inputs: InputOptions) -> RankFile:
     source, form = recognised(source, inputs) if isinstance(word, str) else _recognised_at_hand(word, source, inputs)
     if source.is_forward and not (inputs.forward and form.forward):
         source = source.kept()
-    return form.inspect(source, inputs)
+    file = form.inspect(source, inputs)
+    return file if isinstance(word, str) else word.described(file, inputs)
 
 
 def _source_of(word: str | AtHand, inputs: InputOptions) -> tuple[Source, InputOptions]:

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from mpired.datatypes.dtypes import get
 from mpired.files import calls
 from mpired.formats.array import Array, FlatReader
 from mpired.formats.convert import convert
@@ -33,6 +34,12 @@ class TransposedReader(FlatReader):
         self._form = np.dtype(f"V{self._stored.itemsize}") if self._stored.names else self._stored
         self._room = max(1, array.memory // self._stored.itemsize)
         self._ahead, self._first = np.empty(0, self._form), 0
+        self._marks: TransposedReader | None = None
+        if array.validity is not None:
+            byte = get("BYTE")
+            self._marks = TransposedReader(
+                array._replace(datatype=byte, stored=byte.form, offset=array.validity, validity=None)
+            )
 
     def read(self, start: int, block: np.ndarray) -> np.ndarray | None:
         """Fill `block` with the elements from `start` on, in native byte order, and return which are valid."""
@@ -49,7 +56,17 @@ class TransposedReader(FlatReader):
             else:
                 convert(part.view(self._stored), room, self._array.source.name, start + done)
             done += len(part)
-        return self._array.valid(block)
+        if self._marks is None:
+            return self._array.valid(block)
+        there = np.empty(len(block), np.uint8)
+        self._marks.read(start, there)
+        return there.view(np.bool_)
+
+    def close(self) -> None:
+        """Close the file."""
+        super().close()
+        if self._marks is not None:
+            self._marks.close()
 
     def _read_ahead(self, start: int) -> None:
         """Read as many elements as memory allows: whole rows, if there is room for one, or else from `start` on."""
