@@ -48,9 +48,8 @@ WRITING_FLAGS = {"O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC", "O_APPEND", "O_TMPF
 # giving a library the descriptor that `files` has opened.
 ALLOWED_WRITES = {
     ("cli/__init__.py", "os.open"),
-    ("formats/arrow.py", "os.fdopen"),
+    ("formats/columns.py", "os.fdopen"),
     ("formats/npz.py", "os.fdopen"),
-    ("formats/parquet.py", "os.fdopen"),
     ("formats/textual.py", "os.fdopen"),
     ("formats/zarr.py", "os.fdopen"),
     ("engines/worker.py", "os.open"),

@@ -174,14 +174,14 @@ def inspect(source: Source, inputs: InputOptions, opener: type[Table]) -> RankFi
     for name in (*itertools.chain(*chosen), *inputs.keep):
         if there[name] != 1:
             raise BufferFileError(source.name, _not_one(names, name))
-    table = _Header(source, opener, contents)
+    table = TableHeader(source, opener, contents)
     buffers = tuple(_buffer(table, inputs, columns) for columns in chosen)
     kept = KeptColumns(source, opener, contents, inputs.keep) if inputs.keep else None
     return RankFile(source, buffers, others, tuple(names), kept=kept)
 
 
 @dataclass(frozen=True, eq=False)
-class _Header:
+class TableHeader:
     """A file with columns, as its header describes it."""
 
     source: Source
@@ -208,7 +208,7 @@ class _Header:
         )  # fmt: skip
 
 
-def _buffer(table: _Header, inputs: InputOptions, columns: tuple[str, ...]) -> Array:
+def _buffer(table: TableHeader, inputs: InputOptions, columns: tuple[str, ...]) -> Array:
     """Return a column, or two of pairs, as a buffer."""
     source, fields = table.source, [table.contents.schema.field(each) for each in columns]
     what = f"column {','.join(columns)!r} holds"
@@ -321,7 +321,7 @@ def _not_one(names: Sequence[str], name: str) -> str:
     return f"has {number} columns named {name!r}; its columns are {listed(names)}"
 
 
-def _not_taken(table: _Header, wrong: pa.Field, inputs: InputOptions) -> DatatypeError:
+def _not_taken(table: TableHeader, wrong: pa.Field, inputs: InputOptions) -> DatatypeError:
     """Return the error for a column that is chosen and holds no numbers."""
     if inputs.pair:
         return DatatypeError(table.source.name, f"{_no_buffer(wrong)}; a pair is of two columns of numbers")
@@ -334,7 +334,7 @@ def _not_taken(table: _Header, wrong: pa.Field, inputs: InputOptions) -> Datatyp
 
 
 @dataclass(frozen=True, eq=False)
-class KeptColumns(_Header):
+class KeptColumns(TableHeader):
     """Columns of any type that results have as a file has them."""
 
     chosen: tuple[str, ...]  # their names
