@@ -211,7 +211,7 @@ class Pieces(NamedTuple):
     each: int
     pieces: int = 1
     stride: int = 0
-    packed: Any = None  # what unpacks them, as `conventions.Packed` does; None if they are not packed
+    packed: Any = None  # a `conventions.Packed`, which unpacks them; None if they are not packed
 
     @property
     def nbytes(self) -> int:

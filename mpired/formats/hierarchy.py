@@ -199,7 +199,7 @@ def walk(group: h5g.GroupID, prefix: str = "", seen: set[tuple[int, int]] | None
         name, kind = prefix + text_of(link), group.links.get_info(link).type
         if kind == h5py.h5l.TYPE_EXTERNAL:
             yield Found(name, outside=":".join(map(text_of, group.links.get_val(link))))
-        elif kind == h5py.h5l.TYPE_SOFT:  # what it leads to is read by its own name
+        elif kind == h5py.h5l.TYPE_SOFT:  # its target is read by its own name
             yield Found(name, soft=group.links.get_val(link))
         elif kind == h5py.h5l.TYPE_HARD:
             opened = h5o.open(group, link)
@@ -572,7 +572,7 @@ def is_plain(dataset: h5py.Dataset) -> bool:
 
 
 def offset_of(dataset: h5py.Dataset) -> int | None:
-    """Return where the elements of an array of the file lie in one piece; None if they do not."""
+    """Return the offset of the elements of an array that is in the file in one piece; None for other arrays."""
     is_one = dataset.id.get_create_plist().get_layout() == h5d.CONTIGUOUS and not dataset.external
     offset: int | None = dataset.id.get_offset() if is_one else None
     return offset

@@ -101,6 +101,13 @@ class Source:
     # whether it is read from its start to its end, which shows only there: a stream, or a compressed source
     is_forward = False
 
+    def __eq__(self, other: object) -> bool:
+        """Return whether it is of the same bytes, also where one was sent to another process."""
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
     @property
     def inode(self) -> tuple[int, int] | None:
         """Device and inode of the local file; None if it is none, as a stream."""

@@ -201,7 +201,6 @@ REFUSED = {
     "objects": ([np.array([None])], DatatypeError, r"^array of rank 0: holds Python objects"),
     "texts": ([np.array(["a"])], DatatypeError, r"^array of rank 0: holds strings"),
     "overlap": ([np.zeros(2, OVERLAPPING)], DatatypeError, r"^array of rank 0: has no npy form"),
-    "masked": ([np.ma.array([1.0])], UsageError, r"^array of rank 0: is a masked array"),
     "a list": ([[1.0]], UsageError, r"^rank 0: is of the type list; a rank is the path"),
     "one array": (VALUES, UsageError, r"^ranks: is one array; give a list, one a rank"),
     "one file": (io.BytesIO(), UsageError, r"^ranks: is one open file; give a list"),
