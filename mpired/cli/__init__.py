@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import itertools
 import os
 import signal
 import sys
@@ -34,11 +35,12 @@ from mpired.errors import (
 from mpired.files import calls
 from mpired.files.urls import signed
 from mpired.log import notices_to
-from mpired.options import ONLY_ELEMENTS
+from mpired.options import FLAGS, ONLY_ELEMENTS
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+_SHORT_FLAG = 4  # characters: -nan may be a value, and -op several options of a letter
 _COLLECTIVES, _RECORDS = "Combine files", "Files of records"
 _WINDOWS = "Update a file in place"
 # Imported when called, so that --help does not wait for NumPy.
@@ -273,6 +275,9 @@ def _run(words: Sequence[str]) -> int:
 
             line = split_arg_string(os.environ.get("COMP_WORDS", ""))
             return shell_complete(cli, {"obj": tuple(line)}, "mpired", COMPLETION, instruction)
+        for word in itertools.takewhile(lambda word: word != "--", words):
+            if len(word) > _SHORT_FLAG and f"-{word}" in FLAGS.values():  # click would take -output for -o utput
+                raise UsageError(word, f"is an option with one dash; write -{word}")
         with cli.make_context("mpired", list(words), obj=tuple(words)) as context:
             cli.invoke(context)
     except click.exceptions.Exit as done:

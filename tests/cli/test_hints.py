@@ -40,6 +40,7 @@ def folder(tmp_path):
     "words, status, reasons",
     [
         # ops, by the names of other programs too, and those that the command takes
+        ("reduce --op sum a.npy b.npy -output a.npy", 2, ["-output: is an option with one dash; write --output"]),
         ("reduce --op argmax a.npy b.npy", 2, ["argmax", "use maxloc"]),
         ("reduce --op and a.npy b.npy", 2, ["and", "use land"]),
         ("reduce --op product a.npy b.npy", 2, ["product", "use prod"]),
