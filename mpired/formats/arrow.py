@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, TypeAlias
 from mpired.errors import BufferFileError
 from mpired.formats import columns, ipc
 from mpired.formats.array import UNKNOWN_COUNT
-from mpired.formats.arrow_arrays import DTYPES, has_arrays, is_plain
+from mpired.formats.arrow_arrays import DTYPES, has_arrays, has_offsets
 from mpired.formats.columns import Change, Contents, Table, errors_of
 from mpired.formats.format import Encoder
 from mpired.formats.local import DamageError, TableFile
@@ -94,11 +94,11 @@ class ArrowFile(Table):
         else:
             batches = map(reader.get_batch_with_custom_metadata, range(skipped, reader.num_record_batches))
         places = zip(range(len(numbers)) if chosen else numbers, numbers, strict=True)
-        others = [place for place, number in places if not is_plain(self.schema.field(number).type)]
+        by_offsets = [place for place, number in places if has_offsets(self.schema.field(number).type)]
         for batch, metadata in limited(self._source.name, self._memory, batches):
             batch.validate()  # buffers have the lengths that the columns need
-            if others:  # whose offsets are the file's word: without this a damaged one reads foreign memory
-                batch.select(others).validate(full=True)
+            if by_offsets:  # they are the file's word: without this a damaged one reads foreign memory
+                batch.select(by_offsets).validate(full=True)
             yield batch, metadata
             self.content.forget()
         if self._source.is_forward and self.content.read(1):

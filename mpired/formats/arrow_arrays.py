@@ -29,8 +29,13 @@ def is_time(kind: pa.DataType) -> bool:
 
 
 def is_plain(kind: pa.DataType) -> bool:
-    """Return whether a type is that of numbers or times, whose arrays have no offsets."""
+    """Return whether a type is that of numbers or times."""
     return kind in DTYPES or is_time(kind)
+
+
+def has_offsets(kind: pa.DataType) -> bool:
+    """Return whether the values of an array of a type are found by offsets, indices or children."""
+    return not (pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind))
 
 
 def has_arrays(kind: pa.DataType) -> bool:

@@ -282,3 +282,17 @@ def test_files_without_arrays_are_the_same(tmp_path):
     pq.write_table(pa.table({}), tmp_path / "a.parquet")
     assert str(mpired.diff(tmp_path / "a.h5", tmp_path / "a.h5")) == "the same: 0 datasets"
     assert str(mpired.diff(tmp_path / "a.parquet", tmp_path / "a.parquet")) == "the same: 0 columns"
+
+
+@pytest.mark.parametrize("form", ["arrow", "arrows"])
+def test_values_that_pyarrow_would_not_make_are_compared(form, tmp_path):
+    """Decimals beyond their precision, and dates with a time of day."""
+    decimals, days = np.array([[12810, 0], [1, 0]]), np.array([5, 86_400_000])
+    kinds = {"x": (pa.decimal128(3, 2), decimals), "day": (pa.date64(), days)}
+    columns = {
+        name: pa.Array.from_buffers(kind, 2, [None, pa.py_buffer(values.astype("i8").tobytes())])
+        for name, (kind, values) in kinds.items()
+    }
+    (tmp_path / f"a.{form}").write_bytes(bytes_of(pa.table(columns), form))
+    outcome = run("diff", f"a.{form}", f"a.{form}", cwd=tmp_path)
+    assert (outcome.status, outcome.err) == (0, ""), outcome.out
