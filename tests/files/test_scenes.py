@@ -99,8 +99,8 @@ def gone_on(child: Child) -> Outcome:
     return child.finish()
 
 
-def stops(folder: Path, words: tuple[str, ...], *, long: bool, every: int = 7) -> Iterator[Child]:
-    """Yield a command that is stopped at each of its calls, or each seventh."""
+def stops(folder: Path, words: tuple[str, ...], *, long: bool, every: int = 5) -> Iterator[Child]:
+    """Yield a command that is stopped at each of its calls, or each fifth."""
     for number in range(1, 1000, 1 if long else every):
         child = stopped(*words, cwd=folder, setup=at(number, STOP, Counter(), ""))
         if child is None:
