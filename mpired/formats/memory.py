@@ -26,6 +26,7 @@ from mpired.sources.source import STANDARD_INPUT, OpenBytes, OpenSource, Source
 from mpired.sources.stream import StreamSource, check_has_end
 
 if TYPE_CHECKING:
+    from mpired.formats.array import Array
     from mpired.formats.input_options import InputOptions
     from mpired.formats.rank import RankFile
 
@@ -65,6 +66,16 @@ def masks_of(elements: np.ndarray) -> np.ndarray:
     mask: Any = np.ma.getmaskarray(elements)
     found: np.ndarray = np.any([mask[name] for name in mask.dtype.names] if mask.dtype.names else [mask], axis=0)
     return found
+
+
+def with_masks(array: Array, elements: np.ndarray) -> Array:
+    """Return an array of bytes in memory with which of its elements are masked, behind them; as it is if none is."""
+    null = masks_of(elements).ravel(order="F" if array.fortran_order else "C")
+    if not null.any():
+        return array
+    source = cast("MemorySource", array.source)
+    source = MemorySource(source.name, *source.parts, (~null).view(np.uint8).data)
+    return array._replace(source=source, nulls=int(np.count_nonzero(null)), validity=array.offset + array.nbytes)
 
 
 class AtHand:
@@ -110,14 +121,10 @@ class ArrayRank(AtHand):
 
     def described(self, file: RankFile, inputs: InputOptions) -> RankFile:
         """Return its file with which elements are masked, behind the elements."""
-        if not np.ma.is_masked(self._array) or not file.buffers:
+        if not np.ma.isMaskedArray(self._array) or not file.buffers:
             return file
-        (array,) = file.buffers
-        null = masks_of(self._array)
-        marks = (~null).ravel(order="F" if array.fortran_order else "C").view(np.uint8).data
-        source = MemorySource(self.name, *cast("MemorySource", file.source).parts, marks)
-        array = array._replace(source=source, validity=array.offset + array.nbytes, nullable=inputs.nullable)
-        return file._replace(source=source, buffers=[array._replace(nulls=int(np.count_nonzero(null)))])
+        array = with_masks(file.buffers[0], self._array)._replace(nullable=inputs.nullable)
+        return file._replace(source=array.source, buffers=[array])
 
 
 class RankInFile(AtHand):

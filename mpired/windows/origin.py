@@ -20,7 +20,7 @@ from mpired.formats import Array, AtHand, InputOptions, Model, open_rank
 from mpired.formats.array import Reader, within_budget, within_memory
 from mpired.formats.convert import as_in
 from mpired.formats.decoding import Decoder
-from mpired.formats.memory import MemorySource, masks_of
+from mpired.formats.memory import MemorySource, with_masks
 from mpired.formats.names import lacking
 from mpired.formats.rank import element_text
 from mpired.formats.transposed import in_order
@@ -176,12 +176,10 @@ def array_of(elements: np.ndarray, declared: Datatype | None, name: str = "array
         raise DatatypeError(name, f"has elements of {element_text(elements.dtype)}, which are not {datatype.label}")
     fortran = elements.ndim > 1 and elements.flags.f_contiguous and not elements.flags.c_contiguous
     flat = np.asarray(elements).ravel(order="F" if fortran else "C").view(as_numbers(elements.dtype))
-    null = masks_of(elements).ravel("F" if fortran else "C") if np.ma.isMaskedArray(elements) else np.empty(0, np.bool_)
-    parts = [each.view(np.uint8).data if each.nbytes else b"" for each in (flat, ~null)]
-    # A target that is made like it has native byte order.
-    made = Array(MemorySource(name, *parts), datatype, len(flat), flat.dtype, 0, elements.shape, fortran)
-    nulls = int(np.count_nonzero(null))
-    return made._replace(fixed_order=True, nulls=nulls, validity=flat.nbytes if nulls else None)
+    source = MemorySource(name, flat.view(np.uint8).data if flat.nbytes else b"")
+    made = Array(source, datatype, len(flat), flat.dtype, 0, elements.shape, fortran)
+    made = made._replace(fixed_order=True)  # a target that is made like it has native byte order
+    return with_masks(made, elements) if np.ma.isMaskedArray(elements) else made
 
 
 def whole(array: Array) -> np.ndarray:
