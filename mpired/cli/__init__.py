@@ -275,8 +275,9 @@ def _run(words: Sequence[str]) -> int:
 
             line = split_arg_string(os.environ.get("COMP_WORDS", ""))
             return shell_complete(cli, {"obj": tuple(line)}, "mpired", COMPLETION, instruction)
-        for word in itertools.takewhile(lambda word: word != "--", words):
-            if len(word) > _SHORT_FLAG and f"-{word}" in FLAGS.values():  # click would take -output for -o utput
+        before = itertools.takewhile(lambda word: word != "--", words)
+        for word in (word for word in before if word.startswith("-") and len(word) > _SHORT_FLAG):
+            if f"-{word}" in FLAGS.values():  # click would take -output for -o utput
                 raise UsageError(word, f"is an option with one dash; write -{word}")
         with cli.make_context("mpired", list(words), obj=tuple(words)) as context:
             cli.invoke(context)
