@@ -40,11 +40,15 @@ class Call(NamedTuple):
     results_by_plan: tuple[tuple[Result, ...], ...]
     # where the results go: the paths or the patterns as given; none if they replace the ranks' files
     outputs: tuple[str, ...]
-    results: tuple[Result, ...]  # those of all groups
     beside: tuple[str, ...]  # the files that say where results come from which have no place for that
     paths: tuple[str, ...]  # the files of the results, and after them those beside them
     folders: tuple[str, ...]  # the directories that are made for results in several files
     ranges: tuple[tuple[int, int], ...]  # the ranges of the file that results change; empty if they are new files
+
+    @property
+    def results(self) -> list[Result]:
+        """The results of all groups."""
+        return [result for results in self.results_by_plan for result in results]
 
     @property
     def sources(self) -> list[Source]:
@@ -154,9 +158,9 @@ def plan_call(  # noqa: PLR0913 - all that a call is
         if Compression.of(path, options["level"]) and options["link"]:
             raise UsageError("`link`", f"makes one file of all results, and {path} is compressed by itself")
     results = [results_of(group_plan, each, request, terminal=terminal) for group_plan, each in dealt]
-    every = tuple(result for each in results for result in each)
+    every = [result for each in results for result in each]
+    paths = [result.path for result in every]
     if any(result.folder for result in every):
-        paths = [result.path for result in every]
         request.check_no_input(paths, _WAY_OUT[collective.to_root])
         if len(set(paths)) < len(paths):
             raise UsageError(
@@ -165,7 +169,6 @@ def plan_call(  # noqa: PLR0913 - all that a call is
     nlocked = sum(map(os.path.isfile, paths)) if in_place or options["overwrite"] else 0
     pairs = zip((group_plan for group_plan, _ in dealt), results, strict=True)
     plans = tuple(plan_fold(group_plan, each, request, nlocked=nlocked) for group_plan, each in pairs)
-    paths = [result.path for result in every]
     beside: list[str] = []
     if request.note is not None:
         beside = _beside(result.path for result in every if not format_named(result.format).has_notes)
@@ -173,7 +176,7 @@ def plan_call(  # noqa: PLR0913 - all that a call is
     folders = sorted({each.folder for each in every if each.folder and not os.path.isdir(each.folder)})
     ranges = (each for result in every if isinstance(result.layout, ArrayLayout) for each in result.layout.ranges)
     return Call(
-        request, plans, tuple(results), outputs, every, tuple(beside), (*paths, *beside), tuple(folders), tuple(ranges)
+        request, plans, tuple(results), outputs, tuple(beside), (*paths, *beside), tuple(folders), tuple(ranges)
     )
 
 
