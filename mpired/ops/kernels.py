@@ -67,22 +67,25 @@ def multiply(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.
 
 def extreme(ufunc: np.ufunc) -> Kernel:
     """Return the kernel of MAX or MIN: NaN and NaT propagate, and on a tie the lower rank's bits stay."""
-    # Only zeros of different sign and NaNs tie with different bits. What `np.maximum` makes of them depends on the
-    # processor, so wherever the result is one, invec's bits are put back.
+    # The result is in invec, and inoutvec stays as it is, so that other ops can take it. Only zeros of different sign
+    # and NaNs tie with different bits. What `np.maximum` makes of them depends on the processor, so wherever the result
+    # is one, invec's bits stay.
 
     def kernel(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
         if inoutvec.dtype == np.float16:
             return _of_halves(ufunc, invec, inoutvec)
-        extremes = inoutvec.view(datatype.compared)
-        ufunc(extremes, invec.view(datatype.compared), out=extremes)
+        lower, upper = invec.view(datatype.compared), inoutvec.view(datatype.compared)
         if datatype.group is not Group.FLOATING_POINT:
-            return inoutvec
-        doubtful = np.equal(inoutvec, 0)
-        doubtful |= np.isnan(inoutvec)
-        if doubtful.any():
-            doubtful &= np.equal(invec, inoutvec) | np.isnan(invec)
-            return moved(invec, inoutvec, doubtful)
-        return inoutvec
+            ufunc(upper, lower, out=lower)
+            return invec
+        extremes = ufunc(upper, lower)
+        stay = np.equal(extremes, 0)
+        stay |= np.isnan(extremes)
+        if stay.any():
+            stay &= np.equal(invec, extremes) | np.isnan(invec)
+            moved(invec, extremes, stay)
+        np.copyto(invec, extremes)
+        return invec
 
     return kernel
 
@@ -93,10 +96,10 @@ def _of_halves(ufunc: np.ufunc, invec: np.ndarray, inoutvec: np.ndarray) -> np.n
     comes_first, nan = _OF_HALVES[ufunc]
     lower, upper = invec.view(np.int16), inoutvec.view(np.int16)
     mask = comes_first(_ordered(lower, nan), _ordered(upper, nan)).astype(np.int16)
-    np.negative(mask, out=mask)
+    mask -= 1
     mask &= lower ^ upper
-    upper ^= mask
-    return inoutvec
+    lower ^= mask
+    return invec
 
 
 def _ordered(bits: np.ndarray, nan: int) -> np.ndarray:
@@ -114,7 +117,7 @@ def chosen(better: np.ufunc) -> Kernel:
     """Return the kernel of MAX or MIN that MPI's libraries have: `inout > in ? inout : in`, also where one is NaN."""
 
     def kernel(invec: np.ndarray, inoutvec: np.ndarray, _datatype: Datatype) -> np.ndarray:
-        return moved(invec, inoutvec, ~better(inoutvec, invec))
+        return moved(inoutvec, invec, better(inoutvec, invec))
 
     return kernel
 

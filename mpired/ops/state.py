@@ -107,6 +107,7 @@ class Combined(State):
 
     def __init__(self, op: Op, datatype: Datatype, nranks: int) -> None:
         super().__init__(op, datatype, nranks)
+        self.reads_only = op.keeps_upper
         self._steps: Steps = steps(op, datatype)
         self._blocks = [block_of(0, datatype.form)] * 2
 
@@ -125,6 +126,13 @@ class Combined(State):
     def free_block(self) -> np.ndarray:
         """Return the array for the next rank's elements."""
         return self._spare if self.nadded else self._running
+
+    def fill(self, block: np.ndarray) -> None:
+        """Take the next rank's elements from the free block of another state; without a copy where they stay."""
+        if self.reads_only and self.nadded:
+            self._spare = block
+        else:
+            super().fill(block)
 
     def add(self, reread: Reread, not_null: np.ndarray | None = None) -> np.ndarray | None:
         """Combine the elements so far with those in the free block."""
@@ -184,7 +192,8 @@ class Planes(State):
 
     def in_form(self, numbers: np.ndarray, wrapped: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
         """Return numbers in the datatype of the results, and which of them that cannot hold, or have wrapped."""
-        results, lost = converted(numbers, self.op.result(self.datatype).form)
+        is_plane = any(numbers is plane for plane in self.planes)  # which stays as it is
+        results, lost = converted(numbers, self.op.result(self.datatype).form, copy=is_plane)
         return results, either(lost, wrapped)
 
     def note(self) -> None:

@@ -197,8 +197,9 @@ class Variance(_Numbers):
 
     def begin(self, start: int, count: int) -> None:
         """Begin a block of `count` other elements, with room for what each step computes."""
+        if self.count != count:
+            self._changes, self._steps = np.empty((2, count), self.lanes)
         super().begin(start, count)
-        self._changes, self._steps = np.empty((2, count), self.lanes)
 
     def step(self, elements: np.ndarray) -> None:
         """Go on with the recurrence."""

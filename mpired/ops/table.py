@@ -54,10 +54,12 @@ def _statistic(name: str, groups: Group, doc: str, state: Callable[[Op, Datatype
 
 
 OPS: tuple[Op, ...] = (
-    _op("MAX", twinned("max", kernels.extreme(np.maximum)), _COMPARED, "maximum; NaN propagates", identity.lowest,
-        synonyms=(max, np.max), method="maximum", takes=_WITHIN, mpi_kernel=kernels.chosen(np.greater)),
-    _op("MIN", twinned("min", kernels.extreme(np.minimum)), _COMPARED, "minimum; NaN propagates", identity.highest,
-        synonyms=(min, np.min), method="minimum", takes=_WITHIN, mpi_kernel=kernels.chosen(np.less)),
+    _op("MAX", twinned("max", kernels.extreme(np.maximum), keeps_upper=True), _COMPARED,
+        "maximum; NaN propagates", identity.lowest, keeps_upper=True, synonyms=(max, np.max), method="maximum",
+        takes=_WITHIN, mpi_kernel=kernels.chosen(np.greater)),
+    _op("MIN", twinned("min", kernels.extreme(np.minimum), keeps_upper=True), _COMPARED,
+        "minimum; NaN propagates", identity.highest, keeps_upper=True, synonyms=(min, np.min), method="minimum",
+        takes=_WITHIN, mpi_kernel=kernels.chosen(np.less)),
     _op("SUM", twinned("sum", kernels.add), _ADDED, "sum; integers wrap as in C", identity.zero, synonyms=(sum, np.sum),
         rounds=_ROUNDED, exact=_PLUS, state=statistics.rounded_once(statistics.Sum, combined), takes=_SUMS,
         mpi_kernel=kernels.add, ufunc=np.add, method="sum"),

@@ -131,16 +131,35 @@ def test_nothing_is_written_beside_the_elements(compiled):
     for op, names in matrix.COMPILED.items():
         datatype = get(min(names))
         compute = native.twin(op.lower(), datatype)
+        keeps_upper = op in {"MAX", "MIN"}
         for count in range(20):
             nbytes = count * datatype.form.itemsize
             room = np.full(nbytes + 128, 0xA5, np.uint8)
             start = 64 - room.ctypes.data % 64
-            lower = elements(datatype, count, 1)
-            before = lower.tobytes()
+            kept = elements(datatype, count, 1)
+            before = kept.tobytes()
             room[start : start + nbytes] = elements(datatype, count, 2).view(np.uint8)
-            compute(lower.ctypes.data, room[start:].ctypes.data, count)
+            addresses = [kept.ctypes.data, room[start:].ctypes.data]
+            compute(*(addresses[::-1] if keeps_upper else addresses), count)
             assert set(room[:start]) | set(room[start + nbytes :]) == {0xA5}, (op, count)
-            assert lower.tobytes() == before, (op, count)
+            assert kept.tobytes() == before, (op, count)
+
+
+@pytest.mark.parametrize("native_kernels", [True, False])
+def test_max_and_min_leave_the_upper_operand_as_it_is(compiled, monkeypatch, native_kernels):
+    """Other ops of the same call take it from there."""
+    monkeypatch.setattr(native, "LEAST_BYTES", 1 if native_kernels else 1 << 40)
+    written = []
+    for op in (mpired.MAX, mpired.MIN):
+        for kernel in (op.kernel, op.mpi_kernel):
+            for datatype in (get(name) for name in matrix.AVAILABLE if name in matrix.LEGAL[op.name]):
+                lower, upper = elements(datatype, 1000, 1), elements(datatype, 1000, 2)
+                before = upper.tobytes()
+                with np.errstate(all="ignore"):
+                    result = kernel(lower, upper, datatype)
+                if result is not lower or upper.tobytes() != before:
+                    written.append((op.name, datatype.name))
+    assert written == []
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ _FILE = os.path.join(os.path.dirname(__file__), "kernels.c.so")
 _GREATEST = np.full(1, np.finfo(np.float64).max)
 
 
-def twinned(name: str, kernel: Kernel) -> Kernel:
+def twinned(name: str, kernel: Kernel, *, keeps_upper: bool = False) -> Kernel:
     """Return the kernel that leaves to the twins of this name the datatypes for which there are some."""
 
     def faster(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
@@ -42,7 +42,7 @@ def twinned(name: str, kernel: Kernel) -> Kernel:
             return kernel(invec, inoutvec, datatype)
         if compute(_address(invec), _address(inoutvec), len(inoutvec)):
             np.add(_GREATEST, _GREATEST)  # so that NumPy tells of the overflow, as the context wants it
-        return inoutvec
+        return invec if keeps_upper else inoutvec
 
     return faster
 

@@ -2,8 +2,8 @@
 
        int OP_TYPE(const void *invec, void *inoutvec, size_t count);
 
-   inoutvec[i] = invec[i] op inoutvec[i], invec the lower rank (MPI-4.1, 6.9.5). Both hold `count` elements, contiguous
-   and aligned, in native byte order. The bits are those of the kernels in NumPy (kernels.py, loc.py), whatever the
+   inoutvec[i] = invec[i] op inoutvec[i], invec the lower rank (MPI-4.1, 6.9.5); MAX and MIN leave the result in invec.
+   Both hold `count` elements, contiguous and aligned, in native byte order. The bits are those of the kernels in NumPy (kernels.py, loc.py), whatever the
    processor; those of NaNs in sums and products and of padding are not defined here either. What is returned is
    positive if finite operands gave an infinity, and negative if this processor cannot do it.
 
@@ -20,7 +20,7 @@
 #error "each step must round to the type of its operands, as it does in NumPy"
 #endif
 
-#define KERNEL(NAME) int NAME(const void *invec, void *inoutvec, size_t count)
+#define KERNEL(NAME) int NAME(void *invec, void *inoutvec, size_t count)
 
 /* A loop that gains by wider registers is compiled twice, and the loader takes the one for the processor. It is a function
    that is not inlined. Clang gives such functions other names. */
@@ -121,19 +121,19 @@ PAIRS(f16, long double, NUMBER, BY_BITS)
 BOTH(f4, float, NUMBER, f4, float, BY_FIELDS)
 BOTH(f8, double, NUMBER, f8, double, BY_FIELDS)
 
-/* MAX and MIN: NaN wins, the lower rank's if both are, and its bits stay on a tie. */
+/* MAX and MIN: NaN wins, the lower rank's if both are, and its bits stay on a tie. The result is in invec. */
 
-#define BY_NUMBER(TYPE, TAKES, LOWER, UPPER) *(UPPER) = (TAKES) ? *(LOWER) : *(UPPER)
+#define BY_NUMBER(TYPE, TAKES, FROM, TO) *(TO) = (TAKES) ? *(FROM) : *(TO)
 
 #define CHOOSE(OP, BETTER, V, VALUE, ORDER, PUT) \
     WIDER KERNEL(OP##_##V) \
     { \
-        const VALUE *restrict a = invec; \
-        VALUE *restrict b = inoutvec; \
+        VALUE *restrict a = invec; \
+        const VALUE *restrict b = inoutvec; \
         for (size_t i = 0; i < count; i++) { \
-            int loses = ORDER(OP, b[i]) BETTER ORDER(OP, a[i]); \
-            int takes = !(loses | ((a[i] == a[i]) & (b[i] != b[i]))); \
-            PUT(VALUE, takes, a + i, b + i); \
+            int wins = ORDER(OP, b[i]) BETTER ORDER(OP, a[i]); \
+            int takes = wins | ((a[i] == a[i]) & (b[i] != b[i])); \
+            PUT(VALUE, takes, b + i, a + i); \
         } \
         return 0; \
     }
