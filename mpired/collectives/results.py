@@ -135,7 +135,9 @@ def group_plans(request: Request) -> Iterator[GroupPlan]:
             root=options["root"],
             identity=options["exscan_first"] == "identity",
         )
-        shares = _split(collective.shares(task), request)
+        shares: Sequence[Share] = collective.shares(task)
+        if len(request.ops) > 1 or options["split"] is not None or options["count_valid"] is not None:
+            shares = _split(shares, request)
         if not collective.whole and len({buffer.count for buffer in receivers[0].buffers}) > 1:
             reason = f"has {receivers[0].noun}s of different lengths, which are not cut alike"
             raise CountError(receivers[0].source.name, f"{reason}; choose some with `columns`")
@@ -168,7 +170,9 @@ def _split(shares: Sequence[Share], request: Request) -> tuple[Share, ...]:
         files = [[OpField(op, field) for op, _ in fields for field in parts[op]]]
     if request.options["count_valid"] is not None:
         files.append([OpField(0, VALID)])
-    return tuple(share._replace(fields=tuple(each)) for each in files for share in shares)
+    several = [len({op for op, _ in each}) > 1 for each in files]
+    pairs = zip(files, several, strict=True)
+    return tuple(share._replace(fields=tuple(each), has_ops=has_ops) for each, has_ops in pairs for share in shares)
 
 
 def _no_pair(op: ops.Op, request: Request) -> Datatype | None:
@@ -255,9 +259,11 @@ def _with_header(layout: Layout, form: Format, request: Request) -> Layout:
 
 def _check_nulls(form: Format, model: Model, receiver: Recipient, request: Request) -> None:
     """Raise `UsageError` if a result modelled on a file may be null, and its format has nothing that stands for it."""
+    if form.has_nulls or not any(buffer.nullable for buffer in model.buffers):
+        return
     arrays = arrays_in(receiver.share, request.ops, receiver.file.buffers)
     for buffer, result in zip(model.buffers, arrays, strict=True):
-        if buffer.nullable and not form.has_nulls and not ops.stands_for_null(result.op, result.rank.datatype):
+        if buffer.nullable and not ops.stands_for_null(result.op, result.rank.datatype):
             chosen = f" with `columns={buffer.own_name!r}`" if len({each.count for each in model.buffers}) > 1 else ""
             raise ops.null_refused(result.op, buffer.datatype, form.name, f"use `to='parquet'`{chosen}")
 
@@ -323,18 +329,19 @@ def model_of(group_plan: GroupPlan, receiver: Recipient, request: Request) -> Mo
     model = file.model if request.collective.whole else file.model.with_count(share.count_of(file.buffers[0].count))
     results, buffers = list(arrays_in(share, request.ops, file.buffers)), list[Array]()
     for result in results:
-        number, own = result.buffer, model.buffers[result.buffer]
-        senders = [] if result.field == VALID else group_plan.senders[: share.last + 1]
-        lacking = [stored_array(sender.buffers[number]).nulls != 0 for sender in senders]
-        of_sender = taken_by(result.op, group_plan.senders[0].buffers[number])
-        like = own if result.rank is file.buffers[number] else result.rank.result
-        nullable = ops.may_be_null(result.op, of_sender.datatype, lacking)
+        number = result.buffer
+        like = model.buffers[number] if result.rank is file.buffers[number] else result.rank.result
         if share.has_ops:
             alone = column_of(like.name, like.columns, result.field)
             like = like.of_datatype(result.datatype)._replace(name=result.name, parts=(result.name,), alone=alone)
-        else:
+        elif result.field or result.datatype != like.datatype:
             like = like.of_field(result.datatype, result.field)
-        buffers.append(like._replace(nullable=nullable))
+        if result.op.rules.nulls != "error" and result.field != VALID:
+            senders = [sender.buffers[number] for sender in group_plan.senders[: share.last + 1]]
+            lacking = [stored_array(sender).nulls != 0 for sender in senders]
+            datatype = taken_by(result.op, group_plan.senders[0].buffers[number]).datatype
+            like = like._replace(nullable=ops.may_be_null(result.op, datatype, lacking))
+        buffers.append(like)
     whole = share.fields[0].field in {"", FIELDS[0]}
     datatypes = [buffer.datatype for buffer in buffers]
     described = whole and datatypes == [stored_array(buffer).datatype for buffer in file.buffers]

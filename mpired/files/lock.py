@@ -12,7 +12,7 @@ import functools
 import glob
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 from mpired import interrupts
 from mpired.context import LOCK_TIMEOUT, RESERVED, Context
@@ -116,13 +116,13 @@ def open_target(name: str, *, shared: bool = False, is_seen: bool = True) -> Tar
     return target
 
 
-def open_replaced(name: str, *, updated: bool = False) -> Target | None:
-    """Open a file that a result replaces, `updated` if the result is made of it; None if it cannot be a target."""
+def open_replaced(name: str, *, updated: Container[str] = ()) -> Target | None:
+    """Open a file that a result replaces, which may be `updated`: made of it; None if it cannot be a target."""
     # A file that may not be written to is locked as by a reader, which keeps those out that write to it. Where other
     # machines do not see locks nothing can update the file in place, and a file that may not be opened is not a target.
     for shared in (False, True):
         try:
-            target = open_target(name, shared=shared, is_seen=updated)
+            target = open_target(name, shared=shared, is_seen=name in updated)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -130,7 +130,7 @@ def open_replaced(name: str, *, updated: bool = False) -> Target | None:
                 raise
             continue
         target.optional = True
-        if updated or mounts.obstacle(target.fd) is None:
+        if name in updated or mounts.obstacle(target.fd) is None:
             return target
         target.close()
         return None
