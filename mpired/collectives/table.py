@@ -40,11 +40,6 @@ class Share(NamedTuple):
         """Return the number of its elements, of a buffer with `whole` elements."""
         return (whole if self.stop is None else self.stop) - self.start
 
-    @property
-    def part(self) -> tuple[int, int, int | None, tuple[OpField, ...]]:
-        """The share without its rank."""
-        return self.last, self.start, self.stop, self.fields
-
 
 class CallShape(NamedTuple):
     """A call as its row needs to know it."""
