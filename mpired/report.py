@@ -178,7 +178,7 @@ def summarise(call: Call, warned: Sequence[MpiredWarning] = ()) -> Summary:
         engine=plans[0].engine.name,
         machines=max(plan.machines for plan in plans),
         repeated=getattr(plans[0].engine.connected, "repeated", 0),
-        spread=plans[0].spread,
+        spread="ranks" if plans[0].lines else "elements",
         left_out=call.left_out,
     )
 
@@ -434,7 +434,7 @@ def describe_call(call: Call) -> Description:
             "blocks": tuple(min(block, buffer.count) for block, buffer in blocks),
             "memory": max(plan.memory for plan in plans),
             "open_files": max(plan.open_files for plan in plans),
-            "spread": plans[0].spread,
+            "spread": "ranks" if plans[0].lines else "elements",
         },
     )
 

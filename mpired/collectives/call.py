@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from mpired import __version__, codecs, ops
 from mpired.collectives.counts import labelled
 from mpired.collectives.fields import taken_by
-from mpired.collectives.plan import Outputs, Plan, make_plan
+from mpired.collectives.plan import Plan, make_plan
 from mpired.collectives.request import Request, read_request
 from mpired.collectives.results import GroupPlan, check_different, group_plans, paths_of, results_of
 from mpired.collectives.run import Result, fill
@@ -252,5 +252,5 @@ def plan_fold(group_plan: GroupPlan, results: tuple[Result, ...], request: Reque
 
         buffers = group_plan.senders[0].buffers
         encoding = max(encoding, sending_nbytes(sum(each.count * each.datatype.itemsize for each in buffers)))
-    outputs = Outputs(max(len(group_plan.receivers), len(results)), nlocked, encoding)
-    return make_plan(request.ops, group_plan.senders, request.inputs.context, outputs)
+    noutputs, context = max(len(group_plan.receivers), len(results)), request.inputs.context
+    return make_plan(request.ops, group_plan.senders, context, noutputs=noutputs, nlocked=nlocked, encoding=encoding)

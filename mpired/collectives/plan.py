@@ -115,11 +115,6 @@ class Plan(NamedTuple):
         return [ranks[0] for ranks in self.buffers]
 
     @property
-    def spread(self) -> str:
-        """The ranks or the elements, whichever are divided among the workers."""
-        return "ranks" if self.lines else "elements"
-
-    @property
     def tasks(self) -> list[list[list[Segment]]]:
         """The segments of each stage of each line, in order."""
         nranks, lines = len(self.buffers[0]), []
@@ -141,16 +136,6 @@ class Plan(NamedTuple):
             return len(self.buffers[0]) * self.found * self.buffers[0][0].datatype.itemsize
         return sum(len(ranks) * ranks[0].count * stored_array(ranks[0]).datatype.itemsize for ranks in self.buffers)
 
-
-class Outputs(NamedTuple):
-    """The cost of the results: files, locks, memory."""
-
-    nfiles: int = 1  # how many files take them
-    nlocked: int = 0  # how many files are locked meanwhile, because they are replaced
-    encoding: int = 0  # the memory that this process takes in the end to encode them
-
-
-_ONE_FILE = Outputs()
 
 _Buffers: TypeAlias = tuple[tuple[Array, ...], ...]
 
@@ -292,24 +277,26 @@ def _costs(ops: Sequence[Op], files: Sequence[RankFile], noutputs: int, *, apart
     )
 
 
-def make_plan(
+def make_plan(  # noqa: PLR0913 - all that a plan depends on
     ops: tuple[Op, ...],  # what combines
     files: Sequence[RankFile],  # the ranks, whose buffers agree
     context: Context = NO_LIMITS,  # the engine and its workers, and the limits of memory and of open files
-    outputs: Outputs = _ONE_FILE,  # where the results go
     *,
+    noutputs: int = 1,  # how many files take the results
+    nlocked: int = 0,  # how many files are locked meanwhile, because they are replaced
+    encoding: int = 0,  # the memory that this process takes in the end to encode the results
     apart: bool = False,  # whether every buffer is read by itself, whatever the others hold
 ) -> Plan:
     """Cut a reduction into segments."""
-    noutputs, engine = outputs.nfiles, context.engine or LOCAL
+    engine = context.engine or LOCAL
     costs = _costs(ops, files, noutputs, apart=apart)
     if not engine.same_host:
         engine, context = _remote_engine(costs, ops, files, engine, context)
     each = not engine.same_host  # whether limits are those of each process
     # A private source has a descriptor of this process; a compressed one has none between two reads.
     reserved = RESERVED + sum(file.source.is_private for file in files)
-    if outputs.nlocked:  # what the locks take shall not be missing for the ranks
-        reserved += descriptors_of(outputs.nlocked)
+    if nlocked:  # what the locks take shall not be missing for the ranks
+        reserved += descriptors_of(nlocked)
         calls.allow_descriptors(reserved + _LEAST_OPEN)
     context.check_open_files(reserved + (2 if noutputs > 1 else 1))
     limits = Limits(1, resource.RLIM_INFINITY) if costs.is_alone else engine.runner.limits()
@@ -324,7 +311,7 @@ def make_plan(
     nblocks, block_bytes = costs.blocks(jobs, max_open, preferred, ahead, lines)
     left = None  # what a process may have besides its blocks
     if context.max_memory is not None:
-        context.check_memory(BASE_NBYTES + outputs.encoding)
+        context.check_memory(BASE_NBYTES + encoding)
         jobs, block_bytes = costs.within(context, jobs, nblocks, block_bytes, each=each)
         left = context.max_memory // (1 if jobs == 1 or each else jobs + 1) - nblocks * block_bytes
         if costs.is_decoded and not context.is_of_group:
@@ -353,8 +340,8 @@ def make_plan(
         isolated=isolated,
         has_unknown_length=has_unknown_length(costs.buffers[0]),
         ended=[],
-        memory=max(waiting + jobs * (resident + nblocks * block_bytes), _RESIDENT_BYTES + outputs.encoding),
-        open_files=reserved + _piped(jobs, pipes) + nopen,
+        memory=max(waiting + jobs * (resident + nblocks * block_bytes), _RESIDENT_BYTES + encoding),
+        open_files=reserved + nopen + (_piped(jobs, pipes) if jobs > 1 else 0),
         machines=min(limits.machines, jobs),
         ahead=ahead,
         lines=lines,
@@ -455,9 +442,10 @@ def _max_open(
     if not bounds:
         return jobs, most
     least, free = 2 if costs.noutputs > 1 else 1, min(bounds) - reserved
-    if pipes:
+    if pipes and jobs > 1:
         jobs = max(1, min(jobs, _FEW_WORKERS + (free - least) // pipes))
-    return jobs, max(1, min((free - _piped(jobs, pipes)) // least, most))
+        free -= _piped(jobs, pipes)
+    return jobs, max(1, min(free // least, most))
 
 
 def _piped(jobs: int, pipes: int) -> int:

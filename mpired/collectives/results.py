@@ -208,7 +208,8 @@ def results_of(group_plan: GroupPlan, paths: Sequence[str], request: Request, *,
             model = model_of(group_plan, receiver, request)
             named = f"{path}/" if receiver.file.shards and os.path.isdir(path) else path
             form = output_format(named, request.options["to"], model.format, terminal=terminal)
-            _check_nulls(form, model, receiver, request)
+            if any(buffer.nullable for buffer in model.buffers):
+                _check_nulls(form, model, receiver, request)
             if form.needs_type and request.inputs.describes_bytes:  # by which a raw one has its byte order
                 model = model.declared(request.inputs)
             model = model._replace(note=request.note, context=request.inputs.context)
@@ -259,11 +260,9 @@ def _with_header(layout: Layout, form: Format, request: Request) -> Layout:
 
 def _check_nulls(form: Format, model: Model, receiver: Recipient, request: Request) -> None:
     """Raise `UsageError` if a result modelled on a file may be null, and its format has nothing that stands for it."""
-    if form.has_nulls or not any(buffer.nullable for buffer in model.buffers):
-        return
     arrays = arrays_in(receiver.share, request.ops, receiver.file.buffers)
     for buffer, result in zip(model.buffers, arrays, strict=True):
-        if buffer.nullable and not ops.stands_for_null(result.op, result.rank.datatype):
+        if buffer.nullable and not form.has_nulls and not ops.stands_for_null(result.op, result.rank.datatype):
             chosen = f" with `columns={buffer.own_name!r}`" if len({each.count for each in model.buffers}) > 1 else ""
             raise ops.null_refused(result.op, buffer.datatype, form.name, f"use `to='parquet'`{chosen}")
 

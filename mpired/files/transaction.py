@@ -141,7 +141,8 @@ class Draft(Place, Single):
             if self.existing is not None:
                 metadata.copy_metadata(self.existing, self.path, fd, within=self.within)
             else:
-                os.fchmod(fd, metadata.default_mode() & metadata.widest(self.within, fd))
+                mode = metadata.default_mode()
+                os.fchmod(fd, mode & metadata.widest(self.within, fd) if self.within else mode)
             if self.durable:
                 calls.fsync(fd)
 
