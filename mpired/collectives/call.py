@@ -11,7 +11,7 @@ from mpired.collectives.counts import labelled
 from mpired.collectives.fields import taken_by
 from mpired.collectives.plan import Plan, make_plan
 from mpired.collectives.request import Request, read_request
-from mpired.collectives.results import GroupPlan, check_different, group_plans, paths_of, results_of
+from mpired.collectives.results import NOT_TOGETHER, GroupPlan, check_different, group_plans, paths_of, results_of
 from mpired.collectives.run import Result, fill
 from mpired.collectives.table import COLLECTIVES, Collective
 from mpired.context import Context
@@ -27,7 +27,7 @@ from mpired.files.scratch import Compression, Single
 from mpired.files.transaction import Transaction
 from mpired.files.update import ChangedFile
 from mpired.files.urls import is_url
-from mpired.formats import FORMATS, Array, ArrayLayout, AtHand, RankFile, format_named
+from mpired.formats import Array, ArrayLayout, AtHand, RankFile, format_named
 from mpired.options import Options
 from mpired.sources.source import Source
 
@@ -194,9 +194,8 @@ def _check_beside(results: Sequence[str], beside: Sequence[str]) -> None:
             reason = "is recorded in or beside a file, and this result is a stream; name a file"
             raise UsageError("`provenance`", reason)
         if is_url(path) and len(paths) > 1:
-            formats = ", ".join(row.name for row in FORMATS.values() if row.has_notes)
-            reason = f"is recorded beside {paths[0]}, and a store takes objects one by one"
-            raise UsageError("`provenance`", f"{reason}; choose a format that has a place for it ({formats})")
+            reason = f"is recorded beside {path}, and a store takes objects one by one"
+            raise UsageError("`provenance`", f"{reason}; choose a format that has a place for it, such as parquet")
     if twice := next((path for path in beside if paths.count(path) > 1), None):
         raise UsageError(twice, "would be a result and the record of another one; name another output")
 
@@ -206,14 +205,9 @@ def _check_outputs(collective: Collective, outputs: Sequence[str], engine: Engin
     if not engine.own_output and "-" in outputs:
         reason = f"is standard output, which the launcher of {engine.name} may write to; name a file"
         raise UsageError("`output`", reason)
-    url = next(filter(is_url, outputs), None)
-    if url is None or (collective.to_root and len(outputs) == 1 and not by_op):
-        return
-    what = f"the place of the results of {collective.name}"
-    if collective.to_root:
-        what = "one of several results" if by_op else "one of two results"
-    reason = f"is {what}, and a store takes objects one by one, not together; write to files, and copy these"
-    raise UsageError(url, reason)
+    if not collective.to_root or len(outputs) > 1 or by_op:
+        for url in filter(is_url, outputs):
+            raise UsageError(url, NOT_TOGETHER)
 
 
 _WAY_OUT = {

@@ -148,6 +148,7 @@ class _Costs(NamedTuple):
     longest: int  # bytes of the longest buffer of a rank
     nranks: int
     noutputs: int
+    apart: bool  # whether each buffer is read by itself
     state_nbytes: int  # of a block whose state takes more than its elements
     is_kept: bool  # whether ops keep more of an element than its bytes
     is_small: bool  # whether workers cost more than they give
@@ -158,7 +159,6 @@ class _Costs(NamedTuple):
     nturned: int  # the most ranks of a buffer that are read in another order
     far: Distance | None  # to the machine that has the ranks
     unpacking: int  # memory that decompressing all ranks takes
-    apart: bool
 
     def blocks(self, jobs: int, max_open: int, preferred: int, ahead: int, lines: Lines) -> tuple[int, int]:
         """Return how many blocks a worker holds, and their bytes without a limit of memory; see `_far_reading`."""
@@ -258,23 +258,12 @@ def _costs(ops: Sequence[Op], files: Sequence[RankFile], noutputs: int, *, apart
     nranks = len(buffers[0])
     is_small = nranks * nbytes < SMALL_NBYTES
     return _Costs(
-        buffers,
-        widths,
-        longest,
-        nranks,
-        noutputs,
+        buffers, widths, longest, nranks, noutputs, apart,
         state_nbytes=_STATE_BLOCK_BYTES * (1 if len(ops) == 1 else _STATE_BLOCKS * len(ops)),
-        is_kept=is_kept,
-        is_small=is_small,
-        is_alone=is_small or nforward > 0 or any(op.is_function for op in ops),
-        is_decoded=is_decoded,
-        is_long=is_decoded or is_spread,
-        nforward=nforward,
-        nturned=nturned,
-        far=of_file(stored_array(buffers[0][0]).source).distance,
-        unpacking=unpacking,
-        apart=apart,
-    )
+        is_kept=is_kept, is_small=is_small, is_alone=is_small or nforward > 0 or any(op.is_function for op in ops),
+        is_decoded=is_decoded, is_long=is_decoded or is_spread, nforward=nforward, nturned=nturned,
+        far=of_file(stored_array(buffers[0][0]).source).distance, unpacking=unpacking,
+    )  # fmt: skip
 
 
 def make_plan(  # noqa: PLR0913 - all that a plan depends on
@@ -330,22 +319,12 @@ def make_plan(  # noqa: PLR0913 - all that a plan depends on
     # The parent waits beside its workers, and decodes nothing.
     waiting = _RESIDENT_BYTES if jobs > 1 or isolated else 0
     return Plan(
-        ops,
-        costs.buffers,
-        segments,
-        block_counts,
-        jobs,
-        max_open,
-        engine,
-        isolated=isolated,
-        has_unknown_length=has_unknown_length(costs.buffers[0]),
-        ended=[],
+        ops, costs.buffers, segments, block_counts, jobs, max_open, engine,
+        isolated=isolated, has_unknown_length=has_unknown_length(costs.buffers[0]), ended=[],
         memory=max(waiting + jobs * (resident + nblocks * block_bytes), _RESIDENT_BYTES + encoding),
         open_files=reserved + nopen + (_piped(jobs, pipes) if jobs > 1 else 0),
-        machines=min(limits.machines, jobs),
-        ahead=ahead,
-        lines=lines,
-    )
+        machines=min(limits.machines, jobs), ahead=ahead, lines=lines,
+    )  # fmt: skip
 
 
 def _remote_engine(

@@ -42,6 +42,10 @@ from mpired.sources.source import STANDARD_INPUT, of_file
 # The format of a field, behind its colon: digits for a number, nothing for a string.
 _FIELDS = {"rank": r"(0?[1-9][0-9]?d?)?", "stem": "", "group": ""}
 _TELLING = {"rank", "stem"}
+NOT_TOGETHER = (
+    "is for one of several results, and a store takes objects one by one, not together; write to files, and copy these"
+)
+"""The reason why an object of a store is not one of several results."""
 
 
 class Recipient(NamedTuple):
@@ -235,26 +239,18 @@ def _index_of(path: str, file: RankFile, form: Format) -> str:
     ):
         return ""
     if is_url(path):
-        reason = "is for several results, and a store takes objects one by one, not together"
-        raise UsageError(path, f"{reason}; write to files, and copy these")
+        raise UsageError(path, NOT_TOGETHER)
     return os.path.basename(path if is_index else file.source.name)
 
 
 def _with_header(layout: Layout, form: Format, request: Request) -> Layout:
     """Return the layout of a raw result with the bytes before the elements of the root's raw file."""
-    file = request.root
-    option, name = "`header='copy'`", file.source.name
-    if not format_named(file.format).needs_type:
-        raise UsageError(option, f"copies the header of a raw file, and {name} is {file.format}; leave it out")
-    if not form.needs_type:
-        raise UsageError(option, f"is for raw results, and this one is {form.name}; leave it out, or use `to='raw'`")
-    buffer = stored_array(file.buffers[0])
-    if not isinstance(layout, FlatLayout) or not buffer.is_flat:
-        reason = f"has no place before elements of {buffer.datatype.label}, which lie between one another"
-        raise UsageError(option, f"{reason}; `in_place=True` keeps all other bytes of {name}")
-    if not buffer.offset:
-        reason = "copies the bytes before the elements, and there are none; give their number with `offset`"
-        raise UsageError(option, reason)
+    file, buffer = request.root, stored_array(request.root.buffers[0])
+    are_raw = form.needs_type and format_named(file.format).needs_type
+    if not are_raw or not buffer.offset or not buffer.is_flat or not isinstance(layout, FlatLayout):
+        reason = "is for raw results of a raw file with a header that `offset` skips, and its elements in one piece"
+        what = f"{file.source.name} is {file.format}, and the result {form.name}"
+        raise UsageError("`header='copy'`", f"{reason} behind that; {what}; leave it out")
     return layout._replace(before=buffer)
 
 
