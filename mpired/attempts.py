@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Iterable
-from typing import Protocol, TypeVar, cast
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Protocol, TypeVar
 
 from mpired import cautions
 from mpired.context import Context
@@ -18,7 +19,7 @@ from mpired.engines import LOCAL
 from mpired.errors import ChangedError, UsageError
 from mpired.files import calls, lock
 from mpired.files.access import lock_all
-from mpired.files.lock import Held, Target, open_replaced
+from mpired.files.lock import NOTHING_HELD, Held, open_replaced
 from mpired.files.names import check_are_data, check_fifos
 from mpired.files.places import check_new, is_stream, made_folders, parted
 from mpired.files.urls import is_url
@@ -42,6 +43,14 @@ class Planned(Protocol):
     @property
     def paths(self) -> Iterable[str]:
         """The paths of its results."""
+
+    @property
+    def renamed(self) -> Iterable[str]:
+        """The paths that new files take: those of all results, unless the call changes a file in place."""
+
+    @property
+    def folders(self) -> Sequence[str]:
+        """The directories that are made for its results."""
 
     def run(self, context: Context, *, overwrite: bool = False, held: Held) -> None:
         """Do it, and commit the results; `held` has the files that they replace."""
@@ -80,33 +89,33 @@ def carry_out(plan: Callable[[Context], _C], words: Words, context: Context, *, 
     # A dry run ends with the checks: nothing is made, locked, or finished that an interrupted command has left.
 
     def attempt(planned: _C, context: Context) -> _C:
-        folders = cast("list[str]", getattr(planned, "folders", []))  # that are made for results
+        existing = [path for path in planned.paths if _is_file(path)] if overwrite else []  # by now
+        updated = _updated(existing, planned.sources) if existing else set()
         if context.dry_run:
-            for path in _updated(_existing(planned.paths), planned.sources) if overwrite else ():
+            for path in updated:
                 lock.check_reaches(path)
+            folders = planned.folders
             new = [*folders, *(path for path in planned.paths if os.path.dirname(path) not in folders)]
-            check_results(new, context, overwrite=overwrite, renamed=_renamed(planned))
+            check_results(new, context, overwrite=overwrite, renamed=planned.renamed)
             return planned
         _enter(planned.paths)
-        existing = _existing(planned.paths if overwrite else ())
-        lock.check_descriptors(existing, context)
-        updated = set(_updated(existing, planned.sources))
-
-        def opened(name: str) -> Target | None:
-            return open_replaced(name, updated=name in updated)
-
-        with lock_all(existing, lock.LockTimeout(context.lock_timeout), opened=opened) as held:
-            try:
-                if held:
+        with contextlib.ExitStack() as stack:
+            held: Held = NOTHING_HELD
+            if existing:
+                lock.check_descriptors(existing, context)
+                opened, waiting = partial(open_replaced, updated=updated), lock.LockTimeout(context.lock_timeout)
+                held = stack.enter_context(lock_all(existing, waiting, opened=opened))
+                try:
                     check_unchanged([*planned.sources])
-            except (ChangedError, FileNotFoundError):
-                if _has_stream(words):
-                    raise
-                planned = plan(context)
-            cautions.tell(*cautions.hard_links(parted(_renamed(planned)) if overwrite else ()))
-            with made_folders(folders) if folders else contextlib.nullcontext():
-                planned.run(context, overwrite=overwrite, held=held)
-            return planned
+                except (ChangedError, FileNotFoundError):
+                    if _has_stream(words):
+                        raise
+                    planned = plan(context)
+                cautions.tell(*cautions.hard_links(parted(planned.renamed)))
+            if planned.folders:
+                stack.enter_context(made_folders(planned.folders))
+            planned.run(context, overwrite=overwrite, held=held)
+        return planned
 
     return repeated(plan, attempt, words, context)
 
@@ -120,11 +129,6 @@ def check_results(
     check_new(results, context, overwrite=overwrite)
     if overwrite:
         cautions.tell(*cautions.hard_links(parted(results if renamed is None else renamed)))
-
-
-def _renamed(planned: Planned) -> Iterable[str]:
-    """Return the files that new ones take the place of: those of all results, unless the plan changes some in place."""
-    return cast("Iterable[str]", getattr(planned, "renamed", planned.paths))
 
 
 def _enter(files: Iterable[str | os.PathLike[str]]) -> None:
@@ -142,12 +146,11 @@ def _has_stream(words: Words) -> bool:
     return any(is_stream(os.fspath(word)) for word in words())
 
 
-def _existing(paths: Iterable[str]) -> list[str]:
-    """Return those of some results that are files by now."""
-    return [path for path in paths if not is_stream(path) and os.path.isfile(path)]
+def _is_file(path: str) -> bool:
+    return not is_stream(path) and os.path.isfile(path)
 
 
-def _updated(existing: Collection[str], sources: Iterable[Source]) -> list[str]:
+def _updated(existing: Iterable[str], sources: Iterable[Source]) -> set[str]:
     """Return the existing results that replace a source."""
-    read = set(calls.real_paths(source.name for source in sources)) if existing else set()
-    return [path for path in existing if os.path.realpath(path) in read]
+    read = set(calls.real_paths(source.name for source in sources))
+    return {path for path in existing if os.path.realpath(path) in read}

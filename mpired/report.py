@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mpired import cautions, codecs
+from mpired import codecs
 from mpired.datatypes import DATATYPES, TIMES, Datatype, Group, beside
 from mpired.datatypes.times import dtype_name
 from mpired.errors import MpiredWarning, OverflowWarning, number
@@ -15,6 +15,7 @@ from mpired.formats import FlatLayout
 from mpired.formats.array import stored_array
 from mpired.formats.rank import dtype_text
 from mpired.ops import OPS, Op, Use, summary
+from mpired.ops.rules import Rules
 from mpired.values import listed
 
 if TYPE_CHECKING:  # a report of one command need not wait for the modules of all
@@ -170,14 +171,14 @@ def summarise(call: Call, warned: Sequence[MpiredWarning] = ()) -> Summary:
         format=", ".join(sorted({result.format for result in call.results})) or files[0].format,
         call=call.request.collective.function,
         noutputs=len(call.results),
-        overflow=[each.details for each in cautions.of_kind(warned, OverflowWarning)],
-        rules=summary(chosen),
+        overflow=[each.details for each in warned if isinstance(each, OverflowWarning)],
+        rules=summary(chosen) if any(op.rules != Rules() for op in chosen) else (),
         skipped=[each._asdict() for each in call.request.skipped],
         inputs=[file.source.name for group in call.request.groups for file in group],
         engine=plans[0].engine.name,
         machines=max(plan.machines for plan in plans),
         repeated=getattr(plans[0].engine.connected, "repeated", 0),
-        spread=plans[0].spread,
+        spread="ranks" if plans[0].lines else "elements",
         left_out=call.left_out,
     )
 
@@ -433,7 +434,7 @@ def describe_call(call: Call) -> Description:
             "blocks": tuple(min(block, buffer.count) for block, buffer in blocks),
             "memory": max(plan.memory for plan in plans),
             "open_files": max(plan.open_files for plan in plans),
-            "spread": plans[0].spread,
+            "spread": "ranks" if plans[0].lines else "elements",
         },
     )
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, cast
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from mpired import __version__, codecs, ops
 from mpired.collectives.counts import labelled
 from mpired.collectives.fields import taken_by
-from mpired.collectives.plan import Outputs, Plan, make_plan
+from mpired.collectives.plan import Plan, make_plan
 from mpired.collectives.request import Request, read_request
-from mpired.collectives.results import GroupPlan, check_different, group_plans, paths_of, results_of
+from mpired.collectives.results import NOT_TOGETHER, GroupPlan, check_different, group_plans, paths_of, results_of
 from mpired.collectives.run import Result, fill
 from mpired.collectives.table import COLLECTIVES, Collective
 from mpired.context import Context
@@ -23,13 +23,16 @@ from mpired.files.lock import NOTHING_HELD, Held
 from mpired.files.names import check_are_data
 from mpired.files.output import Output, open_output
 from mpired.files.places import in_the_way, is_stream
-from mpired.files.scratch import Compression
+from mpired.files.scratch import Compression, Single
 from mpired.files.transaction import Transaction
 from mpired.files.update import ChangedFile
 from mpired.files.urls import is_url
-from mpired.formats import FORMATS, Array, ArrayLayout, AtHand, RankFile, format_named
+from mpired.formats import Array, ArrayLayout, AtHand, RankFile, format_named
 from mpired.options import Options
 from mpired.sources.source import Source
+
+if TYPE_CHECKING:
+    from mpired.provenance import Note
 
 
 class Call(NamedTuple):
@@ -44,11 +47,7 @@ class Call(NamedTuple):
     paths: tuple[str, ...]  # the files of the results, and after them those beside them
     folders: tuple[str, ...]  # the directories that are made for results in several files
     ranges: tuple[tuple[int, int], ...]  # the ranges of the file that results change; empty if they are new files
-
-    @property
-    def results(self) -> list[Result]:
-        """The results of all groups."""
-        return [result for results in self.results_by_plan for result in results]
+    results: tuple[Result, ...]  # of all groups
 
     @property
     def sources(self) -> list[Source]:
@@ -81,34 +80,35 @@ class Call(NamedTuple):
     def run(self, context: Context, *, overwrite: bool = False, held: Held = NOTHING_HELD) -> None:
         """Do it, and commit all results together; `held` has the files that they replace."""
         outputs: Output | ChangedFile | Transaction
-        collective, note, options = self.request.collective, self.request.note, self.request.options
+        note, options, paths = self.request.note, self.request.options, self.paths
         if note is not None:
-            files = labelled(collective.combined(self.request.groups))
-            inputs = [(name, source) for name, file in files for source in file.sources]
-            note.write(self._record(), inputs, max(plan.jobs for plan in self.plans))
-        paths, level = self.paths, options["level"]
+            self._record(note)
+        level = options["level"]
         if self.ranges:
             outputs = ChangedFile(paths[0], held.get(paths[0]), self.ranges)
-        elif collective.to_root and len(paths) == 1:
+        elif self.request.collective.to_root and len(paths) == 1:
             outputs = open_output(paths[0], overwrite=overwrite, context=context, held=held, level=level)
         else:
             named = any(plan.engine.fills_drafts for plan in self.plans)  # on other machines, by these names
             outputs = Transaction(paths, overwrite=overwrite, context=context, held=held, named=named, level=level)
         with outputs:
-            drafts = cast("Iterator[Output]", iter(outputs.drafts))
+            drafts = [outputs] if isinstance(outputs, Single) else cast("Sequence[Output]", outputs.drafts)
+            rest = iter(drafts)
             for plan, results in zip(self.plans, self.results_by_plan, strict=True):
-                fill(plan, results, [next(drafts) for _ in results], context, link=options["link"])
+                fill(plan, results, [next(rest) for _ in results], context, link=options["link"])
             if note is not None:
-                for draft in drafts:
+                for draft in rest:
                     with draft.created() as fd:
                         calls.pwrite_all(fd, note.text.encode(errors="surrogateescape"), 0)
             outputs.commit(context.on_commit)
 
-    def _record(self) -> dict[str, object]:
-        """Return what the call is, for the record of where its results come from."""
+    def _record(self, note: Note) -> None:
+        """Describe the call in the record of where its results come from."""
         plan = self.plans[0]
         rules = plan.ops[0].rules
-        return {
+        files = labelled(self.request.collective.combined(self.request.groups))
+        inputs = [(name, source) for name, file in files for source in file.sources]
+        record = {
             "version": __version__,
             "function": self.request.collective.function,
             "op": ",".join(map(str, plan.ops)),
@@ -125,6 +125,7 @@ class Call(NamedTuple):
             "outputs": [result.path for result in self.results],
             "skipped": [each._asdict() for each in self.request.skipped],
         }
+        note.write(record, inputs, max(plan.jobs for plan in self.plans))
 
 
 def plan_call(  # noqa: PLR0913 - all that a call is
@@ -153,19 +154,19 @@ def plan_call(  # noqa: PLR0913 - all that a call is
         check_different(paths, [receiver for group_plan, _ in dealt for receiver in group_plan.receivers])
     if not in_place:
         names = [*paths, *(_beside(paths) if options["provenance"] else ())]
-        request.check_no_input(names, _WAY_OUT[collective.to_root])
-    for path in () if in_place else paths:
-        if Compression.of(path, options["level"]) and options["link"]:
-            raise UsageError("`link`", f"makes one file of all results, and {path} is compressed by itself")
+        if existing := [name for name in names if is_url(name) or os.path.exists(name)]:
+            request.check_no_input(existing, _WAY_OUT[collective.to_root])
+        for path in paths if options["link"] or options["level"] is not None else ():
+            if Compression.of(path, options["level"]) and options["link"]:
+                raise UsageError("`link`", f"makes one file of all results, and {path} is compressed by itself")
     results = [results_of(group_plan, each, request, terminal=terminal) for group_plan, each in dealt]
-    every = [result for each in results for result in each]
+    every = tuple(result for each in results for result in each)
     paths = [result.path for result in every]
-    if any(result.folder for result in every):
+    if folders := {result.folder for result in every if result.folder}:
         request.check_no_input(paths, _WAY_OUT[collective.to_root])
         if len(set(paths)) < len(paths):
-            raise UsageError(
-                "`output`", "puts files of one name from several results into a directory; name one for each"
-            )
+            reason = "puts files of one name from several results into a directory; name one for each"
+            raise UsageError("`output`", reason)
     nlocked = sum(map(os.path.isfile, paths)) if in_place or options["overwrite"] else 0
     pairs = zip((group_plan for group_plan, _ in dealt), results, strict=True)
     plans = tuple(plan_fold(group_plan, each, request, nlocked=nlocked) for group_plan, each in pairs)
@@ -173,11 +174,9 @@ def plan_call(  # noqa: PLR0913 - all that a call is
     if request.note is not None:
         beside = _beside(result.path for result in every if not format_named(result.format).has_notes)
         _check_beside(paths, beside)
-    folders = sorted({each.folder for each in every if each.folder and not os.path.isdir(each.folder)})
+    new = tuple(folder for folder in sorted(folders) if not os.path.isdir(folder))
     ranges = (each for result in every if isinstance(result.layout, ArrayLayout) for each in result.layout.ranges)
-    return Call(
-        request, plans, tuple(results), outputs, tuple(beside), (*paths, *beside), tuple(folders), tuple(ranges)
-    )
+    return Call(request, plans, tuple(results), outputs, tuple(beside), (*paths, *beside), new, tuple(ranges), every)
 
 
 def _beside(paths: Iterable[str]) -> list[str]:
@@ -195,9 +194,8 @@ def _check_beside(results: Sequence[str], beside: Sequence[str]) -> None:
             reason = "is recorded in or beside a file, and this result is a stream; name a file"
             raise UsageError("`provenance`", reason)
         if is_url(path) and len(paths) > 1:
-            formats = ", ".join(row.name for row in FORMATS.values() if row.has_notes)
-            reason = f"is recorded beside {paths[0]}, and a store takes objects one by one"
-            raise UsageError("`provenance`", f"{reason}; choose a format that has a place for it ({formats})")
+            reason = f"is recorded beside {path}, and a store takes objects one by one"
+            raise UsageError("`provenance`", f"{reason}; choose a format that has a place for it, such as parquet")
     if twice := next((path for path in beside if paths.count(path) > 1), None):
         raise UsageError(twice, "would be a result and the record of another one; name another output")
 
@@ -207,14 +205,9 @@ def _check_outputs(collective: Collective, outputs: Sequence[str], engine: Engin
     if not engine.own_output and "-" in outputs:
         reason = f"is standard output, which the launcher of {engine.name} may write to; name a file"
         raise UsageError("`output`", reason)
-    url = next(filter(is_url, outputs), None)
-    if url is None or (collective.to_root and len(outputs) == 1 and not by_op):
-        return
-    what = f"the place of the results of {collective.name}"
-    if collective.to_root:
-        what = "one of several results" if by_op else "one of two results"
-    reason = f"is {what}, and a store takes objects one by one, not together; write to files, and copy these"
-    raise UsageError(url, reason)
+    if not collective.to_root or len(outputs) > 1 or by_op:
+        for url in filter(is_url, outputs):
+            raise UsageError(url, NOT_TOGETHER)
 
 
 _WAY_OUT = {
@@ -253,5 +246,5 @@ def plan_fold(group_plan: GroupPlan, results: tuple[Result, ...], request: Reque
 
         buffers = group_plan.senders[0].buffers
         encoding = max(encoding, sending_nbytes(sum(each.count * each.datatype.itemsize for each in buffers)))
-    outputs = Outputs(max(len(group_plan.receivers), len(results)), nlocked, encoding)
-    return make_plan(request.ops, group_plan.senders, request.inputs.context, outputs)
+    noutputs, context = max(len(group_plan.receivers), len(results)), request.inputs.context
+    return make_plan(request.ops, group_plan.senders, context, noutputs=noutputs, nlocked=nlocked, encoding=encoding)

@@ -22,11 +22,7 @@ class ResultArray(NamedTuple):
     field: str  # the field of the results of the op; "" for whole elements
     rank: Array  # what the op takes of the first rank
     name: str
-
-    @property
-    def datatype(self) -> Datatype:
-        """The datatype of its elements."""
-        return field_type(self.op.result(self.rank.datatype), self.field)
+    datatype: Datatype  # of its elements
 
 
 def taken_by(op: ops.Op, rank: Array) -> Array:
@@ -36,11 +32,16 @@ def taken_by(op: ops.Op, rank: Array) -> Array:
 
 def arrays_in(share: Share, chosen: Sequence[ops.Op], buffers: Sequence[Array]) -> Iterator[ResultArray]:
     """Yield the arrays of a share of the results of the chosen ops, in their order; `buffers` are those of a rank."""
-    labels = ops.labels(chosen) if share.has_ops else [""] * len(chosen)
+    labels = ops.labels(chosen) if share.has_ops else None
     for number, buffer in enumerate(buffers):
         for op, field in share.fields:
             rank = taken_by(chosen[op], buffer)
-            yield ResultArray(number, op, chosen[op], field, rank, _name(rank, field, labels[op]))
+            datatype, name = chosen[op].result(rank.datatype), rank.name
+            if field:
+                datatype = field_type(datatype, field)
+            if field or labels is not None:
+                name = _name(rank, field, "" if labels is None else labels[op])
+            yield ResultArray(number, op, chosen[op], field, rank, name, datatype)
 
 
 def _name(rank: Array, field: str, label: str) -> str:

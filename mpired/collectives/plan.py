@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
+from mpired import machine
 from mpired.collectives.fields import taken_by
 from mpired.context import BASE_NBYTES, NO_LIMITS, RESERVED, STREAMED_BASE_NBYTES, STREAMED_LEAST_NBYTES, Context
 from mpired.engines import LOCAL, Engine, Limits
@@ -98,6 +99,7 @@ class Plan(NamedTuple):
     max_open: int  # ranks that a worker keeps open, and results
     engine: Engine  # who runs the segments
     isolated: bool  # whether all runs in workers: foreign code, or a library that decodes, could end this process
+    has_unknown_length: bool  # whether it ends where the ranks do, which only their end shows
     ended: list[int]  # gets the count of ranks that are open, when it is known
     memory: int = 0  # about the most bytes of memory that all processes hold together
     open_files: int = 0  # the most files that a process has open
@@ -113,11 +115,6 @@ class Plan(NamedTuple):
         return [ranks[0] for ranks in self.buffers]
 
     @property
-    def spread(self) -> str:
-        """The ranks or the elements, whichever are divided among the workers."""
-        return "ranks" if self.lines else "elements"
-
-    @property
     def tasks(self) -> list[list[list[Segment]]]:
         """The segments of each stage of each line, in order."""
         nranks, lines = len(self.buffers[0]), []
@@ -126,11 +123,6 @@ class Plan(NamedTuple):
             mine = self.segments[number :: len(self.lines)]
             lines.append([[segment._replace(own=range(*cut)) for segment in mine] for cut in cuts])
         return lines
-
-    @property
-    def has_unknown_length(self) -> bool:
-        """Whether it ends where the ranks do, which only their end shows."""
-        return has_unknown_length(self.buffers[0])
 
     @property
     def found(self) -> int:
@@ -145,206 +137,207 @@ class Plan(NamedTuple):
         return sum(len(ranks) * ranks[0].count * stored_array(ranks[0]).datatype.itemsize for ranks in self.buffers)
 
 
-class Outputs(NamedTuple):
-    """The cost of the results: files, locks, memory."""
-
-    nfiles: int = 1  # how many files take them
-    nlocked: int = 0  # how many files are locked meanwhile, because they are replaced
-    encoding: int = 0  # the memory that this process takes in the end to encode them
-
-
-_ONE_FILE = Outputs()
-
 _Buffers: TypeAlias = tuple[tuple[Array, ...], ...]
 
 
-class _CostModel:
-    """The figures of ranks, op and results that limits, blocks and cuts depend on."""
+class _Costs(NamedTuple):
+    """The figures of ranks, ops and results that limits, blocks and cuts depend on."""
 
-    def __init__(
-        self, ops: Sequence[Op], files: Sequence[RankFile], context: Context, *, noutputs: int, apart: bool
-    ) -> None:
-        each = [file.buffers for file in files]
-        self.context, self.noutputs, self.apart = context, noutputs, apart
-        self.state_nbytes = _STATE_BLOCK_BYTES * (1 if len(ops) == 1 else _STATE_BLOCKS * len(ops))
-        self.is_function = any(op.is_function for op in ops)
-        single = ((buffer,) for own in each for buffer in own)
-        self.buffers: _Buffers = tuple(single) if apart else tuple(zip(*each, strict=True))
-        firsts = [ranks[0] for ranks in self.buffers]
-        self.nranks = len(self.buffers[0])
-        self.streamed = any(rank.isolated for rank in each[0])
-        self.far = of_file(stored_array(firsts[0]).source).distance
-        self.long = self.streamed or any(rank.datatype.is_spread for rank in firsts)
-        self.sizes = [rank.count * rank.datatype.itemsize for rank in firsts]
-        self.widths = [sum(_width(op, rank, self.nranks, alone=len(ops) == 1) for op in ops) for rank in firsts]
-        self.kept = any(width > rank.datatype.itemsize for width, rank in zip(self.widths, firsts, strict=True))
-        self.small = self.nranks * sum(self.sizes) < SMALL_NBYTES
-        self.nforward = max(sum(rank.source.is_forward for rank in ranks) for ranks in self.buffers)
-        self.nturned = max(sum(stored_array(rank).is_turned for rank in ranks) for ranks in self.buffers)
-        self.unpacking = 0
-        if self.nforward:
-            from mpired.sources.compressed import unpacking_nbytes  # noqa: PLC0415 - few ranks are compressed
+    buffers: _Buffers  # for each buffer that of every rank
+    widths: list[int]  # for each buffer the most bytes: of an element, of what the ops keep of it, or of a result
+    longest: int  # bytes of the longest buffer of a rank
+    nranks: int
+    noutputs: int
+    apart: bool  # whether each buffer is read by itself
+    state_nbytes: int  # of a block whose state takes more than its elements
+    is_kept: bool  # whether ops keep more of an element than its bytes
+    is_small: bool  # whether workers cost more than they give
+    is_alone: bool  # whether one process does all: a function of this one, or a stream, which has one reader
+    is_decoded: bool  # whether a library decodes a rank
+    is_long: bool  # whether blocks are larger, because of that or because elements interleave
+    nforward: int  # the most ranks of a buffer that are read forward
+    nturned: int  # the most ranks of a buffer that are read in another order
+    far: Distance | None  # to the machine that has the ranks
+    unpacking: int  # memory that decompressing all ranks takes
 
-            self.unpacking = unpacking_nbytes(file.source for file in files)
-        self.base = (STREAMED_BASE_NBYTES if self.streamed else BASE_NBYTES) + self.unpacking
-
-    def jobs(self, wanted: int, engine: Engine, limits: Limits) -> int:
-        """Return how many workers are of use; a stream has one reader."""
-        if self.small or self.is_function or self.nforward:
-            return 1
-        return min(wanted or limits.workers, limits.workers if not engine.same_host else sys.maxsize)
-
-    def block_bytes(self, jobs: int, max_open: int, preferred: int, lines: Lines) -> int:
-        """Return the bytes of a block without a limit of memory; the file system is best read by `preferred` bytes."""
-        wanted = _STREAMED_BLOCK_BYTES if self.long else max(_BLOCK_BYTES, preferred)
+    def blocks(self, jobs: int, max_open: int, preferred: int, ahead: int, lines: Lines) -> tuple[int, int]:
+        """Return how many blocks a worker holds, and their bytes without a limit of memory; see `_far_reading`."""
+        wanted = _STREAMED_BLOCK_BYTES if self.is_long else max(_BLOCK_BYTES, preferred)
         if lines:
-            share = max(self.sizes) // (len(lines) * len(lines[0]) * _BLOCKS_PER_STAGE)
+            share = self.longest // (len(lines) * len(lines[0]) * _BLOCKS_PER_STAGE)
             wanted = max(wanted, min(share, _HANDED_BLOCK_BYTES))
         if self.far is not None:
             wanted = max(wanted, self.far.block)
+            ahead *= 2  # what arrives, and its copy
         if max(self.nranks, self.noutputs) > max_open:
             wanted = max(wanted, _REOPENING_BLOCK_BYTES)
         if self.noutputs > 1:  # however large a block may be, there is one for each worker
-            wanted = min(wanted, max(_BLOCK_BYTES, -(-max(self.sizes) // jobs)))
+            wanted = min(wanted, max(_BLOCK_BYTES, -(-self.longest // jobs)))
         if self.nforward:  # each keeps its block
             wanted = min(wanted, max(_MIN_BLOCK_BYTES, _AHEAD_BYTES_IN_ALL // self.nforward))
-        if self.kept:
+        if self.is_kept:
             share = max(rank.count * width for (rank, *_), width in zip(self.buffers, self.widths, strict=True)) // jobs
             usual = max(_STATE_BLOCK_BYTES, min(self.state_nbytes, share), max(self.widths) * _STATE_COUNT)
             wanted = max(wanted, min(usual, _STATE_MOST_BYTES))
-        return wanted
-
-    def nblocks(self, max_open: int, ahead: int) -> int:
-        """Return how many blocks a worker holds at a time."""
-        nturned = min(max_open, self.nturned)
-        ahead *= 1 if self.far is None else 2  # what arrives, and its copy
-        nblocks = ahead + (_STATES_IN_MEMORY if self.kept else _BLOCKS_IN_MEMORY)
-        return nblocks + _BLOCKS_AHEAD * nturned + _BLOCKS_FORWARD * self.nforward
+        nblocks = ahead + (_STATES_IN_MEMORY if self.is_kept else _BLOCKS_IN_MEMORY) + (_BLOCKS_HANDED if lines else 0)
+        return nblocks + _BLOCKS_AHEAD * min(max_open, self.nturned) + _BLOCKS_FORWARD * self.nforward, wanted
 
     def pieces(self, engine: Engine, jobs: int) -> int:
         """Return into how many segments a buffer is cut."""
         # What can only be decoded in sequence is cut as little as possible: each segment opens all files again.
         # A worker on another machine opens a rank once, unless the results of its segment are too long to send.
-        whole = self.small or self.streamed or self.nturned or self.nforward or not engine.same_host
+        whole = self.is_decoded or self.nturned or self.nforward or not engine.same_host
         pieces = jobs * (1 if whole else _SEGMENTS_PER_WORKER)
         if self.noutputs > 1 or self.apart:  # nor are many files opened for little of each
-            pieces = max(jobs, min(pieces, max(self.sizes) // _SEGMENT_BYTES))
+            pieces = max(jobs, min(pieces, self.longest // _SEGMENT_BYTES))
         if not engine.same_host:
-            pieces = max(pieces, -(-self.noutputs * max(self.sizes) // _RETURNED_BYTES))
+            pieces = max(pieces, -(-self.noutputs * self.longest // _RETURNED_BYTES))
         return pieces
 
-    def within(self, jobs: int, block_bytes: int, nblocks: int, *, each: bool) -> tuple[int, int]:
+    def within(self, context: Context, jobs: int, nblocks: int, block_bytes: int, *, each: bool) -> tuple[int, int]:
         """Return how many workers and which blocks fit into the memory: smaller blocks first, then fewer workers."""
         # With `each` it is the memory of each process, else that of all together.
-        max_memory = self.context.max_memory
-        if max_memory is None:
-            return jobs, block_bytes
+        max_memory = context.max_memory or 0
         # Of an op that needs all ranks at once an element of each.
-        least = max(_MIN_BLOCK_BYTES, *self.widths)
-        needed = self.base + nblocks * least
-        self.context.check_memory(needed)
+        least, base = max(_MIN_BLOCK_BYTES, *self.widths), self.base
+        needed = base + nblocks * least
+        context.check_memory(needed)
         if each:
-            return jobs, min(block_bytes, max((max_memory - self.base) // nblocks, least))
+            return jobs, min(block_bytes, max((max_memory - base) // nblocks, least))
         # The parent waits beside its workers, so that n workers are n + 1 processes.
         fitting = 1 if jobs == 1 or max_memory < 3 * needed else min(jobs, max_memory // needed - 1)
         processes = fitting if fitting == 1 else fitting + 1
-        spare = (max_memory - processes * self.base) // (fitting * nblocks)
+        spare = (max_memory - processes * base) // (fitting * nblocks)
         return fitting, min(block_bytes, max(spare, least))
 
-    def reading_within(
-        self, left: int | None, buffers: _Buffers, jobs: int, max_open: int, block_bytes: int
-    ) -> _Buffers:
-        """Return the buffers, each with its share of the memory that a process has left; None for any amount."""
-        if left is not None and self.streamed and not self.context.is_of_group:
-            share = max(0, left - STREAMED_LEAST_NBYTES) // min(self.nranks, max_open)
-            buffers = tuple(tuple(within_memory(rank, share) for rank in ranks) for ranks in buffers)
-        if nturned := min(max_open, self.nturned):
-            spare = None if left is None else (left - self.base) // (_BLOCKS_AHEAD * nturned)
-            ahead = min(_AHEAD_BYTES, _AHEAD_BYTES_IN_ALL // (jobs * nturned))
-            ahead = max(block_bytes, ahead if spare is None else min(ahead, block_bytes + spare))
+    @property
+    def base(self) -> int:
+        """The memory of a process before its blocks."""
+        return (STREAMED_BASE_NBYTES if self.is_decoded else BASE_NBYTES) + self.unpacking
 
-            def turned(number: int, rank: Array) -> Array:  # a rank that is opened for each block reads no more
-                is_turned = stored_array(rank).is_turned
-                return within_memory(rank, ahead if number < max_open else block_bytes) if is_turned else rank
+    def decoding_within(self, share: int) -> _Buffers:
+        """Return the buffers, each with the memory that it may decode in."""
+        return tuple(tuple(within_memory(rank, share) for rank in ranks) for ranks in self.buffers)
 
-            buffers = tuple(tuple(turned(*each) for each in enumerate(ranks)) for ranks in buffers)
-        return buffers
+    def turned_within(self, left: int | None, jobs: int, max_open: int, block_bytes: int) -> _Buffers:
+        """Return the buffers, each with what it may read ahead of the memory that a process has left."""
+        nturned = min(max_open, self.nturned)
+        ahead = min(_AHEAD_BYTES, _AHEAD_BYTES_IN_ALL // (jobs * nturned))
+        if left is not None:
+            ahead = min(ahead, block_bytes + (left - self.base) // (_BLOCKS_AHEAD * nturned))
+
+        def turned(number: int, rank: Array) -> Array:  # a rank that is opened for each block reads no more
+            is_turned = stored_array(rank).is_turned
+            nbytes = max(block_bytes, ahead) if number < max_open else block_bytes
+            return within_memory(rank, nbytes) if is_turned else rank
+
+        return tuple(tuple(turned(*each) for each in enumerate(ranks)) for ranks in self.buffers)
 
 
-def make_plan(
+def _costs(ops: Sequence[Op], files: Sequence[RankFile], noutputs: int, *, apart: bool) -> _Costs:
+    """Return the figures of a reduction; each buffer is looked at once."""
+    each = [file.buffers for file in files]
+    buffers = tuple((buffer,) for own in each for buffer in own) if apart else tuple(zip(*each, strict=True))
+    nbytes = longest = nforward = nturned = unpacking = 0
+    is_decoded = is_spread = is_kept = False
+    widths = []
+    for ranks in buffers:
+        first = ranks[0]
+        itemsize = first.datatype.itemsize
+        widths.append(sum(_width(op, first, len(ranks), alone=len(ops) == 1) for op in ops))
+        is_kept = is_kept or widths[-1] > itemsize
+        is_spread = is_spread or first.datatype.is_spread
+        is_decoded = is_decoded or any(rank.isolated for rank in ranks)
+        nbytes, longest = nbytes + first.count * itemsize, max(longest, first.count * itemsize)
+        nforward = max(nforward, sum(rank.source.is_forward for rank in ranks))
+        nturned = max(nturned, sum(stored_array(rank).is_turned for rank in ranks))
+    if nforward:
+        from mpired.sources.compressed import unpacking_nbytes  # noqa: PLC0415 - few ranks are compressed
+
+        unpacking = unpacking_nbytes(file.source for file in files)
+    nranks = len(buffers[0])
+    is_small = nranks * nbytes < SMALL_NBYTES
+    return _Costs(
+        buffers, widths, longest, nranks, noutputs, apart,
+        state_nbytes=_STATE_BLOCK_BYTES * (1 if len(ops) == 1 else _STATE_BLOCKS * len(ops)),
+        is_kept=is_kept, is_small=is_small, is_alone=is_small or nforward > 0 or any(op.is_function for op in ops),
+        is_decoded=is_decoded, is_long=is_decoded or is_spread, nforward=nforward, nturned=nturned,
+        far=of_file(stored_array(buffers[0][0]).source).distance, unpacking=unpacking,
+    )  # fmt: skip
+
+
+def make_plan(  # noqa: PLR0913 - all that a plan depends on
     ops: tuple[Op, ...],  # what combines
     files: Sequence[RankFile],  # the ranks, whose buffers agree
     context: Context = NO_LIMITS,  # the engine and its workers, and the limits of memory and of open files
-    outputs: Outputs = _ONE_FILE,  # where the results go
     *,
+    noutputs: int = 1,  # how many files take the results
+    nlocked: int = 0,  # how many files are locked meanwhile, because they are replaced
+    encoding: int = 0,  # the memory that this process takes in the end to encode the results
     apart: bool = False,  # whether every buffer is read by itself, whatever the others hold
 ) -> Plan:
     """Cut a reduction into segments."""
-    noutputs = outputs.nfiles
-    costs = _CostModel(ops, files, context, noutputs=noutputs, apart=apart)
     engine = context.engine or LOCAL
+    costs = _costs(ops, files, noutputs, apart=apart)
     if not engine.same_host:
-        _check_reach(ops, files, engine)
-        if costs.small or costs.nforward:  # one process does it anyway
-            engine = LOCAL
-        else:
-            _probe(ops, files, engine)
-    if context.is_of_group and not engine.same_host:  # other machines have other limits
-        costs.context = context = context._replace(max_memory=None, is_of_group=False)
-    limits = engine.runner.limits()
-    buffers = costs.buffers
-    if costs.nforward > 1 and context.jobs != 1 and not costs.small:  # streams that several threads decompress
-        threads = context.jobs or limits.workers
-        buffers = tuple(tuple(_decompressed_ahead(rank, threads) for rank in ranks) for ranks in buffers)
+        engine, context = _remote_engine(costs, ops, files, engine, context)
+    each = not engine.same_host  # whether limits are those of each process
     # A private source has a descriptor of this process; a compressed one has none between two reads.
-    reserved = RESERVED + descriptors_of(outputs.nlocked) + sum(file.source.is_private for file in files)
-    if outputs.nlocked:  # what the locks take shall not be missing for the ranks
+    reserved = RESERVED + sum(file.source.is_private for file in files)
+    if nlocked:  # what the locks take shall not be missing for the ranks
+        reserved += descriptors_of(nlocked)
         calls.allow_descriptors(reserved + _LEAST_OPEN)
-    most = _least_limit(engine, limits, context.max_open_files)
-    pipes = _PIPES if engine.same_host else 0
     context.check_open_files(reserved + (2 if noutputs > 1 else 1))
-    jobs = costs.jobs(context.jobs, engine, limits)
-    jobs, max_open = _max_open(most, reserved, jobs, pipes, streamed=costs.streamed, noutputs=noutputs)
-    preferred, ahead = _far_reading(buffers, costs.far, max_open, engine)
+    limits = Limits(1, resource.RLIM_INFINITY) if costs.is_alone else engine.runner.limits()
+    if costs.nforward > 1 and context.jobs != 1 and not costs.is_small:  # streams that several threads decompress
+        costs = costs._replace(buffers=_decompressed_ahead(costs.buffers, context.jobs or machine.usable_cores()))
+    jobs = 1 if costs.is_alone else min(context.jobs or limits.workers, limits.workers if each else sys.maxsize)
+    pipes = _PIPES if engine.same_host else 0
+    jobs, max_open = _max_open(costs, limits, context.max_open_files, reserved, jobs, pipes)
+    preferred, ahead = _far_reading(costs.buffers, costs.far, max_open, engine)
     max_open -= ahead  # the ranks that are read ahead are open too
-    lines = lines_for(context.spread, engine, limits, jobs, costs.nranks)
-    nblocks = costs.nblocks(max_open, ahead) + (_BLOCKS_HANDED if lines else 0)
-    context.check_memory(BASE_NBYTES + outputs.encoding)
-    each = not engine.same_host
-    block_bytes = costs.block_bytes(jobs, max_open, preferred, lines)
-    jobs, block_bytes = costs.within(jobs, block_bytes, nblocks, each=each)
-    # What a process may have besides its blocks.
-    left = None
+    lines = lines_for(context.spread, engine, limits, jobs, costs.nranks) if engine.chains else ()
+    nblocks, block_bytes = costs.blocks(jobs, max_open, preferred, ahead, lines)
+    left = None  # what a process may have besides its blocks
     if context.max_memory is not None:
+        context.check_memory(BASE_NBYTES + encoding)
+        jobs, block_bytes = costs.within(context, jobs, nblocks, block_bytes, each=each)
         left = context.max_memory // (1 if jobs == 1 or each else jobs + 1) - nblocks * block_bytes
-    buffers = costs.reading_within(left, buffers, jobs, max_open, block_bytes)
+        if costs.is_decoded and not context.is_of_group:
+            share = max(0, left - STREAMED_LEAST_NBYTES) // min(costs.nranks, max_open)
+            costs = costs._replace(buffers=costs.decoding_within(share))
+    if costs.nturned:
+        costs = costs._replace(buffers=costs.turned_within(left, jobs, max_open, block_bytes))
     nopen = min(costs.nranks, max_open + ahead) + (min(noutputs, max_open) if noutputs > 1 else 0)
     block_counts = tuple(max(1, block_bytes // width) for width in costs.widths)
-    pieces = len(lines) or costs.pieces(engine, jobs)
-    segments = cut_segments(buffers, block_counts, pieces, striped=not engine.same_host)
+    pieces = len(lines) or (1 if costs.is_small else costs.pieces(engine, jobs))
+    segments = cut_segments(costs.buffers, block_counts, pieces, striped=each)
     lines = lines[: len(segments)]
     jobs = sum(map(len, lines)) or max(1, min(jobs, len(segments)))
     resident = _RESIDENT_BYTES + max(format_named(file.format).decoding for file in files) + costs.unpacking
-    decodes = any(rank.isolated for ranks in buffers for rank in ranks) and not any(op.user for op in ops)
-    isolated = decodes or any(op.isolated for op in ops)
+    isolated = any(op.isolated for op in ops) or (costs.is_decoded and not any(op.user for op in ops))
     # The parent waits beside its workers, and decodes nothing.
     waiting = _RESIDENT_BYTES if jobs > 1 or isolated else 0
     return Plan(
-        ops,
-        buffers,
-        segments,
-        block_counts,
-        jobs,
-        max_open,
-        engine,
-        isolated=isolated,
-        ended=[],
-        memory=max(waiting + jobs * (resident + nblocks * block_bytes), _RESIDENT_BYTES + outputs.encoding),
-        open_files=reserved + _piped(jobs, pipes) + nopen,
-        machines=min(limits.machines, jobs),
-        ahead=ahead,
-        lines=lines,
-    )
+        ops, costs.buffers, segments, block_counts, jobs, max_open, engine,
+        isolated=isolated, has_unknown_length=has_unknown_length(costs.buffers[0]), ended=[],
+        memory=max(waiting + jobs * (resident + nblocks * block_bytes), _RESIDENT_BYTES + encoding),
+        open_files=reserved + nopen + (_piped(jobs, pipes) if jobs > 1 else 0),
+        machines=min(limits.machines, jobs), ahead=ahead, lines=lines,
+    )  # fmt: skip
+
+
+def _remote_engine(
+    costs: _Costs, ops: Sequence[Op], files: Sequence[RankFile], engine: Engine, context: Context
+) -> tuple[Engine, Context]:
+    """Return the engine, whose workers are checked, or that of this machine for small work; and its limits."""
+    _check_reach(ops, files, engine)
+    if costs.is_small or costs.nforward:  # one process does it anyway
+        return LOCAL, context
+    _probe(ops, files, engine)
+    if context.is_of_group:  # other machines have other limits
+        context = context._replace(max_memory=None, is_of_group=False)
+    return engine, context
 
 
 def lines_for(spread: str, engine: Engine, limits: Limits, jobs: int, nranks: int) -> Lines:
@@ -372,8 +365,8 @@ def _far_reading(buffers: _Buffers, far: Distance | None, max_open: int, engine:
     return preferred, min(depth, len(buffers[0])) if flat else 0
 
 
-def _decompressed_ahead(buffer: Array, threads: int) -> Array:
-    """Return the buffer with threads that decompress it, if it is compressed."""
+def _decompressed_ahead(buffers: _Buffers, threads: int) -> _Buffers:
+    """Return the buffers with threads that decompress those that are compressed."""
     from mpired.sources.compressed import CompressedSource  # noqa: PLC0415 - few ranks are compressed
 
     def ahead(buffer: Array) -> Array:
@@ -381,7 +374,7 @@ def _decompressed_ahead(buffer: Array, threads: int) -> Array:
             return buffer._replace(source=buffer.source.reading_ahead(threads))
         return buffer
 
-    return with_stored(buffer, ahead)
+    return tuple(tuple(with_stored(rank, ahead) for rank in ranks) for ranks in buffers)
 
 
 def _width(op: Op, rank: Array, nranks: int, *, alone: bool) -> int:
@@ -400,13 +393,6 @@ def _probe(ops: Sequence[Op], files: Sequence[RankFile], engine: Engine) -> None
         probe.check(engine.runner, op, [source for file in files for source in file.sources], datatypes)
 
 
-def _least_limit(engine: Engine, limits: Limits, max_open_files: int | None) -> int:
-    """Return how many files a worker may have open, and this process, if that writes what others send."""
-    both = {limits.descriptors, LOCAL.runner.limits().descriptors if not engine.same_host else limits.descriptors}
-    both.add(resource.RLIM_INFINITY if max_open_files is None else max_open_files)
-    return min(both - {resource.RLIM_INFINITY}, default=resource.RLIM_INFINITY)
-
-
 def _check_reach(ops: Sequence[Op], files: Sequence[RankFile], engine: Engine) -> None:
     """Raise an error if workers on other machines cannot open a rank as this process can, or cannot apply the ops."""
     for op in ops:
@@ -422,17 +408,23 @@ def _check_reach(ops: Sequence[Op], files: Sequence[RankFile], engine: Engine) -
             raise UsageError(file.source.name, f"{reason}; write it to a file first")
 
 
-def _max_open(limit: int, reserved: int, jobs: int, pipes: int, *, streamed: bool, noutputs: int) -> tuple[int, int]:
-    """Return how many workers, and how many ranks and results each keeps open, fit into a limit of open files."""
-    # `reserved` are those that are open for something else, `pipes` those that the connection to a worker takes.
-    most = _MAX_OPEN_STREAMED if streamed else _MAX_OPEN
-    if limit == resource.RLIM_INFINITY:
+def _max_open(
+    costs: _Costs, limits: Limits, limit: int | None, reserved: int, jobs: int, pipes: int
+) -> tuple[int, int]:
+    """Return how many workers, and how many ranks and results each keeps open, fit into the limits of open files."""
+    # `reserved` are those that are open for something else, `pipes` those that the connection to a worker takes. This
+    # process has as many open, if it writes what workers on other machines send.
+    most = _MAX_OPEN_STREAMED if costs.is_decoded else _MAX_OPEN
+    bounds = {resource.getrlimit(resource.RLIMIT_NOFILE)[0], limits.descriptors} - {resource.RLIM_INFINITY}
+    if limit is not None:
+        bounds.add(limit)
+    if not bounds:
         return jobs, most
-    least = 2 if noutputs > 1 else 1
-    if pipes:
-        jobs = max(1, min(jobs, _FEW_WORKERS + (limit - reserved - least) // pipes))
-    allowed = limit - reserved - _piped(jobs, pipes)
-    return jobs, max(1, min(allowed // least, most))
+    least, free = 2 if costs.noutputs > 1 else 1, min(bounds) - reserved
+    if pipes and jobs > 1:
+        jobs = max(1, min(jobs, _FEW_WORKERS + (free - least) // pipes))
+        free -= _piped(jobs, pipes)
+    return jobs, max(1, min(free // least, most))
 
 
 def _piped(jobs: int, pipes: int) -> int:

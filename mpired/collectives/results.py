@@ -42,6 +42,10 @@ from mpired.sources.source import STANDARD_INPUT, of_file
 # The format of a field, behind its colon: digits for a number, nothing for a string.
 _FIELDS = {"rank": r"(0?[1-9][0-9]?d?)?", "stem": "", "group": ""}
 _TELLING = {"rank", "stem"}
+NOT_TOGETHER = (
+    "is for one of several results, and a store takes objects one by one, not together; write to files, and copy these"
+)
+"""The reason why an object of a store is not one of several results."""
 
 
 class Recipient(NamedTuple):
@@ -135,7 +139,9 @@ def group_plans(request: Request) -> Iterator[GroupPlan]:
             root=options["root"],
             identity=options["exscan_first"] == "identity",
         )
-        shares = _split(collective.shares(task), request)
+        shares: Sequence[Share] = collective.shares(task)
+        if len(request.ops) > 1 or options["split"] is not None or options["count_valid"] is not None:
+            shares = _split(shares, request)
         if not collective.whole and len({buffer.count for buffer in receivers[0].buffers}) > 1:
             reason = f"has {receivers[0].noun}s of different lengths, which are not cut alike"
             raise CountError(receivers[0].source.name, f"{reason}; choose some with `columns`")
@@ -168,7 +174,9 @@ def _split(shares: Sequence[Share], request: Request) -> tuple[Share, ...]:
         files = [[OpField(op, field) for op, _ in fields for field in parts[op]]]
     if request.options["count_valid"] is not None:
         files.append([OpField(0, VALID)])
-    return tuple(share._replace(fields=tuple(each)) for each in files for share in shares)
+    several = [len({op for op, _ in each}) > 1 for each in files]
+    pairs = zip(files, several, strict=True)
+    return tuple(share._replace(fields=tuple(each), has_ops=has_ops) for each, has_ops in pairs for share in shares)
 
 
 def _no_pair(op: ops.Op, request: Request) -> Datatype | None:
@@ -204,7 +212,8 @@ def results_of(group_plan: GroupPlan, paths: Sequence[str], request: Request, *,
             model = model_of(group_plan, receiver, request)
             named = f"{path}/" if receiver.file.shards and os.path.isdir(path) else path
             form = output_format(named, request.options["to"], model.format, terminal=terminal)
-            _check_nulls(form, model, receiver, request)
+            if any(buffer.nullable for buffer in model.buffers):
+                _check_nulls(form, model, receiver, request)
             if form.needs_type and request.inputs.describes_bytes:  # by which a raw one has its byte order
                 model = model.declared(request.inputs)
             model = model._replace(note=request.note, context=request.inputs.context)
@@ -230,26 +239,18 @@ def _index_of(path: str, file: RankFile, form: Format) -> str:
     ):
         return ""
     if is_url(path):
-        reason = "is for several results, and a store takes objects one by one, not together"
-        raise UsageError(path, f"{reason}; write to files, and copy these")
+        raise UsageError(path, NOT_TOGETHER)
     return os.path.basename(path if is_index else file.source.name)
 
 
 def _with_header(layout: Layout, form: Format, request: Request) -> Layout:
     """Return the layout of a raw result with the bytes before the elements of the root's raw file."""
-    file = request.root
-    option, name = "`header='copy'`", file.source.name
-    if not format_named(file.format).needs_type:
-        raise UsageError(option, f"copies the header of a raw file, and {name} is {file.format}; leave it out")
-    if not form.needs_type:
-        raise UsageError(option, f"is for raw results, and this one is {form.name}; leave it out, or use `to='raw'`")
-    buffer = stored_array(file.buffers[0])
-    if not isinstance(layout, FlatLayout) or not buffer.is_flat:
-        reason = f"has no place before elements of {buffer.datatype.label}, which lie between one another"
-        raise UsageError(option, f"{reason}; `in_place=True` keeps all other bytes of {name}")
-    if not buffer.offset:
-        reason = "copies the bytes before the elements, and there are none; give their number with `offset`"
-        raise UsageError(option, reason)
+    file, buffer = request.root, stored_array(request.root.buffers[0])
+    are_raw = form.needs_type and format_named(file.format).needs_type
+    if not are_raw or not buffer.offset or not buffer.is_flat or not isinstance(layout, FlatLayout):
+        reason = "is for raw results of a raw file with a header that `offset` skips, and its elements in one piece"
+        what = f"{file.source.name} is {file.format}, and the result {form.name}"
+        raise UsageError("`header='copy'`", f"{reason} behind that; {what}; leave it out")
     return layout._replace(before=buffer)
 
 
@@ -323,18 +324,19 @@ def model_of(group_plan: GroupPlan, receiver: Recipient, request: Request) -> Mo
     model = file.model if request.collective.whole else file.model.with_count(share.count_of(file.buffers[0].count))
     results, buffers = list(arrays_in(share, request.ops, file.buffers)), list[Array]()
     for result in results:
-        number, own = result.buffer, model.buffers[result.buffer]
-        senders = [] if result.field == VALID else group_plan.senders[: share.last + 1]
-        lacking = [stored_array(sender.buffers[number]).nulls != 0 for sender in senders]
-        of_sender = taken_by(result.op, group_plan.senders[0].buffers[number])
-        like = own if result.rank is file.buffers[number] else result.rank.result
-        nullable = ops.may_be_null(result.op, of_sender.datatype, lacking)
+        number = result.buffer
+        like = model.buffers[number] if result.rank is file.buffers[number] else result.rank.result
         if share.has_ops:
             alone = column_of(like.name, like.columns, result.field)
             like = like.of_datatype(result.datatype)._replace(name=result.name, parts=(result.name,), alone=alone)
-        else:
+        elif result.field or result.datatype != like.datatype:
             like = like.of_field(result.datatype, result.field)
-        buffers.append(like._replace(nullable=nullable))
+        if result.op.rules.nulls != "error" and result.field != VALID:
+            senders = [sender.buffers[number] for sender in group_plan.senders[: share.last + 1]]
+            lacking = [stored_array(sender).nulls != 0 for sender in senders]
+            datatype = taken_by(result.op, group_plan.senders[0].buffers[number]).datatype
+            like = like._replace(nullable=ops.may_be_null(result.op, datatype, lacking))
+        buffers.append(like)
     whole = share.fields[0].field in {"", FIELDS[0]}
     datatypes = [buffer.datatype for buffer in buffers]
     described = whole and datatypes == [stored_array(buffer).datatype for buffer in file.buffers]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
-from mpired import cautions, log
+from mpired import cautions, interrupts, log
 from mpired.collectives.fields import ResultArray, arrays_in, taken_by
 from mpired.collectives.fold import Fold, PieceResult, Region, ResultFile
 from mpired.collectives.plan import Plan, Segment
@@ -26,6 +26,7 @@ from mpired.files.scratch import Scratch
 from mpired.formats import ArrayLayout, FlatLayout, Layout, MarkingLayout, decoding, format_named
 from mpired.formats.array import Array, stored_array
 from mpired.ops import overflow, stands_for_null
+from mpired.progress import Progress, no_progress
 from mpired.sources.local import LocalSource
 from mpired.sources.open import check_unchanged
 from mpired.sources.source import local_fd
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from mpired.formats.missing import Missing
 
 _ALIGNMENT = 64
-_Part: TypeAlias = tuple[int, int, int | None, tuple[OpField, ...]]
+_Part: TypeAlias = tuple[int, int, int | None, tuple[OpField, ...], bool]  # a share without its rank
 _NOTHING_MISSING: Mapping[_Part, Sequence[Missing | None]] = {}
 
 
@@ -72,38 +73,39 @@ def fill(plan: Plan, results: Sequence[Result], drafts: Sequence[Output], contex
     counted: set[object] = set()  # what several files have alike is counted once
     for result, draft in zip(results, drafts, strict=True):
         layout = result.layout
-        original = first.setdefault((result.share.part, id(layout)), draft)
+        original = first.setdefault((result.share[1:], id(layout)), draft)
         if original is not draft and (link or not isinstance(layout, FlatLayout | ArrayLayout)):
             copied.append((original, draft))
             continue
         made.append((layout, draft))
         if isinstance(layout, FlatLayout):
-            end = _end(layout, result.share.count_of(plan.buffers[0][0].count))
-            with draft.created(None if layout.around or plan.has_unknown_length else end) as fd:
-                if surroundings := layout.around or layout.before:
-                    _copy_surroundings(layout, surroundings, fd, draft.name, end)
-                else:
-                    calls.pwrite_all(fd, layout.head, 0)
-            region = Region(layout.offset, layout.stored, layout.around, end)
-            flat.append(ResultFile(draft.shared, draft.name, result.share, {0: region}, start_writeback=True))
+            flat.append(_begun(result, layout, draft, plan))
         elif isinstance(layout, ArrayLayout):
-            flat.append(_laid(result, layout, draft, plan, is_counted=result.share.part not in counted))
+            flat.append(_laid(result, layout, draft, plan, is_counted=result.share[1:] not in counted))
         else:
             encoded.append((result, draft))
-        counted.add(result.share.part)
-    place = drafts[0] if encoded else None
-    shares = [result.share for result, _ in encoded]
-    marking = ((result.share.part, result.layout) for result, _ in encoded)
-    missing = {part: layout.missing for part, layout in marking if isinstance(layout, MarkingLayout)}
-    with folded(plan, shares, place, context, also=flat, missing=missing) as arrays:
-        for (result, draft), buffers in zip(encoded, arrays, strict=True):
-            assert not isinstance(result.layout, FlatLayout)  # noqa: S101 - sorted so above
-            with draft.created() as fd, log.step("encoding results"):
-                result.layout(buffers, fd)
+        counted.add(result.share[1:])
+    if encoded:
+        _encode(plan, encoded, flat, context)
+    else:
+        _fold(plan, flat, context)
     for layout, draft in made:
-        _finish_headers(layout, draft, plan)
+        if plan.has_unknown_length or isinstance(layout, ArrayLayout):
+            _finish_headers(layout, draft, plan)
     for original, draft in copied:  # there are several only together
         cast("Draft", draft).repeat(cast("Draft", original), link=link)
+
+
+def _encode(plan: Plan, encoded: Sequence[tuple[Result, Output]], flat: Sequence[ResultFile], context: Context) -> None:
+    """Fold results into a scratch file, and encode them into their drafts; workers write the flat ones meanwhile."""
+    shares = [result.share for result, _ in encoded]
+    marking = ((result.share[1:], result.layout) for result, _ in encoded)
+    missing = {part: layout.missing for part, layout in marking if isinstance(layout, MarkingLayout)}
+    with folded(plan, shares, encoded[0][1], context, also=flat, missing=missing) as arrays:
+        for (result, draft), buffers in zip(encoded, arrays, strict=True):
+            assert not isinstance(result.layout, FlatLayout)  # noqa: S101 - sorted so by `fill`
+            with draft.created() as fd, log.step("encoding results"):
+                result.layout(buffers, fd)
 
 
 def _flow(plan: Plan, result: Result, output: StreamOutput, context: Context) -> bool:
@@ -160,7 +162,7 @@ def _flowing(plan: Plan, share: Share, output: StreamOutput, context: Context) -
         source = StreamSource(output.stream_name, read_into)
         yield Array(source, result.datatype, share.count_of(result.rank.count), form, name=result.name)
         parts.extend(working)
-    _report_overflow(plan, parts)
+    _report(plan, (target,), parts)
 
 
 def _end(layout: FlatLayout, count: int) -> int:
@@ -174,6 +176,18 @@ def _arrays(result: Result, plan: Plan) -> dict[int, ResultArray]:
     """Return the arrays in a file of results, by their numbers."""
     arrays = enumerate(arrays_in(result.share, plan.ops, plan.firsts))
     return {number: each for number, each in arrays if result.own is None or number in result.own}
+
+
+def _begun(result: Result, layout: FlatLayout, draft: Output, plan: Plan) -> ResultFile:
+    """Write what a flat file has besides the elements, and return where these go."""
+    end = _end(layout, result.share.count_of(plan.buffers[0][0].count))
+    with draft.created(None if layout.around or plan.has_unknown_length else end) as fd:
+        if surroundings := layout.around or layout.before:
+            _copy_surroundings(layout, surroundings, fd, draft.name, end)
+        else:
+            calls.pwrite_all(fd, layout.head, 0)
+    region = Region(layout.offset, layout.stored, layout.around, end)
+    return ResultFile(draft.shared, draft.name, result.share, {0: region}, start_writeback=True)
 
 
 def _laid(result: Result, layout: ArrayLayout, draft: Output, plan: Plan, *, is_counted: bool) -> ResultFile:
@@ -224,10 +238,6 @@ def folded(
     missing: Mapping[_Part, Sequence[Missing | None]] = _NOTHING_MISSING,
 ) -> Generator[list[list[Array]], None, None]:
     """Fold all segments into a scratch file beside an output, and give each share of the result as native elements."""
-    if not shares:
-        _fold(plan, also, context)
-        yield []
-        return
     placed, end = _placed(plan, shares, missing)
     place = (beside.directory, beside.name) if beside else ()
     with Scratch(*place) as scratch:
@@ -246,7 +256,7 @@ def folded(
             return flat._replace(name=result.name)
 
         arrays = {part: [native(share, *pair) for pair in each] for part, (share, each) in placed.items()}
-        yield [arrays[share.part] for share in shares]
+        yield [arrays[share[1:]] for share in shares]
 
 
 def _placed(
@@ -256,12 +266,12 @@ def _placed(
     placed: dict[_Part, tuple[Share, list[tuple[ResultArray, Region]]]] = {}
     end = 0
     for share in shares:
-        if share.part in placed:
+        if share[1:] in placed:
             continue
         each: list[tuple[ResultArray, Region]] = []
-        placed[share.part] = share, each
+        placed[share[1:]] = share, each
         arrays = arrays_in(share, plan.ops, plan.firsts)
-        for result, marks in zip(arrays, missing.get(share.part, repeat(None)), strict=False):
+        for result, marks in zip(arrays, missing.get(share[1:], repeat(None)), strict=False):
             form, count = result.datatype.form, share.count_of(result.rank.count)
             after = end + -(-count * form.itemsize // _ALIGNMENT) * _ALIGNMENT
             has_nulls = result.op.rules.nulls != "error" and result.field != VALID
@@ -271,15 +281,41 @@ def _placed(
 
 
 def _fold(plan: Plan, targets: Sequence[ResultFile], context: Context) -> None:
-    with _decoded(plan) as decoded:
-        if not plan.engine.same_host and not _are_filled(plan, targets):
-            parts = _received(decoded, targets, context)
-        else:
-            with closing(Fold(decoded, tuple(targets))) as fold:
-                parts = list(run_segments(plan, fold, context))
-    _report_overflow(plan, parts)
+    """Fold all segments into files."""
+    if not plan.engine.same_host and not _are_filled(plan, targets):
+        parts = _received(plan, targets, context)
+    else:
+        is_function = any(op.is_function for op in plan.ops)
+        with (
+            _decoded(plan) if is_function else nullcontext(plan) as decoded,
+            closing(Fold(decoded, tuple(targets))) as fold,
+        ):
+            parts = list(run_segments(plan, fold, context))
+    if plan.has_unknown_length or any(part.overflow or part.unset or part.hidden for part in parts):
+        _report(plan, targets, parts)
+
+
+def _report(plan: Plan, targets: Sequence[ResultFile], parts: Sequence[PieceResult]) -> None:
+    """Note the count of open ranks; warn of elements that overflowed, were never written, or look like missing ones."""
+    if plan.has_unknown_length:
+        plan.ended.append(max(part.stop for part in parts))
+    for found in overflow.by_op(each for part in parts for each in part.overflow):
+        op, ranks = plan.ops[found.op], plan.buffers[found.buffer]
+        name = ranks[0].name if len(plan.buffers) > 1 else ""
+        overflow.tell(op, taken_by(op, ranks[0]).datatype, found, [rank.source.name for rank in ranks], name)
+    for number, ranks in enumerate(plan.buffers if plan.ops[0].rules.missing is None else ()):
+        if count := sum(part.unset for part in parts if part.buffer == number):
+            value = next(unset for rank in ranks if (unset := stored_array(rank).unset) is not None)
+            name = stored_array(ranks[0]).name
+            cautions.tell(cautions.unset(count, name, f"leave them out with `missing={value}`"))
+    if any(part.hidden for part in parts):
+        _report_hidden(plan, targets, parts)
+
+
+def _report_hidden(plan: Plan, targets: Sequence[ResultFile], parts: Sequence[PieceResult]) -> None:
+    """Warn of elements of results with values that readers take for missing ones."""
     hidden: dict[tuple[int, int], tuple[ResultArray, Missing]] = {}
-    for target in targets if any(part.hidden for part in parts) else ():
+    for target in targets:
         for number, result in enumerate(arrays_in(target.share, plan.ops, plan.firsts)):
             region = target.regions.get(number)
             if region is not None and region.missing is not None:
@@ -314,21 +350,6 @@ def _are_filled(plan: Plan, targets: Sequence[ResultFile]) -> bool:
     return probe.all_write(plan.engine.runner, list(one_in_each.values()))
 
 
-def _report_overflow(plan: Plan, parts: Sequence[PieceResult]) -> None:
-    """Note what came of a fold: the count of open ranks; warn of what overflowed, or was never written."""
-    if plan.has_unknown_length:
-        plan.ended.append(max(part.stop for part in parts))
-    for found in overflow.by_op(each for part in parts for each in part.overflow):
-        op, ranks = plan.ops[found.op], plan.buffers[found.buffer]
-        name = ranks[0].name if len(plan.buffers) > 1 else ""
-        overflow.tell(op, taken_by(op, ranks[0]).datatype, found, [rank.source.name for rank in ranks], name)
-    for number, ranks in enumerate(plan.buffers if plan.ops[0].rules.missing is None else ()):
-        if count := sum(part.unset for part in parts if part.buffer == number):
-            value = next(unset for rank in ranks if (unset := stored_array(rank).unset) is not None)
-            name = stored_array(ranks[0]).name
-            cautions.tell(cautions.unset(count, name, f"leave them out with `missing={value}`"))
-
-
 class _Piece(Protocol):
     """Progress of a segment: the number of bytes read, and more."""
 
@@ -343,7 +364,6 @@ def run_segments(plan: Plan, work: Callable[[Segment], Iterator[_P]], context: C
     """Let the engine work on all segments of a plan; yield the outcome of their pieces, in any order."""
     blocks = ", ".join(map(str, plan.block_counts))
     log.plan(f"segments {len(plan.segments)}, elements in a block {blocks}, ranks open at once {plan.max_open}")
-    parts: list[_P] = []
     runner = plan.engine.runner
     # In workers of this machine, and only because a library decodes.
     decodes_apart = plan.engine is LOCAL and plan.isolated and not any(op.user for op in plan.ops)
@@ -354,19 +374,31 @@ def run_segments(plan: Plan, work: Callable[[Segment], Iterator[_P]], context: C
     else:
         done_there = partial(_quietly, work) if decodes_apart else work
         begun = runner.run(done_there, plan.segments, plan.jobs, isolated=plan.isolated)
-    with log.step("combining the ranks"), _deaths_explained(plan), closing(begun) as working:
-
-        def done() -> Iterator[int]:
-            for part in working:
-                parts.append(part)
-                yield part.nbytes
-
-        for _ in context.progress(done(), plan.nbytes):
-            yield from parts
-            parts.clear()
-    yield from parts
+    with log.step("combining the ranks"), closing(begun):
+        try:
+            for part in begun if context.progress is no_progress else _shown(begun, context.progress, plan.nbytes):
+                interrupts.rest()
+                yield part
+        except WorkerError as error:
+            _blame(plan, error)
+            raise
     sources = (buffer.source for ranks in plan.buffers for buffer in ranks)
     check_unchanged([*{id(source): source for source in sources}.values()])
+
+
+def _shown(working: Iterable[_P], progress: Progress, total: int) -> Iterator[_P]:
+    """Pass pieces on, and let the caller's progress show their bytes."""
+    parts: list[_P] = []
+
+    def done() -> Iterator[int]:
+        for part in working:
+            parts.append(part)
+            yield part.nbytes
+
+    for _ in progress(done(), total):
+        yield from parts
+        parts.clear()
+    yield from parts
 
 
 def _quietly(work: Callable[[Segment], Iterator[_P]], segment: Segment) -> Iterator[_P]:
@@ -377,27 +409,18 @@ def _quietly(work: Callable[[Segment], Iterator[_P]], segment: Segment) -> Itera
 
 @contextmanager
 def _decoded(plan: Plan) -> Iterator[Plan]:
-    """Let a worker decode what a function of this process folds here; the workers of other folds decode themselves."""
-    if not any(op.is_function for op in plan.ops):
-        yield plan
-        return
+    """Let a worker decode what is folded in this process; the workers of other folds decode themselves."""
     with closing(decoding.Decoder()) as decoder:
         yield plan._replace(buffers=tuple(tuple(map(decoder.decoding, ranks)) for ranks in plan.buffers))
 
 
-@contextmanager
-def _deaths_explained(plan: Plan) -> Iterator[None]:
-    """Turn the death of a worker into an error of the op, or else of the file that it decoded."""
-    explained: AbstractContextManager[None] = nullcontext()
+def _blame(plan: Plan, error: WorkerError) -> None:
+    """Raise an error of the op that ended a worker by a crash, or else of the file that it decoded, if one did."""
+    if not pool.is_crash(error):
+        return
     if isolated := [op for op in plan.ops if op.isolated]:
         from mpired.engines import userops  # noqa: PLC0415 - only for user-defined ops
 
         # Of several the one that ended the worker is not known.
-        explained = userops.deaths_explained(isolated[0]._replace(name=", ".join(map(str, isolated))))
-    try:
-        with explained:
-            yield
-    except WorkerError as error:
-        if pool.is_crash(error):
-            decoding.check(rank for ranks in plan.buffers for rank in ranks)
-        raise
+        raise userops.crashed(isolated[0]._replace(name=", ".join(map(str, isolated))), error) from None
+    decoding.check(rank for ranks in plan.buffers for rank in ranks)

@@ -34,20 +34,11 @@ class Share(NamedTuple):
     start: int = 0
     stop: int | None = None  # None for all elements of every buffer
     fields: tuple[OpField, ...] = (OpField(),)  # of every buffer, one array each
-
-    @property
-    def has_ops(self) -> bool:
-        """Whether it has the results of several ops, whose names then tell them apart."""
-        return len({each.op for each in self.fields}) > 1
+    has_ops: bool = False  # whether it has the results of several ops, whose names then tell them apart
 
     def count_of(self, whole: int) -> int:
         """Return the number of its elements, of a buffer with `whole` elements."""
         return (whole if self.stop is None else self.stop) - self.start
-
-    @property
-    def part(self) -> tuple[int, int, int | None, tuple[OpField, ...]]:
-        """The share without its rank."""
-        return self.last, self.start, self.stop, self.fields
 
 
 class CallShape(NamedTuple):

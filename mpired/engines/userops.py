@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import operator
 import signal
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from mpired import ops
@@ -25,26 +24,23 @@ def load(op: ops.Op, *, commute: bool | None = None) -> ops.Op:
 
 
 def _in_worker(function: Callable[[Any], Any], item: Any, op: ops.Op) -> Any:
-    with deaths_explained(op):
+    try:
         (result,) = pool.run(function, [item], 1, isolated=True)
+    except WorkerError as error:
+        if op.isolated and pool.is_crash(error):
+            raise crashed(op, error) from None
+        raise
     return result
 
 
-@contextmanager
-def deaths_explained(op: ops.Op) -> Generator[None, None, None]:
-    """Turn the death of a worker into an error of the user-defined op that ran there, unless that is not to blame."""
-    timeout = getattr(op.kernel, "timeout", None)
-    try:
-        yield
-    except WorkerError as error:
-        if not op.isolated or not pool.is_crash(error):
-            raise
-        reason = error.reason
-        if error.exitcode == -signal.SIGALRM and timeout is not None:
-            reason = f"took longer than {timeout:g} s; nothing was written"
-        elif (explained := getattr(op.kernel, "explained", None)) is not None:
-            reason = explained(reason)
-        raise UserOpError(str(op), reason) from None
+def crashed(op: ops.Op, error: WorkerError) -> UserOpError:
+    """Return the error of a user-defined op that has ended its worker."""
+    reason, timeout = error.reason, getattr(op.kernel, "timeout", None)
+    if error.exitcode == -signal.SIGALRM and timeout is not None:
+        reason = f"took longer than {timeout:g} s; nothing was written"
+    elif (explained := getattr(op.kernel, "explained", None)) is not None:
+        reason = explained(reason)
+    return UserOpError(str(op), reason)
 
 
 def installed() -> Iterator[dict[str, Any]]:

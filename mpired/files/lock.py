@@ -9,10 +9,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
-import glob
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 from mpired import interrupts
 from mpired.context import LOCK_TIMEOUT, RESERVED, Context
@@ -116,13 +115,13 @@ def open_target(name: str, *, shared: bool = False, is_seen: bool = True) -> Tar
     return target
 
 
-def open_replaced(name: str, *, updated: bool = False) -> Target | None:
-    """Open a file that a result replaces, `updated` if the result is made of it; None if it cannot be a target."""
+def open_replaced(name: str, *, updated: Container[str] = ()) -> Target | None:
+    """Open a file that a result replaces, which may be `updated`: made of it; None if it cannot be a target."""
     # A file that may not be written to is locked as by a reader, which keeps those out that write to it. Where other
     # machines do not see locks nothing can update the file in place, and a file that may not be opened is not a target.
     for shared in (False, True):
         try:
-            target = open_target(name, shared=shared, is_seen=updated)
+            target = open_target(name, shared=shared, is_seen=name in updated)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -130,7 +129,7 @@ def open_replaced(name: str, *, updated: bool = False) -> Target | None:
                 raise
             continue
         target.optional = True
-        if updated or mounts.obstacle(target.fd) is None:
+        if name in updated or mounts.obstacle(target.fd) is None:
             return target
         target.close()
         return None
@@ -204,7 +203,7 @@ def acquire(fd: int, name: str, waiting: LockTimeout, *, shared: bool = False) -
                 raise LockError(name, f"{reason}; wait longer with `lock_timeout`, or run again")
             if time.monotonic() - started > next_message:
                 way_out = "ctrl-C ends the wait and changes nothing, `lock_timeout` limits it"
-                notice([name], f"waiting for {_holder(fd)}, which has it locked; {way_out}", "INFO")
+                notice([name], f"waiting for another process, which has it locked; {way_out}", "INFO")
                 next_message += _REMINDER
             spread = 0.5 + os.urandom(1)[0] / 255  # so that those who wait do not go on in step
             interrupts.waited(time.sleep, min(pause * spread, left))
@@ -221,17 +220,3 @@ def _taken(fd: int, name: str, *, shared: bool) -> bool:
         kind = mounts.filesystem_type(fd) or "unknown"
         reason = f"its file system ({kind}) has no locks ({error.strerror}), so no update is safe; copy it elsewhere"
         raise NoLocksError(name, reason) from error
-
-
-def _holder(fd: int) -> str:
-    """Return the process that has a file locked, as far as this user may know."""
-    # The kernel does not say who has a lock on an open file description, but shows each process its own.
-    status = os.fstat(fd)
-    place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
-    for path in glob.iglob("/proc/[0-9]*/fdinfo/*"):
-        with contextlib.suppress(OSError), open(path, errors="replace") as lines:
-            if any(line.startswith("lock:") and place in line.split() for line in lines):
-                pid = path.split("/")[2]
-                with open(f"/proc/{pid}/comm", errors="replace") as command:
-                    return f"process {pid} ({command.read().strip()})"
-    return "another process"

@@ -95,8 +95,8 @@ def open_output(
         from mpired.files.upload import RemoteOutput  # noqa: PLC0415 - most results are files
 
         return RemoteOutput(path, overwrite=overwrite, packing=packing)
-    check_stdout(path)
     if (number := descriptor_of(path)) is not None:
+        check_stdout(path)
         # A second opening would start at offset 0 of a redirected file and write over its bytes.
         shown = "standard output" if path == "-" else path
         return StreamOutput(shown, lambda: os.dup(number))

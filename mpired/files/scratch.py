@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Generator, Iterator, Sequence
-from typing import NamedTuple, Self
+from collections.abc import Generator, Iterator
+from typing import NamedTuple
 
 from mpired import codecs
 from mpired.codecs import Codec
@@ -53,11 +53,6 @@ class Single(calls.Closing):
 
     name: str  # in messages
     fd: int
-
-    @property
-    def drafts(self) -> Sequence[Self]:
-        """The file itself, as the only draft of a call."""
-        return (self,)
 
     @property
     def shared_path(self) -> str:

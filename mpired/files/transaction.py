@@ -23,7 +23,7 @@ from mpired.files import calls, copying, interruptions, metadata
 from mpired.files.access import recover_for_reading
 from mpired.files.lock import NOTHING_HELD, Held, LockTimeout, Target, descriptors_of, inode
 from mpired.files.log import LogKind, LogWriter, stamp
-from mpired.files.names import Place, check_no_old_journal, exists_error, hidden_path, sync_folders
+from mpired.files.names import Place, check_no_old_journal, exists_error, has_log, hidden_path, sync_folders
 from mpired.files.places import check_new, existing_file, is_stream
 from mpired.files.scratch import Compression, Scratch, Single, claimed, lock_own, remove_dead
 
@@ -48,7 +48,7 @@ class Draft(Place, Single):
         packing: Compression | None = None,  # how it is compressed when it is complete
         kept_open: bool = True,  # else, of many, it is opened when it is filled, and has a name
     ) -> None:
-        self.fd, self.has_name, self._owns_dirfd = -1, False, False
+        self.fd, self.has_name, self._owns_dirfd, self._is_locked = -1, False, False, False
         self.inode = 0, 0  # when the file is made
         self._packing, self._overwrite, self.durable = packing, overwrite, durable
         self.target = target = place if isinstance(place, Target) else None
@@ -57,10 +57,10 @@ class Draft(Place, Single):
         self.existing = target.status if target else existing_file(path)
         if self.existing is not None and not overwrite:
             raise exists_error(path)
-        if place is None:
-            recover_for_reading(path, context)  # else an unfinished change would meet a new file
         with calls.errors_name(path), calls.undoing(self.close):  # the current directory may be gone
             real = place.path if place else os.path.realpath(path)
+            if place is None and (self.existing is not None or has_log(real)):
+                recover_for_reading(path, context)  # else an unfinished change would meet a new file
             check_no_old_journal(real)
             super().__init__(path, real, place.dirfd if place else calls.open_directory(os.path.dirname(real)))
             self._owns_dirfd = place is None
@@ -69,21 +69,21 @@ class Draft(Place, Single):
                 self.fd = self._claimed() if fd is None else fd
                 if not self.has_name:
                     self.inode = inode(os.fstat(self.fd))
-                    lock_own(self.fd)
                     remove_dead(self.draft_name, self.dirfd)  # of a command that was killed
 
     @property
     def shared(self) -> calls.SharedFile:
         """The file for the tasks of an engine."""
-        path = hidden_path(self.path, "-new")
-        return calls.SharedFile(path, self.inode) if self.has_name else super().shared
+        if self.has_name:
+            return calls.SharedFile(hidden_path(self.path, "-new"), self.inode)
+        return calls.SharedFile(self.shared_path)
 
     def _claimed(self) -> int:
         """Create the file under its own name, when no other command writes to the same place."""
         while True:
             with interruptions.defer_signals():
                 fd = claimed(self.draft_name, self.dirfd)
-                self.has_name = fd is not None
+                self.has_name = self._is_locked = fd is not None
             if fd is not None:
                 self.inode = inode(os.fstat(fd))
                 return fd
@@ -141,7 +141,8 @@ class Draft(Place, Single):
             if self.existing is not None:
                 metadata.copy_metadata(self.existing, self.path, fd, within=self.within)
             else:
-                os.fchmod(fd, metadata.default_mode() & metadata.widest(self.within, fd))
+                mode = metadata.default_mode()
+                os.fchmod(fd, mode & metadata.widest(self.within, fd) if self.within else mode)
             if self.durable:
                 calls.fsync(fd)
 
@@ -168,6 +169,7 @@ class Draft(Place, Single):
 
     def take_draft_name(self) -> None:
         """Give the file the name of its draft, from which it can be renamed."""
+        self.lock()
         while not self.has_name:
             try:
                 calls.link(self.fd, self.draft_name, self.dirfd)
@@ -175,6 +177,11 @@ class Draft(Place, Single):
             except FileExistsError:
                 if not remove_dead(self.draft_name, self.dirfd):
                     self._wait()
+
+    def lock(self) -> None:
+        """Show other commands that the owner of the file lives; a file without a name needs no lock."""
+        if self.fd >= 0 and not self._is_locked:
+            self._is_locked = lock_own(self.fd)
 
     def check_in_place(self) -> None:
         """Raise an error unless the draft has its name, and the file that it replaces is still the same."""
@@ -213,7 +220,8 @@ class Draft(Place, Single):
                 calls.unlink(self.draft_name, self.dirfd)
             self.has_name = False
         if self.fd >= 0:
-            calls.unlock(self.fd)
+            if self._is_locked:
+                calls.unlock(self.fd)
             calls.let_go(self.fd)
             self.fd = -1
 
@@ -283,6 +291,8 @@ def publish(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None:
     with interruptions.defer_signals():
         linked: list[Draft] = []
         try:
+            for draft in drafts if len(drafts) > 1 else ():
+                draft.lock()  # so that nobody changes a file that may be taken back
             for draft in new:
                 draft.take_free_name()
                 linked.append(draft)

@@ -50,6 +50,7 @@ class Transfer:
     path: str  # of the result
     format: str
     function: ClassVar[str]  # of MPI
+    folders: ClassVar[tuple[str, ...]] = ()  # that are made for results
     keeps: ClassVar[bool] = False  # whether the result has the bytes between the elements of an existing file
 
     @property
@@ -67,6 +68,8 @@ class Transfer:
     def paths(self) -> list[str]:
         """The paths of the results."""
         return [self.path]
+
+    renamed = paths
 
     def run(self, context: Context, *, overwrite: bool = False, held: Held = NOTHING_HELD) -> None:
         """Write the result and commit it; `held` has the file that it replaces."""

@@ -83,12 +83,12 @@ def test_refusals(folder):
     ranks, apart = " ".join(RANKS), "--type 'resized(0,4,vector(2,1,2,int))' --offset 16 --count 2"
     copy = f"reduce --op sum --type >i4 --offset 16 --header copy {ranks}"
     rows = [
-        (f"{copy} -o out.npy", 2, "--header / is for raw results, and this one is npy"),
+        (f"{copy} -o out.npy", 2, "--header / is raw, and the result npy"),
         (f"{copy} --in-place", 2, "--header / in place all bytes before the elements stay"),
-        ("reduce --op sum --header copy r0.npy -o out.bin", 2, "--header / r0.npy is npy"),
+        ("reduce --op sum --header copy r0.npy -o out.bin", 2, "--header / r0.npy is npy, and the result raw"),
         ("reduce --op sum --header all r0.npy -o out.bin", 2, "--header"),
-        (f"reduce --op sum --type >i4 --header copy {ranks} -o o.bin", 2, "--header / give their number with --offset"),
-        (f"reduce --op ops.py:first {apart} --header copy {ranks} -o o.bin", 2, "--header / lie between one another"),
+        (f"reduce --op sum --type >i4 --header copy {ranks} -o o.bin", 2, "--header / a header that --offset skips"),
+        (f"reduce --op ops.py:first {apart} --header copy {ranks} -o o.bin", 2, "--header / its elements in one piece"),
     ]
     check_refusals(folder, rows)
     with pytest.raises(UsageError, match="`header`: is for files"):

@@ -177,11 +177,11 @@ def test_compressed_and_empty_results(store, folder):
 
 
 REFUSED = [
-    ("scan -o s3://bucket/{rank}.npy", "is the place of the results of scan, and a store takes objects"),
-    ("exscan -o s3://bucket/{rank}.npy", "is the place of the results of exscan"),
-    ("allreduce -o s3://bucket/{rank}.npy", "is the place of the results of allreduce"),
-    ("reduce-scatter-block -o s3://bucket/{rank}.npy", "is the place of the results of"),
-    ("reduce -o o.npy --count-valid s3://bucket/n.npy --nan ignore", "is one of two results"),
+    ("scan -o s3://bucket/{rank}.npy", "is for one of several results, and a store takes objects"),
+    ("exscan -o s3://bucket/{rank}.npy", "is for one of several results"),
+    ("allreduce -o s3://bucket/{rank}.npy", "is for one of several results"),
+    ("reduce-scatter-block -o s3://bucket/{rank}.npy", "is for one of several results"),
+    ("reduce -o o.npy --count-valid s3://bucket/n.npy --nan ignore", "is for one of several results"),
     ("reduce -o s3://bucket/o.npy --provenance", "is recorded beside s3://bucket/o.npy"),
     ("reduce -o https://host/out.npy", "is of a server that may show a part of a result"),
     ("reduce -o hdfs://host/out.npy", "is a URL of the scheme hdfs"),
