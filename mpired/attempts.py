@@ -19,7 +19,7 @@ from mpired.errors import ChangedError, UsageError
 from mpired.files import calls, lock
 from mpired.files.access import lock_all
 from mpired.files.lock import Held, Target, open_replaced
-from mpired.files.names import check_are_data, check_fifos
+from mpired.files.names import check_are_data
 from mpired.files.places import check_new, is_stream, made_folders, parted
 from mpired.files.urls import is_url
 from mpired.formats.decoding import decode_worker
@@ -66,7 +66,7 @@ def repeated(plan: Callable[[Context], _P], work: Callable[[_P, Context], _R], w
         while True:
             number += 1
             try:
-                _enter(words())
+                check_are_data(words())
                 attempt = served._replace(keep_open=number > _LIGHT_ATTEMPTS and engine.same_host)
                 return work(plan(attempt), attempt)
             except ChangedError as error:
@@ -87,7 +87,7 @@ def carry_out(plan: Callable[[Context], _C], words: Words, context: Context, *, 
             new = [*folders, *(path for path in planned.paths if os.path.dirname(path) not in folders)]
             check_results(new, context, overwrite=overwrite, renamed=_renamed(planned))
             return planned
-        _enter(planned.paths)
+        check_are_data(planned.paths)
         existing = _existing(planned.paths if overwrite else ())
         lock.check_descriptors(existing, context)
         updated = set(_updated(existing, planned.sources))
@@ -116,7 +116,7 @@ def check_results(
 ) -> None:
     """Check for a dry run where results go, and warn of hard links of the files that are `renamed`; None for all."""
     results = list(paths)
-    _enter(results)
+    check_are_data(results)
     check_new(results, context, overwrite=overwrite)
     if overwrite:
         cautions.tell(*cautions.hard_links(parted(results if renamed is None else renamed)))
@@ -125,12 +125,6 @@ def check_results(
 def _renamed(planned: Planned) -> Iterable[str]:
     """Return the files that new ones take the place of: those of all results, unless the plan changes some in place."""
     return cast("Iterable[str]", getattr(planned, "renamed", planned.paths))
-
-
-def _enter(files: Iterable[str | os.PathLike[str]]) -> None:
-    """Check that files are not what interrupted commands leave."""
-    paths = [os.fspath(file) for file in files]
-    check_fifos(paths, check_are_data(paths))
 
 
 def _refuse_streams(words: Words, reason: str) -> None:

@@ -23,6 +23,8 @@ STREAMED_BASE_NBYTES = 188 << 20
 """The same with pyarrow, for formats with columns; of all processes together if the one that reads is a worker."""
 STREAMED_LEAST_NBYTES = 100 << 20
 """The part of that which is needed before anything is decoded."""
+FEW_BYTES = 1 << 10
+"""About as much as is known of a rank besides."""
 RESERVED = 24
 """Open files that a process needs for itself: the streams, the output, the pool's pipes, libraries."""
 
@@ -46,6 +48,7 @@ class Context(NamedTuple):
     # the `Decoder` that calls libraries on files that may be damaged; None for a new one each time
     worker: Any = None
     prefetch: Any = None  # the `Prefetch` of the files that are inspected together
+    few_bytes: int = FEW_BYTES  # the largest file that is read when it is inspected
 
     @classmethod
     def of(cls, options: Options, **settings: Any) -> Context:

@@ -20,7 +20,7 @@ from mpired.errors import ChangedError, DatatypeError, UsageError
 from mpired.files import calls
 from mpired.files.scratch import Scratch
 from mpired.formats.npy import header_of
-from mpired.sources.local import LocalSource, recovered_status
+from mpired.sources.local import LocalSource
 from mpired.sources.open import open_source
 from mpired.sources.source import STANDARD_INPUT, OpenBytes, OpenSource, Source
 from mpired.sources.stream import StreamSource, check_has_end
@@ -196,7 +196,8 @@ class OpenFile(AtHand):
             status = os.fstat(fd)
             if stat.S_ISREG(status.st_mode):
                 path = f"/proc/{os.getpid()}/fd/{fd}"
-                return LocalSource.of_status(self.name, path, recovered_status(self.path, path, inputs.context))
+                own = self.path and calls.followed(self.path)
+                return LocalSource.inspected(self.name, path, own, inputs.context, status)
             check_has_end(self.name, status, inputs.stream_limit)
             self._stream = self._stream or StreamSource.of_descriptor(
                 self.name, os.dup(fd), inputs.stream_limit, digested=bool(inputs.context.record)

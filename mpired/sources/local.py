@@ -17,8 +17,6 @@ from mpired.files.scratch import Scratch
 from mpired.sources.source import OpenBytes, OpenSource, Source
 
 _COARSEST = 2_000_000_000  # nanoseconds
-FEW_BYTES = 1 << 10
-"""About as much as is known of a rank besides."""
 
 
 class LocalFile(OpenSource):
@@ -77,17 +75,33 @@ class LocalSource(Source):
             return cls.of_status(name, path, os.stat(path))
 
     @classmethod
-    def of_status(cls, name: str, path: str, status: os.stat_result, most: int = 0) -> LocalSource:
-        """Return the source of a regular file as it was when its status was taken; `most` bytes or fewer are read."""
-        source = cls(name, path, _stamp(status))
-        if 0 < source.nbytes <= most:  # of many small ranks each is then opened once
-            fd = source.descriptor()
-            try:
-                source.content = calls.pread_some(fd, source.nbytes, 0)
-            finally:
-                calls.let_go(fd)
-            if len(source.content) < source.nbytes:
-                raise source.changed()
+    def of_status(cls, name: str, path: str, status: os.stat_result) -> LocalSource:
+        """Return the source of a regular file as it was when its status was taken."""
+        return cls(name, path, (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))
+
+    @classmethod
+    def inspected(
+        cls, name: str, path: str, own: str | None, context: Context, status: os.stat_result | None = None
+    ) -> LocalSource:
+        """Inspect a regular file: a change of it that was interrupted is finished first, and its next one will show."""
+        # `own` is its own path, without links; None if it has none. First the stamp, then the look for a log: what
+        # begins after that shows in the stamp.
+        with calls.errors_name(name):
+            status = status or os.stat(path)
+            if own is not None and has_log(own, status):
+                recover_for_reading(name, context)
+                status = os.stat(path)
+            if has_waited(status):
+                status = os.stat(path)
+            source = cls.of_status(name, path, status)
+            if 0 < source.nbytes <= context.few_bytes:  # of many small ranks each is then opened once
+                fd = source.descriptor()
+                try:
+                    source.content = calls.pread_some(fd, source.nbytes, 0)
+                finally:
+                    calls.let_go(fd)
+                if len(source.content) < source.nbytes:
+                    raise source.changed()
         return source
 
     @property
@@ -125,7 +139,7 @@ class LocalSource(Source):
 
     def is_unchanged(self, status: os.stat_result) -> bool:
         """Return whether a status is that of the file when it was checked."""
-        stamp = _stamp(status)
+        stamp = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
         return stamp == self.stamp or (self.stamp[0] == ANY_DEVICE and stamp[1:] == self.stamp[1:])
 
 
@@ -152,24 +166,6 @@ def peek(source: Source, nbytes: int = HEAD_NBYTES, offset: int = 0) -> bytes:
 def _read(source: Source, nbytes: int, offset: int) -> bytes:
     with contextlib.closing(source.open()) as file, calls.errors_name(source.name):
         return file.read(nbytes, offset)
-
-
-def _stamp(status: os.stat_result) -> tuple[int, int, int, int]:
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def recovered_status(
-    name: str | None, path: str, context: Context, status: os.stat_result | None = None, *, is_link: bool = True
-) -> os.stat_result:
-    """Return the status of a regular file whose every change will show, after a change of it was finished."""
-    # `name` is its own path, if it has one. First the stamp, then the look: what begins after that shows in the stamp.
-    status = status or os.stat(path)
-    if name is not None:
-        own = calls.followed(name) if is_link else name
-        if has_log(own, status):
-            recover_for_reading(name, context)
-            status = os.stat(path)
-    return os.stat(path) if has_waited(status) else status
 
 
 def has_waited(status: os.stat_result) -> bool:
@@ -210,7 +206,8 @@ def held_source(name: str, context: Context) -> LocalSource | None:
             recover_for_reading(name, context)
         # Between opening and this look nothing waits, or a writer that replaces the file without end would win.
         elif os.path.samestat(status, os.stat(name)):
-            source = LocalSource(name, path, _stamp(status), keep)
+            source = LocalSource.of_status(name, path, status)
+            source.keep = keep
             if not has_waited(status) or source.is_unchanged(os.stat(path)):
                 return source
     return None
@@ -224,5 +221,5 @@ def check_names(sources: Iterable[Source]) -> None:
     ]
     for source in held if len({source.stamp for source in held}) > 1 else ():
         with calls.errors_name(source.name):
-            if _stamp(os.stat(source.name)) != source.stamp:
+            if not source.is_unchanged(os.stat(source.name)):
                 raise source.changed()
