@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from mpired import interrupts
 from mpired.errors import UsageError, without_secrets
 from mpired.machine import usable_memory
-from mpired.options import Options, checked, integer, part
+from mpired.options import Options, checked, integer
 from mpired.progress import Progress, no_progress
 
 LOCK_TIMEOUT = 60.0  # seconds
@@ -53,7 +53,8 @@ class Context(NamedTuple):
     @classmethod
     def of(cls, options: Options, **settings: Any) -> Context:
         """Return the settings of a call: those among its options, of which some may be missing, and others."""
-        chosen, most = checked(_SETTINGS, part(_SETTINGS, options)), options.get("max_open_files")
+        chosen = checked(_SETTINGS, {name: options[name] for name in _SETTINGS if name in options})
+        most = options.get("max_open_files")
         memory = usable_memory() if chosen["max_memory"] is None else chosen["max_memory"]
         context = cls(
             memory,

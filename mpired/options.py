@@ -470,11 +470,13 @@ def checked(group: Group, options: Options) -> dict[str, Any]:
     It raises `UsageError`.
     """
     table = rows(group)
-    given = {name: value for name, value in options.items() if value is not None}
-    defaults = {name: row.default for name, row in table.items()}
-    values = defaults | {name: _check(f"`{name}`", table[name].kind, value) for name, value in given.items()}
-    # Without a default a value may be an array, which cannot be compared.
-    chosen = {name for name in given if defaults[name] is None or values[name] != defaults[name]}
+    values, chosen = {name: row.default for name, row in table.items()}, set()
+    for name, value in options.items():
+        if value is not None:
+            default, values[name] = values[name], _check(f"`{name}`", table[name].kind, value)
+            # Without a default a value may be an array, which cannot be compared.
+            if default is None or values[name] != default:
+                chosen.add(name)
     for (name, other), reason in _EXCLUDED.items():
         if name in chosen and other in chosen:
             raise UsageError(f"`{name}`", reason)

@@ -19,6 +19,7 @@ import numpy as np
 from mpired.errors import ChangedError, DatatypeError, UsageError
 from mpired.files import calls
 from mpired.files.scratch import Scratch
+from mpired.files.urls import signed
 from mpired.formats.npy import header_of
 from mpired.sources.local import LocalSource
 from mpired.sources.open import open_source
@@ -241,11 +242,16 @@ def all_at_hand(ranks: object, option: str = "ranks", which: str = "rank {}") ->
     except TypeError:
         reason = f"is of the type {type(ranks).__name__}; give a list of paths, arrays or open files"
         raise UsageError(option, reason) from None
-    for path in each:
-        if isinstance(path, str) and glob.has_magic(path) and "://" not in path and not os.path.lexists(path):
-            reason = f"is a pattern, and there is no such file; use sorted(glob.glob({path!r}))"
-            raise UsageError(path, reason)
-    return [at_hand(rank, which.format(number)) for number, rank in enumerate(each)]
+    words: list[str | AtHand] = []
+    for number, rank in enumerate(each):
+        word = rank if isinstance(rank, str) else at_hand(rank, which.format(number))
+        if isinstance(word, str) and "://" in word:
+            word = signed(word)
+        elif isinstance(rank, str) and glob.has_magic(rank) and not os.path.lexists(rank):
+            reason = f"is a pattern, and there is no such file; use sorted(glob.glob({rank!r}))"
+            raise UsageError(rank, reason)
+        words.append(word)
+    return words
 
 
 def paths(ranks: Iterable[str | AtHand]) -> Iterator[str]:
