@@ -14,7 +14,7 @@ from mpired.context import Context
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.pairs import VALUES
 from mpired.errors import MpiredError, UsageError, with_others
-from mpired.formats import InputOptions, RankFile, decoding, format_named
+from mpired.formats import Format, InputOptions, RankFile, decoding, format_named
 from mpired.formats.array import has_unknown_length
 from mpired.formats.derived import widened
 from mpired.formats.rank import Kept
@@ -100,10 +100,8 @@ def read_request(
         raise with_others(error, [*refused, *_wrong_weights(collective, chosen, words, options)]) from None
     if refused:
         raise with_others(refused[0], refused[1:])
-    # A result may grow with streams until they end: one, whose elements do not depend on their number.
-    rules = chosen[0].rules
-    is_one = collective.to_root and len(outputs) == len(chosen) == 1 and options["split"] is options["index"] is None
-    grows = is_one and rules.nulls == "error" and rules.within is None and all(not form or form.grows for form in forms)
+    is_open = has_unknown_length(opened[0].files[0].buffers)
+    grows = is_open and _may_grow(collective, chosen, forms, options)
     groups = _combinable(opened, chosen, inputs, options, grows=grows)
     row = format_named(groups[0][0].format)
     keeps = "keep" in collective.options and bool(row.keeps) and {(form or row).name for form in forms} <= {row.name}
@@ -132,7 +130,7 @@ def _inputs(chosen: Sequence[ops.Op], options: Options, context: Context) -> Inp
     op: ops.Op | None = chosen[0]
     for each in chosen:
         named |= each.user
-        taken &= VALUES if _is_paired(each, options) else each.groups
+        taken &= VALUES if options["index"] is not None and each.groups == Group.PAIR else each.groups
         op = op if "within" in each.takes else None
     inputs = InputOptions.of(options, context)._replace(
         nullable=chosen[0].rules.nulls != "error",
@@ -147,6 +145,15 @@ def _inputs(chosen: Sequence[ops.Op], options: Options, context: Context) -> Inp
     if inputs.keep:
         _check_keep(inputs)
     return inputs
+
+
+def _may_grow(
+    collective: Collective, chosen: Sequence[ops.Op], forms: Sequence[Format | None], options: Options
+) -> bool:
+    """Return whether a result may grow with streams until they end: one, whose elements do not depend on its length."""
+    is_one = collective.to_root and len(forms) == len(chosen) == 1 and options["split"] is options["index"] is None
+    is_plain = chosen[0].rules.nulls == "error" and chosen[0].rules.within is None
+    return is_one and is_plain and all(form is None or form.grows for form in forms)
 
 
 def _combinable(

@@ -89,7 +89,8 @@ class Format(NamedTuple):
         """Describe a file of this format, from its header."""
         if inputs.noun != self.noun:  # with thousands of ranks a copy for each takes time
             inputs = inputs._replace(noun=self.noun)
-        file: RankFile = self._call("inspect", source.name, source, inputs)
+        args = source, inputs
+        file: RankFile = self._call("inspect", source.name, *args) if self.place else self.module.inspect(*args)
         return file if file.format == self.name else file._replace(format=self.name, noun=self.noun)
 
     def prepare(self, model: Model) -> Layout:

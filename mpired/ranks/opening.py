@@ -136,7 +136,8 @@ def open_groups(
                 first = first or (rank, file)
                 ranks.files.append(file)
                 ranks.words.append(word)
-        ranks.check()
+        if ranks.skipped or options["min_inputs"] is not None:
+            ranks.check()
     _check_all(opened, inputs, raw_result=raw_result)
     return opened
 

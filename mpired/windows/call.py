@@ -174,7 +174,8 @@ def _request(
                 continue
             opened.files.append(arrays)
             opened.words.append(origin)
-    opened.check()
+    if opened.skipped or ranking["min_inputs"] is not None:
+        opened.check()
     is_whole = not (options["origin_disp"] or options["origin_type"]) and options["origin_count"] is None
     request = _begin(windows, op, inputs, placement, options)
     request = replace(request, origins=opened.files, whole=is_whole, decoder=decoder)
