@@ -27,7 +27,6 @@ from mpired.sources.open import check_unchanged
 from mpired.sources.source import STANDARD_INPUT, Source
 
 _ATTEMPTS = 5
-_LIGHT_ATTEMPTS = 2  # then the files stay open: their writer replaces them faster than they are read
 
 Words = Callable[[], Iterable[str | os.PathLike[str]]]
 
@@ -67,8 +66,7 @@ def repeated(plan: Callable[[Context], _P], work: Callable[[_P, Context], _R], w
             number += 1
             try:
                 check_are_data(words())
-                attempt = served._replace(keep_open=number > _LIGHT_ATTEMPTS and engine.same_host)
-                return work(plan(attempt), attempt)
+                return work(plan(served), served)
             except ChangedError as error:
                 # To read all again is for the user to decide: objects are paid for, and many machines read.
                 if number == _ATTEMPTS or _has_stream(words) or is_url(error.subject) or not engine.same_host:

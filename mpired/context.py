@@ -44,7 +44,6 @@ class Context(NamedTuple):
     on_commit: Callable[[], None] = interrupts.committed  # called when the results are in place
     argv: tuple[str, ...] = ()  # the command line, for `history` attributes; empty in Python
     record: Mapping[str, Any] = {}  # how the call was made, for the record of its results; empty without a record
-    keep_open: bool = False  # whether inspected files stay open, so that a file that takes their name does no harm
     # the `Decoder` that calls libraries on files that may be damaged; None for a new one each time
     worker: Any = None
     prefetch: Any = None  # the `Prefetch` of the files that are inspected together

@@ -32,7 +32,6 @@ from mpired.formats.rank import reordered, turned
 from mpired.formats.transposed import in_order
 from mpired.progress import track
 from mpired.ranks.order import RankWord
-from mpired.sources.local import check_names
 from mpired.sources.open import inspected_together, open_source
 from mpired.sources.source import Source, of_file
 
@@ -150,8 +149,6 @@ def _check_all(groups: Sequence[Opened], inputs: InputOptions, *, raw_result: bo
         ranks.alike = compare("rank 0 of group B", ranks.files[0], reference, inputs.op) and ranks.alike
         files += ranks.files
     check_formats(inputs, {file.format for file in files}, raw_result=raw_result)
-    if inputs.context.keep_open:
-        check_names(source for file in files for source in file.sources)
     if streams := [file.source for file in files if file.source.is_forward]:
         _check_pipes(streams)
 

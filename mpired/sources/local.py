@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable
 from typing import Any
 
 from mpired.context import Context
@@ -176,50 +175,3 @@ def has_waited(status: os.stat_result) -> bool:
     if waits := 0 <= age < granule:
         time.sleep((granule - age) / 1e9)
     return waits
-
-
-_MOST_HELD = 64
-
-
-class _HeldDescriptor:
-    """An open file, which is closed when it is forgotten."""
-
-    number = 0
-
-    def __init__(self, path: str) -> None:
-        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        _HeldDescriptor.number += 1
-
-    def __del__(self) -> None:
-        if hasattr(self, "fd"):
-            _HeldDescriptor.number -= 1
-            calls.let_go(self.fd)
-
-
-def held_source(name: str, context: Context) -> LocalSource | None:
-    """Return the source of a file that stays open: the one of the name when no change of it is half done."""
-    while _HeldDescriptor.number < _MOST_HELD and context.max_open_files is None:
-        keep = _HeldDescriptor(name)
-        path = f"/proc/{os.getpid()}/fd/{keep.fd}"
-        status = os.fstat(keep.fd)
-        if has_log(calls.followed(name), status):
-            recover_for_reading(name, context)
-        # Between opening and this look nothing waits, or a writer that replaces the file without end would win.
-        elif os.path.samestat(status, os.stat(name)):
-            source = LocalSource.of_status(name, path, status)
-            source.keep = keep
-            if not has_waited(status) or source.is_unchanged(os.stat(path)):
-                return source
-    return None
-
-
-def check_names(sources: Iterable[Source]) -> None:
-    """Raise `ChangedError` unless the names of files that stay open lead to them, now that all are open."""
-    # Else the one may be from before the commit of several files, and the other from after it. One file is whole alone.
-    held = [
-        source for source in sources if isinstance(source, LocalSource) and isinstance(source.keep, _HeldDescriptor)
-    ]
-    for source in held if len({source.stamp for source in held}) > 1 else ():
-        with calls.errors_name(source.name):
-            if not source.is_unchanged(os.stat(source.name)):
-                raise source.changed()

@@ -21,7 +21,7 @@ from mpired.files.access import recover_for_reading
 from mpired.files.names import check_is_data, has_log
 from mpired.files.urls import check_scheme, identity, is_url
 from mpired.sources.directory import DirectorySource, index_in, is_store
-from mpired.sources.local import LocalSource, held_source
+from mpired.sources.local import LocalSource
 from mpired.sources.source import STANDARD_INPUT, Source
 from mpired.sources.stream import StreamSource, check_has_end
 
@@ -96,7 +96,7 @@ def open_source(word: str, context: Context, limit: int | None = None) -> Source
         status = os.lstat(word)
     except OSError:  # raised where it is opened
         return _opened_at(word, context, limit)
-    if not stat.S_ISREG(status.st_mode) or word == "-" or ".mpired" in word or context.keep_open:
+    if not stat.S_ISREG(status.st_mode) or word == "-" or ".mpired" in word:
         return _opened_at(word, context, limit)
     return LocalSource.inspected(word, word, word, context, status)
 
@@ -114,8 +114,6 @@ def _opened_at(word: str, context: Context, limit: int | None) -> Source:
         if stat.S_ISSOCK(status.st_mode):
             raise OSError(errno.ENXIO, "is a socket and cannot be read as a file", name)
         if stat.S_ISREG(status.st_mode):
-            if is_named and context.keep_open and (source := held_source(word, context)):
-                return source
             path = word if is_named else f"/proc/{os.getpid()}/fd/0"
             return LocalSource.inspected(name, path, own, context, status)
         check_has_end(name, status, limit)
