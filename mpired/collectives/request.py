@@ -62,10 +62,12 @@ class Request(NamedTuple):
 
     def check_no_input(self, paths: Sequence[str], way_out: str) -> None:
         """Raise `UsageError` if a result would replace the file of a rank, or another one that the call reads."""
-        files = [(source, name) for name, file in labelled(self.groups) for source in file.sources]
-        check_no_input(paths, files, way_out)
-        others = [(self.options["types"], "the named datatypes"), *((file, "the op") for file in self.op_files)]
-        check_no_other_input(paths, others)
+        check_no_input(
+            paths, ((source, name) for name, file in labelled(self.groups) for source in file.sources), way_out
+        )
+        if self.options["types"] is not None or self.op_files:
+            others = [(self.options["types"], "the named datatypes"), *((file, "the op") for file in self.op_files)]
+            check_no_other_input(paths, others)
 
 
 def read_request(

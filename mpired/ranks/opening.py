@@ -75,7 +75,7 @@ class Opened:
         self._errors: list[MpiredError | OSError] = []  # a rank may have several
 
     def leave_out(self, rank: int, error: Exception) -> None:
-        """Note what is wrong with a rank; raise it if ranks are skipped, and it is not an error of a rank."""
+        """Note the errors of a rank; raise one that is not of a rank if ranks are skipped."""
         found = getattr(error, "exceptions", [error])
         skips = self._options["skip_bad"]
         if skips and not all(map(is_of_rank, found)):
@@ -177,7 +177,7 @@ def _check(inputs: InputOptions, file: RankFile, rank: int, first: tuple[int, Ra
     except MpiredError as error:
         errors.append(error)
     if differing or errors:
-        raise ExceptionGroup("obstacles", [*differing, *errors, *(file.doubts() if errors else ())])
+        raise ExceptionGroup("obstacles", [*differing, *errors])
     return alike
 
 

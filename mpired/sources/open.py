@@ -178,12 +178,16 @@ def _inspect(name: str, context: Context) -> Source | None:
 
 def check_no_input(paths: Iterable[str], inputs: Iterable[tuple[Source, str]], way_out: str) -> None:
     """Check that no result replaces what the same command reads: a repetition would combine its own result."""
-    known = {source.inode: what for source, what in inputs if source.inode is not None}
+    existing: dict[tuple[int, int] | None, str] = {}
     for path in paths:
         with contextlib.suppress(OSError):  # there is no file yet, or the error is raised where it is opened
             status = None if is_url(path) else os.stat(path)
-            if what := known.get((status.st_dev, status.st_ino) if status else identity(path)):
-                raise UsageError(path, f"is the file of {what}, an input of this command; {way_out}")
+            existing[(status.st_dev, status.st_ino) if status else identity(path)] = path
+    if existing:
+        known = {source.inode: what for source, what in inputs}
+        for inode, path in existing.items():
+            if inode in known:
+                raise UsageError(path, f"is the file of {known[inode]}, an input of this command; {way_out}")
 
 
 def check_no_other_input(paths: Iterable[str], files: Iterable[tuple[object, str]]) -> None:
