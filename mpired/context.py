@@ -52,7 +52,7 @@ class Context(NamedTuple):
     @classmethod
     def of(cls, options: Options, **settings: Any) -> Context:
         """Return the settings of a call: those among its options, of which some may be missing, and others."""
-        chosen = checked(_SETTINGS, {name: options[name] for name in _SETTINGS if name in options})
+        chosen = checked(_SETTINGS, options)
         most = options.get("max_open_files")
         memory = usable_memory() if chosen["max_memory"] is None else chosen["max_memory"]
         context = cls(

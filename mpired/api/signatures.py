@@ -50,10 +50,11 @@ def _with_options(group: Group, function: _F) -> _F:
     @functools.wraps(function)
     def checked(*arguments: Any, **given: Any) -> Any:
         __tracebackhide__ = True  # IPython and pytest leave such frames out
-        for name in given:
+        for name, value in given.items():
             if name not in taken and name not in table:
                 raise TypeError(_unknown(function, name, taken))
-        arguments, given = _signed(arguments), {name: _signed(value) for name, value in given.items()}
+            given[name] = _signed(value)
+        arguments = _signed(arguments)
         show = given.get("progress")
         context = Context.of(given, progress=no_progress if show is None else shown_by(show))
         if given.get("provenance"):

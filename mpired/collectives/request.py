@@ -177,14 +177,14 @@ def _combinable(
 
 def _warn_of_order(request: Request) -> None:
     """Warn of two ranks that are probably in the wrong order, if the order shows in the results."""
-    collective, groups = request.collective, [buffer.datatype.group for buffer in request.groups[0][0].buffers]
-    is_numbered = request.options["index"] in {"rank", "global"}
-    rounds = any(not op.rules.exact and group in op.rounds for op in request.ops for group in groups)
-    if collective.alike and not rounds and not is_numbered:
-        return
-    for files in collective.combined(request.groups):
+    where, buffers = "results", request.groups[0][0].buffers
+    if request.collective.alike and request.options["index"] not in {"rank", "global"}:
+        where = "last bits"
+        if not any(each.datatype.group in op.rounds for op in request.ops if not op.rules.exact for each in buffers):
+            return
+    for files in request.collective.combined(request.groups):
         if pair := unnatural([file.source.name for file in files]):
-            cautions.tell(cautions.order(*pair, "last bits" if collective.alike and not is_numbered else "results"))
+            cautions.tell(cautions.order(*pair, where))
             return
 
 

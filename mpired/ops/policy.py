@@ -53,8 +53,8 @@ def with_policies(op: Op, options: Mapping[str, Any], *, window: bool = False) -
         nan=chosen.get("nan", "propagate"),
         nulls=chosen.get("nulls", "error"),
         missing=chosen.get("missing"),
-        within=_named(chosen.get("accumulate_in")),
-        result=_named(chosen.get("result_type")),
+        within=_named(chosen["accumulate_in"]) if "accumulate_in" in chosen else None,
+        result=_named(chosen["result_type"]) if "result_type" in chosen else None,
         exact=chosen.get("exact", False),
         ddof=chosen.get("ddof", 0),
         weights=tuple(chosen.get("weights", ())),
@@ -66,10 +66,8 @@ def with_policies(op: Op, options: Mapping[str, Any], *, window: bool = False) -
 _OPTIONS = ("overflow", "nan", "nulls", "missing", *PURPOSES)
 
 
-def _named(name: str | None) -> Datatype | None:
+def _named(name: str) -> Datatype:
     """Return a predefined datatype of real numbers."""
-    if name is None:
-        return None
     from mpired.datatypes.text.parse import parse  # noqa: PLC0415 - with it comes the grammar of derived datatypes
 
     datatype, _ = parse("long_double" if name == "longdouble" else name)
@@ -109,7 +107,7 @@ def widening(op: Op, buffers: Sequence[Sequence[Datatype]]) -> str:
     for name in ("int64_t", "uint64_t", "double", "longdouble") if "within" in op.takes else ():
         within = _named(name)
         wide = [widest(op, datatypes, within) for datatypes in buffers]
-        is_real = within is not None and within.form.kind == "f"
+        is_real = within.form.kind == "f"
         if all(each is not None and (is_real or op.gives(each).form.kind != "f") for each in wide):
             return f"`accumulate_in={name!r}`"
     return ""

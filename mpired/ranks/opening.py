@@ -113,7 +113,7 @@ def open_groups(
     """Inspect every rank's header, and compare it with the first good one; group B's first with that of group A."""
     if not all(groups):
         raise UsageError("ranks", "there are none; name at least one file")
-    if sum(words.count("-") for words in groups) > 1:
+    if [*itertools.chain(*groups)].count("-") > 1:
         raise UsageError("-", "standard input can be one rank only; write the others to files")
     check = check or functools.partial(_check, inputs)
     opened: list[Opened] = []

@@ -19,7 +19,7 @@ from mpired.formats import Array, AtHand, InputOptions, Model
 from mpired.formats.decoding import Decoder
 from mpired.formats.input_options import ORDERS
 from mpired.log import step
-from mpired.options import INPUTS, PLACES, RANKING, TARGET, Options, PathLike, checked, part
+from mpired.options import INPUTS, PLACES, RANKING, Options, PathLike, checked, part
 from mpired.progress import track
 from mpired.ranks import Opened, Skipped, check_formats, pieces, skipped_warnings
 from mpired.sources.open import inspected_together
@@ -121,7 +121,7 @@ def _on_one_element(
     _check_names(windows)
     inputs = InputOptions.of(part(INPUTS, options), context)._replace(taken=op.groups)
     inputs = inputs._replace(nullable=op.rules.nulls != "error")
-    where = checked(PLACES, part(TARGET, options) | {"at": options["at"]})
+    where = checked(PLACES, options)
     if where["at"] is None:
         where |= {"target_disp": where["target_disp"] or 0, "target_count": 1}
 
