@@ -43,7 +43,8 @@ def __getattr__(name: str) -> object:
         return importlib.import_module(f"mpired.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'mpired' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

@@ -20,7 +20,7 @@ from mpired.errors import ChangedError, UsageError
 from mpired.files import calls, lock
 from mpired.files.access import lock_all
 from mpired.files.lock import NOTHING_HELD, Held, open_replaced
-from mpired.files.names import check_are_data, check_fifos
+from mpired.files.names import check_are_data
 from mpired.files.places import check_new, is_stream, made_folders, parted
 from mpired.files.urls import is_url
 from mpired.formats.decoding import decode_worker
@@ -28,7 +28,6 @@ from mpired.sources.open import check_unchanged
 from mpired.sources.source import STANDARD_INPUT, Source
 
 _ATTEMPTS = 5
-_LIGHT_ATTEMPTS = 2  # then the files stay open: their writer replaces them faster than they are read
 
 Words = Callable[[], Iterable[str | os.PathLike[str]]]
 
@@ -75,9 +74,8 @@ def repeated(plan: Callable[[Context], _P], work: Callable[[_P, Context], _R], w
         while True:
             number += 1
             try:
-                _enter(words())
-                attempt = served._replace(keep_open=number > _LIGHT_ATTEMPTS and engine.same_host)
-                return work(plan(attempt), attempt)
+                check_are_data(words())
+                return work(plan(served), served)
             except ChangedError as error:
                 # To read all again is for the user to decide: objects are paid for, and many machines read.
                 if number == _ATTEMPTS or _has_stream(words) or is_url(error.subject) or not engine.same_host:
@@ -98,7 +96,7 @@ def carry_out(plan: Callable[[Context], _C], words: Words, context: Context, *, 
             new = [*folders, *(path for path in planned.paths if os.path.dirname(path) not in folders)]
             check_results(new, context, overwrite=overwrite, renamed=planned.renamed)
             return planned
-        _enter(planned.paths)
+        check_are_data(planned.paths)
         with contextlib.ExitStack() as stack:
             held: Held = NOTHING_HELD
             if existing:
@@ -125,16 +123,10 @@ def check_results(
 ) -> None:
     """Check for a dry run where results go, and warn of hard links of the files that are `renamed`; None for all."""
     results = list(paths)
-    _enter(results)
+    check_are_data(results)
     check_new(results, context, overwrite=overwrite)
     if overwrite:
         cautions.tell(*cautions.hard_links(parted(results if renamed is None else renamed)))
-
-
-def _enter(files: Iterable[str | os.PathLike[str]]) -> None:
-    """Check that files are not what interrupted commands leave."""
-    paths = [os.fspath(file) for file in files]
-    check_fifos(paths, check_are_data(paths))
 
 
 def _refuse_streams(words: Words, reason: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from mpired import interrupts
 from mpired.errors import UsageError, without_secrets
 from mpired.machine import usable_memory
-from mpired.options import Options, checked, integer, part
+from mpired.options import Options, checked, integer
 from mpired.progress import Progress, no_progress
 
 LOCK_TIMEOUT = 60.0  # seconds
@@ -23,6 +23,8 @@ STREAMED_BASE_NBYTES = 188 << 20
 """The same with pyarrow, for formats with columns; of all processes together if the one that reads is a worker."""
 STREAMED_LEAST_NBYTES = 100 << 20
 """The part of that which is needed before anything is decoded."""
+FEW_BYTES = 1 << 10
+"""About as much as is known of a rank besides."""
 RESERVED = 24
 """Open files that a process needs for itself: the streams, the output, the pool's pipes, libraries."""
 
@@ -42,15 +44,16 @@ class Context(NamedTuple):
     on_commit: Callable[[], None] = interrupts.committed  # called when the results are in place
     argv: tuple[str, ...] = ()  # the command line, for `history` attributes; empty in Python
     record: Mapping[str, Any] = {}  # how the call was made, for the record of its results; empty without a record
-    keep_open: bool = False  # whether inspected files stay open, so that a file that takes their name does no harm
     # the `Decoder` that calls libraries on files that may be damaged; None for a new one each time
     worker: Any = None
     prefetch: Any = None  # the `Prefetch` of the files that are inspected together
+    few_bytes: int = FEW_BYTES  # the largest file that is read when it is inspected
 
     @classmethod
     def of(cls, options: Options, **settings: Any) -> Context:
         """Return the settings of a call: those among its options, of which some may be missing, and others."""
-        chosen, most = checked(_SETTINGS, part(_SETTINGS, options)), options.get("max_open_files")
+        chosen = checked(_SETTINGS, options)
+        most = options.get("max_open_files")
         memory = usable_memory() if chosen["max_memory"] is None else chosen["max_memory"]
         context = cls(
             memory,

@@ -465,16 +465,18 @@ def integer(name: str, value: object) -> int:
 
 
 def checked(group: Group, options: Options) -> dict[str, Any]:
-    """Return options with the defaults of those that were not given, or given as None, checked one by one and together.
+    """Return the options of a group, those that are missing or None by their defaults, checked alone and together.
 
     It raises `UsageError`.
     """
-    table = rows(group)
-    given = {name: value for name, value in options.items() if value is not None}
-    defaults = {name: row.default for name, row in table.items()}
-    values = defaults | {name: _check(f"`{name}`", table[name].kind, value) for name, value in given.items()}
-    # Without a default a value may be an array, which cannot be compared.
-    chosen = {name for name in given if defaults[name] is None or values[name] != defaults[name]}
+    table, values, chosen = rows(group), {}, set()
+    for name, row in table.items():
+        values[name] = row.default
+        if (value := options.get(name)) is not None:
+            values[name] = _check(f"`{name}`", row.kind, value)
+            # Without a default a value may be an array, which cannot be compared.
+            if row.default is None or values[name] != row.default:
+                chosen.add(name)
     for (name, other), reason in _EXCLUDED.items():
         if name in chosen and other in chosen:
             raise UsageError(f"`{name}`", reason)

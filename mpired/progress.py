@@ -61,10 +61,8 @@ Steps: TypeAlias = Callable[[range], Iterable[object]]
 _STEP_BYTES = 1_000_000
 
 
-def shown_by(show: Steps | None) -> Progress:
+def shown_by(show: Steps) -> Progress:
     """Return what lets a caller in Python show how far the work is: he gets a range with an item for each megabyte."""
-    if show is None:
-        return no_progress
     if not callable(show):
         raise UsageError(
             "`progress`", f"{show!r} is not a function such as tqdm.tqdm, which takes a range and yields its items"

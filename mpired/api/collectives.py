@@ -10,16 +10,17 @@ from mpired import attempts, cautions
 from mpired.api.outcome import as_arrays
 from mpired.api.signatures import with_options
 from mpired.collectives.call import plan_call, plan_fold
-from mpired.collectives.request import Request, paths_of, ranks_of, read_request
+from mpired.collectives.request import Request, read_request
 from mpired.collectives.results import GroupPlan, group_plans, model_of
 from mpired.collectives.run import folded
 from mpired.collectives.table import COLLECTIVES
 from mpired.context import Context
 from mpired.engines import connected
 from mpired.errors import UsageError
-from mpired.formats.memory import all_at_hand, at_hand, path_at_hand
+from mpired.formats.memory import all_at_hand, at_hand, path_at_hand, paths
 from mpired.ops import OpLike, Ops, labels
 from mpired.options import CALL, PathLike, Rank, Several, rows
+from mpired.ranks import ordered, rank_list
 from mpired.report import Summary, summarise
 
 Ranks: TypeAlias = Several[Rank]
@@ -90,23 +91,23 @@ def _call(
     with connected(options) as engine:
         context, words = context._replace(engine=engine), all_at_hand(ranks)
         if options["group_b"]:
-            group_b: Any = all_at_hand(options["group_b"], "`group_b`", "rank {} of group B")
-            options = {**options, "group_b": group_b}
-        words, options = ranks_of(words, options)
-        paths = partial(paths_of, words, options)
+            group_b = all_at_hand(options["group_b"], "`group_b`", "rank {} of group B")
+            options = {**options, "group_b": ordered(group_b, options)}
+        words = rank_list(words, options)
+        files = partial(paths, [*words, *(options["group_b"] or ())])
         if output is not None or options["in_place"] or options["split"] or options["count_valid"]:
             path = None if output is None else path_at_hand(output, "output")
             plan = partial(plan_call, name, words, op, path, options)
             overwrite = options["overwrite"] or options["in_place"]
             with cautions.collect_warnings(also=cautions.warn) as warned:
-                done = attempts.carry_out(plan, paths, context, overwrite=overwrite)
+                done = attempts.carry_out(plan, files, context, overwrite=overwrite)
             return summarise(done, warned)
         defaults = rows(CALL)
         for each in ("to", "overwrite", "link", "header", "level", "provenance"):
             if options[each] != defaults[each].default:
                 raise UsageError(f"`{each}`", "is for files; name them with `output`, or leave it out")
         plan_arrays = partial(read_request, collective, words, op, options)
-        groups = attempts.repeated(plan_arrays, _results, paths, context)
+        groups = attempts.repeated(plan_arrays, _results, files, context)
     if collective.to_root:
         return groups[0][options["root"]]
     return groups[0] if len(groups) == 1 else tuple(groups)

@@ -16,7 +16,7 @@ from mpired.errors import MpiredError
 from mpired.files.urls import signed
 from mpired.log import log_steps
 from mpired.options import ONLY_ELEMENTS, VALUES, Group, Option, rows
-from mpired.progress import shown_by
+from mpired.progress import no_progress, shown_by
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _OF_REDUCTIONS = {*VALUES, "index", "index_type", "split", "count_valid"}
@@ -50,13 +50,13 @@ def _with_options(group: Group, function: _F) -> _F:
     @functools.wraps(function)
     def checked(*arguments: Any, **given: Any) -> Any:
         __tracebackhide__ = True  # IPython and pytest leave such frames out
-        if unknown := next((name for name in given if name not in taken and name not in table), None):
-            called = function.__qualname__.removesuffix(".__init__")
-            window = called.startswith("Window.") and unknown in _OF_REDUCTIONS
-            hint = f"it is for reductions, because {ONLY_ELEMENTS}" if window else _suggestion(unknown, taken)
-            raise TypeError(f"{called}() has no keyword {unknown!r}; {hint}")
-        arguments, given = _signed(arguments), {name: _signed(value) for name, value in given.items()}
-        context = Context.of(given, progress=shown_by(given.get("progress")))
+        for name, value in given.items():
+            if name not in taken and name not in table:
+                raise TypeError(_unknown(function, name, taken))
+            given[name] = _signed(value)
+        arguments = _signed(arguments)
+        show = given.get("progress")
+        context = Context.of(given, progress=no_progress if show is None else shown_by(show))
         if given.get("provenance"):
             keywords = {name: repr(value) for name, value in given.items()}
             context = context._replace(record={"call": f"mpired.{function.__qualname__}", "keywords": keywords})
@@ -83,7 +83,7 @@ def _with_options(group: Group, function: _F) -> _F:
 def _signed(value: Any) -> Any:
     """Return an argument in which URLs with a query are as no message shows them; a list or tuple is another one."""
     if isinstance(value, str):
-        return signed(value)
+        return signed(value) if "://" in value else value
     return type(value)(map(_signed, value)) if type(value) in {list, tuple} else value
 
 
@@ -94,12 +94,17 @@ class _TypeText(str):
     __repr__ = str.__str__
 
 
-def _suggestion(word: str, taken: Mapping[str, str]) -> str:
-    """Return the keyword that a word may stand for, by its flag or its spelling; else all of them."""
+def _unknown(function: Callable[..., Any], word: str, taken: Mapping[str, str]) -> str:
+    """Return the error for a keyword that a function has not, with those that it may stand for."""
+    called = function.__qualname__.removesuffix(".__init__")
+    what = f"{called}() has no keyword {word!r}"
+    if called.startswith("Window.") and word in _OF_REDUCTIONS:
+        return f"{what}; it is for reductions, because {ONLY_ELEMENTS}"
     flag = f"--{word.strip('_').replace('_', '-')}"
     close = [name for name, flags in taken.items() if flag in flags.split()]
     close = close or difflib.get_close_matches(word, taken, n=2)
-    return f"did you mean {' or '.join(map(repr, close))}?" if close else f"the keywords are {', '.join(taken)}"
+    hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"the keywords are {', '.join(taken)}"
+    return f"{what}; {hint}"
 
 
 def _paragraph(name: str, row: Option) -> str:

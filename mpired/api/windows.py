@@ -32,7 +32,6 @@ from mpired.options import (
     PathLike,
     Rank,
     checked,
-    part,
 )
 from mpired.ranks import rank_list
 from mpired.windows.call import plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
@@ -192,7 +191,7 @@ class Window:
         return _fetched(plan, self._with(SWAP, options), context, compare, value).reshape(-1)[0]
 
     def _with(self, known: Group, options: Options) -> dict[str, Any]:
-        return checked(known, {**part(known, self._options), **options})
+        return checked(known, {**self._options, **options})
 
 
 def _at_hand(origin: object, name: str) -> str | np.ndarray | AtHand:

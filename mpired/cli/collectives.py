@@ -6,7 +6,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import click
 
@@ -14,13 +14,13 @@ from mpired import attempts, cautions
 from mpired.cli import params
 from mpired.cli.messages import collect_warnings, end_without, report, tell_cautions, tell_plan, tell_summary
 from mpired.collectives.call import plan_call
-from mpired.collectives.request import paths_of, ranks_of
 from mpired.collectives.table import COLLECTIVES
 from mpired.engines import connected, pool, worker
 from mpired.errors import InputWarning, MaskedWarning, OrderWarning, OverflowWarning
 from mpired.files.places import is_terminal
+from mpired.formats.memory import paths
 from mpired.options import LOCAL, REPORT
-from mpired.ranks import RankWord
+from mpired.ranks import RankWord, ordered, rank_list
 
 _AFTER = (OverflowWarning, InputWarning, MaskedWarning, OrderWarning)  # the summary
 
@@ -186,15 +186,17 @@ def _combine(
     if "files_from" in given:  # else each word is a file of its own
         group_b: Any = options["group_b"]
         words, *others = params.expand(ranks, *([group_b] if group_b else []))
-        words, options = ranks_of(words, {**options, "group_b": cast("Any", others[0] if others else group_b)})
+        options = {**options, "group_b": ordered(others[0], options) if others else group_b}
+        words = rank_list(words, options)
     if wants_summary := report()["as_json"] or not report()["quiet"]:  # before anything is in place
         from mpired.report import summarise  # noqa: PLC0415 - only for who wants to know
     worker.keep_freed_memory()
+    files = partial(paths, [*words, *(options["group_b"] or ())])
     plan = partial(plan_call, name, words, op, output, options, terminal=terminal)
     overwrite = options["overwrite"] or options["in_place"]
     with connected(options) as engine, collect_warnings() as warned:
         context = params.context()._replace(engine=engine)
-        planned = attempts.carry_out(plan, partial(paths_of, words, options), context, overwrite=overwrite)
+        planned = attempts.carry_out(plan, files, context, overwrite=overwrite)
     if context.dry_run:
         from mpired.report import describe_call  # noqa: PLC0415 - for a dry run only
 

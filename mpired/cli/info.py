@@ -39,7 +39,7 @@ def info(*, files: tuple[str, ...], **options: Any) -> None:
     The list includes columns that are not combined, such as strings, columns with nulls, and files of other programs;
     for elements that are not plain numbers it names the ops. Only a damaged or unreadable file is an error.
     """
-    words = rank_list(params.expand(files)[0], checked(LISTING, part(LISTING, options)))
+    words = rank_list(params.expand(files)[0], checked(LISTING, options))
     if not words:
         raise UsageError("FILE", "is missing; name at least one file")
     names = list(paths(words))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from mpired.formats import Array, InputOptions, RankFile, format_named
 from mpired.formats.array import has_unknown_length, with_stored
@@ -11,12 +11,12 @@ from mpired.ranks import compare
 _Groups = tuple[tuple[RankFile, ...], ...]
 
 
-def labelled(groups: Sequence[Sequence[RankFile]]) -> list[tuple[str, RankFile]]:
-    """Return all ranks, each with its number in words and, of two groups, the name of its group."""
+def labelled(groups: Sequence[Sequence[RankFile]]) -> Iterator[tuple[str, RankFile]]:
+    """Yield all ranks, each with its number in words and, of two groups, the name of its group."""
     names = ["rank {} of group A", "rank {} of group B"] if len(groups) > 1 else ["rank {}"]
-    return [
-        (name.format(rank), file) for name, files in zip(names, groups, strict=True) for rank, file in enumerate(files)
-    ]
+    for name, files in zip(names, groups, strict=True):
+        for rank, file in enumerate(files):
+            yield name.format(rank), file
 
 
 def counted(groups: _Groups, inputs: InputOptions, *, may_stay_open: bool) -> _Groups:
@@ -26,7 +26,7 @@ def counted(groups: _Groups, inputs: InputOptions, *, may_stay_open: bool) -> _G
     unknown = [has_unknown_length(file.buffers) for files in groups for file in files]
     if not any(unknown) or (all(unknown) and may_stay_open):
         return groups
-    ranks = labelled(groups)
+    ranks = list(labelled(groups))
     if all(unknown):
         given = iter([format_named(file.format).inspect(file.source.kept(), inputs) for _, file in ranks])
         return counted(tuple(tuple(next(given) for _ in files) for files in groups), inputs, may_stay_open=False)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
-import operator
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from mpired import cautions, ops
@@ -16,16 +13,24 @@ from mpired.collectives.table import Collective
 from mpired.context import Context
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.pairs import VALUES
-from mpired.errors import MpiredError, OrderWarning, UsageError, with_others
-from mpired.formats import InputOptions, RankFile, decoding, format_named
+from mpired.errors import MpiredError, UsageError, with_others
+from mpired.formats import Format, InputOptions, RankFile, decoding, format_named
+from mpired.formats.array import has_unknown_length
 from mpired.formats.derived import widened
-from mpired.formats.memory import paths
 from mpired.formats.rank import Kept
 from mpired.formats.recognise import by_suffix
 from mpired.log import step
-from mpired.options import OPTIONS, Options, part
-from mpired.options import VALUES as VALUE_OPTIONS
-from mpired.ranks import RankWord, Skipped, in_one_order, open_groups, ordered, rank_list, skipped_warnings, unnatural
+from mpired.options import OPTIONS, Options
+from mpired.ranks import (
+    Opened,
+    RankWord,
+    Skipped,
+    in_one_order,
+    open_groups,
+    skipped_warnings,
+    unnatural,
+    warn_of_units,
+)
 from mpired.sources.open import check_no_input, check_no_other_input
 from mpired.values import NUMBER, NUMBERS
 
@@ -55,32 +60,14 @@ class Request(NamedTuple):
         """The rank that the result is modelled on, where only one gets it; else the first."""
         return self.groups[0][self.options["root"]]
 
-    @property
-    def doubtful_order(self) -> list[OrderWarning]:
-        """A warning of two ranks that are probably in the wrong order, if the order shows in the results."""
-        groups = [buffer.datatype.group for buffer in self.groups[0][0].buffers]
-        rounds = any(not op.rules.exact and group in op.rounds for op in self.ops for group in groups)
-        numbered = self.options["index"] in {"rank", "global"}
-        chosen = self.options["sort"] != "given" or self.options["rank_regex"] is not None
-        if chosen or (not rounds and not numbered and self.collective.alike):
-            return []
-        names = ([file.source.name for file in group] for group in self.collective.combined(self.groups))
-        where = "last bits" if self.collective.alike and not numbered else "results"
-        return [cautions.order(*pair, where) for pair in map(unnatural, names) if pair][:1]
-
     def check_no_input(self, paths: Sequence[str], way_out: str) -> None:
         """Raise `UsageError` if a result would replace the file of a rank, or another one that the call reads."""
-        files = [(source, name) for name, file in labelled(self.groups) for source in file.sources]
-        check_no_input(paths, files, way_out)
-        others = [(self.options["types"], "the named datatypes"), *((file, "the op") for file in self.op_files)]
-        check_no_other_input(paths, others)
-
-
-def ranks_of(ranks: Sequence[RankWord], options: Options) -> tuple[list[RankWord], Options]:
-    """Return the ranks that a call names, in order, and the options with those of the second group."""
-    if options["group_b"]:
-        options = {**options, "group_b": ordered(cast("Sequence[Any]", options["group_b"]), options)}
-    return rank_list(ranks, options), options
+        check_no_input(
+            paths, ((source, name) for name, file in labelled(self.groups) for source in file.sources), way_out
+        )
+        if self.options["types"] is not None or self.op_files:
+            others = [(self.options["types"], "the named datatypes"), *((file, "the op") for file in self.op_files)]
+            check_no_other_input(paths, others)
 
 
 def read_request(
@@ -93,31 +80,19 @@ def read_request(
 ) -> Request:
     """Look at the op, the options and the ranks of a call, and let the op pass or not."""
     group_b = options["group_b"]
-    _check_group_b(collective, group_b)
+    if group_b is not None:
+        _check_group_b(collective, group_b)
     named: Sequence[Any] = ops.each_of(op) if collective.several else [op]
     chosen, refused = _resolve(named, options)
-    words: Sequence[Sequence[RankWord]] = [ranks, cast("Sequence[RankWord]", group_b)] if group_b else [ranks]
-    indexed = options["index"] is not None
-    inputs = InputOptions.of(options, context)._replace(
-        nullable=chosen[0].rules.nulls != "error",
-        named=any(op.user for op in chosen),
-        taken=functools.reduce(operator.and_, (VALUES if _is_paired(op, options) else op.groups for op in chosen)),
-        op=chosen[0] if all("within" in op.takes for op in chosen) else None,
-        keep=tuple(options["keep"]),
-        # A result in place, or with a part of a rank's file, is made in another order. And a rank that is left out must
-        # be known before its elements are combined.
-        forward=not (options["in_place"] or options["keep"] or options["header"] != "none" or options["skip_bad"]),
-    )
-    if inputs.keep:
-        _check_keep(inputs)
+    words: Sequence[Sequence[RankWord]] = [ranks, group_b] if group_b else [ranks]
+    inputs = _inputs(chosen, options, context)
     pairing = "`index='rank'` makes pairs of plain values" if "index" in collective.options else ""
     _check_ops(chosen, inputs, options, pairing)
     try:
         with step("opening and checking the ranks"):
-            # The formats that the words ask for; None for that of the ranks.
-            forms = [
-                by_suffix(each) if options["to"] is None else format_named(options["to"], "to") for each in outputs
-            ]
+            # The formats that the names of results, or `to`, ask for; None for that of the ranks.
+            to = None if options["to"] is None else format_named(options["to"], "to")
+            forms = [to or by_suffix(each) for each in outputs]
             is_raw = any(form is not None and form.needs_type for form in forms)  # the words may say how its bytes lie
             opened = open_groups(words, inputs, options, raw_result=is_raw)
     except (MpiredError, OSError) as error:
@@ -127,36 +102,90 @@ def read_request(
         raise with_others(error, [*refused, *_wrong_weights(collective, chosen, words, options)]) from None
     if refused:
         raise with_others(refused[0], refused[1:])
-    skipped = tuple(each for group in opened for each in group.skipped)
-    words = [group.words for group in opened]
-    files = tuple(group.files for group in opened)
-    # A result may grow with streams until they end: one, whose elements do not depend on their number.
-    is_one = collective.to_root and len(outputs) == len(chosen) == 1 and options["split"] is None and not indexed
-    grows = is_one and chosen[0].rules.nulls == "error" and chosen[0].rules.within is None
-    grows = grows and all(form is None or form.grows for form in forms)
-    groups = counted(files, inputs, may_stay_open=grows)
-    groups = in_one_order(groups, options["root"])
-    if any(op.rules.within is not None for op in chosen):
-        groups = _widened(groups, chosen)
-    if indexed:
-        from mpired.collectives import indices  # noqa: PLC0415 - few calls make pairs
-
-        groups = indices.as_pairs(groups, words, options)
+    is_open = has_unknown_length(opened[0].files[0].buffers)
+    grows = is_open and _may_grow(collective, chosen, forms, options)
+    groups = _combinable(opened, chosen, inputs, options, grows=grows)
     row = format_named(groups[0][0].format)
-    keeps = "keep" in collective.options and bool(row.keeps)
-    keeps = keeps and all((form or row).name == row.name for form in forms)
+    keeps = "keep" in collective.options and bool(row.keeps) and {(form or row).name for form in forms} <= {row.name}
     for each in chosen:
         buffers = [(buffer.name, taken_by(each, buffer).datatype) for buffer in groups[0][0].buffers]
         ops.check_buffers(each, buffers, ops.Use.REDUCE, pairing=pairing, keeps=keeps)
         ops.check_rules(each, [datatype for _, datatype in buffers], max(map(len, collective.combined(groups))))
-    files_of_ops = tuple(filter(None, (ops.file_of(each) for each in named if isinstance(each, str))))
+    files_of_ops = tuple(filter(None, (ops.file_of(each) for each in named if isinstance(each, str) and ":" in each)))
     by_op = ops.is_list(op) and (not outputs or "{op}" in outputs[0])
     note = _note(context) if options["provenance"] else None
+    skipped = tuple(each for group in opened for each in group.skipped)
+    words = [group.words for group in opened]
     request = Request(collective, chosen, groups, words, inputs, options, files_of_ops, by_op, note, skipped)
     if options["keep"]:
         _check_kept(request)
-    cautions.tell(*skipped_warnings(skipped, sum(map(len, words)) + len(skipped)), *request.doubtful_order)
+    if skipped:
+        cautions.tell(*skipped_warnings(skipped, sum(map(len, words)) + len(skipped)))
+    if options["sort"] == "given" and options["rank_regex"] is None:
+        _warn_of_order(request)
     return request
+
+
+def _inputs(chosen: Sequence[ops.Op], options: Options, context: Context) -> InputOptions:
+    """Return the options of the inputs, with what the chosen ops ask for."""
+    named, taken = False, ~Group(0)
+    op: ops.Op | None = chosen[0]
+    for each in chosen:
+        named |= each.user
+        taken &= VALUES if options["index"] is not None and each.groups == Group.PAIR else each.groups
+        op = op if "within" in each.takes else None
+    inputs = InputOptions.of(options, context)._replace(
+        nullable=chosen[0].rules.nulls != "error",
+        named=named,
+        taken=taken,
+        op=op,
+        keep=tuple(options["keep"]),
+        # A result in place, or with a part of a rank's file, is made in another order. And a rank that is left out must
+        # be known before its elements are combined.
+        forward=not (options["in_place"] or options["keep"] or options["header"] != "none" or options["skip_bad"]),
+    )
+    if inputs.keep:
+        _check_keep(inputs)
+    return inputs
+
+
+def _may_grow(
+    collective: Collective, chosen: Sequence[ops.Op], forms: Sequence[Format | None], options: Options
+) -> bool:
+    """Return whether a result may grow with streams until they end: one, whose elements do not depend on its length."""
+    is_one = collective.to_root and len(forms) == len(chosen) == 1 and options["split"] is options["index"] is None
+    is_plain = chosen[0].rules.nulls == "error" and chosen[0].rules.within is None
+    return is_one and is_plain and all(form is None or form.grows for form in forms)
+
+
+def _combinable(
+    opened: Sequence[Opened], chosen: Sequence[ops.Op], inputs: InputOptions, options: Options, *, grows: bool
+) -> tuple[tuple[RankFile, ...], ...]:
+    """Return the ranks of each group as they are combined: with one count, order and datatype, or with indices."""
+    groups = tuple(tuple(group.files) for group in opened)
+    if not all(group.alike for group in opened) or has_unknown_length(groups[0][0].buffers):
+        warn_of_units(groups)
+        groups = in_one_order(counted(groups, inputs, may_stay_open=grows), options["root"])
+    if options["accumulate_in"] is not None:
+        groups = _widened(groups, chosen)
+    if options["index"] is not None:
+        from mpired.collectives import indices  # noqa: PLC0415 - few calls make pairs
+
+        groups = indices.as_pairs(groups, [group.words for group in opened], options)
+    return groups
+
+
+def _warn_of_order(request: Request) -> None:
+    """Warn of two ranks that are probably in the wrong order, if the order shows in the results."""
+    where, buffers = "results", request.groups[0][0].buffers
+    if request.collective.alike and request.options["index"] not in {"rank", "global"}:
+        where = "last bits"
+        if not any(each.datatype.group in op.rounds for op in request.ops if not op.rules.exact for each in buffers):
+            return
+    for files in request.collective.combined(request.groups):
+        if pair := unnatural([file.source.name for file in files]):
+            cautions.tell(cautions.order(*pair, where))
+            return
 
 
 def _widened(groups: tuple[tuple[RankFile, ...], ...], chosen: Sequence[ops.Op]) -> tuple[tuple[RankFile, ...], ...]:
@@ -183,10 +212,11 @@ def _widest(chosen: Sequence[ops.Op], datatypes: Sequence[Datatype]) -> Datatype
 
 def _resolve(named: Sequence[ops.OpLike], options: Options) -> tuple[tuple[ops.Op, ...], list[UsageError]]:
     """Return the ops with the options of values that each takes, and an error for each of those that none takes."""
-    each = [_resolve_one(op, options, several=len(named) > 1) for op in named]
-    chosen = tuple(op for op, _ in each)
-    if len(each) == 1:
-        return chosen, [*each[0][1].values()]
+    resolved = [_resolve_one(op, options, several=len(named) > 1) for op in named]
+    if len(named) == 1:
+        ((op, errors),) = resolved
+        return (op,), [*errors.values()]
+    chosen = tuple(op for op, _ in resolved)
     ops.labels(chosen)  # which are different
     functions = [op for op in chosen if op.is_function]
     if functions and (other := next((op for op in chosen if op.isolated), None)):
@@ -195,7 +225,7 @@ def _resolve(named: Sequence[ops.OpLike], options: Options) -> tuple[tuple[ops.O
     taken = {name for op in chosen for name in _options_of(op)}
     refused = {
         name: error
-        for op, errors in reversed(each)
+        for op, errors in reversed(resolved)
         for name, error in errors.items()
         if name in _options_of(op) or name not in taken
     }
@@ -266,9 +296,9 @@ def _note(context: Context) -> Note:
 
 def _check_group_b(collective: Collective, group_b: Any) -> None:
     """Raise `UsageError` for a second group without ranks, or for a collective that has none."""
-    if group_b is not None and not list(group_b):
+    if not list(group_b):
         raise UsageError("`group_b`", "has no ranks; leave it out for one group")
-    if group_b and not collective.intercomm:
+    if not collective.intercomm:
         reason = f"MPI defines no {collective.name} between two groups (MPI-4.1, {collective.section})"
         raise UsageError("`group_b`", reason)
 
@@ -296,18 +326,20 @@ def _check_keep(inputs: InputOptions) -> None:
 def resolve_op(op: ops.OpLike, options: Options) -> ops.Op:
     """Return the op; a user-defined one is loaded in a worker to learn its properties."""
     commute, timeout = options["commute"], options["op_timeout"]
+    if options["weights_from"] is not None:
+        options = {**options, "weights": _weights(options["weights_from"])}
     known = ops.predefined(op)
     if known is None and callable(op):
         if timeout is not None:
             reason = "cannot stop a function of this process; give the place of one, as FILE.py:FUNCTION"
             raise UsageError("`op_timeout`", reason)
-        return ops.with_policies(ops.of_function(op, commute=commute), _values(options))
+        return ops.with_policies(ops.of_function(op, commute=commute), options)
     if ops.is_list(op):
         text = op if isinstance(op, str) else "`op`"
         raise UsageError(text, "is a list of ops, which `mpired reduce` and `mpired locate` take; name one op")
     if known is None and not isinstance(op, str):
         raise UsageError("`op`", f"{op!r} is neither the name of an op nor a function")
-    chosen = ops.with_policies(known or ops.resolve(str(op), timeout), _values(options))
+    chosen = ops.with_policies(known or ops.resolve(str(op), timeout), options)
     if chosen.user:
         from mpired.engines import userops  # noqa: PLC0415 - only for them
 
@@ -319,20 +351,11 @@ def resolve_op(op: ops.OpLike, options: Options) -> ops.Op:
     return chosen
 
 
-def _values(options: Options) -> Options:
-    """Return how values are treated, with the weights that a file has."""
-    values = part(VALUE_OPTIONS, options)
-    path = options["weights_from"]
-    if path is None:
-        return values
+def _weights(path: str) -> tuple[float, ...]:
+    """Return the weights in a file."""
     with open(path, encoding="utf-8", errors="replace") as file:
         words = file.read(_WEIGHTS_NBYTES).replace(",", " ").split()
     try:
-        return values | {"weights": NUMBERS.check([NUMBER.parse(word) for word in words])}
+        return cast("tuple[float, ...]", NUMBERS.check([NUMBER.parse(word) for word in words]))
     except ValueError as error:
         raise UsageError(os.fspath(path), f"{error}; a file of weights has numbers alone") from None
-
-
-def paths_of(ranks: Sequence[RankWord], options: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the paths of the ranks of all groups."""
-    yield from paths(itertools.chain(ranks, options["group_b"] or ()))

@@ -159,7 +159,8 @@ EXECUTOR = Engine(
 @contextlib.contextmanager
 def connected(options: Mapping[str, Any]) -> Iterator[Engine]:
     """Connect with the engine that options name while the block runs."""
-    row = _row(options["engine"])
+    value = options["engine"]
+    row = ENGINES[value] if isinstance(value, str) else _of_object(value)
     for name in ("scheduler", "engine_timeout"):
         if options[name] is not None and name not in row.takes:
             engines = ", ".join(each.name for each in ENGINES.values() if name in each.takes)
@@ -192,10 +193,8 @@ def not_installed(row: Engine) -> str:
     return f"{row.name} needs {row.package}, which is not installed; install it with {way_out}"
 
 
-def _row(value: Any) -> Engine:
-    """Return the engine that a name means, or an object of Dask, of `mpired.mpi` or of concurrent.futures."""
-    if isinstance(value, str):
-        return ENGINES[value]
+def _of_object(value: Any) -> Engine:
+    """Return the engine that an object of Dask, of `mpired.mpi` or of concurrent.futures is."""
     if callable(getattr(value, "everywhere", None)):
         return ENGINES["mpi"]
     return ENGINES["dask"] if type(value).__module__.partition(".")[0] == "distributed" else EXECUTOR

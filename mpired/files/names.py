@@ -7,7 +7,6 @@ no directory is listed.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import re
@@ -54,20 +53,17 @@ def digest(data: bytes = b"", nbytes: int = 16, person: bytes = b"") -> hashlib.
     return hashlib.blake2b(data, digest_size=nbytes, person=person)
 
 
-def _fitting(base: bytes) -> bytes:
-    """Return a name, or a shorter one with its digest in the place of a long one."""
-    return base if len(base) <= _LONGEST_BASE else base[:100] + b"." + digest(base).hexdigest().encode()
-
-
-def hidden_name(base: bytes, ending: str = "") -> bytes:
-    """Return the hidden name of a file of our own beside the file `base`: of its log, if there is no ending."""
-    return b".%b.mpired%b" % (_fitting(base), ending.encode())
+def own_name(base: bytes, ending: str, dot: bytes = b".") -> bytes:
+    """Return the name of a file of our own beside the file `base`; a digest takes the place of a long name's end."""
+    if len(base) > _LONGEST_BASE:
+        base = base[:100] + b"." + digest(base).hexdigest().encode()
+    return b"%b%b.mpired%b" % (dot, base, ending.encode())
 
 
 def hidden_path(path: str, ending: str = "") -> str:
-    """Return the path of a hidden file of our own beside a file; see `hidden_name`."""
+    """Return the path of a hidden file of our own beside a file: of its log, if there is no ending."""
     directory, slash, base = path.rpartition(os.sep)
-    return directory + slash + os.fsdecode(hidden_name(os.fsencode(base), ending))
+    return directory + slash + os.fsdecode(own_name(os.fsencode(base), ending))
 
 
 class Place:
@@ -81,9 +77,9 @@ class Place:
         self.path = path  # without symbolic links
         self.dirfd = dirfd  # of its directory
         self.base = os.fsencode(base)  # the name in the directory
-        self.pointer = hidden_name(self.base)  # the name of its log, or of the note that leads to that
-        self.draft_name = hidden_name(self.base, "-new")
-        self.keys_name = _fitting(self.base) + b".mpired-keys"
+        self.pointer = own_name(self.base, "")  # the name of its log, or of the note that leads to that
+        self.draft_name = own_name(self.base, "-new")
+        self.keys_name = own_name(self.base, "-keys", b"")
 
     def neighbour(self, base: str | bytes) -> Place:
         """Return another file of the directory."""
@@ -145,30 +141,23 @@ def check_is_data(path: str, *, is_link: bool = True) -> str:
     return followed
 
 
-def check_are_data(words: Iterable[object]) -> list[str]:
-    """Return where the paths among the arguments of a call lead, all checked before one is opened or recovered."""
-    # Else a file of such a name, which may be anything, could go with the recovery of the file that it is beside.
-    return [check_is_data(os.fspath(word)) for word in words if isinstance(word, str | os.PathLike)]
-
-
-def check_fifos(paths: Iterable[str], followed: Iterable[str]) -> None:
-    """Raise `UsageError` if a FIFO is named twice: to open it again would wait for a writer that never comes."""
-    names = list(map(os.path.normpath, paths))
-    if len(set(names)) == len(names) and names == list(map(os.path.normpath, followed)):  # then none is looked at
-        return
-    known: dict[tuple[int, int], str] = {}
-    for name in names:
-        if (pipe := _fifo(name)) is None:
+def check_are_data(words: Iterable[object]) -> None:
+    """Check the paths among the arguments of a call, before one of them is opened or recovered."""
+    # Else a file of such a name, which may be anything, could go with the recovery of the file that it is beside;
+    # and to open a FIFO again would wait for a writer that never comes.
+    pipes: dict[tuple[int, int], str] = {}
+    for word in words:
+        if not isinstance(word, str | os.PathLike):
             continue
-        if pipe in known:
-            what = "for several ranks" if known[pipe] == name else f"as {known[pipe]!r}"
-            raise UsageError(name, f"is the same pipe {what}, and can be one rank only")
-        known[pipe] = name
-
-
-def _fifo(path: str) -> tuple[int, int] | None:
-    """Return device and inode of a FIFO; None of another file."""
-    with contextlib.suppress(OSError):  # raised again where the file is opened
-        status = os.stat(path)
-        return (status.st_dev, status.st_ino) if stat.S_ISFIFO(status.st_mode) else None
-    return None
+        path = os.fspath(word)
+        if ".mpired" in path or os.path.islink(path):
+            check_is_data(path)
+        try:
+            status = os.stat(path)
+        except (OSError, ValueError):  # raised again where the file is opened
+            continue
+        if stat.S_ISFIFO(status.st_mode):
+            pipe = status.st_dev, status.st_ino
+            if pipe in pipes:
+                raise UsageError(path, f"is the same pipe as {pipes[pipe]!r}, and can be one rank only")
+            pipes[pipe] = path

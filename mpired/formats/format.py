@@ -6,7 +6,7 @@ import contextlib
 import functools
 import importlib
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from mpired import installed
 from mpired.datatypes import TIMES
@@ -89,11 +89,27 @@ class Format(NamedTuple):
         """Describe a file of this format, from its header."""
         if inputs.noun != self.noun:  # with thousands of ranks a copy for each takes time
             inputs = inputs._replace(noun=self.noun)
-        file: RankFile = self._call("inspect", source.name, source, inputs)
+        args = source, inputs
+        file: RankFile = self._call("inspect", source.name, *args) if self.place else self.module.inspect(*args)
         return file if file.format == self.name else file._replace(format=self.name, noun=self.noun)
 
     def prepare(self, model: Model) -> Layout:
         """Say how a result like `model` is written in this format, or why it cannot be."""
+        model = self._fitted(model)
+        if self.has_arrays and self.has_nulls and any(map(in_two, model.buffers)):
+            fields = [FIELDS if in_two(each) else ("",) for each in model.buffers]
+            split = zip(model.buffers, fields, strict=True)
+            parts = [each.of_field(field_type(each.datatype, field), field) for each, own in split for field in own]
+            return paired(self.prepare(model._replace(buffers=tuple(parts))), fields)
+        if self.place:
+            return cast("Layout", self._call("prepare", f"`to={self.name!r}`", model))
+        if self.readable:
+            return cast("Layout", self.module.prepare(model))
+        text: Encoder = self.module.encoder(getattr(self.module, f"{self.name}_lines"), model.kept)
+        return text
+
+    def _fitted(self, model: Model) -> Model:
+        """Return a model without what means nothing in this format, or raise an error if the format cannot hold it."""
         if len(model.buffers) > 1 and not self.has_columns:
             names = ", ".join(buffer.name for buffer in model.buffers)
             ways = "choose one with `columns`"
@@ -113,19 +129,11 @@ class Format(NamedTuple):
                 reason = f"carries {model.kept.kind} into results that can hold them, and this one is {self.name}"
                 raise UsageError("`keep`", f"{reason}; leave it out")
             model = model._replace(kept=None)
-        _check_names(model)
+        if model.buffers[0].alone is not None:
+            _check_names(model)
         if model.format != self.name:  # what a file of another format has besides its elements means nothing here
             model = model._replace(source=None, cells=Cells())
-        if self.has_arrays and self.has_nulls and any(map(in_two, model.buffers)):
-            fields = [FIELDS if in_two(each) else ("",) for each in model.buffers]
-            split = zip(model.buffers, fields, strict=True)
-            parts = [each.of_field(field_type(each.datatype, field), field) for each, own in split for field in own]
-            return paired(self.prepare(model._replace(buffers=tuple(parts))), fields)
-        if self.readable or self.place:
-            layout: Layout = self._call("prepare", f"`to={self.name!r}`", model)
-            return layout
-        text: Encoder = self.module.encoder(getattr(self.module, f"{self.name}_lines"), model.kept)
-        return text
+        return model
 
     def note(self, source: Source) -> str | None:
         """Return what a file says of where it comes from; None for nothing."""

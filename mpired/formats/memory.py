@@ -19,8 +19,9 @@ import numpy as np
 from mpired.errors import ChangedError, DatatypeError, UsageError
 from mpired.files import calls
 from mpired.files.scratch import Scratch
+from mpired.files.urls import signed
 from mpired.formats.npy import header_of
-from mpired.sources.local import LocalSource, recovered_status
+from mpired.sources.local import LocalSource
 from mpired.sources.open import open_source
 from mpired.sources.source import STANDARD_INPUT, OpenBytes, OpenSource, Source
 from mpired.sources.stream import StreamSource, check_has_end
@@ -196,7 +197,8 @@ class OpenFile(AtHand):
             status = os.fstat(fd)
             if stat.S_ISREG(status.st_mode):
                 path = f"/proc/{os.getpid()}/fd/{fd}"
-                return LocalSource.of_status(self.name, path, recovered_status(self.path, path, inputs.context))
+                own = self.path and calls.followed(self.path)
+                return LocalSource.inspected(self.name, path, own, inputs.context, status)
             check_has_end(self.name, status, inputs.stream_limit)
             self._stream = self._stream or StreamSource.of_descriptor(
                 self.name, os.dup(fd), inputs.stream_limit, digested=bool(inputs.context.record)
@@ -240,11 +242,16 @@ def all_at_hand(ranks: object, option: str = "ranks", which: str = "rank {}") ->
     except TypeError:
         reason = f"is of the type {type(ranks).__name__}; give a list of paths, arrays or open files"
         raise UsageError(option, reason) from None
-    for path in each:
-        if isinstance(path, str) and glob.has_magic(path) and "://" not in path and not os.path.lexists(path):
-            reason = f"is a pattern, and there is no such file; use sorted(glob.glob({path!r}))"
-            raise UsageError(path, reason)
-    return [at_hand(rank, which.format(number)) for number, rank in enumerate(each)]
+    words: list[str | AtHand] = []
+    for number, rank in enumerate(each):
+        word = rank if isinstance(rank, str) else at_hand(rank, which.format(number))
+        if isinstance(word, str) and "://" in word:
+            word = signed(word)
+        elif isinstance(rank, str) and glob.has_magic(rank) and not os.path.lexists(rank):
+            reason = f"is a pattern, and there is no such file; use sorted(glob.glob({rank!r}))"
+            raise UsageError(rank, reason)
+        words.append(word)
+    return words
 
 
 def paths(ranks: Iterable[str | AtHand]) -> Iterator[str]:

@@ -22,7 +22,7 @@ from mpired.formats.array import UNKNOWN_COUNT, Array
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import FlatLayout
 from mpired.formats.rank import NO_DATATYPE, Model, RankFile, SkippedArray, declared, dtype_text
-from mpired.sources.local import LocalSource, peek
+from mpired.sources.local import peek
 from mpired.sources.source import Source
 
 MAGIC = b"\x93NUMPY"
@@ -49,11 +49,10 @@ class NpyHeader(NamedTuple):
 class _Known(NamedTuple):
     """The meaning of the last header, which is mostly that of the next rank."""
 
-    source: Source | None  # unless that keeps something open
     dtype: np.dtype
     head: bytes
-    nbytes: int  # of the source: the meaning depends on it, and on the declared datatype
-    inputs: InputOptions
+    nbytes: int  # of the source: the meaning depends on it, and on what is declared
+    declared: tuple[object, ...]
     buffer_of: Callable[[Source], Array]
 
 
@@ -63,11 +62,10 @@ _last: _Known | None = None
 def inspect(source: Source, inputs: InputOptions) -> RankFile:
     """Describe an npy file from its header."""
     global _last  # noqa: PLW0603 - read and set at once: threads that meet understand a header again
-    known = _last
-    if known is not None and known.inputs == inputs and not source.is_forward and known.nbytes == source.nbytes:
-        head = peek(source, len(known.head))
-        if head == known.head:
-            return RankFile(source, (known.buffer_of(source),), format=_NAME)
+    known, declarations = _last, (inputs.datatype, inputs.type_order, inputs.named)
+    is_alike = known is not None and known.nbytes == source.nbytes and known.declared == declarations
+    if known and is_alike and not source.is_forward and peek(source, len(known.head)) == known.head:
+        return RankFile(source, (known.buffer_of(source),), format=_NAME)
     header = header_in(source.name, functools.partial(peek, source))
     dtype, shape = header.dtype, header.shape
     # The end of a stream shows when it is read.
@@ -87,8 +85,7 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
         Array, datatype=datatype, count=math.prod(shape), offset=len(header.head), **array
     )
     if not source.is_forward:
-        kept = source if isinstance(source, LocalSource) and source.keep is None else None
-        _last = _Known(kept, dtype, header.head, source.nbytes, inputs, buffer_of)
+        _last = _Known(dtype, header.head, source.nbytes, declarations, buffer_of)
     return RankFile(source, (buffer_of(source),), format=_NAME)
 
 
@@ -173,8 +170,8 @@ def _parsed(text: bytes, *, is_utf8: bool) -> tuple[tuple[int, ...], bool, np.dt
 def prepare(model: Model) -> FlatLayout:
     """Lay out a result like `model`: its shape and order, and its form or at least its byte order."""
     buffer, dtype, known = model.buffers[0], None, _last
-    if model.source is not None:  # mostly that of the first rank, which is known
-        is_known = known is not None and known.source is model.source
+    if model.source is not None:
+        is_known = known is not None and peek(model.source, len(known.head)) == known.head
         name, read = model.source.name, functools.partial(peek, model.source)
         dtype = known.dtype if known and is_known else header_in(name, read).dtype
     stored, head = laid_out(buffer, dtype)

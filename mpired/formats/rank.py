@@ -183,14 +183,6 @@ class RankFile(NamedTuple):
             errors.append(BufferFileError(self.source.name, "holds no array or column"))
         return errors
 
-    def doubts(self) -> list[MpiredError]:
-        """Return an error for columns that may have missing values, which only reading them shows."""
-        names = [each.name for each in self.buffers if each.nulls is None and not each.nullable]
-        if not names:
-            return []
-        reason = f"{names[0]!r} may have missing values{also(names[1:])}; skip them with `nulls='ignore'`"
-        return [DatatypeError(self.source.name, reason)]
-
     def _lacking(self) -> list[MpiredError]:
         """Return an error for the columns that have nulls, if these are not taken."""
         lacking = [each for each in self.buffers if each.nulls and not each.nullable]

@@ -125,20 +125,16 @@ def loaded_ahead(path: str) -> Iterator[decoding.Decoder]:
 
 def open_rank(word: str | AtHand, inputs: InputOptions) -> RankFile:
     """Look at one rank's file: the one door from a word of the command line, or what a program has, to buffers."""
-    source, inputs = _source_of(word, inputs)
-    source, form = recognised(source, inputs) if isinstance(word, str) else _recognised_at_hand(word, source, inputs)
+    if isinstance(word, str):
+        limit = None if inputs.count is None else inputs.stream_limit
+        source, form = recognised(open_source(word, inputs.context, limit), inputs)
+    else:
+        inputs = word.inputs(inputs)
+        source, form = _recognised_at_hand(word, word.source(inputs), inputs)
     if source.is_forward and not (inputs.forward and form.forward):
         source = source.kept()
     file = form.inspect(source, inputs)
     return file if isinstance(word, str) else word.described(file, inputs)
-
-
-def _source_of(word: str | AtHand, inputs: InputOptions) -> tuple[Source, InputOptions]:
-    """Return where the bytes of a rank are, and what the user says of it."""
-    if isinstance(word, str):
-        return open_source(word, inputs.context, inputs.count if inputs.count is None else inputs.stream_limit), inputs
-    inputs = word.inputs(inputs)
-    return word.source(inputs), inputs
 
 
 def _recognised_at_hand(word: AtHand, source: Source, inputs: InputOptions) -> tuple[Source, Format]:
@@ -156,7 +152,11 @@ def _recognised_at_hand(word: AtHand, source: Source, inputs: InputOptions) -> t
 
 def look(word: str | AtHand, inputs: InputOptions) -> RankFile:
     """Describe one file as far as possible, also one of a kind that is not read, or without a description."""
-    source, inputs = _source_of(word, inputs)
+    if isinstance(word, str):
+        source = open_source(word, inputs.context, inputs.stream_limit)
+    else:
+        inputs = word.inputs(inputs)
+        source = word.source(inputs)
     try:
         source, row = recognised(source, inputs) if isinstance(word, str) else _recognised_at_hand(word, source, inputs)
     except NotReadError as error:

@@ -32,13 +32,13 @@ _DEFAULTS: Mapping[str, Any] = {"nan": "propagate", "nulls": "error", "ddof": 0,
 
 def with_policies(op: Op, options: Mapping[str, Any], *, window: bool = False) -> Op:
     """Return an op with the rules that the options of a call choose; `window` for the elements of one."""
-    chosen = {name: value for name, value in options.items() if value not in (None, (), _DEFAULTS.get(name))}
+    chosen = {name: options[name] for name in _OPTIONS if options.get(name) not in (None, (), _DEFAULTS.get(name))}
+    if not (chosen or window):
+        return op
     if "missing" in chosen and math.isnan(chosen["missing"]):  # which is equal to nothing
         chosen |= {"nan": "ignore", "missing": None}
     if op.user:
-        for name in (name for name in _OPTIONS if name in chosen):
-            raise UsageError(f"`{name}`", f"is for predefined ops; {op} is user-defined")
-        return op
+        raise UsageError(f"`{next(iter(chosen))}`", f"is for predefined ops; {op} is user-defined")
     for name, purpose in PURPOSES.items():
         if name in chosen and _TAKES.get(name, name) not in op.takes:
             raise UsageError(f"`{name}`", f"{purpose}, and the op is {op}; leave it out")
@@ -53,8 +53,8 @@ def with_policies(op: Op, options: Mapping[str, Any], *, window: bool = False) -
         nan=chosen.get("nan", "propagate"),
         nulls=chosen.get("nulls", "error"),
         missing=chosen.get("missing"),
-        within=_named(chosen.get("accumulate_in")),
-        result=_named(chosen.get("result_type")),
+        within=_named(chosen["accumulate_in"]) if "accumulate_in" in chosen else None,
+        result=_named(chosen["result_type"]) if "result_type" in chosen else None,
         exact=chosen.get("exact", False),
         ddof=chosen.get("ddof", 0),
         weights=tuple(chosen.get("weights", ())),
@@ -66,10 +66,8 @@ def with_policies(op: Op, options: Mapping[str, Any], *, window: bool = False) -
 _OPTIONS = ("overflow", "nan", "nulls", "missing", *PURPOSES)
 
 
-def _named(name: str | None) -> Datatype | None:
+def _named(name: str) -> Datatype:
     """Return a predefined datatype of real numbers."""
-    if name is None:
-        return None
     from mpired.datatypes.text.parse import parse  # noqa: PLC0415 - with it comes the grammar of derived datatypes
 
     datatype, _ = parse("long_double" if name == "longdouble" else name)
@@ -109,7 +107,7 @@ def widening(op: Op, buffers: Sequence[Sequence[Datatype]]) -> str:
     for name in ("int64_t", "uint64_t", "double", "longdouble") if "within" in op.takes else ():
         within = _named(name)
         wide = [widest(op, datatypes, within) for datatypes in buffers]
-        is_real = within is not None and within.form.kind == "f"
+        is_real = within.form.kind == "f"
         if all(each is not None and (is_real or op.gives(each).form.kind != "f") for each in wide):
             return f"`accumulate_in={name!r}`"
     return ""
@@ -117,13 +115,18 @@ def widening(op: Op, buffers: Sequence[Sequence[Datatype]]) -> str:
 
 def check_rules(op: Op, datatypes: Sequence[Datatype], nranks: int) -> None:
     """Raise an error if the rules make no sense for elements of these datatypes, and `nranks` ranks."""
-    check_weights(op, nranks)
     rules = op.rules
-    if rules.weights and not math.fsum(rules.weights):
-        raise UsageError("`weights`", "add up to 0, by which nothing can be divided")
+    if rules.weights:
+        check_weights(op, nranks)
+        if not math.fsum(rules.weights):
+            raise UsageError("`weights`", "add up to 0, by which nothing can be divided")
     for datatype in datatypes:
-        for check in (_check_missing, _check_exact, _check_wide):
-            check(op, datatype)
+        if rules.missing is not None:
+            _check_missing(op, datatype, rules.missing)
+        if rules.exact:
+            _check_exact(op, datatype)
+        if rules.within is not None or rules.result is not None:
+            _check_wide(op, datatype)
 
 
 def null_refused(op: Op, datatype: Datatype, form: str, way_out: str) -> UsageError:
@@ -140,10 +143,7 @@ def check_weights(op: Op, nranks: int) -> None:
         raise UsageError("`weights`", f"has {values} for {ranks}; give one for each rank")
 
 
-def _check_missing(op: Op, datatype: Datatype) -> None:
-    missing = op.rules.missing
-    if missing is None:
-        return
+def _check_missing(op: Op, datatype: Datatype, missing: float) -> None:
     if datatype.group in Group.COMPLEX | Group.BYTE | Group.CHARACTER | Group.DERIVED:
         raise UsageError("`missing`", f"is a real number, and elements are {datatype.label}; leave it out")
     form = datatype.parts[0].form if datatype.parts else datatype.form
@@ -162,8 +162,6 @@ def _holds(form: np.dtype, number: float) -> bool:
 
 
 def _check_exact(op: Op, datatype: Datatype) -> None:
-    if not op.rules.exact:
-        return
     integer = datatype.group not in Group.FLOATING_POINT | Group.COMPLEX
     if integer and op.of_mpi:
         raise OpError(str(op), f"of {datatype.label} is exact unless it overflows; leave `exact` out")

@@ -17,7 +17,7 @@ from mpired.collectives.run import run_segments
 from mpired.context import Context
 from mpired.datatypes import TIMES, Group
 from mpired.datatypes.times import as_times
-from mpired.errors import CountError, DatatypeError, OpError, UsageError
+from mpired.errors import CountError, DatatypeError, OpError
 from mpired.formats import AtHand, InputOptions, RankFile
 from mpired.formats.array import blocks
 from mpired.formats.memory import paths
@@ -28,11 +28,10 @@ from mpired.ops import Op
 from mpired.ops.rules import Rules
 from mpired.ops.state import valid_of
 from mpired.ops.table import MAX, MIN
-from mpired.options import EXTREMES, LEFT_OUT, LOCATE, Options, checked, part
+from mpired.options import EXTREMES, LOCATE, Options, checked
 from mpired.progress import Pace
 from mpired.queries.elements import are_nan, index_of, with_nat
-from mpired.ranks import check_use, rank_list, skipped_warnings, unnatural
-from mpired.ranks.opening import open_each
+from mpired.ranks import open_groups, rank_list, skipped_warnings, unnatural
 
 # The op on plain elements that each is.
 _PLAIN = {**dict(zip(EXTREMES, (MAX, MIN), strict=True)), "max": MAX, "min": MIN}
@@ -188,16 +187,12 @@ def _plan(
     chosen: Sequence[Op], words: Sequence[str | AtHand], options: Options, context: Context
 ) -> Callable[[Context], list[list[Location]]]:
     """Look at the ranks' headers, and return what looks at their elements."""
-    if not words:
-        raise UsageError("ranks", "there are none; name at least one file")
-    if list(words).count("-") > 1:
-        raise UsageError("-", "standard input can be one rank only; write the others to files")
-    plain = tuple(ops.with_policies(_PLAIN[op.name.lower()], part(LEFT_OUT, options)) for op in chosen)
+    plain = tuple(ops.with_policies(_PLAIN[op.name.lower()], options) for op in chosen)
     inputs = InputOptions.of(options, context)._replace(nullable=plain[0].rules.nulls != "error")
     with step("opening and checking the ranks"):
-        files, used, skipped = open_each(words, inputs, partial(_check, plain[0]), options)
-    cautions.tell(*skipped_warnings(skipped, len(used) + len(skipped)))
-    check_use(inputs, *files)
+        (opened,) = open_groups([words], inputs, options, check=partial(_check, plain[0]))
+    files = opened.files
+    cautions.tell(*skipped_warnings(opened.skipped, len(files) + len(opened.skipped)))
     is_sorted = options["sort"] != "given" or options["rank_regex"] is not None
     if not is_sorted and (doubtful := unnatural([file.source.name for file in files])):
         cautions.tell(cautions.order(*doubtful, "numbers of the ranks"))

@@ -2,19 +2,21 @@
 
 from mpired.ranks.lists import rank_list
 from mpired.ranks.opening import (
+    Opened,
     Skipped,
     check_formats,
     check_use,
     compare,
     in_one_order,
-    open_all,
     open_groups,
     pieces,
     skipped_warnings,
+    warn_of_units,
 )
 from mpired.ranks.order import RankWord, numbers_of, ordered, other_numbers, unnatural
 
 __all__ = [
-    "RankWord", "Skipped", "check_formats", "check_use", "compare", "in_one_order", "numbers_of", "open_all",
+    "Opened", "RankWord", "Skipped", "check_formats", "check_use", "compare", "in_one_order", "numbers_of",
     "open_groups", "ordered", "other_numbers", "pieces", "rank_list", "skipped_warnings", "unnatural",
+    "warn_of_units",
 ]  # fmt: skip

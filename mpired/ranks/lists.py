@@ -38,12 +38,12 @@ _READ_BYTES = 64 << 10
 
 def rank_list(words: Sequence[_W], options: Options) -> list[_W | RankWord]:
     """Return the ranks in order: `words`, and then those of a list that is named."""
-    found: list[_W | RankWord] = [signed(word) if isinstance(word, str) else word for word in words]
-    path, null = options["files_from"], options["null"]
-    if path == "-" and any(isinstance(word, str) and word == "-" for word in words):
-        raise UsageError("-", "is a rank, and the list of ranks too; give one of them as a file")
+    path = options["files_from"]
+    found: Sequence[_W | RankWord] = words
     if path is not None:
-        found += _of_list(os.fspath(path), "", "\0" if null else "\n")
+        if path == "-" and any(isinstance(word, str) and word == "-" for word in words):
+            raise UsageError("-", "is a rank, and the list of ranks too; give one of them as a file")
+        found = [*words, *_of_list(os.fspath(path), "", "\0" if options["null"] else "\n")]
     return ordered(found, options)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import errno
+import functools
 import itertools
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from mpired import cautions, codecs, log, ops
 from mpired.errors import (
@@ -31,15 +32,15 @@ from mpired.formats.rank import reordered, turned
 from mpired.formats.transposed import in_order
 from mpired.progress import track
 from mpired.ranks.order import RankWord
-from mpired.sources.local import check_names
 from mpired.sources.open import inspected_together, open_source
-from mpired.sources.source import of_file
+from mpired.sources.source import Source, of_file
 
 if TYPE_CHECKING:
     from mpired.options import Options
 
-_T = TypeVar("_T")
 _W = TypeVar("_W")
+Check: TypeAlias = Callable[[RankFile, int, tuple[int, RankFile]], object]
+"""Checks a file as a rank, beside the first good rank with its number."""
 
 # Errors of the system, not of a rank.
 _OF_THE_SYSTEM = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
@@ -62,70 +63,129 @@ class Skipped(NamedTuple):
     reason: str
 
 
-class Opened(NamedTuple):
-    """Ranks that can be used: their files, the words for them, and those that were left out."""
+class Opened:
+    """Ranks, or origins, that are opened one after another: those that can be used, and those that are left out."""
 
-    files: tuple[RankFile, ...]
-    words: tuple[RankWord, ...]
-    skipped: tuple[Skipped, ...] = ()
+    def __init__(self, named: Sequence[Any], options: Options, what: str = "ranks") -> None:
+        self._named, self._options, self._what = named, options, what
+        self.files: list[Any] = []  # of an origin its arrays
+        self.words: list[Any] = []  # the words for them
+        self.skipped: list[Skipped] = []
+        self.alike = True  # whether the ranks differ by their sources alone, as far as that is known
+        self._errors: list[MpiredError | OSError] = []  # a rank may have several
+
+    def leave_out(self, rank: int, error: Exception) -> None:
+        """Note the errors of a rank; raise one that is not of a rank if ranks are skipped."""
+        found = getattr(error, "exceptions", [error])
+        skips = self._options["skip_bad"]
+        if skips and not all(map(is_of_rank, found)):
+            raise found[0] from None
+        self._errors += [error.with_traceback(None) for error in found] if skips else found
+        self.skipped.append(Skipped(rank, *parts(found[0])))
+
+    def check(self) -> None:
+        """Raise one error for all that is wrong, unless these ranks are skipped and enough are left."""
+        errors, what, total = self._errors, self._what, len(self._named)
+        is_usage = not self.files and all(isinstance(error, UsageError) for error in errors)
+        if errors and (is_usage or not self._options["skip_bad"]):
+            distinct = list({str(error): error for error in errors}.values())
+            own = [error for error in distinct if isinstance(error, MpiredError)]
+            if len(distinct) == 1:  # an error of an option is raised once
+                raise distinct[0]
+            if len(own) == len(distinct) and len({error.subject for error in own}) == 1:
+                raise merged(own)
+            raise RanksError(total, errors, what, nbad=len(self.skipped))
+        least = self._options["min_inputs"] or min(1, total)
+        if len(self.files) < least:
+            wrong = f": {RanksError(total, errors, what).reason}" if errors else ""
+            reason = f"{len(self.files)} can be used, and `min_inputs` is {least}{wrong}"
+            raise CountError(what, reason, errors)
 
 
 def open_groups(
-    groups: Sequence[Sequence[RankWord]], inputs: InputOptions, options: Options, *, raw_result: bool = False
-) -> tuple[Opened, ...]:
-    """Inspect every rank's header, and compare it with the first good one: datatypes and counts agree in all groups."""
-    words = [*itertools.chain(*groups)]
+    groups: Sequence[Sequence[RankWord]],
+    inputs: InputOptions,
+    options: Options,
+    *,
+    raw_result: bool = False,
+    check: Check | None = None,
+) -> list[Opened]:
+    """Inspect every rank's header, and compare it with the first good one; group B's first with that of group A."""
     if not all(groups):
         raise UsageError("ranks", "there are none; name at least one file")
-    if words.count("-") > 1:
+    if [*itertools.chain(*groups)].count("-") > 1:
         raise UsageError("-", "standard input can be one rank only; write the others to files")
+    check = check or functools.partial(_check, inputs)
+    opened: list[Opened] = []
+    for group in groups:
+        words = group if options["stride"] is options["ranks_in_file"] is None else pieces(group, inputs, options)
+        ranks, first = Opened(words, options), None
+        opened.append(ranks)
+        with inspected_together(words, inputs.context) as context:
+            inputs = inputs._replace(context=context)  # one for all: by it a header is remembered
+            for rank, word in enumerate(track(words, "checking ranks")):
+                try:
+                    file = open_rank(word, inputs)
+                    if first and file.names:
+                        file = _matched(file, first[1])
+                    ranks.alike = bool(check(file, rank, first or (rank, file))) and ranks.alike
+                except (MpiredError, OSError, ExceptionGroup) as error:
+                    ranks.leave_out(rank, error)
+                    continue
+                first = first or (rank, file)
+                ranks.files.append(file)
+                ranks.words.append(word)
+        if ranks.skipped or options["min_inputs"] is not None:
+            ranks.check()
+    _check_all(opened, inputs, raw_result=raw_result)
+    return opened
 
-    seen: list[tuple[int, RankFile]] = []  # the first rank, good or not
 
-    def check(file: RankFile, rank: int, first: tuple[int, RankFile]) -> None:
-        if not seen:
-            seen.append((rank, file))
-        if errors := _wrong(file, rank, first, seen[0], inputs):
-            raise ExceptionGroup("obstacles", errors)
-
-    opened = [open_each(group, inputs, check, options) for group in groups]
-    for group in opened[1:]:
-        compare("rank 0 of group B", group.files[0], ("rank 0 of group A", opened[0].files[0]), inputs.op)
-    files = [*itertools.chain(*(group.files for group in opened))]
+def _check_all(groups: Sequence[Opened], inputs: InputOptions, *, raw_result: bool) -> None:
+    """Raise an error unless the groups are alike, the options have a meaning for a file, and each pipe is one rank."""
+    files = [*groups[0].files]
+    for ranks in groups[1:]:
+        reference = "rank 0 of group A", files[0]
+        ranks.alike = compare("rank 0 of group B", ranks.files[0], reference, inputs.op) and ranks.alike
+        files += ranks.files
     check_formats(inputs, {file.format for file in files}, raw_result=raw_result)
-    if inputs.context.keep_open:
-        check_names(source for file in files for source in file.sources)
-    _check_pipes(files)
-    _compare_units(opened)
-    return tuple(opened)
+    if streams := [file.source for file in files if file.source.is_forward]:
+        _check_pipes(streams)
 
 
-def _wrong(
-    file: RankFile, rank: int, good: tuple[int, RankFile], seen: tuple[int, RankFile], inputs: InputOptions
-) -> list[MpiredError]:
-    """Return all that is wrong with a rank; it is compared with the first good one, or the first seen if it is bad."""
-    errors, differing = file.obstacles(inputs.taken, keeps=True), []
+def _matched(file: RankFile, first: RankFile) -> RankFile:
+    """Return a rank with its columns in the order of those of the first good one, if they have the same names."""
+    matched = file.ordered_as(first)
+    if matched is not file and not format_named(file.format).has_arrays:
+        log.plan("columns match by name: some ranks have them in another order")
+    return matched
+
+
+def _check(inputs: InputOptions, file: RankFile, rank: int, first: tuple[int, RankFile]) -> bool:
+    """Raise all that is wrong with a rank; return whether it differs from the first good one by its source alone."""
+    errors, differing, is_first = file.obstacles(inputs.taken, keeps=True), [], file is first[1]
+    alike = is_first
     try:
-        if not errors:
-            compare(f"rank {rank}", file, (f"rank {good[0]}", good[1]), inputs.op)
+        if not (errors or is_first):
+            alike = compare(f"rank {rank}", file, (f"rank {first[0]}", first[1]), inputs.op)
     except MpiredError as error:
         differing.append(error)
     try:
-        like, reference = seen if errors or differing else good
-        if inputs.check_coordinates and file is not reference and file.kept is not None:
-            kept = reference.kept  # only formats of arrays carry others
-            if kept is not None and kept.kind == "arrays":
-                kept.check_same(file.kept, f"rank {like}")
+        kept = first[1].kept  # only formats of arrays carry others
+        if not is_first and file.kept and kept and kept.kind == "arrays" and inputs.check_coordinates:
+            kept.check_same(file.kept, f"rank {first[0]}")
     except MpiredError as error:
         errors.append(error)
-    return [*differing, *errors, *(file.doubts() if errors else ())]
+    if differing or errors:
+        raise ExceptionGroup("obstacles", [*differing, *errors])
+    return alike
 
 
-def _compare_units(groups: Sequence[Opened]) -> None:
+def warn_of_units(groups: Sequence[Sequence[RankFile]]) -> None:
     """Warn of the first rank in which a buffer has another unit than in the first rank, if both name one."""
-    first = groups[0].files[0]
+    first = groups[0][0]
     for place, buffer in enumerate(first.buffers):
-        for file in itertools.chain(*(group.files for group in groups)) if buffer.unit else ():
+        for file in itertools.chain(*groups) if buffer.unit else ():
             unit = file.buffers[place].unit
             if unit not in ("", buffer.unit):
                 given = repr(file.source.name), unit, repr(first.source.name), buffer.unit
@@ -133,82 +193,15 @@ def _compare_units(groups: Sequence[Opened]) -> None:
                 break
 
 
-def _check_pipes(files: Sequence[RankFile]) -> None:
+def _check_pipes(streams: Sequence[Source]) -> None:
     """Raise `UsageError` if two ranks read one pipe: each would get a part of its bytes."""
     seen: dict[tuple[int, int], str] = {}
-    for file in files:
-        if not file.source.is_forward:
-            continue
-        stream = of_file(file.source)
+    for stream in map(of_file, streams):
         pipe: tuple[int, int] | None = getattr(stream, "pipe", None)
         if pipe in seen:
             raise UsageError(stream.name, f"is the same pipe as {seen[pipe]!r}, and can be one rank only")
         if pipe is not None:
             seen[pipe] = stream.name
-
-
-def open_each(
-    words: Sequence[RankWord],
-    inputs: InputOptions,
-    check: Callable[[RankFile, int, tuple[int, RankFile]], None],
-    options: Options,
-) -> Opened:
-    """Return the files of ranks; `check` gets each, its rank, and the first rank that was good so far with its file."""
-    first: list[tuple[int, RankFile]] = []
-
-    def opened(word: RankWord, rank: int, inputs: InputOptions) -> RankFile:
-        file = open_rank(word, inputs)
-        if first and file.names:
-            given, file = file, file.ordered_as(first[0][1])
-            if file is not given and not format_named(file.format).has_arrays:
-                log.plan("columns match by name: some ranks have them in another order")
-        check(file, rank, first[0] if first else (rank, file))
-        if not first:
-            first.append((rank, file))
-        return file
-
-    files, used, skipped = open_all(pieces(words, inputs, options), opened, inputs, options)
-    return Opened(tuple(files), tuple(used), skipped)
-
-
-def open_all(
-    words: Sequence[_W],
-    opened: Callable[[_W, int, InputOptions], _T],
-    inputs: InputOptions,
-    options: Options,
-    what: str = "ranks",
-) -> tuple[list[_T], list[_W], tuple[Skipped, ...]]:
-    """Open ranks; return the opened ones, the words for them, and the ranks that are left out."""
-    skips, least = options["skip_bad"], options["min_inputs"] or min(1, len(words))
-    good: list[_T] = []
-    used: list[_W] = []
-    errors: list[MpiredError | OSError] = []  # a rank may have several
-    skipped: list[Skipped] = []
-    with inspected_together(words, inputs.context) as context:
-        inputs = inputs._replace(context=context)  # one for all: by it a header is remembered
-        for rank, word in enumerate(track(words, f"checking {what}")):
-            try:
-                good.append(opened(word, rank, inputs))
-                used.append(word)
-            except (MpiredError, OSError, ExceptionGroup) as error:
-                found = getattr(error, "exceptions", [error])
-                if skips and not all(map(is_of_rank, found)):
-                    raise found[0] from None
-                errors += [error.with_traceback(None) for error in found] if skips else found
-                skipped.append(Skipped(rank, *parts(found[0])))
-    is_usage = not good and all(isinstance(error, UsageError) for error in errors)
-    if errors and (is_usage or not skips):
-        distinct = list({str(error): error for error in errors}.values())
-        own = [error for error in distinct if isinstance(error, MpiredError)]
-        if len(distinct) == 1:  # an error of an option is raised once
-            raise distinct[0]
-        if len(own) == len(distinct) and len({error.subject for error in own}) == 1:
-            raise merged(own)
-        raise RanksError(len(words), errors, what, nbad=len(skipped))
-    if len(good) < least:
-        wrong = f": {RanksError(len(words), errors, what).reason}" if errors else ""
-        raise CountError(what, f"{len(good)} can be used, and `min_inputs` is {least}{wrong}", errors)
-    return good, used, tuple(skipped)
 
 
 def is_of_rank(error: MpiredError | OSError) -> bool:
@@ -230,8 +223,6 @@ def skipped_warnings(skipped: Sequence[Skipped], nranks: int, what: str = "ranks
 def pieces(words: Sequence[_W], inputs: InputOptions, options: Options) -> Sequence[_W | RankWord]:
     """Return ranks, those of each raw file one after another if there are several in one."""
     stride, nranks = options["stride"], options["ranks_in_file"]
-    if stride is None and nranks is None:
-        return words
     found: list[_W | RankWord] = []
     for word in words:
         try:
@@ -317,8 +308,11 @@ def check_formats(inputs: InputOptions, formats: Collection[str], *, raw_result:
             raise UsageError(what, f"only for {files}, and there is none; leave {them} out")
 
 
-def compare(this: str, file: RankFile, reference: tuple[str, RankFile], op: ops.Op | None = None) -> None:
-    """Raise an error if a rank's buffers are not like those of the reference, which has its name in words."""
+def compare(this: str, file: RankFile, reference: tuple[str, RankFile], op: ops.Op | None = None) -> bool:
+    """Raise an error if a rank's buffers are not like those of the reference, which has its name in words.
+
+    Return whether they differ by their sources alone.
+    """
     # `op` is what combines them, if it may do so in a wider datatype than those of the ranks.
     mine, theirs = file.buffers, reference[1].buffers
     if len(mine) != len(theirs):
@@ -326,11 +320,14 @@ def compare(this: str, file: RankFile, reference: tuple[str, RankFile], op: ops.
         names = [each.name for each in mine], reference[0], [each.name for each in theirs]
         ways = f"choose those of all with `columns`{_OR_SKIP}"
         raise CountError(file.source.name, f"{reason}{lacking('this file', *names)}; {ways}")
+    alike = True
     for at, (buffer, like) in enumerate(zip(mine, theirs, strict=True)):
         if file.dims and (how := turned(file.dims.get(buffer.name, ()), reference[1].dims.get(like.name, ()))):
             raise CountError(file.source.name, f"{this} has {how}, as in {_named(reference)}")
-        if buffer.reader or buffer[1:] != like[1:]:  # mostly they differ by their sources alone
+        if buffer.reader or buffer[1:] != like[1:]:
+            alike = False
             _compare_buffers(this, file, reference, at, op)
+    return alike
 
 
 def _named(reference: tuple[str, RankFile]) -> str:

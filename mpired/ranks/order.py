@@ -161,8 +161,7 @@ def unnatural(words: Sequence[str]) -> tuple[str, str] | None:
         return None
     if len({word.translate(_DIGITS) for word in words}) == 1:  # numbers of one width at one place
         return None
-    keyed = itertools.pairwise((_natural(word), word) for word in words)
-    return next(((one, two) for (key, one), (other, two) in keyed if key > other), None)
+    return next((pair for pair in itertools.pairwise(words) if _natural(pair[0]) > _natural(pair[1])), None)
 
 
 def _natural(word: str) -> list[tuple[int, str]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable
 from typing import Any
 
 from mpired.context import Context
@@ -17,8 +16,6 @@ from mpired.files.scratch import Scratch
 from mpired.sources.source import OpenBytes, OpenSource, Source
 
 _COARSEST = 2_000_000_000  # nanoseconds
-FEW_BYTES = 1 << 10
-"""About as much as is known of a rank besides."""
 
 
 class LocalFile(OpenSource):
@@ -77,17 +74,33 @@ class LocalSource(Source):
             return cls.of_status(name, path, os.stat(path))
 
     @classmethod
-    def of_status(cls, name: str, path: str, status: os.stat_result, most: int = 0) -> LocalSource:
-        """Return the source of a regular file as it was when its status was taken; `most` bytes or fewer are read."""
-        source = cls(name, path, _stamp(status))
-        if 0 < source.nbytes <= most:  # of many small ranks each is then opened once
-            fd = source.descriptor()
-            try:
-                source.content = calls.pread_some(fd, source.nbytes, 0)
-            finally:
-                calls.let_go(fd)
-            if len(source.content) < source.nbytes:
-                raise source.changed()
+    def of_status(cls, name: str, path: str, status: os.stat_result) -> LocalSource:
+        """Return the source of a regular file as it was when its status was taken."""
+        return cls(name, path, (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))
+
+    @classmethod
+    def inspected(
+        cls, name: str, path: str, own: str | None, context: Context, status: os.stat_result | None = None
+    ) -> LocalSource:
+        """Inspect a regular file: a change of it that was interrupted is finished first, and its next one will show."""
+        # `own` is its own path, without links; None if it has none. First the stamp, then the look for a log: what
+        # begins after that shows in the stamp.
+        with calls.errors_name(name):
+            status = status or os.stat(path)
+            if own is not None and has_log(own, status):
+                recover_for_reading(name, context)
+                status = os.stat(path)
+            if has_waited(status):
+                status = os.stat(path)
+            source = cls.of_status(name, path, status)
+            if 0 < source.nbytes <= context.few_bytes:  # of many small ranks each is then opened once
+                fd = source.descriptor()
+                try:
+                    source.content = calls.pread_some(fd, source.nbytes, 0)
+                finally:
+                    calls.let_go(fd)
+                if len(source.content) < source.nbytes:
+                    raise source.changed()
         return source
 
     @property
@@ -125,7 +138,7 @@ class LocalSource(Source):
 
     def is_unchanged(self, status: os.stat_result) -> bool:
         """Return whether a status is that of the file when it was checked."""
-        stamp = _stamp(status)
+        stamp = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
         return stamp == self.stamp or (self.stamp[0] == ANY_DEVICE and stamp[1:] == self.stamp[1:])
 
 
@@ -154,24 +167,6 @@ def _read(source: Source, nbytes: int, offset: int) -> bytes:
         return file.read(nbytes, offset)
 
 
-def _stamp(status: os.stat_result) -> tuple[int, int, int, int]:
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def recovered_status(
-    name: str | None, path: str, context: Context, status: os.stat_result | None = None, *, is_link: bool = True
-) -> os.stat_result:
-    """Return the status of a regular file whose every change will show, after a change of it was finished."""
-    # `name` is its own path, if it has one. First the stamp, then the look: what begins after that shows in the stamp.
-    status = status or os.stat(path)
-    if name is not None:
-        own = calls.followed(name) if is_link else name
-        if has_log(own, status):
-            recover_for_reading(name, context)
-            status = os.stat(path)
-    return os.stat(path) if has_waited(status) else status
-
-
 def has_waited(status: os.stat_result) -> bool:
     """Wait until the next change of a file shows in its time, as it may not for a while after a change."""
     # Times in the future tell nothing of that.
@@ -180,49 +175,3 @@ def has_waited(status: os.stat_result) -> bool:
     if waits := 0 <= age < granule:
         time.sleep((granule - age) / 1e9)
     return waits
-
-
-_MOST_HELD = 64
-
-
-class _HeldDescriptor:
-    """An open file, which is closed when it is forgotten."""
-
-    number = 0
-
-    def __init__(self, path: str) -> None:
-        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        _HeldDescriptor.number += 1
-
-    def __del__(self) -> None:
-        if hasattr(self, "fd"):
-            _HeldDescriptor.number -= 1
-            calls.let_go(self.fd)
-
-
-def held_source(name: str, context: Context) -> LocalSource | None:
-    """Return the source of a file that stays open: the one of the name when no change of it is half done."""
-    while _HeldDescriptor.number < _MOST_HELD and context.max_open_files is None:
-        keep = _HeldDescriptor(name)
-        path = f"/proc/{os.getpid()}/fd/{keep.fd}"
-        status = os.fstat(keep.fd)
-        if has_log(calls.followed(name), status):
-            recover_for_reading(name, context)
-        # Between opening and this look nothing waits, or a writer that replaces the file without end would win.
-        elif os.path.samestat(status, os.stat(name)):
-            source = LocalSource(name, path, _stamp(status), keep)
-            if not has_waited(status) or source.is_unchanged(os.stat(path)):
-                return source
-    return None
-
-
-def check_names(sources: Iterable[Source]) -> None:
-    """Raise `ChangedError` unless the names of files that stay open lead to them, now that all are open."""
-    # Else the one may be from before the commit of several files, and the other from after it. One file is whole alone.
-    held = [
-        source for source in sources if isinstance(source, LocalSource) and isinstance(source.keep, _HeldDescriptor)
-    ]
-    for source in held if len({source.stamp for source in held}) > 1 else ():
-        with calls.errors_name(source.name):
-            if _stamp(os.stat(source.name)) != source.stamp:
-                raise source.changed()

@@ -11,17 +11,17 @@ import stat
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from mpired import interrupts
-from mpired.context import STREAMED_BASE_NBYTES, Context
+from mpired.context import FEW_BYTES, STREAMED_BASE_NBYTES, Context
 from mpired.errors import BufferFileError, MpiredError, UsageError
 from mpired.files import calls, mounts
 from mpired.files.access import recover_for_reading
 from mpired.files.names import check_is_data, has_log
 from mpired.files.urls import check_scheme, identity, is_url
 from mpired.sources.directory import DirectorySource, index_in, is_store
-from mpired.sources.local import FEW_BYTES, LocalSource, held_source, recovered_status
+from mpired.sources.local import LocalSource
 from mpired.sources.source import STANDARD_INPUT, Source
 from mpired.sources.stream import StreamSource, check_has_end
 
@@ -38,10 +38,7 @@ _STANDARD_INPUTS = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"}
 class Prefetch:
     """Files that are inspected in the order of their names, some of them ahead."""
 
-    def __init__(
-        self, names: Iterable[str], few_bytes: int, context: Context, threads: ThreadPoolExecutor | None = None
-    ) -> None:
-        self.few_bytes = few_bytes  # the largest file that is read when it is inspected
+    def __init__(self, names: Iterable[str], context: Context, threads: ThreadPoolExecutor | None = None) -> None:
         self._names, self._context, self._threads = iter(names), context, threads
         self.window = 0 if threads is None else 2 * _THREADS  # how many are asked for before `next_files` is called
         self.asked: deque[tuple[str, _Look]] = deque()
@@ -59,7 +56,7 @@ class Prefetch:
 
     def _ask(self, count: int) -> None:
         while len(self.asked) < count and (name := next(self._names, None)) is not None:
-            inspect = functools.partial(_inspect, name, self._context._replace(prefetch=self))
+            inspect = functools.partial(_inspect, name, self._context)
             look = functools.cache(inspect) if self._threads is None else self._threads.submit(inspect).result
             self.asked.append((name, look))
 
@@ -89,11 +86,8 @@ def open_source(word: str, context: Context, limit: int | None = None) -> Source
     """Look at the file, or the object of a store, that a word of the command line names; `-` is standard input."""
     # A pipe, FIFO or device is read forward; `Source.kept` makes a copy that is read by ranges.
     prefetch = context.prefetch
-    found = prefetch.taken(word) if prefetch is not None and (prefetch.window or prefetch.asked) else None
-    return found or _opened(word, context, limit)
-
-
-def _opened(word: str, context: Context, limit: int | None = None) -> Source:
+    if prefetch is not None and (prefetch.window or prefetch.asked) and (found := prefetch.taken(word)) is not None:
+        return cast("Source", found)
     if "://" in word and is_url(word):
         from mpired.sources.prefix import object_or_store  # noqa: PLC0415 - most ranks are files
 
@@ -102,18 +96,15 @@ def _opened(word: str, context: Context, limit: int | None = None) -> Source:
         status = os.lstat(word)
     except OSError:  # raised where it is opened
         return _opened_at(word, context, limit)
-    if not stat.S_ISREG(status.st_mode) or word == "-":
+    if not stat.S_ISREG(status.st_mode) or word == "-" or ".mpired" in word:
         return _opened_at(word, context, limit)
-    if ".mpired" in word:
-        check_is_data(word, is_link=False)
-    return _regular(word, word, context, status, is_link=False)
+    return LocalSource.inspected(word, word, word, context, status)
 
 
 def _opened_at(word: str, context: Context, limit: int | None) -> Source:
     """Open what a link leads to, standard input, a stream or a directory, or a file that a log brings back."""
     is_named, name = word != "-", STANDARD_INPUT if word == "-" else word
-    if is_named:
-        check_is_data(word)
+    own = check_is_data(word) if is_named else None
     with calls.errors_name(name):
         if word in _STANDARD_INPUTS and sys.stdin is None:  # the command has filled the place of it with another file
             raise OSError(errno.EBADF, "is closed; name a file, or give one by `< FILE`", name)
@@ -123,23 +114,11 @@ def _opened_at(word: str, context: Context, limit: int | None) -> Source:
         if stat.S_ISSOCK(status.st_mode):
             raise OSError(errno.ENXIO, "is a socket and cannot be read as a file", name)
         if stat.S_ISREG(status.st_mode):
-            return _regular(name, word if is_named else None, context, status)
+            path = word if is_named else f"/proc/{os.getpid()}/fd/0"
+            return LocalSource.inspected(name, path, own, context, status)
         check_has_end(name, status, limit)
         fd = interrupts.waited(os.open, word, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY) if is_named else os.dup(0)
         return StreamSource.of_descriptor(name, fd, limit, digested=bool(context.record))
-
-
-def _regular(
-    name: str, path: str | None, context: Context, status: os.stat_result, *, is_link: bool = True
-) -> LocalSource:
-    """Return the source of a regular file; it has no path if it is standard input."""
-    if path is not None and context.keep_open and (source := held_source(path, context)):
-        return source
-    with calls.errors_name(name):
-        opened = f"/proc/{os.getpid()}/fd/0" if path is None else path
-        status = recovered_status(path, opened, context, status, is_link=is_link)
-        few_bytes = FEW_BYTES if context.prefetch is None else context.prefetch.few_bytes
-        return LocalSource.of_status(name, opened, status, few_bytes)
 
 
 def _of_directory(name: str, context: Context) -> Source:
@@ -147,7 +126,7 @@ def _of_directory(name: str, context: Context) -> Source:
     if is_store(name):
         return DirectorySource(name)
     if index := index_in(name):
-        return _opened(index, context)
+        return open_source(index, context)
     way_out = f"name its files, e.g. '{name.rstrip('/')}/*.npy'"
     raise BufferFileError(name, f"is a directory, not a file with a rank's buffer; {way_out}")
 
@@ -157,14 +136,15 @@ def inspected_together(words: Sequence[object], context: Context) -> Iterator[Co
     """Let words be inspected in the block, several at once where each waits for other machines."""
     spare = context.spare_memory(STREAMED_BASE_NBYTES)
     share = min(_KEPT_NBYTES, _KEPT_NBYTES if spare is None else spare) // max(1, len(words))
-    few_bytes = max(FEW_BYTES, min(share, _MOST_KEPT_NBYTES))  # as far as there is room for all
+    # As far as there is room for all.
+    context = context._replace(few_bytes=max(FEW_BYTES, min(share, _MOST_KEPT_NBYTES)), prefetch=None)
     names = [word for word in words if isinstance(word, str)]
     urls = [name for name in names if "://" in name and is_url(name)]
     if len(urls) < 2 and (len(names) < _MANY or not mounts.is_remote(names[0])):  # noqa: PLR2004 - several
-        yield context._replace(prefetch=Prefetch(names, few_bytes, context))
+        yield context._replace(prefetch=Prefetch(names, context))
         return
     with _threads() as threads:
-        yield context._replace(prefetch=Prefetch(urls or names, few_bytes, context, threads))
+        yield context._replace(prefetch=Prefetch(urls or names, context, threads))
 
 
 @contextlib.contextmanager
@@ -193,17 +173,21 @@ def check_unchanged(sources: Sequence[Source]) -> None:
 
 def _inspect(name: str, context: Context) -> Source | None:
     """Inspect an object or a file; None for others, such as FIFOs, which are opened in turn, and missing files."""
-    return _opened(name, context) if is_url(name) or (name != "-" and os.path.isfile(name)) else None
+    return open_source(name, context) if is_url(name) or (name != "-" and os.path.isfile(name)) else None
 
 
 def check_no_input(paths: Iterable[str], inputs: Iterable[tuple[Source, str]], way_out: str) -> None:
     """Check that no result replaces what the same command reads: a repetition would combine its own result."""
-    known = {source.inode: what for source, what in inputs if source.inode is not None}
+    existing: dict[tuple[int, int] | None, str] = {}
     for path in paths:
         with contextlib.suppress(OSError):  # there is no file yet, or the error is raised where it is opened
             status = None if is_url(path) else os.stat(path)
-            if what := known.get((status.st_dev, status.st_ino) if status else identity(path)):
-                raise UsageError(path, f"is the file of {what}, an input of this command; {way_out}")
+            existing[(status.st_dev, status.st_ino) if status else identity(path)] = path
+    if existing:
+        known = {source.inode: what for source, what in inputs}
+        for inode, path in existing.items():
+            if inode in known:
+                raise UsageError(path, f"is the file of {known[inode]}, an input of this command; {way_out}")
 
 
 def check_no_other_input(paths: Iterable[str], files: Iterable[tuple[object, str]]) -> None:

@@ -14,10 +14,10 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from mpired.context import FEW_BYTES
 from mpired.errors import ChangedError, UsageError
 from mpired.files import stores, urls
 from mpired.files.stores import Version
-from mpired.sources.local import FEW_BYTES
 from mpired.sources.source import STORE_SUFFIX, Distance, OpenBytes, OpenSource, Source
 
 # Bytes that are read at least: a request costs about as much.

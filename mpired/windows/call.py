@@ -11,7 +11,7 @@ from typing import Any
 from mpired import cautions, datatypes, ops
 from mpired.context import Context
 from mpired.datatypes import DATATYPES, Datatype, Group, value_index
-from mpired.errors import DatatypeError, MpiredWarning, OpError, UsageError
+from mpired.errors import DatatypeError, MpiredError, MpiredWarning, OpError, UsageError
 from mpired.files.lock import inode
 from mpired.files.names import check_are_data
 from mpired.files.urls import check_are_files
@@ -19,8 +19,10 @@ from mpired.formats import Array, AtHand, InputOptions, Model
 from mpired.formats.decoding import Decoder
 from mpired.formats.input_options import ORDERS
 from mpired.log import step
-from mpired.options import INPUTS, PLACES, RANKING, TARGET, WINDOW_VALUES, Options, PathLike, checked, part
-from mpired.ranks import RankWord, Skipped, check_formats, open_all, pieces, skipped_warnings
+from mpired.options import INPUTS, PLACES, RANKING, Options, PathLike, checked, part
+from mpired.progress import track
+from mpired.ranks import Opened, Skipped, check_formats, pieces, skipped_warnings
+from mpired.sources.open import inspected_together
 from mpired.windows.once import keys_of
 from mpired.windows.origin import Origin, OriginLike, array_of, check_like, open_origin
 from mpired.windows.placement import Given, Placement
@@ -119,7 +121,7 @@ def _on_one_element(
     _check_names(windows)
     inputs = InputOptions.of(part(INPUTS, options), context)._replace(taken=op.groups)
     inputs = inputs._replace(nullable=op.rules.nulls != "error")
-    where = checked(PLACES, part(TARGET, options) | {"at": options["at"]})
+    where = checked(PLACES, options)
     if where["at"] is None:
         where |= {"target_disp": where["target_disp"] or 0, "target_count": 1}
 
@@ -156,25 +158,30 @@ def _request(
     component, target, derived = _sides(options, inputs)
     inputs = inputs._replace(datatype=component, taken=op.groups, nullable=op.rules.nulls != "error")
     placement = Placement.of(options, len(windows), context, target)
-    decoder = Decoder()
-    first: list[Origin] = []
-
-    def open_next(origin: OriginLike | RankWord, _: int, inputs: InputOptions) -> list[Origin]:
-        arrays = open_origin(origin, inputs, options, derived, decoder)
-        if first:
-            check_like(arrays, first, datatypes=ranking["skip_bad"])
-        else:
-            first.extend(arrays)
-        return arrays
-
-    with step("opening and checking the origins"):
-        opened, words, skipped = open_all(pieces(origins, inputs, ranking), open_next, inputs, ranking, "origins")
+    decoder, words = Decoder(), origins
+    if ranking["stride"] is not None or ranking["ranks_in_file"] is not None:
+        words = pieces(origins, inputs, ranking)
+    opened = Opened(words, ranking, "origins")
+    with step("opening and checking the origins"), inspected_together(words, inputs.context) as inspecting:
+        own = inputs._replace(context=inspecting)
+        for number, origin in enumerate(track(words, "checking origins")):
+            try:
+                arrays = open_origin(origin, own, options, derived, decoder)
+                if opened.files:
+                    check_like(arrays, opened.files[0], datatypes=ranking["skip_bad"])
+            except (MpiredError, OSError) as error:
+                opened.leave_out(number, error)
+                continue
+            opened.files.append(arrays)
+            opened.words.append(origin)
+    if opened.skipped or ranking["min_inputs"] is not None:
+        opened.check()
     is_whole = not (options["origin_disp"] or options["origin_type"]) and options["origin_count"] is None
     request = _begin(windows, op, inputs, placement, options)
-    request = replace(request, origins=opened, whole=is_whole, decoder=decoder)
+    request = replace(request, origins=opened.files, whole=is_whole, decoder=decoder)
     # Which describe origins alone.
     check_formats(InputOptions(offset=inputs.offset, count=inputs.count), request.formats)
-    return request, words, skipped
+    return request, opened.words, tuple(opened.skipped)
 
 
 def _begin(
@@ -219,7 +226,7 @@ def _resolve(op: ops.OpLike, use: ops.Use, options: Options) -> ops.Op:
     else:
         raise OpError("`op`", "one-sided calls take predefined ops only (MPI-4.1, 12.3.4), no function")
     ops.check_use(chosen, use)
-    return ops.with_policies(chosen, part(WINDOW_VALUES, options), window=True)
+    return ops.with_policies(chosen, options, window=True)
 
 
 def _sides(options: Options, inputs: InputOptions) -> tuple[Datatype | None, Datatype | None, Datatype | None]:

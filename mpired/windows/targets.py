@@ -25,7 +25,7 @@ from mpired.formats.convert import in_form
 from mpired.formats.decoding import rewrite
 from mpired.formats.input_options import ORDERS
 from mpired.ops.state import Elements
-from mpired.sources.local import LocalSource, recovered_status
+from mpired.sources.local import LocalSource
 from mpired.sources.source import Source
 from mpired.windows.elements import can_be_null
 from mpired.windows.request import WindowRequest
@@ -130,11 +130,11 @@ def plan_window(name: str, request: WindowRequest, stack: ExitStack) -> WindowFi
         check_new([name], context, overwrite=False)
         check_reaches(name)
         return _new_window(name, _row(name, request), request, None, stack)
-    status = recovered_status(name, name, context)
+    source = LocalSource.inspected(name, name, calls.followed(name), context)
     with calls.errors_name(name):
         calls.let_go(calls.open_regular(os.path.realpath(name), os.O_RDWR if request.op.origin else os.O_RDONLY))
     check_reaches(name)
-    window = open_window(LocalSource.of_status(name, name, status), request, None, stack)
+    window = open_window(source, request, None, stack)
     window.check_commit(request.commit)
     return window
 

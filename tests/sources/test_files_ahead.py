@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 import mpired
-from mpired import attempts
 from mpired.errors import RanksError
-from mpired.sources import open as opening
 from mpired.sources.local import LocalSource
 
 NRANKS = 100
@@ -62,25 +60,24 @@ def test_what_is_wrong_is_told_in_order(far):
     assert places == sorted(places)
 
 
-def test_files_that_stay_open_are_of_one_state(tmp_path, monkeypatch):
-    """Two files are replaced together when the first of them is open: each alone would be whole."""
+def test_files_that_are_replaced_together_are_of_one_state(tmp_path, monkeypatch):
+    """Two files are replaced together when the first of them is inspected: each alone would be whole."""
     paths = [tmp_path / "p.npy", tmp_path / "q.npy"]
-    opened: list[str] = []
+    inspected: list[str] = []
 
     def replace(value: int) -> None:
         for path in paths:
             np.save(tmp_path / "new.npy", np.full(3, value))
             (tmp_path / "new.npy").replace(path)
 
-    def held(name, context, original=opening.held_source):
-        source = original(name, context)
-        opened.append(name)
-        if len(opened) == 1:
+    def inspect(name, *args, original=LocalSource.inspected):
+        source = original(name, *args)
+        inspected.append(name)
+        if len(inspected) == 1:
             replace(5)
         return source
 
     replace(6)
-    monkeypatch.setattr(attempts, "_LIGHT_ATTEMPTS", 0)
-    monkeypatch.setattr(opening, "held_source", held)
+    monkeypatch.setattr(LocalSource, "inspected", inspect)
     assert mpired.reduce(paths, "bxor", jobs=1).tolist() == [0, 0, 0]
-    assert len(opened) == 4
+    assert len(inspected) == 4
