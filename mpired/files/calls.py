@@ -23,7 +23,7 @@ from mpired.log import step
 
 # Linux refuses one transfer of 2 GiB or more; smaller ones also let a signal in between.
 TRANSFER = 64 << 20
-_COPY_BLOCK = 1 << 20
+_COPY_BLOCK, _SPARSE_BLOCK = 1 << 20, 64 << 10
 _TO_DISK, _INTO_PLACE = "bringing results to the disk", "putting results in place"
 _SYNC_FILE_RANGE_WRITE = 2
 # A request of ioctl(2) that Python does not name.
@@ -188,9 +188,9 @@ def write_all(fd: int, data: memoryview | bytes) -> None:
         done += os.write(fd, view[done : done + TRANSFER])
 
 
-def blocks(fd: int, start: int, stop: int) -> Iterator[memoryview]:
+def blocks(fd: int, start: int, stop: int, block_nbytes: int = _COPY_BLOCK) -> Iterator[memoryview]:
     """Yield the bytes from `start` to `stop`, or to the end of the file, in blocks of one reused buffer."""
-    buffer = memoryview(bytearray(min(_COPY_BLOCK, max(stop - start, 0))))
+    buffer = memoryview(bytearray(min(block_nbytes, max(stop - start, 0))))
     while start < stop:
         got = pread_into(fd, buffer[: stop - start], start)
         if got == 0:
@@ -203,8 +203,8 @@ def copy_range(source: int, target: int, start: int, stop: int, to: int, *, zero
     """Copy the bytes from `start` to `stop` of one file to the offset `to` of another."""
     # Without `zeros` a block of zeros is left out: the other file reads as zeros there already.
     shift = to - start
-    for block in blocks(source, start, stop):
-        if zeros or bytes(block).strip(b"\0"):
+    for block in blocks(source, start, stop, _COPY_BLOCK if zeros else _SPARSE_BLOCK):
+        if zeros or bytes(block) != bytes(len(block)):
             pwrite_all(target, block, start + shift)
         start += len(block)
     if start < stop:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
-import glob
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -204,7 +203,7 @@ def acquire(fd: int, name: str, waiting: LockTimeout, *, shared: bool = False) -
                 raise LockError(name, f"{reason}; wait longer with `lock_timeout`, or run again")
             if time.monotonic() - started > next_message:
                 way_out = "ctrl-C ends the wait and changes nothing, `lock_timeout` limits it"
-                notice([name], f"waiting for {_holder(fd)}, which has it locked; {way_out}", "INFO")
+                notice([name], f"waiting for another process, which has it locked; {way_out}", "INFO")
                 next_message += _REMINDER
             spread = 0.5 + os.urandom(1)[0] / 255  # so that those who wait do not go on in step
             interrupts.waited(time.sleep, min(pause * spread, left))
@@ -221,17 +220,3 @@ def _taken(fd: int, name: str, *, shared: bool) -> bool:
         kind = mounts.filesystem_type(fd) or "unknown"
         reason = f"its file system ({kind}) has no locks ({error.strerror}), so no update is safe; copy it elsewhere"
         raise NoLocksError(name, reason) from error
-
-
-def _holder(fd: int) -> str:
-    """Return the process that has a file locked, as far as this user may know."""
-    # The kernel does not say who has a lock on an open file description, but shows each process its own.
-    status = os.fstat(fd)
-    place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
-    for path in glob.iglob("/proc/[0-9]*/fdinfo/*"):
-        with contextlib.suppress(OSError), open(path, errors="replace") as lines:
-            if any(line.startswith("lock:") and place in line.split() for line in lines):
-                pid = path.split("/")[2]
-                with open(f"/proc/{pid}/comm", errors="replace") as command:
-                    return f"process {pid} ({command.read().strip()})"
-    return "another process"

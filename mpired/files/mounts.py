@@ -5,15 +5,12 @@ On some mounts no machine sees the locks of the others, so a free lock proves no
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import os
 from typing import NamedTuple
 
-# posix_fallocate is a promise of space on these; elsewhere the C library may emulate it by writing. A file says where
-# its holes are; elsewhere that was found to be wrong, and bytes that it left out would be lost.
+# posix_fallocate is a promise of space on these; elsewhere the C library may emulate it by writing.
 _WITH_EXTENTS = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"})
-_MAGICS = {0xEF53: "ext4", 0x58465342: "xfs", 0x9123683E: "btrfs", 0xF2F52010: "f2fs", 0x01021994: "tmpfs"}
 # The kernel takes fine times from a clock that moves once a tick; and file systems that know even seconds only.
 _TICK = 10_000_000
 _EVEN_SECONDS = frozenset({"vfat", "exfat", "msdos"})
@@ -51,17 +48,12 @@ def lines(path: str) -> list[str]:
 
 
 def filesystem_type(file: int | str) -> str:
-    """Return the type of the file system of a descriptor or a path, "" if it is not known."""
-    if kind := mount_of_device(os.stat(file).st_dev).type:
-        return kind
-    # In a chroot(2) the mounts around it are not listed, and only the number of statfs(2) remains.
-    libc, status = ctypes.CDLL(None), (ctypes.c_long * 32)()
-    failed = libc.fstatfs(file, status) if isinstance(file, int) else libc.statfs(os.fsencode(file), status)
-    return "" if failed else _MAGICS.get(status[0], "")
+    """Return the type of the file system of a descriptor or a path, "" if it is not known, as in a chroot(2)."""
+    return mount_of_device(os.stat(file).st_dev).type
 
 
 def has_extents(fd: int) -> bool:
-    """Return whether the file system of `fd` can promise space, and reliably reports the holes of a file."""
+    """Return whether the file system of `fd` can promise space."""
     return filesystem_type(fd) in _WITH_EXTENTS
 
 
