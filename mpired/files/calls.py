@@ -28,6 +28,10 @@ _TO_DISK, _INTO_PLACE = "bringing results to the disk", "putting results in plac
 _SYNC_FILE_RANGE_WRITE = 2
 # A request of ioctl(2) that Python does not name.
 _FS_IOC_GETVERSION = 0x80087601
+# Of the whole file (fcntl_locking(2)).
+_READ_LOCK, _WRITE_LOCK, _NO_LOCK = (
+    struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0) for kind in (fcntl.F_RDLCK, fcntl.F_WRLCK, fcntl.F_UNLCK)
+)
 NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENOTTY})
 
@@ -234,7 +238,7 @@ def lock(fd: int, *, shared: bool = False) -> bool:
     # the open file description: closing another descriptor of the file does not lose them, but a forked child has them
     # too.
     try:
-        _set_lock(fd, fcntl.F_RDLCK if shared else fcntl.F_WRLCK)
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _READ_LOCK if shared else _WRITE_LOCK)
     except (BlockingIOError, PermissionError):
         return False
     return True
@@ -243,11 +247,7 @@ def lock(fd: int, *, shared: bool = False) -> bool:
 def unlock(fd: int) -> None:
     """Release the lock on an open file, which a child that has the descriptor would keep."""
     with contextlib.suppress(OSError):
-        _set_lock(fd, fcntl.F_UNLCK)
-
-
-def _set_lock(fd: int, kind: int) -> None:
-    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0))
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _NO_LOCK)
 
 
 def leads_to(name: bytes | str, dirfd: int, fd: int) -> bool:

@@ -38,7 +38,7 @@ def copy_file(source: int, target: int) -> None:
 
 def copy_sparse(source: int, target: int, start: int, stop: int, to: int) -> None:
     """Copy the bytes from `start` to `stop` of one file to the offset `to` of another, where that has a hole."""
-    # A file system is not asked where the holes are: some were found to answer wrong, and what lay there would be lost.
+    # A file system is not asked where the holes are: some were found to answer wrong, and elements would be lost.
     status = os.fstat(source)
     if status.st_blocks * _BLOCKS_UNIT < status.st_size:
         calls.copy_range(source, target, start, stop, to, zeros=False)

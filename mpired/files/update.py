@@ -16,8 +16,9 @@ import errno
 import os
 from collections.abc import Callable, Sequence
 
+from mpired import interrupts
 from mpired.errors import ChangedError, MpiredError, UsageError
-from mpired.files import calls, copying, interruptions, keys, log
+from mpired.files import calls, copying, keys, log
 from mpired.files.lock import Target, open_target
 from mpired.files.names import MARK
 from mpired.files.scratch import Scratch, Single, remove_dead
@@ -180,7 +181,7 @@ class Patch(Update):
     def publish(self, on_commit: Callable[[], None]) -> None:
         """Commit the log, write its bytes into the file, and remove it."""
         target, writer = self._target, self._log
-        with interruptions.defer_signals():
+        with interrupts.defer_signals():
             with calls.errors_name(target.name):
                 link_log(writer, target)
                 writer.check(target.directory)
