@@ -72,7 +72,6 @@ class Done(NamedTuple):
     datatypes: tuple[Datatype, ...]  # of the elements of each array
     entries: tuple[int, ...]  # elements that each origin gave, of each array
     skipped: tuple[str, ...] = ()  # the names of the origins that had been applied before
-    recovered: tuple[str, ...] = ()  # the windows in which an interrupted update was finished first
     fetched: np.ndarray | None = None  # the old elements
     model: Model | None = None  # of these
     nbytes: tuple[int, ...] = ()  # for each window about how many bytes were read and written for its elements

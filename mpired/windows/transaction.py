@@ -108,9 +108,11 @@ class Work:
 
     def __init__(self, request: WindowRequest, windows: Sequence[WindowFile], stack: ExitStack) -> None:
         self.windows, self._stack = windows, stack
-        for origin in request.all_origins:
-            stack.callback(origin.close)
         self.request = request = request if request.complete is None else self._completed(request, request.complete)
+        self._opened = request.all_origins
+        for origin in self._opened:
+            stack.callback(origin.close)
+        self._formats = request.formats | {window.format.name for window in windows}
         if request.commit == "rename" and request.op.origin:
             cautions.tell(*cautions.hard_links(parted(request.windows)))
         cautions.tell(*request.doubts)
@@ -126,7 +128,7 @@ class Work:
         self._placed = placed[0]
         self._parts = [self._part(*each) for each in zip(windows, zip(*placed, strict=True), strict=True)]
         self._check_memory()
-        choose_open(request.all_origins, request.inputs.context)
+        choose_open(self._opened, request.inputs.context)
         self._entries = tuple(sum(share.access.entries for share in row if share) for row in placed)
         self.fetched = np.zeros(self._entries[0], windows[0].windows[0].datatype.form) if request.fetch else None
         if self.fetched is not None and request.inputs.nullable:
@@ -158,7 +160,7 @@ class Work:
         """Let a legal request pass, before anything is written."""
         request, first = self.request, self.windows[0]
         use = ops.Use.FETCH if request.fetch else ops.Use.ACCUMULATE
-        check_formats(request.inputs, request.formats | {window.format.name for window in self.windows})
+        check_formats(request.inputs, self._formats)
         for target in self.windows:
             ops.check_buffers(request.op, [(each.name, each.datatype) for each in target.windows], use)
             if len(target.windows) != len(first.windows):
@@ -176,17 +178,16 @@ class Work:
         """Raise `UsageError` if there is less memory than the call needs beside the blocks."""
         request, shares = self.request, [share for part in self._parts for _, share in part.shares]
         in_order = all(share.access.in_order for share in shares)
-        formats = request.formats | {window.format.name for window in self.windows}
         held = sum(share.access.held for share in shares)
-        for origin in request.all_origins:
+        for origin in self._opened:
             held += origin.places_nbytes + (0 if in_order else origin.count * origin.datatype.itemsize)
         if request.fetch:
             held += sum(share.access.entries * share.window.datatype.itemsize for share in shares)
         # A worker that writes a target again has what this process has.
         again = sum(window.rewriting for window in self.windows)
-        base = STREAMED_BASE_NBYTES if any(format_named(name).streamed for name in formats) else BASE_NBYTES
+        base = STREAMED_BASE_NBYTES if any(format_named(name).streamed for name in self._formats) else BASE_NBYTES
         # The others are opened again and again.
-        one = max((origin.open_nbytes for origin in request.all_origins), default=0)
+        one = max((origin.open_nbytes for origin in self._opened), default=0)
         request.inputs.context.check_memory(base + one + again + held * (2 if again else 1))
 
     def _part(self, target: WindowFile, placed: Sequence[WindowShare | None]) -> _Part:
@@ -215,7 +216,7 @@ class Work:
             for _ in request.inputs.context.progress(self._combined(), nbytes):
                 pass
         request.decoder.close()  # a file that is written again takes another worker
-        for origin in request.all_origins:
+        for origin in self._opened:
             origin.array.source.check_unchanged()
         for part in self._parts:
             is_changed = part.update.protocol and part.new
@@ -277,14 +278,12 @@ class Work:
         applied = {number for part in self._parts for number in part.origins}
         names = [arrays[0].name for arrays in self.request.origins]
         skipped = [name for number, name in enumerate(names) if number not in applied] if self.request.keys else []
-        locked = [window.file for window in self.windows if isinstance(window.file, Target)]
         return Done(
             op=self.request.op,
             protocols=tuple(part.update.protocol for part in self._parts),
             datatypes=tuple(window.datatype for window in self.windows[0].windows),
             entries=self._entries,
             skipped=tuple(skipped),
-            recovered=tuple(target.name for target in locked if target.is_recovered and not target.shared),
             fetched=self.fetched,
             model=None if self.fetched is None else self.fetched_model,
             nbytes=tuple(part.nbytes for part in self._parts),
