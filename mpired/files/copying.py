@@ -62,7 +62,7 @@ def _copy_in_kernel(source: int, target: int, start: int, stop: int, to: int) ->
 
 
 def copy_into(directory: str, sources: Sequence[Path], *, on_commit: Callable[[], None]) -> None:
-    """Copy directories, without Python's bytecode, into a new or empty one, sync them, and call `on_commit`."""
+    """Copy directories, without Python's bytecode, into a new or empty one, and call `on_commit`."""
     is_new = not os.path.lexists(directory)
     if not is_new and (not os.path.isdir(directory) or os.listdir(directory)):
         raise OutputExistsError(directory, "already exists, and is not an empty directory; name a new one")
@@ -82,11 +82,6 @@ def copy_into(directory: str, sources: Sequence[Path], *, on_commit: Callable[[]
                 with os.fdopen(calls.open_new(target), "wb") as file:
                     undo.callback(calls.unlink, target)
                     file.write(each.read_bytes())
-                    file.flush()
                     os.fchmod(file.fileno(), metadata.default_mode())
-                    calls.fsync(file.fileno())
-        for folder in (*folders, directory):
-            with calls.directory(folder) as dirfd:
-                calls.fsync_directory(dirfd)
         on_commit()
         undo.pop_all()

@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 # posix_fallocate is a promise of space on these; elsewhere the C library may emulate it by writing.
 _WITH_EXTENTS = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"})
-# The kernel takes fine times from a clock that moves once a tick; and file systems that know even seconds only.
-_TICK = 10_000_000
-_EVEN_SECONDS = frozenset({"vfat", "exfat", "msdos"})
+# The kernel takes fine times from a clock that moves once a tick; some file systems know even seconds only.
+_TICK, _EVEN_SECONDS = 10_000_000, 2_000_000_000
 # Each call on these waits for another machine, or for another process.
 _REMOTE = frozenset({"nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "9p", "fuse"})
 
@@ -59,9 +58,7 @@ def has_extents(fd: int) -> bool:
 
 def time_granule(status: os.stat_result) -> int:
     """Return the nanoseconds within which two changes of a file may leave the same time of modification."""
-    if status.st_mtime_ns % 1_000_000_000:
-        return _TICK
-    return 2_000_000_000 if mount_of_device(status.st_dev).type in _EVEN_SECONDS else 1_000_000_000
+    return _TICK if status.st_mtime_ns % 1_000_000_000 else _EVEN_SECONDS
 
 
 def is_remote(path: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
@@ -46,7 +46,8 @@ class WindowRequest:
     create: Filling | None = None  # for targets that are missing
     expected: np.ndarray | None = None  # the element that there has to be, or nothing changes (MPI_Compare_and_swap)
     decoder: Decoder = field(default_factory=Decoder)
-    complete: Complete | None = None  # `None` if it has its elements
+    # returns it with its elements, when the datatype of the windows is known; `None` if it has them
+    complete: Callable[[WindowRequest, Datatype], WindowRequest] | None = None
     doubts: Sequence[MpiredWarning] = ()
 
     @property
@@ -58,10 +59,6 @@ class WindowRequest:
     def formats(self) -> set[str]:
         """The formats of the origins."""
         return {origin.format for origin in self.all_origins if origin.format}
-
-
-Complete: TypeAlias = Callable[[WindowRequest, Datatype], WindowRequest]
-"""Returns a request with its elements, when the datatype of the windows is known."""
 
 
 class Done(NamedTuple):

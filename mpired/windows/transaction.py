@@ -33,7 +33,7 @@ from mpired.windows.elements import check_nulls, fold
 from mpired.windows.fetched import FetchOutput
 from mpired.windows.origin import Origin, choose_open
 from mpired.windows.placement import Given, WindowShare
-from mpired.windows.request import Complete, Done, WindowRequest
+from mpired.windows.request import Done, WindowRequest
 from mpired.windows.targets import Appeared, WindowFile, make_window, open_window, plan_window
 
 
@@ -107,8 +107,11 @@ class Work:
     """A request at work: all checks, and then the elements; nothing is visible of it until it is published."""
 
     def __init__(self, request: WindowRequest, windows: Sequence[WindowFile], stack: ExitStack) -> None:
-        self.windows, self._stack = windows, stack
-        self.request = request = request if request.complete is None else self._completed(request, request.complete)
+        self.windows, self._stack, first = windows, stack, windows[0]
+        if request.complete is not None:
+            _check_one(first)
+            request = request.complete(request, first.windows[0].datatype)
+        self.request = request
         self._opened = request.all_origins
         for origin in self._opened:
             stack.callback(origin.close)
@@ -116,9 +119,9 @@ class Work:
         if request.commit == "rename" and request.op.origin:
             cautions.tell(*cautions.hard_links(parted(request.windows)))
         cautions.tell(*request.doubts)
-        self._origins = [each if len(each) == 1 else _as_the_windows(each, windows[0]) for each in request.origins]
+        self._origins = [each if len(each) == 1 else _as_the_windows(each, first) for each in request.origins]
         self._check()
-        given = [request.given] * len(windows[0].windows)
+        given = [request.given] * len(first.windows)
         if self._origins:
             given = [Given(each.name, each.count, each.array.shape, request.whole) for each in self._origins[0]]
         self._by_shape = request.placement.by_shape and given[0].whole
@@ -130,18 +133,9 @@ class Work:
         self._check_memory()
         choose_open(self._opened, request.inputs.context)
         self._entries = tuple(sum(share.access.entries for share in row if share) for row in placed)
-        self.fetched = np.zeros(self._entries[0], windows[0].windows[0].datatype.form) if request.fetch else None
+        self.fetched = np.zeros(self._entries[0], first.windows[0].datatype.form) if request.fetch else None
         if self.fetched is not None and request.inputs.nullable:
             self.fetched = np.ma.MaskedArray(self.fetched, mask=False)
-
-    def _completed(self, request: WindowRequest, complete: Complete) -> WindowRequest:
-        """Return a request with the elements that could not be made before the datatype of its windows was known."""
-        first = self.windows[0]
-        if len(first.windows) > 1:
-            names = ", ".join(window.name for window in first.windows)
-            reason = f"has {number(len(first.windows), first.format.noun)} ({names}), and one is needed"
-            raise UsageError(first.name, f"{reason}; choose one with `columns`")
-        return complete(request, first.windows[0].datatype)
 
     @property
     def fetched_model(self) -> Model:
@@ -171,8 +165,8 @@ class Work:
             for i, window in enumerate(target.windows):
                 ops.check_rules(request.op, [window.datatype], 1)
                 check_nulls(request.op, window, [arrays[i] for arrays in self._origins])
-        if request.fetch and len(first.windows) > 1:
-            raise UsageError("`columns`", f"is missing; choose one {first.format.noun} to fetch")
+        if request.fetch:
+            _check_one(first)
 
     def _check_memory(self) -> None:
         """Raise `UsageError` if there is less memory than the call needs beside the blocks."""
@@ -289,6 +283,14 @@ class Work:
             nbytes=tuple(part.nbytes for part in self._parts),
             origins=tuple(names),
         )
+
+
+def _check_one(target: WindowFile) -> None:
+    """Raise `UsageError` if a target has several arrays, of which a call that fetches takes one."""
+    if len(target.windows) > 1:
+        names = ", ".join(window.name for window in target.windows)
+        reason = f"has {number(len(target.windows), target.format.noun)} ({names}), and one is needed"
+        raise UsageError(target.name, f"{reason}; choose one with `columns`")
 
 
 def _compare(target: WindowFile, arrays: Sequence[Origin]) -> None:
