@@ -92,15 +92,11 @@ class _Part:
 
     target: WindowFile
     update: Update
+    nbytes: int  # about how many bytes are read and written for each origin
     shares: Sequence[tuple[int, WindowShare]] = ()  # its elements, each with the number of its array
     origins: Sequence[int] = ()  # the numbers of the origins
     keys: Keys | None = None
     new: Sequence[tuple[bytes, str]] = ()  # new keys, and their labels
-
-    @property
-    def nbytes(self) -> int:
-        """About how many bytes are read and written for each origin."""
-        return sum(share.access.nbytes for _, share in self.shares)
 
 
 class Work:
@@ -130,7 +126,8 @@ class Work:
         ]
         self._placed = placed[0]
         self._parts = [self._part(*each) for each in zip(windows, zip(*placed, strict=True), strict=True)]
-        self._check_memory()
+        if request.inputs.context.max_memory is not None:
+            self._check_memory()
         choose_open(self._opened, request.inputs.context)
         self._entries = tuple(sum(share.access.entries for share in row if share) for row in placed)
         self.fetched = np.zeros(self._entries[0], first.windows[0].datatype.form) if request.fetch else None
@@ -164,7 +161,8 @@ class Work:
                 _compare(target, arrays)
             for i, window in enumerate(target.windows):
                 ops.check_rules(request.op, [window.datatype], 1)
-                check_nulls(request.op, window, [arrays[i] for arrays in self._origins])
+                if request.inputs.nullable:
+                    check_nulls(request.op, window, [arrays[i] for arrays in self._origins])
         if request.fetch:
             _check_one(first)
 
@@ -190,7 +188,8 @@ class Work:
         # In the order of the file.
         shares = [(i, share) for i, share in enumerate(placed) if share is not None and share.access.entries]
         shares.sort(key=lambda each: each[1].window.offset)
-        part = _Part(target, Update(target.fd), shares, range(len(request.origins) if shares else 0))
+        nbytes = sum(share.access.nbytes for _, share in shares)
+        part = _Part(target, Update(target.fd), nbytes, shares, range(len(request.origins) if shares else 0))
         if not keys or not shares:
             return part
         part.keys = target.keys(self._stack)
