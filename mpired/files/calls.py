@@ -10,6 +10,7 @@ import ctypes
 import errno
 import fcntl
 import functools
+import mmap
 import os
 import resource
 import stat
@@ -150,6 +151,18 @@ def pread_some(fd: int, nbytes: int, offset: int) -> bytes:
     """Return `nbytes` from `offset` on, or fewer at the end of the file."""
     content = memoryview(bytearray(nbytes))
     return bytes(content[: pread_into(fd, content, offset)])
+
+
+class Mapped:
+    """The bytes of an open file, mapped into memory for reading."""
+
+    def __init__(self, fd: int) -> None:
+        self.content = mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
+        self._advice = mmap.MADV_DONTNEED
+
+    def forget(self) -> None:
+        """Release the pages that were read to the cache of the system."""
+        self.content.madvise(self._advice)
 
 
 def pwrite_all(fd: int, data: memoryview | bytes, offset: int) -> None:
