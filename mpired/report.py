@@ -125,7 +125,6 @@ def summarise_request(
         "windows": names,
         "protocols": done.protocols,
         "skipped": done.skipped,
-        "recovered": done.recovered,
         "call": call,
         "output": output or (names[0] if len(names) == 1 else "in place"),
         "overflow": [each.details for each in done.overflow],

@@ -20,7 +20,6 @@ from mpired.engines.channel import Channel, channel
 from mpired.engines.table import Limits
 from mpired.engines.worker import flush_streams, results, work
 from mpired.errors import WorkerError
-from mpired.files import interruptions
 from mpired.log import step
 
 _T = TypeVar("_T")
@@ -58,7 +57,7 @@ def run(
     workers: list[_Worker] = []
     try:
         # Held back until the worker has its own handlers, so that none runs ours.
-        with step("starting workers"), interruptions.defer_signals():
+        with step("starting workers"), interrupts.defer_signals():
             workers.extend(_Worker(function) for _ in first)
         for worker, item in zip(workers, first, strict=True):
             worker.give(item)
@@ -206,7 +205,7 @@ def _results(workers: list[_Worker], rest: Iterator[Any]) -> Iterator[Any]:
 
 def _end(workers: Iterable[_Worker]) -> None:
     """End all workers, and the processes that they may have left behind."""
-    with interruptions.defer_signals():  # one that came between would leave the others
+    with interrupts.defer_signals():  # one that came between would leave the others
         for worker in workers:
             worker.end()
         # The processes that they started in other groups, and then those that these leave, a few generations down.

@@ -36,25 +36,21 @@ def lock_all(
     When all are locked, what an interrupted command has left of them is finished. If one has not its name then, it was
     replaced while we waited, and all begins again.
     """
-    finished: set[str] = set()
     while True:
         with contextlib.ExitStack() as stack:
             targets = lock_each(names, waiting, opened, stack)
-            finished.update(name for name, target in targets.items() if _recover(target))
+            for target in targets.values():
+                _recover(target)
             if all(target.is_current for target in targets.values()):
-                for name in finished & targets.keys():
-                    targets[name].is_recovered = True
                 yield targets
                 return
 
 
-def _recover(target: Target) -> bool:
-    """Finish or forget the interrupted change of a locked file; return whether it was finished."""
+def _recover(target: Target) -> None:
+    """Finish or forget the interrupted change of a locked file."""
     check_is_data(target.path)
     check_no_old_journal(target.path)
-    if not has_log(target.path, target.status):
-        return False
-    from mpired.files import recovery  # noqa: PLC0415 - few files have a log
+    if has_log(target.path, target.status):
+        from mpired.files import recovery  # noqa: PLC0415 - few files have a log
 
-    how = recovery.How(target.waiting, writing=True)
-    return recovery.recover(target.name, target.path, how) == recovery.FINISHED
+        recovery.recover(target.name, target.path, recovery.How(target.waiting, writing=True))

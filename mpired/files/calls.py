@@ -23,11 +23,15 @@ from mpired.log import step
 
 # Linux refuses one transfer of 2 GiB or more; smaller ones also let a signal in between.
 TRANSFER = 64 << 20
-_COPY_BLOCK = 1 << 20
+_COPY_BLOCK, _SPARSE_BLOCK = 1 << 20, 64 << 10
 _TO_DISK, _INTO_PLACE = "bringing results to the disk", "putting results in place"
 _SYNC_FILE_RANGE_WRITE = 2
 # A request of ioctl(2) that Python does not name.
 _FS_IOC_GETVERSION = 0x80087601
+# Of the whole file (fcntl_locking(2)).
+_READ_LOCK, _WRITE_LOCK, _NO_LOCK = (
+    struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0) for kind in (fcntl.F_RDLCK, fcntl.F_WRLCK, fcntl.F_UNLCK)
+)
 NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENOTTY})
 
@@ -188,9 +192,9 @@ def write_all(fd: int, data: memoryview | bytes) -> None:
         done += os.write(fd, view[done : done + TRANSFER])
 
 
-def blocks(fd: int, start: int, stop: int) -> Iterator[memoryview]:
+def blocks(fd: int, start: int, stop: int, block_nbytes: int = _COPY_BLOCK) -> Iterator[memoryview]:
     """Yield the bytes from `start` to `stop`, or to the end of the file, in blocks of one reused buffer."""
-    buffer = memoryview(bytearray(min(_COPY_BLOCK, max(stop - start, 0))))
+    buffer = memoryview(bytearray(min(block_nbytes, max(stop - start, 0))))
     while start < stop:
         got = pread_into(fd, buffer[: stop - start], start)
         if got == 0:
@@ -203,8 +207,8 @@ def copy_range(source: int, target: int, start: int, stop: int, to: int, *, zero
     """Copy the bytes from `start` to `stop` of one file to the offset `to` of another."""
     # Without `zeros` a block of zeros is left out: the other file reads as zeros there already.
     shift = to - start
-    for block in blocks(source, start, stop):
-        if zeros or bytes(block).strip(b"\0"):
+    for block in blocks(source, start, stop, _COPY_BLOCK if zeros else _SPARSE_BLOCK):
+        if zeros or bytes(block) != bytes(len(block)):
             pwrite_all(target, block, start + shift)
         start += len(block)
     if start < stop:
@@ -234,7 +238,7 @@ def lock(fd: int, *, shared: bool = False) -> bool:
     # the open file description: closing another descriptor of the file does not lose them, but a forked child has them
     # too.
     try:
-        _set_lock(fd, fcntl.F_RDLCK if shared else fcntl.F_WRLCK)
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _READ_LOCK if shared else _WRITE_LOCK)
     except (BlockingIOError, PermissionError):
         return False
     return True
@@ -243,11 +247,7 @@ def lock(fd: int, *, shared: bool = False) -> bool:
 def unlock(fd: int) -> None:
     """Release the lock on an open file, which a child that has the descriptor would keep."""
     with contextlib.suppress(OSError):
-        _set_lock(fd, fcntl.F_UNLCK)
-
-
-def _set_lock(fd: int, kind: int) -> None:
-    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0))
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _NO_LOCK)
 
 
 def leads_to(name: bytes | str, dirfd: int, fd: int) -> bool:

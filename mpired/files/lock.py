@@ -71,7 +71,6 @@ class Target(Place, calls.Closing):
     """An existing file that this process has locked. The lock ends with the block."""
 
     optional = False  # whether it may stay without a lock where there are none
-    is_recovered = False  # whether a change of it that was interrupted was finished when it was locked
 
     def __init__(self, name: str, path: str, fd: int, dirfd: int, *, shared: bool = False) -> None:
         super().__init__(name, path, dirfd)

@@ -5,18 +5,14 @@ On some mounts no machine sees the locks of the others, so a free lock proves no
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import os
 from typing import NamedTuple
 
-# posix_fallocate is a promise of space on these; elsewhere the C library may emulate it by writing. A file says where
-# its holes are; elsewhere that was found to be wrong, and bytes that it left out would be lost.
+# posix_fallocate is a promise of space on these; elsewhere the C library may emulate it by writing.
 _WITH_EXTENTS = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"})
-_MAGICS = {0xEF53: "ext4", 0x58465342: "xfs", 0x9123683E: "btrfs", 0xF2F52010: "f2fs", 0x01021994: "tmpfs"}
-# The kernel takes fine times from a clock that moves once a tick; and file systems that know even seconds only.
-_TICK = 10_000_000
-_EVEN_SECONDS = frozenset({"vfat", "exfat", "msdos"})
+# The kernel takes fine times from a clock that moves once a tick; some file systems know even seconds only.
+_TICK, _EVEN_SECONDS = 10_000_000, 2_000_000_000
 # Each call on these waits for another machine, or for another process.
 _REMOTE = frozenset({"nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "9p", "fuse"})
 
@@ -51,25 +47,18 @@ def lines(path: str) -> list[str]:
 
 
 def filesystem_type(file: int | str) -> str:
-    """Return the type of the file system of a descriptor or a path, "" if it is not known."""
-    if kind := mount_of_device(os.stat(file).st_dev).type:
-        return kind
-    # In a chroot(2) the mounts around it are not listed, and only the number of statfs(2) remains.
-    libc, status = ctypes.CDLL(None), (ctypes.c_long * 32)()
-    failed = libc.fstatfs(file, status) if isinstance(file, int) else libc.statfs(os.fsencode(file), status)
-    return "" if failed else _MAGICS.get(status[0], "")
+    """Return the type of the file system of a descriptor or a path, "" if it is not known, as in a chroot(2)."""
+    return mount_of_device(os.stat(file).st_dev).type
 
 
 def has_extents(fd: int) -> bool:
-    """Return whether the file system of `fd` can promise space, and reliably reports the holes of a file."""
+    """Return whether the file system of `fd` can promise space."""
     return filesystem_type(fd) in _WITH_EXTENTS
 
 
 def time_granule(status: os.stat_result) -> int:
     """Return the nanoseconds within which two changes of a file may leave the same time of modification."""
-    if status.st_mtime_ns % 1_000_000_000:
-        return _TICK
-    return 2_000_000_000 if mount_of_device(status.st_dev).type in _EVEN_SECONDS else 1_000_000_000
+    return _TICK if status.st_mtime_ns % 1_000_000_000 else _EVEN_SECONDS
 
 
 def is_remote(path: str) -> bool:

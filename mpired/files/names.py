@@ -27,7 +27,7 @@ _OWN_FILES = (
         "belongs to an unfinished change of {of}, and is not data; `mpired recover` of that file finishes the change",
     ),
     (
-        r"\.(?P<of>.+)\.mpired-(new|scratch-[0-9]+)",
+        r"\.(?P<of>.+)\.mpired-new",
         "is a draft of a command that writes {of}, not data; what an interrupted one left, the next removes",
     ),
     (r"(?P<of>.+)\.mpired-keys", "has the keys of updates of {of}, and is not data"),

@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
+from mpired import interrupts
 from mpired.context import Context
 from mpired.errors import BufferFileError, LockError, MpiredError, UnconfirmedError, raise_all
-from mpired.files import calls, interruptions, log, mounts
+from mpired.files import calls, log, mounts
 from mpired.files.lock import LockTimeout, NoLocksError, acquire
 from mpired.files.log import LogHeader, LogKind
 from mpired.files.names import (
@@ -265,7 +266,7 @@ def _finish(home: Place, fd: int, header: LogHeader, how: How, asked: Place) -> 
     if how.discard and not how.force:
         reason = f"has a committed change, so its log {hidden_path(asked.path)} stays"
         raise BufferFileError(asked.name, f"{reason}; `mpired recover` finishes it; {_GIVE_UP}")
-    with interruptions.defer_signals():  # so that a signal leaves no half
+    with interrupts.defer_signals():  # so that a signal leaves no half
         body = log.body_of(fd, header)
         calls.fsync(fd)  # its bytes may have come from memory alone
         if header.kind == LogKind.PATCH:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from mpired import interrupts
 from mpired.errors import BufferFileError, MpiredError, UsageError, installation, without_secrets
-from mpired.files.urls import SCHEMES, place_of, query_of
+from mpired.files.urls import SERVERS, place_of, query_of
 
 _T = TypeVar("_T")
 
@@ -203,7 +203,7 @@ def _store(root: str) -> Any:
     if scheme == "s3" and (provider := _profile()) is not None:
         options["credential_provider"] = provider
     # Of a host of Amazon or Azure the library would make a store that asks for credentials.
-    return (HTTPStore.from_url if SCHEMES[scheme].encoded else from_url)(root, **options)
+    return (HTTPStore.from_url if scheme in SERVERS else from_url)(root, **options)
 
 
 def _login(root: str) -> str | None:
@@ -256,7 +256,7 @@ def _raise_again(url: str, error: BaseException) -> NoReturn:
         raise FileNotFoundError(errno.ENOENT, what, url) from None
     denied = _DENIED.get(kind) or (_NO_CREDENTIALS.search(text) and "there are no credentials")
     if denied:
-        way_in = _SIGN_AGAIN if query_of(url) else _WAYS_IN.get(place_of(url).scheme.name)
+        way_in = _SIGN_AGAIN if query_of(url) else _WAYS_IN.get(place_of(url).scheme)
         raise PermissionError(errno.EACCES, f"{denied}; {way_in}" if way_in else denied, url) from None
     if kind == "NotSupportedError":
         raise BufferFileError(url, "its server sends no ranges of bytes; write it to a file first") from None

@@ -19,7 +19,7 @@ from typing import TypeVar
 from mpired import codecs, interrupts
 from mpired.context import NO_LIMITS, RESERVED, Context, spare_open_files
 from mpired.errors import ChangedError, LockError, OutputExistsError, UnconfirmedError, UsageError, raise_all
-from mpired.files import calls, copying, interruptions, metadata
+from mpired.files import calls, copying, metadata
 from mpired.files.access import recover_for_reading
 from mpired.files.lock import NOTHING_HELD, Held, LockTimeout, Target, descriptors_of, inode
 from mpired.files.log import LogKind, LogWriter, stamp
@@ -81,7 +81,7 @@ class Draft(Place, Single):
     def _claimed(self) -> int:
         """Create the file under its own name, when no other command writes to the same place."""
         while True:
-            with interruptions.defer_signals():
+            with interrupts.defer_signals():
                 fd = claimed(self.draft_name, self.dirfd)
                 self.has_name = self._is_locked = fd is not None
             if fd is not None:
@@ -288,7 +288,7 @@ def publish(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None:
     """Let sealed drafts take their places, all of them or none: the new ones first, then those that replace."""
     new = [draft for draft in drafts if draft.existing is None]
     replaced = [draft for draft in drafts if draft.existing is not None]
-    with interruptions.defer_signals():
+    with interrupts.defer_signals():
         linked: list[Draft] = []
         try:
             for draft in drafts if len(drafts) > 1 else ():

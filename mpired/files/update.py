@@ -16,8 +16,9 @@ import errno
 import os
 from collections.abc import Callable, Sequence
 
+from mpired import interrupts
 from mpired.errors import ChangedError, MpiredError, UsageError
-from mpired.files import calls, copying, interruptions, keys, log
+from mpired.files import calls, copying, keys, log
 from mpired.files.lock import Target, open_target
 from mpired.files.names import MARK
 from mpired.files.scratch import Scratch, Single, remove_dead
@@ -57,28 +58,28 @@ class NewFile(Update):
     ) -> None:
         super().__init__(source)
         self.protocol = "new file" if draft.target is None else "rename"
-        self._draft, self._complete = draft, complete
+        self.draft, self._complete = draft, complete
 
     def write(self, data: memoryview | bytes, offset: int) -> None:
         """Put new bytes to their place."""
-        with calls.errors_name(self._draft.name):
+        with calls.errors_name(self.draft.name):
             calls.pwrite_all(self.source, data, offset)
 
     def seal(self, new_keys: bytes) -> None:
         """Complete the new file, and bring it to the disk."""
-        with calls.errors_name(self._draft.name):
+        with calls.errors_name(self.draft.name):
             if self._complete is not None:
-                self._complete(self._draft)
-            keys.hand_over(new_keys, self._draft.target, self._draft.fd)
-        self._draft.seal()
+                self._complete(self.draft)
+            keys.hand_over(new_keys, self.draft.target, self.draft.fd)
+        self.draft.seal()
 
     def publish(self, on_commit: Callable[[], None]) -> None:
         """Let the new file take its place."""
-        publish([self._draft], on_commit)
+        publish([self.draft], on_commit)
 
     def close(self) -> None:
         """Remove the new file, if it was not published."""
-        self._draft.close()
+        self.draft.close()
 
 
 class Replacement(NewFile):
@@ -96,23 +97,19 @@ class Replacement(NewFile):
 
     def write(self, data: memoryview | bytes, offset: int) -> None:
         """Give the new file `data` at `offset`, and the old bytes before it; offsets ascend."""
-        with calls.errors_name(self._draft.name):
-            self._copy(offset)
-            calls.pwrite_all(self._draft.fd, data, offset)
-            self._copied = max(self._copied, offset + len(data))
+        self.skip(offset, len(data))
+        with calls.errors_name(self.draft.name):
+            calls.pwrite_all(self.draft.fd, data, offset)
 
-    def all_but(self, ranges: Sequence[tuple[int, int]]) -> Draft:
-        """Copy all but some ranges, offset and bytes, which ascend, and return the new file for these."""
-        with calls.errors_name(self._draft.name):
-            for offset, nbytes in ranges:
-                self._copy(offset)
-                self._copied = max(self._copied, offset + nbytes)
-            self._copy(self._size)
-        return self._draft
+    def skip(self, offset: int, nbytes: int) -> None:
+        """Give the new file the old bytes before a range that is written otherwise."""
+        self._copy(offset)
+        self._copied = max(self._copied, offset + nbytes)
 
     def _copy(self, stop: int) -> None:
         if self._copied < stop:
-            copying.copy_sparse(self.source, self._draft.fd, self._copied, stop, self._copied)
+            with calls.errors_name(self.draft.name):
+                copying.copy_sparse(self.source, self.draft.fd, self._copied, stop, self._copied)
             self._copied = stop
 
 
@@ -180,7 +177,7 @@ class Patch(Update):
     def publish(self, on_commit: Callable[[], None]) -> None:
         """Commit the log, write its bytes into the file, and remove it."""
         target, writer = self._target, self._log
-        with interruptions.defer_signals():
+        with interrupts.defer_signals():
             with calls.errors_name(target.name):
                 link_log(writer, target)
                 writer.check(target.directory)
@@ -264,7 +261,9 @@ class ChangedFile(contextlib.ExitStack):
             self._update = replacement(self._target, self._changed, "auto", durable=True)
             if self._update is not None:
                 self.enter_context(self._update)
-                self.drafts: Sequence[Single] = (self._update.all_but(ranges),)
+                for each in ranges:
+                    self._update.skip(*each)
+                self.drafts: Sequence[Single] = (self._update.draft,)
                 return
             scratch = self.enter_context(Scratch(self._target.directory, path))
             with calls.errors_name(path):

@@ -134,9 +134,8 @@ def sending_nbytes(nbytes: int) -> int:
 
 def check_new(url: str, *, overwrite: bool) -> Version | None:
     """Return the version of an object at a URL, if a result may be put there."""
-    scheme = urls.place_of(url).scheme
-    if not scheme.takes:
-        takers = ", ".join(f"{row.name}://" for row in urls.SCHEMES.values() if row.takes)
+    if urls.place_of(url).scheme not in urls.STORES:
+        takers = ", ".join(f"{name}://" for name in urls.STORES)
         reason = f"is of a server that may show a part of a result; write to {takers} or a file"
         raise UsageError(url, reason)
     there = stores.look(url)

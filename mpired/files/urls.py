@@ -51,7 +51,7 @@ def signed(word: str) -> str:
     if _USER.match(word.partition("://")[2]):
         way_out = "write them into ~/.netrc" if name == "https" else "leave them out"
         raise UsageError(word, f"has a user or a password before `@`, which a record of the call would show; {way_out}")
-    if "?" not in word or not SCHEMES[name].encoded:
+    if "?" not in word or name not in SERVERS:
         return word
     path, _, query = word.partition("?")
     if "#" in path:  # which is refused
@@ -75,30 +75,16 @@ def _name(url: str) -> str:
     return url.removeprefix("@").partition("://")[0]
 
 
-class Scheme(NamedTuple):
-    """A scheme of URLs: a row of the table."""
-
-    name: str  # the part before `://`
-    lists: bool = True  # whether a glob can be expanded: the store tells the names of its objects
-    takes: bool = True  # whether a result can go there: it appears whole or not at all
-    encoded: bool = False  # whether `%20` is a space, and `?` begins something else
-
-
-SCHEMES = {
-    row.name: row
-    for row in (
-        Scheme("s3"),
-        Scheme("gs"),
-        Scheme("az"),
-        Scheme("https", lists=False, takes=False, encoded=True),
-        Scheme("http", lists=False, takes=False, encoded=True),
-    )
-}
+STORES = ("s3", "gs", "az")
+"""Schemes of stores, which list the names of their objects, and take results: these appear whole or not at all."""
+SERVERS = ("https", "http")
+"""Schemes of servers, in whose URLs `%20` is a space, and `?` begins something else."""
+SCHEMES = (*STORES, *SERVERS)
 
 
 def listing() -> str:
     """Return the names of the schemes whose stores tell which objects they have."""
-    *most, last = (row.name for row in SCHEMES.values() if row.lists)
+    *most, last = STORES
     return f"{', '.join(most)} and {last}"
 
 
@@ -107,7 +93,7 @@ class ObjectPlace(NamedTuple):
 
     # With a query the store is the one object of that URL, whose name in it is empty.
 
-    scheme: Scheme
+    scheme: str  # the part before `://`
     root: str  # the URL of the store
     key: str  # the name in the store
 
@@ -127,9 +113,8 @@ def place_of(url: str) -> ObjectPlace:
     url = signed(url)
     query = query_of(url)
     name, _, rest = url.partition("://")
-    scheme = SCHEMES[name]
     host, _, key = rest.partition("/")
-    if scheme.encoded:
+    if name in SERVERS:
         if "#" in rest or "#" in query:
             reason = "has a part behind `#`, which no server gets"
             raise UsageError(_shown(url), f"{reason}; leave it out, or write %23 if it is of the name")
@@ -141,13 +126,12 @@ def place_of(url: str) -> ObjectPlace:
     if not _HOST.fullmatch(host):
         reason = f"has {host!r} in the place of a host or bucket, whose names have letters, digits and `.-_~$`"
         raise UsageError(url, f"{reason}; correct it")
-    return ObjectPlace(scheme, f"{url}?{query}", "") if query else ObjectPlace(scheme, f"{name}://{host}", key)
+    return ObjectPlace(name, f"{url}?{query}", "") if query else ObjectPlace(name, f"{name}://{host}", key)
 
 
 def _shown(url: str) -> str:
     """Return a URL for a message, without its query, which may be a signature."""
-    encoded = SCHEMES[url.partition("://")[0]].encoded
-    path, *query = re.split("[?#]", url, maxsplit=1) if encoded else [url]
+    path, *query = re.split("[?#]", url, maxsplit=1) if url.partition("://")[0] in SERVERS else [url]
     return f"{path}?..." if query else path
 
 

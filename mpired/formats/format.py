@@ -8,12 +8,12 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from mpired import installed
+from mpired import installed, interrupts
 from mpired.datatypes import TIMES
 from mpired.datatypes.pairs import FIELDS, field_type
 from mpired.datatypes.times import is_of_numpy
 from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageError
-from mpired.files import calls, interruptions
+from mpired.files import calls
 from mpired.formats.array import Array
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, FlatLayout, MarkingLayout, in_two, paired
@@ -175,5 +175,5 @@ def _imported(name: str, address_space: int) -> Any:
     """Import a module; not from `sys.modules`, where it is already while another thread imports it."""
     calls.check_address_space(address_space)
     # An exception within an import is taken for another error, or lost.
-    with interruptions.defer_signals(), contextlib.nullcontext() if name.startswith("mpired.") else installed.loading():
+    with interrupts.defer_signals(), contextlib.nullcontext() if name.startswith("mpired.") else installed.loading():
         return importlib.import_module(name)

@@ -11,9 +11,8 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from mpired import installed
+from mpired import installed, interrupts
 from mpired.errors import BufferFileError
-from mpired.files import interruptions
 from mpired.formats.format import Format
 
 
@@ -35,7 +34,7 @@ def _loaded(name: str) -> Format | str:
         return f"is the format of {len(points)} entry points ({installed.homes(points)}); remove all but one"
     whose = f"is an installed format, and {installed.homes(points)}"
     try:
-        with interruptions.defer_signals(), installed.loading():
+        with interrupts.defer_signals(), installed.loading():
             row = points[0].load()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - any error of another package
         return f"{whose} cannot be loaded ({type(error).__name__}: {error}); repair or remove the package"

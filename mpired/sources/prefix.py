@@ -30,7 +30,7 @@ def object_or_store(url: str, context: Context) -> Source:
     """Return the source of a URL: an object, or a store of arrays whose objects it begins."""
     url = urls.signed(url)
     name, _, rest = url.partition("://")
-    lists = urls.SCHEMES[name].lists
+    lists = name in urls.STORES
     if lists:
         url = f"{name}://{rest.rstrip('/')}"
     is_named = url.endswith(STORE_SUFFIX)

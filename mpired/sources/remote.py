@@ -220,8 +220,8 @@ def matching(pattern: str) -> list[str]:
     """Return the URLs that a glob matches, by name; `*` stands for no slash, and `**` for any folders."""
     # A folder that is called as a store of arrays is matches as an object does, and then nothing in it.
     place = urls.place_of(pattern)
-    if not place.scheme.lists:
-        reason = f"is a glob, and a server of {place.scheme.name} does not list its files"
+    if place.scheme not in urls.STORES:
+        reason = f"is a glob, and a server of {place.scheme} does not list its files"
         raise UsageError(pattern, f"{reason}; write a range, such as {{0..9}}, or a list of URLs")
     pattern_parts = place.key.split("/")
     within = list(itertools.takewhile(lambda part: not _MAGIC.intersection(part), pattern_parts[:-1]))

@@ -15,13 +15,14 @@ from mpired.errors import DatatypeError, MpiredError, MpiredWarning, OpError, Us
 from mpired.files.lock import inode
 from mpired.files.names import check_are_data
 from mpired.files.urls import check_are_files
-from mpired.formats import Array, AtHand, InputOptions, Model
+from mpired.formats import Array, InputOptions, Model
 from mpired.formats.decoding import Decoder
 from mpired.formats.input_options import ORDERS
 from mpired.log import step
 from mpired.options import INPUTS, PLACES, RANKING, Options, PathLike, checked, part
 from mpired.progress import track
 from mpired.ranks import Opened, Skipped, check_formats, pieces, skipped_warnings
+from mpired.ranks.order import path_of
 from mpired.sources.open import inspected_together
 from mpired.windows.once import keys_of
 from mpired.windows.origin import Origin, OriginLike, array_of, check_like, open_origin
@@ -42,8 +43,8 @@ def plan_accumulate(
     if (key := options["once_key"]) == "":
         raise UsageError("`once_key`", f"{key!r} is not a key; give a string such as 'run 5'")
     chosen = _resolve(op, ops.Use.ACCUMULATE, options)
-    _check_names(windows, options["map"])
-    doubts = cautions.same_files(windows, list(map(_path, origins)), options["map"])
+    windows = _names(windows, options["map"])
+    doubts = cautions.same_files(windows, list(map(path_of, origins)), options["map"])
     request, words, skipped = _request(windows, origins, chosen, options, context, options)
     warnings = [*skipped_warnings(skipped, len(request.origins) + len(skipped), "origins"), *doubts]
     request = replace(request, doubts=warnings)
@@ -60,19 +61,21 @@ def plan_get_accumulate(
     if origin is None and chosen.origin:
         raise UsageError("ORIGIN", f"{chosen} needs an origin, which is missing (MPI-4.1, 12.3.4)")
     origins = [] if origin is None else [origin]
-    _check_names(windows, options["map"])
+    windows = _names(windows, options["map"])
     request, _, _ = _request(windows, origins if chosen.origin else [], chosen, options, context)
-    paths = list(map(_path, origins))
-    doubts = cautions.same_files(windows, paths, options["map"]) if chosen.origin else cautions.unread(chosen, paths)
+    doubts: list[MpiredWarning] = [*cautions.unread(chosen, () if chosen.origin else origins)]
+    if chosen.origin:
+        doubts += cautions.same_files(windows, list(map(path_of, origins)), options["map"])
     return _with_create(replace(request, fetch=True, doubts=doubts), options)
 
 
-def _check_names(windows: Sequence[PathLike], indices: object = None) -> None:
-    """Raise an error unless windows are different files of data; the names of origins were checked by the caller."""
+def _names(windows: Sequence[PathLike], indices: object = None) -> list[str]:
+    """Return the names of windows, which are different files of data; those of origins were checked by the caller."""
     check_are_data([*windows, indices])
     check_are_files(windows)
     if len(windows) > 1 and len(set(map(_identity, windows))) < len(windows):
         raise UsageError("`windows`", "names one file twice; each window is a file of its own")
+    return [os.fspath(window) for window in windows]
 
 
 def _identity(window: PathLike) -> object:
@@ -81,11 +84,6 @@ def _identity(window: PathLike) -> object:
         return inode(os.stat(window))
     except OSError:
         return os.path.realpath(window)
-
-
-def _path(origin: object) -> object:
-    """Return the path of an origin, or another origin as it is."""
-    return origin.path if isinstance(origin, AtHand) else origin
 
 
 def plan_fetch_and_op(
@@ -118,7 +116,7 @@ def _on_one_element(
     if not windows:
         raise UsageError("TARGET", "is missing; name the file to change")
     read = values if op.origin else ()
-    _check_names(windows)
+    windows = _names(windows)
     inputs = InputOptions.of(part(INPUTS, options), context)._replace(taken=op.groups)
     inputs = inputs._replace(nullable=op.rules.nulls != "error")
     where = checked(PLACES, options)
@@ -137,8 +135,11 @@ def _on_one_element(
         return replace(request, origins=origins, expected=expected, complete=None, doubts=doubts)
 
     # Without --type the file has the datatype, which is read under the lock.
-    request = _begin(windows, op, inputs, Placement.of(where, len(windows), context), options)
-    request = replace(request, given=Given("VALUE", 1), fetch=True, complete=complete)
+    placement = Placement.of(where, len(windows), context)
+    request = WindowRequest(
+        windows, op, inputs, placement, options["commit"], options["durability"] == "full",
+        given=Given("VALUE", 1), fetch=True, complete=complete,
+    )  # fmt: skip
     return request if inputs.datatype is None else complete(request, inputs.datatype)
 
 
@@ -146,7 +147,7 @@ _ALL: Options = checked(RANKING, {})
 
 
 def _request(
-    windows: Sequence[PathLike],
+    windows: Sequence[str],
     origins: Sequence[OriginLike],
     op: ops.Op,
     options: Options,
@@ -177,19 +178,13 @@ def _request(
     if opened.skipped or ranking["min_inputs"] is not None:
         opened.check()
     is_whole = not (options["origin_disp"] or options["origin_type"]) and options["origin_count"] is None
-    request = _begin(windows, op, inputs, placement, options)
-    request = replace(request, origins=opened.files, whole=is_whole, decoder=decoder)
+    request = WindowRequest(
+        windows, op, inputs, placement, options["commit"], options["durability"] == "full",
+        origins=opened.files, whole=is_whole, decoder=decoder,
+    )  # fmt: skip
     # Which describe origins alone.
     check_formats(InputOptions(offset=inputs.offset, count=inputs.count), request.formats)
     return request, opened.words, tuple(opened.skipped)
-
-
-def _begin(
-    windows: Sequence[PathLike], op: ops.Op, inputs: InputOptions, placement: Placement, options: Options
-) -> WindowRequest:
-    """Return a request without its origins."""
-    names, is_durable = [os.fspath(window) for window in windows], options["durability"] == "full"
-    return WindowRequest(names, op, inputs, placement, options["commit"], is_durable)
 
 
 def _with_create(request: WindowRequest, options: Options) -> WindowRequest:

@@ -9,7 +9,7 @@ import numpy as np
 
 from mpired import cautions, ops
 from mpired.datatypes import Datatype
-from mpired.datatypes.datatype import tail
+from mpired.datatypes.datatype import gaps, tail
 from mpired.files import calls
 from mpired.files.update import Update
 from mpired.formats import Array
@@ -19,7 +19,7 @@ from mpired.ops.overflow import Overflow, Steps, noting, steps
 from mpired.ops.running import run
 from mpired.ops.state import Elements, absent, valid_of
 from mpired.ops.table import REPLACE
-from mpired.windows.origin import Origin, gathered, scattered
+from mpired.windows.origin import Origin, at_each_byte, gathered
 from mpired.windows.placement import WindowShare
 from mpired.windows.runs import Batch, Round
 
@@ -50,7 +50,7 @@ def fold(
     window, found, nmasked = share.window, list[Overflow](), 0
     for batch in share.access.batches():
         stored = _read(batch, window, update.source)
-        elements = as_in(window.datatype.form, stored.elements(window.stored), window.datatype)
+        elements = as_in(window.datatype.form, gathered(stored.octets, stored.at, window.stored), window.datatype)
         not_null, marks = _not_null(elements, batch, window, update.source) if window.nullable else (None, None)
         if not origins:
             if fetched is not None:
@@ -82,13 +82,14 @@ class _Stored(NamedTuple):
     at: np.ndarray | None  # see `Batch`
     pieces: list[tuple[memoryview, int]]  # for each range its part of them, and its offset in the file
 
-    def elements(self, form: np.dtype) -> np.ndarray:
-        """Return the elements, in an array of their own."""
-        return gathered(self.octets, self.at, form)
-
     def change(self, elements: np.ndarray, update: Update) -> None:
-        """Give an update the bytes with other elements."""
-        scattered(self.octets, self.at, elements)
+        """Give an update the bytes with other elements, without those that carry no value."""
+        itemsize, source = elements.itemsize, elements.view(np.uint8)
+        bounds = [0, *(bound for gap in gaps(elements.dtype) for bound in (gap.start, gap.stop)), itemsize]
+        for start, stop in zip(bounds[::2], bounds[1::2], strict=True):
+            if start < stop:
+                where = slice(start, None, itemsize) if self.at is None else self.at + start
+                at_each_byte(self.octets, stop - start)[where] = at_each_byte(source, stop - start)[start::itemsize]
         for data, offset in self.pieces:
             update.write(data, offset)
 
@@ -114,7 +115,7 @@ def _not_null(elements: np.ndarray, batch: Batch, window: Array, fd: int) -> tup
         return None if window.marked is None else window.marked.present(elements), None
     rows, form = batch.of_rows(window.source.name, window.stored.itemsize), np.dtype(np.bool_)
     stored = _read(rows, window._replace(offset=window.validity, stored=form), fd)
-    return stored.elements(form), stored
+    return gathered(stored.octets, stored.at, form), stored
 
 
 class BatchElements:

@@ -27,9 +27,7 @@ class Key(NamedTuple):
     kept: bytes  # the key
     old: bytes  # that of version 0.1
     text: str  # what the user gave, or the place of the origin
-    # the digest of the content of an origin and of the request, which was the whole key before version 0.1; b"" of a
-    # key that the user chose
-    content: bytes = b""
+    content: bytes = b""  # the digest of the content of an origin and of the request; b"" of a key that the user chose
 
     @classmethod
     def of_text(cls, text: str) -> Key:
@@ -54,14 +52,11 @@ class Key(NamedTuple):
 
     def is_in(self, remembered: Collection[bytes]) -> bool:
         """Return whether a target remembers the key."""
-        return any(each in remembered for each in (self.kept, self.old, _padded(self.content)))
+        return self.kept in remembered or self.old in remembered
 
     def has_known_content(self, remembered: Collection[bytes]) -> bool:
         """Return whether a target remembers the content, from any place."""
-        begins = self.content[:_CONTENT_NBYTES], self.content[:_OLD_CONTENT_NBYTES]
-        return bool(self.content) and any(
-            key.startswith(begins[key.endswith(bytes(KEY_NBYTES - _OLD_NBYTES))]) for key in remembered
-        )
+        return bool(self.content) and any(key.startswith(self.content[:_CONTENT_NBYTES]) for key in remembered)
 
 
 def _padded(old: bytes) -> bytes:

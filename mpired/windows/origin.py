@@ -11,7 +11,7 @@ import numpy as np
 
 from mpired.context import BASE_NBYTES, STREAMED_BASE_NBYTES, Context, spare_open_files
 from mpired.datatypes import Datatype, agrees, as_numbers, from_dtype
-from mpired.datatypes.datatype import gaps, tail
+from mpired.datatypes.datatype import tail
 from mpired.datatypes.typemap import transfer
 from mpired.datatypes.typemap.typemap import Run
 from mpired.errors import CountError, DatatypeError, UsageError
@@ -271,21 +271,11 @@ def check_like(origin: Sequence[Origin], other: Sequence[Origin], *, datatypes: 
 
 def gathered(octets: np.ndarray, at: np.ndarray | None, form: np.dtype) -> np.ndarray:
     """Return the elements at some byte positions, as an array of its own; `None` for all, one after another."""
-    elements: np.ndarray = (octets.copy() if at is None else _at_each_byte(octets, form.itemsize)[at]).view(form)
+    elements: np.ndarray = (octets.copy() if at is None else at_each_byte(octets, form.itemsize)[at]).view(form)
     return elements
 
 
-def scattered(octets: np.ndarray, at: np.ndarray | None, elements: np.ndarray) -> None:
-    """Put the bytes of elements that carry values back to the places that `gathered` has taken them from."""
-    form, source = elements.dtype, elements.view(np.uint8)
-    bounds = [0, *(bound for gap in gaps(form) for bound in (gap.start, gap.stop)), form.itemsize]
-    for start, stop in zip(bounds[::2], bounds[1::2], strict=True):
-        if start < stop:
-            where = slice(start, None, form.itemsize) if at is None else at + start
-            _at_each_byte(octets, stop - start)[where] = _at_each_byte(source, stop - start)[start :: form.itemsize]
-
-
-def _at_each_byte(octets: np.ndarray, nbytes: int) -> np.ndarray:
+def at_each_byte(octets: np.ndarray, nbytes: int) -> np.ndarray:
     """Return the `nbytes` from each byte on as an element, which NumPy copies as it is."""
     dtype = np.dtype(f"{'u' if nbytes in transfer.NUMBERS else 'V'}{nbytes}")
     elements: np.ndarray = np.ndarray((len(octets) - nbytes + 1,), dtype, octets.data, 0, (1,))

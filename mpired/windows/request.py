@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
@@ -46,7 +46,8 @@ class WindowRequest:
     create: Filling | None = None  # for targets that are missing
     expected: np.ndarray | None = None  # the element that there has to be, or nothing changes (MPI_Compare_and_swap)
     decoder: Decoder = field(default_factory=Decoder)
-    complete: Complete | None = None  # `None` if it has its elements
+    # returns it with its elements, when the datatype of the windows is known; `None` if it has them
+    complete: Callable[[WindowRequest, Datatype], WindowRequest] | None = None
     doubts: Sequence[MpiredWarning] = ()
 
     @property
@@ -60,10 +61,6 @@ class WindowRequest:
         return {origin.format for origin in self.all_origins if origin.format}
 
 
-Complete: TypeAlias = Callable[[WindowRequest, Datatype], WindowRequest]
-"""Returns a request with its elements, when the datatype of the windows is known."""
-
-
 class Done(NamedTuple):
     """The result of a request."""
 
@@ -72,7 +69,6 @@ class Done(NamedTuple):
     datatypes: tuple[Datatype, ...]  # of the elements of each array
     entries: tuple[int, ...]  # elements that each origin gave, of each array
     skipped: tuple[str, ...] = ()  # the names of the origins that had been applied before
-    recovered: tuple[str, ...] = ()  # the windows in which an interrupted update was finished first
     fetched: np.ndarray | None = None  # the old elements
     model: Model | None = None  # of these
     nbytes: tuple[int, ...] = ()  # for each window about how many bytes were read and written for its elements

@@ -33,7 +33,7 @@ from mpired.windows.elements import check_nulls, fold
 from mpired.windows.fetched import FetchOutput
 from mpired.windows.origin import Origin, choose_open
 from mpired.windows.placement import Given, WindowShare
-from mpired.windows.request import Complete, Done, WindowRequest
+from mpired.windows.request import Done, WindowRequest
 from mpired.windows.targets import Appeared, WindowFile, make_window, open_window, plan_window
 
 
@@ -92,31 +92,32 @@ class _Part:
 
     target: WindowFile
     update: Update
+    nbytes: int  # about how many bytes are read and written for each origin
     shares: Sequence[tuple[int, WindowShare]] = ()  # its elements, each with the number of its array
     origins: Sequence[int] = ()  # the numbers of the origins
     keys: Keys | None = None
     new: Sequence[tuple[bytes, str]] = ()  # new keys, and their labels
-
-    @property
-    def nbytes(self) -> int:
-        """About how many bytes are read and written for each origin."""
-        return sum(share.access.nbytes for _, share in self.shares)
 
 
 class Work:
     """A request at work: all checks, and then the elements; nothing is visible of it until it is published."""
 
     def __init__(self, request: WindowRequest, windows: Sequence[WindowFile], stack: ExitStack) -> None:
-        self.windows, self._stack = windows, stack
-        for origin in request.all_origins:
+        self.windows, self._stack, first = windows, stack, windows[0]
+        if request.complete is not None:
+            _check_one(first)
+            request = request.complete(request, first.windows[0].datatype)
+        self.request = request
+        self._opened = request.all_origins
+        for origin in self._opened:
             stack.callback(origin.close)
-        self.request = request = request if request.complete is None else self._completed(request, request.complete)
+        self._formats = request.formats | {window.format.name for window in windows}
         if request.commit == "rename" and request.op.origin:
             cautions.tell(*cautions.hard_links(parted(request.windows)))
         cautions.tell(*request.doubts)
-        self._origins = [each if len(each) == 1 else _as_the_windows(each, windows[0]) for each in request.origins]
+        self._origins = [each if len(each) == 1 else _as_the_windows(each, first) for each in request.origins]
         self._check()
-        given = [request.given] * len(windows[0].windows)
+        given = [request.given] * len(first.windows)
         if self._origins:
             given = [Given(each.name, each.count, each.array.shape, request.whole) for each in self._origins[0]]
         self._by_shape = request.placement.by_shape and given[0].whole
@@ -125,21 +126,13 @@ class Work:
         ]
         self._placed = placed[0]
         self._parts = [self._part(*each) for each in zip(windows, zip(*placed, strict=True), strict=True)]
-        self._check_memory()
-        choose_open(request.all_origins, request.inputs.context)
+        if request.inputs.context.max_memory is not None:
+            self._check_memory()
+        choose_open(self._opened, request.inputs.context)
         self._entries = tuple(sum(share.access.entries for share in row if share) for row in placed)
-        self.fetched = np.zeros(self._entries[0], windows[0].windows[0].datatype.form) if request.fetch else None
+        self.fetched = np.zeros(self._entries[0], first.windows[0].datatype.form) if request.fetch else None
         if self.fetched is not None and request.inputs.nullable:
             self.fetched = np.ma.MaskedArray(self.fetched, mask=False)
-
-    def _completed(self, request: WindowRequest, complete: Complete) -> WindowRequest:
-        """Return a request with the elements that could not be made before the datatype of its windows was known."""
-        first = self.windows[0]
-        if len(first.windows) > 1:
-            names = ", ".join(window.name for window in first.windows)
-            reason = f"has {number(len(first.windows), first.format.noun)} ({names}), and one is needed"
-            raise UsageError(first.name, f"{reason}; choose one with `columns`")
-        return complete(request, first.windows[0].datatype)
 
     @property
     def fetched_model(self) -> Model:
@@ -158,7 +151,7 @@ class Work:
         """Let a legal request pass, before anything is written."""
         request, first = self.request, self.windows[0]
         use = ops.Use.FETCH if request.fetch else ops.Use.ACCUMULATE
-        check_formats(request.inputs, request.formats | {window.format.name for window in self.windows})
+        check_formats(request.inputs, self._formats)
         for target in self.windows:
             ops.check_buffers(request.op, [(each.name, each.datatype) for each in target.windows], use)
             if len(target.windows) != len(first.windows):
@@ -168,25 +161,25 @@ class Work:
                 _compare(target, arrays)
             for i, window in enumerate(target.windows):
                 ops.check_rules(request.op, [window.datatype], 1)
-                check_nulls(request.op, window, [arrays[i] for arrays in self._origins])
-        if request.fetch and len(first.windows) > 1:
-            raise UsageError("`columns`", f"is missing; choose one {first.format.noun} to fetch")
+                if request.inputs.nullable:
+                    check_nulls(request.op, window, [arrays[i] for arrays in self._origins])
+        if request.fetch:
+            _check_one(first)
 
     def _check_memory(self) -> None:
         """Raise `UsageError` if there is less memory than the call needs beside the blocks."""
         request, shares = self.request, [share for part in self._parts for _, share in part.shares]
         in_order = all(share.access.in_order for share in shares)
-        formats = request.formats | {window.format.name for window in self.windows}
         held = sum(share.access.held for share in shares)
-        for origin in request.all_origins:
+        for origin in self._opened:
             held += origin.places_nbytes + (0 if in_order else origin.count * origin.datatype.itemsize)
         if request.fetch:
             held += sum(share.access.entries * share.window.datatype.itemsize for share in shares)
         # A worker that writes a target again has what this process has.
         again = sum(window.rewriting for window in self.windows)
-        base = STREAMED_BASE_NBYTES if any(format_named(name).streamed for name in formats) else BASE_NBYTES
+        base = STREAMED_BASE_NBYTES if any(format_named(name).streamed for name in self._formats) else BASE_NBYTES
         # The others are opened again and again.
-        one = max((origin.open_nbytes for origin in request.all_origins), default=0)
+        one = max((origin.open_nbytes for origin in self._opened), default=0)
         request.inputs.context.check_memory(base + one + again + held * (2 if again else 1))
 
     def _part(self, target: WindowFile, placed: Sequence[WindowShare | None]) -> _Part:
@@ -195,7 +188,8 @@ class Work:
         # In the order of the file.
         shares = [(i, share) for i, share in enumerate(placed) if share is not None and share.access.entries]
         shares.sort(key=lambda each: each[1].window.offset)
-        part = _Part(target, Update(target.fd), shares, range(len(request.origins) if shares else 0))
+        nbytes = sum(share.access.nbytes for _, share in shares)
+        part = _Part(target, Update(target.fd), nbytes, shares, range(len(request.origins) if shares else 0))
         if not keys or not shares:
             return part
         part.keys = target.keys(self._stack)
@@ -215,7 +209,7 @@ class Work:
             for _ in request.inputs.context.progress(self._combined(), nbytes):
                 pass
         request.decoder.close()  # a file that is written again takes another worker
-        for origin in request.all_origins:
+        for origin in self._opened:
             origin.array.source.check_unchanged()
         for part in self._parts:
             is_changed = part.update.protocol and part.new
@@ -277,19 +271,25 @@ class Work:
         applied = {number for part in self._parts for number in part.origins}
         names = [arrays[0].name for arrays in self.request.origins]
         skipped = [name for number, name in enumerate(names) if number not in applied] if self.request.keys else []
-        locked = [window.file for window in self.windows if isinstance(window.file, Target)]
         return Done(
             op=self.request.op,
             protocols=tuple(part.update.protocol for part in self._parts),
             datatypes=tuple(window.datatype for window in self.windows[0].windows),
             entries=self._entries,
             skipped=tuple(skipped),
-            recovered=tuple(target.name for target in locked if target.is_recovered and not target.shared),
             fetched=self.fetched,
             model=None if self.fetched is None else self.fetched_model,
             nbytes=tuple(part.nbytes for part in self._parts),
             origins=tuple(names),
         )
+
+
+def _check_one(target: WindowFile) -> None:
+    """Raise `UsageError` if a target has several arrays, of which a call that fetches takes one."""
+    if len(target.windows) > 1:
+        names = ", ".join(window.name for window in target.windows)
+        reason = f"has {number(len(target.windows), target.format.noun)} ({names}), and one is needed"
+        raise UsageError(target.name, f"{reason}; choose one with `columns`")
 
 
 def _compare(target: WindowFile, arrays: Sequence[Origin]) -> None:

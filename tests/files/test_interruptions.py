@@ -10,7 +10,7 @@ import time
 import pytest
 from command import in_child
 
-from mpired.files import interruptions
+from mpired import interrupts
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -40,7 +40,7 @@ def test_it_comes_at_the_end(beside):
             signal.signal(number, handler)
             done = []
             try:
-                with interruptions.defer_signals(), interruptions.defer_signals():
+                with interrupts.defer_signals(), interrupts.defer_signals():
                     send(number)
                     done.append("all")
             except KeyboardInterrupt as came:
@@ -56,7 +56,7 @@ def test_what_is_ignored_from_then_on_does_not_come(beside):
     def ignored():
         signal.signal(signal.SIGTERM, handler)
         another_thread(beside=beside)
-        with interruptions.defer_signals():
+        with interrupts.defer_signals():
             send(signal.SIGTERM)
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         return signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
@@ -69,7 +69,7 @@ def test_a_block_of_another_thread_leaves_the_handlers(beside):
         seen = []
 
         def block():
-            with interruptions.defer_signals():
+            with interrupts.defer_signals():
                 seen.append(signal.getsignal(signal.SIGTERM) is handler)
 
         signal.signal(signal.SIGTERM, handler)
@@ -113,7 +113,7 @@ def test_handlers_that_raise_leave_nothing_held_back(beside):
         while seen < 100 or time.monotonic() < end:
             with contextlib.suppress(KeyboardInterrupt):
                 armed = True
-                with interruptions.defer_signals():
+                with interrupts.defer_signals():
                     seen += 1
                 armed = False
             left = [number for number in NUMBERS if signal.getsignal(number) is not raising]
@@ -132,7 +132,7 @@ def test_a_signal_without_a_handler_ends_the_process_at_the_end(beside):
     if not pid:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         another_thread(beside=beside)
-        with interruptions.defer_signals():
+        with interrupts.defer_signals():
             send(signal.SIGTERM)
             os.write(write, b"all")
         os._exit(1)

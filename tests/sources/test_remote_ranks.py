@@ -207,8 +207,7 @@ def test_commands_on_files_load_nothing_of_it(ranks):
     assert ranks.python(program) == "[]\n"
 
 
-def test_every_scheme_says_what_it_can():
-    assert {row.name for row in urls.SCHEMES.values() if row.takes} == {"s3", "gs", "az"}
+def test_urls_are_known_by_their_schemes():
     assert all(urls.is_url(f"{name}://a/b") for name in urls.SCHEMES)
     assert not any(map(urls.is_url, ["a/b", "./s3://a", "s3:/a/b", "file://a", "s3"]))
 

@@ -103,20 +103,6 @@ def test_parts_of_one_file_are_not_one_origin(tmp_path):
     assert np.load(tmp_path / "t.npy").tolist() == [2]
 
 
-def test_keys_of_earlier_versions_are_content_alone(tmp_path):
-    """As the version before left them: ten bytes, of what is done with an origin and of its elements, here a.npy."""
-    np.save(tmp_path / "t.npy", np.ones(1))
-    for name, number in {"a": 1, "b": 1, "c": 2}.items():
-        np.save(tmp_path / f"{name}.npy", np.full(1, float(number)))
-    os.setxattr(tmp_path / "t.npy", "user.mpired.once", bytes.fromhex("129976e30006b099be74"))
-    words = ("accumulate", "-q", "--op", "sum", "--once", "t.npy")
-    told = "".join(f"mpired: {name}.npy: already applied, left out\n" for name in "ab")
-    assert run(*words, "a.npy", "b.npy", "c.npy", cwd=tmp_path) == (0, b"", told)
-    assert np.load(tmp_path / "t.npy").tolist() == [3]
-    with unchanged(tmp_path):
-        assert run(*words, "b.npy", "c.npy", cwd=tmp_path).status == 0
-
-
 def test_the_elements_of_a_map_are_part_of_the_key(tmp_path):
     np.save(tmp_path / "t.npy", np.zeros(3000))
     window = mpired.Window(tmp_path / "t.npy", durability="process")
