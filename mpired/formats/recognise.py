@@ -236,8 +236,7 @@ def _by_content(
         nbytes = len(start) if len(start) < HEAD_NBYTES else _ANY_NBYTES
         kind = foreign.by_content(start, nbytes)
     else:
-        known = source.distance and source.distance.head
-        kind = foreign.by_content(start, source.nbytes, functools.partial(peek, source), known)
+        kind = foreign.by_content(start, source.nbytes, functools.partial(peek, source))
     if kind is None:
         return start, None, None
     rows = [row for row in _ROWS if row.told_by is kind] + [row for row in reversed(_ROWS) if kind in row.holds]
