@@ -386,13 +386,7 @@ class _Looking(HdfFile):
         is_carried = is_carried and not inputs.any_type
         if is_carried or (is_here and is_kept(name, inputs.keep)):
             header = header._replace(digest=self._digest(dataset, attributes))
-        return header._replace(
-            carried=is_carried,
-            keeps=is_here,
-            chunk=dataset.chunks or (),
-            storage=_storage(dataset),
-            unlimited=_unlimited(dataset),
-        )
+        return header._replace(carried=is_carried, keeps=is_here, chunk=dataset.chunks or (), storage=_storage(dataset))
 
     def _encoded(self, name: str, shape: tuple[int, ...], gone: Mapping[int, str], *, is_carried: bool) -> ArrayHeader:
         """Describe an array whose filters are missing."""
@@ -596,15 +590,6 @@ def _narrow(dataset: h5py.Dataset) -> str:
         kind, fixed, *_ = scaled[1]
         bits = fixed if kind == h5z.SO_INT and fixed else bits
     return f"elements of {bits} bits" if 0 < bits < 8 * dataset.dtype.itemsize else ""
-
-
-def _unlimited(dataset: h5py.Dataset) -> tuple[str, ...]:
-    """Return what each dimension without a limit is called, by its scale if it has one, "" for the others."""
-    names = [""] * len(dataset.maxshape)
-    for axis in (axis for axis, most in enumerate(dataset.maxshape) if most is None):
-        name = next(((scale.name or "").rpartition("/")[2] for scale in dataset.dims[axis].values()), "")
-        names[axis] = f"record dimension {name!r}" if name else f"unlimited axis {axis}"
-    return tuple(names) if any(names) else ()
 
 
 def _storage(dataset: h5py.Dataset) -> str:

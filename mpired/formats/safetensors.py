@@ -170,23 +170,19 @@ def _headers(source: Source, context: Context) -> list[_Header]:
 
 def _check_tensor(source: Source, name: str, tensor: Any) -> None:
     """Check one entry of the header by itself."""
-    if not isinstance(tensor, dict) or tensor.keys() != {"dtype", "shape", "data_offsets"}:
-        _bad(source, f"tensor {name!r} has not exactly a dtype, a shape and data_offsets")
-    shape, offsets = tensor["shape"], tensor["data_offsets"]
-    if not isinstance(tensor["dtype"], str) or not _are_counts(shape) or not _are_counts(offsets):
-        what = f"the dtype, the shape or the data_offsets of tensor {name!r}"
-        _bad(source, f"{what} are not a string and lists of counts")
-    if len(shape) > _MAX_NDIM or len(offsets) != 2 or offsets[0] > offsets[1]:  # noqa: PLR2004 - start and end
-        _bad(source, f"tensor {name!r} has {len(shape)} dimensions, or offsets in the wrong order")
-    code = _DTYPES.get(tensor["dtype"])
-    itemsize = np.dtype(code).itemsize if code else {"BF16": 2}.get(tensor["dtype"], tensor["dtype"].startswith("F8"))
+    try:
+        code, shape, (start, end) = (tensor[key] for key in ("dtype", "shape", "data_offsets"))
+        counts = [*shape, end - start, start]
+        is_valid = len(tensor) == 3 and isinstance(code, str) and len(shape) <= _MAX_NDIM  # noqa: PLR2004 - keys
+    except (TypeError, LookupError, ValueError):
+        is_valid = False
+    if not is_valid or not all(type(each) is int and 0 <= each < 1 << 63 for each in counts):
+        _bad(source, f"tensor {name!r} has not exactly a dtype, a shape and data_offsets, or they are not sizes")
+    form = _DTYPES.get(code)
+    itemsize = np.dtype(form).itemsize if form else {"BF16": 2}.get(code, code.startswith("F8"))
     nbytes = math.prod(shape) * int(itemsize)
-    if itemsize and nbytes != offsets[1] - offsets[0]:
-        _bad(source, f"tensor {name!r} needs {nbytes} bytes, and has {offsets[1] - offsets[0]}")
-
-
-def _are_counts(value: Any) -> bool:
-    return isinstance(value, list) and all(type(each) is int and 0 <= each < 1 << 63 for each in value)
+    if itemsize and nbytes != end - start:
+        _bad(source, f"tensor {name!r} needs {nbytes} bytes, and has {end - start}")
 
 
 def _check_dense(source: Source, tensors: dict[str, dict[str, Any]], nbytes: int) -> None:
