@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from mpired import installed
 from mpired.context import NO_LIMITS, Context
-from mpired.errors import DatatypeError
 from mpired.formats import arrays
 from mpired.formats.array import Array
 from mpired.formats.arrays import Library
@@ -92,8 +91,6 @@ def prepare(model: Model, *, has_history: bool = False) -> ArrayLayout | Marking
     """Lay out results like `model`, with arrays in one piece or in chunks like those of its file."""
     context = model.context
     check_installed("`to='hdf5'`" if model.source is None else model.source.name, "hdf5", context)
-    if any(buffer.fortran_order for buffer in model.buffers):
-        raise DatatypeError("arrays in Fortran order", "have no form in HDF5; use `to='npy'` or `to='npz'`")
     kept = tuple(model.kept.names if model.kept else ())
     plan = Hdf5Plan(model.buffers, model.source, kept, context.history(), has_history, context.jobs, model.cells)
     stored, missing = apart(context, plan.name, _do, plan, _RESULTS, "forms")

@@ -277,9 +277,8 @@ def _new(buffer: Array, old: _ClassicHeader, dimensions: list[_Dimension], metho
     """Return the variable of a result, whose dimensions are added if they are new."""
     name = buffer.name or "value"
     code = None if buffer.datatype.is_bool else _BY_FORM.get(as_numbers(buffer.datatype.form).newbyteorder(">"))
-    if code is None or buffer.fortran_order:
-        what = "arrays in Fortran order" if code else buffer.datatype.label
-        raise DatatypeError(what, "has no form in netCDF; use `to='hdf5'`, `to='npz'` or `to='npy'`")
+    if code is None:
+        raise DatatypeError(buffer.datatype.label, "has no form in netCDF; use `to='hdf5'`, `to='npz'` or `to='npy'`")
     like = old.variables.get(buffer.origin or name)
     if like is None or old.shape(like) != buffer.dimensions:
         dims = tuple(_dimension(length, dimensions, first=not i) for i, length in enumerate(buffer.dimensions))

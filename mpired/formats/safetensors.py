@@ -156,15 +156,12 @@ def _headers(source: Source, context: Context) -> list[_Header]:
     if not source.name.endswith(INDEX_SUFFIX):
         return [_read_header(source)]
     shards: dict[str, str] = _read_index(source)["weight_map"]
-    found, seen = [], dict[str, str]()
+    found = []
     for shard in sorted({*shards.values()}):
         found.append(_read_header(_open_shard(source, shard, context)))
-        if double := next((name for name in found[-1].tensors if name in seen), None):
-            _bad(source, f"the tensor {double!r} is in two shards, {seen[double]} and {shard}")
-        seen |= dict.fromkeys(found[-1].tensors, shard)
-    if wrong := next((name for name in shards | seen if shards.get(name) != seen.get(name)), None):
-        where = [each.get(wrong, "no shard") for each in (shards, seen)]
-        _bad(source, f"the index has the tensor {wrong!r} in {where[0]}, but it is in {where[1]}")
+        own = {name for name, where in shards.items() if where == shard}
+        if wrong := own ^ found[-1].tensors.keys():
+            _bad(source, f"the index and the shard {shard} disagree on the tensor {min(wrong)!r}")
     return found
 
 
@@ -224,9 +221,8 @@ def _type_of(buffer: Array, old: str) -> tuple[str, np.dtype]:
         return old, _form(old)
     dtype = np.dtype(bool) if buffer.datatype.is_bool else buffer.datatype.form
     code = _NAMES.get(dtype.newbyteorder("<"))
-    if code is None or buffer.fortran_order:
-        what = "arrays in Fortran order" if code else buffer.datatype.label
-        raise DatatypeError(what, "has no form in safetensors; use `to='npy'` or `to='npz'`")
+    if code is None:
+        raise DatatypeError(buffer.datatype.label, "has no form in safetensors; use `to='npy'` or `to='npz'`")
     return code, _form(code)
 
 

@@ -362,8 +362,6 @@ class _ZarrPlan(NamedTuple):
 def prepare(model: Model) -> MarkingLayout:
     """Say how results like `model` are written: as the arrays of its file, or in chunks compressed by zstd."""
     installed.check("`to='zarr'`", "Zarr", "zarr", "zarr")
-    if any(buffer.fortran_order for buffer in model.buffers):
-        raise DatatypeError("arrays in Fortran order", "have no form in Zarr; use `to='npy'` or `to='npz'`")
     kept = [name.lstrip(_ROOT) for name in (model.kept.names if model.kept else ())]
     name = "the result" if model.source is None else model.source.name
     plan = apart(model.context, name, _planned, model.buffers, model.source, kept, model.cells)
