@@ -482,9 +482,7 @@ def _check_sources(dataset: h5py.Dataset, above: tuple[object, ...] = ()) -> Non
             raise LookupError(f"is stored in other files, and {name!r} has {nbytes} bytes of {end}")
     for source in dataset.virtual_sources() if dataset.is_virtual else ():
         if "%" in f"{source.file_name}{source.dset_name}".replace("%%", ""):
-            raise LookupError(
-                "is stored in other files by a pattern of their names; copy its values to a dataset of its own"
-            )
+            raise LookupError("is stored in other files by a pattern of their names, which is not read")
         try:
             found = _virtual_source(dataset.file, *(each.replace("%%", "%") for each in source[1:3]))
         except (OSError, KeyError) as error:
