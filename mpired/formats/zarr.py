@@ -415,11 +415,8 @@ def _create(documents: _Buffers, buffer: Array, store: Store | None) -> _NewArra
         raise DatatypeError(buffer.datatype.label, "has no form in zarr; use `to='npy'` or `to='npz'`")
     values = conventions.viewed(_as_numbers(attributes, fill, version), stored)[0]
     null = _null(values, math.nan if dtype.kind in "fc" else None)
-    if buffer.nullable and null is None:
-        default = conventions.default_fill(dtype)
-        if default is None:
-            reason = f"of {buffer.datatype.label} has no fill value for elements that are missing"
-            raise DatatypeError(f"array {path or _ROOT!r}", f"{reason}; use `to='parquet'`")
+    default = conventions.default_fill(dtype)
+    if buffer.nullable and null is None and default is not None:
         null, values, is_same = int(default), {**values, conventions.FILL: default.reshape(1)}, False
         attributes, fill = {**attributes, conventions.FILL: null}, default[()]
     if is_same and store is not None:
