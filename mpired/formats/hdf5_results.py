@@ -47,7 +47,6 @@ class _Result(NamedTuple):
     plist: Any  # the creation properties
     like: h5py.Dataset | None
     is_own: bool  # whether its values have the meaning of those of its model; not, for example, indices
-    is_moved: bool  # whether it has another name than its model
     missing: Missing | None
     own: Mapping[str, np.ndarray]  # the attributes that it has in the form of its elements
     left_out: Collection[str]  # the attributes that it has not as its model has them; () if nothing changes
@@ -57,9 +56,8 @@ class _Result(NamedTuple):
         """Return that of a buffer."""
         name, shape, like = buffer.name or "value", buffer.dimensions, None
         is_own = buffer.origin == buffer.own_name
-        origin = buffer.origin or name
         with suppress(KeyError, OSError):
-            like = None if old is None else old[origin]
+            like = None if old is None else old[buffer.origin or name]
         like = like if isinstance(like, h5py.Dataset) and like.shape == shape else None
         form = dtype = np.dtype(bool) if buffer.datatype.is_bool else buffer.form or buffer.datatype.form
         order: Any = buffer.byte_order if buffer.byte_order in "<>" else "="
@@ -78,7 +76,7 @@ class _Result(NamedTuple):
         plist = h5p.create(h5p.DATASET_CREATE) if like is None else _laid_out_as(like, dtype)
         if like is not None and is_own:
             _set_fill(plist, like, None if is_same else elements.newbyteorder("="))
-        return cls(name, shape, tid, elements, plist, like, is_own, origin != name, missing, own, left_out)
+        return cls(name, shape, tid, elements, plist, like, is_own, missing, own, left_out)
 
     def place(self, old: h5py.File) -> tuple[int, int]:
         """Return where elements of its type are in a file, from and to; (0, 0) if they are not there in one piece."""
@@ -174,7 +172,7 @@ def _copy_file(
     made = _copy_objects(plan, {each.name: each for each in results}, old, file, left_out)
     models = {name: old[f"/{name}"] for name in made.values() if name}
     for each in results:
-        if each.like is not None and each.is_moved:
+        if each.name not in file:
             _create(file, each)
             models[each.name] = each.like
     for name, like in models.items():
@@ -314,7 +312,7 @@ def _created(plan: Hdf5Plan, path: str, *, early: bool) -> Iterator[list[h5py.Da
             each.plist.set_alloc_time(h5d.ALLOC_TIME_EARLY)
             each.plist.set_fill_time(h5d.FILL_TIME_NEVER)
         target = stack.enter_context(_Target(calls.SharedFile(path).open(), "r+b"))
-        left_out = set() if old is None else _left_out(plan, results, old)
+        left_out = set() if old is None else _left_out(plan, old)
         if early and old is not None and not left_out and _copy_around(plan, old, results, target.fileno()):
             file = stack.enter_context(_opened(target))
             for attribute in [*each_attribute(file["/"].id)]:  # a new history has the place of the old one
@@ -325,13 +323,12 @@ def _created(plan: Hdf5Plan, path: str, *, early: bool) -> Iterator[list[h5py.Da
             fcpl = h5p.create(h5p.FILE_CREATE)
             fcpl.set_obj_track_times(False)
             file = stack.enter_context(_opened(target, fcpl, h5f.LIBVER_EARLIEST))
+            for each in results:
+                _create(file, each)
         else:
             fcpl = _ordered_as(old["/"].id.get_create_plist(), old.id.get_create_plist())
             file = stack.enter_context(_opened(target, fcpl))
             _copy_file(plan, results, old, file, left_out)
-        for each in results:
-            if each.name not in file:
-                _create(file, each)
         for name, values in plan.cells.values.items():
             file[name][...] = values
         for name, text in plan.cells.methods.items():
@@ -340,10 +337,9 @@ def _created(plan: Hdf5Plan, path: str, *, early: bool) -> Iterator[list[h5py.Da
         yield [file[each.name] for each in results]
 
 
-def _left_out(plan: Hdf5Plan, results: Sequence[_Result], old: h5py.File) -> set[object]:
+def _left_out(plan: Hdf5Plan, old: h5py.File) -> set[object]:
     """Return the names and addresses of the datasets of a file that results have not."""
-    others = {each.name for each in results if each.is_moved}
-    wanted = {*plan.kept, *(each.name for each in results)} - others
+    wanted = {*plan.kept, *(each.name for each in plan.buffers if each.name == each.origin)}
     found: set[object] = set()
     for each in hierarchy.walk(old["/"].id):
         is_array = each.outside or each.dataset is not None
