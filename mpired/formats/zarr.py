@@ -363,8 +363,7 @@ def prepare(model: Model) -> MarkingLayout:
     """Say how results like `model` are written: as the arrays of its file, or in chunks compressed by zstd."""
     installed.check("`to='zarr'`", "Zarr", "zarr", "zarr")
     kept = [name.lstrip(_ROOT) for name in (model.kept.names if model.kept else ())]
-    name = "the result" if model.source is None else model.source.name
-    plan = apart(model.context, name, _planned, model.buffers, model.source, kept, model.cells)
+    plan = apart(model.context, model.subject, _planned, model.buffers, model.source, kept, model.cells)
     return MarkingLayout(functools.partial(_encode, plan, model.context), tuple(each.missing for each in plan.new))
 
 
