@@ -76,9 +76,6 @@ class Array(NamedTuple):
     packed: str = ""  # NumPy's name for the elements that stand for these in the file; "" if they are not packed
     # whether the format has one byte order for all, so that results in others do not take it over
     fixed_order: bool = False
-    # the name of each dimension along which elements are added: "record dimension 'time'"; "" for one of a fixed
-    # length; () if all are
-    unlimited: tuple[str, ...] = ()
     alone: str | None = None  # of a result of one of several ops, the name that it would have alone; None of others
     modelled_on: tuple[str, ...] = ()  # of a result, the names of the columns of the rank's file that it is made of
 

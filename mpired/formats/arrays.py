@@ -66,9 +66,6 @@ class ArrayHeader(NamedTuple):
     unseen: bool = False  # whether not even a shape is known, or there is none
     keeps: bool = True  # whether results can carry it
     source: Source | None = None  # the file that has its elements; None for that of its header
-    # the name of each dimension along which elements are added: "record dimension 'time'"; "" for one of a fixed
-    # length; () if all are
-    unlimited: tuple[str, ...] = ()
     packed: np.dtype | None = None  # the form of the elements in the file, where they are packed; None of others
     # the value of elements that were never written, if nothing declares it; None without one
     unset: float | None = None
@@ -179,7 +176,6 @@ def _buffer(
             unset=array.unset,
             storage=array.storage,
             fixed_order=array.fixed_order,
-            unlimited=array.unlimited,
         )
     if array.offset is not None and (array.dtype is not None or array.stored is not None):
         return found._replace(offset=array.offset)

@@ -263,12 +263,10 @@ def fill(attributes: Attributes, dtype: np.dtype) -> np.ndarray | None:
 
 def _refusal(what: str, attributes: Attributes, packed: Packed, *, window: bool) -> tuple[str, str]:
     """Return why a packed array is not combined, or as a window not changed, and the way out."""
+    reason = f"{what} is packed by {' and '.join(f'`{key}`' for key in (SCALE, OFFSET) if key in attributes)}"
     if packed.wrong:
-        value = attributes[packed.wrong]
-        value = repr(value[:40]) if isinstance(value, str) else f"{value.size} values"
-        return f"{what} has {value} as `{packed.wrong}`, which is not a number", ""
-    names = " and ".join(f"`{key}`" for key in (SCALE, OFFSET) if key in attributes)
+        return f"{reason}, and `{packed.wrong}` is not a number", ""
     if window:
-        return f"{what} is packed by {names}, and packed elements are not updated", ""
+        return f"{reason}, and packed elements are not updated", ""
     lacks = ", and skip missing values with `nulls='ignore'`" if packed.missing is not None else ""
-    return f"{what} is packed by {names}", f"unpack it with `unpack`{lacks}"
+    return reason, f"unpack it with `unpack`{lacks}"

@@ -41,6 +41,7 @@ class Format(NamedTuple):
     needs_type: bool = False
     has_columns: bool = False  # whether it holds any number of buffers, each with a name; else one
     has_arrays: bool = False  # whether each of its buffers has a shape of its own; else they are columns of one length
+    c_order: bool = False  # whether its arrays have no form in Fortran order
     has_notes: bool = False  # whether its files can say where they come from, which `note` of its module reads
     # which others its files can have beside those that are buffers, "columns" of any type or "arrays"; `prepare` then
     # looks after them. "" for none
@@ -129,8 +130,8 @@ class Format(NamedTuple):
                 reason = f"carries {model.kept.kind} into results that can hold them, and this one is {self.name}"
                 raise UsageError("`keep`", f"{reason}; leave it out")
             model = model._replace(kept=None)
-        if model.buffers[0].alone is not None:
-            _check_names(model)
+        if self.c_order or model.buffers[0].alone is not None:
+            self._check_arrays(model)
         if model.format != self.name:  # what a file of another format has besides its elements means nothing here
             model = model._replace(source=None, cells=Cells())
         return model
@@ -149,6 +150,16 @@ class Format(NamedTuple):
         nbytes: int = self._call("rewriting", source.name, source) if hasattr(self.module, "rewriting") else 0
         return nbytes
 
+    def _check_arrays(self, model: Model) -> None:
+        """Raise an error if arrays have no form, or if a result of one of several ops has the name of another array."""
+        if self.c_order and any(each.fortran_order for each in model.buffers):
+            raise DatatypeError("arrays in Fortran order", f"have no form in {self.name}; use `to='npy'` or `to='npz'`")
+        new = [each.name for each in model.buffers if each.alone is not None]
+        names = [*new, *(model.kept.names if model.kept else ())]
+        if twice := next((name for name in new if names.count(name) > 1), None) if new else None:
+            reason = f"gives a result the name {twice!r}, which another array of the file has"
+            raise UsageError("`op`", f"{reason}; put {{op}} into the name of `output`, for a file of each op")
+
     def _call(self, function: str, subject: str, *args: Any) -> Any:
         """Call a function of the module; what goes wrong in an installed package is an error of the subject."""
         try:
@@ -159,15 +170,6 @@ class Format(NamedTuple):
             what = f"{type(error).__name__}: {error}"
             reason = f"the format {self.name} of {self.place} failed ({what}); repair or remove the package"
             raise BufferFileError(subject, reason) from error
-
-
-def _check_names(model: Model) -> None:
-    """Raise `UsageError` if a result of one of several ops has the name of another array of its file."""
-    new = [each.name for each in model.buffers if each.alone is not None]
-    names = [*new, *(model.kept.names if model.kept else ())]
-    if twice := next((name for name in new if names.count(name) > 1), None) if new else None:
-        reason = f"gives a result the name {twice!r}, which another array of the file has"
-        raise UsageError("`op`", f"{reason}; put {{op}} into the name of `output`, for a file of each op")
 
 
 @functools.cache

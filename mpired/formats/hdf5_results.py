@@ -21,10 +21,10 @@ from mpired.formats import conventions, deflated, hierarchy
 from mpired.formats.array import Array
 from mpired.formats.arrays import copy_whole
 from mpired.formats.conventions import Attributes
-from mpired.formats.hdf5 import Hdf5Plan
 from mpired.formats.hierarchy import DIMENSION_ONLY, HdfFile, address, each_attribute, octets_of, text_of
 from mpired.formats.layout import encoded
 from mpired.formats.missing import Missing
+from mpired.formats.rank import Model
 from mpired.formats.streamed import DECODED_NBYTES
 from mpired.machine import usable_cores
 from mpired.sources.source import Source
@@ -47,7 +47,6 @@ class _Result(NamedTuple):
     plist: Any  # the creation properties
     like: h5py.Dataset | None
     is_own: bool  # whether its values have the meaning of those of its model; not, for example, indices
-    is_moved: bool  # whether it has another name than its model
     missing: Missing | None
     own: Mapping[str, np.ndarray]  # the attributes that it has in the form of its elements
     left_out: Collection[str]  # the attributes that it has not as its model has them; () if nothing changes
@@ -57,9 +56,8 @@ class _Result(NamedTuple):
         """Return that of a buffer."""
         name, shape, like = buffer.name or "value", buffer.dimensions, None
         is_own = buffer.origin == buffer.own_name
-        origin = buffer.origin or name
         with suppress(KeyError, OSError):
-            like = None if old is None else old[origin]
+            like = None if old is None else old[buffer.origin or name]
         like = like if isinstance(like, h5py.Dataset) and like.shape == shape else None
         form = dtype = np.dtype(bool) if buffer.datatype.is_bool else buffer.form or buffer.datatype.form
         order: Any = buffer.byte_order if buffer.byte_order in "<>" else "="
@@ -78,7 +76,7 @@ class _Result(NamedTuple):
         plist = h5p.create(h5p.DATASET_CREATE) if like is None else _laid_out_as(like, dtype)
         if like is not None and is_own:
             _set_fill(plist, like, None if is_same else elements.newbyteorder("="))
-        return cls(name, shape, tid, elements, plist, like, is_own, origin != name, missing, own, left_out)
+        return cls(name, shape, tid, elements, plist, like, is_own, missing, own, left_out)
 
     def place(self, old: h5py.File) -> tuple[int, int]:
         """Return where elements of its type are in a file, from and to; (0, 0) if they are not there in one piece."""
@@ -140,7 +138,7 @@ def _ordered_as(old: Any, plist: Any) -> Any:
 
 
 def _copy_objects(
-    plan: Hdf5Plan, results: Mapping[str, _Result], old: h5py.File, file: h5py.File, left_out: Collection[object]
+    model: Model, results: Mapping[str, _Result], old: h5py.File, file: h5py.File, left_out: Collection[object]
 ) -> dict[tuple[int, int] | None, str]:
     """Make what the old file has, but for the elements of results; return the new names by the old addresses."""
     made: dict[tuple[int, int] | None, str] = {address(old.id): ""}
@@ -156,7 +154,7 @@ def _copy_objects(
                 _create(file, results[each.name])
         elif each.address in made:
             file[each.name] = file[f"/{made[each.address]}"]
-        elif each.address not in left_out or (is_scale and plan.has_history):
+        elif each.address not in left_out or (is_scale and model.format == "netcdf"):
             made[each.address] = each.name
             if each.name in results and dataset is not None:
                 _create(file, results[each.name])
@@ -168,19 +166,19 @@ def _copy_objects(
 
 
 def _copy_file(
-    plan: Hdf5Plan, results: Sequence[_Result], old: h5py.File, file: h5py.File, left_out: Collection[object]
+    model: Model, line: str, results: Sequence[_Result], old: h5py.File, file: h5py.File, left_out: Collection[object]
 ) -> None:
     """Make what the old file has, but for the elements of results."""
-    made = _copy_objects(plan, {each.name: each for each in results}, old, file, left_out)
+    made = _copy_objects(model, {each.name: each for each in results}, old, file, left_out)
     models = {name: old[f"/{name}"] for name in made.values() if name}
     for each in results:
-        if each.like is not None and each.is_moved:
+        if each.name not in file:
             _create(file, each)
             models[each.name] = each.like
     for name, like in models.items():
         if isinstance(like, h5py.Dataset) and like.shape == file[f"/{name}"].shape:
             _attach_scales(like, file[f"/{name}"], made)
-    _copy_root(plan, old["/"].id, file["/"].id)
+    _copy_root(model, line, old["/"].id, file["/"].id)
 
 
 def _attach_scales(like: h5py.Dataset, made: h5py.Dataset, names: Mapping[tuple[int, int] | None, str]) -> None:
@@ -256,12 +254,12 @@ def _put(identifier: Any, name: str, value: np.ndarray | str, like: Any = h5t.C_
     h5a.create(identifier, name.encode(), tid, space).write(value, mtype=None if value.dtype.hasobject else tid)
 
 
-def _copy_root(plan: Hdf5Plan, old: Any, to: Any) -> None:
+def _copy_root(model: Model, line: str, old: Any, to: Any) -> None:
     """Copy the attributes of a file, with a line more in its history."""
     has_text = h5a.exists(old, b"history") and isinstance(h5a.open(old, b"history").get_type(), h5t.TypeStringID)
     before = conventions.text(hierarchy.attributes_of(old), "history")
-    history = f"{plan.line}\n{before}" if before else plan.line
-    _copy_attributes(each_attribute(old), to, {"history": history} if has_text or plan.has_history else {})
+    history = f"{line}\n{before}" if before else line
+    _copy_attributes(each_attribute(old), to, {"history": history} if has_text or model.format == "netcdf" else {})
 
 
 def _dimension_only(old: Any, to: Any, link: bytes) -> None:
@@ -290,60 +288,61 @@ def _copied(found: Any, to: Any, link: bytes) -> Any:
     return h5o.open(to, link)
 
 
-def _old(plan: Hdf5Plan, stack: ExitStack) -> tuple[h5py.File | None, list[_Result]]:
+def _old(model: Model, stack: ExitStack) -> tuple[h5py.File | None, list[_Result]]:
     """Open the file that results are modelled on, if there is one; return the results, too."""
-    old = None if plan.source is None else stack.enter_context(closing(HdfFile(plan.source))).file
-    return old, [_Result.of(buffer, old) for buffer in plan.buffers]
+    old = None if model.source is None else stack.enter_context(closing(HdfFile(model.source))).file
+    return old, [_Result.of(buffer, old) for buffer in model.buffers]
 
 
-def forms(plan: Hdf5Plan) -> tuple[tuple[np.dtype, ...] | None, tuple[Missing | None, ...]]:
+def forms(model: Model) -> tuple[tuple[np.dtype, ...] | None, tuple[Missing | None, ...]]:
     """Return the forms of the elements of all results, None unless each is in one piece, and which are missing."""
     with ExitStack() as stack:
-        _, results = _old(plan, stack)
+        _, results = _old(model, stack)
         are_flat = all(each.plist.get_layout() == h5d.CONTIGUOUS for each in results)
-        are_flat = are_flat and not any(buffer.nullable for buffer in plan.buffers)
+        are_flat = are_flat and not any(buffer.nullable for buffer in model.buffers)
         return tuple(each.elements for each in results) if are_flat else None, tuple(each.missing for each in results)
 
 
 @contextmanager
-def _created(plan: Hdf5Plan, path: str, *, early: bool) -> Iterator[list[h5py.Dataset]]:
+def _created(model: Model, line: str, path: str, *, early: bool) -> Iterator[list[h5py.Dataset]]:
     """Make the file of results with all but their elements: a copy if nothing else changes, or object by object."""
     with ExitStack() as stack:
-        old, results = _old(plan, stack)
+        old, results = _old(model, stack)
         for each in results if early else ():  # room for elements that are written elsewhere
             each.plist.set_alloc_time(h5d.ALLOC_TIME_EARLY)
             each.plist.set_fill_time(h5d.FILL_TIME_NEVER)
         target = stack.enter_context(_Target(calls.SharedFile(path).open(), "r+b"))
-        left_out = set() if old is None else _left_out(plan, results, old)
-        if early and old is not None and not left_out and _copy_around(plan, old, results, target.fileno()):
+        left_out = set() if old is None else _left_out(model, old)
+        if early and old is not None and not left_out and _copy_around(model, old, results, target.fileno()):
             file = stack.enter_context(_opened(target))
             for attribute in [*each_attribute(file["/"].id)]:  # a new history has the place of the old one
                 if not hierarchy.leads(attribute.get_type()):
                     h5a.delete(file["/"].id, attribute.name)
-            _copy_root(plan, old["/"].id, file["/"].id)
+            _copy_root(model, line, old["/"].id, file["/"].id)
         elif old is None:
             fcpl = h5p.create(h5p.FILE_CREATE)
             fcpl.set_obj_track_times(False)
             file = stack.enter_context(_opened(target, fcpl, h5f.LIBVER_EARLIEST))
+            for each in results:
+                _create(file, each)
         else:
             fcpl = _ordered_as(old["/"].id.get_create_plist(), old.id.get_create_plist())
             file = stack.enter_context(_opened(target, fcpl))
-            _copy_file(plan, results, old, file, left_out)
-        for each in results:
-            if each.name not in file:
-                _create(file, each)
-        for name, values in plan.cells.values.items():
+            _copy_file(model, line, results, old, file, left_out)
+        for name, values in model.cells.values.items():
             file[name][...] = values
-        for name, text in plan.cells.methods.items():
+        for name, text in model.cells.methods.items():
             file[name].attrs.pop(conventions.METHODS, None)
             _put(file[name].id, conventions.METHODS, text)
         yield [file[each.name] for each in results]
 
 
-def _left_out(plan: Hdf5Plan, results: Sequence[_Result], old: h5py.File) -> set[object]:
+def _left_out(model: Model, old: h5py.File) -> set[object]:
     """Return the names and addresses of the datasets of a file that results have not."""
-    others = {each.name for each in results if each.is_moved}
-    wanted = {*plan.kept, *(each.name for each in results)} - others
+    wanted = {
+        *(model.kept.names if model.kept else ()),
+        *(each.name for each in model.buffers if each.name == each.origin),
+    }
     found: set[object] = set()
     for each in hierarchy.walk(old["/"].id):
         is_array = each.outside or each.dataset is not None
@@ -352,11 +351,11 @@ def _left_out(plan: Hdf5Plan, results: Sequence[_Result], old: h5py.File) -> set
     return found
 
 
-def _copy_around(plan: Hdf5Plan, old: h5py.File, results: Sequence[_Result], fd: int) -> bool:
+def _copy_around(model: Model, old: h5py.File, results: Sequence[_Result], fd: int) -> bool:
     """Copy a file except the elements that results replace, if it is hardly larger than these; return whether it is."""
-    assert plan.source is not None  # noqa: S101 - asked before
-    places, nbytes = sorted(each.place(old) for each in results), plan.source.nbytes
-    with closing(plan.source.open()) as file:
+    assert model.source is not None  # noqa: S101 - asked before
+    places, nbytes = sorted(each.place(old) for each in results), model.source.nbytes
+    with closing(model.source.open()) as file:
         is_small = nbytes <= _LARGER * sum(stop - start for start, stop in places)
         # The time of a change of its attributes would be in the file.
         has_times = h5o.get_info(old["/"].id).ctime
@@ -403,17 +402,17 @@ def _opened(target: Any, fcpl: Any = None, low: int = h5f.LIBVER_V18) -> h5py.Fi
     return h5py.File(h5f.create(b"result", h5f.ACC_TRUNC, fcpl=fcpl, fapl=fapl))
 
 
-def lay(plan: Hdf5Plan, path: str) -> list[int]:
+def lay(model: Model, line: str, path: str) -> list[int]:
     """Write all but the elements of results, and return where these begin."""
-    with _created(plan, path, early=True) as datasets:
+    with _created(model, line, path, early=True) as datasets:
         return [each.id.get_offset() or 0 for each in datasets]
 
 
-def encode(plan: Hdf5Plan, results: Sequence[Array], path: str) -> None:
+def encode(model: Model, line: str, jobs: int, results: Sequence[Array], path: str) -> None:
     """Write a file with its results."""
-    with _created(plan, path, early=False) as datasets:
+    with _created(model, line, path, early=False) as datasets:
         for dataset, result in zip(datasets, results, strict=True):
-            _fill(dataset, result, plan.jobs)
+            _fill(dataset, result, jobs)
 
 
 def _fill(dataset: h5py.Dataset, result: Array, jobs: int = 0) -> None:

@@ -8,10 +8,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import itertools
 import math
 import os
-import re
 import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -35,7 +33,6 @@ from mpired.sources.source import Source
 
 _MAX_VIRTUAL = 64  # virtual datasets of virtual ones
 _MAX_LINKS = 16  # on the way to an object; the library takes no more
-_BLOCK_NUMBER = re.compile(r"%([%b])")  # "%%" is one "%"
 _ATTRIBUTE_NBYTES = 1 << 20
 _BLOCK_NBYTES = 4 << 20
 _SMALL_NBYTES = 64 << 20
@@ -316,11 +313,10 @@ class _Looking(HdfFile):
         except MpiredError:
             raise
         except (OSError, *ERRORS) as error:  # the library does not know it; others may be read
-            is_known = isinstance(error, OSError)
             if isinstance(error, OSError) and (is_carried or error.errno is not None):
                 raise  # a coordinate could not be compared
             reason = f"{found.name!r} cannot be read ({' '.join(str(error).split())[:200]})"
-            label = "elements that cannot be read" if is_known else "elements of an unknown type"
+            label = "elements that cannot be read"
             header = ArrayHeader(found.name, None, (), label=label, reason=reason, unseen=True)
         return header._replace(dims=found.dims)
 
@@ -332,7 +328,11 @@ class _Looking(HdfFile):
             where = "a virtual dataset"
         if where:
             if not self._outside or self._inputs.window or self.is_apart:
-                return self._elsewhere(name, where, None if dataset is None else _shape(dataset))
+                way_out = "" if self._outside or self._inputs.window else "read it with `follow_links`"
+                label, reason = f"elements in another file ({where})", f"{name!r} is stored in another file ({where})"
+                shape = None if dataset is None else _shape(dataset)
+                header = ArrayHeader(name, None, shape or (), label=label, reason=reason, way_out=way_out)
+                return header._replace(unseen=shape is None)
             try:
                 if dataset is None:
                     dataset = _linked(self.file, name, where)
@@ -343,16 +343,6 @@ class _Looking(HdfFile):
                 return ArrayHeader(name, None, (), label="elements in other files", reason=reason, unseen=True)
         assert dataset is not None  # noqa: S101 - it is in this file, or was found
         return self._described(found, dataset, is_carried=is_carried)
-
-    def _elsewhere(self, name: str, where: str, shape: tuple[int, ...] | None) -> ArrayHeader:
-        reason, way_out = f"{name!r} is stored in another file ({where})", "read it with `follow_links`"
-        if self._inputs.window:
-            reason, way_out = f"{reason}, which targets do not include", ""
-        elif self._outside:
-            what = "compressed files, streams and objects of a store cannot refer to other files"
-            reason, way_out = f"{reason}, and {what}", "give it as a file"
-        label, unseen = f"elements in another file ({where})", shape is None
-        return ArrayHeader(name, None, shape or (), label=label, reason=reason, way_out=way_out, unseen=unseen)
 
     def _described(self, found: Found, dataset: h5py.Dataset, *, is_carried: bool) -> ArrayHeader:
         name, attributes, shape, inputs = found.name, found.attributes, dataset.shape, self._inputs
@@ -379,20 +369,14 @@ class _Looking(HdfFile):
             has_fill = dataset.id.get_create_plist().fill_value_defined() != h5d.FILL_VALUE_UNDEFINED
             if header.unset is not None and not (has_fill and dataset.fillvalue == conventions.default_fill(dtype)):
                 header = header._replace(unset=None)
-            if inputs.window and (narrow := _narrow(dataset)):
-                reason, label = f"{name!r} has {narrow}, which new ones may not fit", dtype_text(dataset.dtype)
-                header = header._replace(dtype=None, label=label, reason=reason, way_out="")
+            if inputs.window and _is_narrow(dataset):
+                reason = f"{name!r} has elements of fewer bits than {dtype_text(dtype)}, which new ones may not fit"
+                header = header._replace(dtype=None, label=dtype_text(dtype), reason=reason, way_out="")
         is_here = not (found.outside or dataset.is_virtual or dataset.external or leads(tid))
         is_carried = is_carried and not inputs.any_type
         if is_carried or (is_here and is_kept(name, inputs.keep)):
             header = header._replace(digest=self._digest(dataset, attributes))
-        return header._replace(
-            carried=is_carried,
-            keeps=is_here,
-            chunk=dataset.chunks or (),
-            storage=_storage(dataset),
-            unlimited=_unlimited(dataset),
-        )
+        return header._replace(carried=is_carried, keeps=is_here, chunk=dataset.chunks or (), storage=_storage(dataset))
 
     def _encoded(self, name: str, shape: tuple[int, ...], gone: Mapping[int, str], *, is_carried: bool) -> ArrayHeader:
         """Describe an array whose filters are missing."""
@@ -497,23 +481,17 @@ def _check_sources(dataset: h5py.Dataset, above: tuple[object, ...] = ()) -> Non
         if (nbytes := os.path.getsize(path) if os.path.isfile(path) else 0) < end:
             raise LookupError(f"is stored in other files, and {name!r} has {nbytes} bytes of {end}")
     for source in dataset.virtual_sources() if dataset.is_virtual else ():
-        is_pattern = any("b" in _BLOCK_NUMBER.findall(text) for text in (source.file_name, source.dset_name))
-        for number in itertools.count() if is_pattern else (0,):
-            try:
-                found = _virtual_source(dataset.file, source, number)
-            except (OSError, KeyError) as error:
-                if is_pattern and isinstance(error, FileNotFoundError | KeyError):
-                    break  # the library takes those that are there, up to the first that is not
-                raise LookupError(f"is stored in other files, and {error.args[0]}") from None
-            _check_sources(found, (*above, at))
+        if "%" in f"{source.file_name}{source.dset_name}".replace("%%", ""):
+            raise LookupError("is stored in other files by a pattern of their names, which is not read")
+        try:
+            found = _virtual_source(dataset.file, *(each.replace("%%", "%") for each in source[1:3]))
+        except (OSError, KeyError) as error:
+            raise LookupError(f"is stored in other files, and {error.args[0]}") from None
+        _check_sources(found, (*above, at))
 
 
-def _virtual_source(file: h5py.File, source: Any, number: int) -> h5py.Dataset:
-    """Return a dataset that a virtual one is made of, by a name or the block `number` of a pattern of names (`%b`)."""
-    name, array = (
-        _BLOCK_NUMBER.sub(lambda found: "%" if found[1] == "%" else str(number), text)
-        for text in (source.file_name, source.dset_name)
-    )
+def _virtual_source(file: h5py.File, name: str, array: str) -> h5py.Dataset:
+    """Return a dataset that a virtual one is made of."""
     opened = file if name == "." else _beside(file, name)
     if not os.path.isabs(opened.filename):  # other processes may look elsewhere
         raise OSError(f"{name!r} is not beside it")
@@ -587,24 +565,11 @@ def leads(tid: Any) -> bool:
     return isinstance(tid, h5t.TypeReferenceID)
 
 
-def _narrow(dataset: h5py.Dataset) -> str:
-    """Say that the elements of an array have fewer bits than those of its form; "" if they have not."""
-    tid = dataset.id.get_type()
-    bits = tid.get_precision() if isinstance(tid, h5t.TypeIntegerID) else 0
+def _is_narrow(dataset: h5py.Dataset) -> bool:
+    """Return whether the elements of an array are stored in fewer bits than NumPy's have."""
     scaled = dataset.id.get_create_plist().get_filter_by_id(h5z.FILTER_SCALEOFFSET)
-    if scaled is not None:
-        kind, fixed, *_ = scaled[1]
-        bits = fixed if kind == h5z.SO_INT and fixed else bits
-    return f"elements of {bits} bits" if 0 < bits < 8 * dataset.dtype.itemsize else ""
-
-
-def _unlimited(dataset: h5py.Dataset) -> tuple[str, ...]:
-    """Return what each dimension without a limit is called, by its scale if it has one, "" for the others."""
-    names = [""] * len(dataset.maxshape)
-    for axis in (axis for axis, most in enumerate(dataset.maxshape) if most is None):
-        name = next(((scale.name or "").rpartition("/")[2] for scale in dataset.dims[axis].values()), "")
-        names[axis] = f"record dimension {name!r}" if name else f"unlimited axis {axis}"
-    return tuple(names) if any(names) else ()
+    is_cut = scaled is not None and tuple(scaled[1][:2]) != (h5z.SO_INT, 0)  # 0: as many as a chunk needs
+    return dataset.dtype.kind in "iu" and (is_cut or not is_plain(dataset))
 
 
 def _storage(dataset: h5py.Dataset) -> str:

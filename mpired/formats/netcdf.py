@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import NamedTuple, NoReturn, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from mpired.formats.arrays import ArrayHeader, Library, Pieces, PiecesFile
 from mpired.formats.conventions import Attribute, Attributes, Variable
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, MarkingLayout, encoded
-from mpired.formats.local import SourceFile
+from mpired.formats.local import DamageError, SourceFile
 from mpired.formats.rank import Model, RankFile
 from mpired.sources.source import OpenSource, Source
 
@@ -125,7 +125,7 @@ def _padded(nbytes: int) -> int:
 
 
 class _Cursor:
-    """Reads the parts of a header one after another."""
+    """Reads the parts of a header one after another; of a damaged one it raises `DamageError` or `LookupError`."""
 
     def __init__(self, source: Source, file: OpenSource) -> None:
         self._source = source
@@ -135,16 +135,12 @@ class _Cursor:
         self.version = magic[3]
         self.width = 8 if self.version == _64_BIT_DATA else 4
         if magic[:3] != b"CDF" or self.version not in (1, _64_BIT_OFFSET, _64_BIT_DATA):
-            self.bad("it does not begin as netCDF")
-
-    def bad(self, reason: str) -> NoReturn:
-        """Raise the error of a damaged header."""
-        raise BufferFileError(self._source.name, f"{reason}; not a valid netCDF file")
+            raise DamageError("it does not begin as netCDF")
 
     def take(self, nbytes: int) -> bytes:
         self._at += nbytes
         if self._at > min(self._source.nbytes, _MAX_HEADER):
-            self.bad("the header is cut off, or claims more than there is")
+            raise DamageError("the header is cut off, or claims more than there is")
         if len(found := self._file.read(nbytes)) < nbytes:
             raise self._source.changed()
         return found
@@ -160,62 +156,56 @@ class _Cursor:
     def name(self) -> str:
         return self.octets().decode("utf-8", "surrogateescape")
 
-    def entries(self, tag: int, what: str) -> range:
+    def entries(self, tag: int) -> range:
         """Return the numbers of the entries of a list."""
         found, count = self.number(4), self.number()
         if found not in (0, tag) or (not found and count):
-            self.bad(f"there is no list of {what}")
+            raise DamageError(f"there is no list {tag}")
         return range(count)
-
-    def code(self) -> int:
-        """Return the code of a type."""
-        found = self.number(4)
-        if found not in _FORMS:
-            self.bad(f"there is no type {found}")
-        return found
 
     def attributes(self) -> dict[str, _Attribute]:
         return {
-            self.name(): _Attribute(code := self.code(), self.octets(_FORMS[code].itemsize))
-            for _ in self.entries(_ATTRIBUTES, "attributes")
+            self.name(): _Attribute(code := self.number(4), self.octets(_FORMS[code].itemsize))
+            for _ in self.entries(_ATTRIBUTES)
         }
 
     def variable(self, dimensions: Sequence[_Dimension]) -> _Var:
         name = self.name()
-        numbers = [self.number() for _ in range(self.number())]
-        dims = tuple(dimensions[each] for each in numbers if each < len(dimensions))
-        if len(dims) < len(numbers) or not all(each.length for each in dims[1:]):
-            self.bad(f"variable {name!r} has dimensions that are not there, or records that are not its first")
-        attributes, code = self.attributes(), self.code()
+        dims = tuple(dimensions[number] for number in [self.number() for _ in range(self.number())])
+        if not all(each.length for each in dims[1:]):
+            raise DamageError(f"the records of variable {name!r} are not its first dimension")
+        attributes, code = self.attributes(), self.number(4)
         self.number()  # the size, which the dimensions tell, too
         return _Var(name, dims, attributes, code, self.number(4 if self.version == 1 else 8))
+
+    def header(self) -> _ClassicHeader:
+        nrecords = self.number()
+        dimensions = tuple(_Dimension(self.name(), self.number()) for _ in self.entries(_DIMENSIONS))
+        attributes = self.attributes()
+        variables = [self.variable(dimensions) for _ in self.entries(_VARIABLES)]
+        by_name = {each.name: each for each in variables}
+        if sum(not each.length for each in dimensions) > 1 or len(by_name) < len(variables):
+            raise DamageError("it has two record dimensions, or two variables of one name")
+        header = _ClassicHeader(self.version, nrecords, dimensions, attributes, by_name)
+        if nrecords == (1 << 8 * self.width) - 1:  # the file was written as a stream
+            begins = [each.begin for each in variables if each.is_record]
+            nrecords = max(0, self._source.nbytes - min(begins)) // max(1, header.stride) if begins else 0
+            header = replace(header, nrecords=nrecords)
+        for name in by_name:
+            if (end := header.leaf(name).end) > self._source.nbytes:
+                where = f"variable {name!r} ends at byte {end}, and the file has {self._source.nbytes}"
+                raise DamageError(f"{where}, it is cut off")
+        return header
 
 
 def _read_header(source: Source) -> _ClassicHeader:
     """Return the header of a file, all of whose variables are within the file."""
-    with closing(source.open()) as file, calls.errors_name(source.name):
-        cursor = _Cursor(source, file)
-        nrecords = cursor.number()
-        dimensions = tuple(
-            _Dimension(cursor.name(), cursor.number()) for _ in cursor.entries(_DIMENSIONS, "dimensions")
-        )
-        attributes = cursor.attributes()
-        variables = [cursor.variable(dimensions) for _ in cursor.entries(_VARIABLES, "variables")]
-        if sum(not each.length for each in dimensions) > 1:
-            cursor.bad("it has two record dimensions")
-        by_name = {each.name: each for each in variables}
-        if len(by_name) < len(variables):
-            cursor.bad("it has two variables of one name")
-        header = _ClassicHeader(cursor.version, nrecords, dimensions, attributes, by_name)
-        if nrecords == (1 << 8 * cursor.width) - 1:  # the file was written as a stream
-            begins = [each.begin for each in variables if each.is_record]
-            nrecords = max(0, source.nbytes - min(begins)) // max(1, header.stride) if begins else 0
-            header = replace(header, nrecords=nrecords)
-        for name in by_name:
-            if (end := header.leaf(name).end) > source.nbytes:
-                where = f"variable {name!r} ends at byte {end}, and the file has {source.nbytes}"
-                cursor.bad(f"{where}, it is cut off")
-        return header
+    try:
+        with closing(source.open()) as file, calls.errors_name(source.name):
+            return _Cursor(source, file).header()
+    except (DamageError, LookupError) as error:
+        reason = error if isinstance(error, DamageError) else f"there is no type or dimension {error}"
+        raise BufferFileError(source.name, f"{reason}; not a valid netCDF file") from None
 
 
 def _is_hdf5(source: Source) -> bool:
@@ -244,17 +234,15 @@ def _array(source: Source, header: _ClassicHeader, var: _Var, is_carried: bool, 
         found = ArrayHeader(var.name, None, shape, label="strings", reason=f"{what} holds strings", leaf=leaf)
         found = found._replace(carried=not inputs.any_type)
     else:
-        record = f"record dimension {var.dims[0].name!r}" if var.is_record else ""
         found = conventions.header(var.name, shape, attributes, form, inputs, what)
         found = found._replace(
             offset=leaf.begin if leaf.is_one and found.leaf is None else None,
             stored=form if found.leaf is None else None,
             carried=is_carried,
-            chunk=(1, *shape[1:]) if record else (1,) * len(shape),
+            chunk=(1, *shape[1:]) if var.is_record else (1,) * len(shape),
             dims=tuple(each.name for each in var.dims),
-            storage=f"records of {header.stride} bytes" if record else "",
+            storage=f"records of {header.stride} bytes" if var.is_record else "",
             fixed_order=True,
-            unlimited=(record, *[""] * (len(shape) - 1)) if record else (),
             leaf=leaf._replace(packed=found.leaf),
         )
     if not (found.carried or (var.code != _CHAR and arrays.is_kept(var.name, inputs.keep))):
@@ -266,7 +254,7 @@ def _array(source: Source, header: _ClassicHeader, var: _Var, is_carried: bool, 
 def prepare(model: Model) -> ArrayLayout | MarkingLayout:
     """Lay out results like `model`, in the form of netCDF that its file has."""
     if model.source is not None and _is_hdf5(model.source):
-        return hdf5.prepare(model, has_history=True)
+        return hdf5.prepare(model)
     old = _ClassicHeader(_64_BIT_OFFSET, 0, (), {}, {}) if model.source is None else _read_header(model.source)
     dimensions = list(old.dimensions)
     new = {buffer.name or "value": _new(buffer, old, dimensions, model.cells.methods) for buffer in model.buffers}
@@ -289,9 +277,8 @@ def _new(buffer: Array, old: _ClassicHeader, dimensions: list[_Dimension], metho
     """Return the variable of a result, whose dimensions are added if they are new."""
     name = buffer.name or "value"
     code = None if buffer.datatype.is_bool else _BY_FORM.get(as_numbers(buffer.datatype.form).newbyteorder(">"))
-    if code is None or buffer.fortran_order:
-        what = "arrays in Fortran order" if code else buffer.datatype.label
-        raise DatatypeError(what, "has no form in netCDF; use `to='hdf5'`, `to='npz'` or `to='npy'`")
+    if code is None:
+        raise DatatypeError(buffer.datatype.label, "has no form in netCDF; use `to='hdf5'`, `to='npz'` or `to='npy'`")
     like = old.variables.get(buffer.origin or name)
     if like is None or old.shape(like) != buffer.dimensions:
         dims = tuple(_dimension(length, dimensions, first=not i) for i, length in enumerate(buffer.dimensions))

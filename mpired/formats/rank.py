@@ -88,6 +88,11 @@ class Model(NamedTuple):
     note: Any = None  # its `text` says where the result comes from
     context: Context = NO_LIMITS
 
+    @property
+    def subject(self) -> str:
+        """The file that errors are of."""
+        return "the result" if self.source is None else self.source.name
+
     def declared(self, inputs: InputOptions) -> Model:
         """Return the model of a raw result with the declared byte order and data representation."""
         ordered = ((each, each.stored.newbyteorder(inputs.order)) for each in self.buffers)

@@ -27,7 +27,7 @@ _ANY_NBYTES = 1 << 62  # of a stream
 # What the formats of one kind have in common.
 _COLUMNS = Format("", has_columns=True, has_notes=True, keeps="columns", has_nulls=True, has_times=True,
     streamed=True, noun="column", address_space=_ARROW)  # fmt: skip
-_ARRAYS = Format("", has_columns=True, has_arrays=True, keeps="arrays", updatable=True)
+_ARRAYS = Format("", has_columns=True, has_arrays=True, c_order=True, keeps="arrays", updatable=True)
 _TEXT = Format("", readable=False, keeps="columns", has_nulls=True, has_times=True)
 _TEXT_COLUMNS = _TEXT._replace(has_columns=True, noun="column")
 _ROWS: tuple[Format, ...] = (
@@ -40,7 +40,7 @@ _ROWS: tuple[Format, ...] = (
         doc="Arrow IPC file; otherwise like parquet", decoding=8 << 20, encoding=16 << 20),
     _COLUMNS._replace(name="arrows", suffixes=(".arrows",), told_by=foreign.ARROW_STREAM, forward=True,
         doc="Arrow IPC stream; otherwise like parquet", decoding=8 << 20, encoding=16 << 20),
-    _ARRAYS._replace(name="npz", suffixes=(".npz",), told_by=foreign.NPZ, has_times=True,
+    _ARRAYS._replace(name="npz", suffixes=(".npz",), told_by=foreign.NPZ, has_times=True, c_order=False,
         doc="NumPy's archive of arrays, each a buffer"),
     _ARRAYS._replace(name="safetensors", suffixes=(".safetensors", INDEX_SUFFIX), told_by=foreign.SAFETENSORS,
         has_notes=True, in_place=True, noun="tensor", doc="tensors, each a buffer"),
@@ -236,8 +236,7 @@ def _by_content(
         nbytes = len(start) if len(start) < HEAD_NBYTES else _ANY_NBYTES
         kind = foreign.by_content(start, nbytes)
     else:
-        known = source.distance and source.distance.head
-        kind = foreign.by_content(start, source.nbytes, functools.partial(peek, source), known)
+        kind = foreign.by_content(start, source.nbytes, functools.partial(peek, source))
     if kind is None:
         return start, None, None
     rows = [row for row in _ROWS if row.told_by is kind] + [row for row in reversed(_ROWS) if kind in row.holds]

@@ -156,37 +156,30 @@ def _headers(source: Source, context: Context) -> list[_Header]:
     if not source.name.endswith(INDEX_SUFFIX):
         return [_read_header(source)]
     shards: dict[str, str] = _read_index(source)["weight_map"]
-    found, seen = [], dict[str, str]()
+    found = []
     for shard in sorted({*shards.values()}):
         found.append(_read_header(_open_shard(source, shard, context)))
-        if double := next((name for name in found[-1].tensors if name in seen), None):
-            _bad(source, f"the tensor {double!r} is in two shards, {seen[double]} and {shard}")
-        seen |= dict.fromkeys(found[-1].tensors, shard)
-    if wrong := next((name for name in shards | seen if shards.get(name) != seen.get(name)), None):
-        where = [each.get(wrong, "no shard") for each in (shards, seen)]
-        _bad(source, f"the index has the tensor {wrong!r} in {where[0]}, but it is in {where[1]}")
+        own = {name for name, where in shards.items() if where == shard}
+        if wrong := own ^ found[-1].tensors.keys():
+            _bad(source, f"the index and the shard {shard} disagree on the tensor {min(wrong)!r}")
     return found
 
 
 def _check_tensor(source: Source, name: str, tensor: Any) -> None:
     """Check one entry of the header by itself."""
-    if not isinstance(tensor, dict) or tensor.keys() != {"dtype", "shape", "data_offsets"}:
-        _bad(source, f"tensor {name!r} has not exactly a dtype, a shape and data_offsets")
-    shape, offsets = tensor["shape"], tensor["data_offsets"]
-    if not isinstance(tensor["dtype"], str) or not _are_counts(shape) or not _are_counts(offsets):
-        what = f"the dtype, the shape or the data_offsets of tensor {name!r}"
-        _bad(source, f"{what} are not a string and lists of counts")
-    if len(shape) > _MAX_NDIM or len(offsets) != 2 or offsets[0] > offsets[1]:  # noqa: PLR2004 - start and end
-        _bad(source, f"tensor {name!r} has {len(shape)} dimensions, or offsets in the wrong order")
-    code = _DTYPES.get(tensor["dtype"])
-    itemsize = np.dtype(code).itemsize if code else {"BF16": 2}.get(tensor["dtype"], tensor["dtype"].startswith("F8"))
+    try:
+        code, shape, (start, end) = (tensor[key] for key in ("dtype", "shape", "data_offsets"))
+        counts = [*shape, end - start, start]
+        is_valid = len(tensor) == 3 and isinstance(code, str) and len(shape) <= _MAX_NDIM  # noqa: PLR2004 - keys
+    except (TypeError, LookupError, ValueError):
+        is_valid = False
+    if not is_valid or not all(type(each) is int and 0 <= each < 1 << 63 for each in counts):
+        _bad(source, f"tensor {name!r} has not exactly a dtype, a shape and data_offsets, or they are not sizes")
+    form = _DTYPES.get(code)
+    itemsize = np.dtype(form).itemsize if form else {"BF16": 2}.get(code, code.startswith("F8"))
     nbytes = math.prod(shape) * int(itemsize)
-    if itemsize and nbytes != offsets[1] - offsets[0]:
-        _bad(source, f"tensor {name!r} needs {nbytes} bytes, and has {offsets[1] - offsets[0]}")
-
-
-def _are_counts(value: Any) -> bool:
-    return isinstance(value, list) and all(type(each) is int and 0 <= each < 1 << 63 for each in value)
+    if itemsize and nbytes != end - start:
+        _bad(source, f"tensor {name!r} needs {nbytes} bytes, and has {end - start}")
 
 
 def _check_dense(source: Source, tensors: dict[str, dict[str, Any]], nbytes: int) -> None:
@@ -228,9 +221,8 @@ def _type_of(buffer: Array, old: str) -> tuple[str, np.dtype]:
         return old, _form(old)
     dtype = np.dtype(bool) if buffer.datatype.is_bool else buffer.datatype.form
     code = _NAMES.get(dtype.newbyteorder("<"))
-    if code is None or buffer.fortran_order:
-        what = "arrays in Fortran order" if code else buffer.datatype.label
-        raise DatatypeError(what, "has no form in safetensors; use `to='npy'` or `to='npz'`")
+    if code is None:
+        raise DatatypeError(buffer.datatype.label, "has no form in safetensors; use `to='npy'` or `to='npz'`")
     return code, _form(code)
 
 

@@ -30,6 +30,7 @@ class TransposedReader(FlatReader):
         # The dimensions with more than one index, the first of them fastest in the file and slowest when read.
         dims = tuple(dim for dim in array.shape or () if dim != 1)
         self._dims = dims[::-1] if array.fortran_order else dims
+        self._units = [math.prod(self._dims[:axis]) for axis in range(len(dims))]  # the elements between neighbours
         # Fields are not looked at.
         self._form = np.dtype(f"V{self._stored.itemsize}") if self._stored.names else self._stored
         self._room = max(1, array.memory // self._stored.itemsize)
@@ -69,72 +70,34 @@ class TransposedReader(FlatReader):
             self._marks.close()
 
     def _read_ahead(self, start: int) -> None:
-        """Read as many elements as memory allows: whole rows, if there is room for one, or else from `start` on."""
-        row = math.prod(self._dims[1:])
-        self._first = start // row * row if row <= self._room else start
-        count = self._room // row * row or self._room
+        """Read as many rows along an axis as memory allows, from that of the element `start` on."""
+        sizes = [math.prod(self._dims[axis + 1 :]) for axis in range(len(self._dims))]  # of a row along each axis
+        axis = next(axis for axis, size in enumerate(sizes) if size <= self._room)
+        place = np.unravel_index(start // sizes[axis], self._dims[: axis + 1])
+        count = min(self._room // sizes[axis], self._dims[axis] - int(place[-1]))
         self._ahead = self._ahead[:0]
-        self._ahead = np.empty(min(count, self._array.count - self._first), self._form)
+        turned = np.empty((*self._dims[:axis:-1], count), self._form)
+        base = sum(int(index) * unit for index, unit in zip(place, self._units, strict=False))
         with calls.errors_name(self._array.source.name):
-            self._gather(0, 0, self._first, self._ahead)
+            self._gather(base, self._units[axis:][::-1], turned)
+        self._ahead, self._first = turned.T.reshape(-1), start // sizes[axis] * sizes[axis]
 
-    def _gather(self, axis: int, base: int, start: int, out: np.ndarray) -> None:
-        """Fill `out` with elements of the array along `axis` and the next ones, `base` elements into the file."""
-        row, unit = math.prod(self._dims[axis + 1 :]), math.prod(self._dims[:axis])
-        stop = start + len(out)
-        first, last = -(-start // row), stop // row  # the whole rows
-        if first > last:
-            self._gather(axis + 1, base + last * unit, start - last * row, out)
-            return
-        head, tail = first * row - start, stop - last * row
-        if head:
-            self._gather(axis + 1, base + (first - 1) * unit, row - head, out[:head])
-        if first < last:
-            self._rows(axis, base + first * unit, out[head : len(out) - tail])
-        if tail:
-            self._gather(axis + 1, base + last * unit, 0, out[len(out) - tail :])
-
-    def _rows(self, axis: int, base: int, out: np.ndarray) -> None:
-        """Fill `out` with whole rows along an axis, the first of them `base` elements into the file."""
-        dims, unit = self._dims[axis + 1 :], math.prod(self._dims[:axis])
-        row = math.prod(dims)
-        stretches = np.empty((row, len(out) // row), self._form)
-        if axis:
-            for number, stretch in enumerate(stretches):
-                self._strided(base + number * unit * self._dims[axis], unit, stretch)
-        else:
-            self._side_by_side(base, stretches)
-        there = stretches.reshape(*dims[::-1], -1).T
-        out.reshape(there.shape)[...] = there
-
-    def _side_by_side(self, base: int, stretches: np.ndarray) -> None:
-        """Fill stretches of elements without gaps, which are the length of the first axis apart."""
-        apart, count = self._dims[0], stretches.shape[1]
-        if (apart - count) * self._stored.itemsize > _NEAR_NBYTES:
-            for number, stretch in enumerate(stretches):
-                self._read(base + number * apart, stretch)
-            return
-        step = max(1, _WINDOW_NBYTES // (apart * self._stored.itemsize))
-        for first in range(0, len(stretches), step):
-            some = stretches[first : first + step]
-            room = np.empty((len(some), apart), self._form)
-            self._read(base + first * apart, room.reshape(-1)[: room.size - apart + count])
-            some[...] = room[:, :count]
-
-    def _strided(self, base: int, unit: int, stretch: np.ndarray) -> None:
-        """Fill a stretch of elements that are `unit` elements apart."""
-        near = unit * self._stored.itemsize <= _NEAR_NBYTES
-        step = max(1, _WINDOW_NBYTES // (unit * self._stored.itemsize)) if near else 1
-        for first in range(0, len(stretch), step):
-            some = stretch[first : first + step]
-            room = np.empty((len(some) - 1) * unit + 1, self._form)
-            self._read(base + first * unit, room)
-            some[...] = room[::unit]
-
-    def _read(self, first: int, elements: np.ndarray) -> None:
-        octets = elements.view(np.uint8)
-        if self.file.read_into(octets.data, self._array.offset + first * self._stored.itemsize) < len(octets):
-            raise self._array.source.changed()
+    def _gather(self, base: int, apart: list[int], out: np.ndarray) -> None:
+        """Fill `out` with elements that are so far apart along each axis, `base` elements into the file."""
+        nbytes, unit = self._stored.itemsize, apart[0]
+        length = 1 + sum((count - 1) * each for count, each in zip(out.shape[1:], apart[1:], strict=True))
+        is_near = (unit - length) * nbytes <= _NEAR_NBYTES
+        step = max(1, _WINDOW_NBYTES // (unit * nbytes)) if is_near else 1
+        for first in range(0, len(out), step):
+            some = out[first : first + step]
+            if step == 1 and out.ndim > 1:
+                self._gather(base + first * unit, apart[1:], some[0])
+                continue
+            room = np.empty((len(some) - 1) * unit + length, self._form)
+            octets = room.view(np.uint8)
+            if self.file.read_into(octets.data, self._array.offset + (base + first * unit) * nbytes) < len(octets):
+                raise self._array.source.changed()
+            some[...] = np.ndarray(some.shape, self._form, room, strides=[each * nbytes for each in apart])
 
 
 def in_order(array: Array, *, fortran_order: bool) -> Array:

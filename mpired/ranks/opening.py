@@ -351,10 +351,6 @@ def _compare_buffers(this: str, file: RankFile, reference: tuple[str, RankFile],
         raise DatatypeError(path, f"{reason}; convert to one datatype{wider}{_OR_SKIP}")
     if how := reordered(buffer.fields, like.fields, buffer.datatype):
         raise DatatypeError(path, f"{this} has {how}, as in {_named(reference)}")
-    for name, mine, others in zip(buffer.unlimited, buffer.shape or (), like.shape or (), strict=False):
-        if name and mine != others:
-            reason = f"{this} has length {mine} along the {name}{where}, but {_named(reference)} has {others}"
-            raise CountError(path, f"{reason}; give ranks of one length{_OR_SKIP}")
     for what, own, theirs in ("count", buffer.count, like.count), ("shape", buffer.shape, like.shape):
         if own != theirs and not {None, UNKNOWN_COUNT} & {own, theirs}:
             reason = f"{this} has {what} {own}{where}, but {_named(reference)} has {theirs}"

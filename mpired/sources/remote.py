@@ -40,7 +40,7 @@ _STORE = re.compile(rf"{re.escape(STORE_SUFFIX)}/")
 class RemoteSource(Source):
     """An object of a store."""
 
-    distance = Distance(16, _BLOCK_NBYTES, _PAGE_NBYTES)
+    distance = Distance(16, _BLOCK_NBYTES)
 
     def __init__(self, name: str, url: str, version: Version, content: bytes | None = None) -> None:
         self.name = name  # what messages call it

@@ -23,7 +23,6 @@ class Distance(NamedTuple):
 
     depth: int  # how many blocks of ranks are asked for at a time
     block: int  # how many bytes a block has, if there is memory
-    head: int  # how many bytes at the start are known when an object is looked at
 
 
 class OpenSource:

@@ -223,7 +223,7 @@ def test_orders_of_npz_stay(tmp_path):
         assert zipfile.ZipFile(tmp_path / "o.npz").testzip() is None
     reason = "cannot be read in Fortran order"
     refused(run("accumulate", "-q", "--op", "sum", "az.npz", "cz.npz", cwd=tmp_path), 3, "cz.npz", reason)
-    refused(run("reduce", *sum_, "bz.npz", "-o", "r.zarr.zip", cwd=tmp_path), 3, "Fortran order", "no form in Zarr")
+    refused(run("reduce", *sum_, "bz.npz", "-o", "r.zarr.zip", cwd=tmp_path), 3, "Fortran order", "no form in zarr")
     for target, origin in (("az", "bz"), ("c", "cz")):
         expected = sum(np.load(tmp_path / f"{name}.npz")["x"] for name in (target, origin))
         succeeded(run("accumulate", "-q", "--op", "sum", f"{target}.npz", f"{origin}.npz", cwd=tmp_path))

@@ -55,29 +55,6 @@ def test_other_units_are_warned_of(tmp_path):
         succeeded(run(*words, first, first, cwd=tmp_path))
 
 
-def test_records_of_different_number(tmp_path):
-    """The error names the dimension of HDF5, by its first scale if it has one, also if the array is in another file."""
-    words = ("reduce", "--op", "sum", "--columns", "t", "-o", "s.npy")
-    for axis, name, *more in (
-        (1, "unlimited axis 1"),
-        (0, "record dimension 'first'"),
-        (0, "record dimension 'first'", "--follow-links"),
-    ):
-        for number in (3, 4):
-            (path := tmp_path / f"{'o' if more else 'r'}{number}.h5").unlink(missing_ok=True)
-            with h5py.File(path, "w") as file:
-                shape, limits = ((2, number), (2, None)) if axis else ((number, 2), (None, 2))
-                array = file.create_dataset("t", data=np.zeros(shape), maxshape=limits)
-                for scale in ("first", "second") if name.endswith("'first'") else ():
-                    file.create_dataset(f"scales/{scale}", data=np.arange(float(number))).make_scale(scale)
-                    array.dims[0].attach_scale(file[f"scales/{scale}"])
-            if more:
-                with h5py.File(tmp_path / f"r{number}.h5", "w") as file:
-                    file["t"] = h5py.ExternalLink(path.name, "/t")
-        reason = f"rank 1 has length 4 along the {name} in 't', but rank 0 ('r3.h5') has 3"
-        refused(run(*words, *more, "r3.h5", "r4.h5", cwd=tmp_path), 3, f"r4.h5: {reason}")
-
-
 FORMS = ["NETCDF3_CLASSIC", "NETCDF3_64BIT_DATA", "NETCDF4", "NETCDF4_CLASSIC"]
 PAIRS = ("--op", "maxloc", "--index", "rank", "--split", "v.EXT,r.EXT")
 KINDS = {

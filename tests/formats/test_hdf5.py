@@ -169,7 +169,7 @@ def test_filters_that_leave_bits_out(tmp_path):
         np.testing.assert_allclose(total["digits"][()], one["digits"][()] * 3, rtol=1e-15)
     words = ("accumulate", "-q", "--op", "sum")
     with unchanged(tmp_path):
-        reason = "'four' has elements of 4 bits, which new ones may not fit"
+        reason = "'four' has elements of fewer bits than <i8, which new ones may not fit"
         refused(run(*words, "--columns", "four", "m0.h5", "m1.h5", cwd=tmp_path), 3, reason)
     succeeded(run(*words, "--columns", "free", "m0.h5", "m1.h5", cwd=tmp_path))
 

@@ -160,7 +160,7 @@ def test_an_attribute_that_is_not_a_number(tmp_path, form):
             with case(name):
                 more = ("--unpack",) * (number % 2)
                 outcome = run("reduce", "--op", "sum", *more, "--columns", name, file, "-o", "r.npy", cwd=tmp_path)
-                refused(outcome, 3, f"as `{attribute}`, which is not a number; choose with --columns u")
+                refused(outcome, 3, f"`{attribute}` is not a number; choose with --columns u")
     succeeded(run("reduce", "-q", "--op", "sum", "--columns", "u", file, "-o", "r.npy", cwd=tmp_path))
 
 

@@ -152,14 +152,14 @@ def doubled(folder, index) -> None:
 
 BROKEN = [
     (lambda folder, _: (folder / list(SHARDS)[1]).unlink(), 4, f"bad/{list(SHARDS)[1]}: No such file"),
-    (lambda _, index: index["weight_map"].update(extra=next(iter(SHARDS))), 3, "'extra' / but it is in no shard"),
-    (lambda _, index: index["weight_map"].pop("step"), 3, "'step' in no shard, but it is in model-00001"),
+    (lambda _, index: index["weight_map"].update(extra=next(iter(SHARDS))), 3, "disagree on the tensor 'extra'"),
+    (lambda _, index: index["weight_map"].pop("step"), 3, "model-00001 / disagree on the tensor 'step'"),
     (
         lambda _, index: index["weight_map"].update(w="../x.safetensors"),
         3,
         "'../x.safetensors', which is not a file of its",
     ),
-    (doubled, 3, "the tensor 'w' is in two shards"),
+    (doubled, 3, "disagree on the tensor 'w'"),
     (lambda _, index: index.pop("weight_map"), 3, "has no `weight_map`"),
 ]
 

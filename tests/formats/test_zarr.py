@@ -172,7 +172,7 @@ DAMAGES = {
     "fifo": lambda folder: os.mkfifo(folder / "v/c/1"),
     "empty": lambda folder: (folder / "zarr.json").write_bytes(b""),
 }
-GROUPS = {f"group {text}": text for text in ("{}", '{"zarr_format": 7}', "[]", "{")}
+GROUPS = {f"group {text}": text for text in ('{"zarr_format": 7}', "[]", "{")}
 
 
 def test_damaged(tmp_path):
@@ -188,7 +188,7 @@ def test_damaged(tmp_path):
             with case(name, version) as folder:
                 zarr.create_group(folder / "r.zarr", zarr_format=version).create_array("grp/v", data=np.arange(3.0))
                 (folder / "r.zarr/grp" / (".zgroup" if version == 2 else "zarr.json")).write_text(text)
-                refused(run("reduce", "--op", "max", "r.zarr", cwd=folder), 3, "r.zarr: ", "'grp/")
+                refused(run("reduce", "--op", "max", "r.zarr", cwd=folder), 3, "r.zarr: ", "'grp'")
         with case("no library"):
             refused(run("info", "r.zarr", cwd=tmp_path, setup=without("zarr")), 2, "install 'mpired[zarr]'")
 
@@ -224,31 +224,31 @@ def test_archives_whose_documents_come_later(tmp_path):
 
 
 STALE = {
-    "an attribute": lambda group: group["grp/v"].attrs.update(scale_factor=2.0),
-    "an array more": lambda group: group.create_array("grp/w", data=np.arange(3)),
-    "an array less": lambda group: group.__delitem__("grp/v"),
-    "a longer array": lambda group: group["grp/v"].resize((4,)),
+    "an attribute": (lambda group: group["grp/v"].attrs.update(units="m"), [0, 1, 2]),
+    "an array more": (lambda group: group.create_array("grp/w", data=np.arange(3)), [0, 1, 2]),
+    "a longer array": (lambda group: group["grp/v"].resize((2,)), [0, 1]),
 }
 
 
 @VERSIONS
 def test_consolidated_metadata(tmp_path, version):
-    """They have to be those of the nodes; there may be none, also in a document."""
+    """The documents of the nodes count, and a result has those of its nodes; there may be none, also in a document."""
     words = ("reduce", "-qf", "--op", "max", "r.zarr", "-o", "s.zarr.zip")
     with together(tmp_path) as case:
-        for change, make_stale in STALE.items():
+        for change, (make_stale, expected) in STALE.items():
             with case(change) as folder:
                 group = zarr.create_group(folder / "r.zarr", zarr_format=version)
                 group.create_array("grp/v", data=np.arange(3.0), fill_value=np.nan)
-                group["grp/v"].attrs["limit"] = float("nan")
                 zarr.consolidate_metadata(folder / "r.zarr")
+                make_stale(documents := zarr.open_group(folder / "r.zarr", use_consolidated=False))
                 succeeded(run(*words, cwd=folder))
-                make_stale(zarr.open_group(folder / "r.zarr", use_consolidated=False))
-                reason = "r.zarr: the consolidated metadata of the root is not what the documents say of 'grp/"
-                refused(run(*words, cwd=folder), 3, reason, "write it again with `zarr.consolidate_metadata`")
-                if change == "a longer array":
-                    zarr.consolidate_metadata(folder / "r.zarr")
-                    succeeded(run(*words, cwd=folder))
+                store = zarr.storage.ZipStore(folder / "s.zarr.zip", mode="r")
+                result = zarr.open_group(store, mode="r", use_consolidated=True)
+                assert sorted(result["grp"].array_keys()) == sorted(documents["grp"].array_keys())
+                assert (result["grp/v"][:].tolist(), dict(result["grp/v"].attrs)) == (
+                    expected,
+                    dict(documents["grp/v"].attrs),
+                )
         for content in (None, {}) if version == 3 else ():
             with case("none", content) as folder:
                 zarr.create_group(folder / "r.zarr").create_array("v", data=np.arange(3.0))

@@ -115,7 +115,7 @@ def test_zstd_that_declares_nothing(tmp_path, version):
 def test_pickles_are_never_loaded(tmp_path):
     zarr.create_group(tmp_path / "r.zarr", zarr_format=2).create_array("v", shape=(2,), dtype="f8")
     change_document(tmp_path / "r.zarr/v/.zarray", dtype="|O", filters=[{"id": "pickle"}])
-    refuses(tmp_path, "pickle, which is never loaded")
+    refuses(tmp_path, "array 'v' cannot be opened (", "pickle")
 
 
 def test_strings_of_the_codec_that_numcodecs_names(tmp_path):
@@ -150,7 +150,7 @@ def test_arrays_that_zarr_does_not_open_are_listed(tmp_path, consolidated):
     for name, changes in UNKNOWN.items():
         change_document(tmp_path / f"r.zarr/{name}/zarr.json", **changes)
     text = run("info", "r.zarr", cwd=tmp_path).out.decode()
-    for words in ("v: elements of unknown type", "w: elements encoded by 'none such'", "x: elements of unknown type"):
+    for words in ("v: elements of unknown type", "w: elements of unknown type", "x: elements of unknown type"):
         assert words in text
     refuses(tmp_path, "array 'v' cannot be opened (", "float8", "choose with --columns u")
     succeeded(run("reduce", "-q", "--op", "sum", "--columns", "u", "r.zarr", "-o", "s.zarr.zip", cwd=tmp_path))
