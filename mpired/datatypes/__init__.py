@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mpired.datatypes import pickling as pickling
 from mpired.datatypes.datatype import TIMES, Datatype, Group, beside, value_type
 from mpired.datatypes.dtypes import DATATYPES, agrees, as_numbers, counterparts, from_dtype, get, unit_of, with_fields
 from mpired.datatypes.pairs import value_index

@@ -38,7 +38,7 @@ _ROWS: tuple[Format, ...] = (
         doc="every numeric column a buffer", decoding=64 << 20, encoding=112 << 20),
     _COLUMNS._replace(name="arrow", suffixes=(".arrow", ".feather"), magic=b"ARROW1", updatable=True,
         doc="Arrow IPC file; otherwise like parquet", decoding=8 << 20, encoding=16 << 20),
-    _COLUMNS._replace(name="arrows", suffixes=(".arrows",), told_by=foreign.ARROW_STREAM, forward=True,
+    _COLUMNS._replace(name="arrows", suffixes=(".arrows",), told_by=foreign.ARROW_STREAM,
         doc="Arrow IPC stream; otherwise like parquet", decoding=8 << 20, encoding=16 << 20),
     _ARRAYS._replace(name="npz", suffixes=(".npz",), told_by=foreign.NPZ, has_times=True,
         doc="NumPy's archive of arrays, each a buffer"),
