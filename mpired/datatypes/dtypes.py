@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import copyreg
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from mpired.datatypes.datatype import DATATYPE_NULL, TIMES, Datatype, Group, in_order, value_type
+from mpired.datatypes.datatype import DATATYPE_NULL, Datatype, Group, in_order
 from mpired.datatypes.named import NAMED
 from mpired.datatypes.pairs import FIELDS, PAIRS, value_index
-from mpired.datatypes.times import of_numpy, time_type
+from mpired.datatypes.times import of_numpy
 from mpired.errors import DatatypeError
 
 if TYPE_CHECKING:  # few elements are structures
@@ -173,23 +172,3 @@ _OTHER_NAMES = ("half", "single", "longdouble", "intc", "uintc", "intp", "uintp"
 BY_NUMPY_NAME = {row.numpy_name: row for row in map(get, ("C_BOOL", *_DEFAULTS)) if row.numpy_name}
 BY_NUMPY_NAME |= {name: from_dtype(np.dtype(name)) for name in _OTHER_NAMES}
 """The datatypes that NumPy's names mean, as float64. Names of MPI go before: float is MPI's, of 4 bytes."""
-
-
-def _reduced(datatype: Datatype) -> tuple[Callable[..., Datatype], tuple[object, ...]]:
-    """Return what pickle keeps of a datatype: another process gets its own row, as rows are compared by identity."""
-    if datatype.is_named:
-        return get, (datatype.name,)
-    if datatype.group in TIMES:
-        return time_type, (datatype.name,)
-    if datatype.group is Group.VALUE:
-        return value_type, (datatype.name,)
-    return (_parsed, (datatype.name,)) if datatype.plain is None or datatype.parts else (derived, (datatype.plain,))
-
-
-def _parsed(text: str) -> Datatype:
-    from mpired.datatypes.text.parse import parse  # noqa: PLC0415 - only for datatypes that are written as a text
-
-    return parse(text)[0]
-
-
-copyreg.pickle(Datatype, _reduced)

@@ -12,7 +12,7 @@ from mpired import ops
 from mpired.datatypes.named import canonical
 from mpired.engines import pool
 from mpired.errors import MpiredError, UserOpError, WorkerError
-from mpired.ops import contract, plugins, user
+from mpired.ops import contract, user
 
 # Seconds after which an op that is only to be listed has to be loaded.
 _LISTING_TIMEOUT = 10.0
@@ -50,7 +50,7 @@ def deaths_explained(op: ops.Op) -> Generator[None, None, None]:
 def installed() -> Iterator[dict[str, Any]]:
     """Describe the installed user-defined ops; a broken package is an entry with an error, and spoils nothing else."""
     predefined = {op.name for op in ops.OPS}
-    for name, points in sorted(plugins.entry_points().items()):
+    for name, points in sorted(user.entry_points().items()):
         place = ", ".join(point.value for point in points)
         if canonical(name) in predefined:
             yield _listed(name, place, error="hidden by the predefined op of that name")

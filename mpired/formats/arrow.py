@@ -141,3 +141,6 @@ def prepare(model: Model, new: Callable[[BinaryIO, pa.Schema], Any] = pa.ipc.new
     """Say how a result like `model` is written by what `new` returns, with the schema of the file that it is like."""
     schema = columns.asked(model.context, model.source, ArrowFile, columns.SCHEMA) if model.source else None
     return columns.layout_like(model, schema).encoder(new, _BATCH_ROWS)
+
+
+prepare_stream = functools.partial(prepare, new=pa.ipc.new_stream)

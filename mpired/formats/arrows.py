@@ -1,10 +1,6 @@
 """Arrow IPC streams: what an Arrow IPC file has between its magic and its footer."""
 
-import functools
+from mpired.formats.arrow import inspect, note
+from mpired.formats.arrow import prepare_stream as prepare
 
-from mpired.formats import arrow
-
-import pyarrow as pa  # isort: skip - after arrow, which sets it up
-
-inspect, note = arrow.inspect, arrow.note
-prepare = functools.partial(arrow.prepare, new=pa.ipc.new_stream)
+__all__ = ["inspect", "note", "prepare"]

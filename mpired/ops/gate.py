@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable
 
-from mpired.datatypes import Datatype, Group, unit_of
-from mpired.errors import DatatypeError, OpError
+from mpired.datatypes import Datatype, Group
+from mpired.errors import OpError
 from mpired.ops.op import Op, Use
 from mpired.ops.policy import widening
 from mpired.ops.table import COMPARE_AND_SWAP, ORDERED, STATISTICS, names_of, ops_for
@@ -50,7 +49,7 @@ def check(op: Op, datatype: Datatype, use: Use, where: str = "", *, pairing: str
         if op is COMPARE_AND_SWAP:
             hint = f"`mpired fetch-and-op` takes {datatype.label}"
         if datatype.group is Group.DERIVED:
-            hint = _for_derived(op, datatype, use)
+            hint = _for_derived(datatype, use)
         if op.groups == Group.PAIR:
             ways = [pairing] if pairing and datatype.group in ORDERED else []
             if where or not ways:
@@ -69,27 +68,12 @@ def _to_pairs(datatype: Datatype, use: Use, *, is_column: bool) -> str:
     return f"an array with the dtype [('value', '{code}'), ('index', 'i8')] holds pairs"
 
 
-def _for_derived(op: Op, datatype: Datatype, use: Use) -> str:
+def _for_derived(datatype: Datatype, use: Use) -> str:
     """Return what can be done with a derived datatype, which an op does not take."""
-    pair = _pair_like(datatype) if Group.PAIR in op.groups else None
-    takes = "takes user-defined ops only (MPI-4.1, 6.9.2)"
-    way_out = "`op='FILE.py:FUNCTION'`, or numbers out of it by `mpired pack`"
-    if use is not Use.REDUCE:
-        takes, way_out = "no one-sided call takes it (MPI-4.1, 12.3.4)", "numbers out of it by `mpired pack`"
-    if pair is not None:
-        way_out = f"`type='{pair}'`, which has the same layout"
-    return f"{datatype} is derived, and {takes}; use {way_out}"
-
-
-def _pair_like(datatype: Datatype) -> Datatype | None:
-    """Return the pair of value and index with the layout of a structure, None if there is none."""
-    with contextlib.suppress(DatatypeError):
-        pair = unit_of(datatype)
-        maps = (datatype.typemap, pair.typemap)
-        first, second = ([(entry.name, entry.disp) for entry in each.unit or ()] for each in maps)
-        if pair.group is Group.PAIR and first == second and maps[0].size == maps[1].size:
-            return pair if maps[0].extent == maps[1].extent else None
-    return None
+    takes, way_out = "no one-sided call takes it (MPI-4.1, 12.3.4)", ""
+    if use is Use.REDUCE:
+        takes, way_out = "takes user-defined ops only (MPI-4.1, 6.9.2)", "`op='FILE.py:FUNCTION'`, or "
+    return f"{datatype} is derived, and {takes}; use {way_out}numbers out of it by `mpired pack`"
 
 
 _CALLS = {Use.REDUCE: "reductions", Use.ACCUMULATE: "accumulate", Use.FETCH: "fetch"}
