@@ -15,7 +15,7 @@ from mpired.formats import FlatLayout
 from mpired.formats.array import stored_array
 from mpired.formats.rank import dtype_text
 from mpired.ops import OPS, Op, Use, summary
-from mpired.ops.rules import Rules
+from mpired.ops.op import Rules
 from mpired.values import listed
 
 if TYPE_CHECKING:  # a report of one command need not wait for the modules of all

@@ -15,7 +15,6 @@ import pytest
 
 import mpired
 from mpired import errors
-from mpired.datatypes.derived import ArgumentError
 from mpired.errors import MpiredError, RanksError, WorkerError
 
 WAYS = [*(lambda error, n=n: pickle.loads(pickle.dumps(error, n)) for n in range(6)), copy.copy, copy.deepcopy]
@@ -78,7 +77,7 @@ def test_all_errors_of_the_program_are_known_here():
     ours = {each for each in found if each.__module__.startswith("mpired")}
     outside = {each.__name__ for each in ours if not issubclass(each, MpiredError | errors.MpiredWarning)}
     known = (
-        "Abort Appeared ArgumentError Interrupted Stopped _LeftError DamageError Misfit NotExactError"
+        "Abort Appeared Interrupted Stopped _LeftError DamageError Misfit NotExactError"
         " NothingThereError NullsError ReplacedError ThereError"
     )
     assert sorted(outside) == sorted(known.split())
@@ -110,12 +109,6 @@ def test_hints_work_where_python_cannot_put_pip_into_an_environment(monkeypatch,
     monkeypatch.setattr("sys.prefix", sys.base_prefix)
     made, pip = f"{python} -m venv --without-pip .venv", f"{python} -m pip --python .venv/bin/python"
     assert errors.installation("numpy") == f"`{made} && {pip} install numpy`"
-
-
-def test_the_cause_of_an_error_survives_pickle():
-    error = ArgumentError("a size is at least 1", 2, 0)
-    same = pickle.loads(pickle.dumps(error))
-    assert (str(same), same.argument, same.item) == ("a size is at least 1", 2, 0)
 
 
 def test_a_reason_has_an_end_but_all_reasons_are_told():

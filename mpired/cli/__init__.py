@@ -111,19 +111,13 @@ class _Commands(click.Group):
             ctx.fail(f"No such command {args[0]!r}{_suggestion(args[0])}")
         return super().resolve_command(ctx, args)
 
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+    def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:
             return None
         calls.check_address_space(_NUMPY)
         # Here, because deep in other imports Python maps and unmaps a piece of its stack for each call.
         import numpy  # noqa: F401, ICN001, PLC0415
 
-        path = None if ctx.resilient_parsing else next(filter(os.path.isfile, (ctx.obj or ())[1:]), None)
-        if path is not None:  # a worker loads the library for it while this process loads what commands need
-            from mpired.cli import params  # noqa: PLC0415
-            from mpired.formats.recognise import loaded_ahead  # noqa: PLC0415 - imported when a command is
-
-            ctx.meta[params.WORKER] = ctx.with_resource(loaded_ahead(path))
         word = name.replace("-", "_")
         command: Any = getattr(import_module(f"mpired.cli.{_MODULES.get(name, word)}"), word)
         signals.install()
@@ -147,10 +141,9 @@ def _suggestion(word: str) -> str:
     calls.check_address_space(_NUMPY)
     from mpired.ops import Use, named  # noqa: PLC0415 - only for an error
 
-    op, more = named(word)
-    if op is not None:
+    if (op := named(word)) is not None:
         command = "reduce" if Use.REDUCE in op.uses else "accumulate" if Use.ACCUMULATE in op.uses else "get-accumulate"
-        return f"; an op is an option of a command: `mpired {command} --op {op.name.lower()}`{more}"
+        return f"; an op is an option of a command: `mpired {command} --op {op.name.lower()}`"
     alike = difflib.get_close_matches(word.lower(), [*_COMMANDS, "statuses"], n=2, cutoff=_CLOSE)
     close = _ELSEWHERE.get(word) or " or ".join(_ELSEWHERE.get(each, each) for each in alike)
     return f"; did you mean {close}?" if close else ""
@@ -175,7 +168,7 @@ def _as_op(word: str, use: str = "REDUCE") -> str:
     """Return --op with the op that a word is a name of; "" for another word, or one that is not for this use."""
     from mpired.ops import Use, named  # noqa: PLC0415 - only for an error
 
-    op, _ = named(word)
+    op = named(word)
     return f"--op {op.name.lower()}" if op and Use[use] in op.uses else ""
 
 

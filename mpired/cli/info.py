@@ -18,6 +18,7 @@ from mpired.files.keys import of_file
 from mpired.files.names import check_are_data
 from mpired.files.places import is_stream
 from mpired.formats import RankFile, format_named
+from mpired.formats.decoding import decode_worker
 from mpired.formats.memory import paths
 from mpired.options import INFO, INPUTS, LISTING, Options, checked, part
 from mpired.ranks import RankWord, rank_list
@@ -46,19 +47,20 @@ def info(*, files: tuple[str, ...], **options: Any) -> None:
     check_are_data(names)
     inputs = part(INPUTS, options)
     described, errors = [], []
-    for word in words:
-        try:
-            described.append(_described(word, inputs))
-        except (MpiredError, OSError) as error:
-            errors.append(error)
+    with decode_worker(params.context()) as context:
+        for word in words:
+            try:
+                described.append(_described(word, inputs, context))
+            except (MpiredError, OSError) as error:
+                errors.append(error)
     if described:
         answer(described, ("\n".join(_lines(each)) for each in described))
     raise_all(errors, len(words), "files")
 
 
-def _described(word: RankWord, inputs: Options) -> dict[str, Any]:
+def _described(word: RankWord, inputs: Options, context: Context) -> dict[str, Any]:
     # The files' directories have been looked at, each once.
-    described, note = repeated(partial(queries.look, word, inputs), _with_note, tuple, params.context())
+    described, note = repeated(partial(queries.look, word, inputs), _with_note, tuple, context)
     if described["obstacle"] is not None:
         described["obstacle"] = in_flags(described["obstacle"])
     for each in [*described["buffers"], *described["other_columns"]]:

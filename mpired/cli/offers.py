@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from click.shell_completion import CompletionItem
 
+from mpired import installed
 from mpired.datatypes import DATATYPES
 from mpired.datatypes.dtypes import BY_NUMPY_NAME
 from mpired.errors import MpiredError
 from mpired.formats import InputOptions, format_names, recognise
-from mpired.ops import STATISTICS, Use, ops_for, plugins
+from mpired.ops import STATISTICS, Use, ops_for
 from mpired.sources.local import LocalSource
 from mpired.values import INPUT_FORMAT, Kind
 
@@ -55,7 +56,7 @@ def _ops(kind: Kind, begun: str) -> Iterator[str]:
     yield from _spelled(kind.names or (op.name for op in ops_for(Use[kind.use])), begun)
     if _may_be_a_function(kind):
         yield from (op.name.lower() for op in STATISTICS)  # which have no names in MPI
-        yield from plugins.entry_points()
+        yield from installed.entry_points("mpired.ops")
 
 
 def _datatypes(begun: str) -> Iterator[str]:

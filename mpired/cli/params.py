@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 _FEW = 6
 _CONTEXT = f"{__name__}.context"
-WORKER = f"{__name__}.worker"
 _KEPT = (*REPORT, "as_json@print", "rank_numbers")  # options that the context keeps, and commands do not get
 _SENTENCE_END = re.compile(r"\. (?=[A-Z`])")  # so not the period of "such as a.b"
 
@@ -163,7 +162,6 @@ class Command(click.Command):
             on_commit=signals.commit,
             argv=argv,
             record={"argv": list(argv)} if ctx.params.get("provenance") else {},
-            worker=ctx.meta.get(WORKER),
         )
         if "quiet" in asked and ctx.params.get("engine") != "mpi" and (count := launched()) > 1:
             way_out = "One command for all: `engine='mpi'`" if "engine" in ctx.params else "Start it once"

@@ -55,10 +55,10 @@ def types(*, text: str | None, types: str | None, value_index: tuple[str, str] |
         pair = datatypes.value_index(*(parse(each, defined)[0] for each in value_index))
         answer(None if pair is None else _row(pair), ["MPI_DATATYPE_NULL" if pair is None else str(pair)])
     elif defined is not None and params.is_written("types"):
-        figures = {name: defined.figures(name) for name in defined}
+        made = {name: defined[name][0] for name in defined}
         rows = [
-            {"name": name, "type": defined.text(name), "size": size, "extent": extent}
-            for name, (size, extent) in figures.items()
+            {"name": name, "type": defined.text(name), "size": each.size, "extent": each.extent}
+            for name, each in made.items()
         ]
         lines = (f"{row['name']:28}{row['size']:10}{row['extent']:10}  {escaped(str(row['type']))}" for row in rows)
         answer(rows, itertools.chain([f"{'datatype':28}{'size':>10}{'extent':>10}  type"], lines))

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import copyreg
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from mpired.datatypes import pickling as pickling
 from mpired.datatypes.datatype import TIMES, Datatype, Group, beside, value_type
-from mpired.datatypes.dtypes import DATATYPES, agrees, as_numbers, counterparts, from_dtype, get, unit_of, with_fields
+from mpired.datatypes.dtypes import (
+    DATATYPES,
+    agrees,
+    as_numbers,
+    counterparts,
+    derived,
+    from_dtype,
+    get,
+    unit_of,
+    with_fields,
+)
 from mpired.datatypes.pairs import value_index
+from mpired.datatypes.times import time_type
 
 if TYPE_CHECKING:
     from mpired.datatypes.text.definitions import Definitions as definitions  # noqa: N813 - it is called
@@ -29,3 +41,23 @@ def __getattr__(name: str) -> Any:
         return get(name)
     except KeyError:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+
+
+def _reduced(datatype: Datatype) -> tuple[Callable[..., Datatype], tuple[object, ...]]:
+    """Return what pickle keeps of a datatype: another process gets its own row, as rows are compared by identity."""
+    if datatype.is_named:
+        return get, (datatype.name,)
+    if datatype.group in TIMES:
+        return time_type, (datatype.name,)
+    if datatype.group is Group.VALUE:
+        return value_type, (datatype.name,)
+    return (_parsed, (datatype.name,)) if datatype.plain is None or datatype.parts else (derived, (datatype.plain,))
+
+
+def _parsed(text: str) -> Datatype:
+    from mpired.datatypes.text.parse import parse  # noqa: PLC0415 - only for datatypes that are written as a text
+
+    return parse(text)[0]
+
+
+copyreg.pickle(Datatype, _reduced)

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from mpired.datatypes.datatype import DATATYPE_NULL, Datatype, Group
-from mpired.datatypes.named import NAMED
 from mpired.datatypes.pairs import value_index
 from mpired.datatypes.typemap.typemap import Run, TypeMap, bounded, bounds_checked, combined
 from mpired.errors import DatatypeError
@@ -22,36 +20,6 @@ MAX_LENGTH = 32 << 10
 """Characters of the text of a datatype."""
 MAX_DEPTH = 100
 """Levels of types inside one another."""
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class DraftType:
-    """A derived type that may be in another: it is spelled, and made the one of its text, only when it is finished."""
-
-    typemap: TypeMap  # which bytes an element is made of
-    parts: tuple[str | DraftType, ...]  # what the text consists of, the types in it as drafts too
-    length: int  # characters of the text
-    depth: int  # levels of types inside one another
-
-    def text(self) -> str:
-        """Return the text."""
-        return "".join(part if isinstance(part, str) else part.text() for part in self.parts)
-
-
-Made: TypeAlias = Datatype | DraftType
-"""A type that another may be made of."""
-
-
-class ArgumentError(ValueError):
-    """Raised when one of the arguments is wrong: it has the number of that, and of the item in it if it is a list."""
-
-    def __init__(self, reason: str, argument: int, item: int | None = None) -> None:
-        super().__init__(reason, argument, item)  # as pickle gives them again
-        self.argument = argument
-        self.item = item
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 def contiguous(count: int, old: TypeMap) -> TypeMap:
@@ -99,10 +67,9 @@ def struct(blocklengths: Sequence[int], displacements: Sequence[int], olds: Sequ
 def subarray(sizes: Sequence[int], subsizes: Sequence[int], starts: Sequence[int], order: str, old: TypeMap) -> TypeMap:
     """Return a box out of an array; the extent is that of the array."""
     _same_lengths(sizes, subsizes, starts)
-    for i, (size, subsize, start) in enumerate(zip(sizes, subsizes, starts, strict=True)):
+    for size, subsize, start in zip(sizes, subsizes, starts, strict=True):
         if not (1 <= subsize <= size and 0 <= start <= size - subsize):
-            reason = f"{subsize} elements from {start} on are not in a dimension of {size}"
-            raise ArgumentError(reason, 2 if 1 <= subsize <= size else 1, i)
+            raise ValueError(f"{subsize} elements from {start} on are not in a dimension of {size}")
     box, stride = old, old.extent
     for size, subsize, start in _fastest_first(order, sizes, subsizes, starts):
         if size > 1:  # which is at most 63 times
@@ -123,14 +90,14 @@ def darray(  # noqa: PLR0913, PLR0917 - the arguments are those of MPI_Type_crea
     old: TypeMap,
 ) -> TypeMap:
     """Return what a process owns of an array that is distributed as in HPF; the extent is that of the array."""
-    _same_lengths(gsizes, distribs, dargs, psizes, first=2)
+    _same_lengths(gsizes, distribs, dargs, psizes)
     if math.prod(psizes) != size:
-        raise ArgumentError(f"a grid of {'x'.join(map(str, psizes))} is not {size} processes", 5)
+        raise ValueError(f"a grid of {'x'.join(map(str, psizes))} is not {size} processes")
     if rank >= size:
-        raise ArgumentError(f"there is no rank {rank} among {size} processes", 1)
+        raise ValueError(f"there is no rank {rank} among {size} processes")
     owned, stride = old, old.extent
     coordinates = _row_major(rank, psizes)
-    blocks = [_block(i, *each) for i, each in enumerate(zip(gsizes, distribs, dargs, psizes, strict=True))]
+    blocks = list(map(_block, gsizes, distribs, dargs, psizes))
     for gsize, block, psize, at in _fastest_first(order, gsizes, blocks, psizes, coordinates):
         if gsize > 1 or psize > 1:
             owned = _dealt(owned, stride, gsize, block, psize, at)
@@ -139,21 +106,21 @@ def darray(  # noqa: PLR0913, PLR0917 - the arguments are those of MPI_Type_crea
     return bounded(owned, 0, stride)
 
 
-def _block(dimension: int, gsize: int, distrib: str, darg: Any, psize: int) -> int:
+def _block(gsize: int, distrib: str, darg: Any, psize: int) -> int:
     """Return how many elements of a dimension a process has at a time."""
     if gsize < 1:
-        raise ArgumentError("a size is at least 1", 2, dimension)
+        raise ValueError("a size is at least 1")
     if darg == 0:
-        raise ArgumentError("a darg is at least 1", 4, dimension)
+        raise ValueError("a darg is at least 1")
     if distrib == "none":
         if psize != 1:
-            raise ArgumentError(f"a dimension that is not distributed has 1 process, not {psize}", 5, dimension)
+            raise ValueError(f"a dimension that is not distributed has 1 process, not {psize}")
         return gsize
     if distrib == "cyclic":
         return 1 if darg == "dflt" else int(darg)
     block = -(-gsize // psize) if darg == "dflt" else int(darg)
     if block * psize < gsize:
-        raise ArgumentError(f"{psize} blocks of {block} are fewer than {gsize}", 4, dimension)
+        raise ValueError(f"{psize} blocks of {block} are fewer than {gsize}")
     return block
 
 
@@ -181,12 +148,10 @@ def _fastest_first(order: str, *lists: Sequence[Any]) -> list[tuple[Any, ...]]:
     return dimensions[::-1] if order == "C" else dimensions
 
 
-def _same_lengths(*lists: Sequence[object], first: int = 0) -> None:
-    """Raise an error unless lists go together; `first` is the number of the argument that the first one is."""
-    for i, each in enumerate(lists):
-        if len(each) != len(lists[0]):
-            reason = f"the lists have {', '.join(str(len(each)) for each in lists)} items; they go together"
-            raise ArgumentError(reason, first + i)
+def _same_lengths(*lists: Sequence[object]) -> None:
+    """Raise an error unless lists go together."""
+    if len(set(map(len, lists))) > 1:
+        raise ValueError(f"the lists have {', '.join(str(len(each)) for each in lists)} items; they go together")
 
 
 class Constructor(NamedTuple):
@@ -194,20 +159,14 @@ class Constructor(NamedTuple):
 
     name: str  # the word
     sorts: tuple[str, ...]  # the sort of each argument, one that the parser knows, in the order of MPI
-    make: Callable[..., Made]  # takes the arguments and returns the datatype, or a draft of it
+    make: Callable[..., Datatype]  # takes the arguments and returns the datatype
 
 
-_INDEX = next(row for row in NAMED if row.name == "INT")
-
-
-def _pair(*parts: Made) -> Datatype:
-    value, index = map(finished, parts)
+def _pair(value: Datatype, index: Datatype) -> Datatype:
     made = value_index(value, index)
     if made is None:
         reason = "a pair has a value that MAX and MIN take and an integer index (MPI-4.1, 6.9.4)"
-        # What can be a value with the index int, is not to blame.
-        blamed = 0 if value_index(value, _INDEX) is None else 1
-        raise DatatypeError(f"pair of {value} and {index}", reason) from ArgumentError(reason, blamed)
+        raise DatatypeError(f"pair of {value} and {index}", reason)
     return made
 
 
@@ -215,58 +174,44 @@ def _pair(*parts: Made) -> Datatype:
 _instances: WeakValueDictionary[str, Datatype] = WeakValueDictionary()
 
 
-def finished(made: Made) -> Datatype:
-    """Return the one instance of a datatype."""
-    if isinstance(made, Datatype):
-        return made
-    text = made.text()
-    found = _instances.get(text)
-    if found is None:
-        found = Datatype(text, Group.DERIVED, None, handle=DATATYPE_NULL, structure=made.typemap)
-        _instances[text] = found
-    return found
+def _derived(name: str, build: Callable[..., TypeMap]) -> Callable[..., Datatype]:
+    """Return what makes the one instance of a datatype by a function of type maps."""
 
-
-def _derived(name: str, build: Callable[..., TypeMap]) -> Callable[..., DraftType]:
-    """Return what makes a datatype by a function of type maps."""
-
-    def make(*arguments: Any) -> DraftType:
+    def make(*arguments: Any) -> Datatype:
         parts = _listed(f"{name}(", arguments, ")")
-        length = sum([part.length if isinstance(part, DraftType) else len(part) for part in parts])
-        if length > MAX_LENGTH:
+        if sum(map(len, parts)) > MAX_LENGTH:
             raise DatatypeError(name, f"is written with more than {MAX_LENGTH} characters")
-        depth = 1 + max((part.depth for part in parts if isinstance(part, DraftType)), default=0)
-        if depth > MAX_DEPTH:
-            raise DatatypeError(name, f"is nested deeper than {MAX_DEPTH} levels")
-        try:
-            return DraftType(build(*map(_mapped, arguments)), tuple(parts), length, depth)
-        except ValueError as error:
-            raise DatatypeError(name, str(error)) from error
+        text = "".join(parts)
+        made = _instances.get(text)
+        if made is None:
+            try:
+                structure = build(*map(_mapped, arguments))
+            except ValueError as error:
+                raise DatatypeError(name, str(error)) from error
+            _instances[text] = made = Datatype(text, Group.DERIVED, None, handle=DATATYPE_NULL, structure=structure)
+        return made
 
     return make
 
 
-def _listed(opening: str, arguments: tuple[Any, ...], closing: str) -> list[str | DraftType]:
-    """Return what the text of some arguments, of which there is one at least, consists of."""
-    parts: list[str | DraftType] = [opening]
+def _listed(opening: str, arguments: tuple[Any, ...], closing: str) -> list[str]:
+    """Return what the text of some arguments consists of."""
+    parts = [opening]
     for argument in arguments:
-        if isinstance(argument, tuple) and argument and isinstance(argument[0], Made):
+        if isinstance(argument, tuple):
             parts += _listed("[", argument, "]")
-        elif isinstance(argument, tuple):
-            parts.append(f"[{','.join(map(str, argument))}]")
         elif isinstance(argument, Datatype):
             parts.append(argument.name.lower() if argument.is_named else argument.name)
         else:
-            parts.append(argument if isinstance(argument, DraftType) else str(argument))
+            parts.append(str(argument))
         parts.append(",")
-    parts[-1] = closing
-    return parts
+    return [*parts[:-1], closing] if arguments else [opening, closing]
 
 
 def _mapped(argument: Any) -> Any:
-    if isinstance(argument, tuple) and argument and isinstance(argument[0], Made):
+    if isinstance(argument, tuple):
         return tuple(map(_mapped, argument))
-    return argument.typemap if isinstance(argument, Made) else argument
+    return argument.typemap if isinstance(argument, Datatype) else argument
 
 
 # the word, the sorts of its arguments, and what makes its type map

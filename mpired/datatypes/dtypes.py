@@ -106,9 +106,9 @@ def unit_of(datatype: Datatype) -> Datatype:
         return pair
     aligned = np.dtype([(f"f{i}", each.form) for i, each in enumerate(types)], align=True)
     disps = tuple(field[1] for field in (aligned.fields or {}).values())
-    from mpired.datatypes.derived import CONSTRUCTORS, finished  # noqa: PLC0415 - as above
+    from mpired.datatypes.derived import CONSTRUCTORS  # noqa: PLC0415 - as above
 
-    made = finished(CONSTRUCTORS["struct"].make((1,) * len(types), disps, types))
+    made = CONSTRUCTORS["struct"].make((1,) * len(types), disps, types)
     _ = made.form
     return made
 

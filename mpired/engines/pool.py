@@ -41,13 +41,12 @@ def is_crash(error: WorkerError) -> bool:
 
 
 def run(
-    function: Callable[[_T], Any], items: Iterable[_T], jobs: int, *, isolated: bool = False, ahead: bool = False
+    function: Callable[[_T], Any], items: Iterable[_T], jobs: int, *, isolated: bool = False
 ) -> Generator[Any, None, None]:
     """Apply `function` to every item with `jobs` worker processes; yield the results as they are done."""
     # What a generator function yields are results. The function is sent once to each worker. An item is taken from
     # `items` when a worker is free for it. With one job all runs in this process, unless it must be isolated.
-    # At the end no worker is left, and nothing that one may have started. With `ahead` the first thing that is yielded
-    # is None, when the workers have begun.
+    # At the end no worker is left, and nothing that one may have started.
     if jobs == 1 and not isolated:
         for item in items:
             yield from results(function, item)
@@ -61,8 +60,6 @@ def run(
             workers.extend(_Worker(function) for _ in first)
         for worker, item in zip(workers, first, strict=True):
             worker.give(item)
-        if ahead:
-            yield None
         yield from _results(workers, rest)
     finally:
         _end(workers)

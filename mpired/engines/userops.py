@@ -11,7 +11,7 @@ from mpired import ops
 from mpired.datatypes.named import canonical
 from mpired.engines import pool
 from mpired.errors import MpiredError, UserOpError, WorkerError
-from mpired.ops import contract, plugins, user
+from mpired.ops import contract, user
 
 # Seconds after which an op that is only to be listed has to be loaded.
 _LISTING_TIMEOUT = 10.0
@@ -46,7 +46,7 @@ def crashed(op: ops.Op, error: WorkerError) -> UserOpError:
 def installed() -> Iterator[dict[str, Any]]:
     """Describe the installed user-defined ops; a broken package is an entry with an error, and spoils nothing else."""
     predefined = {op.name for op in ops.OPS}
-    for name, points in sorted(plugins.entry_points().items()):
+    for name, points in sorted(user.entry_points().items()):
         place = ", ".join(point.value for point in points)
         if canonical(name) in predefined:
             yield _listed(name, place, error="hidden by the predefined op of that name")

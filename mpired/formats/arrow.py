@@ -10,7 +10,6 @@ from typing import Any, BinaryIO, TypeAlias
 
 from mpired.errors import BufferFileError
 from mpired.formats import columns, ipc
-from mpired.formats.array import UNKNOWN_COUNT
 from mpired.formats.arrow_arrays import DTYPES, has_arrays, has_offsets
 from mpired.formats.columns import Change, Contents, Table, errors_of
 from mpired.formats.format import Encoder
@@ -50,9 +49,7 @@ class ArrowFile(Table):
         return (pa.ipc.open_stream if self._is_stream else pa.ipc.open_file)(file, options=options)
 
     def contents(self) -> Contents:
-        """Return the contents; the number of rows of a stream is known only at its end."""
-        if self._source.is_forward:
-            return Contents(self.schema, (), UNKNOWN_COUNT, [0] * len(self.schema), 0)
+        """Return the contents of the file."""
         batches = list(ipc.batches(self._bytes, self._source.nbytes))
         counts = [columns.count_of(field.type, leaves=False) for field in self.schema]
         if any(len(batch.nulls) != sum(counts) for batch in batches):
@@ -69,14 +66,14 @@ class ArrowFile(Table):
         rows = tuple(batch.rows for batch in batches)
         return Contents(self.schema, rows, sum(rows), nulls, self._source.nbytes)
 
-    def batches(self, names: Sequence[str], rows: Sequence[int] = (), start: int = 0) -> Iterator[pa.RecordBatch]:
+    def batches(self, names: Sequence[str], rows: Sequence[int], start: int = 0) -> Iterator[pa.RecordBatch]:
         """Yield the rows from `start` on with at least some columns."""
         skipped = 0
         while not self._is_stream and skipped < len(rows) and rows[skipped] <= start:
             start -= rows[skipped]
             skipped += 1
         batches = (batch for batch, _ in self._decoded(names, skipped))
-        yield from columns.behind(start, _counted(batches, rows[skipped:]) if rows else batches)
+        yield from columns.behind(start, _counted(batches, rows[skipped:]))
 
     def _decoded(self, names: Sequence[str], skipped: int = 0) -> Iterator[_Decoded]:
         """Yield record batches with at least some columns, and their metadata."""
@@ -101,8 +98,6 @@ class ArrowFile(Table):
                 batch.select(by_offsets).validate(full=True)
             yield batch, metadata
             self.content.forget()
-        if self._source.is_forward and self.content.read(1):
-            raise DamageError("it goes on behind the end of the stream")
 
     def copy(self, new: BinaryIO, schema: pa.Schema, change: Change) -> None:
         """Write the file again, record batch by record batch, with the metadata of each."""
@@ -146,3 +141,6 @@ def prepare(model: Model, new: Callable[[BinaryIO, pa.Schema], Any] = pa.ipc.new
     """Say how a result like `model` is written by what `new` returns, with the schema of the file that it is like."""
     schema = columns.asked(model.context, model.source, ArrowFile, columns.SCHEMA) if model.source else None
     return columns.layout_like(model, schema).encoder(new, _BATCH_ROWS)
+
+
+prepare_stream = functools.partial(prepare, new=pa.ipc.new_stream)

@@ -6,9 +6,7 @@ formats and nowhere else.
 
 from __future__ import annotations
 
-import bisect
 import contextlib
-import decimal
 import functools
 import itertools
 import operator
@@ -37,14 +35,13 @@ from mpired.formats.input_options import InputOptions
 from mpired.formats.local import TableFile
 from mpired.formats.missing import NullsError
 from mpired.formats.names import check_pair, listed, missing, picked
-from mpired.formats.rank import Model, RankFile, SkippedArray, choice, declared, ways_out
+from mpired.formats.rank import Model, RankFile, SkippedArray, declared
 from mpired.formats.streamed import ColumnFile, Decoded, Values, form_of
 from mpired.progress import track
 from mpired.sources.source import Source
 
 _T = TypeVar("_T")
 _DECODED_NBYTES = 256 << 20  # a page or record batch is decoded at once
-_INT64_DIGITS = 18  # of which every number is an int64
 _OBJECT_ROWS = 4 << 10  # that become objects of Python at a time
 _PIECE_ROWS = 512 << 10
 _COMPARED_ROWS = 64 << 10
@@ -65,10 +62,10 @@ class Contents(NamedTuple):
     """Contents of a file with columns."""
 
     schema: pa.Schema
-    rows: tuple[int, ...]  # of each row group or record batch; () if they are not counted
+    rows: tuple[int, ...]  # of each row group or record batch
     nrows: int
     nulls: Sequence[int | None]  # of each column, as many as the header tells of; None if it does not say
-    nbytes: int  # about those of all values; 0 if the rows are not counted either
+    nbytes: int  # about those of all values
 
 
 class Table(ColumnFile):
@@ -87,8 +84,8 @@ class Table(ColumnFile):
         """Return the contents of the file."""
         raise NotImplementedError
 
-    def batches(self, names: Sequence[str], rows: Sequence[int] = (), start: int = 0) -> Iterator[pa.RecordBatch]:
-        """Yield the rows from `start` on with at least some columns; `rows` are those of `Contents`, if known."""
+    def batches(self, names: Sequence[str], rows: Sequence[int], start: int = 0) -> Iterator[pa.RecordBatch]:
+        """Yield the rows from `start` on with at least some columns; `rows` are those of `Contents`."""
         raise NotImplementedError
 
     def copy(self, new: BinaryIO, schema: pa.Schema, change: Change) -> None:
@@ -144,8 +141,6 @@ SCHEMA: Callable[[Any], pa.Schema] = operator.attrgetter("schema")
 
 def asked(context: Context, source: Source, opener: Opener, question: Callable[[Any], _T]) -> _T:
     """Let a worker open a file, and return its answer to a question."""
-    if source.is_forward:  # no other process has its bytes
-        return _answer(source, opener, question)
     answer: _T = look_apart(context, _answer, source, opener, question)
     return answer
 
@@ -161,7 +156,7 @@ errors_of = functools.partial(streamed.errors_of, errors=(pa.ArrowException,))
 
 def inspect(source: Source, inputs: InputOptions, opener: type[Table]) -> RankFile:
     """Describe a file from its schema."""
-    if source.nbytes == 0 and not source.is_forward:
+    if source.nbytes == 0:
         raise BufferFileError(source.name, f"the file is empty; not a valid {opener.format} file")
     contents = asked(inputs.context, source, opener, operator.methodcaller("contents"))
     names, others = contents.schema.names, _others(contents, inputs)
@@ -224,7 +219,8 @@ def _buffer(table: TableHeader, inputs: InputOptions, columns: tuple[str, ...]) 
     elif inputs.any_type and not inputs.pair and _datatype(kind) is None:
         datatype = value_type(_in_words(_plain_type(kind)))
     elif form is None:
-        raise _not_taken(table, next(each for each in fields if each.type not in DTYPES), inputs)
+        reason = _no_buffer(next(each for each in fields if each.type not in DTYPES))
+        raise DatatypeError(source.name, f"{reason}{'; a pair is of two columns of numbers' if inputs.pair else ''}")
     else:
         if inputs.pair and not inputs.named:
             check_pair(source, inputs.pair, form, "columns")
@@ -272,11 +268,9 @@ def _others(contents: Contents, inputs: InputOptions) -> tuple[SkippedArray, ...
         if name in inputs.keep or (is_one and is_taken):
             continue
         reason = _no_buffer(field) if is_one else _not_one(names, name)
-        other = SkippedArray(name, str(kind), reason, contents.nrows, nulls=nulls)
-        other = other._replace(label=_in_words(kind), keeps=has_arrays(kind))
-        if is_one:
-            other = other._replace(way_out=_way_out(kind, inputs.taken), group=_group(kind))
-        others.append(other)
+        group = _group(kind) if is_one else None
+        other = SkippedArray(name, str(kind), reason, contents.nrows, label=_in_words(kind), group=group, nulls=nulls)
+        others.append(other._replace(keeps=has_arrays(kind)))
     return tuple(others)
 
 
@@ -287,17 +281,6 @@ def _no_buffer(field: pa.Field) -> str:
     if is_time(field.type):
         return f"column {field.name!r} is {field.type}, and times are combined only if they are chosen"
     return f"column {field.name!r} holds {field.type}, not numbers"
-
-
-def _way_out(kind: pa.DataType, taken: Group | None) -> str:
-    """Return how a column of another type can become one of numbers that are `taken`; "" for types that mean none."""
-    fits = pa.types.is_decimal(kind) and kind.precision <= _INT64_DIGITS
-    needed = Group.C_INTEGER if fits else Group.FLOATING_POINT
-    if not pa.types.is_decimal(kind) or (taken is not None and needed not in taken):
-        return ""
-    if not fits:
-        return f"write it as float64, which rounds, because int64 has no room for {kind.precision} digits"
-    return f"write it as int64{f' in units of {decimal.Decimal(1).scaleb(-kind.scale)}' if kind.scale else ''}"
 
 
 def _in_words(kind: pa.DataType) -> str:
@@ -319,18 +302,6 @@ def _not_one(names: Sequence[str], name: str) -> str:
     if not (number := names.count(name)):
         return missing(name, names, "column")
     return f"has {number} columns named {name!r}; its columns are {listed(names)}"
-
-
-def _not_taken(table: TableHeader, wrong: pa.Field, inputs: InputOptions) -> DatatypeError:
-    """Return the error for a column that is chosen and holds no numbers."""
-    if inputs.pair:
-        return DatatypeError(table.source.name, f"{_no_buffer(wrong)}; a pair is of two columns of numbers")
-    schema, there = table.contents.schema, Counter(table.contents.schema.names)
-    whole = (field for field, missing in zip(schema, table.contents.nulls, strict=True) if not missing)
-    groups = [(field.name, _group(field.type)) for field in whole if there[field.name] == 1]
-    others = choice([(name, group) for name, group in groups if group is not None], inputs.taken)
-    ways = ways_out(_way_out(wrong.type, inputs.taken), others)
-    return DatatypeError(table.source.name, f"{_no_buffer(wrong)}{ways}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -387,10 +358,9 @@ class KeptColumns(TableHeader):
                     raise other.source.changed()
                 for name in self.names:  # perhaps in another order
                     arrays = own.column(name), theirs.column(name)
-                    first = _first_difference(*map(_comparable, arrays))
-                    if first is not None:
-                        mine, others = (_text(array[first]) for array in arrays)
-                        reason = f"row {start + first} of column {name!r} is {others}, but {mine} in {like}"
+                    if (found := _first_difference(*arrays)) is not None:
+                        row, mine, others = found
+                        reason = f"row {start + row} of column {name!r} is {others}, but {mine} in {like}"
                         raise BufferFileError(other.source.name, f"{reason} ({self.source.name!r}){_NOT_EQUAL}")
                 start += own.num_rows
 
@@ -442,42 +412,17 @@ def _as_numpy(column: pa.ChunkedArray) -> np.ndarray:
     return values if valid is None else np.ma.MaskedArray(values, mask=~valid)
 
 
-def _comparable(array: pa.Array) -> pa.Array:
-    """Return values that are equal if their bits are, and not encoded."""
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    if array.type in _LARGE:
-        array = array.cast(_LARGE[array.type])
-    bits = _bits_of(array.type)
-    return array if bits == array.type else array.view(bits)
-
-
-def _bits_of(kind: pa.DataType) -> pa.DataType:
-    """Return a type with integers in the place of floating-point numbers, also within it."""
-    if pa.types.is_floating(kind):
-        return pa.type_for_alias(f"int{kind.bit_width}")
-    fields = [field.with_type(_bits_of(field.type)) for field in map(kind.field, range(kind.num_fields))]
-    if pa.types.is_struct(kind):
-        return pa.struct(fields)
-    if pa.types.is_map(kind):
-        return pa.map_(*fields[0].type)
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(fields[0], kind.list_size)
-    if pa.types.is_large_list(kind):
-        return pa.large_list(fields[0])
-    return pa.list_(fields[0]) if pa.types.is_list(kind) else kind
-
-
-def _first_difference(left: pa.Array, right: pa.Array) -> int | None:
-    """Return the first row in which two arrays of one length differ."""
+def _first_difference(left: pa.Array, right: pa.Array) -> tuple[int, str, str] | None:
+    """Return the first row in which two arrays of one length differ, and both values; a NaN equals a NaN."""
     if left.equals(right):
         return None
-    return bisect.bisect_left(range(len(left)), 1, key=lambda row: not left[: row + 1].equals(right[: row + 1]))
+    rows = enumerate(zip(*(map(_text, objects_of(each)[0]) for each in (left, right)), strict=True))
+    found = next(((row, *texts) for row, texts in rows if texts[0] != texts[1]), None)
+    return found and (found[0], shortened(found[1], 100), shortened(found[2], 100))
 
 
-def _text(value: pa.Scalar) -> str:
-    """Return a short text for a value."""
-    return shortened(repr(value.as_py()) if pa.types.is_string(value.type) else str(value), 100)
+def _text(value: object) -> str:
+    return repr(value) if isinstance(value, str) else str(value)
 
 
 _NOTE = b"mpired"

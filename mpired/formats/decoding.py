@@ -18,15 +18,13 @@ from mpired.files import calls
 from mpired.formats.array import Array, blocks, with_stored
 from mpired.formats.rank import Kept
 from mpired.formats.streamed import Values
-from mpired.sources.source import Source, of_file
+from mpired.sources.source import Source
 
 if TYPE_CHECKING:
     from mpired.context import Context
     from mpired.formats.streamed import Decoded
-    from mpired.sources.open import Prefetch
 
 _BLOCK_NBYTES = 4 << 20
-_LOOKS = 64  # that a worker is asked for at once
 _LOOK_SECONDS = 600  # of the processor: more than the header of any file takes, and in some damaged files no end
 _T = TypeVar("_T")
 
@@ -37,46 +35,23 @@ class Decoder:
     def __init__(self) -> None:
         self._tasks: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
         self._results: Generator[Any, None, None] | None = None
-        self._looks: deque[tuple[Any, ...]] = deque()
-        self._loads = False
         self._numbers = itertools.count()  # of streams of values
         self._left: list[int] = []  # the streams that are not needed any more
 
-    def load_ahead(self, load: Callable[[], object]) -> None:
-        """Start it, if it can be forked, and let it load a library; this process goes on meanwhile."""
-        if self.is_there or not pool.can_fork():
-            return
-        self._tasks.append((load, ()))
-        self._results = self._started(ahead=True)
-        with self._or_not_there():
-            next(self._results)
-            self._loads = True
-
     @property
     def is_there(self) -> bool:
-        """Whether it has been started; not any more if it could not load its library."""
-        if self._loads and self._results is not None:
-            self._loads = False
-            with self._or_not_there():
-                next(self._results)
+        """Whether it has been started."""
         return self._results is not None
-
-    @property
-    def is_looking_ahead(self) -> bool:
-        """Whether it looks at files that it will be asked for."""
-        return bool(self._looks)
 
     def do(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
         """Return the result of a function; errors are those of `apart`."""
-        self._leave_looks()
         if not self.is_there:
-            self._results = self._started()
+            self._results = pool.run(_done, iter(self._tasks.popleft, None), 1, isolated=True)
         self._tasks.append((function, args))
         return self._next(name)
 
     def each(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Generator[Any, None, None]:
         """Apply a function to items, one after another, and yield the results, or those that it yields, of each."""
-        self._leave_looks()
         self._tasks.append((_all_of, (function, items)))
         is_done = False
         try:
@@ -88,29 +63,6 @@ class Decoder:
         finally:
             if not is_done:  # it failed, or has more to do
                 self.close()
-
-    def look(self, function: Callable[..., Any], source: Source, prefetch: Prefetch | None, *args: Any) -> Any:
-        """Return the result of a function for a file, like `do`; the files behind it are inspected meanwhile."""
-        asked = function, source, args
-        self._leave_looks(asked if asked in self._looks else None)
-        if self._looks:
-            self._looks.popleft()
-            error, found = self._next(source.name)
-        else:
-            # Those behind a packed one are packed, too.
-            line = prefetch.next_files(source, _LOOKS) if prefetch is not None and of_file(source) is source else []
-            error, found = self.do(source.name, _each, function, (source, *line), args)
-            self._looks.extend((function, other, args) for other in line)
-        if error is not None:
-            raise error
-        return found
-
-    def _leave_looks(self, until: tuple[Any, ...] | None = None) -> None:
-        """Drop the results that were asked for ahead, up to one; the worker has begun with them."""
-        while self._looks and self._looks[0] != until:
-            _, source, _ = self._looks.popleft()
-            with contextlib.suppress(BufferFileError):
-                self._next(source.name)
 
     def decoding(self, buffer: Array) -> Array:
         """Return a buffer whose elements come from the worker, if a library decodes them."""
@@ -143,22 +95,10 @@ class Decoder:
             return next(cast("Generator[Any, None, None]", self._results))
         except BaseException as error:
             self._results = None  # the worker has ended
-            self._looks.clear()
             if not isinstance(error, WorkerError) or not pool.is_crash(error):
                 raise
             how = error.reason.partition(";")[0]
             raise BufferFileError(name, f"cannot be decoded, the file is damaged ({how})") from None
-
-    def _started(self, *, ahead: bool = False) -> Generator[Any, None, None]:
-        return pool.run(_done, iter(self._tasks.popleft, None), 1, isolated=True, ahead=ahead)
-
-    @contextlib.contextmanager
-    def _or_not_there(self) -> Iterator[None]:
-        """Be without a worker if the block fails: what needs it starts another one, and tells what fails then."""
-        try:
-            yield
-        except Exception:  # noqa: BLE001 - of a library
-            self._results = None
 
     def close(self) -> None:
         """End the worker."""
@@ -180,16 +120,12 @@ def _all_of(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[tu
     yield False, None
 
 
-def _each(
-    function: Callable[..., Any], sources: Sequence[Source], args: tuple[Any, ...]
-) -> Iterator[tuple[BaseException | None, Any]]:
-    for source in sources:
-        try:
-            with ended_after(_LOOK_SECONDS):
-                found = function(source, *args)
-            yield None, found
-        except Exception as error:  # noqa: BLE001 - raised where the result is asked for
-            yield portable(error), None
+def _looked(function: Callable[..., Any], source: Source, args: tuple[Any, ...]) -> tuple[BaseException | None, Any]:
+    try:
+        with ended_after(_LOOK_SECONDS):
+            return None, function(source, *args)
+    except Exception as error:  # noqa: BLE001 - raised in the process that asked
+        return portable(error), None
 
 
 @contextlib.contextmanager
@@ -209,10 +145,11 @@ def apart(context: Context, name: str, function: Callable[..., _T], *args: Any) 
 
 
 def look_apart(context: Context, function: Callable[..., _T], source: Source, *args: Any) -> _T:
-    """Let a worker inspect a file by a function of a library, like `apart`, and then the files behind it."""
-    with decode_worker(context) as served:
-        worker = cast("Decoder", served.worker)
-        return cast("_T", worker.look(function, source, served.prefetch, *args))
+    """Let a worker inspect a file by a function of a library, like `apart`; an error does not end the worker."""
+    error, found = apart(context, source.name, _looked, function, source, args)
+    if error is not None:
+        raise error
+    return cast("_T", found)
 
 
 class _Columns(NamedTuple):

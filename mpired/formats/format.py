@@ -59,8 +59,6 @@ class Format(NamedTuple):
     directories: tuple[str, ...] = ()
     # whether `inspect` and its readers take a source that is read forward; else they get a copy of it
     forward: bool = False
-    # the kinds of its files that a worker reads by a library, which `load` of its module imports
-    loads: tuple[object, ...] = ()
     noun: str = "array"  # the format's word for one of its arrays, in messages
     doc: str = ""  # a line of documentation
     decoding: int = 0  # bytes of memory that a process holds to read a file, with its libraries, besides the blocks

@@ -35,16 +35,11 @@ def _imported(name: str) -> Any:
         return importlib.import_module(f"mpired.formats.{name}")
 
 
-def load() -> None:
-    """Load what reads and writes, so that no worker that is forked then has to; no file is opened here."""
-    _imported(_RESULTS)
-
-
 def check_installed(subject: str, extra: str, context: Context) -> None:
     """Raise `UsageError` unless h5py is installed, which an extra of mpired installs."""
     installed.check(subject, "HDF5", "h5py", extra)
-    if context.worker is None or not context.worker.is_there:  # else it has loaded it, or will
-        load()
+    if context.worker is None or not context.worker.is_there:  # so that no worker that is forked then has to
+        _imported(_RESULTS)
 
 
 def _open(source: Source, memory: int = DECODED_NBYTES, *, outside: bool) -> Any:
@@ -68,11 +63,7 @@ def inspect(source: Source, inputs: InputOptions, extra: str = "hdf5") -> RankFi
     check_installed(source.name, extra, context)
     found = look_apart(context, _look, source, inputs._replace(context=NO_LIMITS))
     opener = functools.partial(_open, outside=inputs.follow_links)
-    file = arrays.inspect(source, inputs, found, Library(opener, ERRORS, context))
-    is_decoded = any(buffer.isolated for buffer in file.buffers)
-    if is_decoded and context.worker is not None and context.worker.is_looking_ahead:
-        load()  # for the workers that will decode these
-    return file
+    return arrays.inspect(source, inputs, found, Library(opener, ERRORS, context))
 
 
 def prepare(model: Model) -> ArrayLayout | MarkingLayout:

@@ -9,7 +9,6 @@ from typing import Any
 from mpired.files import calls
 from mpired.sources.source import OpenSource
 
-_PIECE_NBYTES = 16 << 20
 _MAPPED_NBYTES = 1 << 20  # shorter files are read
 
 
@@ -49,16 +48,10 @@ class SourceFile(io.RawIOBase):
 
     def read(self, nbytes: int = -1) -> bytes:
         """Return the next bytes, fewer at the end."""
-        left, parts = self._nbytes - self._at, []
-        if nbytes >= 0:
-            left = min(nbytes, left) if self._nbytes else nbytes
-        while left > 0:  # memory is taken for bytes that are there, not for the length in a damaged header
-            wanted = left if self._nbytes else min(left, _PIECE_NBYTES)  # the length of a stream is not known
-            part = self.opened.read(wanted, self._at)
-            parts.append(part)
-            self._at += len(part)
-            left = left - wanted if len(part) == wanted else 0
-        return b"".join(parts)
+        left = self._nbytes - self._at  # memory is taken for bytes that are there, not for the length in a header
+        data = self.opened.read(max(0, left if nbytes < 0 else min(nbytes, left)), self._at)
+        self._at += len(data)
+        return data
 
     def readinto(self, room: Any, /) -> int:
         """Fill the room, except at the end."""

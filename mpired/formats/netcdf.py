@@ -43,8 +43,6 @@ _LAST_CLASSIC = 6
 _64_BIT_OFFSET, _64_BIT_DATA = 2, 5
 _HISTORY = "history"
 
-load = hdf5.load
-
 
 class _Attribute(NamedTuple):
     """The type of an attribute, and its bytes in the file."""

@@ -84,7 +84,7 @@ class ParquetFile(Table):
         nbytes = sum(each.total_byte_size for each in groups)
         return Contents(self.schema, tuple(self.group_rows), sum(self.group_rows), nulls, nbytes)
 
-    def batches(self, names: Sequence[str], rows: Sequence[int] = (), start: int = 0) -> Iterator[pa.RecordBatch]:
+    def batches(self, names: Sequence[str], rows: Sequence[int], start: int = 0) -> Iterator[pa.RecordBatch]:
         """Yield the rows from `start` on with some columns."""
         del rows  # the row groups are those of the footer
         for number, nrows in enumerate(self.group_rows):

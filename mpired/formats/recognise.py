@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable
 from itertools import pairwise
 
 from mpired import codecs
 from mpired.errors import BufferFileError, NotReadError, UsageError
-from mpired.formats import decoding, foreign, plugins
+from mpired.formats import foreign, plugins
 from mpired.formats.array import Array
 from mpired.formats.format import Format
 from mpired.formats.input_options import InputOptions
@@ -38,19 +36,18 @@ _ROWS: tuple[Format, ...] = (
         doc="every numeric column a buffer", decoding=64 << 20, encoding=112 << 20),
     _COLUMNS._replace(name="arrow", suffixes=(".arrow", ".feather"), magic=b"ARROW1", updatable=True,
         doc="Arrow IPC file; otherwise like parquet", decoding=8 << 20, encoding=16 << 20),
-    _COLUMNS._replace(name="arrows", suffixes=(".arrows",), told_by=foreign.ARROW_STREAM, forward=True,
+    _COLUMNS._replace(name="arrows", suffixes=(".arrows",), told_by=foreign.ARROW_STREAM,
         doc="Arrow IPC stream; otherwise like parquet", decoding=8 << 20, encoding=16 << 20),
     _ARRAYS._replace(name="npz", suffixes=(".npz",), told_by=foreign.NPZ, has_times=True, c_order=False,
         doc="NumPy's archive of arrays, each a buffer"),
     _ARRAYS._replace(name="safetensors", suffixes=(".safetensors", INDEX_SUFFIX), told_by=foreign.SAFETENSORS,
         has_notes=True, in_place=True, noun="tensor", doc="tensors, each a buffer"),
     _ARRAYS._replace(name="hdf5", suffixes=(".h5", ".hdf5", ".he5"), told_by=foreign.HDF5, holds=(foreign.NETCDF4,),
-        has_nulls=True, in_place=True, loads=(foreign.HDF5, foreign.NETCDF4), noun="dataset",
-        doc="groups of arrays, each a buffer", decoding=64 << 20, encoding=64 << 20),
+        has_nulls=True, in_place=True, noun="dataset", doc="groups of arrays, each a buffer", decoding=64 << 20,
+        encoding=64 << 20),
     _ARRAYS._replace(name="netcdf", suffixes=(".nc", ".nc4", ".cdf"), told_by=foreign.NETCDF,
-        holds=(foreign.NETCDF4, foreign.HDF5), has_nulls=True, in_place=True, loads=(foreign.NETCDF4, foreign.HDF5),
-        noun="variable", doc="variables, each a buffer: classic, CDF-5 and netCDF-4", decoding=16 << 20,
-        encoding=24 << 20),
+        holds=(foreign.NETCDF4, foreign.HDF5), has_nulls=True, in_place=True, noun="variable",
+        doc="variables, each a buffer: classic, CDF-5 and netCDF-4", decoding=16 << 20, encoding=24 << 20),
     _ARRAYS._replace(name="zarr", suffixes=(".zarr.zip",), magic=STORE_HEAD, told_by=foreign.ZARR, has_nulls=True,
         streamed=True, directories=(".zarr",), doc="Zarr store, each array a buffer", decoding=64 << 20,
         encoding=96 << 20),
@@ -108,19 +105,6 @@ def _suffix_of(name: str) -> str:
     """Return the same of a name; thousands of ranks differ before the first point."""
     name = codecs.stripped(name).lower()
     return next((each for each in _LONG_SUFFIXES if name.endswith(each)), "") or os.path.splitext(name)[1]
-
-
-@contextlib.contextmanager
-def loaded_ahead(path: str) -> Iterator[decoding.Decoder]:
-    """Let a worker load the library for a file, if there is one, while this process goes on, and serve the block."""
-    row, head = _BY_SUFFIX.get(_suffix(path)), b""
-    if row is not None and row.loads:
-        with contextlib.suppress(OSError), open(path, "rb") as file:  # an error is reported where it is used
-            head = file.read(HEAD_NBYTES)
-    with closing(decoding.Decoder()) as worker:
-        if row is not None and head and foreign.by_content(head, len(head)) in row.loads:
-            worker.load_ahead(row.module.load)
-        yield worker
 
 
 def open_rank(word: str | AtHand, inputs: InputOptions) -> RankFile:

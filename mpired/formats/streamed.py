@@ -153,22 +153,16 @@ class ColumnReader:
 
     def read(self, start: int, block: np.ndarray) -> np.ndarray | None:
         """Fill `block` with the elements from `start` on, and return which of them have all leaves; None for all."""
-        done, valid = self.fill(start, block)
-        if done < len(block):
-            raise self._array.source.changed()
-        return valid
-
-    def fill(self, start: int, block: np.ndarray) -> tuple[int, np.ndarray | None]:
-        """Do so as far as there are elements, and return how many there are before the end, too."""
-        array, valid, parts, done = self._array, None, [block], len(block)
+        array, valid, parts = self._array, None, [block]
         if self._names:
             array.datatype.clear_padding(block)
             parts = [block[name] for name in self._names]
         with errors_of(array.source.name, self._errors):
             try:
                 for stream, part in zip(self._streams, parts, strict=True):
-                    filled, mine = stream.fill(start, part)
-                    done = min(done, filled)
+                    done, mine = stream.fill(start, part)
+                    if done < len(part):
+                        raise array.source.changed()
                     if mine is not None:
                         valid = mine if valid is None else valid & mine
             except NullsError as found:
@@ -176,7 +170,7 @@ class ColumnReader:
                     raise DamageError("a column has nulls that its header does not tell of") from None
                 raise null_error(array.source, array.columns, found.args[0]) from None
         mine = array.valid(block)
-        return done, valid if mine is None else mine if valid is None else valid & mine
+        return valid if mine is None else mine if valid is None else valid & mine
 
     def close(self) -> None:
         """Close the file."""

@@ -1,7 +1,7 @@
 """Ops: predefined by MPI, statistics, user-defined; and the gate before them."""
 
 from mpired.ops.gate import check, check_buffers, check_use
-from mpired.ops.op import Op, Use
+from mpired.ops.op import Op, Rules, Use
 from mpired.ops.policy import (
     PURPOSES,
     check_rules,
@@ -18,9 +18,9 @@ from mpired.ops.state import may_be_null, stands_for_null
 from mpired.ops.table import COMPARE_AND_SWAP, OPS, STATISTICS, get, named, neutral, ops_for, user_op, with_parameter
 
 __all__ = [
-    "COMPARE_AND_SWAP", "OPS", "PURPOSES", "STATISTICS", "Op", "OpLike", "Ops", "Use", "check", "check_buffers",
-    "check_file", "check_rules", "check_use", "check_weights", "each_of", "file_of", "get", "is_list", "labels",
-    "may_be_null", "named", "neutral", "null_refused", "of_function", "ops_for", "options_of", "predefined",
-    "resolve", "stands_for_null", "summary", "user_op", "widening", "widest", "with_parameter", "with_policies",
-    "with_properties",
+    "COMPARE_AND_SWAP", "OPS", "PURPOSES", "STATISTICS", "Op", "OpLike", "Ops", "Rules", "Use", "check",
+    "check_buffers", "check_file", "check_rules", "check_use", "check_weights", "each_of", "file_of", "get",
+    "is_list", "labels", "may_be_null", "named", "neutral", "null_refused", "of_function", "ops_for", "options_of",
+    "predefined", "resolve", "stands_for_null", "summary", "user_op", "widening", "widest", "with_parameter",
+    "with_policies", "with_properties",
 ]  # fmt: skip

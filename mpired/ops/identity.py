@@ -19,33 +19,6 @@ Identity: TypeAlias = Callable[[Datatype], np.ndarray]
 It raises `TypeError`, `ValueError` or `OverflowError` if the datatype cannot hold it."""
 
 
-def lowest(datatype: Datatype) -> np.ndarray:
-    """Return the lowest value; of pairs with the largest index, which loses every tie."""
-    if datatype.group is Group.DURATION:
-        return _filled(datatype, lambda form: _lowest(form) + 1)  # the least integer is NaT
-    return _filled(datatype, _lowest)
-
-
-def highest(datatype: Datatype) -> np.ndarray:
-    """Return the highest value; of pairs with the largest index, which loses every tie."""
-    return _filled(datatype, _highest)
-
-
-def zero(datatype: Datatype) -> np.ndarray:
-    """Return 0."""
-    return _filled(datatype, lambda form: form.type(0))
-
-
-def one(datatype: Datatype) -> np.ndarray:
-    """Return 1."""
-    return _filled(datatype, lambda form: form.type(1))
-
-
-def all_bits(datatype: Datatype) -> np.ndarray:
-    """Return the integer whose bits are all set."""
-    return _filled(datatype, lambda form: ~form.type(0))
-
-
 def _lowest(form: np.dtype) -> Any:
     return -np.inf if form.kind == "f" else np.iinfo(form).min
 
@@ -65,6 +38,22 @@ def _filled(datatype: Datatype, number: Callable[[np.dtype], Any]) -> np.ndarray
     else:
         element[()] = number(form)
     return element
+
+
+def lowest(datatype: Datatype) -> np.ndarray:
+    """Return the lowest value; of pairs with the largest index, which loses every tie."""
+    above = int(datatype.group is Group.DURATION)  # the least integer is NaT
+    return _filled(datatype, lambda form: _lowest(form) + above)
+
+
+def _of_each(number: Callable[[np.dtype], Any]) -> Identity:
+    return lambda datatype: _filled(datatype, number)
+
+
+highest = _of_each(_highest)  # of pairs with the largest index, too
+zero = _of_each(lambda form: form.type(0))
+one = _of_each(lambda form: form.type(1))
+all_bits = _of_each(lambda form: ~form.type(0))
 
 
 class UserIdentity:

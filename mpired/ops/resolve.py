@@ -83,11 +83,11 @@ def resolve(text: str, timeout: float | None = None, use: Use = Use.REDUCE) -> O
     try:
         return table.get(text, use)
     except UnknownOpError:
-        from mpired.ops import plugins, user  # noqa: PLC0415 - as above
+        from mpired.ops import user  # noqa: PLC0415 - as above
 
-        points = plugins.entry_points().get(text, [])
+        points = user.entry_points().get(text, [])
         if len(points) > 1:
-            raise UserOpError(text, plugins.ambiguity(points)) from None
+            raise UserOpError(text, user.ambiguity(points)) from None
         if points:
             return table.user_op(text, user.PythonKernel(text, timeout), isolated=True)
         if re.fullmatch(_FILE, text, re.DOTALL):

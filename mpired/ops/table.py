@@ -17,8 +17,7 @@ from mpired.ops import identity, kernels, statistics
 from mpired.ops.identity import Identity
 from mpired.ops.kernels import Kernel
 from mpired.ops.native import twinned
-from mpired.ops.op import ANY_USE, Op, Use, ruled
-from mpired.ops.rules import Rules
+from mpired.ops.op import ANY_USE, Op, Rules, Use, ruled
 from mpired.ops.state import State, combined
 from mpired.values import NUMBER
 
@@ -115,16 +114,9 @@ STATISTICS: tuple[Op, ...] = (
 )  # fmt: skip
 """Statistics of ensembles, which MPI does not have."""
 
-COMPARE_AND_SWAP = _op(
-    "COMPARE_AND_SWAP",
-    kernels.replace,
-    _INTEGER | Group.LOGICAL | Group.BYTE,
-    "the origin's value where the target's is the one expected",
-    None,
-    section="12.3.5",
-    commute=False,
-    uses=Use.FETCH,
-)
+COMPARE_AND_SWAP = _op("COMPARE_AND_SWAP", kernels.replace, _INTEGER | Group.LOGICAL | Group.BYTE,
+    "the origin's value where the target's is the one expected", None,
+    section="12.3.5", commute=False, uses=Use.FETCH)  # fmt: skip
 """The op of MPI_Compare_and_swap (MPI-4.1, 12.3.5); the transaction compares the element."""
 
 _BY_NAME = {row.name: row for row in (*OPS, *STATISTICS)}
@@ -148,11 +140,9 @@ def user_op(name: str, kernel: Kernel, *, isolated: bool) -> Op:
     return row._replace(user=True, isolated=isolated, rounds=row.groups, lower=kernels.as_it_is)
 
 
-def named(word: str) -> tuple[Op | None, str]:
-    """Return the predefined op that a word is the name of, here or in another program, and what there is to add."""
-    other = _ELSEWHERE.get(word.lower(), "")
-    name = other.partition(" ")[0].removesuffix(",")
-    return _BY_NAME.get(canonical(word)) or _BY_NAME.get(name.upper()), other.removeprefix(name)
+def named(word: str) -> Op | None:
+    """Return the predefined op that a word is the name of."""
+    return _BY_NAME.get(canonical(word))
 
 
 def get(name: str, use: Use = ANY_USE) -> Op:
@@ -167,9 +157,6 @@ def get(name: str, use: Use = ANY_USE) -> Op:
         ops = [*ops_for(use), *(STATISTICS if Use.REDUCE in use else ())]
         close = difflib.get_close_matches(canonical(name), [row.name for row in ops], n=2)
         hint = f"did you mean {' or '.join(close).lower()}?" if close else f"the ops are {names_of(ops)}"
-        other, more = named(name)
-        if other is not None:
-            hint = f"use {other.name.lower()}{more}"
         raise UnknownOpError(shortened(name) or "''", f"is not an MPI op; {hint}")
     return op
 
@@ -190,46 +177,6 @@ def _with_quantile(op: Op, name: str, text: str) -> Op:
     if not 0 <= quantile <= 1:
         raise UnknownOpError(shortened(name), "takes a number between 0 and 1, such as quantile:0.9")
     return op._replace(rules=Rules(quantile=quantile))
-
-
-_ELSEWHERE = {
-    "argmax": "maxloc with `index='rank'`",
-    "argmin": "minloc with `index='rank'`",
-    "maximum": "max",
-    "minimum": "min",
-    "fmax": "max, which gives NaN where a rank has NaN",
-    "fmin": "min, which gives NaN where a rank has NaN",
-    "add": "sum",
-    "total": "sum",
-    "+": "sum",
-    "multiply": "prod",
-    "product": "prod",
-    "mul": "prod",
-    "*": "prod",
-    "all": "land",
-    "and": "land, or band bit by bit",
-    "&": "band",
-    "any": "lor",
-    "or": "lor, or bor bit by bit",
-    "|": "bor",
-    "xor": "lxor, or bxor bit by bit",
-    "^": "bxor",
-    **{f"logical_{name}": f"l{name}" for name in ("and", "or", "xor")},
-    **{f"bitwise_{name}": f"b{name}" for name in ("and", "or", "xor")},
-    **{
-        f"nan{name}": f"{name} with `nan='ignore'`"
-        for name in ("sum", "prod", "max", "min", "mean", "var", "std", "median")
-    },
-    "avg": "mean",
-    "average": "mean",
-    "stddev": "std",
-    "variance": "var",
-    "ptp": "range",
-    "maxabs": "absmax",
-    "minabs": "absmin",
-    "percentile": "quantile:0.9",
-}
-"""Names of ops in other programs."""
 
 
 def neutral(op: Op, datatype: Datatype) -> np.ndarray:

@@ -18,12 +18,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from mpired import installed
 from mpired.datatypes import Datatype, parse
 from mpired.errors import UserOpError
-from mpired.ops import plugins
 from mpired.ops.contract import Failing, Function, Properties, UserKernel, as_op, first_line, limited
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+entry_points = functools.partial(installed.entry_points, "mpired.ops")
 
 
 def op(
@@ -108,7 +109,10 @@ def _load(kernel: PythonKernel) -> Function:
     """Return the function of a kernel."""
     home, colon, name = kernel.place.rpartition(":")
     if not colon:
-        return as_op(plugins.load(kernel.place), kernel.place)
+        points = entry_points().get(kernel.place, [])
+        if len(points) != 1:
+            raise UserOpError(kernel.place, ambiguity(points) if points else "is not an entry point")
+        return as_op(points[0].load(), kernel.place)
     if kernel.file:
         kernel.check_file()
         found = load_file(kernel.file, kernel.place, kernel.digest)
@@ -121,6 +125,12 @@ def _load(kernel: PythonKernel) -> Function:
             where = getattr(found, "__file__", None) or getattr(found, "__name__", None) or type(found).__name__
             raise UserOpError(kernel.place, f"there is no {attribute!r} in {where}") from None
     return as_op(found, kernel.place)
+
+
+def ambiguity(points: Sequence[Any]) -> str:
+    """Return the reason why several entry points of one name cannot be used."""
+    homes = installed.homes(points)
+    return f"is the name of {len(points)} entry points ({homes}); write the place of one instead"
 
 
 def is_file(home: str) -> bool:

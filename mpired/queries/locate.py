@@ -24,8 +24,7 @@ from mpired.formats.memory import paths
 from mpired.formats.rank import choice, ways_out
 from mpired.formats.transposed import in_order
 from mpired.log import step
-from mpired.ops import Op
-from mpired.ops.rules import Rules
+from mpired.ops import Op, Rules
 from mpired.ops.state import valid_of
 from mpired.ops.table import MAX, MIN
 from mpired.options import EXTREMES, LOCATE, Options, checked

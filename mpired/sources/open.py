@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
-import itertools
 import os
 import stat
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias, cast
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, cast
 
 from mpired import interrupts
 from mpired.context import FEW_BYTES, STREAMED_BASE_NBYTES, Context
-from mpired.errors import BufferFileError, MpiredError, UsageError
+from mpired.errors import BufferFileError, UsageError
 from mpired.files import calls, mounts
 from mpired.files.access import recover_for_reading
 from mpired.files.names import check_is_data, has_log
@@ -26,9 +24,8 @@ from mpired.sources.source import STANDARD_INPUT, Source
 from mpired.sources.stream import StreamSource, check_has_end
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
+    from concurrent.futures import Future, ThreadPoolExecutor
 
-_Look: TypeAlias = Callable[[], Source | None]  # returns the source, or raises its error
 _THREADS = 32
 _KEPT_NBYTES = 32 << 20  # of all small files together
 _MOST_KEPT_NBYTES = 16 << 10  # of one of them
@@ -36,46 +33,26 @@ _STANDARD_INPUTS = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"}
 
 
 class Prefetch:
-    """Files that are inspected in the order of their names, some of them ahead."""
+    """Files on other machines that are inspected in the order of their names, some of them ahead."""
 
-    def __init__(self, names: Iterable[str], context: Context, threads: ThreadPoolExecutor | None = None) -> None:
+    def __init__(self, names: Iterable[str], context: Context, threads: ThreadPoolExecutor) -> None:
         self._names, self._context, self._threads = iter(names), context, threads
-        self.window = 0 if threads is None else 2 * _THREADS  # how many are asked for before `next_files` is called
-        self.asked: deque[tuple[str, _Look]] = deque()
+        self._asked: deque[tuple[str, Future[Source | None]]] = deque()
 
     def taken(self, name: str) -> Source | None:
         """Return the source; None if this name was not asked for."""
-        self._ask(self.window)
-        if all(name != other for other, _ in self.asked):
+        self._ask()
+        if all(name != other for other, _ in self._asked):
             return None
-        while self.asked[0][0] != name:
-            self.asked.popleft()  # it was left out
-        _, look = self.asked.popleft()
-        self._ask(self.window)
-        return look()
+        while self._asked[0][0] != name:
+            self._asked.popleft()  # it was left out
+        _, look = self._asked.popleft()
+        self._ask()
+        return look.result()
 
-    def _ask(self, count: int) -> None:
-        while len(self.asked) < count and (name := next(self._names, None)) is not None:
-            inspect = functools.partial(_inspect, name, self._context)
-            look = functools.cache(inspect) if self._threads is None else self._threads.submit(inspect).result
-            self.asked.append((name, look))
-
-    def next_files(self, source: Source, count: int) -> list[Source]:
-        """Return up to `count` readable files behind one that was taken, to the first of another suffix."""
-        suffix = os.path.splitext(source.name)[1]
-        found: list[Source] = []
-        if not self.window and not self.asked:
-            for name in self._names:
-                if name == source.name:
-                    break
-        self._ask(count)
-        for _, look in itertools.islice(self.asked, count):
-            with contextlib.suppress(MpiredError, OSError):  # raised when it is its turn
-                other = look()
-                if other is None or os.path.splitext(other.name)[1] != suffix:
-                    break  # to look at those behind it first would be in vain
-                found.append(other)
-        return found
+    def _ask(self) -> None:
+        while len(self._asked) < 2 * _THREADS and (name := next(self._names, None)) is not None:
+            self._asked.append((name, self._threads.submit(_inspect, name, self._context)))
 
 
 _MANY = 64
@@ -86,7 +63,7 @@ def open_source(word: str, context: Context, limit: int | None = None) -> Source
     """Look at the file, or the object of a store, that a word of the command line names; `-` is standard input."""
     # A pipe, FIFO or device is read forward; `Source.kept` makes a copy that is read by ranges.
     prefetch = context.prefetch
-    if prefetch is not None and (prefetch.window or prefetch.asked) and (found := prefetch.taken(word)) is not None:
+    if prefetch is not None and (found := prefetch.taken(word)) is not None:
         return cast("Source", found)
     if "://" in word and is_url(word):
         from mpired.sources.prefix import object_or_store  # noqa: PLC0415 - most ranks are files
@@ -141,7 +118,7 @@ def inspected_together(words: Sequence[object], context: Context) -> Iterator[Co
     names = [word for word in words if isinstance(word, str)]
     urls = [name for name in names if "://" in name and is_url(name)]
     if len(urls) < 2 and (len(names) < _MANY or not mounts.is_remote(names[0])):  # noqa: PLR2004 - several
-        yield context._replace(prefetch=Prefetch(names, context))
+        yield context
         return
     with _threads() as threads:
         yield context._replace(prefetch=Prefetch(urls or names, context, threads))

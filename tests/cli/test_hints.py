@@ -39,17 +39,13 @@ def folder(tmp_path):
 @each(
     "words, status, reasons",
     [
-        # ops, by the names of other programs too, and those that the command takes
+        # ops, and those that the command takes
         ("reduce --op sum a.npy b.npy -output a.npy", 2, ["-output: is an option with one dash; write --output"]),
-        ("reduce --op argmax a.npy b.npy", 2, ["argmax", "use maxloc"]),
-        ("reduce --op and a.npy b.npy", 2, ["and", "use land"]),
-        ("reduce --op product a.npy b.npy", 2, ["product", "use prod"]),
         ("reduce --op summ a.npy b.npy", 2, ["summ", "sum?"]),
         ("reduce --op nces a.npy b.npy", 2, ["the ops are max, ", ", median, quantile\n"]),
         ("accumulate --op nces a.npy b.npy", 2, ["the ops are max, ", ", minloc, replace\n"]),
         ("fetch-and-op --op nces a.npy b.npy", 2, ["the ops are max, ", ", minloc, replace, no_op\n"]),
-        ("reduce --op logical_or a.npy b.npy", 2, ["logical_or", "use lor"]),
-        ("reduce --op nanmean a.npy b.npy", 2, ["nanmean", "use mean with --nan ignore"]),
+        ("reduce --op nanmean a.npy b.npy", 2, ["nanmean: is not an MPI op; did you mean mean"]),
         ("reduce --op mine:f a.npy b.npy", 7, ["mine:f: there is no module mine; for the file write mine.py:f"]),
         ("reduce a.npy b.npy", 2, ["Missing option '--op'"]),
         ("reduce -op sum a.npy b.npy", 2, ["Missing option '--op'; did you mean --op?"]),
@@ -57,16 +53,13 @@ def folder(tmp_path):
         ("fetch-and-op a.npy b.npy", 2, ["Missing option '--op'"]),
         ("reduce --mean a.npy", 2, ["No such option '--mean'; did you mean --op mean? See `mpired reduce --help`"]),
         ("reduce --MPI_SUM a.npy", 2, ["No such option '--MPI_SUM'; did you mean --op sum?"]),
-        ("reduce --average a.npy", 2, ["No such option '--average'; did you mean --op mean?"]),
         ("ops max", 2, ["max: is an op, and there is no such file"]),
         # commands
         ("reduc a.npy", 2, ["reduc", "did you mean reduce?"]),
         ("acumulate a.npy", 2, ["acumulate", "did you mean accumulate"]),
         ("sum a.npy", 2, ["sum", "`mpired reduce --op sum`;"]),
         ("MPI_MAX a.npy", 2, ["MPI_MAX", "`mpired reduce --op max`;"]),
-        ("argmax a.npy", 2, ["argmax", "`mpired reduce --op maxloc` with --index rank;"]),
         ("mean a.npy", 2, ["mean", "`mpired reduce --op mean`;"]),
-        ("* a.npy", 2, ["*", "`mpired reduce --op prod`;"]),
         ("replace a.npy", 2, ["replace", "`mpired accumulate --op replace`;"]),
         ("no_op a.npy", 2, ["no_op", "`mpired get-accumulate --op no_op`;"]),
         ("xyzzy", 2, ["No such command 'xyzzy'; see `mpired --help`"]),

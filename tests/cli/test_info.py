@@ -133,7 +133,7 @@ def test_what_can_be_done_with_a_column(form, tmp_path):
         "text": "structures of i (int64), s (string); no op takes it, ",
         "map": "maps of string to int64; no op takes it, ",
         "word": "string by a dictionary; no op takes it, ",
-        "price": "decimal128(9, 2); write it as int64 in units of 0.01, no op takes it as it is, ",
+        "price": "decimal128(9, 2); no op takes it, ",
         "took": "duration[s]; max, min, sum take it if --columns names it",
         "gone": "timestamp[us, tz=UTC], 1 null; `mpired reduce --nulls ignore` leaves nulls out, ",
     }

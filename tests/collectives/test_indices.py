@@ -276,7 +276,7 @@ def test_what_is_refused(folder):
         (f"{maxloc} --columns x --keep x_index {columns} -o o.parquet", 2, "--keep: / 'x_index' / leave it out"),
         (f"reduce --op maxloc {members}", 3, f"MPI_MAXLOC: / {pairs}"),
         (f"reduce --op maxloc --type double --from raw {members}", 3, f"MPI_MAXLOC: / {pairs}"),
-        (f"reduce --op argmax {members}", 2, "argmax: / use maxloc with --index rank"),
+        (f"reduce --op argmax {members}", 2, "argmax: / is not an MPI op"),
         (f"{maxloc} --split v.npy {members}", 2, "--split: / two files"),
         (f"{maxloc} --split v.npy, {members}", 2, "--split: / two files"),
         (f"{maxloc} --split v.npy,v.npy {members}", 2, "v.npy: / two files"),

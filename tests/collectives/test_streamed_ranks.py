@@ -135,7 +135,6 @@ MISFITS = [
     ("<(cat r0.npy r0.bin) r1.npy", "expected 560000 data bytes for the shape (70000,), found more"),
     ("<(head -c -9 r0.arrows) r1.npy", "cannot be read, the file is damaged"),
     ("<(cat r0.arrows r1.arrows) r1.npy", "it goes on behind the end of the stream"),
-    ("<(cat r0.arrows) <(head -c 80 r1.bin)", "rank 1 has count 10, but rank 0 ('"),
     ("r0.npy r1.bin <(head -c 8 r0.npy) <(head -c 80 r0.bin)", "truncated"),
 ]
 
@@ -173,10 +172,9 @@ def test_pipelines(name, folder):
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
-@pytest.mark.parametrize("form", ["raw", "arrows"])
-def test_a_reader_that_goes_away_ends_a_pipeline(form, folder):
+def test_a_reader_that_goes_away_ends_a_pipeline(folder):
     """Nobody else ends it: the streams go on for ever."""
-    first, then = f'"$@" --to {form} <(cat /dev/zero) <(cat /dev/zero)', f'"$@" --to {form} - <(cat /dev/zero)'
+    first, then = '"$@" --to raw <(cat /dev/zero) <(cat /dev/zero)', '"$@" --to raw - <(cat /dev/zero)'
     outcome = shell(f'{first} | {then} | head -c 1 | wc -c; echo "${{PIPESTATUS[@]}}"', *RAW, cwd=folder)
     assert (outcome.status, outcome.out.split(), outcome.err) == (0, [b"1", b"141", b"141", b"0", b"0"], "")
 

@@ -94,7 +94,7 @@ def test_two_texts_of_one_type(text, same):
 )  # fmt: skip
 def test_other_combinations_are_no_type(value, index, tmp_path):
     assert value_index(parse(value)[0], parse(index)[0]) is None
-    with pytest.raises(UnknownDatatypeError, match=rf"\^{value if index == 'int' else index}\b"):
+    with pytest.raises(UnknownDatatypeError, match=r"\^pair\("):
         parse(f"pair({value},{index})")
     assert run("types", "--value-index", value, index, cwd=tmp_path) == (0, b"MPI_DATATYPE_NULL\n", "")
 

@@ -13,14 +13,12 @@ import tomllib
 from collections.abc import Iterator, Mapping
 
 from mpired.datatypes.datatype import Datatype
-from mpired.datatypes.derived import MAX_DEPTH, finished
+from mpired.datatypes.derived import MAX_DEPTH
 from mpired.datatypes.text.parse import Read, is_taken, read, words
 from mpired.errors import DatatypeError, DefinitionError
 
-_MAX_BYTES = 1 << 20
+_MAX_BYTES = 128 << 10
 _MAX_DOTS = 100  # in a line: the parser takes time by their square
-# A number where the parser reads one; for each of its digits the parser takes a hundred bytes.
-_LONG_NUMBER = re.compile(rb"(^|[=,[])[ \t]*[-+]?[0-9][\w.+-]{4300}", re.MULTILINE)
 _SHOWN = 4  # names at either end of a long circle of definitions
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*", re.ASCII)
 
@@ -58,14 +56,7 @@ class Definitions(Mapping[str, tuple[Datatype, str | None]]):
         return self._texts[name.upper()][1]
 
     def __getitem__(self, name: str) -> tuple[Datatype, str | None]:
-        made, order = self._found[name.upper()]
-        return finished(made), order
-
-    def figures(self, name: str) -> tuple[int, int]:
-        """Return size and extent of a definition without the name of its type, which may be long."""
-        made, _ = self._found[name.upper()]
-        measured = made if isinstance(made, Datatype) else made.typemap
-        return measured.size, measured.extent
+        return self._found[name.upper()]
 
     def read(self, name: str) -> Read | None:
         """Return what a name means, to be part of another text; None if it is not defined."""
@@ -106,8 +97,6 @@ def _entries(path: str) -> dict[str, object]:
         raise DefinitionError(path, f"is larger than {_MAX_BYTES} bytes")
     if any(line.count(b".") > _MAX_DOTS for line in octets.splitlines() if not line.lstrip().startswith(b"#")):
         raise DefinitionError(path, f"has more than {_MAX_DOTS} dots in a line; a definition is a name and a text")
-    if _LONG_NUMBER.search(octets):
-        raise DefinitionError(path, "has a number with too many digits; a definition is a text in quotes")
     try:
         return tomllib.loads(octets.decode())
     except ValueError as error:

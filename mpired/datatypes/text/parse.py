@@ -1,14 +1,14 @@
 """Text to datatype: names of MPI in any case with or without `MPI_`, NumPy's names and codes, types made of types.
 
-Texts such as `pair(double,int64_t)` are read by descent on a stack of its own, with one error, which shows the place. A
-text comes from anywhere, so its length, its numbers and its lists have limits. How deep types are in one another has
-none: what reads a type is a generator, which is left where another type begins and gets that when it is read.
+Texts such as `pair(double,int64_t)` are read by descent, with one error, which shows the place. A text comes from
+anywhere, so its length, its numbers, its lists and its depth have limits.
 """
 
 from __future__ import annotations
 
 import difflib
 import functools
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Any, NoReturn, Protocol, TypeAlias
@@ -16,13 +16,13 @@ from typing import Any, NoReturn, Protocol, TypeAlias
 import numpy as np
 
 from mpired.datatypes.datatype import Datatype
-from mpired.datatypes.derived import CONSTRUCTORS, MAX_DEPTH, MAX_LENGTH, ArgumentError, Constructor, Made, finished
+from mpired.datatypes.derived import CONSTRUCTORS, MAX_DEPTH, MAX_LENGTH, Constructor
 from mpired.datatypes.dtypes import BY_NAME, BY_NUMPY_NAME, from_dtype
 from mpired.datatypes.named import canonical
 from mpired.errors import DatatypeError, UnknownDatatypeError, shortened
 from mpired.mpi4py_objects import DatatypeText
 
-Read: TypeAlias = tuple[Made, str | None]
+Read: TypeAlias = tuple[Datatype, str | None]
 """The type that a string describes, and its byte order if the string has one."""
 
 
@@ -42,8 +42,7 @@ _OPENING = re.compile(r"\s*\(")
 _NUMBER = re.compile(r"[-+]?\d{1,19}", re.ASCII)
 # Nothing in it can be matched in two ways, so a list that goes wrong at its end takes little time. Quantifiers that
 # say so, possessive ones, match groups wrongly in some releases of Python 3.11.
-_NUMBERS = re.compile(r"\[(\s*[-+]?\d{1,19}\s*(?:,\s*[-+]?\d{1,19}\s*)*)\]", re.ASCII)
-_NUMBER_AT = re.compile(r"[-+\d]", re.ASCII)
+_NUMBERS = re.compile(r"\[(\s*[-+]?\d{1,19}\s*(?:,\s*[-+]?\d{1,19}\s*)*|\s*)\]", re.ASCII)
 _AROUND = 24
 _WORDS: dict[str, dict[str, str]] = {
     "order": {"c": "C", "f": "F", "fortran": "F"},
@@ -74,8 +73,7 @@ def parse(text: str, defined: Names | None = None) -> tuple[Datatype, str | None
     >>> str(parse("pair(double,int)")[0]), str(parse("pair(float, uint8_t)")[0])
     ('MPI_DOUBLE_INT', 'pair(float,uint8_t)')
     """
-    made, order = read(text, defined)
-    datatype = finished(made)
+    datatype, order = read(text, defined)
     if isinstance(text, DatatypeText) and (datatype.size, datatype.extent) != (text.size, text.extent):
         there, here = (f"{each.size} bytes and extent {each.extent}" for each in (text, datatype))
         raise DatatypeError(text, f"has {there} in this MPI, and {here} in mpired; give a type that says its size")
@@ -99,7 +97,7 @@ def _named(word: str, defined: Names | None) -> Read | None:
     return _plain(word) or (None if defined is None else defined.read(word.strip()))
 
 
-def _plain(text: str) -> tuple[Datatype, str | None] | None:
+def _plain(text: str) -> Read | None:
     """Return the datatype that a name or a NumPy code means, and its byte order; None if it means none."""
     datatype = BY_NAME.get(canonical(text)) or BY_NUMPY_NAME.get(text.strip())
     if datatype is not None:
@@ -138,7 +136,6 @@ class _Parser:
         self._text = text
         self._defined = defined
         self._order: str | None = None
-        self._drafts: dict[tuple[str, tuple[Any, ...]], Made] = {}
         self._at = self._end = self._depth = 0
         self._word = ""
 
@@ -150,6 +147,10 @@ class _Parser:
         made = self._type()
         if self._word:
             self._fail("expected the end of the text")
+        if self._defined is not None:  # without definitions the text shows how deep it is
+            depths = itertools.accumulate((char == "(") - (char == ")") for char in made.name)
+            if max(depths) > MAX_DEPTH:
+                self._fail(f"types are nested deeper than {MAX_DEPTH} levels", 0)
         return made, self._order
 
     def _advance(self) -> None:
@@ -172,7 +173,7 @@ class _Parser:
             self._fail(f"expected {what}")
         self._advance()
 
-    def _type(self) -> Made:
+    def _type(self) -> Datatype:
         word, at = self._word, self._at
         if not _NAME.match(word):
             self._fail("expected a datatype")
@@ -195,7 +196,7 @@ class _Parser:
         self._order = order or self._order
         return made
 
-    def _constructed(self, word: str, at: int) -> Made:
+    def _constructed(self, word: str, at: int) -> Datatype:
         row = _constructor(word)
         if row is None:
             self._fail(f"the words that take arguments are {', '.join(CONSTRUCTORS)}; this is none", at)
@@ -204,11 +205,9 @@ class _Parser:
         self._depth += 1
         self._advance()
         arguments: list[Any] = []
-        places: list[int] = []
         for i, sort in enumerate(row.sorts):
             if i:
                 self._take(",", f"a comma; {row.name} has {len(row.sorts)} arguments")
-            places.append(self._at)
             if sort == "type":
                 arguments.append(self._type())
             elif sort == "types":
@@ -217,28 +216,17 @@ class _Parser:
                 arguments.append(self._argument(sort))
         self._take(")", f"a closing parenthesis; {row.name} has {len(row.sorts)} arguments")
         self._depth -= 1
-        key = row.name, tuple(arguments)
         try:
-            return self._drafts.get(key) or self._drafts.setdefault(key, row.make(*arguments))
+            return row.make(*arguments)
         except DatatypeError as error:
-            if isinstance(error.__cause__, ArgumentError):
-                at = self._place(places[error.__cause__.argument], error.__cause__.item)
             self._fail(f"{error.subject}: {error.reason}", at)
-
-    def _place(self, at: int, item: int | None) -> int:
-        """Return where an item of the list of numbers at a place is; None is the list itself."""
-        if item is None:
-            return at
-        for _ in range(item):
-            at = self._text.index(",", at) + 1
-        found = _NUMBER_AT.search(self._text, at)
-        return found.start() if found else at
 
     def _argument(self, sort: str) -> Any:
         """Read an argument that is not a type."""
+        if sort in {"counts", "numbers"}:
+            return self._numbers(sort[:-1])
         if sort.endswith("s"):
-            numbers = self._numbers(sort[:-1])
-            return tuple(self._argument(sort[:-1]) for _ in self._items()) if numbers is None else numbers
+            return tuple(self._argument(sort[:-1]) for _ in self._items())
         if sort not in _WORDS:
             return self._number(sort)
         known, word = _WORDS[sort], _plain_word(self._word)
@@ -262,14 +250,16 @@ class _Parser:
             count += 1
         self._advance()
 
-    def _numbers(self, sort: str) -> tuple[int, ...] | None:
-        """Return a list of numbers, read at once; None if it is anything else, to be read item by item."""
-        match = _NUMBERS.match(self._text, self._at) if sort in {"count", "number"} else None
-        if match is None or match[1].count(",") >= _MAX_ITEMS:
-            return None
-        numbers = tuple(map(int, match[1].split(",")))
-        if not (0 if sort == "count" else -_LIMIT) <= min(numbers) <= max(numbers) < _LIMIT:
-            return None
+    def _numbers(self, sort: str) -> tuple[int, ...]:
+        """Read a list of numbers at once."""
+        match = _NUMBERS.match(self._text, self._at)
+        if match is None:
+            self._fail("expected a list of whole numbers in brackets")
+        if match[1].count(",") >= _MAX_ITEMS:
+            self._fail(f"more than {_MAX_ITEMS} items")
+        numbers = tuple(map(int, match[1].split(","))) if match[1].strip() else ()
+        if any(not (0 if sort == "count" else -_LIMIT) <= number < _LIMIT for number in numbers):
+            self._fail(f"expected whole numbers below 2**63{', none of them negative' if sort == 'count' else ''}")
         self._end = match.end()
         self._advance()
         return numbers

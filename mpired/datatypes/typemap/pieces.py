@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 
 from mpired.datatypes.typemap.transfer import reach
-from mpired.datatypes.typemap.typemap import Run, TypeMap, unfolded
+from mpired.datatypes.typemap.typemap import Run, TypeMap
 
 _MAX_PIECES = 1 << 20
 
 
 def pieces(typemap: TypeMap, most: int = _MAX_PIECES) -> np.ndarray | None:
     """Return the start and the end of each stretch without a gap, in the order of the map; None if over `most`.
-
-    A map that is in another many times is looked at once. They are too many too if the maps on the way have many.
 
     Returns
     -------
@@ -29,29 +26,20 @@ def pieces(typemap: TypeMap, most: int = _MAX_PIECES) -> np.ndarray | None:
     """
     if not typemap.size:
         return np.empty((0, 2), np.int64)
-    inside = typemap.inside(lambda of: of.dense)
-    counts: dict[TypeMap, int] = {}
-    times: dict[TypeMap, int] = dict.fromkeys(inside, 0)
-    for of in inside:
-        counts[of] = 1 if of.dense else sum(run.copies * counts[run.of] for run in of.runs)
-        for run in () if of.dense else of.runs:
-            times[run.of] += run.copies
-    often = [of for of in inside if times[of] > 1 and not of.dense]
-    if counts[typemap] > most or sum(counts[of] for of in often) > 4 * most:
-        return None
-    known: dict[TypeMap, np.ndarray] = {}
-    for of in often:
-        known[of] = _pieces(of, known)
-    return _pieces(typemap, known)
+    too_many = typemap.folded(_count, lambda of: of.dense) > most
+    return None if too_many else typemap.folded(_pieces, lambda of: of.dense)
 
 
-def _pieces(typemap: TypeMap, known: Mapping[TypeMap, np.ndarray]) -> np.ndarray:
-    """Return the pieces of a map with those of the maps that are in it several times; the others are taken apart."""
-    runs = unfolded(Run(typemap), lambda run: None if run.of.dense or run.of in known else run.parts())
-    alike = itertools.groupby(runs, key=lambda run: None if run.of.dense else run.of)
-    placed = [_placed(list(group), None if of is None else known[of]) for of, group in alike]
-    found: np.ndarray = np.concatenate(placed)
-    return found
+def _count(of: TypeMap, known: Mapping[TypeMap, int]) -> int:
+    return 1 if of.dense else sum(run.copies * known[run.of] for run in of.runs)
+
+
+def _pieces(of: TypeMap, known: Mapping[TypeMap, np.ndarray]) -> np.ndarray:
+    """Return the pieces of a map by those of the maps in it."""
+    if of.dense:
+        return np.array([[of.true_lb, of.true_ub]], np.int64)
+    alike = itertools.groupby(of.runs, key=lambda run: None if run.of.dense else run.of)
+    return np.concatenate([_placed(list(group), None if inner is None else known[inner]) for inner, group in alike])
 
 
 def _placed(runs: list[Run], inner: np.ndarray | None) -> np.ndarray:
@@ -82,28 +70,12 @@ def overlaps(typemap: TypeMap, count: int, most: int = _MAX_PIECES) -> bool | No
     if typemap.size > typemap.true_extent:  # more bytes than places for them
         return True
     found = pieces(typemap, most)
-    meet = None if found is None else _meet(found, count, abs(typemap.extent))
-    apart = count == 1 or abs(typemap.extent) >= typemap.true_extent
-    return False if meet is None and apart and _combed(typemap, most) else meet
-
-
-def _combed(typemap: TypeMap, most: int) -> bool:
-    """Return whether the runs of a map are apart because they go in equal steps, like the teeth of combs."""
-    strides = {abs(run.stride) for run in typemap.runs if run.copies > 1}
-    if len(strides) != 1:
-        return False
-    # One copy of each run, as a map; its bounds are of no interest here.
-    found = pieces(replace(typemap, runs=tuple(Run(run.of, run.reach[0]) for run in typemap.runs)), most)
-    copies = max(run.copies for run in typemap.runs)
-    return found is not None and _meet(found, copies, strides.pop()) is False
-
-
-def _meet(found: np.ndarray, count: int, stride: int) -> bool | None:
-    """Return whether any two pieces meet, of one copy or of two, out of `count` with a distance of `stride`."""
+    if found is None:
+        return None
     found = found[np.argsort(found[:, 0], kind="stable")]
     if (found[1:, 0] < found[:-1, 1]).any():
         return True
-    return count > 1 and _copies_overlap(found, count, stride)
+    return count > 1 and _copies_overlap(found, count, abs(typemap.extent))
 
 
 def _plainly_apart(run: Run) -> bool:
