@@ -195,7 +195,7 @@ _SECTIONS: dict[str, dict[str, Option]] = {
             "first and the last. With --png the plane to draw.", common=True),
         "diff": Option(paths("OTHER"), "Map the elements minus those of OTHER, with --png. The scale of colours is the "
             "same on both sides of 0.", common=True),
-        "histogram": Option(FLAG, "Also print a histogram; needs the extra `plot`.", common=True),
+        "histogram": Option(FLAG, "Also print a histogram.", common=True),
         "bins": Option(integers(least=1, below=2**16), "Maximum number of histogram bins; default 20.", common=True),
         "png": Option(paths("PATH"), "Draw the file as a PNG picture; needs the extra `plot`. It has a histogram of "
             "each array, and maps of those with two dimensions.", common=True),

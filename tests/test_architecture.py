@@ -190,7 +190,7 @@ def test_pyarrow_is_imported_by_the_formats_with_columns_and_the_codecs_alone():
 
 
 def test_a_package_of_an_extra_is_imported_by_one_module():
-    packages = ("matplotlib", "rich", "mpi4py", "distributed")
+    packages = ("matplotlib", "mpi4py", "distributed")
     modules = ("queries/drawing.py", "cli/bars.py", "engines/mpi.py", "engines/dask.py")
     assert [imports_of(package) for package in packages] == [{module} for module in modules]
 
@@ -348,7 +348,7 @@ def test_replacing_a_result_imports_nothing_that_most_commands_do_not_need(npy_r
 
 
 def test_showing_without_a_picture_imports_nothing_that_draws(npy_ranks):
-    assert modules_after(COMMAND, "show", npy_ranks[0]) & {"matplotlib", "rich", "pyarrow"} == set()
+    assert modules_after(COMMAND, "show", npy_ranks[0]) & {"matplotlib", "pyarrow"} == set()
 
 
 def test_packages_are_not_searched_for_what_is_built_in(npy_ranks, tmp_path):

@@ -7,7 +7,7 @@ import json
 import math
 import os
 import re
-import sys
+import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ from mpired.cli import params
 from mpired.cli.info import lines_of
 from mpired.cli.messages import report
 from mpired.engines import pool
-from mpired.errors import MpiredError, UsageError, escaped, installation, number, raise_all
+from mpired.errors import MpiredError, UsageError, escaped, number, raise_all
 from mpired.files import calls
 from mpired.files.names import check_are_data
 from mpired.files.output import Output, open_output
@@ -34,7 +34,9 @@ from mpired.report import describe_file
 
 _FIRST, _LAST = 10, 5
 _SHOWN_INDICES = 5
-_WIDTH = 80
+_WIDEST = 9999  # columns of a line
+_LEAST_BAR = 8
+_DIGITS = range(3, 18)
 _OPTIONS = ("histogram", *SHOW)
 _TOGETHER = 1000  # lines in which columns have one width
 _GAP = "..."
@@ -80,12 +82,6 @@ def _check(files: Sequence[str], options: Options) -> None:
         raise UsageError("`png`", "is a file, because standard output has the table; write NAME.png")
     if options["bins"] is not None and not options["histogram"] and options["png"] is None:
         raise UsageError("`bins`", "is for histograms; add `histogram` or `png`")
-    if options["histogram"] and not report()["as_json"]:
-        try:
-            from mpired.cli import bars  # noqa: F401, PLC0415 - rich
-        except ImportError as error:
-            reason = f"needs rich, which cannot be imported ({error}); install it with {installation('mpired[plot]')}"
-            raise UsageError("`histogram`", reason) from None
 
 
 class _Page:
@@ -124,7 +120,7 @@ class _Page:
 
 def _lines(shown: Shown, tables: Sequence[ElementTable], *, with_bars: bool) -> Iterator[str]:
     """Yield the lines of a file."""
-    width, columns = _width(), headings(tables[0].file.buffers)
+    width, columns = min(shutil.get_terminal_size().columns, _WIDEST), headings(tables[0].file.buffers)
     yield from lines_of(describe_file(tables[0].file))
     yield ""
     for table in tables:
@@ -253,34 +249,27 @@ def _winners(figures: Figures) -> str:
 
 
 def _bars(heading: str, each: Part, without: str, width: int) -> Iterator[str]:
-    """Yield the lines of a histogram."""
-    from mpired.cli import bars  # noqa: PLC0415 - rich
-
+    """Yield the lines of a histogram: the bounds of each bin, its count, and a bar."""
     yield from textwrap.wrap(", ".join(filter(None, (f"histogram of {heading}", without))), width)
     if each.histogram is None:
         yield "no numbers to draw"
         return
-    has_color = os.isatty(1) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    yield from bars.lines(each.histogram, width, ascii_only=not _takes_utf8(), color=has_color)
+    edges, counts = each.histogram
+    labels = _labels(edges)
+    lines = list(_aligned(zip(["from", *labels], ["to", *labels[1:]], ["elements", *map(str, counts)], strict=False)))
+    longest, most = max(_LEAST_BAR, width - len(lines[0]) - 1), max(counts) or 1
+    yield lines[0]
+    yield from (f"{line} {'#' * round(longest * n / most)}".rstrip() for line, n in zip(lines[1:], counts, strict=True))
 
 
-def _width() -> int:
-    """Return the columns of the terminal, or what COLUMNS says; 80 if there is none."""
-    columns = os.environ.get("COLUMNS", "")
-    if re.fullmatch(r"[1-9]\d{0,4}", columns, re.ASCII):
-        return int(columns)
-    try:
-        return os.get_terminal_size(1).columns or _WIDTH
-    except OSError:
-        return _WIDTH
-
-
-def _takes_utf8() -> bool:
-    """Return whether the locale has more than ASCII: Python itself writes UTF-8 in the locale C, too."""
-    names = (os.environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))
-    locale = next(filter(None, names), "")
-    encoding = getattr(sys.stdout, "encoding", None) or ""
-    return encoding.lower().replace("-", "") == "utf8" and "utf8" in locale.lower().replace("-", "")
+def _labels(edges: Sequence[Any]) -> list[str]:
+    """Return edges with as few digits as tell them apart."""
+    is_float = isinstance(edges[0], float)
+    for digits in _DIGITS if is_float else ():
+        texts = [f"{edge:.{digits}g}" for edge in edges]
+        if len(set(texts)) == len(texts):
+            return texts
+    return list(map(repr if is_float else str, edges))
 
 
 def _json_lines(shown: Shown, tables: Sequence[ElementTable]) -> Iterator[str]:
