@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-import mpired.progress
 from mpired.cli import progress, signals
 from mpired.cli.messages import REPORT_KEY, know, report, say
 from mpired.context import Context
@@ -168,7 +167,6 @@ class Command(click.Command):
         if "quiet" in asked and ctx.params.get("engine") != "mpi" and (count := launched()) > 1:
             way_out = "One command for all: `engine='mpi'`" if "engine" in ctx.params else "Start it once"
             say(f"warning: started {count} times by a launcher; each process does the whole command. {way_out}")
-        mpired.progress.counter = progress.count if has_bars else None
         with collect_steps() as steps:
             result = super().invoke(ctx)
         for line in steps.lines() if asked.get("verbose") else ():

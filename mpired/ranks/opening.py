@@ -186,7 +186,7 @@ def open_all(
     skipped: list[Skipped] = []
     with inspected_together(words, inputs.context) as context:
         inputs = inputs._replace(context=context)  # one for all: by it a header is remembered
-        for rank, word in enumerate(track(words, f"checking {what}")):
+        for rank, word in enumerate(track(words)):
             try:
                 good.append(opened(word, rank, inputs))
                 used.append(word)
