@@ -398,15 +398,8 @@ def _grouped(errors: Sequence[MpiredError | OSError], nranks: int, what: str) ->
 
 
 _NO_MEMORY = "memory: there is not enough; lower `jobs`, or set `max_memory`, or raise the limit (ulimit -v)"
-# Messages of glibc's loader (dl-load.c) when it gets no memory, by an allocation or a mapping. Another error of the
-# system may follow, such as "Operation not permitted" for a mapping of a file system that is mounted noexec; and the
-# room for static TLS does not depend on how much memory there is.
-_LOADER_LACKS_MEMORY = re.compile(
-    r"(cannot allocate (?!memory in static TLS)[^:]*|failed to map segment from shared object[^:]*"
-    r"|cannot map zero-fill pages|cannot create (shared object descriptor|search path array|cache for search path)"
-    r"|out of memory|cannot change memory protections)(: cannot allocate memory)?$|: cannot allocate memory$",
-    re.IGNORECASE,
-)
+# Messages of glibc's loader when it gets no memory; the room for static TLS does not depend on how much there is.
+_LOADER_LACKS_MEMORY = re.compile(r"(failed to map segment from shared object|cannot allocate memory)$", re.IGNORECASE)
 
 
 def not_loaded(error: BaseException) -> tuple[str, int]:

@@ -56,10 +56,12 @@ class _Value(click.ParamType):  # type: ignore[type-arg]  # before click 8.4 it 
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
-    def shell_complete(self, ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+    def shell_complete(
+        self, _ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[str]]:
         from mpired.cli.offers import offered  # noqa: PLC0415 - for shells only
 
-        return offered(self._kind, ctx.obj or (), incomplete)
+        return offered(self._kind, incomplete)
 
 
 DATATYPE = _Value(TYPE)
