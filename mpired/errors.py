@@ -60,19 +60,6 @@ class MpiredError(Exception):
     def __str__(self) -> str:
         return f"{self.subject}: {self.reason}"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Not by the constructor, as for other exceptions: that of a subclass may have other parameters.
-        return _restored, (type(self), self.args), self.__dict__
-
-
-def _restored(kind: type[MpiredError], args: tuple[str, str]) -> MpiredError:
-    """Return a copied or unpickled error, which gets its attributes then."""
-    # An OSError has another layout, and a class that is a ValueError too would not look for it first.
-    error: MpiredError = (OSError if issubclass(kind, OSError) else Exception).__new__(kind, *args)
-    MpiredError.__init__(error, *args)
-    error.args = args
-    return error
-
 
 class UsageError(MpiredError, ValueError):
     """Raised when the request itself makes no sense, whatever the files hold."""
@@ -272,6 +259,9 @@ class RanksError(MpiredError, ValueError):
         self.exit_status = min(exit_status(error) for error in errors)
         first = next((e for e in errors if isinstance(e, MpiredError)), None)
         self.mpi_class = first.mpi_class if first else "MPI_ERR_IO"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (len(self.errors), self.errors), {**self.__dict__, "args": self.args}
 
 
 def raise_all(errors: Sequence[MpiredError | OSError], number: int, what: str = "ranks") -> None:

@@ -254,10 +254,10 @@ def folder(tmp_path):
     [
         ("raw", 2, "--type"),
         ("a.npy --slice 3", 3, "--slice 3: index 3 is out of bounds for axis 0 with 3 elements"),
-        ("a.npy --slice 0,0,0", 2, "has 3 indices, but the elements have 2 dimensions"),
+        ("a.npy --slice 0,0,0", 2, "has 3 indices, but the elements have shape (3, 4)"),
         ("a.npy --slice a", 2, "'a' is not an index; write a number, START:STOP or START:STOP:STEP"),
         ("a.npy --slice ::0", 2, "'::0' is not an index"),
-        ("a.npy --slice ...,...", 2, "more than one ..."),
+        ("a.npy --slice ...,...", 2, "has 2 indices"),
         ("a.npz --slice 0", 2, "--slice: is of arrays of one shape"),
         ("texts.parquet", 3, "column 't' holds string, not numbers"),
         ("both.parquet --columns t --png x.png", 3, "column 't' holds string, not numbers; choose with --columns n"),
