@@ -417,32 +417,16 @@ LOCATE: Group = ("top", *LEFT_OUT, *RANKING, *INPUTS, *EFFORT, *ENGINE, "lock_ti
 RECOVER: Group = ("only_list", "discard", "adopt", "force@recover", "lock_timeout")
 
 # Options that do not go together, and those that are of no use alone: the first of each pair is refused.
-_EXCLUDED = {
-    ("sort", "rank_regex"): "says one order, and `rank_regex` another; leave one out",
-    ("weights_from", "weights"): "gives the weights, and so does `weights`; leave one out",
-    ("link", "in_place"): "would make all ranks' files one; in place each rank keeps its own",
-    ("header", "in_place"): "is for new results; in place all bytes before the elements stay, so leave it out",
-    ("split", "in_place"): "names the two files of the results; leave it out, or `in_place`",
-    ("count_valid", "split"): "is written beside one result, and `split` makes two; leave one of them out",
-    ("level", "in_place"): "is for compressed results, and no file is compressed in place; leave it out",
-    ("in_place", "group_b"): "is not for two groups (MPI-4.1, 6.9.1); leave `group_b` out, or name an output",
-    ("provenance", "in_place"): "is the record of a new result; in place the inputs are gone that it would name, so "
-    "leave it out",
-    ("skip_bad", "in_place"): "would let bad ranks decide which file is replaced; name an `output`",
-    ("skip_bad", "weights"): "leaves ranks out, and the weights are of all; leave one out",
-    ("skip_bad", "weights_from"): "leaves ranks out, and the weights are of all; leave one out",
-    ("ulp", "rtol"): "is another measure than `rtol` and `atol`; give one or the other",
-    ("ulp", "atol"): "is another measure than `rtol` and `atol`; give one or the other",
-    ("only_list", "discard"): "changes nothing, and `discard` removes logs; give one of the two",
-}
-_NEEDED = {
-    ("counts_b", "group_b"): "is for the ranks of `group_b`, and there are none",
-    ("index_type", "index"): "is the type of the indices that `index` makes; give `index` too",
-    ("null", "files_from"): "says how the names in a list end; give the list by `files_from`",
-    ("force", "discard"): "lets `discard` remove a log that is needed; give `discard` too, or neither",
-    ("diff", "png"): "draws the differences of two files, and `mpired diff` prints them; name a picture with `png`",
-    ("overwrite", "png"): "is for a picture; name one with `png`",
-}
+_EXCLUDED = (
+    *(("sort", "rank_regex"), ("weights_from", "weights"), ("count_valid", "split"), ("in_place", "group_b")),
+    *((name, "in_place") for name in ("link", "header", "split", "level", "provenance", "skip_bad")),
+    *(("skip_bad", "weights"), ("skip_bad", "weights_from"), ("ulp", "rtol"), ("ulp", "atol")),
+    ("only_list", "discard"),
+)
+_NEEDED = (
+    *(("counts_b", "group_b"), ("index_type", "index"), ("null", "files_from"), ("force", "discard")),
+    *(("diff", "png"), ("overwrite", "png")),
+)
 
 
 @functools.cache
@@ -475,12 +459,12 @@ def checked(group: Group, options: Options) -> dict[str, Any]:
     values = defaults | {name: _check(f"`{name}`", table[name].kind, value) for name, value in given.items()}
     # Without a default a value may be an array, which cannot be compared.
     chosen = {name for name in given if defaults[name] is None or values[name] != defaults[name]}
-    for (name, other), reason in _EXCLUDED.items():
+    for name, other in _EXCLUDED:
         if name in chosen and other in chosen:
-            raise UsageError(f"`{name}`", reason)
-    for (name, other), reason in _NEEDED.items():
+            raise UsageError(f"`{name}`", f"does not go with `{other}`; leave one of them out")
+    for name, other in _NEEDED:
         if name in chosen and other in table and other not in chosen:  # other calls have the keyword alone
-            raise UsageError(f"`{name}`", reason)
+            raise UsageError(f"`{name}`", f"is of use with `{other}` only; give that too, or leave it out")
     return values
 
 

@@ -266,7 +266,7 @@ def folder(tmp_path):
         ("a.npy a.npy --png x.png", 2, "--png: is of one file"),
         ("a.npy --png x.png --slice 0,0", 2, "--slice 0,0: a picture shows a plane"),
         ("a.npy --png x.png --slice :,3:4", 2, "choose a plane, or leave --slice out"),
-        ("a.npy --force", 2, "--force: is for a picture; name one with --png"),
+        ("a.npy --force", 2, "--force: is of use with --png only"),
         ("a.npy --bins 3", 2, "--bins: is for histograms; add --histogram or --png"),
         ("a.npy --histogram --bins 0", 2, "--bins"),
     ],
