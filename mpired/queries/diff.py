@@ -241,8 +241,8 @@ class _ArrayPair:
         """Return whether a block differs from one of the same bits: by a NaN, which equals no other by its value."""
         if self.tolerance.is_bitwise or self.tolerance.nan_equal:
             return False
-        numbers = (part for part in parts(block, block, self.datatype) if part.has_nan and not part.is_exact)
-        return any(np.isnan(part.values[0]).any() for part in numbers)
+        numbers = (part.a for part in parts(block, block, self.datatype) if not part.is_exact)
+        return any(np.isnan(each).any() for each in numbers if each.dtype.kind in "fc")
 
     def merged(self, one: _Found, other: _Found) -> _Found:
         """Return what two looks at the arrays have found, the same whatever their order."""
@@ -295,9 +295,8 @@ class _ArrayPair:
 
     def _of_part(self, part: ComponentPair, differs: np.ndarray, start: int, first: int) -> _Found:
         """Return examples and the largest differences of a part, whose first number has the number `first`."""
-        a, b = part.values
-        apart, (units, known) = distance(a, b), ulps(part.a, part.b)
-        width = a.shape[1]
+        apart, (units, known) = distance(part.a, part.b), ulps(part.a, part.b)
+        width = apart.shape[1]
 
         def place(at: int) -> ElementPlace:
             element, number = divmod(at, width)

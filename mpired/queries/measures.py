@@ -45,16 +45,6 @@ class ComponentPair(NamedTuple):
         """Whether a tolerance makes no sense: they are not numbers."""
         return self.datatype.group in _EXACT
 
-    @property
-    def values(self) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers as NumPy computes with them."""
-        return _values(self.a), _values(self.b)
-
-    @property
-    def has_nan(self) -> bool:
-        """Whether they may be NaN."""
-        return _values(self.a[:0]).dtype.kind in "fc"
-
     def label(self, number: int) -> str:
         """Return what one of the numbers is called: `value`, or `f0[2]`."""
         return self.name + "".join(f"[{i}]" for i in np.unravel_index(number, self.shape))
@@ -62,41 +52,32 @@ class ComponentPair(NamedTuple):
     def pair(self, element: int, number: int) -> tuple[Any, Any]:
         """Return one number of both, as a person reads it."""
         cut = slice(element, element + 1), slice(number, number + 1)
-        a, b = _values(self.a[cut]).reshape(1), _values(self.b[cut]).reshape(1)
+        a, b = self.a[cut].reshape(1), self.b[cut].reshape(1)
         if self.datatype.group in TIMES:
             a, b = as_times(a, self.datatype), as_times(b, self.datatype)
         return (plain(a[0]), plain(b[0])) if a.dtype.hasobject else (a[0], b[0])
 
 
 def parts(a: np.ndarray, b: np.ndarray, datatype: Datatype) -> Iterator[ComponentPair]:
-    """Yield the parts of the elements of two blocks, in the order of the type map; a complex number is one."""
-    fields = () if datatype.group is Group.COMPLEX else datatype.fields
-    for name in fields or ("",):
+    """Yield the parts of the elements of two blocks, in the order of the type map; complex halves are two."""
+    for name in datatype.fields or ("",):
         one, other = (a[name], b[name]) if name else (a, b)
         shape = one.shape[1:]
         rows = len(one), math.prod(shape)
         yield ComponentPair(name, shape, one.reshape(rows), other.reshape(rows), datatype)
 
 
-def _values(numbers: np.ndarray) -> np.ndarray:
-    """Return numbers as NumPy computes with them: complex ones of two halves are not."""
-    if numbers.dtype.names is None:
-        return numbers
-    real, imag = _components(numbers)
-    return real + 1j * imag.astype("f4")
-
-
 def differing(part: ComponentPair, tolerance: Tolerance) -> np.ndarray:
     """Return which numbers differ."""
-    a, b = part.values
+    a, b = part.a, part.b
     if a.dtype.hasobject:
         pairs = zip(a.reshape(-1), b.reshape(-1), strict=True)
         return np.fromiter((_are_unequal(*pair) for pair in pairs), np.bool_, a.size).reshape(a.shape)
     if tolerance.is_bitwise or part.is_exact:
-        found: np.ndarray = (bits(part.a) != bits(part.b)).any(-1)
+        found: np.ndarray = (bits(a) != bits(b)).any(-1)
     else:
         found = ~((a == b) | _near(part, tolerance))
-    if part.has_nan and tolerance.nan_equal:
+    if a.dtype.kind in "fc" and tolerance.nan_equal:
         found &= ~(np.isnan(a) & np.isnan(b))
     return found
 
@@ -154,7 +135,7 @@ def _near(part: ComponentPair, tolerance: Tolerance) -> np.ndarray:
     if tolerance.ulp is not None:
         units, known = ulps(part.a, part.b)
         return known & (units <= np.uint64(tolerance.ulp))
-    a, b = part.values
+    a, b = part.a, part.b
     apart, size = distance(a, b), np.abs(_wide(b))
     near: np.ndarray = np.isfinite(size) & (apart <= (tolerance.atol or 0.0) + (tolerance.rtol or 0.0) * size)
     return near
@@ -185,19 +166,14 @@ def ulps(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     # It is the number of steps from one to the other, each to the next number that there is; from -0.0 to 0.0 it is 0.
     # Of complex numbers it is the larger of both components. No step leads from or to a NaN or an infinite number. Of
     # integers and long doubles none is known.
-    if a.dtype.kind == "c" or a.dtype.names:
-        (real, known), (imag, also_known) = map(ulps, _components(a), _components(b))
+    if a.dtype.kind == "c":
+        (real, known), (imag, also_known) = ulps(a.real, b.real), ulps(a.imag, b.imag)
         return np.maximum(real, imag), known & also_known
     if a.dtype.kind != "f" or a.dtype.itemsize > 8:  # noqa: PLR2004 - bytes of a word
         return np.zeros(a.shape, np.uint64), np.zeros(a.shape, bool)
     one, other = _ordinals(a), _ordinals(b)
     apart = np.maximum(one, other).astype(np.uint64) - np.minimum(one, other).astype(np.uint64)
     return apart, (a == b) | (np.isfinite(a) & np.isfinite(b))
-
-
-def _components(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the real and the imaginary parts of complex numbers."""
-    return (numbers["real"], numbers["imag"]) if numbers.dtype.names else (numbers.real, numbers.imag)
 
 
 def _ordinals(numbers: np.ndarray) -> np.ndarray:
