@@ -267,12 +267,11 @@ class _ArrayPair:
         for at in range(0, len(pair[0]), step):
             a, b = (block[at : at + step] for block in pair)
             wrong = np.zeros(len(a), bool)
-            first, found = 0, _Found()
-            for part in parts(a, b, self.datatype):
+            found = _Found()
+            for which, part in enumerate(parts(a, b, self.datatype)):
                 differs = differing(part, self.tolerance)
-                wrong |= differs.any(1)
-                found = self.merged(found, self._of_part(part, differs, start + at, first))
-                first += differs.shape[1]
+                wrong |= differs
+                found = self.merged(found, self._of_part(part, differs, start + at, which))
             places = np.flatnonzero(wrong)
             drawn = (start + at + places,) if self.is_drawn and len(places) else ()
             total = self.merged(total, found._replace(differing=len(places), places=drawn))
@@ -285,34 +284,27 @@ class _ArrayPair:
         lacks = [valid[1] & ~valid[0], valid[0] & ~valid[1]]
         part, examples = next(parts(pair[0], pair[1], self.datatype)), []
         for at in np.flatnonzero(lacks[0] | lacks[1])[: self.examples].tolist():
-            a, b = (each if mask[at] else None for each, mask in zip(part.pair(at, 0), valid, strict=True))
-            examples.append((ElementPlace(start + at, 0, part.label(0)), a, b, None, None))
+            a, b = (each if mask[at] else None for each, mask in zip(part.pair(at), valid, strict=True))
+            examples.append((ElementPlace(start + at, 0, part.name), a, b, None, None))
         for block in pair:
             block[~(valid[0] & valid[1])] = np.zeros((), block.dtype)
         counts = int(np.count_nonzero(lacks[0])), int(np.count_nonzero(lacks[1]))
         places = (start + np.flatnonzero(lacks[0] | lacks[1]),) if self.is_drawn else ()
         return _Found(differing=sum(counts), missing=counts, examples=tuple(examples), places=places)
 
-    def _of_part(self, part: ComponentPair, differs: np.ndarray, start: int, first: int) -> _Found:
-        """Return examples and the largest differences of a part, whose first number has the number `first`."""
+    def _of_part(self, part: ComponentPair, differs: np.ndarray, start: int, which: int) -> _Found:
+        """Return examples and the largest differences of a part, which has the number `which` of each element."""
         apart, (units, known) = distance(part.a, part.b), ulps(part.a, part.b)
-        width = apart.shape[1]
-
-        def place(at: int) -> ElementPlace:
-            element, number = divmod(at, width)
-            return ElementPlace(start + element, first + number, part.label(number))
 
         def largest(amounts: np.ndarray) -> _Amount | None:
             at = int(amounts.argmax())
-            amount = amounts.reshape(-1)[at]
-            return (_plain(amount), place(at)) if amount > 0 else None
+            return (_plain(amounts[at]), ElementPlace(start + at, which, part.name)) if amounts[at] > 0 else None
 
         examples = []
         for at in np.flatnonzero(differs)[: self.examples].tolist():
-            element, number = divmod(at, width)
-            distant, steps = apart[element, number], int(units[element, number]) if known[element, number] else None
-            amount = None if np.isnan(distant) else _plain(distant)
-            examples.append((place(at), *part.pair(element, number), amount, steps))
+            amount = None if np.isnan(apart[at]) else _plain(apart[at])
+            steps = int(units[at]) if known[at] else None
+            examples.append((ElementPlace(start + at, which, part.name), *part.pair(at), amount, steps))
         if apart.dtype.kind == "f":
             apart[np.isnan(apart)] = 0
         units[~known] = 0

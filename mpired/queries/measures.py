@@ -32,10 +32,9 @@ class Tolerance(NamedTuple):
 
 
 class ComponentPair(NamedTuple):
-    """One number of each element of two blocks, or the numbers of a field that has several, a column each."""
+    """One number of each element of two blocks."""
 
-    name: str  # that of the field, "" of an element without fields
-    shape: tuple[int, ...]  # that of the field
+    name: str  # that of the field, such as `value` or `f0[2]`; "" of an element without fields
     a: np.ndarray
     b: np.ndarray
     datatype: Datatype
@@ -45,14 +44,9 @@ class ComponentPair(NamedTuple):
         """Whether a tolerance makes no sense: they are not numbers."""
         return self.datatype.group in _EXACT
 
-    def label(self, number: int) -> str:
-        """Return what one of the numbers is called: `value`, or `f0[2]`."""
-        return self.name + "".join(f"[{i}]" for i in np.unravel_index(number, self.shape))
-
-    def pair(self, element: int, number: int) -> tuple[Any, Any]:
-        """Return one number of both, as a person reads it."""
-        cut = slice(element, element + 1), slice(number, number + 1)
-        a, b = self.a[cut].reshape(1), self.b[cut].reshape(1)
+    def pair(self, element: int) -> tuple[Any, Any]:
+        """Return the numbers of an element, as a person reads them."""
+        a, b = self.a[element : element + 1], self.b[element : element + 1]
         if self.datatype.group in TIMES:
             a, b = as_times(a, self.datatype), as_times(b, self.datatype)
         return (plain(a[0]), plain(b[0])) if a.dtype.hasobject else (a[0], b[0])
@@ -62,17 +56,16 @@ def parts(a: np.ndarray, b: np.ndarray, datatype: Datatype) -> Iterator[Componen
     """Yield the parts of the elements of two blocks, in the order of the type map; complex halves are two."""
     for name in datatype.fields or ("",):
         one, other = (a[name], b[name]) if name else (a, b)
-        shape = one.shape[1:]
-        rows = len(one), math.prod(shape)
-        yield ComponentPair(name, shape, one.reshape(rows), other.reshape(rows), datatype)
+        for index in np.ndindex(one.shape[1:]):
+            label = name + "".join(f"[{i}]" for i in index)
+            yield ComponentPair(label, one[:, *index], other[:, *index], datatype)
 
 
 def differing(part: ComponentPair, tolerance: Tolerance) -> np.ndarray:
     """Return which numbers differ."""
     a, b = part.a, part.b
     if a.dtype.hasobject:
-        pairs = zip(a.reshape(-1), b.reshape(-1), strict=True)
-        return np.fromiter((_are_unequal(*pair) for pair in pairs), np.bool_, a.size).reshape(a.shape)
+        return np.fromiter(map(_are_unequal, a, b), np.bool_, len(a))
     if tolerance.is_bitwise or part.is_exact:
         found: np.ndarray = (bits(a) != bits(b)).any(-1)
     else:
