@@ -50,9 +50,6 @@ Indices: TypeAlias = "str | os.PathLike[str] | np.ndarray | Sequence[int] | None
 DatatypeLike: TypeAlias = "str | MpiDatatype | np.dtype[Any] | type[np.generic]"
 EngineLike: TypeAlias = "str | SupportsSubmit | SupportsEverywhere"
 
-ONLY_ELEMENTS = "a window keeps only its elements"
-"""The reason why windows do not have some options."""
-
 Options: TypeAlias = Mapping[str, Any]
 """Options of a call by their keywords, checked."""
 Group: TypeAlias = tuple[str, ...]
@@ -85,7 +82,6 @@ class Option(NamedTuple):
     default: Any = None  # of a flag False, unless a flag for the contrary exists
     flags: str | None = ""  # on the command line; messages use the first long one; None if it has none there
     environment: bool = True  # whether variables named after its long flags set it: none that may name code to load
-    hidden: bool = False  # left out of help, because it exists only to be refused with a reason
     required: bool = False
     multiple: bool = False
     once: str = ""  # what to do instead of giving it twice; without it the last one counts
@@ -147,7 +143,6 @@ _SECTIONS: dict[str, dict[str, Option]] = {
         "index": Option(words("rank", "number", "global"), "Let maxloc and minloc take plain values, and give each an "
             "index. It is the rank, the number in the file's name, or the global position, rank x count + position.",
             common=True),
-        "index@none": Option(words("rank", "number", "global"), "", environment=False, hidden=True),
         "op@locate": Option(ops("REDUCE", *EXTREMES), "maxloc (or max) for the maximum, minloc (or min) for the "
             "minimum, or both with a comma.", environment=False, required=True, common=True),
         "top": Option(integers("K", least=1, below=2**31), "Show the K most extreme elements, in order; default 1.",
@@ -314,7 +309,6 @@ _SECTIONS: dict[str, dict[str, Option]] = {
         "root": Option(integers("R"), "Take shape, byte order and metadata of the result from rank R.", 0),
         "group_b": Option(RANKS, "Ranks of a second group, up to the next option. Each group gets the result of the "
             "other.", environment=False, multiple=True),
-        "group_b@none": Option(RANKS, "", environment=False, hidden=True, multiple=True),
         "link": Option(FLAG, "Store equal results once, under several names, where the system can."),
         "counts_b": Option(COUNTS, "Number of elements for each rank of --group-b."),
         "max_open_files": Option(integers(least=1, below=2**31), "Limit of open files per process.",
@@ -395,7 +389,7 @@ REDUCE: Group = (*COMBINE, "keep", "root", "in_place@root", "group_b")
 SCATTER_BLOCK: Group = (*COMBINE, "in_place", "group_b")
 SCATTER: Group = ("counts", *SCATTER_BLOCK, "counts_b")
 ALLREDUCE: Group = (*SCATTER_BLOCK, "keep", "link")
-SCAN: Group = (*COMBINE, "keep", "in_place", "group_b@none")
+SCAN: Group = (*COMBINE, "keep", "in_place")
 EXSCAN: Group = (*SCAN, "exscan_first")
 CALL: Group = (*REDUCE, "link", "counts", "counts_b", "exscan_first")
 """Those of all collectives."""

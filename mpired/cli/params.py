@@ -81,7 +81,6 @@ class RowOption(click.Option):
             is_flag=is_flag or None,  # False would let some stand alone
             envvar=row.variables or None,
             help=f"{row.help}{_ops_named(row.kind)}",
-            hidden=row.hidden,
             required=row.required,
             multiple=row.multiple or bool(row.once),
             callback=self._given if row.multiple or row.once else None,
@@ -134,7 +133,7 @@ class Command(click.Command):
         with formatter.section("Options"):
             records = [each.short_record(ctx) for each in options if each.row.common]
             formatter.write_dl([*records, ("--help", "Show the whole help")], col_max=22)
-        if more := sum(not each.row.common and not each.row.hidden for each in options):
+        if more := sum(not each.row.common for each in options):
             formatter.write_paragraph()
             formatter.write(f"`{ctx.command_path} --help` has {more} more options.\n")
         return formatter.getvalue().rstrip()

@@ -93,7 +93,7 @@ def read_request(
 ) -> Request:
     """Look at the op, the options and the ranks of a call, and let the op pass or not."""
     group_b = options["group_b"]
-    _check_group_b(collective, group_b)
+    _check_group_b(group_b)
     named: Sequence[Any] = ops.each_of(op) if collective.several else [op]
     chosen, refused = _resolve(named, options)
     words: Sequence[Sequence[RankWord]] = [ranks, cast("Sequence[RankWord]", group_b)] if group_b else [ranks]
@@ -264,13 +264,10 @@ def _note(context: Context) -> Note:
     return Note(context)
 
 
-def _check_group_b(collective: Collective, group_b: Any) -> None:
-    """Raise `UsageError` for a second group without ranks, or for a collective that has none."""
+def _check_group_b(group_b: Any) -> None:
+    """Raise `UsageError` for a second group without ranks."""
     if group_b is not None and not list(group_b):
         raise UsageError("`group_b`", "has no ranks; leave it out for one group")
-    if group_b and not collective.intercomm:
-        reason = f"MPI defines no {collective.name} between two groups (MPI-4.1, {collective.section})"
-        raise UsageError("`group_b`", reason)
 
 
 def _check_kept(request: Request) -> None:
