@@ -146,7 +146,7 @@ def _places(files: Sequence[RankFile], best: np.ndarray, plan: Plan) -> list[Loc
     is_time = datatype.group in TIMES
     values, places = best["value"], best[_PLACE].tolist()
     if not places:
-        reason = "are left out, all of them, by `nan`, `nulls` or `missing`; leave out what is not needed of these"
+        reason = "are left out, all of them, by `nan`, `nulls` or `missing`; give fewer of these"
         raise CountError("the elements", reason)
     if count := sum(map(operator.eq, values, [buffers[buffer].unset for *_, buffer in places])):
         cautions.tell(cautions.unset(count, "the result", "give the variable a `_FillValue`"))
