@@ -28,7 +28,7 @@ def _without_variable(taken: Mapping[tuple[str, str], list[str]]) -> str:
     usual = {row.long_flags[0] for _, row in every if row.variables}
     flags: dict[str, list[str]] = {}
     for name, row in every:
-        if not row.variables and not row.hidden:
+        if not row.variables:
             flags.setdefault(row.long_flags[0], []).extend(taken[name, row.help])
     named = [
         f"`{flag}`" + (f" of {' and '.join(dict.fromkeys(flags[flag]))}" if flag in usual else "") for flag in flags
@@ -71,7 +71,7 @@ def main() -> None:
 def _rows(section: str) -> Iterator[tuple[str, Option]]:
     """Yield the options of a section with their keywords, each meaning once."""
     for key, row in OPTIONS.items():
-        if row.section == section and row.flags and not row.hidden:
+        if row.section == section and row.flags:
             yield keyword(key), row
 
 

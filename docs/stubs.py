@@ -67,7 +67,7 @@ def _keywords(name: str, group: Group, without: Sequence[str]) -> Iterator[str]:
     """Yield the lines of the TypedDict of a call."""
     yield f"class _{name}(TypedDict, total=False):"
     for each, row in rows(group).items():
-        if each not in without and not row.hidden:
+        if each not in without:
             yield f"    {each}: {row.static}"
     yield ""
 
@@ -81,7 +81,7 @@ def _collective(name: str) -> Iterator[str]:
     """Yield the overloads of a collective."""
     group, arrays = COLLECTIVES[name]
     title = f"{name.title().replace('_', '')}Options"
-    deciding = [each for each in DECIDING if each in map(keyword, group) and not rows(group)[each].hidden]
+    deciding = [each for each in DECIDING if each in map(keyword, group)]
     # Of reduce the result is one, with a second group too.
     two = "group_b" in deciding and name != "reduce"
     yield from _keywords(title, (*group, "progress"), (*(d for d in deciding if two or d != "group_b"), "counts"))

@@ -60,19 +60,6 @@ class MpiredError(Exception):
     def __str__(self) -> str:
         return f"{self.subject}: {self.reason}"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Not by the constructor, as for other exceptions: that of a subclass may have other parameters.
-        return _restored, (type(self), self.args), self.__dict__
-
-
-def _restored(kind: type[MpiredError], args: tuple[str, str]) -> MpiredError:
-    """Return a copied or unpickled error, which gets its attributes then."""
-    # An OSError has another layout, and a class that is a ValueError too would not look for it first.
-    error: MpiredError = (OSError if issubclass(kind, OSError) else Exception).__new__(kind, *args)
-    MpiredError.__init__(error, *args)
-    error.args = args
-    return error
-
 
 class UsageError(MpiredError, ValueError):
     """Raised when the request itself makes no sense, whatever the files hold."""
@@ -273,6 +260,9 @@ class RanksError(MpiredError, ValueError):
         first = next((e for e in errors if isinstance(e, MpiredError)), None)
         self.mpi_class = first.mpi_class if first else "MPI_ERR_IO"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (len(self.errors), self.errors), {**self.__dict__, "args": self.args}
+
 
 def raise_all(errors: Sequence[MpiredError | OSError], number: int, what: str = "ranks") -> None:
     """Raise the error of one of `number` ranks, files or outputs, or an error that lists several, if there are any."""
@@ -398,15 +388,8 @@ def _grouped(errors: Sequence[MpiredError | OSError], nranks: int, what: str) ->
 
 
 _NO_MEMORY = "memory: there is not enough; lower `jobs`, or set `max_memory`, or raise the limit (ulimit -v)"
-# Messages of glibc's loader (dl-load.c) when it gets no memory, by an allocation or a mapping. Another error of the
-# system may follow, such as "Operation not permitted" for a mapping of a file system that is mounted noexec; and the
-# room for static TLS does not depend on how much memory there is.
-_LOADER_LACKS_MEMORY = re.compile(
-    r"(cannot allocate (?!memory in static TLS)[^:]*|failed to map segment from shared object[^:]*"
-    r"|cannot map zero-fill pages|cannot create (shared object descriptor|search path array|cache for search path)"
-    r"|out of memory|cannot change memory protections)(: cannot allocate memory)?$|: cannot allocate memory$",
-    re.IGNORECASE,
-)
+# Messages of glibc's loader when it gets no memory; the room for static TLS does not depend on how much there is.
+_LOADER_LACKS_MEMORY = re.compile(r"(failed to map segment from shared object|cannot allocate memory)$", re.IGNORECASE)
 
 
 def not_loaded(error: BaseException) -> tuple[str, int]:

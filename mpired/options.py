@@ -50,9 +50,6 @@ Indices: TypeAlias = "str | os.PathLike[str] | np.ndarray | Sequence[int] | None
 DatatypeLike: TypeAlias = "str | MpiDatatype | np.dtype[Any] | type[np.generic]"
 EngineLike: TypeAlias = "str | SupportsSubmit | SupportsEverywhere"
 
-ONLY_ELEMENTS = "a window keeps only its elements"
-"""The reason why windows do not have some options."""
-
 Options: TypeAlias = Mapping[str, Any]
 """Options of a call by their keywords, checked."""
 Group: TypeAlias = tuple[str, ...]
@@ -85,7 +82,6 @@ class Option(NamedTuple):
     default: Any = None  # of a flag False, unless a flag for the contrary exists
     flags: str | None = ""  # on the command line; messages use the first long one; None if it has none there
     environment: bool = True  # whether variables named after its long flags set it: none that may name code to load
-    hidden: bool = False  # left out of help, because it exists only to be refused with a reason
     required: bool = False
     multiple: bool = False
     once: str = ""  # what to do instead of giving it twice; without it the last one counts
@@ -147,7 +143,6 @@ _SECTIONS: dict[str, dict[str, Option]] = {
         "index": Option(words("rank", "number", "global"), "Let maxloc and minloc take plain values, and give each an "
             "index. It is the rank, the number in the file's name, or the global position, rank x count + position.",
             common=True),
-        "index@none": Option(words("rank", "number", "global"), "", environment=False, hidden=True),
         "op@locate": Option(ops("REDUCE", *EXTREMES), "maxloc (or max) for the maximum, minloc (or min) for the "
             "minimum, or both with a comma.", environment=False, required=True, common=True),
         "top": Option(integers("K", least=1, below=2**31), "Show the K most extreme elements, in order; default 1.",
@@ -195,7 +190,7 @@ _SECTIONS: dict[str, dict[str, Option]] = {
             "first and the last. With --png the plane to draw.", common=True),
         "diff": Option(paths("OTHER"), "Map the elements minus those of OTHER, with --png. The scale of colours is the "
             "same on both sides of 0.", common=True),
-        "histogram": Option(FLAG, "Also print a histogram; needs the extra `plot`.", common=True),
+        "histogram": Option(FLAG, "Also print a histogram.", common=True),
         "bins": Option(integers(least=1, below=2**16), "Maximum number of histogram bins; default 20.", common=True),
         "png": Option(paths("PATH"), "Draw the file as a PNG picture; needs the extra `plot`. It has a histogram of "
             "each array, and maps of those with two dimensions.", common=True),
@@ -314,7 +309,6 @@ _SECTIONS: dict[str, dict[str, Option]] = {
         "root": Option(integers("R"), "Take shape, byte order and metadata of the result from rank R.", 0),
         "group_b": Option(RANKS, "Ranks of a second group, up to the next option. Each group gets the result of the "
             "other.", environment=False, multiple=True),
-        "group_b@none": Option(RANKS, "", environment=False, hidden=True, multiple=True),
         "link": Option(FLAG, "Store equal results once, under several names, where the system can."),
         "counts_b": Option(COUNTS, "Number of elements for each rank of --group-b."),
         "max_open_files": Option(integers(least=1, below=2**31), "Limit of open files per process.",
@@ -395,7 +389,7 @@ REDUCE: Group = (*COMBINE, "keep", "root", "in_place@root", "group_b")
 SCATTER_BLOCK: Group = (*COMBINE, "in_place", "group_b")
 SCATTER: Group = ("counts", *SCATTER_BLOCK, "counts_b")
 ALLREDUCE: Group = (*SCATTER_BLOCK, "keep", "link")
-SCAN: Group = (*COMBINE, "keep", "in_place", "group_b@none")
+SCAN: Group = (*COMBINE, "keep", "in_place")
 EXSCAN: Group = (*SCAN, "exscan_first")
 CALL: Group = (*REDUCE, "link", "counts", "counts_b", "exscan_first")
 """Those of all collectives."""
@@ -417,32 +411,16 @@ LOCATE: Group = ("top", *LEFT_OUT, *RANKING, *INPUTS, *EFFORT, *ENGINE, "lock_ti
 RECOVER: Group = ("only_list", "discard", "adopt", "force@recover", "lock_timeout")
 
 # Options that do not go together, and those that are of no use alone: the first of each pair is refused.
-_EXCLUDED = {
-    ("sort", "rank_regex"): "says one order, and `rank_regex` another; leave one out",
-    ("weights_from", "weights"): "gives the weights, and so does `weights`; leave one out",
-    ("link", "in_place"): "would make all ranks' files one; in place each rank keeps its own",
-    ("header", "in_place"): "is for new results; in place all bytes before the elements stay, so leave it out",
-    ("split", "in_place"): "names the two files of the results; leave it out, or `in_place`",
-    ("count_valid", "split"): "is written beside one result, and `split` makes two; leave one of them out",
-    ("level", "in_place"): "is for compressed results, and no file is compressed in place; leave it out",
-    ("in_place", "group_b"): "is not for two groups (MPI-4.1, 6.9.1); leave `group_b` out, or name an output",
-    ("provenance", "in_place"): "is the record of a new result; in place the inputs are gone that it would name, so "
-    "leave it out",
-    ("skip_bad", "in_place"): "would let bad ranks decide which file is replaced; name an `output`",
-    ("skip_bad", "weights"): "leaves ranks out, and the weights are of all; leave one out",
-    ("skip_bad", "weights_from"): "leaves ranks out, and the weights are of all; leave one out",
-    ("ulp", "rtol"): "is another measure than `rtol` and `atol`; give one or the other",
-    ("ulp", "atol"): "is another measure than `rtol` and `atol`; give one or the other",
-    ("only_list", "discard"): "changes nothing, and `discard` removes logs; give one of the two",
-}
-_NEEDED = {
-    ("counts_b", "group_b"): "is for the ranks of `group_b`, and there are none",
-    ("index_type", "index"): "is the type of the indices that `index` makes; give `index` too",
-    ("null", "files_from"): "says how the names in a list end; give the list by `files_from`",
-    ("force", "discard"): "lets `discard` remove a log that is needed; give `discard` too, or neither",
-    ("diff", "png"): "draws the differences of two files, and `mpired diff` prints them; name a picture with `png`",
-    ("overwrite", "png"): "is for a picture; name one with `png`",
-}
+_EXCLUDED = (
+    *(("sort", "rank_regex"), ("weights_from", "weights"), ("count_valid", "split"), ("in_place", "group_b")),
+    *((name, "in_place") for name in ("link", "header", "split", "level", "provenance", "skip_bad")),
+    *(("skip_bad", "weights"), ("skip_bad", "weights_from"), ("ulp", "rtol"), ("ulp", "atol")),
+    ("only_list", "discard"),
+)
+_NEEDED = (
+    *(("counts_b", "group_b"), ("index_type", "index"), ("null", "files_from"), ("force", "discard")),
+    *(("diff", "png"), ("overwrite", "png")),
+)
 
 
 @functools.cache
@@ -477,12 +455,12 @@ def checked(group: Group, options: Options) -> dict[str, Any]:
             # Without a default a value may be an array, which cannot be compared.
             if row.default is None or values[name] != row.default:
                 chosen.add(name)
-    for (name, other), reason in _EXCLUDED.items():
+    for name, other in _EXCLUDED:
         if name in chosen and other in chosen:
-            raise UsageError(f"`{name}`", reason)
-    for (name, other), reason in _NEEDED.items():
+            raise UsageError(f"`{name}`", f"does not go with `{other}`; leave one of them out")
+    for name, other in _NEEDED:
         if name in chosen and other in table and other not in chosen:  # other calls have the keyword alone
-            raise UsageError(f"`{name}`", reason)
+            raise UsageError(f"`{name}`", f"is of use with `{other}` only; give that too, or leave it out")
     return values
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, TypeAlias, TypeVar, cast
 
 from mpired import interrupts
@@ -42,16 +42,9 @@ def no_progress(done: Iterable[int], _total: int) -> Iterable[int]:
 _T = TypeVar("_T")
 
 
-Counting: TypeAlias = Callable[[Sequence[Any], str], Iterable[Any]]
-"""Shows how many of the objects are done, which it passes on, beside a label."""
-
-counter: Counting | None = None
-"""That of the command, which has one terminal; None without a terminal."""
-
-
-def track(things: Sequence[_T], what: str) -> Iterable[_T]:
-    """Iterate over things, and show on the terminal of the command how many are done."""
-    for thing in things if counter is None else counter(things, what):
+def track(things: Iterable[_T]) -> Iterator[_T]:
+    """Iterate over things; ctrl-C can end the work between them."""
+    for thing in things:
         interrupts.rest()
         yield thing
 

@@ -66,7 +66,7 @@ def _digests(sources: Sequence[Source], jobs: int) -> list[str]:
     jobs = jobs if sum(source.nbytes for source in sources) >= _SMALL_BYTES else 1
     digests = [""] * len(sources)
     with closing(pool.run(_digest, enumerate(sources), max(1, min(jobs, len(sources))))) as found:
-        for _, (number, digest) in zip(track(sources, "digests of inputs"), found, strict=True):
+        for _, (number, digest) in zip(track(sources), found, strict=True):
             digests[number] = digest
     return digests
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from mpired import mpi4py_objects
+from mpired.errors import RangeError, UsageError
 
 _NUMBER = r"\s*[-+]?((\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?|inf|nan)\s*"
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -293,3 +294,33 @@ def sizes(*, least: int, below: int | None = None) -> Kind:
 def times(*, zero: bool) -> Kind:
     """Return the kind of times above 0, or from 0 on."""
     return Kind("SECONDS", "float", partial(_seconds, zero=zero), lambda text: float(_parsed_number(text)))
+
+
+_INDEX = r"[-+]?\d{1,19}"
+_PART = re.compile(rf"(?P<at>{_INDEX})|({_INDEX})?\s*:\s*({_INDEX})?\s*(?::\s*({_INDEX})?)?", re.ASCII)
+
+
+def parsed_index(name: str, text: str, shape: tuple[int, ...]) -> list[int | slice]:
+    """Return an index in NumPy's notation, the value of an option, as a part for each dimension of an array."""
+    subject, parts = f"`{name}={text!r}`", [part.strip() for part in text.split(",")]
+    if len(parts) > 1 and not parts[-1]:  # a tuple may end with a comma
+        parts.pop()
+    given = len(parts) - parts.count("...")
+    if given > len(shape) or len(parts) > given + 1:
+        raise UsageError(subject, f"has {len(parts)} indices, but the elements have shape {shape}")
+    place = parts.index("...") if "..." in parts else len(parts)
+    parts[place : place + 1] = [":"] * (len(shape) - given)
+    return [_parsed_part(subject, part, axis, dim) for axis, (part, dim) in enumerate(zip(parts, shape, strict=True))]
+
+
+def _parsed_part(subject: str, part: str, axis: int, dim: int) -> int | slice:
+    match = _PART.fullmatch(part)
+    bounds = [] if match is None else [None if each is None else int(each) for each in match.groups()[1:]]
+    if match is None or bounds[2] == 0:
+        raise UsageError(subject, f"{part!r} is not an index; write a number, START:STOP or START:STOP:STEP")
+    if match["at"] is None:
+        return slice(*bounds)
+    at = int(match["at"])
+    if not -dim <= at < dim:
+        raise RangeError(subject, f"index {at} is out of bounds for axis {axis} with {dim} elements")
+    return at % dim

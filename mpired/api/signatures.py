@@ -15,11 +15,10 @@ from mpired.context import Context
 from mpired.errors import MpiredError
 from mpired.files.urls import signed
 from mpired.log import log_steps
-from mpired.options import ONLY_ELEMENTS, VALUES, Group, Option, rows
+from mpired.options import Group, Option, rows
 from mpired.progress import no_progress, shown_by
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_OF_REDUCTIONS = {*VALUES, "index", "index_type", "split", "count_valid"}
 
 
 def with_options(*group: str) -> Callable[[_F], _F]:
@@ -36,23 +35,23 @@ def _with_options(group: Group, function: _F) -> _F:
     parameters = signature.parameters
     own = [each for each in parameters.values() if each.name != "context" and each.kind is not each.VAR_KEYWORD]
     table = {name: row for name, row in rows(group).items() if name not in parameters}
-    shown = {name: row for name, row in table.items() if not row.hidden}
     written = [each if each.name == "self" else each.replace(annotation=_TypeText(each.annotation)) for each in own]
-    for name, row in shown.items():
+    for name, row in table.items():
         default = inspect.Parameter.empty if row.required else row.default
         made = inspect.Parameter(
             name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_TypeText(row.static)
         )
         written.append(made)
     taken = {each.name: "" for each in own if each.name != "self" and each.kind is not each.VAR_POSITIONAL}
-    taken |= {name: row.flags or "" for name, row in shown.items()}
+    taken |= {name: row.flags or "" for name, row in table.items()}
 
     @functools.wraps(function)
     def checked(*arguments: Any, **given: Any) -> Any:
         __tracebackhide__ = True  # IPython and pytest leave such frames out
         for name, value in given.items():
-            if name not in taken and name not in table:
-                raise TypeError(_unknown(function, name, taken))
+            if name not in taken:
+                called = function.__qualname__.removesuffix(".__init__")
+                raise TypeError(f"{called}() has no keyword {name!r}; {_suggestion(name, taken)}")
             given[name] = _signed(value)
         arguments = _signed(arguments)
         show = given.get("progress")
@@ -74,7 +73,7 @@ def _with_options(group: Group, function: _F) -> _F:
     returned = _TypeText(signature.return_annotation)
     checked.__signature__ = signature.replace(parameters=written, return_annotation=returned)  # type: ignore[attr-defined]
     # A paragraph for each option takes the place of the one for `**options`.
-    paragraphs = "".join(map(_paragraph, shown, shown.values()))
+    paragraphs = "".join(map(_paragraph, table, table.values()))
     text = inspect.cleandoc(function.__doc__ or "")
     checked.__doc__ = re.sub(r"\*\*options\n.*?(\n\n|\Z)", lambda _: f"{paragraphs}\n", text, flags=re.DOTALL)
     return cast("_F", checked)
@@ -94,17 +93,12 @@ class _TypeText(str):
     __repr__ = str.__str__
 
 
-def _unknown(function: Callable[..., Any], word: str, taken: Mapping[str, str]) -> str:
-    """Return the error for a keyword that a function has not, with those that it may stand for."""
-    called = function.__qualname__.removesuffix(".__init__")
-    what = f"{called}() has no keyword {word!r}"
-    if called.startswith("Window.") and word in _OF_REDUCTIONS:
-        return f"{what}; it is for reductions, because {ONLY_ELEMENTS}"
+def _suggestion(word: str, taken: Mapping[str, str]) -> str:
+    """Return the keyword that a word may stand for, by its flag or its spelling; else all of them."""
     flag = f"--{word.strip('_').replace('_', '-')}"
     close = [name for name, flags in taken.items() if flag in flags.split()]
     close = close or difflib.get_close_matches(word, taken, n=2)
-    hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"the keywords are {', '.join(taken)}"
-    return f"{what}; {hint}"
+    return f"did you mean {' or '.join(map(repr, close))}?" if close else f"the keywords are {', '.join(taken)}"
 
 
 def _paragraph(name: str, row: Option) -> str:

@@ -35,7 +35,7 @@ from mpired.errors import (
 from mpired.files import calls
 from mpired.files.urls import signed
 from mpired.log import notices_to
-from mpired.options import FLAGS, ONLY_ELEMENTS
+from mpired.options import FLAGS
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -108,7 +108,8 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; for an unknown word, suggest one."""
         if args[0] not in _COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
-            ctx.fail(f"No such command {args[0]!r}{_suggestion(args[0])}")
+            alike = difflib.get_close_matches(args[0].lower(), _COMMANDS, n=2, cutoff=_CLOSE)
+            ctx.fail(f"No such command {args[0]!r}{_suggestion(args[0], alike)}")
         return super().resolve_command(ctx, args)
 
     def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
@@ -136,21 +137,7 @@ class _Commands(click.Group):
                 formatter.write_dl(list(group.items()), col_max=20)
 
 
-def _suggestion(word: str) -> str:
-    """Return the hint for an unknown command: an op of this name, or a command that is spelled almost so."""
-    calls.check_address_space(_NUMPY)
-    from mpired.ops import Use, named  # noqa: PLC0415 - only for an error
-
-    if (op := named(word)) is not None:
-        command = "reduce" if Use.REDUCE in op.uses else "accumulate" if Use.ACCUMULATE in op.uses else "get-accumulate"
-        return f"; an op is an option of a command: `mpired {command} --op {op.name.lower()}`"
-    alike = difflib.get_close_matches(word.lower(), [*_COMMANDS, "statuses"], n=2, cutoff=_CLOSE)
-    close = _ELSEWHERE.get(word) or " or ".join(_ELSEWHERE.get(each, each) for each in alike)
-    return f"; did you mean {close}?" if close else ""
-
-
 _ELSEWHERE = {
-    "statuses": "`mpired help statuses`",
     "cmp": "diff",
     "compare": "diff",
     "version": "--version",
@@ -164,38 +151,20 @@ _ELSEWHERE = {
 """Commands and options of other programs, and those of mpired that do the same."""
 
 
-def _as_op(word: str, use: str = "REDUCE") -> str:
-    """Return --op with the op that a word is a name of; "" for another word, or one that is not for this use."""
-    from mpired.ops import Use, named  # noqa: PLC0415 - only for an error
-
-    op = named(word)
-    return f"--op {op.name.lower()}" if op and Use[use] in op.uses else ""
+def _suggestion(word: str, alike: Sequence[str]) -> str:
+    """Return the hint for an unknown command or option: of another program, or that is spelled almost so."""
+    close = _ELSEWHERE.get(word) or " or ".join(alike)
+    return f"; did you mean {close}?" if close else ""
 
 
-def _no_such_option(error: click.NoSuchOption) -> str:
-    """Suggest an option or an op for an unknown option, or name the commands that have it."""
-    text = f"No such option {error.option_name!r}"
-    params = error.ctx.command.params if error.ctx is not None else []
-    rows = (each.row for each in params if hasattr(each, "row"))
-    use = next((row.kind.use for row in rows if row.kind.use), None)
-    op = _as_op(error.option_name.lstrip("-"), use) if use else ""
-    close = op or _ELSEWHERE.get(error.option_name)
-    if not close and (commands := _other_commands(error)):
-        return f"{text}; it is for {commands}"
-    close = close or " or ".join(error.possibilities or ())
-    return f"{text}; did you mean {close}?" if close else text
+def _op_hint(words: Sequence[str]) -> str:
+    """Return the hint for an op in the place of the first file."""
+    if not words or os.path.lexists(words[0]):
+        return ""
+    from mpired.ops import named  # noqa: PLC0415 - only for an error
 
-
-def _other_commands(error: click.NoSuchOption) -> str:
-    """Return the commands that have an option, and why the one that runs does not; "" if there are none."""
-    context = click.Context(cli)
-    having = []
-    for name in _COMMANDS:
-        params = getattr(cli.get_command(context, name), "params", ())
-        having += [name] if any(error.option_name in each.opts for each in params) else []
-    windows, own = _GROUPS[_WINDOWS], error.ctx.info_name if error.ctx else None
-    why = f", because {ONLY_ELEMENTS}" if own in windows and not windows.keys() & having else ""
-    return f"{', '.join(having)}{why}" if having else ""
+    op = named(words[0])
+    return f"; did you mean --op {op.name.lower()}?" if op else ""
 
 
 _BEGIN = """\b
@@ -281,15 +250,11 @@ def _run(words: Sequence[str]) -> int:
         return error.exit_code
     except click.ClickException as error:
         command = getattr(getattr(error, "ctx", None), "command_path", "mpired")
-        text = error.format_message().rstrip(".")
+        text = " ".join(error.format_message().rstrip(".").split())
         if isinstance(error, click.NoSuchOption):
-            text = _no_such_option(error)
+            text = f"No such option {error.option_name!r}{_suggestion(error.option_name, error.possibilities or ())}"
         if isinstance(error, click.MissingParameter):
-            # The first argument may be the name of an op.
-            op = next((_as_op(word) for word in words[1:2] if not os.path.lexists(word)), "") or "--op" * (
-                "-op" in words
-            )
-            text += f"; did you mean {op}?" if op else ""
+            text += _op_hint(words[1:])
         text = shortened(without_secrets(text), LONGEST_REASON)
         failure = Failure(type(error).__name__, UsageError.mpi_class, error.exit_code, "", text)
         return _failed(failure, words, f"see `{command} --help`")

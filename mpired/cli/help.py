@@ -40,25 +40,15 @@ def help(context: click.Context, *, command: str | None) -> None:  # noqa: A001 
     show((click.Context(asked, above, command) if asked else above).get_help())
 
 
-class _Shell(click.Choice[str]):
-    """The names of shells; the message for a missing one names them on its line."""
-
-    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:  # noqa: ARG002 - of click
-        """Return the end of the message about a missing argument."""
-        return f"It is one of {', '.join(self.choices)}."
-
-
 @click.command
-@click.argument("shell", type=_Shell(["bash", "zsh", "fish"]), metavar="SHELL")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), metavar="SHELL")
 def completion(*, shell: str) -> None:
-    """Print the script with which a shell completes commands, options, files, ops, datatypes, columns and formats.
+    """Print the script with which a shell completes commands, options, files, ops, datatypes and formats.
 
     \b
     bash  eval "$(mpired completion bash)"     in ~/.bashrc
     zsh   eval "$(mpired completion zsh)"      in ~/.zshrc, after compinit
     fish  mpired completion fish | source      in ~/.config/fish/config.fish
-
-    The columns are those of the first parquet or arrow file earlier in the line.
 
     \b
     Examples:

@@ -236,12 +236,9 @@ def end_without(skipped: Iterable[object]) -> None:
 class Wanted(NamedTuple):
     """The output that a command line asks for: JSON, no summary; `is_free` if standard output has nothing else."""
 
-    # The files are `inputs` and `output`, as far as the words name them.
-
     as_json: bool
     quiet: bool = False
     is_free: bool = False
-    files: Mapping[str, object] = {}
 
 
 def wanted(cli: click.Group, words: Sequence[str]) -> Wanted:
@@ -253,11 +250,11 @@ def wanted(cli: click.Group, words: Sequence[str]) -> Wanted:
         assert command is not None  # noqa: S101 - caught here
         rest = list(words[words.index(name) + 1 :])
         context = command.make_context(name, rest, resilient_parsing=True, ignore_unknown_options=True)
-        asked, place = context.meta.get(REPORT_KEY, {}), _place(context.params)
+        asked = context.meta.get(REPORT_KEY, {})
         # Others print something of their own on standard output.
         has_summary = any(getattr(each, "key", "") == "as_json" for each in command.params)
-        is_free, files = has_summary and leaves_free(place), _files(command, context.params)
-        return Wanted(bool(asked.get("as_json")), bool(asked.get("quiet")), is_free, files)
+        is_free = has_summary and leaves_free(_place(context.params))
+        return Wanted(bool(asked.get("as_json")), bool(asked.get("quiet")), is_free)
     return Wanted("--json" in itertools.takewhile("--".__ne__, words))
 
 
@@ -265,19 +262,6 @@ def _place(options: Mapping[str, Any]) -> str | None:
     """Return where a command writes; None in place."""
     place: str | None = options.get("into") or options.get("output", options.get("fetch", options.get("directory")))
     return None if place == "-" and options.get("in_place") else place
-
-
-def _files(command: click.Command, options: Mapping[str, Any]) -> dict[str, object]:
-    """Return the inputs and the output of a command: of one on windows what follows the target, and that."""
-    arguments = [each for each in command.params if isinstance(each, click.Argument) and each.type.name == "FILE"]
-    given = [options.get(each.name or "") or () for each in arguments]
-    inputs = [word for each in given for word in ([each] if isinstance(each, str) else each)]
-    place = _place(options)
-    if "windows" in options:
-        windows = options["windows"] or inputs[:1]
-        inputs = inputs if options["windows"] else inputs[1:]
-        place = place or (windows[0] if len(windows) == 1 else None)
-    return {"inputs": inputs, "output": place}
 
 
 def leaves_free(output: str | None) -> bool:
@@ -310,7 +294,7 @@ class Failure(NamedTuple):
 def tell_failure(failure: Failure, more: Sequence[str], want: Wanted, *, in_words: bool = True) -> None:
     """Say why the command fails: in words, as JSON if that is asked for, both if they have places of their own."""
     if want.as_json:
-        fields = {**failure._asdict(), **want.files, "warnings": warning_texts(_warned)}
+        fields = failure._asdict() | {"warnings": warning_texts(_warned)}
         with contextlib.suppress(OSError):
             (show if want.is_free else write)(json_line(fields))
     if in_words and (want.is_free or not want.as_json):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-import mpired.progress
 from mpired.cli import progress, signals
 from mpired.cli.messages import REPORT_KEY, know, report, say
 from mpired.context import Context
@@ -56,10 +55,12 @@ class _Value(click.ParamType):  # type: ignore[type-arg]  # before click 8.4 it 
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
-    def shell_complete(self, ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+    def shell_complete(
+        self, _ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[str]]:
         from mpired.cli.offers import offered  # noqa: PLC0415 - for shells only
 
-        return offered(self._kind, ctx.obj or (), incomplete)
+        return offered(self._kind, incomplete)
 
 
 DATATYPE = _Value(TYPE)
@@ -79,7 +80,6 @@ class RowOption(click.Option):
             is_flag=is_flag or None,  # False would let some stand alone
             envvar=row.variables or None,
             help=f"{row.help}{_ops_named(row.kind)}",
-            hidden=row.hidden,
             required=row.required,
             multiple=row.multiple or bool(row.once),
             callback=self._given if row.multiple or row.once else None,
@@ -132,7 +132,7 @@ class Command(click.Command):
         with formatter.section("Options"):
             records = [each.short_record(ctx) for each in options if each.row.common]
             formatter.write_dl([*records, ("--help", "Show the whole help")], col_max=22)
-        if more := sum(not each.row.common and not each.row.hidden for each in options):
+        if more := sum(not each.row.common for each in options):
             formatter.write_paragraph()
             formatter.write(f"`{ctx.command_path} --help` has {more} more options.\n")
         return formatter.getvalue().rstrip()
@@ -166,7 +166,6 @@ class Command(click.Command):
         if "quiet" in asked and ctx.params.get("engine") != "mpi" and (count := launched()) > 1:
             way_out = "One command for all: `engine='mpi'`" if "engine" in ctx.params else "Start it once"
             say(f"warning: started {count} times by a launcher; each process does the whole command. {way_out}")
-        mpired.progress.counter = progress.count if has_bars else None
         with collect_steps() as steps:
             result = super().invoke(ctx)
         for line in steps.lines() if asked.get("verbose") else ():

@@ -7,10 +7,11 @@ import json
 import math
 import os
 import re
-import sys
+import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,12 @@ from mpired.cli import params
 from mpired.cli.info import lines_of
 from mpired.cli.messages import report
 from mpired.engines import pool
-from mpired.errors import MpiredError, UsageError, escaped, installation, number, raise_all
+from mpired.errors import MpiredError, UsageError, escaped, number, raise_all
 from mpired.files import calls
 from mpired.files.names import check_are_data
-from mpired.files.output import Output, open_output
+from mpired.files.output import open_output
 from mpired.formats.textual import encoder
-from mpired.options import SHOW, Options, checked, part
+from mpired.options import SHOW, checked, part
 from mpired.queries.elements import in_json
 from mpired.queries.figures import Figures, Part, Shown
 from mpired.queries.show import BINS, ElementTable, headings
@@ -34,7 +35,9 @@ from mpired.report import describe_file
 
 _FIRST, _LAST = 10, 5
 _SHOWN_INDICES = 5
-_WIDTH = 80
+_WIDEST = 9999  # columns of a line
+_LEAST_BAR = 8
+_DIGITS = range(3, 18)
 _OPTIONS = ("histogram", *SHOW)
 _TOGETHER = 1000  # lines in which columns have one width
 _GAP = "..."
@@ -55,76 +58,47 @@ def show(*, files: tuple[str, ...], **options: Any) -> None:
     Of pairs also how many different indices there are, and which is in the most pairs. All figures are of the whole
     file, which is read in blocks. --slice chooses the elements of the table, and of the picture if they are a plane.
     """
-    checked_options = checked(_OPTIONS, options)
-    _check(files, checked_options)
+    options = checked(_OPTIONS, options)
+    if options["png"] is not None and len(files) > 1:
+        raise UsageError("`png`", f"is of one file, and there are {len(files)}; draw one after another")
+    if options["bins"] is not None and not options["histogram"] and options["png"] is None:
+        raise UsageError("`bins`", "is for histograms; add `histogram` or `png`")
     check_are_data(files)
     pool.adopt_orphans()
-    errors: list[MpiredError | OSError] = []
-    with open_output("-") as output:
-        page = _Page(output, checked_options)
+    chosen, end, errors = part(SHOW, options), 0, list[MpiredError | OSError]()
+    if options["histogram"]:
+        chosen["bins"] = options["bins"] or BINS
+    with open_output("-") as output:  # whose file has no name until the page is complete
         for path in files:
             try:
-                page.add(path)
+                show_file(path, chosen, params.context(), partial(_tell, output.fd, end, options["histogram"]))
+                end = os.lseek(output.fd, 0, os.SEEK_END)
             except (MpiredError, OSError) as error:
                 errors.append(error)
-        page.end()
+        brackets = [] if not report()["as_json"] else ["]"] if end else ["[", "]"]
+        _write(output.fd, end, brackets)
         output.commit(interrupts.committed)
     raise_all(errors, len(files), "files")
 
 
-def _check(files: Sequence[str], options: Options) -> None:
-    """Raise `UsageError` if options contradict each other."""
-    if options["png"] is not None and len(files) > 1:
-        raise UsageError("`png`", f"is of one file, and there are {len(files)}; draw one after another")
-    if options["png"] == "-":
-        raise UsageError("`png`", "is a file, because standard output has the table; write NAME.png")
-    if options["bins"] is not None and not options["histogram"] and options["png"] is None:
-        raise UsageError("`bins`", "is for histograms; add `histogram` or `png`")
-    if options["histogram"] and not report()["as_json"]:
-        try:
-            from mpired.cli import bars  # noqa: F401, PLC0415 - rich
-        except ImportError as error:
-            reason = f"needs rich, which cannot be imported ({error}); install it with {installation('mpired[plot]')}"
-            raise UsageError("`histogram`", reason) from None
+def _tell(fd: int, end: int, with_bars: bool, shown: Shown, tables: Sequence[ElementTable]) -> None:  # noqa: FBT001
+    """Write a file to the page, behind those of other files, which end at `end`."""
+    if report()["as_json"]:
+        _write(fd, end, itertools.chain(["," if end else "["], _json_lines(shown, tables)))
+    else:
+        _write(fd, end, itertools.chain([""] if end else [], _lines(shown, tables, with_bars=with_bars)))
 
 
-class _Page:
-    """The printed page, kept until it is complete: a file without a name that goes to standard output at the end."""
-
-    def __init__(self, output: Output, options: Options) -> None:
-        self._output, self._options = output, options
-        self._chosen = part(SHOW, options)
-        if options["histogram"]:
-            self._chosen["bins"] = options["bins"] or BINS
-        self._end, self._files = 0, 0
-
-    def add(self, path: str) -> None:
-        """Add a file."""
-        show_file(path, self._chosen, params.context(), self._tell)
-        self._end, self._files = os.lseek(self._output.fd, 0, os.SEEK_END), self._files + 1
-
-    def _tell(self, shown: Shown, tables: Sequence[ElementTable]) -> None:
-        if report()["as_json"]:
-            self._write(itertools.chain(["," if self._files else "["], _json_lines(shown, tables)))
-        else:
-            lines = _lines(shown, tables, with_bars=self._options["histogram"])
-            self._write(itertools.chain([""] if self._files else [], lines))
-
-    def end(self) -> None:
-        """Add what follows the last file."""
-        brackets = ["]"] if self._files else ["[", "]"]
-        self._write(brackets if report()["as_json"] else [])
-
-    def _write(self, lines: Iterable[str]) -> None:
-        """Write lines behind the last file, in the place of what an attempt that failed has left."""
-        calls.set_size(self._output.fd, self._end)
-        os.lseek(self._output.fd, self._end, os.SEEK_SET)
-        encoder(lambda _: iter(lines))((), self._output.fd)
+def _write(fd: int, end: int, lines: Iterable[str]) -> None:
+    """Write lines behind `end`, in the place of what an attempt that failed has left."""
+    calls.set_size(fd, end)
+    os.lseek(fd, end, os.SEEK_SET)
+    encoder(lambda _: iter(lines))((), fd)
 
 
 def _lines(shown: Shown, tables: Sequence[ElementTable], *, with_bars: bool) -> Iterator[str]:
     """Yield the lines of a file."""
-    width, columns = _width(), headings(tables[0].file.buffers)
+    width, columns = min(shutil.get_terminal_size().columns, _WIDEST), headings(tables[0].file.buffers)
     yield from lines_of(describe_file(tables[0].file))
     yield ""
     for table in tables:
@@ -253,34 +227,27 @@ def _winners(figures: Figures) -> str:
 
 
 def _bars(heading: str, each: Part, without: str, width: int) -> Iterator[str]:
-    """Yield the lines of a histogram."""
-    from mpired.cli import bars  # noqa: PLC0415 - rich
-
+    """Yield the lines of a histogram: the bounds of each bin, its count, and a bar."""
     yield from textwrap.wrap(", ".join(filter(None, (f"histogram of {heading}", without))), width)
     if each.histogram is None:
         yield "no numbers to draw"
         return
-    has_color = os.isatty(1) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    yield from bars.lines(each.histogram, width, ascii_only=not _takes_utf8(), color=has_color)
+    edges, counts = each.histogram
+    labels = _labels(edges)
+    lines = list(_aligned(zip(["from", *labels], ["to", *labels[1:]], ["elements", *map(str, counts)], strict=False)))
+    longest, most = max(_LEAST_BAR, width - len(lines[0]) - 1), max(counts) or 1
+    yield lines[0]
+    yield from (f"{line} {'#' * round(longest * n / most)}".rstrip() for line, n in zip(lines[1:], counts, strict=True))
 
 
-def _width() -> int:
-    """Return the columns of the terminal, or what COLUMNS says; 80 if there is none."""
-    columns = os.environ.get("COLUMNS", "")
-    if re.fullmatch(r"[1-9]\d{0,4}", columns, re.ASCII):
-        return int(columns)
-    try:
-        return os.get_terminal_size(1).columns or _WIDTH
-    except OSError:
-        return _WIDTH
-
-
-def _takes_utf8() -> bool:
-    """Return whether the locale has more than ASCII: Python itself writes UTF-8 in the locale C, too."""
-    names = (os.environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))
-    locale = next(filter(None, names), "")
-    encoding = getattr(sys.stdout, "encoding", None) or ""
-    return encoding.lower().replace("-", "") == "utf8" and "utf8" in locale.lower().replace("-", "")
+def _labels(edges: Sequence[Any]) -> list[str]:
+    """Return edges with as few digits as tell them apart."""
+    is_float = isinstance(edges[0], float)
+    for digits in _DIGITS if is_float else ():
+        texts = [f"{edge:.{digits}g}" for edge in edges]
+        if len(set(texts)) == len(texts):
+            return texts
+    return list(map(repr if is_float else str, edges))
 
 
 def _json_lines(shown: Shown, tables: Sequence[ElementTable]) -> Iterator[str]:

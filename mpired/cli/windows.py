@@ -73,11 +73,9 @@ def _is_shape(word: str, ctx: click.Context) -> bool:
 
 
 @params.command(
-    *("op@accumulate", "windows", "index@none", *ACCUMULATE, "rank_numbers", *REPORT),
-    cls=_Creating,
-    files="TARGET ORIGIN...",
+    *("op@accumulate", "windows", *ACCUMULATE, "rank_numbers", *REPORT), cls=_Creating, files="TARGET ORIGIN..."
 )
-def accumulate(*, files: tuple[str, ...], windows: tuple[str, ...], op: str, index: str | None, **options: Any) -> None:
+def accumulate(*, files: tuple[str, ...], windows: tuple[str, ...], op: str, **options: Any) -> None:
     """Combine each ORIGIN into TARGET, in place, as MPI_Accumulate does: target = target op origin.
 
     \b
@@ -93,9 +91,6 @@ def accumulate(*, files: tuple[str, ...], windows: tuple[str, ...], op: str, ind
     format that stores elements: .npy, .npz, .nc, .h5, .safetensors, .parquet, .arrow, or raw binary with --type.
     --columns selects the columns or arrays that change. By default an origin must have as many elements as TARGET.
     """
-    if index is not None:
-        reason = "is for reductions; `mpired reduce --op maxloc --index number FILE` makes the pairs of an origin"
-        raise UsageError("`index`", reason)
     options = checked(ACCUMULATE, options)
     targets, words = _split(windows, files)
     origins = rank_list(params.expand(words)[0], options)

@@ -80,8 +80,8 @@ def read_request(
 ) -> Request:
     """Look at the op, the options and the ranks of a call, and let the op pass or not."""
     group_b = options["group_b"]
-    if group_b is not None:
-        _check_group_b(collective, group_b)
+    if group_b is not None and not list(group_b):
+        raise UsageError("`group_b`", "has no ranks; leave it out for one group")
     named: Sequence[Any] = ops.each_of(op) if collective.several else [op]
     chosen, refused = _resolve(named, options)
     words: Sequence[Sequence[RankWord]] = [ranks, group_b] if group_b else [ranks]
@@ -292,15 +292,6 @@ def _note(context: Context) -> Note:
     from mpired.provenance import Note  # noqa: PLC0415 - few calls record that
 
     return Note(context)
-
-
-def _check_group_b(collective: Collective, group_b: Any) -> None:
-    """Raise `UsageError` for a second group without ranks, or for a collective that has none."""
-    if not list(group_b):
-        raise UsageError("`group_b`", "has no ranks; leave it out for one group")
-    if not collective.intercomm:
-        reason = f"MPI defines no {collective.name} between two groups (MPI-4.1, {collective.section})"
-        raise UsageError("`group_b`", reason)
 
 
 def _check_kept(request: Request) -> None:

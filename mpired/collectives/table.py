@@ -61,7 +61,6 @@ class Collective(NamedTuple):
     section: str  # where the standard defines it
     options: Group
     shares: Callable[[CallShape], list[Share]]
-    intercomm: bool = True  # whether it is defined between two groups
     whole: bool = True  # whether a rank gets as many elements as it gives
     alike: bool = False  # whether all that get something get the same
     to_root: bool = False  # whether the root alone gets something, under one name
@@ -124,7 +123,6 @@ _ROWS = (
         "6.9.7",
         LOCAL,
         _root,
-        intercomm=False,
         alike=True,
         to_root=True,
         fixed={"root": 1, "in_place": True},
@@ -132,7 +130,7 @@ _ROWS = (
     Collective("allreduce", "MPI_Allreduce", "6.9.6", ALLREDUCE, _all, alike=True),
     Collective("reduce-scatter", "MPI_Reduce_scatter", "6.10.2", SCATTER, _blocks, whole=False),
     Collective("reduce-scatter-block", "MPI_Reduce_scatter_block", "6.10.1", SCATTER_BLOCK, _equal_blocks, whole=False),
-    Collective("scan", "MPI_Scan", "6.11.1", SCAN, _inclusive, intercomm=False),
-    Collective("exscan", "MPI_Exscan", "6.11.2", EXSCAN, _exclusive, intercomm=False),
+    Collective("scan", "MPI_Scan", "6.11.1", SCAN, _inclusive),
+    Collective("exscan", "MPI_Exscan", "6.11.2", EXSCAN, _exclusive),
 )
 COLLECTIVES = {row.name: row for row in _ROWS}

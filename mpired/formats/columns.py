@@ -490,7 +490,7 @@ def _columns_of(reader: Reader, datatype: Datatype, start: int, count: int, kind
 def _blocks(reader: FlatReader, count: int, rows: int) -> Iterator[tuple[int, int]]:
     """Yield the start and the length of the blocks of results, whose count may be unknown."""
     if count != UNKNOWN_COUNT:
-        yield from ((start, min(rows, count - start)) for start in track(range(0, count, rows), "encoding results"))
+        yield from ((start, min(rows, count - start)) for start in track(range(0, count, rows)))
         return
     start = 0
     while there := reader.available(start, rows):

@@ -112,7 +112,7 @@ def encoded(
     step, start = max(1, _BLOCK_NBYTES // stored.itemsize), 0
     counts = counts or [min(step, array.count - start) for start in range(0, array.count, step)]
     with closing(array.open()) as reader:
-        for count in track(counts, "encoding results"):
+        for count in track(counts):
             block = np.empty(count, array.datatype.form)
             there = reader.read(start, block)
             if there is not None and not there.all():

@@ -101,7 +101,7 @@ def elements(
 ) -> Generator[_T, None, None]:
     """Yield all elements, or some ranges of them, their components joined by `join`."""
     if ranges is None:
-        starts = track(range(0, result.count, _BLOCK), "encoding results")
+        starts = track(range(0, result.count, _BLOCK))
         ranges = (range(start, min(start + _BLOCK, result.count)) for start in starts)
     with closing(result.open()) as reader:
         for each in ranges:

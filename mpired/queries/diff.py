@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -20,17 +19,14 @@ from mpired.collectives.run import run_segments
 from mpired.context import Context
 from mpired.datatypes import Datatype, Group, beside, value_type
 from mpired.datatypes.times import dtype_name
-from mpired.errors import BufferFileError, ConversionError, CountError, DatatypeError, UsageError, escaped, number
+from mpired.errors import CountError, DatatypeError, UsageError, escaped, number
 from mpired.formats import Array, AtHand, InputOptions, RankFile, open_rank
 from mpired.formats.array import blocks
-from mpired.formats.decoding import Decoder
 from mpired.formats.memory import paths
-from mpired.ops.state import Elements
 from mpired.ops.table import NO_OP
 from mpired.options import DIFF, Options, checked
 from mpired.progress import Pace
-from mpired.queries.elements import index_of, place_text, scan
-from mpired.queries.figures import Bins, Figures, Part, Plane
+from mpired.queries.elements import index_of, place_text
 from mpired.queries.measures import (
     ComponentPair,
     Tolerance,
@@ -38,9 +34,8 @@ from mpired.queries.measures import (
     common_type,
     differing,
     distance,
-    in_common,
-    narrow_form,
     parts,
+    ulps,
     value_text,
 )
 from mpired.queries.pictures import DifferenceMap, Query, answered, check_picture, check_replaces_none, drawing
@@ -50,7 +45,6 @@ from mpired.sources.open import check_unchanged
 # The elements compared closer at a time, so that the temporaries stay in the cache.
 _CLOSE_BYTES = 128 << 10
 _MOST_OBJECTS = 16 << 10  # of Python in a block
-_BINS = 100
 
 
 class ElementPlace(NamedTuple):
@@ -198,7 +192,7 @@ class _Found(NamedTuple):
     examples: tuple[tuple[ElementPlace, Any, Any, Any, int | None], ...] = ()
     difference: _Amount | None = None
     ulp: _Amount | None = None
-    unread: str = ""  # why the elements of neither file can be read
+    places: tuple[np.ndarray, ...] = ()  # of elements that differ, if they are drawn
 
 
 def _larger(one: _Amount | None, other: _Amount | None) -> _Amount | None:
@@ -215,6 +209,7 @@ class _ArrayPair:
     datatype: Datatype  # that the elements are compared in
     tolerance: Tolerance
     examples: int  # the most examples
+    is_drawn: bool  # whether a picture shows which elements differ
 
     @property
     def shaped(self) -> Array:
@@ -246,8 +241,8 @@ class _ArrayPair:
         """Return whether a block differs from one of the same bits: by a NaN, which equals no other by its value."""
         if self.tolerance.is_bitwise or self.tolerance.nan_equal:
             return False
-        numbers = (part for part in self._parts(block, block) if part.has_nan and not part.is_exact)
-        return any(np.isnan(part.values[0]).any() for part in numbers)
+        numbers = (part.a for part in parts(block, block, self.datatype) if not part.is_exact)
+        return any(np.isnan(each).any() for each in numbers if each.dtype.kind in "fc")
 
     def merged(self, one: _Found, other: _Found) -> _Found:
         """Return what two looks at the arrays have found, the same whatever their order."""
@@ -259,56 +254,28 @@ class _ArrayPair:
             tuple(sorted(one.examples + other.examples, key=lambda each: each[0])[: self.examples]),
             _larger(one.difference, other.difference),
             _larger(one.ulp, other.ulp),
-            one.unread or other.unread,
+            one.places + other.places,
         )
 
     @np.errstate(all="ignore")  # numbers may be anything
     def _looked_closer(self, start: int, blocks: Sequence[np.ndarray], valid: Valid) -> _Found:
         """Return what differs in two blocks, of which the first element has the number `start`."""
-        pair = self._in_common(blocks)
+        pair = [block.astype(self.datatype.form, copy=False) for block in blocks]
+        for block in pair:
+            self.datatype.clear_padding(block)
         total, step = self._missing(start, pair, valid), max(1, _CLOSE_BYTES // self.datatype.itemsize)
         for at in range(0, len(pair[0]), step):
             a, b = (block[at : at + step] for block in pair)
             wrong = np.zeros(len(a), bool)
-            first, found = 0, _Found()
-            for part in self._parts(a, b):
+            found = _Found()
+            for which, part in enumerate(parts(a, b, self.datatype)):
                 differs = differing(part, self.tolerance)
-                wrong |= differs.any(1)
-                found = self.merged(found, self._of_part(part, differs, start + at, first))
-                first += differs.shape[1]
-            total = self.merged(total, found._replace(differing=int(np.count_nonzero(wrong))))
+                wrong |= differs
+                found = self.merged(found, self._of_part(part, differs, start + at, which))
+            places = np.flatnonzero(wrong)
+            drawn = (start + at + places,) if self.is_drawn and len(places) else ()
+            total = self.merged(total, found._replace(differing=len(places), places=drawn))
         return total
-
-    def _in_common(self, blocks: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return the elements of two blocks in one datatype, without anything in their padding."""
-        pair = []
-        for array, block in zip(self.arrays, blocks, strict=True):
-            try:
-                pair.append(in_common(block, array.datatype, self.datatype))
-            except OverflowError as error:
-                raise ConversionError(array.source.name, f"{error}, in which they are compared") from None
-            self.datatype.clear_padding(pair[-1])
-        return pair
-
-    def _parts(self, a: np.ndarray, b: np.ndarray) -> Iterator[ComponentPair]:
-        one, other = (array.datatype for array in self.arrays)
-        return parts(a, b, self.datatype, None if one == other else narrow_form(one.form, other.form))
-
-    @np.errstate(all="ignore")
-    def apart(self, a: Elements, b: Elements) -> np.ndarray:
-        """Return how far elements of B are from those of A: 0 if they are equal, NaN if they differ by no number."""
-        pair, valid = self._in_common([a[0], b[0]]), _both(a[1], b[1])
-        self._missing(0, pair, valid)
-        found = np.zeros(len(pair[0])) if valid is None else np.where(valid[0] != valid[1], np.nan, 0.0)
-        for part in self._parts(*pair):
-            one, other = part.values
-            far = distance(one, other).astype(np.float64)
-            if one.dtype.kind not in "cO":
-                far = np.where(one > other, -far, far)
-            far = np.where(differing(part, self.tolerance), np.where(far == 0, np.nan, far), 0.0)
-            for column in far.T:
-                found = np.where(np.abs(column) <= np.abs(found), found, column + found * 0)
-        return found
 
     def _missing(self, start: int, pair: Sequence[np.ndarray], valid: Valid) -> _Found:
         """Count elements that are missing in one block alone, and give both one value where either has none."""
@@ -317,34 +284,27 @@ class _ArrayPair:
         lacks = [valid[1] & ~valid[0], valid[0] & ~valid[1]]
         part, examples = next(parts(pair[0], pair[1], self.datatype)), []
         for at in np.flatnonzero(lacks[0] | lacks[1])[: self.examples].tolist():
-            a, b = (each if mask[at] else None for each, mask in zip(part.pair(at, 0), valid, strict=True))
-            examples.append((ElementPlace(start + at, 0, part.label(0)), a, b, None, None))
+            a, b = (each if mask[at] else None for each, mask in zip(part.pair(at), valid, strict=True))
+            examples.append((ElementPlace(start + at, 0, part.name), a, b, None, None))
         for block in pair:
             block[~(valid[0] & valid[1])] = np.zeros((), block.dtype)
         counts = int(np.count_nonzero(lacks[0])), int(np.count_nonzero(lacks[1]))
-        return _Found(differing=sum(counts), missing=counts, examples=tuple(examples))
+        places = (start + np.flatnonzero(lacks[0] | lacks[1]),) if self.is_drawn else ()
+        return _Found(differing=sum(counts), missing=counts, examples=tuple(examples), places=places)
 
-    def _of_part(self, part: ComponentPair, differs: np.ndarray, start: int, first: int) -> _Found:
-        """Return examples and the largest differences of a part, whose first number has the number `first`."""
-        a, b = part.values
-        apart, (units, known) = distance(a, b), part.steps()
-        width = a.shape[1]
-
-        def place(at: int) -> ElementPlace:
-            element, number = divmod(at, width)
-            return ElementPlace(start + element, first + number, part.label(number))
+    def _of_part(self, part: ComponentPair, differs: np.ndarray, start: int, which: int) -> _Found:
+        """Return examples and the largest differences of a part, which has the number `which` of each element."""
+        apart, (units, known) = distance(part.a, part.b), ulps(part.a, part.b)
 
         def largest(amounts: np.ndarray) -> _Amount | None:
             at = int(amounts.argmax())
-            amount = amounts.reshape(-1)[at]
-            return (_plain(amount), place(at)) if amount > 0 else None
+            return (_plain(amounts[at]), ElementPlace(start + at, which, part.name)) if amounts[at] > 0 else None
 
         examples = []
         for at in np.flatnonzero(differs)[: self.examples].tolist():
-            element, number = divmod(at, width)
-            distant, steps = apart[element, number], int(units[element, number]) if known[element, number] else None
-            amount = None if np.isnan(distant) else _plain(distant)
-            examples.append((place(at), *part.pair(element, number), amount, steps))
+            amount = None if np.isnan(apart[at]) else _plain(apart[at])
+            steps = int(units[at]) if known[at] else None
+            examples.append((ElementPlace(start + at, which, part.name), *part.pair(at), amount, steps))
         if apart.dtype.kind == "f":
             apart[np.isnan(apart)] = 0
         units[~known] = 0
@@ -361,13 +321,8 @@ class _Comparison:
     def __call__(self, segment: Segment) -> Iterator[_Found]:
         """Compare the elements of a segment, and yield the differences of its pieces."""
         pair, step = self.pairs[segment.buffer], self.plan.block_counts[segment.buffer]
-        try:
-            for found in pair.compared(segment.start, segment.stop, step):
-                yield found._replace(buffer=segment.buffer)
-        except (BufferFileError, DatatypeError) as error:
-            if not all(map(_fails, pair.arrays)):
-                raise
-            yield _Found(segment.buffer, unread=error.reason)
+        for found in pair.compared(segment.start, segment.stop, step):
+            yield found._replace(buffer=segment.buffer)
 
 
 def _both(valid_in_a: np.ndarray | None, valid_in_b: np.ndarray | None) -> Valid:
@@ -375,16 +330,6 @@ def _both(valid_in_a: np.ndarray | None, valid_in_b: np.ndarray | None) -> Valid
     if valid_in_a is None:
         return None if valid_in_b is None else [np.ones(len(valid_in_b), np.bool_), valid_in_b]
     return [valid_in_a, np.ones(len(valid_in_a), np.bool_) if valid_in_b is None else valid_in_b]
-
-
-def _fails(rank: Array) -> bool:
-    """Return whether an array cannot be read."""
-    try:
-        for _ in blocks(rank, _MOST_OBJECTS):
-            pass
-    except (BufferFileError, DatatypeError):
-        return True
-    return False
 
 
 def _plain(number: Any) -> Any:
@@ -398,52 +343,31 @@ def _compared(
     """Compare all elements of two files, and add them to the result of their headers."""
     pairs, picture = comparison.pairs, None
     found = [_Found() for _ in pairs]
+    maps = [] if png is None else [DifferenceMap(pair.shaped) for pair in pairs]
     for part in run_segments(comparison.plan, comparison, context):
-        found[part.buffer] = pairs[part.buffer].merged(found[part.buffer], part)
+        for places in part.places:
+            maps[part.buffer].add(places)
+        found[part.buffer] = pairs[part.buffer].merged(found[part.buffer], part._replace(places=()))
     described = list(map(_described, pairs, found))
     buffers = (*(each for each, _ in described), *result.buffers)
     examples = tuple(example for _, some in described for example in some)[: pairs[0].examples]
     equal = not any(each.differing or each.reason for each in buffers)
     result = replace(result, equal=equal, buffers=buffers, examples=examples)
     if png is not None:
-        picture = _picture(pairs, result)
+        picture = _picture(maps, result)
         check_unchanged([source for file in files for source in file.sources])
     return result, picture
 
 
-def _picture(pairs: Sequence[_ArrayPair], result: Difference) -> bytes:
+def _picture(maps: Sequence[DifferenceMap], result: Difference) -> bytes:
     """Return a picture of where the buffers differ, the first ones that do, or all if none does."""
-    module, compared = drawing(), list(zip(pairs, result.buffers, strict=False))
-    wrong = [pair for pair, each in compared if each.differing]
-    drawn = (wrong or [pair for pair, each in compared if not each.reason])[: module.MOST_BUFFERS]
-    with closing(Decoder()) as decoder:
-        maps = [_map(pair, decoder) for pair in drawn]
-    more = f", {len(maps)} of {len(wrong)} {result.noun}s that differ" if len(wrong) > len(maps) else ""
-    picture: bytes = module.png([f"{result.a} and {result.b}{more}"], maps)
+    named = [(each.name or "elements", array) for each, array in zip(result.buffers, maps, strict=False)]
+    wrong = [(name, array) for name, array in named if array.counts.any()]
+    module, label = drawing(), value_type("elements that differ")
+    drawn = [(array.figures(name), label, array.plane) for name, array in (wrong or named)[: module.MOST_BUFFERS]]
+    more = f", {len(drawn)} of {len(wrong)} {result.noun}s that differ" if len(wrong) > len(drawn) else ""
+    picture: bytes = module.png([f"{result.a} and {result.b}{more}"], drawn)
     return picture
-
-
-def _map(pair: _ArrayPair, decoder: Decoder) -> tuple[Figures, Datatype, Plane | None]:
-    """Read two arrays, and return where they differ: a map of a plane, or else a histogram of the places."""
-    shaped, is_value = pair.shaped, pair.arrays[0].datatype.group is Group.VALUE
-    axes = [axis for axis, length in enumerate(shaped.dimensions) if length > 1]
-    cells = DifferenceMap(shaped, axes) if len(axes) == 2 else None  # noqa: PLR2004 - rows and columns
-    counter = Bins(np.int64(0), np.int64(max(shaped.count, 1) - 1), _BINS)
-    for start, elements in scan(pair.arrays, decoder):
-        amounts = pair.apart(*elements)
-        wrong = np.flatnonzero(amounts)
-        counter.add(start + wrong)
-        if cells is not None:
-            cells.add(start + wrong, amounts[wrong])
-    part = Part("", None, None, None, None, None, 0, 0, counter.histogram)
-    unit = "" if cells is None or is_value else shaped.unit
-    figures = Figures(pair.name or "elements", "", None, shaped.count, shaped.shape, unit, 0, (part,), None)
-    if cells is None:
-        return figures, value_type("number of the element"), None
-    numbers = np.where(np.isnan(cells.numbers), 1.0, cells.numbers) if is_value else cells.numbers
-    label = value_type("1 where they differ" if is_value else "B - A")
-    names = (f"axis {axes[0]}", f"axis {axes[1]}")
-    return figures, label, Plane((numbers,), cells.steps, names, (None, None), not is_value)
 
 
 def _described(pair: _ArrayPair, found: _Found) -> tuple[Compared, list[Example]]:
@@ -455,7 +379,7 @@ def _described(pair: _ArrayPair, found: _Found) -> tuple[Compared, list[Example]
     datatypes = dict.fromkeys(array.datatype for array in pair.arrays)
     datatype, dtypes = " beside ".join(map(str, datatypes)), " beside ".join(filter(None, map(dtype_name, datatypes)))
     figures = pair.arrays[0].count, found.differing, difference, ulp
-    compared = Compared(pair.name, datatype, dtypes or None, *figures, *found.missing, found.unread)
+    compared = Compared(pair.name, datatype, dtypes or None, *figures, *found.missing)
     places = [(index_of(pair.shaped, at.element), at.field, *rest) for at, *rest in found.examples]
     return compared, [Example(pair.name, *each) for each in places]
 
@@ -482,7 +406,6 @@ def _plan(words: Sequence[str | AtHand], options: Options, context: Context) -> 
     listed = tuple(Compared(name, "", None, 0, 0, None, None, reason=why) for name, why in unread.items())
     result = Difference(not listed, a.source.name, b.source.name, buffers=listed, noun=a.noun)
     try:
-        _compare_names(a, b)
         compare("B", b._replace(buffers=[*alike, *b.buffers[len(alike) :]]), ("A", a))
     except (CountError, DatatypeError) as error:
         reason = str(error).partition("; ")[0]  # the ways out are those of a reduction
@@ -494,18 +417,10 @@ def _plan(words: Sequence[str | AtHand], options: Options, context: Context) -> 
         _ = buffer.datatype.form
     plan = make_plan((NO_OP,), files, context)
     compared = (
-        _ArrayPair(arrays, kind or arrays[0].datatype, tolerance, options["examples"])
+        _ArrayPair(arrays, kind or arrays[0].datatype, tolerance, options["examples"], options["png"] is not None)
         for kind, arrays in zip(common, plan.buffers, strict=True)
     )
     return partial(_compared, files, _Comparison(plan, tuple(compared)), result, options["png"])
-
-
-def _compare_names(a: RankFile, b: RankFile) -> None:
-    """Raise `CountError` if an array that cannot be read is in one file only."""
-    for file, other in ((a, b), (b, a)):
-        names = {*(each.name for each in other.buffers), *(each.name for each in other.others)}
-        for name in (each.name for each in file.others if each.name not in names):
-            raise CountError(other.source.name, f"has no {name!r}, which {file.source.name!r} has")
 
 
 def diff(words: Sequence[str | AtHand], given: Mapping[str, object], context: Context) -> Difference:

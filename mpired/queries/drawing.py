@@ -1,9 +1,8 @@
-"""Pictures of a file as PNG, by matplotlib: histograms, who won how often, maps of arrays of two dimensions."""
+"""Pictures of a file as PNG, by matplotlib: histograms, and maps of arrays of two dimensions."""
 
 from __future__ import annotations
 
 import io
-import math
 import os
 import warnings
 from collections.abc import Callable, Sequence
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import matplotlib as mpl
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -23,7 +21,7 @@ from matplotlib.ticker import MaxNLocator
 from mpired.datatypes import Datatype
 from mpired.errors import escaped, shortened
 from mpired.queries.elements import are_nan, as_integers
-from mpired.queries.figures import Figures, Indices, Part, Plane
+from mpired.queries.figures import Figures, Part, Plane
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,8 +32,7 @@ _MOST_PARTS = 4
 _WIDTH, _HEIGHT = 6.0, 4.2  # inches of a panel
 _PAD = 0.12
 _DPI = 120
-# The eight colours of Okabe and Ito, which people see apart who see fewer.
-_CATEGORIES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
+_COLOR = "#0072B2"
 _NO_NUMBER = "#d9d9d9"
 _LONGEST = 70
 _DAY = 86_400_000_000  # microseconds; matplotlib counts days since 1970
@@ -72,19 +69,11 @@ def png(files: Sequence[str], buffers: Sequence[tuple[Figures, Datatype, Plane |
 def _panels(figures: Figures, datatype: Datatype, contents: Plane | None) -> list[Panel]:
     """Return the panels of a buffer."""
     labels = [_label(figures, datatype, part) for part in figures.parts[:_MOST_PARTS]]
-    panels: list[Panel]
     if contents is not None:
         parts = zip(contents.parts, labels, strict=False)
-        panels = [partial(_draw_map, numbers=numbers, label=label, contents=contents) for numbers, label in parts]
-        if figures.indices:
-            panels[1] = partial(_draw_indices, contents=contents, label=labels[1], indices=figures.indices)
-        return panels
+        return [partial(_draw_map, numbers=numbers, label=label, contents=contents) for numbers, label in parts]
     drawn = zip(figures.parts, labels, strict=False)
-    panels = [partial(_draw_histogram, part=part, label=label, nulls=figures.nulls) for part, label in drawn]
-    indices = figures.indices
-    if indices and indices.exact and indices.distinct == len(indices.most):  # else a histogram is enough
-        panels[1] = partial(_draw_winners, indices=indices, label=labels[1])
-    return panels
+    return [partial(_draw_histogram, part=part, label=label, nulls=figures.nulls) for part, label in drawn]
 
 
 def _label(figures: Figures, datatype: Datatype, part: Part) -> str:
@@ -109,24 +98,29 @@ def _draw_histogram(axes: Axes, part: Part, label: str, nulls: int) -> None:
     axes.set_ylabel("elements")
     axes.set_title(part.without(nulls), fontsize="small")
     if part.histogram is None:
-        axes.text(0.5, 0.5, "no numbers to draw", ha="center", va="center", transform=axes.transAxes)
-        axes.set_xticks([])
-        axes.set_yticks([])
+        _write_instead(axes, "no numbers to draw")
         return
     edges, counts = part.histogram
     places = _on_axis(edges)
     if places is None:
-        places = np.arange(len(edges))
-        ticks = sorted({0, len(counts) // 2, len(counts)})
-        axes.set_xticks(ticks, [str(edges[tick]) for tick in ticks], fontsize="x-small")
-    elif isinstance(edges[0], np.datetime64):
+        _write_instead(axes, f"from {edges[0]} to {edges[-1]}: too close or too large to draw")
+        return
+    if isinstance(edges[0], np.datetime64):
         locator = AutoDateLocator()  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
     elif not isinstance(edges[0], float):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.bar(places[:-1], counts, np.diff(places), align="edge", color=_CATEGORIES[0], edgecolor="white", linewidth=0.5)
-    _count_from_zero(axes)
+    axes.bar(places[:-1], counts, np.diff(places), align="edge", color=_COLOR, edgecolor="white", linewidth=0.5)
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _write_instead(axes: Axes, text: str) -> None:
+    axes.text(0.5, 0.5, text, ha="center", va="center", wrap=True, transform=axes.transAxes)
+    axes.set_xticks([])
+    axes.set_yticks([])
 
 
 def _on_axis(edges: Sequence[Any]) -> np.ndarray | None:
@@ -152,70 +146,24 @@ def _is_scale(low: float, high: float) -> bool:
     return bool(size < _HUGE and (low == high or high - low > max(_CLOSE * size, 1 / _HUGE)))
 
 
-def _count_from_zero(axes: Axes) -> None:
-    axes.set_ylim(bottom=0)
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def _draw_winners(axes: Axes, indices: Indices, label: str) -> None:
-    """Draw how often each index is there."""
-    names, counts = zip(*sorted(indices.most), strict=True) if indices.most else ((), ())
-    axes.bar(list(map(str, names)), counts, color=_CATEGORIES[1], edgecolor="white")
-    axes.set_xlabel(label, parse_math=False)
-    axes.set_ylabel("elements")
-    _count_from_zero(axes)
-
-
 def _draw_map(axes: Axes, numbers: np.ndarray, label: str, contents: Plane) -> None:
-    whole = as_integers(numbers)
-    drawable = np.ma.masked_invalid(whole.astype(np.float64))
+    drawable = np.ma.masked_invalid(as_integers(numbers).astype(np.float64))
     if (nans := are_nan(numbers)) is not None:
         drawable[nans] = np.ma.masked
-    there = whole[~np.ma.getmaskarray(drawable)]
-    low, high = (there.min().item(), there.max().item()) if len(there) else (0, 0)
+    low, high = (drawable.min(), drawable.max()) if drawable.count() else (0.0, 0.0)
+    if not _is_scale(low, high):
+        _write_instead(axes, f"from {low} to {high}: too close or too large to draw")
+        return
+    limits: dict[str, float] = {}
     if contents.is_difference:
         high = max(abs(low), abs(high)) or 1
-        low = -high
-    has_scale = _is_scale(low, high)
-    if not has_scale:
-        drawable = np.ma.array(_shares(whole, low, high), mask=drawable.mask)
+        limits = {"vmin": -high, "vmax": high}
     colors = mpl.colormaps["RdBu_r" if contents.is_difference else "viridis"].with_extremes(bad=_NO_NUMBER)
-    limits = {"vmin": 0, "vmax": 1} if not has_scale else {"vmin": low, "vmax": high} if contents.is_difference else {}
     image = _image(axes, drawable, contents, cmap=colors, **limits)
     bar = axes.get_figure().colorbar(image, ax=axes)  # type: ignore[union-attr]
     bar.set_label(label, parse_math=False)
-    if not has_scale:
-        bar.set_ticks([0, 1], labels=[str(low), str(high)])
     if missing := drawable.size - int(drawable.count()):
         axes.set_title(f"grey: {missing} no finite numbers", fontsize="small")
-
-
-@np.errstate(all="ignore")  # of numbers that are not drawn
-def _shares(numbers: np.ndarray, low: Any, high: Any) -> np.ndarray:
-    """Return how far each number is from the lowest to the highest."""
-    if numbers.dtype.kind in "iu":  # the difference of two integers of 64 bits fits as one without a sign
-        return np.asarray((numbers.astype(np.uint64) - np.uint64(low % 2**64)) / max(high - low, 1))
-    exponent = -math.frexp(max(abs(low), abs(high)))[1]
-    scaled, least, most = (np.ldexp(np.float64(each), exponent) for each in (numbers, low, high))
-    return np.asarray((scaled - least) / ((most - least) or 1))
-
-
-def _draw_indices(axes: Axes, contents: Plane, label: str, indices: Indices) -> None:
-    """Draw which index is where: a colour for each of a few, a scale for many."""
-    numbers = contents.parts[1]
-    if not indices.exact or indices.distinct > len(_CATEGORIES):
-        _draw_map(axes, numbers, label, contents)
-        return
-    there = np.array(sorted(index for index, _ in indices.most))
-    places = np.searchsorted(there, numbers)
-    limits = np.arange(len(there) + 1) - 0.5
-    colors = ListedColormap(_CATEGORIES[: len(there)])
-    image = _image(axes, places, contents, cmap=colors, norm=BoundaryNorm(limits, len(there)))
-    bar = axes.get_figure().colorbar(image, ax=axes, ticks=range(len(there)))  # type: ignore[union-attr]
-    bar.ax.set_yticklabels(list(map(str, there.tolist())))
-    bar.ax.minorticks_off()
-    bar.set_label(label, parse_math=False)
 
 
 def _image(axes: Axes, numbers: np.ndarray, contents: Plane, **settings: Any) -> Any:

@@ -61,6 +61,12 @@ def as_integers(values: np.ndarray) -> np.ndarray:
     return values.view(np.int64) if values.dtype.kind == "m" else values
 
 
+def without_nan(values: np.ndarray) -> np.ndarray:
+    """Return the numbers that are not NaN or NaT, times as integers."""
+    nans = are_nan(values)
+    return as_integers(values if nans is None else values[~nans])
+
+
 def place_text(column: str, index: Sequence[int], field: str = "") -> str:
     """Return the place of an element, or of a field of it: `[3, 0]`, `energy[4]` or `[3].value`."""
     return f"{column}[{', '.join(map(str, index))}]{f'.{field}' if field else ''}"

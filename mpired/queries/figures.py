@@ -13,7 +13,7 @@ import numpy as np
 
 from mpired.datatypes import beside
 from mpired.errors import escaped
-from mpired.queries.elements import are_nan, as_integers
+from mpired.queries.elements import as_integers, without_nan
 
 Places: TypeAlias = Callable[[np.ndarray], np.ndarray]
 """Gives for numbers within a block where they are in the C order of the array."""
@@ -106,55 +106,20 @@ class Plane(NamedTuple):
     is_difference: bool  # whether its numbers are differences, drawn with one scale of colours on both sides of 0
 
 
-class ExactSum:
-    """A sum of finite numbers without any rounding, whatever their order: an integer times a power of two."""
-
-    def __init__(self) -> None:
-        self._total, self._exponent = 0, 0
-
-    def add(self, values: np.ndarray) -> None:
-        """Add the numbers of a block."""
-        if values.dtype.kind in "iu":
-            self._add(_integer_sum(values), 0)
-        elif len(values):
-            self._add(*_float_sum(values))
-
-    def _add(self, total: int, exponent: int) -> None:
-        if exponent < self._exponent:
-            self._total <<= self._exponent - exponent
-            self._exponent = exponent
-        self._total += total << (exponent - self._exponent)
-
-    def over(self, count: int) -> float:
-        """Return the sum divided by a count, rounded once; infinite if a double cannot hold it."""
-        try:
-            return float(self._total * Fraction(2) ** self._exponent / count)
-        except OverflowError:
-            return math.inf if self._total > 0 else -math.inf
-
-
-def _integer_sum(values: np.ndarray) -> int:
-    if values.dtype.itemsize < 8:  # noqa: PLR2004 - bytes
-        return int(values.sum(dtype=np.int64))
-    return (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
-
-
-def _float_sum(values: np.ndarray) -> tuple[int, int]:
-    """Return the sum of numbers as an integer and the exponent of the power of two that multiplies it."""
-    wide = values if values.dtype.char == "g" else values.astype(np.float64)
-    fractions, exponents = np.frexp(wide)
-    # The 53 or 64 bits of a fraction as two integers.
-    scaled = np.ldexp(fractions, 32)
-    upper = np.trunc(scaled)
-    lower = np.ldexp(scaled - upper, 32)
-    least = int(exponents.min())
-    places = exponents - least
-    uppers, lowers = (np.bincount(places, weights=each.astype(np.float64)) for each in (upper, lower))
-    terms = (
-        (int(uppers[place]) << 32) + int(lowers[place]) << int(place)
-        for place in np.flatnonzero((uppers != 0) | (lowers != 0))
-    )
-    return sum(terms), least - 64
+def exact_sum(values: np.ndarray) -> Fraction:
+    """Return the sum of finite numbers that a double can hold, without any rounding."""
+    if values.dtype.kind in "iu":
+        wide = values.astype(np.uint64 if values.dtype.kind == "u" else np.int64)
+        return Fraction((int((wide >> 32).sum()) << 32) + int((wide & 0xFFFFFFFF).sum()))
+    doubles = values.astype(np.float64)
+    # Of numbers with one exponent the fractions, integers of 53 bits, are added in two halves.
+    fractions, exponents = np.frexp(doubles)
+    whole, least = np.ldexp(fractions, 53).astype(np.int64), int(exponents.min(initial=0))
+    halves = (np.bincount(exponents - least, each.astype(np.float64)) for each in (whole >> 32, whole & 0xFFFFFFFF))
+    sums = enumerate(zip(*(each.tolist() for each in halves), strict=True))
+    total = sum((int(high) << 32) + int(low) << place for place, (high, low) in sums)
+    rest = exact_sum((values - doubles).astype(np.float64)) if values.dtype.char == "g" else 0
+    return total * Fraction(2) ** (least - 53) + rest
 
 
 class Extreme(NamedTuple):
@@ -169,61 +134,50 @@ class Statistics:
 
     def __init__(self) -> None:
         self.count = self.nan = self.infinite = 0
+        self.beyond = 0  # finite long doubles that are too large for a double
         self.low: Extreme | None = None
         self.high: Extreme | None = None
-        self.beyond = 0
-        """The number of finite long doubles that are too large for a double."""
-        self.drawn: tuple[Any, Any] | None = None
-        """The smallest and the largest finite number that a double can hold."""
-        self._sum, self._endless = ExactSum(), 0.0  # of finite numbers, and of infinite ones
+        self.drawn: tuple[Any, Any] | None = None  # the smallest and the largest finite number that a double can hold
+        self._sum, self._endless = Fraction(), 0.0  # of finite doubles, and of the others
 
-    def add(self, values: np.ndarray, places: Places) -> None:
+    def add(self, block: np.ndarray, places: Places) -> None:
         """Add the numbers of a block."""
-        if (nans := are_nan(values)) is not None:
-            there = np.flatnonzero(~nans)
-            self.nan += len(values) - len(there)
-            values, all_places = values[there], places
-
-            def places(numbers: np.ndarray) -> np.ndarray:
-                return all_places(there[numbers])
-
+        values = without_nan(block)
+        self.nan += len(block) - len(values)
+        self.count += len(values)
         if not len(values):
             return
-        values = as_integers(values)
-        self.count += len(values)
-        self.low = _better(values, places, self.low, values.min(), operator.lt)
-        self.high = _better(values, places, self.high, values.max(), operator.gt)
+        self.low = _better(block, places, self.low, values.min(), operator.lt)
+        self.high = _better(block, places, self.high, values.max(), operator.gt)
         if values.dtype.kind == "f":
-            endless = np.isinf(values)
-            self.infinite += int(endless.sum())
-            with np.errstate(invalid="ignore"):
-                self._endless += float(values[endless].sum())
-            values = values[~endless]
-        self._sum.add(values)
-        if values.dtype.char == "g":
-            with np.errstate(over="ignore"):
-                fitting = values[np.isfinite(values.astype(np.float64))]
-            self.beyond += len(values) - len(fitting)
-            values = fitting
+            with np.errstate(all="ignore"):
+                doubles = values.astype(np.float64)
+                fitting = np.isfinite(doubles)
+                self._endless += float(doubles[~fitting].sum())
+            infinite = int(np.isinf(values).sum())
+            self.infinite += infinite
+            self.beyond += len(values) - int(fitting.sum()) - infinite
+            values = values[fitting]
         if len(values):
+            self._sum += exact_sum(values)
             low, high = self.drawn or (values[0], values[0])
             self.drawn = min(low, values.min()), max(high, values.max())
 
     @property
     def mean(self) -> float | None:
-        """The exact mean rounded once to a double; as the sum of infinities if there are any. None without numbers."""
+        """The exact mean rounded once to a double; as the sum of numbers beyond it if there are any."""
         if not self.count:
             return None
-        return self._endless if self.infinite else self._sum.over(self.count)
+        return self._endless if self.infinite or self.beyond else float(self._sum / self.count)
 
 
 def _better(
-    values: np.ndarray, places: Places, found: Extreme | None, value: Any, beats: Callable[[Any, Any], bool]
+    block: np.ndarray, places: Places, found: Extreme | None, value: Any, beats: Callable[[Any, Any], bool]
 ) -> Extreme:
     """Return an extreme and the first place of it, which in Fortran order may be in a later block."""
     if found is not None and beats(found.value, value):
         return found
-    place = int(places(np.flatnonzero(values == value)).min())
+    place = int(places(np.flatnonzero(as_integers(block) == value)).min())
     return found._replace(place=min(found.place, place)) if found and found.value == value else Extreme(value, place)
 
 
@@ -259,46 +213,36 @@ class Bins:
     # as each other, as NumPy's.
 
     def __init__(self, low: Any, high: Any, most: int) -> None:
-        self._step, self._scale = 0, 1.0
-        if low.dtype.kind != "f":
-            low, high = int(low), int(high)
-            self._step = -(-(high - low + 1) // most)
-            bins = -(-(high - low + 1) // self._step)
-            self.edges: tuple[Any, ...] = tuple(low + i * self._step for i in range(bins + 1))
+        if low.dtype.kind == "f":
+            self.edges: tuple[Any, ...] = tuple(_float_edges(float(low), float(high), most).tolist())
         else:
-            self._bounds = self._float_edges(float(low), float(high), most)
-            self.edges = tuple((self._bounds / self._scale).tolist())
-        self._low = low
+            step = -(-(int(high) - int(low) + 1) // most)
+            self.edges = tuple(range(int(low), int(high) + step + 1, step))
+        self._inner = np.array(self.edges[1:-1], np.float64 if low.dtype.kind == "f" else low.dtype)
         self._counts = np.zeros(len(self.edges) - 1, np.int64)
 
-    def _float_edges(self, low: float, high: float, most: int) -> np.ndarray:
-        if low == high:
-            low, high = low - 0.5, high + 0.5
-        if not math.isfinite(2 * (high - low)):  # linspace may go a little beyond
-            self._scale = 0.25
-        low, high = low * self._scale, high * self._scale
-        while True:  # there may be fewer numbers than bins between the two, or only these
-            edges = np.linspace(low, high, most + 1)
-            if most == 1 or np.all(np.diff(edges) > 0):
-                return edges
-            most //= 2
-
-    def add(self, values: np.ndarray) -> None:
+    def add(self, block: np.ndarray) -> None:
         """Count the finite numbers of a block."""
-        if self._step:
-            nans = are_nan(values)
-            values = as_integers(values if nans is None else values[~nans])
-            # The difference of two integers of 64 bits fits as one without a sign.
-            offsets = values.astype(np.uint64) - np.uint64(self._low % 2**64)
-            places = (offsets // np.uint64(min(self._step, 2**64 - 1))).astype(np.int64)
-        else:
+        numbers = without_nan(block)
+        if numbers.dtype.kind == "f":
             with np.errstate(over="ignore"):
-                doubles = values.astype(np.float64)
-            finite = doubles[np.isfinite(doubles)] * self._scale
-            places = np.searchsorted(self._bounds, finite, "right") - 1
-        self._counts += np.bincount(np.clip(places, 0, len(self._counts) - 1), minlength=len(self._counts))
+                numbers = numbers.astype(np.float64)
+            numbers = numbers[np.isfinite(numbers)]
+        self._counts += np.bincount(np.searchsorted(self._inner, numbers, "right"), minlength=len(self._counts))
 
     @property
     def histogram(self) -> Histogram:
         """The histogram."""
         return Histogram(self.edges, tuple(self._counts.tolist()))
+
+
+def _float_edges(low: float, high: float, most: int) -> np.ndarray:
+    """Return the edges of bins of one width: fewer if there are not as many numbers between the two."""
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    scale = 1 if math.isfinite(2 * (high - low)) else 4
+    while True:  # or these are the only numbers
+        edges = np.linspace(low / scale, high / scale, most + 1) * scale
+        if most == 1 or np.all(np.diff(edges) > 0):
+            return edges
+        most //= 2

@@ -15,7 +15,7 @@ from mpired.attempts import repeated
 from mpired.collectives.plan import Plan, Segment, make_plan
 from mpired.collectives.run import run_segments
 from mpired.context import Context
-from mpired.datatypes import TIMES, Group
+from mpired.datatypes import TIMES
 from mpired.datatypes.times import as_times
 from mpired.errors import CountError, DatatypeError, OpError
 from mpired.formats import AtHand, InputOptions, RankFile
@@ -24,7 +24,7 @@ from mpired.formats.memory import paths
 from mpired.formats.rank import choice, ways_out
 from mpired.formats.transposed import in_order
 from mpired.log import step
-from mpired.ops import Op, Rules
+from mpired.ops import Op
 from mpired.ops.state import valid_of
 from mpired.ops.table import MAX, MIN
 from mpired.options import EXTREMES, LOCATE, Options, checked
@@ -34,7 +34,6 @@ from mpired.ranks import open_groups, rank_list, skipped_warnings, unnatural
 
 # The op on plain elements that each is.
 _PLAIN = {**dict(zip(EXTREMES, (MAX, MIN), strict=True)), "max": MAX, "min": MIN}
-_MANY = 1 << 15  # elements
 
 
 @dataclass(frozen=True)
@@ -111,28 +110,22 @@ class _Search:
         (rank,), step = self.plan.buffers[segment.buffer], self.plan.block_counts[segment.buffer]
         form, nbytes = with_nat(rank.datatype), 0
         none = _no_elements(form)
-        best, others = [none] * len(self.orders), [list[np.ndarray]() for _ in self.orders]
-        pace, op = Pace(), self.plan.ops[0]  # all have the same rules
+        best, pace, op = [none] * len(self.orders), Pace(), self.plan.ops[0]  # all have the same rules
         elements = blocks(rank, step, segment.start, segment.stop)
         for start, (block, not_null) in zip(range(segment.start, segment.stop, step), elements, strict=True):
             valid = valid_of(block, not_null, rank.datatype, op) if op.rules.leaves_out else None
             current = block.view(form)
             nbytes += current.nbytes
-            due = pace.is_due()
             for number, order in enumerate(self.orders):
                 at = order.candidates(current, best[number], valid)
                 found = np.empty(len(at), none.dtype)
                 found["value"], found["element"] = current[at], start + at
                 found["rank"], found["buffer"] = self.ranks[segment.buffer], segment.buffer
-                others[number].append(found)
-                # Sorting pays only for many.
-                if due or sum(map(len, others[number])) >= max(order.number, _MANY):
-                    best[number], others[number] = order.best_of((best[number], *others[number])), []
-            if due:  # the best so far are compared with the rest first
+                best[number] = order.best_of((best[number], found))
+            if pace.is_due():  # the best so far are compared with the rest first
                 yield _Best(nbytes, (none,) * len(self.orders))
                 nbytes = 0
-        whole = zip(self.orders, best, others, strict=True)
-        yield _Best(nbytes, tuple(order.best_of((one, *more)) for order, one, more in whole))
+        yield _Best(nbytes, tuple(best))
 
 
 def _locations(files: Sequence[RankFile], search: _Search, context: Context) -> list[list[Location]]:
@@ -152,7 +145,8 @@ def _places(files: Sequence[RankFile], best: np.ndarray, plan: Plan) -> list[Loc
     is_time = datatype.group in TIMES
     values, places = best["value"], best[_PLACE].tolist()
     if not places:
-        raise _none_left(plan.ops[0].rules, "NaT" if is_time else "NaN")
+        reason = "are left out, all of them, by `nan`, `nulls` or `missing`; give fewer of these"
+        raise CountError("the elements", reason)
     if count := sum(map(operator.eq, values, [buffers[buffer].unset for *_, buffer in places])):
         cautions.tell(cautions.unset(count, "the result", "give the variable a `_FillValue`"))
     values = as_times(values, datatype) if is_time else values
@@ -160,16 +154,6 @@ def _places(files: Sequence[RankFile], best: np.ndarray, plan: Plan) -> list[Loc
         Location(value, rank, files[rank].source.name, index_of(buffers[buffer], element), buffers[buffer].name)
         for value, (rank, element, buffer) in zip(values, places, strict=True)
     ]
-
-
-def _none_left(rules: Rules, nan: str) -> CountError:
-    """Return the error for ranks all of whose elements are left out."""
-    words = {"nan": nan, "nulls": "null", "missing": f"{rules.missing}"}
-    chosen = [name for name in words if getattr(rules, name) != getattr(Rules(), name)]
-    ways = " and ".join(f"`{name}={getattr(rules, name)!r}`" for name in chosen)
-    verb, way_out = ("leaves", "leave it out") if len(chosen) == 1 else ("leave", "leave one out")
-    what = " or ".join(words[name] for name in chosen)
-    return CountError("the elements", f"are {what}, all of them, and {ways} {verb} no other element; {way_out}")
 
 
 def _op(op: ops.OpLike) -> Op:
@@ -214,8 +198,6 @@ def _check(op: Op, file: RankFile, rank: int, first: tuple[int, RankFile]) -> No
             what = f"{where}{buffer.datatype.label}, {buffer.datatype.group.title}"
             others = [(each.name, each.datatype.group) for each in file.buffers]
             way_out = ways_out(choice(others, op.groups)) if buffer.name else ""
-            if buffer.datatype.group is Group.PAIR:
-                way_out = "; `mpired reduce` with maxloc or minloc combines pairs"
             raise OpError(name, f"holds {what}, and an extreme is one of {op.groups.title}{way_out}")
         if not buffer.count:
             raise CountError(name, f"rank {rank} has no elements, and so no extreme; leave it out")

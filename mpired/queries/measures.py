@@ -9,13 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpired.datatypes import TIMES, Datatype, Group, from_dtype
-from mpired.datatypes.times import as_times, numpy_form
+from mpired.datatypes.times import as_times
 from mpired.errors import escaped, shortened
 
 _EXACT = Group.LOGICAL | Group.BYTE | Group.CHARACTER | Group.VALUE | TIMES
-_X87_FRACTION = 63  # bits of the fraction of x87's long double, without the integer bit
-_IS_X87 = np.finfo(np.longdouble).nmant == _X87_FRACTION
-_MOST = 2**64 - 1
 _NUMBERS = Group.C_INTEGER | Group.FORTRAN_INTEGER | Group.MULTI_LANGUAGE | Group.FLOATING_POINT | Group.COMPLEX
 _LONGEST = 100  # characters of a value of any type
 
@@ -35,80 +32,45 @@ class Tolerance(NamedTuple):
 
 
 class ComponentPair(NamedTuple):
-    """One number of each element of two blocks, or the numbers of a field that has several, a column each."""
+    """One number of each element of two blocks."""
 
-    name: str  # that of the field, "" of an element without fields
-    shape: tuple[int, ...]  # that of the field
+    name: str  # that of the field, such as `value` or `f0[2]`; "" of an element without fields
     a: np.ndarray
     b: np.ndarray
     datatype: Datatype
-    narrow: np.dtype | None = None  # the form whose units in the last place count, if it is not that of the numbers
 
     @property
     def is_exact(self) -> bool:
         """Whether a tolerance makes no sense: they are not numbers."""
         return self.datatype.group in _EXACT
 
-    @property
-    def values(self) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers as NumPy computes with them."""
-        return _values(self.a), _values(self.b)
-
-    @property
-    def has_nan(self) -> bool:
-        """Whether they may be NaN."""
-        return _values(self.a[:0]).dtype.kind in "fc"
-
-    def label(self, number: int) -> str:
-        """Return what one of the numbers is called: `value`, or `f0[2]`."""
-        return self.name + "".join(f"[{i}]" for i in np.unravel_index(number, self.shape))
-
-    def steps(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return how many units in the last place the numbers are apart, and which of these are known."""
-        if self.narrow is None:
-            return ulps(self.a, self.b)
-        a, b = self.a.astype(self.narrow), self.b.astype(self.narrow)
-        units, known = ulps(a, b)
-        return units, known & np.isfinite(a) & np.isfinite(b)
-
-    def pair(self, element: int, number: int) -> tuple[Any, Any]:
-        """Return one number of both, as a person reads it."""
-        cut = slice(element, element + 1), slice(number, number + 1)
-        a, b = _values(self.a[cut]).reshape(1), _values(self.b[cut]).reshape(1)
+    def pair(self, element: int) -> tuple[Any, Any]:
+        """Return the numbers of an element, as a person reads them."""
+        a, b = self.a[element : element + 1], self.b[element : element + 1]
         if self.datatype.group in TIMES:
             a, b = as_times(a, self.datatype), as_times(b, self.datatype)
         return (plain(a[0]), plain(b[0])) if a.dtype.hasobject else (a[0], b[0])
 
 
-def parts(a: np.ndarray, b: np.ndarray, datatype: Datatype, narrow: np.dtype | None = None) -> Iterator[ComponentPair]:
-    """Yield the parts of the elements of two blocks, in the order of the type map; a complex number is one."""
-    fields = () if datatype.group is Group.COMPLEX else datatype.fields
-    for name in fields or ("",):
+def parts(a: np.ndarray, b: np.ndarray, datatype: Datatype) -> Iterator[ComponentPair]:
+    """Yield the parts of the elements of two blocks, in the order of the type map; complex halves are two."""
+    for name in datatype.fields or ("",):
         one, other = (a[name], b[name]) if name else (a, b)
-        shape = one.shape[1:]
-        rows = len(one), math.prod(shape)
-        yield ComponentPair(name, shape, one.reshape(rows), other.reshape(rows), datatype, narrow)
-
-
-def _values(numbers: np.ndarray) -> np.ndarray:
-    """Return numbers as NumPy computes with them: complex ones of two halves are not."""
-    if numbers.dtype.names is None:
-        return numbers
-    real, imag = _components(numbers)
-    return real + 1j * imag.astype("f4")
+        for index in np.ndindex(one.shape[1:]):
+            label = name + "".join(f"[{i}]" for i in index)
+            yield ComponentPair(label, one[:, *index], other[:, *index], datatype)
 
 
 def differing(part: ComponentPair, tolerance: Tolerance) -> np.ndarray:
     """Return which numbers differ."""
-    a, b = part.values
+    a, b = part.a, part.b
     if a.dtype.hasobject:
-        pairs = zip(a.reshape(-1), b.reshape(-1), strict=True)
-        return np.fromiter((_are_unequal(*pair) for pair in pairs), np.bool_, a.size).reshape(a.shape)
+        return np.fromiter(map(_are_unequal, a, b), np.bool_, len(a))
     if tolerance.is_bitwise or part.is_exact:
-        found: np.ndarray = (bits(part.a) != bits(part.b)).any(-1)
+        found: np.ndarray = (bits(a) != bits(b)).any(-1)
     else:
         found = ~((a == b) | _near(part, tolerance))
-    if part.has_nan and tolerance.nan_equal:
+    if a.dtype.kind in "fc" and tolerance.nan_equal:
         found &= ~(np.isnan(a) & np.isnan(b))
     return found
 
@@ -144,41 +106,15 @@ def value_text(value: Any) -> str:
 
 def common_type(a: Datatype, b: Datatype, tolerance: Tolerance) -> Datatype | None:
     """Return the datatype that the elements of two datatypes are compared in; None if there is none."""
+    forms = [each.form for each in (a, b)]
     if a == b:
         return a
-    if a.group is b.group and a.group in TIMES:
-        times = {numpy_form(each): each for each in (a, b)}
-        zones = {each.name.partition("tz=")[2] for each in (a, b)}
-        kinds = {form.kind for form in times}
-        return times.get(np.result_type(*times)) if len(zones) == len(kinds) == 1 else None
-    forms = [each.form for each in (a, b)]
     if tolerance.is_bitwise or not all(each.group in _NUMBERS for each in (a, b)) or any(each.names for each in forms):
         return None
     wide = np.result_type(*forms)
     if wide.kind in "fc" and any(each.kind in "iu" and each.itemsize == 8 for each in forms):  # noqa: PLR2004 - bytes
-        wide = np.result_type(wide, np.longdouble)
-        if not _IS_X87:
-            return None
+        return None  # that holds all of their values
     return from_dtype(wide)
-
-
-def narrow_form(a: np.dtype, b: np.dtype) -> np.dtype:
-    """Return the form of the narrower of two that are not the same; one of integers if none has units."""
-    floats = [np.empty(0, each).real.dtype for each in (a, b) if each.kind in "fc"]
-    narrow = min(floats, key=lambda each: each.itemsize, default=np.dtype("i8"))
-    return np.result_type(narrow, np.complex64) if "c" in a.kind + b.kind else narrow
-
-
-def in_common(block: np.ndarray, own: Datatype, common: Datatype) -> np.ndarray:
-    """Return elements in another datatype; `OverflowError` for a time that this has not."""
-    if own == common or own.group not in TIMES:
-        return block.astype(common.form, copy=False)
-    times = as_times(block, own)
-    finer = times.astype(numpy_form(common))
-    wrong = finer.astype(times.dtype).view("i8") != times.view("i8")
-    if wrong.any():
-        raise OverflowError(f"{times[wrong][0]} has no form as {common}")
-    return finer.view("i8").astype(common.form)
 
 
 def bits(numbers: np.ndarray) -> np.ndarray:
@@ -190,9 +126,9 @@ def bits(numbers: np.ndarray) -> np.ndarray:
 def _near(part: ComponentPair, tolerance: Tolerance) -> np.ndarray:
     """Return which numbers are within the tolerance; infinite ones are near to none."""
     if tolerance.ulp is not None:
-        units, known = part.steps()
+        units, known = ulps(part.a, part.b)
         return known & (units <= np.uint64(tolerance.ulp))
-    a, b = part.values
+    a, b = part.a, part.b
     apart, size = distance(a, b), np.abs(_wide(b))
     near: np.ndarray = np.isfinite(size) & (apart <= (tolerance.atol or 0.0) + (tolerance.rtol or 0.0) * size)
     return near
@@ -222,28 +158,15 @@ def ulps(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return how many units in the last place numbers are apart, and which of these are known."""
     # It is the number of steps from one to the other, each to the next number that there is; from -0.0 to 0.0 it is 0.
     # Of complex numbers it is the larger of both components. No step leads from or to a NaN or an infinite number. Of
-    # integers none is known, nor of a long double that is not x87's.
-    if a.dtype.kind == "c" or a.dtype.names:
-        (real, known), (imag, also_known) = map(ulps, _components(a), _components(b))
+    # integers and long doubles none is known.
+    if a.dtype.kind == "c":
+        (real, known), (imag, also_known) = ulps(a.real, b.real), ulps(a.imag, b.imag)
         return np.maximum(real, imag), known & also_known
-    is_long = a.dtype.itemsize > 8  # noqa: PLR2004 - bytes of a word
-    if a.dtype.kind != "f" or (is_long and not _IS_X87):
+    if a.dtype.kind != "f" or a.dtype.itemsize > 8:  # noqa: PLR2004 - bytes of a word
         return np.zeros(a.shape, np.uint64), np.zeros(a.shape, bool)
-    equal = a == b
-    known = equal | (np.isfinite(a) & np.isfinite(b))
-    return np.where(equal, np.uint64(0), _long_steps(a, b) if is_long else _steps(a, b)), known
-
-
-def _components(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the real and the imaginary parts of complex numbers."""
-    return (numbers["real"], numbers["imag"]) if numbers.dtype.names else (numbers.real, numbers.imag)
-
-
-def _steps(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Count steps between numbers whose bits are in the order of their absolute values."""
     one, other = _ordinals(a), _ordinals(b)
-    apart: np.ndarray = np.maximum(one, other).astype(np.uint64) - np.minimum(one, other).astype(np.uint64)
-    return apart
+    apart = np.maximum(one, other).astype(np.uint64) - np.minimum(one, other).astype(np.uint64)
+    return apart, (a == b) | (np.isfinite(a) & np.isfinite(b))
 
 
 def _ordinals(numbers: np.ndarray) -> np.ndarray:
@@ -251,24 +174,3 @@ def _ordinals(numbers: np.ndarray) -> np.ndarray:
     bits = numbers.dtype.itemsize * 8
     signed = np.ascontiguousarray(numbers).view(f"i{bits // 8}").astype(np.int64)
     return np.where(signed < 0, -(signed & np.int64(2 ** (bits - 1) - 1)), signed)
-
-
-def _long_steps(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Count steps between long doubles, at most 2**64 - 1."""
-    # The place of one in the order of all has more bits than a word: those of exponent and fraction are subtracted
-    # apart.
-    (high, low), (other_high, other_low) = _halves(a), _halves(b)
-    apart = np.abs((high - other_high) * np.longdouble(2.0) ** _X87_FRACTION + (low - other_low))
-    found: np.ndarray = np.full(apart.shape, _MOST, np.uint64)
-    exact = apart < np.longdouble(2.0) ** 64
-    found[exact] = apart[exact].astype(np.uint64)
-    return found
-
-
-def _halves(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the exponents and the fractions of x87's long doubles as long doubles, with the sign of the number."""
-    words = np.ascontiguousarray(numbers).view(np.uint64).reshape(*numbers.shape, -1)
-    sign = np.where(np.signbit(numbers), np.longdouble(-1), np.longdouble(1))
-    exponent = words[..., 1] & np.uint64(0x7FFF)
-    fraction = words[..., 0] & np.uint64(2**_X87_FRACTION - 1)
-    return sign * exponent.astype(np.longdouble), sign * fraction.astype(np.longdouble)

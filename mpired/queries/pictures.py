@@ -18,10 +18,12 @@ from mpired.files.names import check_are_data
 from mpired.files.output import open_output
 from mpired.formats import Array, RankFile
 from mpired.options import Options
+from mpired.queries.figures import Bins, Figures, Part, Plane
 from mpired.sources.open import check_no_input, check_no_other_input
 
 MOST_CELLS = 1000
 """The most cells of a map along each axis."""
+_BINS = 100
 _T = TypeVar("_T")
 Query: TypeAlias = Callable[[Context], tuple[_T, bytes | None]]
 """Reads files, which have not changed meanwhile, and returns the answer, and a picture if one is wanted."""
@@ -76,21 +78,34 @@ def drawing() -> ModuleType:
 
 
 class DifferenceMap:
-    """A map, each cell of which has the difference that is largest there."""
+    """The number of elements that differ at each place: a cell of a plane, or else a bin."""
 
-    def __init__(self, array: Array, axes: Sequence[int]) -> None:
-        self._array, self._axes = array, axes
-        lengths = [array.dimensions[axis] for axis in axes]
-        self.steps = (-(-lengths[0] // MOST_CELLS), -(-lengths[1] // MOST_CELLS))
-        self.numbers = np.zeros([-(-n // step) for n, step in zip(lengths, self.steps, strict=True)])
+    def __init__(self, array: Array) -> None:
+        self._array = array
+        axes = [axis for axis, length in enumerate(array.dimensions) if length > 1]
+        self._axes = axes if len(axes) == 2 else []  # noqa: PLR2004 - rows and columns
+        lengths = [array.dimensions[axis] for axis in self._axes]
+        self._steps = [-(-length // MOST_CELLS) for length in lengths]
+        self._bins = Bins(np.int64(0), np.int64(max(array.count, 1) - 1), _BINS)
+        self.counts = np.zeros([-(-n // step) for n, step in zip(lengths, self._steps, strict=True)])
 
-    def add(self, places: np.ndarray, amounts: np.ndarray) -> None:
-        """Add the differences of elements at some places; NaN is the largest."""
+    def add(self, places: np.ndarray) -> None:
+        """Count elements at some places."""
+        self._bins.add(places)
         order: Any = "F" if self._array.fortran_order else "C"
         index = np.unravel_index(places, self._array.dimensions, order)
-        rows, columns = (index[axis] // step for axis, step in zip(self._axes, self.steps, strict=True))
-        sizes = np.nan_to_num(np.abs(amounts), nan=np.inf, posinf=np.inf)
-        larger = ~(sizes < np.abs(self.numbers[rows, columns]))
-        ascending = np.argsort(sizes, kind="stable")
-        ascending = ascending[larger[ascending]]
-        self.numbers[rows[ascending], columns[ascending]] = amounts[ascending]
+        cells = tuple(index[axis] // step for axis, step in zip(self._axes, self._steps, strict=True))
+        np.add.at(self.counts, cells, 1 if cells else len(places))
+
+    def figures(self, name: str) -> Figures:
+        """Return them as figures of an array of that name."""
+        part = Part("", None, None, None, None, None, 0, 0, self._bins.histogram)
+        return Figures(name, "", None, self._array.count, self._array.shape, "", 0, (part,), None)
+
+    @property
+    def plane(self) -> Plane | None:
+        """Their map, if they are on a plane."""
+        if not self._axes:
+            return None
+        (rows, columns), names = self._steps, tuple(f"axis {axis}" for axis in self._axes)
+        return Plane((self.counts,), (rows, columns), (names[0], names[1]), (None, None), is_difference=False)

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from mpired.errors import RangeError, UsageError, number
 from mpired.formats import Array
 from mpired.formats.array import Reader
 from mpired.ops.state import Elements
+from mpired.values import parsed_index
 
-_NUMBER = r"[-+]?\d{1,19}"
-_PART = re.compile(
-    rf"\s*(?:(?P<at>{_NUMBER})|(?P<start>{_NUMBER})?\s*:\s*(?P<stop>{_NUMBER})?\s*(?::\s*(?P<step>{_NUMBER})?\s*)?)\s*",
-    re.ASCII,
-)
-_ELLIPSIS = "..."
 _BLOCK = 1 << 14  # elements that are picked, or read, at a time
 # Bytes between two elements up to which they are read together: a call of the system costs as much.
 _NEAR_NBYTES = 64 << 10
@@ -38,10 +31,12 @@ class Selection:
     @classmethod
     def of(cls, text: str, shape: tuple[int, ...]) -> Selection:
         """Return what a text selects of an array."""
-        parts = _expanded(text, shape)
-        axes = [_along(text, part, axis, dim) for axis, (part, dim) in enumerate(zip(parts, shape, strict=True))]
-        kept = tuple(axis for axis, part in enumerate(parts) if ":" in part)
-        return cls(shape, tuple(axes), kept)
+        parts = parsed_index("slice", text, shape)
+        axes = [
+            range(n)[each if isinstance(each, slice) else slice(each, each + 1)]
+            for n, each in zip(shape, parts, strict=True)
+        ]
+        return cls(shape, tuple(axes), tuple(axis for axis, each in enumerate(parts) if isinstance(each, slice)))
 
     @property
     def count(self) -> int:
@@ -66,34 +61,6 @@ def _at(axis: Sequence[int], numbers: np.ndarray) -> np.ndarray:
     if isinstance(axis, range):
         return np.asarray(axis.start + axis.step * numbers)
     return np.asarray(np.array(axis, np.int64)[numbers])
-
-
-def _expanded(text: str, shape: tuple[int, ...]) -> list[str]:
-    """Return a part for each dimension."""
-    parts = [part.strip() for part in text.split(",")]
-    if len(parts) > 1 and not parts[-1]:  # a tuple may end with a comma
-        parts.pop()
-    if parts.count(_ELLIPSIS) > 1:
-        raise UsageError(f"`slice={text!r}`", f"has more than one {_ELLIPSIS}")
-    given, dims = len(parts) - parts.count(_ELLIPSIS), len(shape)
-    if given > dims:
-        raise UsageError(f"`slice={text!r}`", f"has {given} indices, but the elements have {number(dims, 'dimension')}")
-    place = parts.index(_ELLIPSIS) if _ELLIPSIS in parts else len(parts)
-    return [*parts[:place], *[":"] * (dims - given), *parts[place + 1 :]]
-
-
-def _along(text: str, part: str, axis: int, dim: int) -> range:
-    match = _PART.fullmatch(part)
-    if match is None or (match["step"] and int(match["step"]) == 0):
-        reason = f"{part!r} is not an index; write a number, START:STOP or START:STOP:STEP"
-        raise UsageError(f"`slice={text!r}`", reason)
-    if match["at"] is not None:
-        at = int(match["at"])
-        if not -dim <= at < dim:
-            raise RangeError(f"`slice={text!r}`", f"index {at} is out of bounds for axis {axis} with {dim} elements")
-        return range(at % dim, at % dim + 1)
-    bounds = (int(match[name]) if match[name] else None for name in ("start", "stop", "step"))
-    return range(*slice(*bounds).indices(dim))
 
 
 def cut(numbers: Sequence[range]) -> Iterator[range]:

@@ -35,7 +35,7 @@ def compare(a: _Word | Sequence[_Word], b: _Word | Sequence[_Word], given: Optio
     left, right = map(_files, (a, b))
     pairs = {key: (word, right[key]) for key, word in left.items() if key in right}
     with decode_worker(context) as served:
-        found = tuple(_one(key, pairs[key], given, served) for key in track(list(pairs), "comparing files"))
+        found = tuple(_one(key, pairs[key], given, served) for key in track(list(pairs)))
     only_in_a, only_in_b = (
         tuple(_title(key, word) for key, word in files.items() if key not in pairs) for files in (left, right)
     )

@@ -123,7 +123,7 @@ def open_groups(
         opened.append(ranks)
         with inspected_together(words, inputs.context) as context:
             inputs = inputs._replace(context=context)  # one for all: by it a header is remembered
-            for rank, word in enumerate(track(words, "checking ranks")):
+            for rank, word in enumerate(track(words)):
                 try:
                     file = open_rank(word, inputs)
                     if first and file.names:

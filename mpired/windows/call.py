@@ -165,7 +165,7 @@ def _request(
     opened = Opened(words, ranking, "origins")
     with step("opening and checking the origins"), inspected_together(words, inputs.context) as inspecting:
         own = inputs._replace(context=inspecting)
-        for number, origin in enumerate(track(words, "checking origins")):
+        for number, origin in enumerate(track(words)):
             try:
                 arrays = open_origin(origin, own, options, derived, decoder)
                 if opened.files:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import re
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -20,13 +19,11 @@ from mpired.errors import CountError, DatatypeError, DisplacementError, OverlapE
 from mpired.formats import Array, InputOptions, open_rank
 from mpired.formats.rank import element_text
 from mpired.options import Indices, Options, integer
+from mpired.values import parsed_index
 from mpired.windows.origin import check_layout, whole
 from mpired.windows.runs import ENTRY_NBYTES, RUN_NBYTES, IndexMap, Runs, check_range
 
 _FARTHEST = 2**62  # bytes; no file is that large, and sums of two such offsets still fit 64 bits
-_SLICE = re.compile(
-    r"\s*(?:(?P<at>-?\d+)|(?P<start>-?\d*)\s*:\s*(?P<stop>-?\d*)\s*(?::\s*(?P<step>\d+)\s*)?)\s*", re.ASCII
-)
 
 
 class Given(NamedTuple):
@@ -238,34 +235,27 @@ def _box(window: Array, text: str, given: Given, context: Context) -> tuple[tupl
     shape = window.shape
     if shape is None:
         raise UsageError("`at`", f"needs an array with a shape, and {window.source.name} is raw; use `target_disp`")
-    # For each axis the indices that the box takes, and whether it is a single one.
-    parts = text.split(",")
-    if len(parts) > len(shape):
-        raise UsageError(f"`at={text!r}`", f"has {len(parts)} indices, but the target has shape {shape}")
-    parts += [":"] * (len(shape) - len(parts))
+    parts = parsed_index("at", text, shape)
     lists = [_along(text, part, axis, dim) for axis, (part, dim) in enumerate(zip(parts, shape, strict=True))]
-    kept = tuple(len(each) for each, single in lists if not single)
+    kept = tuple(len(each) for each, part in zip(lists, parts, strict=True) if isinstance(part, slice))
     without_ones = [tuple(n for n in shape if n != 1) for shape in (kept, given.shape or ())]
     if given.whole and given.shape is not None and without_ones[0] != without_ones[1]:
         raise CountError(given.name, f"has shape {given.shape}, but the box {text} has {kept}")
-    context.check_memory(BASE_NBYTES + math.prod(len(each) for each, _ in lists) * RUN_NBYTES)
+    context.check_memory(BASE_NBYTES + math.prod(map(len, lists)) * RUN_NBYTES)
     # The last index runs fastest, in Fortran order the first.
     order: Literal["C", "F"] = "F" if window.fortran_order else "C"
-    positions = np.ravel_multi_index(np.ix_(*(each for each, _ in lists)), shape, order=order)
+    positions = np.ravel_multi_index(np.ix_(*lists), shape, order=order)
     starts = positions.ravel(order) * window.stored.itemsize
     return kept, Runs(starts, np.ones(len(starts), np.int64), window.stored.itemsize)
 
 
-def _along(text: str, part: str, axis: int, dim: int) -> tuple[np.ndarray, bool]:
-    match = _SLICE.fullmatch(part)
-    if match is None or match["step"] == "0":
-        raise UsageError(f"`at={text!r}`", f"{part!r} is not an index; write a number, START:STOP or START:STOP:STEP")
-    if match["at"] is not None:
-        at = int(match["at"])
-        if not -dim <= at < dim:
-            raise RangeError(f"`at={text!r}`", f"index {at} is out of bounds for axis {axis} with {dim} elements")
-        return np.array([at % dim], np.int64), True
-    bounds = [int(match[name]) if match[name] else None for name in ("start", "stop", "step")]
-    if any(bound is not None and not -dim <= bound <= dim for bound in bounds[:2]):
-        raise RangeError(f"`at={text!r}`", f"{part.strip()} is out of bounds for axis {axis} with {dim} elements")
-    return np.arange(*slice(*bounds).indices(dim), dtype=np.int64), False
+def _along(text: str, part: int | slice, axis: int, dim: int) -> np.ndarray:
+    """Return the indices that a box takes along an axis."""
+    if isinstance(part, int):
+        return np.array([part], np.int64)
+    bounds = [bound for bound in (part.start, part.stop) if bound is not None]
+    if (part.step or 1) < 0:
+        raise UsageError(f"`at={text!r}`", "goes backwards; a step is positive here")
+    if any(not -dim <= bound <= dim for bound in bounds):
+        raise RangeError(f"`at={text!r}`", f"is out of bounds for axis {axis} with {dim} elements")
+    return np.arange(*part.indices(dim), dtype=np.int64)

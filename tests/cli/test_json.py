@@ -84,7 +84,7 @@ def test_warnings_are_in_it(ranks):
         told = _line(run(*words, output, cwd=ranks).out)
         (warning,) = told["warnings"]
         assert "rank10.npy came before rank2.npy" in warning
-        assert (told["output"], told.get("exit_status", 0)) == (output, status)
+        assert told.get("exit_status", 0) == status
     outcome = run("accumulate", "--json", "--op", "max", "rank2.npy", "rank2.npy", cwd=ranks)
     (warning,) = _line(outcome.out)["warnings"]
     assert "same file" in warning
@@ -120,10 +120,9 @@ def test_an_error_is_json_in_the_place_of_the_summary(ranks):
         ("FileNotFoundError", "nix.npy"),
         ("FileNotFoundError", "also.npy"),
     ]
-    assert (failure["inputs"], failure["output"]) == (["rank2.npy", "nix.npy", "also.npy"], "out.npy")
     outcome = run(*words, cwd=ranks)
     assert outcome.out == b""
-    assert {**_line(outcome.err), "seconds": 0} == {**failure, "output": "-", "seconds": 0}
+    assert {**_line(outcome.err), "seconds": 0} == {**failure, "seconds": 0}
 
 
 @each(
@@ -170,7 +169,7 @@ def test_calls_on_one_element(ranks):
     assert (outcome.out, _line(outcome.err)["old"]) == (b"7\n", 7)
     assert np.load(ranks / "rank2.npy").tolist() == [100, 3]
     failure = _line(run(*words[:-1], "x", cwd=ranks).err)
-    assert (failure["exit_status"], failure["inputs"], failure["output"]) == (2, ["x"], "rank2.npy")
+    assert failure["exit_status"] == 2
     for element, old in (
         (np.array([(2.5, 4)], [("value", "f8"), ("index", "i4")]), [2.5, 4]),
         (np.array([True]), True),
@@ -189,9 +188,8 @@ def test_recovery_and_examples(ranks):
         ("rank10.npy", [], False),
     ]
     assert (failure["exit_status"], failure["subject"]) == (outcome.status, "nix.npy")
-    assert failure["inputs"] == ["rank2.npy", "nix.npy", "rank10.npy"]
-    for _ in range(2):  # the second is refused
-        assert _line(run("examples", "--json", "new", cwd=ranks).out)["output"] == "new"
+    assert _line(run("examples", "--json", "new", cwd=ranks).out)["output"] == "new"
+    assert _line(run("examples", "--json", "new", cwd=ranks).out)["exit_status"] == 2
 
 
 def test_a_stream_under_a_name_is_not_free(ranks):

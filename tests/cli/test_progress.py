@@ -79,26 +79,15 @@ def test_the_cursor_comes_back(end, monkeypatch):
 
 @each("to", ["parquet", "arrow", "csv"])
 def test_what_the_terminal_shows_of_a_command(to, folder, monkeypatch):
-    """Ranks as they are checked, bytes as they are combined, and the result as it is encoded; `-q` shows nothing."""
+    """The bytes as they are combined; `-q` shows nothing."""
     monkeypatch.setattr(progress, "_PATIENCE", -1.0)
     words = ("reduce", "--op", "sum", "a.npy", "b.npy", "c.npy", "-f", "-o", f"out.{to}")
     outcome, seen = on_terminal(*words, cwd=folder, stream=2)
     assert (outcome.status, outcome.out) == (0, b""), seen
-    checked, combined, encoded = seen.index("3/3"), seen.index("GB/s"), seen.index("1/1")
-    assert seen.index("checking ranks") < checked < combined < seen.index("encoding results") < encoded
+    assert "GB/s" in seen
     assert seen.rindex(SHOW) > seen.rindex(HIDE)
     assert on_terminal(*words, "-q", cwd=folder, stream=2) == (Outcome(0, b"", ""), "")
-    assert "checking" not in run(*words, cwd=folder).err
-
-
-def test_thousands_of_ranks_are_few_lines(monkeypatch):
-    things = range(100_000)
-    with terminal(monkeypatch) as shown, monkeypatch.context() as changed:
-        changed.setattr(progress, "_STEPS", 20)
-        assert list(progress.count(things, "checking ranks")) == list(things)
-        text = shown()
-    assert "100000/100000" in text
-    assert text.count("\r") < 100
+    assert "GB/s" not in run(*words, cwd=folder).err
 
 
 # Small files that unfold to many elements

@@ -160,7 +160,7 @@ def test_options_that_a_call_has_not(directory):
     for options in {"to": "npy"}, {"overwrite": True}, {"link": True}:
         with pytest.raises(ValueError, match="output"):
             mpired.allreduce(paths, "sum", type="double", **options)
-    with pytest.raises(ValueError, match="in place each rank keeps its own"):
+    with pytest.raises(ValueError, match="`link`: does not go with `in_place`"):
         mpired.allreduce(paths, "sum", type="double", in_place=True, link=True)
     unknown = [(mpired.scan, "link"), (mpired.scan, "exscan_first"), (mpired.scan, "nonsense")]
     for verb, option in *unknown, (mpired.allreduce, "counts_b"):

@@ -109,7 +109,7 @@ def moved(start, by):
     return start
 
 
-@each("code", ["f2", "f4", "f8", "g"])
+@each("code", ["f2", "f4", "f8"])
 def test_ulps_are_steps(code):
     """Both signs, subnormal numbers, powers of two and the largest number, each with its neighbours."""
     limits = np.finfo(code)
@@ -151,11 +151,11 @@ def test_half_complex_and_long_complex(tmp_path):
     words = ("a.bin", "b.bin", "--type", "complex4")
     status, text = told(tmp_path, *words)
     assert status == 1
-    assert "[1]: (3+4j) (3+4.00390625j), difference 0.00390625, 1 ulp" in text
+    assert "[1].imag: 4.0 4.00390625, difference 0.00390625, 1 ulp" in text
     assert told(tmp_path, *words, "--ulp", "1")[0] == told(tmp_path, *words, "--rtol", "0.001")[0] == 0
     a = np.array([1 + 2j], "G")
-    for ulp in (0, 1):
-        assert mpired.diff(a, a * (1 + np.finfo("g").eps), ulp=ulp).equal == bool(ulp)
+    assert mpired.diff(a, a, ulp=0).equal
+    assert not mpired.diff(a, a * (1 + np.finfo("g").eps), ulp=1).equal
 
 
 def test_what_is_no_number_has_to_be_the_same(tmp_path):
@@ -305,12 +305,12 @@ def test_memory_is_bounded(tmp_path):
         ("a.npy a.npy a.npy", 2, ["unexpected extra argument"]),
         ("a.bin a.npy", 2, ["a.bin", "give --type"]),
         ("a.npy a.npy --type float", 3, ["a.npy", "not MPI_FLOAT", "leave --type out"]),
-        ("a.npy a.npy --ulp 1 --atol 1", 2, ["--ulp", "give one or the other"]),
+        ("a.npy a.npy --ulp 1 --atol 1", 2, ["--ulp", "leave one of them out"]),
         ("a.npy a.npy --rtol nan", 2, ["--rtol", "give 0 or more"]),
         ("a.npy a.npy --atol -1", 2, ["--atol", "give 0 or more"]),
         ("a.npy a.npy --ulp -1", 2, ["--ulp", "-1"]),
         ("- - --type byte", 2, ["standard input"]),
-        ("a.npy a.npy --overwrite", 2, ["--force", "name one with --png"]),
+        ("a.npy a.npy --overwrite", 2, ["--force", "with --png only"]),
         ("a.npy a.npy --png a.jpg", 2, ["--png", "write NAME.png"]),
         ("a.parquet damaged.parquet", 3, ["damaged.parquet", "damaged"]),
         ("a.npy a.npy --max-memory 1M", 2, ["--max-memory", "too little"]),

@@ -90,7 +90,7 @@ def test_quiet(b, status, tmp_path):
 
 @each("order", ["C", "F"])
 def test_the_map_of_a_plane(order, tmp_path, figures):
-    """It has the difference of each element, and is grey where that is no number."""
+    """It shows which elements differ."""
     a = np.zeros((1, 12, 9))
     b = a.copy()
     b[0, 3, 4], b[0, 5, 1], b[0, 7, 7] = 2.5, -1.0, np.nan
@@ -100,7 +100,7 @@ def test_the_map_of_a_plane(order, tmp_path, figures):
     mpired.diff(tmp_path / "a.npy", tmp_path / "b.npy", png=png, overwrite=True)
     assert png.read_bytes().startswith(b"\x89PNG")
     image = figures[-1].axes[0].images[0].get_array()
-    assert np.array_equal(image.filled(np.nan), (b - a)[0], equal_nan=True)
+    assert np.array_equal(image, a[0] != b[0])
     assert "axis 1" in figures[-1].axes[0].get_ylabel()
     status, out, err = run("diff", "a.npy", "b.npy", "--png", "x.png", cwd=tmp_path)
     assert (status, out) == (2, b"")
@@ -116,8 +116,8 @@ def test_a_large_plane_shows_each_difference(tmp_path, figures):
     np.save(tmp_path / "b.npy", b)
     mpired.diff(tmp_path / "a.npy", tmp_path / "b.npy", png=tmp_path / "x.png")
     cells = figures[-1].axes[0].images[0].get_array().filled(np.nan)
-    assert (cells.shape, cells.min(), np.count_nonzero(cells)) == ((834, 550), -7, 2)
-    assert (cells[667, 1], cells[666, 1]) == (5, -7)
+    assert (cells.shape, cells.sum()) == ((834, 550), 2)
+    assert (cells[667, 1], cells[666, 1]) == (1, 1)
 
 
 def test_places_of_columns(tmp_path, figures):

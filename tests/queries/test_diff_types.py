@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import xarray as xr
 from command import run
-from rows import check_refused, each
+from rows import each
 from tables import bytes_of
 
 import mpired
@@ -178,37 +178,17 @@ def test_missing_elements(write, tmp_path):
     assert f"{t.missing_in_a} missing in A alone, {t.missing_in_b} missing in B alone, largest" in str(found)
 
 
-@each(
-    "kind, a, other, b, difference",
-    [
-        (pa.timestamp("s"), [1, 2, None], pa.timestamp("ns"), [10**9, 3 * 10**9 + 1, None], 10**9 + 1),
-        (pa.timestamp("ms", "UTC"), [1000, 2500, None], pa.timestamp("s", "UTC"), [1, 3, None], 500),
-        (pa.duration("us"), [1000, 2000, None], pa.duration("ms"), [1, 3, None], 1000),
-        (pa.time32("s"), [1, 2, None], pa.time64("us"), [10**6, 3 * 10**6, None], 10**6),
-        (pa.date32(), [1, 2, None], pa.timestamp("s"), [86400, 86400, None], 86400),
-        (pa.timestamp("s"), [1, 2, None], pa.timestamp("s", "UTC"), [1, 2, None], None),
-        (pa.timestamp("s"), [1, 2, None], pa.duration("s"), [1, 2, None], None),
-        (pa.timestamp("s", "UTC"), [1, 2, None], pa.timestamp("s", "Europe/Berlin"), [1, 2, None], None),
-    ],
-)
-def test_times_of_two_units(kind, a, other, b, difference, tmp_path):
-    """They are compared in the finer one; those of two kinds or zones have two datatypes."""
-    for name, type_, values in (("a", kind, a), ("b", other, b)):
-        numbers = pa.array(values, pa.int32() if type_.bit_width == 32 else pa.int64())
-        (tmp_path / f"{name}.arrow").write_bytes(bytes_of(pa.table({"t": numbers.cast(type_)}), "arrow"))
-    found = mpired.diff(tmp_path / "a.arrow", tmp_path / "b.arrow")
-    assert ("has datatype" in found.reason) == (difference is None)
-    assert [(each.index, each.difference) for each in found.examples] == [((1,), difference)] * (difference is not None)
+def test_times_of_two_units_or_kinds_have_two_datatypes(tmp_path):
+    kinds = [pa.timestamp("s"), pa.timestamp("ns"), pa.timestamp("s", "UTC"), pa.duration("s")]
+    for number, kind in enumerate(kinds):
+        table = pa.table({"t": pa.array([1, 2, None], pa.int64()).cast(kind)})
+        (tmp_path / f"{number}.arrow").write_bytes(bytes_of(table, "arrow"))
+    assert mpired.diff(tmp_path / "0.arrow", tmp_path / "0.arrow").equal
+    for number in range(1, len(kinds)):
+        assert "has datatype" in mpired.diff(tmp_path / "0.arrow", tmp_path / f"{number}.arrow").reason
 
 
-def test_a_time_that_the_finer_unit_has_not(tmp_path):
-    for name, unit, value in (("a", "s", 2**62), ("b", "ns", 0)):
-        table = pa.table({"t": pa.array([value], pa.timestamp(unit))})
-        (tmp_path / f"{name}.arrow").write_bytes(bytes_of(table, "arrow"))
-    check_refused(tmp_path, "diff a.arrow b.arrow", 3, "a.arrow", "has no form as timestamp[ns]")
-
-
-@each("one, other", [("f4", "f8"), ("f8", "f4"), ("f2", "f8"), ("i4", "i8"), ("u8", "i8"), ("i8", "f8"), ("u1", "f2"),
+@each("one, other", [("f4", "f8"), ("f8", "f4"), ("f2", "f8"), ("i4", "i8"), ("u4", "i8"), ("i4", "f8"), ("u1", "f2"),
                      ("f4", "c16")])  # fmt: skip
 def test_numbers_of_two_datatypes(one, other):
     """By their values with a tolerance, and not without one."""
@@ -225,23 +205,17 @@ def test_numbers_of_two_datatypes(one, other):
     assert found.buffers[0].dtype == f"{np.dtype(one).name} beside {np.dtype(other).name}"
 
 
-def test_large_integers_of_two_datatypes_are_exact():
-    a, b = np.array([2**63 - 1, -1, 2**53 + 1], "i8"), np.array([2**63, 1, 2**53 + 1], "u8")
-    found = mpired.diff(a, b, atol=0.0)
-    assert [(each.index, int(each.difference)) for each in found.examples] == [((0,), 1), ((1,), 2)]
-    assert not mpired.diff(np.array([2**53 + 1], "i8"), np.array([2.0**53]), rtol=0.0).equal
-    assert mpired.diff(a, b, ulp=5).buffers[0].differing == 2
+def test_no_datatype_holds_large_integers_and_fractions():
+    large = np.array([2**53 + 1], "i8")
+    for other in (np.array([2.0**53]), np.array([2**53 + 1], "u8")):
+        assert "has datatype" in mpired.diff(large, other, rtol=0.0).reason
 
 
-def test_ulps_are_those_of_the_narrower():
-    values = np.linspace(1, 2, 50)
-    near = values.astype("f4")
-    far = np.nextafter(near, np.float32(3))
-    assert mpired.diff(near, values, ulp=0).equal
-    assert mpired.diff(values, far, ulp=1).equal
-    found = mpired.diff(values, far, ulp=0)
-    assert {each.ulp for each in found.examples} == {1}
-    assert not mpired.diff(np.array([1e300]), np.array([np.inf], "f4"), ulp=9).equal
+def test_ulps_are_those_of_the_wider():
+    values = np.linspace(1, 2, 50).astype("f4")
+    far = np.nextafter(values, np.float32(3)).astype("f8")
+    assert mpired.diff(values, values.astype("f8"), ulp=0).equal
+    assert {each.ulp for each in mpired.diff(values, far, ulp=0).examples} == {2**29}
 
 
 def test_arrays_that_cannot_be_read(tmp_path):
@@ -262,7 +236,7 @@ def test_arrays_that_cannot_be_read(tmp_path):
     with h5py.File(tmp_path / "b.h5", "a") as file:
         del file["link"]
         file["x"][0] = 1.0
-    assert "has no 'link'" in mpired.diff(tmp_path / "a.h5", tmp_path / "b.h5").reason
+    assert mpired.diff(tmp_path / "a.h5", tmp_path / "b.h5").verdict == "not known"
     np.save(tmp_path / "o.npy", np.array([None]), allow_pickle=True)
     assert mpired.diff(tmp_path / "o.npy", tmp_path / "o.npy").verdict == "not known"
     table = pa.table({"x": ["text"] * 99, "y": [1] * 99})
@@ -270,11 +244,9 @@ def test_arrays_that_cannot_be_read(tmp_path):
     octets = bytearray((tmp_path / "a.parquet").read_bytes())
     octets[octets.index(b"text")] ^= 1
     (tmp_path / "bad.parquet").write_bytes(octets)
-    found = mpired.diff(tmp_path / "bad.parquet", tmp_path / "bad.parquet")
-    assert (found.verdict, found.buffers[1].differing, found.buffers[1].reason) == ("not known", 0, "")
-    assert "damaged" in found.buffers[0].reason
-    with pytest.raises(mpired.errors.BufferFileError, match="damaged"):
-        mpired.diff(tmp_path / "a.parquet", tmp_path / "bad.parquet")
+    for other in ("a.parquet", "bad.parquet"):
+        with pytest.raises(mpired.errors.BufferFileError, match="damaged"):
+            mpired.diff(tmp_path / other, tmp_path / "bad.parquet")
 
 
 def test_files_without_arrays_are_the_same(tmp_path):

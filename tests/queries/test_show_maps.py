@@ -111,7 +111,7 @@ def test_refusals(tmp_path):
     check_refusals(
         tmp_path,
         [
-            ("show a.npy --diff f.npy", 2, "--diff: draws the differences of two files, and `mpired diff` prints them"),
+            ("show a.npy --diff f.npy", 2, "--diff: is of use with --png only"),
             (
                 "show a.npy --png x.png --diff f.npy",
                 3,

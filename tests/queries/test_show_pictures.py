@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +17,6 @@ from PIL import Image
 from rows import check_refused, each
 
 import mpired
-import mpired.cli.bars
 import mpired.queries.drawing
 
 
@@ -78,21 +75,20 @@ def test_numbers_that_are_close_or_far_apart_are_all_counted(numbers, tmp_path):
     assert edges[0] <= min(numbers) <= max(numbers) <= edges[-1]
 
 
-@each("name, width, locale", [("normal.npy", 40, "C.UTF-8"), ("normal.npy", 80, "C"), ("whole.npy", 200, "C.UTF-8")])
-def test_histogram_fits_the_terminal(name, width, locale, folder):
-    outcome = run("show", "--histogram", name, cwd=folder, env={"COLUMNS": str(width), "LC_ALL": locale})
+@each("name, width", [("normal.npy", 50), ("normal.npy", 80), ("whole.npy", 200)])
+def test_histogram_fits_the_terminal(name, width, folder):
+    outcome = run("show", "--histogram", name, cwd=folder, env={"COLUMNS": str(width)})
     assert (outcome.status, outcome.err) == (0, "")
     heading, *lines = outcome.out.decode().partition("histogram of")[2].split("\n\n")[0].splitlines()
     assert max(map(len, lines)) <= width
-    assert "\x1b" not in "".join(lines)
-    assert "".join(lines).isascii() == (locale == "C")
+    assert "".join(lines).isascii()
     lines = lines[-20:]  # a heading may have two
     counts = [int(re.match(r" *\S+( +-?[\d.e+-]+)? +(\d+)( |$)", line)[2]) for line in lines]
     assert counts == list(mpired.show(folder / name, bins=20).buffers[0].parts[0].histogram.counts)
     longest = [len(re.search(r"[^\d]*$", line)[0].strip()) for line in lines]
     assert np.argmax(longest) == np.argmax(counts)
-    assert longest[int(np.argmax(counts))] > (6 if width == 40 else width // 3)
-    assert heading == (" value, without 2 NaN and 3" if name == "normal.npy" else " value")[: width - 12] or width > 40
+    assert longest[int(np.argmax(counts))] > (6 if width == 50 else width // 3)
+    assert heading == (" value, without 2 NaN and 3 infinite" if name == "normal.npy" else " value")
 
 
 def test_pairs_have_a_histogram_of_values_and_one_of_indices(folder):
@@ -173,7 +169,7 @@ def test_axes_name_the_column_the_datatype_and_the_unit(folder, figures, monkeyp
     texts = texts_of(figures, "dose.parquet", png="x.png")
     assert {"dose.parquet", "dose $a_b$ (float32) [Gy/h]", "elements"} <= texts
     texts = texts_of(figures, "map of pairs.npy", png="y.png")
-    assert {"value (MPI_DOUBLE_INT)", "index (MPI_DOUBLE_INT)", "axis 0", "axis 1", "0", "4"} <= texts
+    assert {"value (MPI_DOUBLE_INT)", "index (MPI_DOUBLE_INT)", "axis 0", "axis 1"} <= texts
     assert "t (timestamp[ms])" in texts_of(figures, "dose.parquet", columns="t", png="z.png")
     out = run("show", "dose.parquet", cwd=folder).out.decode()
     assert re.search(r"^ +unit +Gy/h$", out, re.MULTILINE)
@@ -206,9 +202,8 @@ def test_extreme_numbers_are_drawn(name, tmp_path, figures, monkeypatch):
         np.save(tmp_path / f"{dims}.npy", numbers if dims == 1 else numbers.reshape(2, 2))
         texts = texts_of(figures, tmp_path / f"{dims}.npy", png=tmp_path / f"{dims}.png")
         assert pixels(tmp_path / f"{dims}.png").size
-        if name in {"huge", "subnormal", "tiny", "uint64"}:  # the ends of the axis, or of the scale
-            assert str(numbers.min()) in texts
-            assert str(int(numbers.max()) + 1 if name == "uint64" and dims == 1 else numbers.max()) in texts
+        if name in {"huge", "subnormal", "tiny"}:
+            assert f"from {numbers.min()} to {numbers.max()}: too close or too large to draw" in texts
 
 
 def test_times_of_day_are_drawn_and_a_picture_is_the_same_each_time(tmp_path):
@@ -219,20 +214,11 @@ def test_times_of_day_are_drawn_and_a_picture_is_the_same_each_time(tmp_path):
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
 
-@each("package, words", [("matplotlib", ("--png", "x.png")), ("rich", ("--histogram",))])
-def test_without_the_extra(package, words, folder, tmp_path_factory):
+def test_without_the_extra(folder, tmp_path_factory):
     """The rest works without, and what needs it says how to get it."""
     blocked = tmp_path_factory.mktemp("blocked")
-    for name in ("matplotlib", "rich"):
-        (blocked / f"{name}.py").write_text("raise ImportError('not installed')")
+    (blocked / "matplotlib.py").write_text("raise ImportError('not installed')")
     env = os.environ | {"PYTHONPATH": str(blocked)}
     with unchanged(folder):
-        outcome = installed("show", "narrow.npy", *words, cwd=folder, env=env)
-        refused(outcome, 2, f"{words[0]}: needs {package}", f"`{PIP} install 'mpired[plot]'`")
-    examples = re.findall(r"^ +mpired (show .*)$", run("show", "--help", cwd=folder).out.decode(), re.MULTILINE)
-    assert len(examples) > 2
-    root = Path(mpired.__file__).parent.parent
-    for example in examples if package == "rich" else ():
-        command = f"{sys.executable} -m mpired {example}"
-        done = subprocess.run(command, shell=True, cwd=root, env=env, capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stderr) == (0, ""), example
+        outcome = installed("show", "narrow.npy", "--png", "x.png", cwd=folder, env=env)
+        refused(outcome, 2, "--png: needs matplotlib", f"`{PIP} install 'mpired[plot]'`")

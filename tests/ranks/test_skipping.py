@@ -132,8 +132,8 @@ def test_in_python(folder, monkeypatch):
         ("reduce missing.npy none.npy -o out.npy", 3, ["0 can be used, and --min-inputs is 1", "none.npy"]),
         ("accumulate g0.npy missing.npy", 3, ["origins: 0 can be used"]),
         ("reduce --columns x g0.npy -o out.npy", 2, ["--columns"]),
-        ("reduce --in-place g0.npy g1.npy", 2, ["--skip-bad", "replaced"]),
-        ("scan --in-place g0.npy g1.npy", 2, ["--skip-bad", "replaced"]),
+        ("reduce --in-place g0.npy g1.npy", 2, ["--skip-bad", "--in-place"]),
+        ("scan --in-place g0.npy g1.npy", 2, ["--skip-bad", "--in-place"]),
         ("reduce --weights 1,2 g0.npy none -o out.npy --op mean", 2, ["--skip-bad", "weights"]),
         ("reduce good.parquet late.parquet -o out.npy", 3, ["late.parquet"]),  # that turns out bad when it is read
     ],
