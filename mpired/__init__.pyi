@@ -1017,6 +1017,8 @@ class _WindowFetchAndOpOptions(TypedDict, total=False):
     create: bool | str | int | Sequence[int] | None
 
 class _WindowCompareAndSwapOptions(TypedDict, total=False):
+    nulls: str
+    missing: float | None
     target_rank: int | None
     target_disp: int | None
     disp_unit: int | None

@@ -401,8 +401,9 @@ CALL: Group = (*REDUCE, "link", "counts", "counts_b", "exscan_first")
 """Those of all collectives."""
 FETCH: Group = (*WINDOW_VALUES, *PLACES, *INPUTS, *TRANSACTION, "create", *BUDGETS)
 ACCUMULATE: Group = (*FETCH, *RANKING, "once", "once_key")
-SWAP: Group = (*TARGET, "at@element", "type", "columns@one", "byte_order", *TRANSACTION, *BUDGETS)
-FETCH_ELEMENT: Group = (*WINDOW_VALUES, *SWAP, "create")
+ELEMENT: Group = (*TARGET, "at@element", "type", "columns@one", "byte_order", *TRANSACTION, *BUDGETS)
+SWAP: Group = ("nulls", "missing", *ELEMENT)
+FETCH_ELEMENT: Group = (*WINDOW_VALUES, *ELEMENT, "create")
 WINDOW: Group = (*WINDOW_VALUES, *TRANSACTION)
 """Those of all calls on a window."""
 PACK: Group = (*RECORDS, *RESULTS, *BUDGETS)

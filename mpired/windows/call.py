@@ -101,7 +101,8 @@ def plan_compare_and_swap(
     windows: Sequence[PathLike], compare: object, value: object, options: Options, context: Context
 ) -> WindowRequest:
     """Check a compare_and_swap: the element becomes `value` if it is `compare`, bit by bit (MPI-4.1, 12.3.5)."""
-    return _on_one_element(windows, [value], ops.COMPARE_AND_SWAP, options, context, compare=compare)
+    chosen = ops.with_policies(ops.COMPARE_AND_SWAP, part(WINDOW_VALUES, options), window=True)
+    return _on_one_element(windows, [value], chosen, options, context, compare=compare)
 
 
 def _on_one_element(
@@ -125,7 +126,8 @@ def _on_one_element(
 
     def complete(request: WindowRequest, datatype: Datatype) -> WindowRequest:
         ops.check(op, datatype, ops.Use.FETCH)
-        expected = element_of(compare, datatype, "COMPARE", inputs) if op is ops.COMPARE_AND_SWAP else None
+        is_swap = op.name == ops.COMPARE_AND_SWAP.name
+        expected = element_of(compare, datatype, "COMPARE", inputs) if is_swap else None
         elements = [array_of(element_of(value, datatype, "VALUE", inputs), datatype, "VALUE") for value in read]
         doubts: list[MpiredWarning] = [*cautions.unread(op, values[len(read) :])]
         for operand in (compare, *read):

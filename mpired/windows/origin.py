@@ -186,8 +186,8 @@ def whole(array: Array) -> np.ndarray:
     """Return all elements of a small array."""
     elements = np.empty(array.count, array.datatype.form)
     with closing(Decoder()) as decoder, closing(decoder.decoding(array).open()) as reader:
-        reader.read(0, elements)
-    return elements
+        valid = reader.read(0, elements)
+    return elements if valid is None else np.ma.MaskedArray(elements, ~valid)
 
 
 def open_origin(

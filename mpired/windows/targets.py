@@ -244,7 +244,8 @@ def _native(source: Source, column: Array, row: Format, request: WindowRequest) 
     array = array._replace(nulls=column.nulls, marked=marked)
     nullable = marked is not None and bool(marked.values)
     if row.has_nulls and not row.has_arrays:  # the format says so beside the values
-        nullable = column.nulls != 0 or can_be_null(request.op, column, request.all_origins)
+        nullable = column.nulls != 0 or request.complete is not None
+        nullable = nullable or can_be_null(request.op, column, request.all_origins)
     return array._replace(nullable=request.inputs.nullable and nullable)
 
 

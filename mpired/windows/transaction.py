@@ -247,10 +247,12 @@ class Work:
 
     def _is_there(self, expected: np.ndarray, part: _Part) -> bool:
         """Return whether a window has the element that is expected: a target that stays is not written."""
-        found = np.zeros_like(expected)
+        found = np.ma.zeros(1, expected.dtype)
         for _ in fold(part.shares[0][1], self.request.op, [], part.update, found):
             pass
-        return found.tobytes() == expected.tobytes()
+        missing = np.ma.is_masked(found)
+        same = np.ma.getdata(found).tobytes() == np.ma.getdata(expected).tobytes()
+        return missing == np.ma.is_masked(expected) and (missing or same)
 
     def publish(self) -> None:
         """Commit one window after another."""
