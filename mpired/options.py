@@ -138,6 +138,8 @@ _SECTIONS: dict[str, dict[str, Option]] = {
         "missing": Option(NUMBER, "Leave out elements equal to VALUE, such as -999."),
         "accumulate_in": Option(words("double", "longdouble", "int64_t", "uint64_t"), "Compute in this wider datatype, "
             "and convert the result once, at the end. Ranks may have different datatypes that it holds without loss."),
+        "accumulate_in@window": Option(TYPE, "The datatype of the target, such as double, if origins have others, such "
+            "as float, that it holds without loss. They are converted."),
         "result_type": Option(TYPE, "Datatype of the result of a sum or a statistic."),
         "exact": Option(FLAG, "Compute sums exactly and round once. The order of the ranks then makes no difference."),
         "ddof": Option(integers(least=0, below=2**31), "Divide var and std by (ranks - N); default 0.", 0),
@@ -399,12 +401,12 @@ SCAN: Group = (*COMBINE, "keep", "in_place", "group_b@none")
 EXSCAN: Group = (*SCAN, "exscan_first")
 CALL: Group = (*REDUCE, "link", "counts", "counts_b", "exscan_first")
 """Those of all collectives."""
-FETCH: Group = (*WINDOW_VALUES, *PLACES, *INPUTS, *TRANSACTION, "create", *BUDGETS)
+FETCH: Group = (*WINDOW_VALUES, "accumulate_in@window", *PLACES, *INPUTS, *TRANSACTION, "create", *BUDGETS)
 ACCUMULATE: Group = (*FETCH, *RANKING, "once", "once_key")
 ELEMENT: Group = (*TARGET, "at@element", "type", "columns@one", "byte_order", *TRANSACTION, *BUDGETS)
 SWAP: Group = ("nulls", "missing", *ELEMENT)
 FETCH_ELEMENT: Group = (*WINDOW_VALUES, *ELEMENT, "create")
-WINDOW: Group = (*WINDOW_VALUES, *TRANSACTION)
+WINDOW: Group = (*WINDOW_VALUES, "accumulate_in@window", *TRANSACTION)
 """Those of all calls on a window."""
 PACK: Group = (*RECORDS, *RESULTS, *BUDGETS)
 UNPACK: Group = (*RECORDS, *PACKED, "overwrite", "lock_timeout", *BUDGETS)
@@ -432,6 +434,7 @@ _EXCLUDED = {
     ("skip_bad", "in_place"): "would let bad ranks decide which file is replaced; name an `output`",
     ("skip_bad", "weights"): "leaves ranks out, and the weights are of all; leave one out",
     ("skip_bad", "weights_from"): "leaves ranks out, and the weights are of all; leave one out",
+    ("origin_type", "accumulate_in"): "is of elements of the target's datatype, so leave `accumulate_in` out",
     ("ulp", "rtol"): "is another measure than `rtol` and `atol`; give one or the other",
     ("ulp", "atol"): "is another measure than `rtol` and `atol`; give one or the other",
     ("only_list", "discard"): "changes nothing, and `discard` removes logs; give one of the two",

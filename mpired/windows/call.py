@@ -22,7 +22,7 @@ from mpired.log import step
 from mpired.options import INPUTS, PLACES, RANKING, TARGET, WINDOW_VALUES, Options, PathLike, checked, part
 from mpired.ranks import RankWord, Skipped, check_formats, open_all, pieces, skipped_warnings
 from mpired.windows.once import keys_of
-from mpired.windows.origin import Origin, OriginLike, array_of, check_like, open_origin
+from mpired.windows.origin import Origin, OriginLike, array_of, check_held, check_like, open_origin
 from mpired.windows.placement import Given, Placement
 from mpired.windows.request import Filling, WindowRequest
 from mpired.windows.value import element_of, is_value
@@ -155,7 +155,9 @@ def _request(
 ) -> tuple[WindowRequest, Sequence[object], tuple[Skipped, ...]]:
     """Open the origins, and say where they go; also return the words for them, and those that are left out."""
     inputs = InputOptions.of(options, context)
-    component, target, derived = _sides(options, inputs)
+    within = ops.real_type(options["accumulate_in"], "accumulate_in")
+    component, target, derived = _sides(options, inputs.datatype if within is None else within)
+    component = component if within is None else inputs.datatype
     inputs = inputs._replace(datatype=component, taken=op.groups, nullable=op.rules.nulls != "error")
     placement = Placement.of(options, len(windows), context, target)
     decoder = Decoder()
@@ -163,8 +165,9 @@ def _request(
 
     def open_next(origin: OriginLike | RankWord, _: int, inputs: InputOptions) -> list[Origin]:
         arrays = open_origin(origin, inputs, options, derived, decoder)
+        check_held(arrays, within)
         if first:
-            check_like(arrays, first, datatypes=ranking["skip_bad"])
+            check_like(arrays, first, datatypes=ranking["skip_bad"] and within is None)
         else:
             first.extend(arrays)
         return arrays
@@ -173,7 +176,7 @@ def _request(
         opened, words, skipped = open_all(pieces(origins, inputs, ranking), open_next, inputs, ranking, "origins")
     is_whole = not (options["origin_disp"] or options["origin_type"]) and options["origin_count"] is None
     request = _begin(windows, op, inputs, placement, options)
-    request = replace(request, origins=opened, whole=is_whole, decoder=decoder)
+    request = replace(request, origins=opened, whole=is_whole, decoder=decoder, within=within)
     # Which describe origins alone.
     check_formats(InputOptions(offset=inputs.offset, count=inputs.count), request.formats)
     return request, words, skipped
@@ -193,7 +196,8 @@ def _with_create(request: WindowRequest, options: Options) -> WindowRequest:
     if create is None:
         return request
     inputs, first = request.inputs, next(iter(request.origins), ())
-    if inputs.datatype is None and not first:
+    declared = request.within or inputs.datatype
+    if declared is None and not first:
         if request.complete is not None and all(map(os.path.exists, request.windows)):
             return request  # which says itself what its elements are
         raise UsageError("`create`", "needs `type`, the type of the elements")
@@ -202,9 +206,11 @@ def _with_create(request: WindowRequest, options: Options) -> WindowRequest:
     if create is True:
         models = [origin.model(whole=request.whole) for origin in first]
         model = models[0]._replace(buffers=tuple(array for each in models for array in each.buffers))
+        if (wide := request.within) is not None:  # the header of the origin names its own datatype
+            model = model._replace(buffers=tuple(each.of_datatype(wide) for each in model.buffers), source=None)
         like = model.format if request.whole else ""
     else:
-        datatype, order = inputs.datatype or first[0].datatype, ORDERS[inputs.byte_order or inputs.type_order]
+        datatype, order = declared or first[0].datatype, ORDERS[inputs.byte_order or inputs.type_order]
         model, like = Model("", (Array.of_result(datatype, math.prod(create), create, order),)), ""
     elements = [ops.neutral(request.op, array.datatype).reshape(1) for array in model.buffers]
     return replace(request, create=Filling(elements, model, like))
@@ -224,12 +230,13 @@ def _resolve(op: ops.OpLike, use: ops.Use, options: Options) -> ops.Op:
     return ops.with_policies(chosen, part(WINDOW_VALUES, options), window=True)
 
 
-def _sides(options: Options, inputs: InputOptions) -> tuple[Datatype | None, Datatype | None, Datatype | None]:
+def _sides(options: Options, declared: Datatype | None) -> tuple[Datatype | None, Datatype | None, Datatype | None]:
     """Return the predefined type that both sides must be made of, and the derived types of target and origin."""
     # MPI-4.1, 12.3.4; `None` for an ordinary run of elements.
     types = options["types"]
     defined = None if types is None else datatypes.definitions(os.fspath(types))
-    components = {} if inputs.datatype is None else {"`type`": inputs.datatype}
+    name = "`type`" if options["accumulate_in"] is None else "`accumulate_in`"
+    components = {} if declared is None else {name: declared}
     derived: list[Datatype | None] = []
     for option in ("target_type", "origin_type"):
         datatype = None

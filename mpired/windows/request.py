@@ -48,6 +48,7 @@ class WindowRequest:
     decoder: Decoder = field(default_factory=Decoder)
     complete: Complete | None = None  # `None` if it has its elements
     doubts: Sequence[MpiredWarning] = ()
+    within: Datatype | None = None  # the datatype of the windows, if origins may have others that it holds
 
     @property
     def all_origins(self) -> list[Origin]:
