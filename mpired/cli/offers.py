@@ -43,12 +43,18 @@ def _may_be_a_function(kind: Kind) -> bool:
 
 def _names(kind: Kind, words: Sequence[str], begun: str) -> Iterable[str]:
     if kind.offers == "op":
-        return _ops(kind, begun)
+        return _listed(_ops(kind, begun.rpartition(",")[2]), begun) if kind.use == "REDUCE" else _ops(kind, begun)
     if kind.offers == "datatype":
         return _datatypes(begun)
     if "format" in kind.offers:
         return format_names(readable=kind is INPUT_FORMAT)
-    return _columns(words, begun) if kind.offers == "column" else ()
+    return _listed(_columns(words), begun) if kind.offers == "column" else ()
+
+
+def _listed(names: Iterable[str], begun: str) -> Iterator[str]:
+    """Yield names behind those of a list that are written already."""
+    written, comma, _ = begun.rpartition(",")
+    yield from (f"{written}{comma}{name}" for name in names if name not in written.split(","))
 
 
 def _ops(kind: Kind, begun: str) -> Iterator[str]:
@@ -69,12 +75,10 @@ def _spelled(names: Iterable[str], begun: str) -> Iterator[str]:
     yield from (f"MPI_{name.upper()}" if has_prefix else name.lower() for name in names)
 
 
-def _columns(words: Sequence[str], begun: str) -> Iterator[str]:
-    """Yield columns of the first file among the words that has any, behind those that are written already."""
+def _columns(words: Sequence[str]) -> list[str]:
+    """Return the columns of the first file among the words that has any."""
     file = next(filter(None, map(_file_of, words)), None)
-    written, comma, _ = begun.rpartition(",")
-    columns = [] if file is None else [each.name for each in file.buffers] + [each.name for each in file.others]
-    yield from (f"{written}{comma}{name}" for name in columns if name not in written.split(","))
+    return [] if file is None else [each.name for each in file.buffers] + [each.name for each in file.others]
 
 
 def _file_of(word: str) -> RankFile | None:
