@@ -7,7 +7,6 @@ since the plan, the call is planned again under the lock, so that an update that
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Collection, Iterable
 from typing import Protocol, TypeVar, cast
@@ -20,7 +19,7 @@ from mpired.files import calls, lock
 from mpired.files.access import lock_all
 from mpired.files.lock import Held, Target, open_replaced
 from mpired.files.names import check_are_data, check_fifos
-from mpired.files.places import check_new, is_stream, made_folders, parted
+from mpired.files.places import check_new, is_stream, parted, within
 from mpired.files.urls import is_url
 from mpired.formats.decoding import decode_worker
 from mpired.sources.open import check_unchanged
@@ -80,12 +79,11 @@ def carry_out(plan: Callable[[Context], _C], words: Words, context: Context, *, 
     # A dry run ends with the checks: nothing is made, locked, or finished that an interrupted command has left.
 
     def attempt(planned: _C, context: Context) -> _C:
-        folders = cast("list[str]", getattr(planned, "folders", []))  # that are made for results
         if context.dry_run:
+            folders = cast("tuple[str, ...]", getattr(planned, "folders", ()))  # that are made for results
             for path in _updated(_existing(planned.paths), planned.sources) if overwrite else ():
                 lock.check_reaches(path)
-            new = [*folders, *(path for path in planned.paths if os.path.dirname(path) not in folders)]
-            check_results(new, context, overwrite=overwrite, renamed=_renamed(planned))
+            check_results(within(planned.paths, folders), context, overwrite=overwrite, renamed=_renamed(planned))
             return planned
         _enter(planned.paths)
         existing = _existing(planned.paths if overwrite else ())
@@ -104,8 +102,7 @@ def carry_out(plan: Callable[[Context], _C], words: Words, context: Context, *, 
                     raise
                 planned = plan(context)
             cautions.tell(*cautions.hard_links(parted(_renamed(planned)) if overwrite else ()))
-            with made_folders(folders) if folders else contextlib.nullcontext():
-                planned.run(context, overwrite=overwrite, held=held)
+            planned.run(context, overwrite=overwrite, held=held)
             return planned
 
     return repeated(plan, attempt, words, context)

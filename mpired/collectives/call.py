@@ -93,7 +93,9 @@ class Call(NamedTuple):
             outputs = open_output(paths[0], overwrite=overwrite, context=context, held=held, level=level)
         else:
             named = any(plan.engine.fills_drafts for plan in self.plans)  # on other machines, by these names
-            outputs = Transaction(paths, overwrite=overwrite, context=context, held=held, named=named, level=level)
+            outputs = Transaction(
+                paths, overwrite=overwrite, context=context, held=held, named=named, level=level, folders=self.folders
+            )
         with outputs:
             drafts = cast("Iterator[Output]", iter(outputs.drafts))
             for plan, results in zip(self.plans, self.results_by_plan, strict=True):
