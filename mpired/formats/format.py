@@ -15,6 +15,8 @@ from mpired.datatypes.times import is_of_numpy
 from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageError
 from mpired.files import calls, interruptions
 from mpired.formats.array import Array
+from mpired.formats.arrays import KeptArrays
+from mpired.formats.carried import carrying
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, FlatLayout, MarkingLayout, in_two, paired
 from mpired.formats.rank import Cells, Model, RankFile
@@ -110,8 +112,7 @@ class Format(NamedTuple):
             raise UsageError(f"`to={self.name!r}`", reason)
         if model.kept and (self.keeps != model.kept.kind or (self.has_arrays and model.format != self.name)):
             if model.kept.wanted:
-                reason = f"carries {model.kept.kind} into results that can hold them, and this one is {self.name}"
-                raise UsageError("`keep`", f"{reason}; leave it out")
+                return self._carrying(model)
             model = model._replace(kept=None)
         _check_names(model)
         if model.format != self.name:  # what a file of another format has besides its elements means nothing here
@@ -126,6 +127,27 @@ class Format(NamedTuple):
             return layout
         text: Encoder = self.module.encoder(getattr(self.module, f"{self.name}_lines"), model.kept)
         return text
+
+    def _carrying(self, model: Model) -> Layout:
+        """Say how a result is written with arrays of plain numbers from a file of another format."""
+        _check_names(model)
+
+        def holds(array: Array) -> bool:
+            try:
+                self.prepare(Model(self.name, (array.result,), context=model.context))
+            except DatatypeError:
+                return False
+            return self.has_nulls or not array.nullable
+
+        kept = model.kept
+        numbers = kept.numbers() if self.keeps == "arrays" and isinstance(kept, KeptArrays) else []
+        if not (carried := list(filter(holds, numbers))):
+            kind = kept.kind if kept else ""
+            reason = f"carries {kind} into results that can hold them, and this one is {self.name}; leave it out"
+            raise UsageError("`keep`", reason)
+        others = (each.result._replace(nullable=each.nullable) for each in carried)
+        layout = self.prepare(model._replace(buffers=(*model.buffers, *others), kept=None))
+        return carrying(layout, carried, len(model.buffers))
 
     def note(self, source: Source) -> str | None:
         """Return what a file says of where it comes from; None for nothing."""
