@@ -914,6 +914,7 @@ class _WindowInitOptions(TypedDict, total=False):
     nan: str
     nulls: str
     missing: float | None
+    accumulate_in: DatatypeLike | None
     lock_timeout: float | None
     commit: str
     durability: str
@@ -923,6 +924,7 @@ class _WindowAccumulateOptions(TypedDict, total=False):
     nan: str
     nulls: str
     missing: float | None
+    accumulate_in: DatatypeLike | None
     target_rank: int | None
     target_disp: int | None
     disp_unit: int | None
@@ -968,6 +970,7 @@ class _WindowGetAccumulateOptions(TypedDict, total=False):
     nan: str
     nulls: str
     missing: float | None
+    accumulate_in: DatatypeLike | None
     target_rank: int | None
     target_disp: int | None
     disp_unit: int | None
@@ -1017,6 +1020,8 @@ class _WindowFetchAndOpOptions(TypedDict, total=False):
     create: bool | str | int | Sequence[int] | None
 
 class _WindowCompareAndSwapOptions(TypedDict, total=False):
+    nulls: str
+    missing: float | None
     target_rank: int | None
     target_disp: int | None
     disp_unit: int | None

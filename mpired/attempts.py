@@ -21,7 +21,7 @@ from mpired.files import calls, lock
 from mpired.files.access import lock_all
 from mpired.files.lock import NOTHING_HELD, Held, open_replaced
 from mpired.files.names import check_are_data
-from mpired.files.places import check_new, is_stream, made_folders, parted
+from mpired.files.places import check_new, is_stream, parted, within
 from mpired.files.urls import is_url
 from mpired.formats.decoding import decode_worker
 from mpired.sources.open import check_unchanged
@@ -92,8 +92,7 @@ def carry_out(plan: Callable[[Context], _C], words: Words, context: Context, *, 
         if context.dry_run:
             for path in updated:
                 lock.check_reaches(path)
-            folders = planned.folders
-            new = [*folders, *(path for path in planned.paths if os.path.dirname(path) not in folders)]
+            new = within(planned.paths, planned.folders)
             check_results(new, context, overwrite=overwrite, renamed=planned.renamed)
             return planned
         check_are_data(planned.paths)
@@ -110,8 +109,6 @@ def carry_out(plan: Callable[[Context], _C], words: Words, context: Context, *, 
                         raise
                     planned = plan(context)
                 cautions.tell(*cautions.hard_links(parted(planned.renamed)))
-            if planned.folders:
-                stack.enter_context(made_folders(planned.folders))
             planned.run(context, overwrite=overwrite, held=held)
         return planned
 

@@ -134,6 +134,8 @@ _SECTIONS: dict[str, dict[str, Option]] = {
         "missing": Option(NUMBER, "Leave out elements equal to VALUE, such as -999."),
         "accumulate_in": Option(words("double", "longdouble", "int64_t", "uint64_t"), "Compute in this wider datatype, "
             "and convert the result once, at the end. Ranks may have different datatypes that it holds without loss."),
+        "accumulate_in@window": Option(TYPE, "The datatype of the target, such as double, if origins have others, such "
+            "as float, that it holds without loss. They are converted."),
         "result_type": Option(TYPE, "Datatype of the result of a sum or a statistic."),
         "exact": Option(FLAG, "Compute sums exactly and round once. The order of the ranks then makes no difference."),
         "ddof": Option(integers(least=0, below=2**31), "Divide var and std by (ranks - N); default 0.", 0),
@@ -393,11 +395,12 @@ SCAN: Group = (*COMBINE, "keep", "in_place")
 EXSCAN: Group = (*SCAN, "exscan_first")
 CALL: Group = (*REDUCE, "link", "counts", "counts_b", "exscan_first")
 """Those of all collectives."""
-FETCH: Group = (*WINDOW_VALUES, *PLACES, *INPUTS, *TRANSACTION, "create", *BUDGETS)
+FETCH: Group = (*WINDOW_VALUES, "accumulate_in@window", *PLACES, *INPUTS, *TRANSACTION, "create", *BUDGETS)
 ACCUMULATE: Group = (*FETCH, *RANKING, "once", "once_key")
-SWAP: Group = (*TARGET, "at@element", "type", "columns@one", "byte_order", *TRANSACTION, *BUDGETS)
-FETCH_ELEMENT: Group = (*WINDOW_VALUES, *SWAP, "create")
-WINDOW: Group = (*WINDOW_VALUES, *TRANSACTION)
+ELEMENT: Group = (*TARGET, "at@element", "type", "columns@one", "byte_order", *TRANSACTION, *BUDGETS)
+SWAP: Group = ("nulls", "missing", *ELEMENT)
+FETCH_ELEMENT: Group = (*WINDOW_VALUES, *ELEMENT, "create")
+WINDOW: Group = (*WINDOW_VALUES, "accumulate_in@window", *TRANSACTION)
 """Those of all calls on a window."""
 PACK: Group = (*RECORDS, *RESULTS, *BUDGETS)
 UNPACK: Group = (*RECORDS, *PACKED, "overwrite", "lock_timeout", *BUDGETS)
@@ -415,6 +418,7 @@ _EXCLUDED = (
     *(("sort", "rank_regex"), ("weights_from", "weights"), ("count_valid", "split"), ("in_place", "group_b")),
     *((name, "in_place") for name in ("link", "header", "split", "level", "provenance", "skip_bad")),
     *(("skip_bad", "weights"), ("skip_bad", "weights_from"), ("ulp", "rtol"), ("ulp", "atol")),
+    ("origin_type", "accumulate_in"),
     ("only_list", "discard"),
 )
 _NEEDED = (

@@ -157,7 +157,8 @@ class Window:
         Parameters
         ----------
         value
-            A number, a pair as (value, index), or the path of a file with one element; may be None for "no_op".
+            A number, a pair as (value, index), `numpy.ma.masked`, or the path of a file with one element; may be None
+            for "no_op".
         op
             A predefined op or its name, "replace" or "no_op".
         **options
@@ -178,7 +179,8 @@ class Window:
         Parameters
         ----------
         compare, value
-            As the value of `fetch_and_op`; integers, truth values or bytes, compared bit by bit.
+            As the value of `fetch_and_op`; integers, truth values or bytes, compared bit by bit. A missing element is
+            equal to `numpy.ma.masked` only.
         **options
             target_disp, disp_unit (bytes), at, columns, target_rank.
 

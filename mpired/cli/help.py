@@ -55,4 +55,5 @@ def completion(*, shell: str) -> None:
       mpired completion bash
     """
     if (script := get_completion_class(shell)) is not None:
-        show(script(cli, {}, "mpired", COMPLETION).source().strip("\n"))
+        source = script(cli, {}, "mpired", COMPLETION).source().strip("\n")
+        show(source.replace('string split ","', 'string split -m 1 ","'))  # of fish: a list of ops has commas

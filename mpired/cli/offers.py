@@ -19,7 +19,9 @@ def offered(kind: Kind, begun: str) -> list[CompletionItem[str]]:
     """Return the names for a value, else a wish for files."""
     names: list[str] = []
     with contextlib.suppress(Exception):  # a shell has no place for a message in the middle of a line
-        names = [name for name in _names(kind) if name.startswith(begun)]
+        written, comma, _ = begun.rpartition(",") if kind.use == "REDUCE" else ("", "", begun)  # a list of ops
+        names = [f"{written}{comma}{name}" for name in _names(kind) if name not in written.split(",")]
+        names = [name for name in names if name.startswith(begun)]
     if not names and (kind.offers in {"file", "dir"} or _may_be_a_function(kind)):
         return [CompletionItem(begun, type="dir" if kind.offers == "dir" else "file")]
     return [CompletionItem(name) for name in names]

@@ -146,8 +146,9 @@ def fetch_and_op(*, words: tuple[str, ...], windows: tuple[str, ...], op: str, *
       mpired fetch-and-op --op sum counter.npy 1
       mpired fetch-and-op --op no_op counter.npy
 
-    VALUE is a number, VALUE,INDEX for a pair, a time such as 2021-02-03T04:05:06, or a file with one element. --op
-    no_op needs none and only reads. Several commands at once each see another old value: a counter, a place in a queue.
+    VALUE is a number, VALUE,INDEX for a pair, a time such as 2021-02-03T04:05:06, null, or a file with one element.
+    --op no_op needs none and only reads. Several commands at once each see another old value: a counter, a place in
+    a queue.
     """
     options = checked(FETCH_ELEMENT, options)
     targets, values = _split(windows, _without_options(words))
@@ -168,7 +169,7 @@ def compare_and_swap(*, words: tuple[str, ...], windows: tuple[str, ...], **opti
       mpired compare-and-swap owner.npy 0 43
 
     The element has changed if COMPARE is printed. Elements are integers, truth values or bytes, and are
-    compared bit by bit. COMPARE and VALUE are numbers, or files with one element.
+    compared bit by bit. COMPARE and VALUE are numbers, files with one element, or null for a missing one.
     """
     options = checked(SWAP, options)
     targets, operands = _split(windows, _without_options(words))

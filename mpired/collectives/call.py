@@ -67,10 +67,14 @@ class Call(NamedTuple):
 
     @property
     def left_out(self) -> list[str]:
-        """The arrays of the root's file that a result like it has not."""
-        form = format_named(self.request.root.format)
-        is_like = form.has_arrays and {each.format for each in self.results} == {form.name}
-        return self.request.root.left_out if is_like and not self.request.options["in_place"] else []
+        """The arrays of the root's file that a result like it has not, or of those to carry one in another format."""
+        root, formats = self.request.root, {each.format for each in self.results}
+        if self.request.options["in_place"] or not format_named(root.format).has_arrays:
+            return []
+        if formats == {root.format}:
+            return root.left_out
+        carried = {name for each in self.results for name in getattr(each.layout, "carried", ())}
+        return [name for name in (root.kept.wanted if root.kept else ()) if name not in carried]
 
     @property
     def renamed(self) -> tuple[str, ...]:
@@ -90,7 +94,9 @@ class Call(NamedTuple):
             outputs = open_output(paths[0], overwrite=overwrite, context=context, held=held, level=level)
         else:
             named = any(plan.engine.fills_drafts for plan in self.plans)  # on other machines, by these names
-            outputs = Transaction(paths, overwrite=overwrite, context=context, held=held, named=named, level=level)
+            outputs = Transaction(
+                paths, overwrite=overwrite, context=context, held=held, named=named, level=level, folders=self.folders
+            )
         with outputs:
             drafts = [outputs] if isinstance(outputs, Single) else cast("Sequence[Output]", outputs.drafts)
             rest = iter(drafts)

@@ -9,7 +9,7 @@ import re
 import stat
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Sequence
 
 from mpired.context import Context
 from mpired.errors import MpiredError, OutputExistsError, raise_all
@@ -39,19 +39,9 @@ def existing_file(path: str) -> os.stat_result | None:
     return status
 
 
-@contextlib.contextmanager
-def made_folders(paths: Collection[str]) -> Iterator[None]:
-    """Make directories for the results of the block; those without any are removed again."""
-    try:
-        for path in paths:
-            with calls.directory(os.path.dirname(path)) as above:
-                os.mkdir(path)
-                calls.fsync_directory(above)
-        yield
-    finally:
-        for path in paths:
-            with contextlib.suppress(OSError):
-                os.rmdir(path)
+def within(paths: Iterable[str], folders: Sequence[str]) -> list[str]:
+    """Return paths with directories that are made, in the place of the files in them."""
+    return [*folders, *(path for path in paths if os.path.dirname(path) not in folders)]
 
 
 def check_new(paths: Iterable[str], context: Context, *, overwrite: bool) -> None:

@@ -24,7 +24,7 @@ from mpired.files.access import recover_for_reading
 from mpired.files.lock import NOTHING_HELD, Held, LockTimeout, Target, descriptors_of, inode
 from mpired.files.log import LogKind, LogWriter, stamp
 from mpired.files.names import Place, check_no_old_journal, exists_error, has_log, hidden_path, sync_folders
-from mpired.files.places import check_new, existing_file, is_stream
+from mpired.files.places import check_new, existing_file, is_stream, within
 from mpired.files.scratch import Compression, Scratch, Single, claimed, lock_own, remove_dead
 
 _PAUSE = 0.005  # seconds
@@ -197,6 +197,13 @@ class Draft(Place, Single):
             calls.rename(self.draft_name, self.base, self.dirfd)
         self.has_name = False
 
+    def enter(self, folder: NewFolder) -> None:
+        """Move to a directory that is made now."""
+        old, above = self.draft_name, self.dirfd
+        Place.__init__(self, self.name, os.path.join(folder.path, os.path.basename(self.name)), folder.fd)
+        if self.has_name:
+            os.rename(old, self.draft_name, src_dir_fd=above, dst_dir_fd=self.dirfd)
+
     def take_back(self) -> bool:
         """Remove a file again that was new; return whether that worked."""
         if self.existing is not None:
@@ -226,10 +233,35 @@ class Draft(Place, Single):
             self.fd = -1
 
 
+class NewFolder(Place, calls.Closing):
+    """A directory for new files, which appears when they take their names. Without any it is removed again."""
+
+    fd = -1
+
+    def make(self, drafts: Sequence[Draft]) -> None:
+        """Make it, and let its files come to it from the directory above."""
+        with calls.errors_name(self.name):
+            try:
+                os.mkdir(self.base, dir_fd=self.dirfd)
+            except FileExistsError:
+                raise ChangedError(self.name, "was made by another program meanwhile; run again") from None
+            self.fd = os.open(self.base, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.dirfd)
+        for draft in drafts:
+            if os.path.dirname(draft.name) == self.name:
+                draft.enter(self)
+
+    def close(self) -> None:
+        """Close it, and remove it if it is empty."""
+        if self.fd >= 0:
+            calls.let_go(self.fd)
+            with contextlib.suppress(OSError):
+                os.rmdir(self.base, dir_fd=self.dirfd)
+
+
 class Transaction(contextlib.ExitStack):
     """Files that appear under their names together, durable, or not at all."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that results depend on
         self,
         paths: Sequence[str],
         *,
@@ -238,17 +270,21 @@ class Transaction(contextlib.ExitStack):
         held: Held = NOTHING_HELD,  # the files that are replaced and locked, by their names
         named: bool = False,  # see `Draft`
         level: int | None = None,  # of compression, where a suffix asks for a codec
+        folders: Sequence[str] = (),  # the directories of some of them, which are made
     ) -> None:
         super().__init__()
         packings = [Compression.of(path, level if codecs.by_suffix(path) else None) for path in paths]
         reason = "is a stream, and results that appear together are files"
         raise_all([UsageError(path, reason) for path in filter(is_stream, paths)], len(paths), "outputs")
-        check_new(paths, context, overwrite=overwrite)
+        check_new(within(paths, folders), context, overwrite=overwrite)
         self.drafts: list[Draft] = []
+        self._new: list[NewFolder] = []
         self._folders: dict[str, int] = {}
         wanted = len(paths) + len(set(map(os.path.dirname, paths))) + descriptors_of(len(held)) + RESERVED
         many = spare_open_files(wanted, context.max_open_files) < wanted or calls.allow_descriptors(wanted) < wanted
         with calls.undoing(self.close):
+            for folder, real in zip(folders, calls.real_paths(folders), strict=True):
+                self._new.append(self.enter_context(NewFolder(folder, real, self._place(folder, real).dirfd)))
             for path, real, packing in zip(paths, calls.real_paths(paths), packings, strict=True):
                 draft = Draft(
                     path, overwrite=overwrite, context=context, place=held.get(path) or self._place(path, real),
@@ -258,8 +294,11 @@ class Transaction(contextlib.ExitStack):
             _check_one_device([draft for draft in self.drafts if draft.existing is not None])
 
     def _place(self, path: str, real: str) -> Place:
-        """Open the folder of a file, each once."""
+        """Open the folder of a file, each once; until that is made the file has another name above it."""
         directory = os.path.dirname(real)
+        if any(directory == each.path for each in self._new):
+            directory, name = os.path.split(directory)
+            real = os.path.join(directory, f"{name}-{os.path.basename(real)}")
         if directory not in self._folders:
             with calls.errors_name(path):
                 self._folders[directory] = calls.open_directory(directory)
@@ -270,7 +309,7 @@ class Transaction(contextlib.ExitStack):
         """Make all files durable and put them in their places."""
         for draft in self.drafts:
             draft.seal()
-        publish(self.drafts, on_commit)
+        publish(self.drafts, on_commit, self._new)
 
 
 def _check_one_device(drafts: Sequence[Draft]) -> None:
@@ -284,7 +323,7 @@ def _check_one_device(drafts: Sequence[Draft]) -> None:
             raise UsageError(draft.name, f"{reason}; replace the files of each file system by a command of their own")
 
 
-def publish(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None:
+def publish(drafts: Sequence[Draft], on_commit: Callable[[], None], folders: Sequence[NewFolder] = ()) -> None:
     """Let sealed drafts take their places, all of them or none: the new ones first, then those that replace."""
     new = [draft for draft in drafts if draft.existing is None]
     replaced = [draft for draft in drafts if draft.existing is not None]
@@ -293,11 +332,13 @@ def publish(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None:
         try:
             for draft in drafts if len(drafts) > 1 else ():
                 draft.lock()  # so that nobody changes a file that may be taken back
+            for folder in folders:
+                folder.make(new)
             for draft in new:
                 draft.take_free_name()
                 linked.append(draft)
             if replaced:
-                sync_folders(new)
+                sync_folders([*new, *folders])
             if len(replaced) > 1:
                 _publish_set(replaced, on_commit)
                 return
@@ -311,7 +352,7 @@ def publish(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None:
             raise
         on_commit()
         try:
-            sync_folders(replaced or new)
+            sync_folders(replaced or [*new, *folders])
         except Exception as error:
             what = "result is in place, but its" if len(drafts) == 1 else "results are in place, but their"
             reason = f"the {what} directory could not be synced ({_why(error)})"

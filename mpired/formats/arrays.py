@@ -31,6 +31,7 @@ from mpired.formats.missing import Missing, of_parts
 from mpired.formats.names import also, check_pair, picked
 from mpired.formats.rank import Kept, RankFile, SkippedArray
 from mpired.formats.streamed import DECODED_NBYTES, ColumnFile, Decoded, Values, errors_of, form_of
+from mpired.formats.transposed import in_order
 from mpired.sources.source import Source
 from mpired.values import listed
 
@@ -129,7 +130,7 @@ def inspect(
     others_of = () if inputs.columns or inputs.pair else tuple(map(_other, others))
     names = [each.name for each in carried]
     ignored = picked(source, names, inputs.ignore_coordinates, "coordinate") if inputs.check_coordinates else names
-    along = KeptArrays(source, tuple(carried), library, bool(kept), used, {*ignored} - {*kept}, inputs.coordinate_rtol)
+    along = KeptArrays(source, tuple(carried), library, kept, used, {*ignored} - {*kept}, inputs.coordinate_rtol)
     dims = {each.name: each.dims for each in arrays if any(each.dims)}
     return RankFile(source, buffers, others_of, tuple(by_name), kept=along if carried else None, dims=dims)
 
@@ -308,8 +309,8 @@ class KeptArrays(NamedTuple):
     source: Source  # the file
     carried: tuple[ArrayHeader, ...]  # their headers
     library: Library | None  # what reads them
-    # whether the user asked for them; else they are left out where the result has no place for them
-    wanted: bool = False
+    # the names of those that the user asked for; others are left out where the result has no place for them
+    wanted: Collection[str] = ()
     combined: tuple[ArrayHeader, ...] = ()  # the arrays of the file that are combined
     ignored: Collection[str] = ()  # the names of those that may differ, and so may their bounds
     rtol: float | None = None  # the relative tolerance in which numbers are the same; None if they have to be equal
@@ -324,6 +325,14 @@ class KeptArrays(NamedTuple):
     def others(self) -> list[SkippedArray]:
         """Their descriptions, where a file is only inspected."""
         return [_other(array) for array in self.carried]
+
+    def numbers(self) -> list[Array]:
+        """Return those of plain numbers that the user asked for."""
+        inputs = InputOptions(nullable=True)
+        plain = [each for each in self.carried if each.dtype is not None and each.dtype.names is None]
+        chosen = [_buffer(self.source, inputs, each, self.library, ()) for each in plain if each.name in self.wanted]
+        found = [in_order(each, fortran_order=False) for each in chosen]
+        return [each._replace(nullable=each.missing is not None) for each in found]
 
     def check_same(self, other: Kept, like: str) -> None:
         """Raise an error unless another file has equal ones; messages call this file `like`."""

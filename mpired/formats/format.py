@@ -15,6 +15,8 @@ from mpired.datatypes.times import is_of_numpy
 from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageError
 from mpired.files import calls
 from mpired.formats.array import Array
+from mpired.formats.arrays import KeptArrays
+from mpired.formats.carried import carrying
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, FlatLayout, MarkingLayout, in_two, paired
 from mpired.formats.rank import Cells, Model, RankFile
@@ -94,6 +96,11 @@ class Format(NamedTuple):
 
     def prepare(self, model: Model) -> Layout:
         """Say how a result like `model` is written in this format, or why it cannot be."""
+        kept = model.kept
+        if kept and (self.keeps != kept.kind or (self.has_arrays and model.format != self.name)):
+            if kept.wanted:
+                return self._carrying(model)
+            model = model._replace(kept=None)
         model = self._fitted(model)
         if self.has_arrays and self.has_nulls and any(map(in_two, model.buffers)):
             fields = [FIELDS if in_two(each) else ("",) for each in model.buffers]
@@ -123,16 +130,32 @@ class Format(NamedTuple):
             counts = ", ".join(f"{each.name} has {each.count}" for each in model.buffers[:_FEW])
             reason = f"holds columns of one length, but {counts} elements; choose some with `columns`"
             raise UsageError(f"`to={self.name!r}`", reason)
-        if model.kept and (self.keeps != model.kept.kind or (self.has_arrays and model.format != self.name)):
-            if model.kept.wanted:
-                reason = f"carries {model.kept.kind} into results that can hold them, and this one is {self.name}"
-                raise UsageError("`keep`", f"{reason}; leave it out")
-            model = model._replace(kept=None)
         if self.c_order or model.buffers[0].alone is not None:
             self._check_arrays(model)
         if model.format != self.name:  # what a file of another format has besides its elements means nothing here
             model = model._replace(source=None, cells=Cells())
         return model
+
+    def _carrying(self, model: Model) -> Layout:
+        """Say how a result is written with arrays of plain numbers from a file of another format."""
+        self._check_arrays(model)
+
+        def holds(array: Array) -> bool:
+            try:
+                self.prepare(Model(self.name, (array.result,), context=model.context))
+            except DatatypeError:
+                return False
+            return self.has_nulls or not array.nullable
+
+        kept = model.kept
+        numbers = kept.numbers() if self.keeps == "arrays" and isinstance(kept, KeptArrays) else []
+        if not (carried := list(filter(holds, numbers))):
+            kind = kept.kind if kept else ""
+            reason = f"carries {kind} into results that can hold them, and this one is {self.name}; leave it out"
+            raise UsageError("`keep`", reason)
+        others = (each.result._replace(nullable=each.nullable) for each in carried)
+        layout = self.prepare(model._replace(buffers=(*model.buffers, *others), kept=None))
+        return carrying(layout, carried, len(model.buffers))
 
     def note(self, source: Source) -> str | None:
         """Return what a file says of where it comes from; None for nothing."""

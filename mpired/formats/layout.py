@@ -74,6 +74,7 @@ class MarkingLayout(NamedTuple):
 
     encode: Callable[[Sequence[Array], int], None]  # writes results to an open file
     missing: tuple[Missing | None, ...]  # see `ArrayLayout`
+    carried: tuple[str, ...] = ()  # the names of arrays of a file of another format that it has too
 
     def __call__(self, results: Sequence[Array], fd: int) -> None:
         """Write results to an open file."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -59,8 +59,8 @@ class Kept(Protocol):
         """Their descriptions, where a file is only inspected."""
 
     @property
-    def wanted(self) -> bool:
-        """Whether the user asked for them; else results have them if they can."""
+    def wanted(self) -> Collection[str]:
+        """The names of those that the user asked for; results have others if they can."""
 
     def check_same(self, other: Any, like: str) -> None:
         """Raise an error unless another file has equal ones; messages call this file `like`."""

@@ -46,7 +46,7 @@ def check(op: Op, datatype: Datatype, use: Use, where: str = "", *, pairing: str
         hint = f"{datatype.label} takes {names_of(others)}" if others else f"{datatype.label} takes no predefined op"
         if datatype.is_bool and use is Use.REDUCE and (way_out := widening(op, [[datatype]])):
             hint = f"take true as 1 with {way_out}; {hint}"
-        if op is COMPARE_AND_SWAP:
+        if op.name == COMPARE_AND_SWAP.name:
             hint = f"`mpired fetch-and-op` takes {datatype.label}"
         if datatype.group is Group.DERIVED:
             takes, way_out = "takes user-defined ops only (MPI-4.1, 6.9.2)", "`op='FILE.py:FUNCTION'`, or "

@@ -53,8 +53,8 @@ def with_policies(op: Op, options: Mapping[str, Any], *, window: bool = False) -
         nan=chosen.get("nan", "propagate"),
         nulls=chosen.get("nulls", "error"),
         missing=chosen.get("missing"),
-        within=_named(chosen["accumulate_in"]) if "accumulate_in" in chosen else None,
-        result=_named(chosen["result_type"]) if "result_type" in chosen else None,
+        within=real_type(chosen["accumulate_in"]) if "accumulate_in" in chosen else None,
+        result=real_type(chosen["result_type"]) if "result_type" in chosen else None,
         exact=chosen.get("exact", False),
         ddof=chosen.get("ddof", 0),
         weights=tuple(chosen.get("weights", ())),
@@ -66,14 +66,14 @@ def with_policies(op: Op, options: Mapping[str, Any], *, window: bool = False) -
 _OPTIONS = ("overflow", "nan", "nulls", "missing", *PURPOSES)
 
 
-def _named(name: str) -> Datatype:
+def real_type(name: str, option: str = "result_type") -> Datatype:
     """Return a predefined datatype of real numbers."""
     from mpired.datatypes.text.parse import parse  # noqa: PLC0415 - with it comes the grammar of derived datatypes
 
     datatype, _ = parse("long_double" if name == "longdouble" else name)
     if datatype.group not in Group.C_INTEGER | Group.FLOATING_POINT:
         reason = f"{datatype.label} is not a type of real numbers; name one, such as double or int64_t"
-        raise UsageError("`result_type`", reason)
+        raise UsageError(f"`{option}`", reason)
     return datatype
 
 
@@ -102,10 +102,17 @@ def _has_values_of(wide: np.dtype, form: np.dtype) -> bool:
     return np.can_cast(form, wide) and not (wide.kind == "f" and bits > np.finfo(wide).nmant + 1)
 
 
+def holds(wide: Datatype, datatype: Datatype) -> bool:
+    """Return whether a datatype of real numbers has each value of another one, of which true is 1."""
+    if wide.group not in _REAL or not (datatype.is_bool or datatype.group in _REAL):
+        return wide == datatype
+    return _has_values_of(wide.form, np.dtype(np.bool_) if datatype.is_bool else datatype.form)
+
+
 def widening(op: Op, buffers: Sequence[Sequence[Datatype]]) -> str:
     """Return the option that lets an op combine buffers of several datatypes each, for a way out; "" if none does."""
     for name in ("int64_t", "uint64_t", "double", "longdouble") if "within" in op.takes else ():
-        within = _named(name)
+        within = real_type(name)
         wide = [widest(op, datatypes, within) for datatypes in buffers]
         is_real = within.form.kind == "f"
         if all(each is not None and (is_real or op.gives(each).form.kind != "f") for each in wide):

@@ -19,13 +19,13 @@ from mpired.formats import Array, InputOptions, Model
 from mpired.formats.decoding import Decoder
 from mpired.formats.input_options import ORDERS
 from mpired.log import step
-from mpired.options import INPUTS, PLACES, RANKING, Options, PathLike, checked, part
+from mpired.options import INPUTS, PLACES, RANKING, WINDOW_VALUES, Options, PathLike, checked, part
 from mpired.progress import track
 from mpired.ranks import Opened, Skipped, check_formats, pieces, skipped_warnings
 from mpired.ranks.order import path_of
 from mpired.sources.open import inspected_together
 from mpired.windows.once import keys_of
-from mpired.windows.origin import Origin, OriginLike, array_of, check_like, open_origin
+from mpired.windows.origin import Origin, OriginLike, array_of, check_held, check_like, open_origin
 from mpired.windows.placement import Given, Placement
 from mpired.windows.request import Filling, WindowRequest
 from mpired.windows.value import element_of, is_value
@@ -101,7 +101,8 @@ def plan_compare_and_swap(
     windows: Sequence[PathLike], compare: object, value: object, options: Options, context: Context
 ) -> WindowRequest:
     """Check a compare_and_swap: the element becomes `value` if it is `compare`, bit by bit (MPI-4.1, 12.3.5)."""
-    return _on_one_element(windows, [value], ops.COMPARE_AND_SWAP, options, context, compare=compare)
+    chosen = ops.with_policies(ops.COMPARE_AND_SWAP, part(WINDOW_VALUES, options), window=True)
+    return _on_one_element(windows, [value], chosen, options, context, compare=compare)
 
 
 def _on_one_element(
@@ -125,7 +126,8 @@ def _on_one_element(
 
     def complete(request: WindowRequest, datatype: Datatype) -> WindowRequest:
         ops.check(op, datatype, ops.Use.FETCH)
-        expected = element_of(compare, datatype, "COMPARE", inputs) if op is ops.COMPARE_AND_SWAP else None
+        is_swap = op.name == ops.COMPARE_AND_SWAP.name
+        expected = element_of(compare, datatype, "COMPARE", inputs) if is_swap else None
         elements = [array_of(element_of(value, datatype, "VALUE", inputs), datatype, "VALUE") for value in read]
         doubts: list[MpiredWarning] = [*cautions.unread(op, values[len(read) :])]
         for operand in (compare, *read):
@@ -156,7 +158,10 @@ def _request(
 ) -> tuple[WindowRequest, Sequence[object], tuple[Skipped, ...]]:
     """Open the origins, and say where they go; also return the words for them, and those that are left out."""
     inputs = InputOptions.of(options, context)
-    component, target, derived = _sides(options, inputs)
+    accumulate_in = options["accumulate_in"]
+    within = None if accumulate_in is None else ops.real_type(accumulate_in, "accumulate_in")
+    component, target, derived = _sides(options, inputs.datatype if within is None else within)
+    component = component if within is None else inputs.datatype
     inputs = inputs._replace(datatype=component, taken=op.groups, nullable=op.rules.nulls != "error")
     placement = Placement.of(options, len(windows), context, target)
     decoder, words = Decoder(), origins
@@ -168,8 +173,10 @@ def _request(
         for number, origin in enumerate(track(words)):
             try:
                 arrays = open_origin(origin, own, options, derived, decoder)
+                if within is not None:
+                    check_held(arrays, within)
                 if opened.files:
-                    check_like(arrays, opened.files[0], datatypes=ranking["skip_bad"])
+                    check_like(arrays, opened.files[0], datatypes=ranking["skip_bad"] and within is None)
             except (MpiredError, OSError) as error:
                 opened.leave_out(number, error)
                 continue
@@ -180,7 +187,7 @@ def _request(
     is_whole = not (options["origin_disp"] or options["origin_type"]) and options["origin_count"] is None
     request = WindowRequest(
         windows, op, inputs, placement, options["commit"], options["durability"] == "full",
-        origins=opened.files, whole=is_whole, decoder=decoder,
+        origins=opened.files, whole=is_whole, decoder=decoder, within=within,
     )  # fmt: skip
     # Which describe origins alone.
     check_formats(InputOptions(offset=inputs.offset, count=inputs.count), request.formats)
@@ -193,7 +200,8 @@ def _with_create(request: WindowRequest, options: Options) -> WindowRequest:
     if create is None:
         return request
     inputs, first = request.inputs, next(iter(request.origins), ())
-    if inputs.datatype is None and not first:
+    declared = request.within or inputs.datatype
+    if declared is None and not first:
         if request.complete is not None and all(map(os.path.exists, request.windows)):
             return request  # which says itself what its elements are
         raise UsageError("`create`", "needs `type`, the type of the elements")
@@ -202,9 +210,11 @@ def _with_create(request: WindowRequest, options: Options) -> WindowRequest:
     if create is True:
         models = [origin.model(whole=request.whole) for origin in first]
         model = models[0]._replace(buffers=tuple(array for each in models for array in each.buffers))
+        if (wide := request.within) is not None:  # the header of the origin names its own datatype
+            model = model._replace(buffers=tuple(each.of_datatype(wide) for each in model.buffers), source=None)
         like = model.format if request.whole else ""
     else:
-        datatype, order = inputs.datatype or first[0].datatype, ORDERS[inputs.byte_order or inputs.type_order]
+        datatype, order = declared or first[0].datatype, ORDERS[inputs.byte_order or inputs.type_order]
         model, like = Model("", (Array.of_result(datatype, math.prod(create), create, order),)), ""
     elements = [ops.neutral(request.op, array.datatype).reshape(1) for array in model.buffers]
     return replace(request, create=Filling(elements, model, like))
@@ -221,15 +231,16 @@ def _resolve(op: ops.OpLike, use: ops.Use, options: Options) -> ops.Op:
     else:
         raise OpError("`op`", "one-sided calls take predefined ops only (MPI-4.1, 12.3.4), no function")
     ops.check_use(chosen, use)
-    return ops.with_policies(chosen, options, window=True)
+    return ops.with_policies(chosen, part(WINDOW_VALUES, options), window=True)
 
 
-def _sides(options: Options, inputs: InputOptions) -> tuple[Datatype | None, Datatype | None, Datatype | None]:
+def _sides(options: Options, declared: Datatype | None) -> tuple[Datatype | None, Datatype | None, Datatype | None]:
     """Return the predefined type that both sides must be made of, and the derived types of target and origin."""
     # MPI-4.1, 12.3.4; `None` for an ordinary run of elements.
     types = options["types"]
     defined = None if types is None else datatypes.definitions(os.fspath(types))
-    components = {} if inputs.datatype is None else {"`type`": inputs.datatype}
+    name = "`type`" if options["accumulate_in"] is None else "`accumulate_in`"
+    components = {} if declared is None else {name: declared}
     derived: list[Datatype | None] = []
     for option in ("target_type", "origin_type"):
         datatype = None

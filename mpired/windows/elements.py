@@ -127,7 +127,7 @@ class BatchElements:
     def __init__(self, elements: np.ndarray, there: np.ndarray | None, op: ops.Op, datatype: Datatype) -> None:
         self._elements, self._op, self._datatype = elements, op, datatype
         self._are_masked = op.rules.leaves_out
-        self._propagates, self._replaces = op.rules.nulls == "propagate", op.name == REPLACE.name
+        self._propagates, self._replaces = op.rules.nulls == "propagate", op.kernel is REPLACE.kernel
         if self._are_masked:
             self._valid, self._null = self._masks(elements, there)
 

@@ -20,10 +20,12 @@ from mpired.formats import Array, AtHand, InputOptions, Model, open_rank
 from mpired.formats.array import Reader, within_budget, within_memory
 from mpired.formats.convert import as_in
 from mpired.formats.decoding import Decoder
+from mpired.formats.derived import widened
 from mpired.formats.memory import MemorySource, with_masks
 from mpired.formats.names import lacking
 from mpired.formats.rank import element_text
 from mpired.formats.transposed import in_order
+from mpired.ops.policy import holds
 from mpired.ops.state import Elements
 from mpired.options import Options, PathLike
 from mpired.sources.compressed import UnpackedSource, unpacking_nbytes
@@ -88,9 +90,17 @@ class Origin:
             raise CountError(self.name, f"{reason}; save both in one order")
         if (spare := self._context.spare_memory(BASE_NBYTES)) is not None and turned.is_turned:
             turned = within_memory(turned, min(turned.memory, max(spare // 4, _BLOCK_NBYTES)))
-        if turned is self.array:
+        return self._of(turned)
+
+    def widened(self, datatype: Datatype, missing: float | None) -> Origin:
+        """Return the same elements in a wider datatype."""
+        return self._of(widened(self.array, datatype, missing))
+
+    def _of(self, array: Array) -> Origin:
+        """Return an origin whose elements are made of these."""
+        if array is self.array:
             return self
-        origin = Origin(turned, self._context, self.format, self._first, self.count)
+        origin = Origin(array, self._context, self.format, self._first, self.count)
         origin.stays_open = self.stays_open
         return origin
 
@@ -186,8 +196,8 @@ def whole(array: Array) -> np.ndarray:
     """Return all elements of a small array."""
     elements = np.empty(array.count, array.datatype.form)
     with closing(Decoder()) as decoder, closing(decoder.decoding(array).open()) as reader:
-        reader.read(0, elements)
-    return elements
+        valid = reader.read(0, elements)
+    return elements if valid is None else np.ma.MaskedArray(elements, ~valid)
 
 
 def open_origin(
@@ -248,6 +258,14 @@ def check_layout(array: Array, option: str) -> None:
     if array.stored.itemsize != array.datatype.extent:
         reason = f"needs elements as in memory, and {array.source.name} has them packed; use raw, or an aligned dtype"
         raise UsageError(option, reason)
+
+
+def check_held(arrays: Sequence[Origin], within: Datatype | None) -> None:
+    """Raise `DatatypeError` unless elements convert without loss to the datatype that is accumulated in, if any."""
+    for each in arrays:
+        if within is not None and not holds(within, each.datatype):
+            reason = f"has datatype {each.datatype.label}, of which {within.label} does not hold all values"
+            raise DatatypeError(each.name, f"{reason}; convert it first")
 
 
 def check_like(origin: Sequence[Origin], other: Sequence[Origin], *, datatypes: bool = False) -> None:

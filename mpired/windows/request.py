@@ -49,6 +49,7 @@ class WindowRequest:
     # returns it with its elements, when the datatype of the windows is known; `None` if it has them
     complete: Callable[[WindowRequest, Datatype], WindowRequest] | None = None
     doubts: Sequence[MpiredWarning] = ()
+    within: Datatype | None = None  # the datatype of the windows, if origins may have others that it holds
 
     @property
     def all_origins(self) -> list[Origin]:

@@ -105,7 +105,11 @@ def open_window(source: LocalSource, request: WindowRequest, target: Target | No
     """Inspect a locked file, or one of a dry run, and decode the elements unless they are flat."""
     # The datatype, the columns, and of a raw file the byte order; the other options describe origins alone.
     inputs = request.inputs._replace(format=None, offset=0, count=None, pair=None, window=True)
+    if request.within is not None:
+        inputs = inputs._replace(datatype=request.within)
     row = recognise(source, inputs)
+    if request.within is not None and not row.needs_type:
+        inputs = inputs._replace(datatype=None)
     file = row.inspect(source, inputs)
     file.check_some(inputs.taken)
     if not row.updatable:
@@ -156,7 +160,7 @@ def make_window(name: str, request: WindowRequest, stack: ExitStack) -> WindowFi
 def _row(name: str, request: WindowRequest) -> Format:
     """Return the format of a new target."""
     like = request.create.like if request.create else ""
-    return format_to_create(name, like=like, declared=request.inputs.datatype is not None)
+    return format_to_create(name, like=like, declared=(request.within or request.inputs.datatype) is not None)
 
 
 def _new_window(name: str, row: Format, request: WindowRequest, draft: Draft | None, stack: ExitStack) -> WindowFile:
@@ -192,7 +196,9 @@ def _new_columns(name: str, row: Format, request: WindowRequest, draft: Draft | 
     filling = request.create
     assert filling is not None  # noqa: S101 - else nothing is made
     model = filling.model
-    assert model.source is not None  # noqa: S101 - else its format is not made
+    if model.source is None:
+        reason = "makes the columns of the first origin, and `accumulate_in` has another datatype"
+        raise UsageError("`create`", f"{reason}; name an npy target, or one that exists")
     if any(len(array.columns) > 1 for array in model.buffers):
         reason = f"makes pairs of two columns, which {row.name} targets do not have; name an npy target"
         raise UsageError("`pair`", reason)
@@ -244,7 +250,8 @@ def _native(source: Source, column: Array, row: Format, request: WindowRequest) 
     array = array._replace(nulls=column.nulls, marked=marked)
     nullable = marked is not None and bool(marked.values)
     if row.has_nulls and not row.has_arrays:  # the format says so beside the values
-        nullable = column.nulls != 0 or can_be_null(request.op, column, request.all_origins)
+        nullable = column.nulls != 0 or request.complete is not None
+        nullable = nullable or can_be_null(request.op, column, request.all_origins)
     return array._replace(nullable=request.inputs.nullable and nullable)
 
 

@@ -16,13 +16,14 @@ import numpy as np
 
 from mpired import cautions, interrupts, ops
 from mpired.context import BASE_NBYTES, STREAMED_BASE_NBYTES
+from mpired.datatypes import Datatype
 from mpired.errors import CountError, DatatypeError, OutputExistsError, UnconfirmedError, UsageError, number
 from mpired.files.access import lock_all
 from mpired.files.keys import Keys
 from mpired.files.lock import LockTimeout, Target, open_replaced, open_target
 from mpired.files.places import parted
 from mpired.files.update import Update
-from mpired.formats import Model, format_named
+from mpired.formats import Array, Model, format_named
 from mpired.formats.names import lacking
 from mpired.formats.rank import reordered
 from mpired.log import step
@@ -157,8 +158,10 @@ class Work:
             if len(target.windows) != len(first.windows):
                 reason = "has other arrays than the first window; choose those of both with `columns`"
                 raise CountError(target.name, reason)
+            if request.within is not None:
+                _check_within(request.within, target)
             for arrays in self._origins:
-                _compare(target, arrays)
+                _compare(target, arrays, request.within)
             for i, window in enumerate(target.windows):
                 ops.check_rules(request.op, [window.datatype], 1)
                 if request.inputs.nullable:
@@ -227,24 +230,28 @@ class Work:
                 part.update = self._stack.enter_context(part.target.begin(part.nbytes, self.request))
             for i, share in part.shares if part.origins or self.fetched is not None else ():
                 origins = [self._origins[number][i] for number in part.origins]
-                if self._by_shape and len(share.window.shape or ()) > 1:
-                    origins = [self._ordered(each, share) for each in origins]
+                origins = [self._as_in(share.window, each) for each in origins]
                 name = share.window.name if len(part.shares) > 1 else ""
                 yield from fold(share, op, origins, part.update, self.fetched, name)
 
-    def _ordered(self, origin: Origin, share: WindowShare) -> Origin:
-        """Return an origin with its elements in the order of the window."""
-        ordered = origin.in_order(fortran_order=share.window.fortran_order)
-        if ordered is not origin:
-            self._stack.callback(ordered.close)
-        return ordered
+    def _as_in(self, window: Array, origin: Origin) -> Origin:
+        """Return an origin with its elements in the order and the datatype of a window."""
+        made = origin
+        if self._by_shape and len(window.shape or ()) > 1:
+            made = origin.in_order(fortran_order=window.fortran_order)
+        made = made.widened(window.datatype, self.request.op.rules.missing)
+        if made is not origin:
+            self._stack.callback(made.close)
+        return made
 
     def _is_there(self, expected: np.ndarray, part: _Part) -> bool:
         """Return whether a window has the element that is expected: a target that stays is not written."""
-        found = np.zeros_like(expected)
+        found = np.ma.zeros(1, expected.dtype)
         for _ in fold(part.shares[0][1], self.request.op, [], part.update, found):
             pass
-        return found.tobytes() == expected.tobytes()
+        missing = np.ma.is_masked(found)
+        same = np.ma.getdata(found).tobytes() == np.ma.getdata(expected).tobytes()
+        return missing == np.ma.is_masked(expected) and (missing or same)
 
     def publish(self) -> None:
         """Commit one window after another."""
@@ -292,7 +299,24 @@ def _check_one(target: WindowFile) -> None:
         raise UsageError(target.name, f"{reason}; choose one with `columns`")
 
 
-def _compare(target: WindowFile, arrays: Sequence[Origin]) -> None:
+def _check_within(within: Datatype, target: WindowFile) -> None:
+    """Raise `UsageError` unless a datatype is that of a target; of several arrays it has to hold that of each."""
+    types = {each.datatype: each.datatype.form == within.form for each in target.windows}
+    if not all(same or (len(types) > 1 and ops.holds(within, each)) for each, same in types.items()):
+        reason = f"is {within.label}, and {target.name} has {', '.join(each.label for each in types)}"
+        raise UsageError("`accumulate_in`", f"{reason}; name the datatype of the target")
+
+
+def _widening(target: WindowFile, arrays: Sequence[Origin]) -> str:
+    """Return the option that lets a target accumulate an origin, for a way out; "" if none does."""
+    types = [window.datatype for window in target.windows]
+    if not all(ops.holds(each, origin.datatype) for each, origin in zip(types, arrays, strict=True)):
+        return ""
+    wide = next((each for each in types if all(ops.holds(each, other) for other in types)), None)
+    return f", or widen it with `accumulate_in={'longdouble' if wide is None else wide.name.lower()!r}`"
+
+
+def _compare(target: WindowFile, arrays: Sequence[Origin], within: Datatype | None) -> None:
     """Raise an error if an origin has not the arrays of a target."""
     if len(arrays) != len(target.windows):
         own = number(len(arrays), target.format.noun)
@@ -304,9 +328,11 @@ def _compare(target: WindowFile, arrays: Sequence[Origin]) -> None:
         if len(arrays) > 1 and name and window.name and name != window.name:
             reason = f"has {name!r} where the target has {window.name!r}"
             raise DatatypeError(origin.name, f"{reason}; choose those of both with `columns`")
-        if origin.datatype is not window.datatype:
+        is_held = within is not None and ops.holds(window.datatype, origin.datatype)
+        if origin.datatype is not window.datatype and not is_held:
             reason = f"has datatype {origin.datatype.label}, but the target has {window.datatype.label}"
-            raise DatatypeError(origin.name, f"{reason}; both sides need the same one (MPI-4.1, 12.3.4)")
+            way_out = "" if within is not None else _widening(target, arrays)
+            raise DatatypeError(origin.name, f"{reason}; both sides need the same one (MPI-4.1, 12.3.4){way_out}")
         if how := reordered(origin.array.fields, window.fields, window.datatype):
             raise DatatypeError(origin.name, f"has {how}, as the target has them")
 

@@ -20,6 +20,7 @@ from mpired.errors import CountError, UsageError
 from mpired.formats import InputOptions, open_rank
 from mpired.windows.origin import whole
 
+_NULL = "null"  # as a missing element is printed
 _TRUTHS = {"true": 1, "false": 0}
 _DATE = r"-?\d{4,}(-\d\d(-\d\d)?)?"
 _MOMENT = re.compile(rf"{_DATE}([T ]\d\d(:\d\d(:\d\d(\.\d+)?)?)?Z?)?|NaT", re.ASCII)
@@ -28,6 +29,10 @@ _HINTS = {Group.PAIR: "; write VALUE,INDEX", Group.TIME: "; write it as 2021-02-
 
 def element_of(value: Any, datatype: Datatype, what: str, inputs: InputOptions) -> np.ndarray:
     """Return an array of one element, from text, from a file with the chosen column, or from a Python number."""
+    if np.ma.is_masked(value) or (isinstance(value, str) and value == _NULL):
+        if not inputs.nullable:
+            raise UsageError(what, "is a missing value; allow these with `nulls='propagate'`")
+        return np.ma.MaskedArray(np.zeros(1, datatype.form), mask=True)
     if isinstance(value, str):
         try:
             return _of_text(value, datatype)
@@ -35,7 +40,7 @@ def element_of(value: Any, datatype: Datatype, what: str, inputs: InputOptions) 
             if not os.path.exists(value):
                 raise
     if isinstance(value, str | os.PathLike):
-        own = InputOptions(datatype, columns=inputs.columns, context=inputs.context)
+        own = InputOptions(datatype, columns=inputs.columns, nullable=inputs.nullable, context=inputs.context)
         array = open_rank(os.fspath(value), own).only_buffer()
         if array.count != 1:
             raise CountError(str(value), f"has {array.count} elements, and {what} is one")

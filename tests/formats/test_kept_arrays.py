@@ -13,7 +13,7 @@ import safetensors
 import safetensors.numpy
 import zarr
 from command import run, succeeded
-from rows import check_refusals
+from rows import check_refusals, each
 
 import mpired
 
@@ -79,9 +79,9 @@ def save_netcdf(path, rank, form):
 def save_zarr(path, rank, version):
     group = zarr.open_group(str(path), mode="w", zarr_format=version)
     plain = PLAIN | (WORDS if version == 2 else {})
-    for name, each in {"w": weights(rank), **plain}.items():
-        if version == 2 or each.dtype.names is None:
-            group.create_array(name, data=each)
+    for name, array in {"w": weights(rank), **plain}.items():
+        if version == 2 or array.dtype.names is None:
+            group.create_array(name, data=array)
 
 
 def all_npz(path):
@@ -141,14 +141,76 @@ def test_every_array_is_in_the_result(form, tmp_path):
     succeeded(run("reduce", "-q", "--op", "mean", *words, *map(str, ranks), "-o", str(out), cwd=tmp_path))
     new = load(out)
     assert sorted(new) == sorted(old)
-    for name, each in old.items():
-        expected = (weights(0) + weights(1)) / 2 if name == combined else each
+    for name, array in old.items():
+        expected = (weights(0) + weights(1)) / 2 if name == combined else array
         assert new[name].dtype == expected.dtype, name
         assert repr(new[name].tolist()) == repr(expected.tolist()), name
     found = mpired.reduce(ranks, "mean", columns=combined, keep=kept)
     for name in set(kept) - {"odd"}:
         there = old[name].astype(str) if name == "names" else old[name]
         assert repr(np.asarray(found[name]).astype(there.dtype).tolist()) == repr(there.tolist()), name
+
+
+@each(
+    "form, to, without",
+    [
+        ("npz", ".safetensors", "gaps names when raw"),
+        ("deflated", ".h5", "gaps names when raw"),
+        ("npz", ".nc", "mask gaps half names when raw"),
+        ("safetensors", ".zarr.zip", ""),
+        ("safetensors", ".npz", ""),
+        ("hdf5", ".npz", "cubes g/gaps lists mixed names odd raw"),
+        ("netcdf 3", ".h5", ""),
+        ("netcdf 4", ".safetensors", ""),
+        ("zarr 2", ".h5", "gaps names when raw"),
+        ("zarr 3", ".nc", "half mask"),
+    ],
+)
+def test_another_format_has_the_arrays_of_numbers(form, to, without, tmp_path_factory):
+    """With their names and types; the summary names the others. Numbers of machine learning become floats."""
+    folder = tmp_path_factory.mktemp("other")
+    save, load, suffix, _ = FORMS[form]
+    ranks = [folder / f"r{rank}{suffix}" for rank in range(2)]
+    for rank, path in enumerate(ranks):
+        save(path, rank)
+    old = load(ranks[0])
+    combined = next(name for name in old if name.rpartition("/")[2] == "w")
+    kept = [name for name in old if name not in {combined, "nothing"}]
+    for jobs in (1, 2):
+        out = folder / f"{jobs}{to}"
+        done = mpired.reduce(ranks, "mean", columns=combined, keep=kept, output=out, jobs=jobs)
+        assert sorted(done.left_out) == sorted(without.split())
+    assert (folder / f"1{to}").read_bytes() == (folder / f"2{to}").read_bytes()
+    loaders = {".npz": all_npz, ".h5": all_hdf5, ".nc": all_netcdf, ".zarr.zip": all_zarr}
+    new = loaders.get(to, safetensors.numpy.load_file)(folder / f"1{to}")
+    assert sorted(new) == sorted({combined, *kept} - {*without.split()})
+    for name, found in new.items():
+        expected = (weights(0) + weights(1)) / 2 if name == combined else old[name]
+        assert found.dtype == ("f4" if name == "short" else expected.dtype), name
+        assert found.shape == expected.shape
+        assert repr(found.tolist()) == repr(expected.tolist()), name
+
+
+def test_missing_values_in_another_format(tmp_path):
+    """They are missing there too; a format that has none leaves such arrays out. Coordinates are named, or stay."""
+    with netCDF4.Dataset(tmp_path / "r.nc", "w") as file:
+        file.createDimension("x", 4)
+        file.createVariable("w", "f8", ("x",))[:] = np.arange(4)
+        gaps = np.ma.MaskedArray([1, 2, 3, 4], [0, 1, 0, 0])
+        file.createVariable("gaps", "i4", ("x",), zlib=True, fill_value=-9)[:] = gaps
+        for name in ("x", "height"):
+            file.createVariable(name, "f4", ("x",))[:] = [10, 20, 30, 40]
+    words = ("reduce", "--op", "sum", "--columns", "w", "--keep", "gaps,height", "r.nc", "-o")
+    assert "hdf5)" in run(*words, "o.h5", cwd=tmp_path).err.splitlines()[-1].split()[-1]
+    assert run(*words, "o.npz", cwd=tmp_path).err.endswith(" -> o.npz (npz), without gaps\n")
+    assert sorted(all_npz(tmp_path / "o.npz")) == ["height", "w"]
+    with h5py.File(tmp_path / "o.h5") as file:
+        assert sorted(file) == ["gaps", "height", "w"]
+        fill = file["gaps"].attrs["_FillValue"][0]
+        assert file["gaps"][...].tolist() == [1, fill, 3, 4]
+    succeeded(run(*words[:-1], "-q", "-o", "o.zarr.zip", cwd=tmp_path))
+    group = zarr.open_group(zarr.storage.ZipStore(tmp_path / "o.zarr.zip", mode="r"), mode="r")
+    assert group["gaps"][...].tolist() == [1, group["gaps"].attrs["_FillValue"], 3, 4]
 
 
 def test_metadata_and_order_of_a_checkpoint(tmp_path):
@@ -174,6 +236,7 @@ def test_what_differs_or_has_no_place_is_refused(tmp_path):
         with h5py.File(tmp_path / f"r{rank}.h5", "w") as file:
             file["w"] = weights(rank)
             file.create_dataset("links", (1,), h5py.ref_dtype)[0] = file["w"].ref
+    np.savez(tmp_path / "t.npz", w=weights(0), text=WORDS["names"])
     words = "reduce --op mean --columns w --keep step"
     differs = "'step' differs from that of rank 0 / and results carry it / --no-check-coordinates / --columns"
     rows = [
@@ -182,7 +245,8 @@ def test_what_differs_or_has_no_place_is_refused(tmp_path):
     rows += [
         ("reduce --op mean --columns w --keep o r0.npz r1.npz -o out.npz", 3, "does not carry in this format"),
         ("reduce --op mean --columns w --keep links r0.h5 r1.h5 -o out.h5", 3, "does not carry in this format"),
-        (f"{words} r0.npz r0.npz -o out.h5", 2, "--keep: carries arrays into results that can hold them"),
+        (f"{words} r0.npz r0.npz -o out.npy", 2, "--keep: carries arrays into results that can hold them"),
+        ("reduce --op mean --columns w --keep text t.npz -o out.h5", 2, "--keep: carries arrays into results"),
         (f"{words} r0.safetensors -o out.csv", 2, "--keep: carries arrays into results that can hold them"),
     ]
     check_refusals(tmp_path, rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 
@@ -14,6 +15,8 @@ from rows import check_refusals
 
 import mpired
 from mpired.errors import UsageError
+from mpired.files import calls, transaction
+from mpired.files.transaction import Draft
 from mpired.queries import drawing
 
 SHARDS = {"model-00001-of-00002.safetensors": ("w", "short", "step"), "model-00002-of-00002.safetensors": ("v", "mask")}
@@ -89,6 +92,56 @@ def test_the_result_has_the_shards_and_the_index_of_rank_0(ranks, tmp_path):
         for shard in SHARDS:
             with safetensors.safe_open(folder / shard, "np") as file:
                 assert file.metadata() == {"format": "pt"}
+
+
+@pytest.mark.parametrize("unnamed", [True, False])
+def test_a_new_directory_appears_with_its_files(unnamed, ranks, tmp_path, monkeypatch):
+    """An error at any link leaves nothing; on file systems without files that have no name, too."""
+    before, plain, take = {*tmp_path.iterdir()}, transaction.publish, Draft.take_free_name
+    if not unnamed:
+        monkeypatch.setattr(calls, "open_unnamed", lambda _: None)
+    seen: list[int] = []
+
+    def publish(*args):
+        assert (before == {*tmp_path.iterdir()}) == unnamed
+        assert not (tmp_path / "new").exists()
+        plain(*args)
+
+    def fail_at(number):
+        def take_or_fail(draft):
+            assert (tmp_path / "new").is_dir()
+            seen.append(number)
+            if seen.count(number) > number:
+                raise OSError(errno.EIO, "no more", draft.name)
+            take(draft)
+
+        return take_or_fail
+
+    monkeypatch.setattr(transaction, "publish", publish)
+    options = {"columns": ["w", "short", "v"], "keep": ["step", "mask"], "output": tmp_path / "new"}
+    for number in range(3):
+        monkeypatch.setattr(Draft, "take_free_name", fail_at(number))
+        with pytest.raises(OSError, match="no more"):
+            mpired.reduce([tmp_path / each for each in ranks], "mean", **options)
+        assert {*tmp_path.iterdir()} == before
+    monkeypatch.setattr(Draft, "take_free_name", take)
+    mpired.reduce([tmp_path / each for each in ranks], "mean", **options)
+    assert {*tmp_path.iterdir()} - before == {tmp_path / "new"}
+    check(load(tmp_path / "new"))
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted([*SHARDS, INDEX])
+
+
+def test_another_process_makes_the_directory(ranks, tmp_path, monkeypatch):
+    plain = transaction.publish
+
+    def publish(*args):
+        (tmp_path / "new").mkdir()
+        monkeypatch.setattr(transaction, "publish", plain)
+        plain(*args)
+
+    monkeypatch.setattr(transaction, "publish", publish)
+    mpired.reduce([tmp_path / each for each in ranks], "mean", columns=["w", "v"], output=tmp_path / "new")
+    assert sorted(load(tmp_path / "new")) == ["v", "w"]
 
 
 def test_other_results(ranks, tmp_path):

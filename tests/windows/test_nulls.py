@@ -202,6 +202,38 @@ def test_once_tells_nulls_from_values(tmp_path):
     assert masked.read(target, "x").tolist() == [5, 0]
 
 
+@each("form", ["parquet", "arrow", "3.nc", "4.nc", "h5", "3.zarr.zip"])
+def test_compare_and_swap(form, tmp_path_factory):
+    """A missing element equals `null` alone; as VALUE that is `replace`'s: nothing with `ignore`."""
+    folder, name = tmp_path_factory.mktemp("swap"), f"t.{form}"
+    masked.write(folder / name, t=np.ma.MaskedArray([1, 0, 0, 4], [0, 1, 0, 0], "i4"))
+    one = masked.write(folder / "one.parquet", t=np.ma.MaskedArray([0], [1], "i4"))
+    steps = [
+        # position, COMPARE, VALUE, the old element, and the new one with `propagate` and `ignore`
+        (0, 1, "null", 1, None, 1),
+        (1, 0, 5, None, None, None),
+        (1, masked.FILL, 5, None, None, None),
+        (1, "null", 5, None, 5, 5),
+        (1, "null", 6, 5, 5, 5),
+        (2, one, 7, 0, 0, 0),
+        (2, 0, one, 0, None, 0),
+        (3, 4, 9, 4, 9, 9),
+    ]
+    for nulls in ("propagate", "ignore"):
+        copy = f"{nulls}.{form}"
+        (folder / copy).write_bytes((folder / name).read_bytes())
+        window = mpired.Window(folder / copy, nulls=nulls)
+        for position, compare, value, old, *new in steps:
+            words = ("compare-and-swap", "--nulls", nulls, "--columns", "t", "--target-disp", position, copy)
+            outcome = run(*map(str, (*words, compare, value)), cwd=folder)
+            assert outcome == (0, f"{'null' if old is None else old}\n".encode(), "")
+            found = masked.read(folder / copy, "t")[position]
+            assert (None if found is np.ma.masked else found) == new[nulls == "ignore"], (position, compare, value)
+        assert window.compare_and_swap(9, np.ma.masked, target_disp=3, columns="t") == 9
+        old = window.fetch_and_op(3, "sum", target_disp=3, columns="t")
+        assert old == 9 if nulls == "ignore" else old is np.ma.masked
+
+
 def test_refusals(tmp_path):
     masked.write(tmp_path / "t.3.nc", t=masked.drawn(1, (4,), "i4"))
     masked.write(tmp_path / "o.parquet", t=np.ma.MaskedArray([1, 2, 3, 4], [0, 1, 0, 0], "i4"))
@@ -223,6 +255,10 @@ def test_refusals(tmp_path):
             ),
             (f"{add} --nulls propagate --dry-run n.npy o.parquet", 2, f"--nulls propagate / {reasons}"),
             (f"{add} --nulls propagate plain.nc o.parquet --columns t", 2, f"plain.nc / `_FillValue` / {reasons}"),
+            ("compare-and-swap --columns t t.3.nc 1 2", 3, "missing element / skip them with --nulls ignore"),
+            ("compare-and-swap n.npy null 2", 2, "COMPARE / is a missing value / --nulls propagate"),
+            ("compare-and-swap --nulls propagate n.npy 0 null", 2, f"--nulls propagate / {reasons}"),
+            ("fetch-and-op --op sum n.npy null", 2, "VALUE / is a missing value / --nulls propagate"),
             (f"{add} --missing 0.5 n.npy n.npy", 2, "--missing / not a value of MPI_INT32_T"),
             (f"{add} --nulls ignore --target-disp 1 --disp-unit 1 --origin-count 2 o.parquet n.npy", 3, "4-byte rows"),
             ("get-accumulate --op no_op --nulls ignore --fetch x.npy o.parquet", 2, "MPI_INT32_T / npy has no value"),

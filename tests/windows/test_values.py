@@ -46,7 +46,7 @@ def test_quiet_is_taken_where_there_is_no_summary(tmp_path):
 def test_what_is_no_value(tmp_path):
     for code in ("i1", "i4", "f8", "c16"):
         np.save(tmp_path / f"{code}.npy", np.zeros(3, code))
-    options = ("--exact", "--ddof", "--weights", "--accumulate-in")
+    options = ("--exact", "--ddof", "--weights")
     add = ("fetch-and-op", "--op", "sum")
     check_refusals(
         tmp_path,

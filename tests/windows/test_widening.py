@@ -1,0 +1,143 @@
+"""Origins of other datatypes than the target's, which holds them without loss, against NumPy."""
+
+from __future__ import annotations
+
+import h5py
+import masked
+import netCDF4
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tables
+from command import run, succeeded
+from format_files import READERS, WRITERS
+from rows import check_refusals, each, together
+
+import mpired
+from mpired.errors import DatatypeError
+
+OPS = {"sum": np.add, "max": np.maximum, "replace": lambda _, new: new, "bor": np.bitwise_or}
+
+
+def elements(code: str, seed: int, shape: tuple[int, ...] = (400,)) -> np.ndarray:
+    numbers = np.random.default_rng(seed).integers(0, 2 if code == "?" else 100, shape)
+    return (numbers / (4 if np.dtype(code).kind == "f" else 1)).astype(code)
+
+
+@each(
+    "target, origins, name",
+    [
+        ("f8", ("f4", "f2", "i4", "f8", "?"), "double"),
+        ("f4", ("f2", "i2", "u1"), "float"),
+        ("i8", ("i4", "u4", "?", "i1"), "int64_t"),
+        ("i4", ("?", "u2"), "int"),
+        ("u8", ("u1", "?"), "uint64"),
+        ("g", ("i8", "u8", "f8"), "longdouble"),
+    ],
+)
+def test_the_result_is_that_of_the_wide_elements(target, origins, name, tmp_path_factory):
+    path = tmp_path_factory.mktemp("wide") / "t.npy"
+    for op, combine in OPS.items():
+        if op == "bor" and np.dtype(target).kind == "f":
+            continue
+        expected, given = elements(target, 0), [elements(code, seed) for seed, code in enumerate(origins)]
+        np.save(path, expected)
+        window = mpired.Window(path, accumulate_in=name)
+        assert window.accumulate(given, op) == len(given)
+        for each_one in given:
+            expected = combine(expected, each_one.astype(target))
+        np.testing.assert_array_equal(np.load(path), expected)
+        old = window.get_accumulate(given[0][:9], op, map=np.arange(9)[::-1])
+        np.testing.assert_array_equal(old, expected[:9][::-1])
+        expected[:9] = combine(expected[:9], given[0][:9].astype(target)[::-1])
+        np.testing.assert_array_equal(np.load(path), expected)
+
+
+def test_each_format(tmp_path):
+    """Also raw elements: `--type` is that of the origins then; and a target in Fortran order."""
+    one, two = elements("f8", 1), elements("f4", 2)
+    with together(tmp_path) as case:
+        for form in ("npy", "npz", "parquet", "arrow", "hdf5", "netcdf", "safetensors", "zarr"):
+            suffix = {"hdf5": "h5", "netcdf": "nc", "zarr": "zarr.zip"}.get(form, form)
+            with case(form) as folder:
+                for name, array in (("t", one), ("o", two)):
+                    (folder / f"{name}.{suffix}").write_bytes(WRITERS[form](array))
+                words = ("accumulate", "-q", "--op", "sum", "--accumulate-in", "double", f"t.{suffix}", f"o.{suffix}")
+                assert "writes" in run(*words, "--dry-run", cwd=folder).out.decode()
+                succeeded(run(*words, cwd=folder))
+                result = READERS[form]((folder / f"t.{suffix}").read_bytes(), np.dtype("f8"))
+                np.testing.assert_array_equal(result, one + two)
+        with case("raw") as folder:
+            one.tofile(folder / "t.bin")
+            two.tofile(folder / "o.bin")
+            np.save(folder / "o.npy", two)
+            words = ("accumulate", "-q", "--op", "sum", "--accumulate-in", "double", "t.bin")
+            succeeded(run(*words, "--type", "float", "o.bin", cwd=folder))
+            succeeded(run(*words, "o.npy", cwd=folder))
+            np.testing.assert_array_equal(np.fromfile(folder / "t.bin"), one + two + two)
+            for name, create in (("like", "--create"), ("new", "--create=400")):
+                succeeded(run(*words[:-1], create, f"{name}.npy", "o.npy", "o.npy", cwd=folder))
+                assert np.load(folder / f"{name}.npy").dtype == np.float64
+                np.testing.assert_array_equal(np.load(folder / f"{name}.npy"), two.astype("f8") + two)
+        with case("order") as folder:
+            one, two = elements("i8", 1, (20, 30)), elements("i4", 2, (20, 30))
+            np.save(folder / "t.npy", np.asfortranarray(one))
+            np.save(folder / "o.npy", two)
+            assert mpired.Window(folder / "t.npy").accumulate(folder / "o.npy", "sum", accumulate_in="int64_t") == 1
+            np.testing.assert_array_equal(np.load(folder / "t.npy"), one + two)
+
+
+def test_missing_values_have_the_precision_of_their_origin(tmp_path):
+    """1e20 of a float is not that of a double; columns match by name, each in its own datatype."""
+    for name, code in (("t.nc", "f8"), ("o.nc", "f4")):
+        with netCDF4.Dataset(tmp_path / name, "w") as file:
+            file.createDimension("n", 3)
+            variable = file.createVariable("t", code, ("n",), fill_value=1e20)
+            variable[:] = np.ma.MaskedArray([1.5, 2, 3], [0, 1, 0] if code == "f8" else [0, 0, 1])
+    words = ("accumulate", "-q", "--op", "sum", "--nulls", "ignore", "--accumulate-in")
+    succeeded(run(*words, "double", "t.nc", "o.nc", cwd=tmp_path))
+    assert masked.read(tmp_path / "t.nc", "t").tolist() == [3, 2, 3]
+    pq.write_table(pa.table({"x": [1.5, None, 3], "n": [1, 2, None]}), tmp_path / "t.parquet")
+    columns = {"n": pa.array([10, None, 30], pa.int16()), "x": pa.array([0.1, 2, None], pa.float32())}
+    pq.write_table(pa.table(columns), tmp_path / "o.parquet")
+    succeeded(run(*words, "longdouble", "t.parquet", "o.parquet", cwd=tmp_path))
+    assert tables.read(tmp_path / "t.parquet").to_pydict() == {
+        "x": [1.5 + float(np.float32(0.1)), 2, 3],
+        "n": [11, 2, 30],
+    }
+
+
+def test_refusals(tmp_path):
+    for code in ("f8", "f4", "i8", "i4", "?", "c8"):
+        np.save(tmp_path / f"{code.replace('?', 'b')}.npy", elements(code, 0))
+    with h5py.File(tmp_path / "o.h5", "w") as file:
+        file["t"] = elements("f4", 0)
+    pq.write_table(pa.table({"x": [1.5], "n": [1]}), tmp_path / "t.parquet")
+    pq.write_table(pa.table({"x": pa.array([1], pa.float32()), "n": [1]}), tmp_path / "o.parquet")
+    add = "accumulate --op sum"
+    check_refusals(
+        tmp_path,
+        [
+            (f"{add} f8.npy f4.npy", 3, "both sides need the same one / or widen it with --accumulate-in double"),
+            (f"{add} i8.npy i4.npy", 3, "or widen it with --accumulate-in int64_t"),
+            (f"{add} i4.npy b.npy", 3, "or widen it with --accumulate-in int32_t"),
+            (f"{add} t.parquet o.parquet", 3, "or widen it with --accumulate-in longdouble"),
+            (f"{add} --accumulate-in double f8.npy i8.npy", 3, "i8.npy / MPI_DOUBLE (float64) does not hold all"),
+            (f"{add} --accumulate-in double f8.npy c8.npy", 3, "c8.npy / does not hold all values"),
+            (f"{add} --accumulate-in double f4.npy f4.npy", 2, "--accumulate-in / f4.npy has MPI_FLOAT / name the"),
+            (f"{add} --accumulate-in double t.parquet o.parquet", 3, "o.parquet / MPI_INT64_T / does not hold all"),
+            (f"{add} --accumulate-in double --columns x t.parquet f4.npy", 3, "elements"),
+            (f"{add} --accumulate-in double --create new.h5 o.h5", 2, "--create / another datatype"),
+            (f"{add} --accumulate-in double --origin-type double f8.npy f4.npy", 2, "--origin-type / leave"),
+            (f"{add} --accumulate-in double --target-type float f8.npy f4.npy", 3, "--target-type / --accumulate-in"),
+            (f"{add} --accumulate-in 'vector(2,1,2,double)' f8.npy f4.npy", 2, "--accumulate-in / real numbers"),
+        ],
+    )  # fmt: skip
+    outcome = run(*f"{add} -k --accumulate-in double f8.npy i8.npy f4.npy".split(), cwd=tmp_path)
+    assert outcome.status == 9
+    assert "1 of 2 origins left out: i8.npy" in outcome.err
+    narrow = "but the target has MPI_FLOAT (float32); both sides need the same one (MPI-4.1, 12.3.4)"
+    with pytest.raises(DatatypeError) as error:
+        mpired.Window(tmp_path / "f4.npy").accumulate(tmp_path / "f8.npy", "sum")
+    assert str(error.value).endswith(narrow)
