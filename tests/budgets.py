@@ -33,7 +33,7 @@ def watched(*words: str, **settings: object) -> Peaks:
             processes = (command.pid, *children(command.pid))
             memory = max(memory, sum(map(_peak_memory, processes)))
             open_files = max(open_files, *map(_open_files, processes))
-            time.sleep(0.001)
+            time.sleep(0.003)
         err = command.stderr.read().decode()
     return Peaks(command.returncode, memory, open_files, err)
 

@@ -103,13 +103,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         ]
         return
     met: Counter[str] = Counter()
+    named = tuple(word.partition("::")[2] for word in config.args if "::" in word)  # these run
     chosen, left_out = [], []
     for item in items:
         marker = item.get_closest_marker("sampled")
-        place = item.nodeid.partition("[")[0]
-        (left_out if marker and met[place] % marker.args[0] else chosen).append(item)
+        place, name = item.nodeid.partition("[")[0], item.nodeid.partition("::")[2]
+        is_left_out = marker and met[place] % marker.args[0] and not name.startswith(named)
+        (left_out if is_left_out else chosen).append(item)
         met[place] += 1
-    if left_out and not any("::" in word for word in config.args):  # a test that is named runs
+    if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = chosen
 

@@ -8,7 +8,7 @@ parent of it, so what asks for limits or signals of the process needs the instal
 from __future__ import annotations
 
 import contextlib
-import json
+import marshal
 import os
 import socket
 import subprocess
@@ -17,14 +17,16 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+# Its modules are in the interpreter: `socket` and `json` would double the time that it takes.
 _CLIENT = """#!{python} -IS
-import json, os, socket, sys
-with socket.socket(socket.AF_UNIX) as server:
-    server.connect({path!r})
-    words = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
-    socket.send_fds(server, [len(words).to_bytes(8, "little")], [0, 1, 2])
-    server.sendall(words)
-    status = int(server.recv(8) or 70)
+import _socket, marshal, os, sys
+server = _socket.socket(_socket.AF_UNIX)
+server.connect({path!r})
+words = marshal.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)])
+streams = b"".join(fd.to_bytes(4, sys.byteorder) for fd in range(3))
+server.sendmsg([len(words).to_bytes(8, "little")], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
+server.sendall(words)
+status = int(server.recv(8) or 70)
 os._exit(status if status >= 0 else 128 - status)
 """
 
@@ -56,7 +58,7 @@ def run(words: list[str], folder: Path, cwd: Path, environment: dict[str, str]) 
         (out, to_out), (err, to_err) = os.pipe(), os.pipe()
         reading = [stack.enter_context(os.fdopen(each, "rb")) for each in (out, err)]
         server.connect(str(folder / "socket"))
-        request = json.dumps([words, str(cwd), environment]).encode()
+        request = marshal.dumps([words, str(cwd), environment])
         socket.send_fds(server, [len(request).to_bytes(8, "little")], [nothing.fileno(), to_out, to_err])
         os.close(to_out)
         os.close(to_err)
@@ -75,7 +77,7 @@ def _become(connection: socket.socket) -> None:
     text = b""
     while len(text) < int.from_bytes(size, "little"):
         text += connection.recv(1 << 16)
-    words, folder, environment = json.loads(text)
+    words, folder, environment = marshal.loads(text)
     os.environ.clear()
     command.become_command(words, folder, streams, environment)
 
@@ -85,4 +87,5 @@ if __name__ == "__main__":
     import template
 
     requests = socket.socket(fileno=int(sys.argv[1]))
+    template.import_libraries(("h5py", "mpired.formats.hierarchy"))
     template.serve(requests, lambda: requests.accept()[0], _become)

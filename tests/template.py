@@ -104,9 +104,7 @@ def _serve(requests: socket.socket, become: Callable[..., object], libraries: tu
     os.closerange(3, own)
     os.closerange(own + 1, 4096)
     select.select([requests], [], [])  # import nothing before the first command
-    for name in libraries:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
+    import_libraries(libraries)
 
     def received() -> socket.socket:
         _, fds, _, _ = socket.recv_fds(requests, 1, 1)
@@ -115,6 +113,13 @@ def _serve(requests: socket.socket, become: Callable[..., object], libraries: tu
         return socket.socket(fileno=fds[0])
 
     serve(requests, received, lambda connection: _become(connection, become))
+
+
+def import_libraries(names: tuple[str, ...]) -> None:
+    """Import libraries of extras, as far as they are there."""
+    for name in names:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
 
 
 def serve(

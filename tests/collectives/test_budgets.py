@@ -56,10 +56,15 @@ def summing(form: str, to: str) -> tuple[str, ...]:
 @pytest.mark.parametrize(("form", "to"), [*zip(FORMS, FORMS, strict=True), ("raw", "parquet"), ("raw", "arrow")])
 @pytest.mark.sampled(2)
 def test_memory_is_kept_for_every_format(form, to, large):
+    """What a dry run says of it is true within a factor of two."""
     allowed = max(LEAST[form], LEAST_RESULT[to], key=nbytes)
-    peaks = watched(*summing(form, to), "--max-memory", allowed, cwd=large)
+    words = (*summing(form, to), "--max-memory", allowed)
+    work = json.loads(run(*words, "--dry-run", "--json", cwd=large).out)["work"]
+    peaks = watched(*words, cwd=large)
     assert peaks.status == 0, peaks.err
     assert 30 << 20 < peaks.memory <= nbytes(allowed)
+    assert work["memory"] / 2 <= peaks.memory <= 2 * work["memory"]
+    assert peaks.open_files <= work["open_files"]
 
 
 def test_memory_is_kept_for_many_small_ranks(tmp_path):
@@ -124,17 +129,6 @@ def test_too_little_memory_for_a_result_is_refused(large):
         least = nbytes(LEAST_RESULT[to]) - 1 >> 20
         rows.append((f"{reduce} --to {to} -o new --max-memory 65M", 2, f"--max-memory / one process needs {least}M"))
     check_refusals(large, rows)
-
-
-@pytest.mark.parametrize("form", [*FORMS[1:], FORMS[0]])  # those of which the test above samples no memory
-@pytest.mark.sampled(2)
-def test_what_a_dry_run_says_of_memory_is_true_within_a_factor_of_two(form, large):
-    words = summing(form, form)
-    work = json.loads(run(*words, "--dry-run", "--json", cwd=large).out)["work"]
-    peaks = watched(*words, cwd=large)
-    assert peaks.status == 0, peaks.err
-    assert work["memory"] / 2 <= peaks.memory <= 2 * work["memory"]
-    assert peaks.open_files <= work["open_files"]
 
 
 @pytest.mark.parametrize("verb", ["reduce", "locate"])

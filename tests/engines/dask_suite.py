@@ -29,6 +29,8 @@ from mpired.errors import UsageError, UserOpError, WorkerError
 
 del sys.modules["dask"]  # which conftest.py blocks, for the tests that share a process
 distributed = pytest.importorskip("distributed")
+dask = pytest.importorskip("dask")
+
 # Its connections are closed when they are forgotten.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 
@@ -90,15 +92,27 @@ def read_link(link: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    """The file of a scheduler, with a worker of one thread and one of three."""
-    folder = tmp_path_factory.mktemp("dask")
-    with cluster(folder, 1, 3):
-        yield str(folder / "scheduler.json")
+    """A scheduler in this process, with a worker process of one thread and one of three."""
+    settings = {
+        "distributed.comm.timeouts.connect": "60s",
+        "distributed.scheduler.allowed-failures": 1,
+        "distributed.worker.multiprocessing-method": "forkserver",  # workers that are lost are soon there again
+        "distributed.worker.profile.enabled": False,
+    }
+    here = {"host": "127.0.0.1", "dashboard": False}
+    own = {**here, "local_directory": str(tmp_path_factory.mktemp("dask"))}
+    workers = {n: {"cls": distributed.Nanny, "options": {**own, "nthreads": n}} for n in (1, 3)}
+    scheduler = {"cls": distributed.Scheduler, "options": here}
+    with (
+        dask.config.set(settings),
+        distributed.SpecCluster(workers=workers, scheduler=scheduler, silence_logs="CRITICAL") as cluster,
+    ):
+        yield cluster.scheduler_address
 
 
 @pytest.fixture(scope="module")
 def client(address):
-    with distributed.Client(scheduler_file=address, timeout=60, set_as_default=False) as client:
+    with distributed.Client(address, timeout=60, set_as_default=False) as client:
         client.wait_for_workers(2, timeout=60)
         yield client
 

@@ -18,10 +18,13 @@ SMALL = ("--op", "sum", "a.npy")
 BIG = (*BYTES, "big.bin")
 
 
+LARGE = np.random.default_rng(1).bytes(20 * MEBIBYTE)
+
+
 @pytest.fixture
 def folder(tmp_path):
     np.save(tmp_path / "a.npy", np.arange(5.0))
-    (tmp_path / "big.bin").write_bytes(os.urandom(20 * MEBIBYTE))
+    (tmp_path / "big.bin").write_bytes(LARGE)
     return tmp_path
 
 

@@ -84,7 +84,7 @@ def write_long(path):
         path.write_bytes(bytes_of(pa.table({"x": pa.chunked_array(parts)}), path.suffix[1:], **settings))
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("target", ["npy", "npz", "parquet"])
 @pytest.mark.parametrize("origin", ["npy", "npz", "parquet", "arrow"])
 def test_long_origins_are_accumulated_in_pieces(target, origin, tmp_path):
