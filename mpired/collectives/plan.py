@@ -220,7 +220,7 @@ class _Costs(NamedTuple):
         return tuple(tuple(within_memory(rank, share) for rank in ranks) for ranks in self.buffers)
 
     def turned_within(self, left: int | None, jobs: int, max_open: int, block_bytes: int) -> _Buffers:
-        """Return the buffers, each with what it may read ahead of the memory that a process has left."""
+        """Return the buffers, each with the bytes to read ahead, out of the memory that a process has left."""
         nturned = min(max_open, self.nturned)
         ahead = min(_AHEAD_BYTES, _AHEAD_BYTES_IN_ALL // (jobs * nturned))
         if left is not None:

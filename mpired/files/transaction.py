@@ -331,7 +331,7 @@ def publish(drafts: Sequence[Draft], on_commit: Callable[[], None], folders: Seq
         linked: list[Draft] = []
         try:
             for draft in drafts if len(drafts) > 1 else ():
-                draft.lock()  # so that nobody changes a file that may be taken back
+                draft.lock()  # so that no command changes a file that may be taken back
             for folder in folders:
                 folder.make(new)
             for draft in new:
