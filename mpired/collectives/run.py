@@ -409,7 +409,7 @@ def _quietly(work: Callable[[Segment], Iterator[_P]], segment: Segment) -> Itera
 
 @contextmanager
 def _decoded(plan: Plan) -> Iterator[Plan]:
-    """Let a worker decode what is folded in this process; the workers of other folds decode themselves."""
+    """Let a worker decode the ranks of a fold in this process; the workers of other folds decode themselves."""
     with closing(decoding.Decoder()) as decoder:
         yield plan._replace(buffers=tuple(tuple(map(decoder.decoding, ranks)) for ranks in plan.buffers))
 
