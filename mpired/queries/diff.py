@@ -362,7 +362,7 @@ def _compared(
 def _picture(maps: Sequence[DifferenceMap], result: Difference) -> bytes:
     """Return a picture of where the buffers differ, the first ones that do, or all if none does."""
     named = [(each.name or "elements", array) for each, array in zip(result.buffers, maps, strict=False)]
-    wrong = [(name, array) for name, array in named if array.counts.any()]
+    wrong = [(name, array) for name, array in named if array.count]
     module, label = drawing(), value_type("elements that differ")
     drawn = [(array.figures(name), label, array.plane) for name, array in (wrong or named)[: module.MOST_BUFFERS]]
     more = f", {len(drawn)} of {len(wrong)} {result.noun}s that differ" if len(wrong) > len(drawn) else ""

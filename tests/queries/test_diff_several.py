@@ -129,3 +129,8 @@ def test_places_of_columns(tmp_path, figures):
     mpired.diff(tmp_path / "a.parquet", tmp_path / "b.parquet", png=tmp_path / "x.png")
     bars = [[bar.get_height() for bar in axes.patches] for axes in figures[-1].axes]
     assert bars == [[0] * 75 + [10] * 25, [5] * 50 + [0] * 50]
+
+
+def test_the_place_of_one_element(tmp_path, figures):
+    mpired.diff(np.array(1.0), np.array(2.0), png=tmp_path / "x.png")
+    assert [bar.get_height() for bar in figures[-1].axes[0].patches] == [1]
