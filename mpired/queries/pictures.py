@@ -81,17 +81,16 @@ class DifferenceMap:
     """The number of elements that differ at each place: a cell of a plane, or else a bin."""
 
     def __init__(self, array: Array) -> None:
-        self._array, self.count = array, 0
+        self._array = array
         axes = [axis for axis, length in enumerate(array.dimensions) if length > 1]
         self._axes = axes if len(axes) == 2 else []  # noqa: PLR2004 - rows and columns
         lengths = [array.dimensions[axis] for axis in self._axes]
         self._steps = [-(-length // MOST_CELLS) for length in lengths]
         self._bins = Bins(np.int64(0), np.int64(max(array.count, 1) - 1), _BINS)
-        self._cells = np.zeros([-(-n // step) for n, step in zip(lengths, self._steps, strict=True)])
+        self._cells = np.zeros([-(-n // step) for n, step in zip(lengths, self._steps, strict=True)], np.int32)
 
     def add(self, places: np.ndarray) -> None:
         """Count elements at some places."""
-        self.count += len(places)
         self._bins.add(places)
         if self._axes:
             order: Any = "F" if self._array.fortran_order else "C"
