@@ -17,7 +17,6 @@ from mpired.context import Context
 from mpired.engines import launched
 from mpired.formats import FORMATS, format_names
 from mpired.log import collect_steps
-from mpired.ops import STATISTICS, Use, ops_for
 from mpired.options import OPTIONS, REPORT, RUNNING, SECTIONS, Option, keyword
 from mpired.progress import no_progress
 from mpired.ranks import lists
@@ -79,7 +78,7 @@ class RowOption(click.Option):
             type=None if is_flag else click.Choice(row.kind.words) if row.kind.words else _Value(row.kind),
             is_flag=is_flag or None,  # False would let some stand alone
             envvar=row.variables or None,
-            help=f"{row.help}{_ops_named(row.kind)}",
+            help=row.help,
             required=row.required,
             multiple=row.multiple or bool(row.once),
             callback=self._given if row.multiple or row.once else None,
@@ -97,14 +96,6 @@ class RowOption(click.Option):
         if self.row.once and len(found) > 1:
             raise click.BadOptionUsage(self.opts[-1], f"{self.opts[-1]}: can be given once; {self.row.once}", ctx)
         return (found[0] if self.row.once else found) if found else self.row.default
-
-
-def _ops_named(kind: Kind) -> str:
-    """Return the names of the ops that an option takes."""
-    if not kind.use or kind.names:
-        return ""
-    tables = {"Predefined": ops_for(Use[kind.use]), "Statistics": STATISTICS if kind.use == "REDUCE" else ()}
-    return "".join(f" {title}: {', '.join(op.name.lower() for op in ops)}." for title, ops in tables.items() if ops)
 
 
 class Command(click.Command):

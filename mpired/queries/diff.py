@@ -343,10 +343,14 @@ def _compared(
     """Compare all elements of two files, and add them to the result of their headers."""
     pairs, picture = comparison.pairs, None
     found = [_Found() for _ in pairs]
-    maps = [] if png is None else [DifferenceMap(pair.shaped) for pair in pairs]
+    maps: dict[int, DifferenceMap] = {}  # of the first arrays that differ
     for part in run_segments(comparison.plan, comparison, context):
         for places in part.places:
+            if part.buffer not in maps:
+                maps[part.buffer] = DifferenceMap(pairs[part.buffer].shaped)
             maps[part.buffer].add(places)
+            if len(maps) > drawing().MOST_BUFFERS:
+                del maps[max(maps)]
         found[part.buffer] = pairs[part.buffer].merged(found[part.buffer], part._replace(places=()))
     described = list(map(_described, pairs, found))
     buffers = (*(each for each, _ in described), *result.buffers)
@@ -354,18 +358,18 @@ def _compared(
     equal = not any(each.differing or each.reason for each in buffers)
     result = replace(result, equal=equal, buffers=buffers, examples=examples)
     if png is not None:
-        picture = _picture(maps, result)
+        picture = _picture(pairs, maps, result)
         check_unchanged([source for file in files for source in file.sources])
     return result, picture
 
 
-def _picture(maps: Sequence[DifferenceMap], result: Difference) -> bytes:
+def _picture(pairs: Sequence[_ArrayPair], maps: Mapping[int, DifferenceMap], result: Difference) -> bytes:
     """Return a picture of where the buffers differ, the first ones that do, or all if none does."""
-    named = [(each.name or "elements", array) for each, array in zip(result.buffers, maps, strict=False)]
-    wrong = [(name, array) for name, array in named if array.counts.any()]
     module, label = drawing(), value_type("elements that differ")
-    drawn = [(array.figures(name), label, array.plane) for name, array in (wrong or named)[: module.MOST_BUFFERS]]
-    more = f", {len(drawn)} of {len(wrong)} {result.noun}s that differ" if len(wrong) > len(drawn) else ""
+    wrong = sum(each.differing > 0 for each in result.buffers)
+    shown = maps or {at: DifferenceMap(pair.shaped) for at, pair in enumerate(pairs[: module.MOST_BUFFERS])}
+    drawn = [(shown[at].figures(pairs[at].name or "elements"), label, shown[at].plane) for at in sorted(shown)]
+    more = f", {len(drawn)} of {wrong} {result.noun}s that differ" if wrong > len(drawn) else ""
     picture: bytes = module.png([f"{result.a} and {result.b}{more}"], drawn)
     return picture
 

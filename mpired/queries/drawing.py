@@ -151,13 +151,13 @@ def _draw_map(axes: Axes, numbers: np.ndarray, label: str, contents: Plane) -> N
     if (nans := are_nan(numbers)) is not None:
         drawable[nans] = np.ma.masked
     low, high = (drawable.min(), drawable.max()) if drawable.count() else (0.0, 0.0)
+    if contents.is_difference:
+        high = max(abs(low), abs(high)) or 1.0
+        low = -high
     if not _is_scale(low, high):
         _write_instead(axes, f"from {low} to {high}: too close or too large to draw")
         return
-    limits: dict[str, float] = {}
-    if contents.is_difference:
-        high = max(abs(low), abs(high)) or 1
-        limits = {"vmin": -high, "vmax": high}
+    limits = {"vmin": low, "vmax": high} if contents.is_difference else {}
     colors = mpl.colormaps["RdBu_r" if contents.is_difference else "viridis"].with_extremes(bad=_NO_NUMBER)
     image = _image(axes, drawable, contents, cmap=colors, **limits)
     bar = axes.get_figure().colorbar(image, ax=axes)  # type: ignore[union-attr]

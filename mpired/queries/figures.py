@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 import operator
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,7 +19,7 @@ from mpired.queries.elements import as_integers, without_nan
 
 Places: TypeAlias = Callable[[np.ndarray], np.ndarray]
 """Gives for numbers within a block where they are in the C order of the array."""
-_MOST_INDICES = 1 << 20
+_MOST_INDICES = 1 << 16
 _MOST_WINNERS = 20
 
 
@@ -58,7 +60,7 @@ class Part(NamedTuple):
 class Indices(NamedTuple):
     """The number of different indices of pairs, and the most frequent ones."""
 
-    distinct: int  # of more than 1,048,576 only this lower bound is known
+    distinct: int  # of more than 65,536 only this lower bound is known
     exact: bool
     most: tuple[tuple[Any, int], ...]  # up to 20 indices, each with the number of its elements, the most frequent first
 
@@ -185,25 +187,19 @@ class Winners:
     """The frequency of each index of pairs; of too many different indices a lower bound of their number."""
 
     def __init__(self) -> None:
-        self.indices: np.ndarray = np.empty(0)
-        self.counts = np.empty(0, np.int64)
-        self.exact = True
+        self.counts, self.exact = Counter[Any](), True
 
     def add(self, block: np.ndarray) -> None:
         """Add the indices of a block."""
-        if not self.exact:
-            return
-        found, counts = np.unique(block, return_counts=True)
-        merged, places = np.unique(np.concatenate([self.indices.astype(found.dtype), found]), return_inverse=True)
-        self.counts = np.bincount(places, np.concatenate([self.counts, counts]), len(merged)).astype(np.int64)
-        self.indices = merged
-        self.exact = len(merged) <= _MOST_INDICES
+        if self.exact:
+            found, counts = np.unique(block, return_counts=True)
+            self.counts.update(dict(zip(found.tolist(), counts.tolist(), strict=True)))
+            self.exact = len(self.counts) <= _MOST_INDICES
 
     def figures(self) -> Indices:
         """Return the number of indices, and the most frequent ones if all are counted."""
-        order = np.argsort(-self.counts, kind="stable")[:_MOST_WINNERS]
-        most = zip(self.indices[order].tolist(), self.counts[order].tolist(), strict=True)
-        return Indices(len(self.indices), self.exact, tuple(most) if self.exact else ())
+        most = heapq.nsmallest(_MOST_WINNERS, self.counts.items(), key=lambda each: (-each[1], each[0]))
+        return Indices(len(self.counts), self.exact, tuple(most) if self.exact else ())
 
 
 class Bins:

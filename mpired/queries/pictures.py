@@ -87,15 +87,16 @@ class DifferenceMap:
         lengths = [array.dimensions[axis] for axis in self._axes]
         self._steps = [-(-length // MOST_CELLS) for length in lengths]
         self._bins = Bins(np.int64(0), np.int64(max(array.count, 1) - 1), _BINS)
-        self.counts = np.zeros([-(-n // step) for n, step in zip(lengths, self._steps, strict=True)])
+        self._cells = np.zeros([-(-n // step) for n, step in zip(lengths, self._steps, strict=True)], np.int32)
 
     def add(self, places: np.ndarray) -> None:
         """Count elements at some places."""
         self._bins.add(places)
-        order: Any = "F" if self._array.fortran_order else "C"
-        index = np.unravel_index(places, self._array.dimensions, order)
-        cells = tuple(index[axis] // step for axis, step in zip(self._axes, self._steps, strict=True))
-        np.add.at(self.counts, cells, 1 if cells else len(places))
+        if self._axes:
+            order: Any = "F" if self._array.fortran_order else "C"
+            index = np.unravel_index(places, self._array.dimensions, order)
+            cells = tuple(index[axis] // step for axis, step in zip(self._axes, self._steps, strict=True))
+            np.add.at(self._cells, cells, 1)
 
     def figures(self, name: str) -> Figures:
         """Return them as figures of an array of that name."""
@@ -108,4 +109,4 @@ class DifferenceMap:
         if not self._axes:
             return None
         (rows, columns), names = self._steps, tuple(f"axis {axis}" for axis in self._axes)
-        return Plane((self.counts,), (rows, columns), (names[0], names[1]), (None, None), is_difference=False)
+        return Plane((self._cells,), (rows, columns), (names[0], names[1]), (None, None), is_difference=False)

@@ -84,7 +84,7 @@ def test_refusals(folder):
     copy = f"reduce --op sum --type >i4 --offset 16 --header copy {ranks}"
     rows = [
         (f"{copy} -o out.npy", 2, "--header / is raw, and the result npy"),
-        (f"{copy} --in-place", 2, "--header / in place all bytes before the elements stay"),
+        (f"{copy} --in-place", 2, "--header / --in-place"),
         ("reduce --op sum --header copy r0.npy -o out.bin", 2, "--header / r0.npy is npy, and the result raw"),
         ("reduce --op sum --header all r0.npy -o out.bin", 2, "--header"),
         (f"reduce --op sum --type >i4 --header copy {ranks} -o o.bin", 2, "--header / a header that --offset skips"),

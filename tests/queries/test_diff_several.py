@@ -129,3 +129,17 @@ def test_places_of_columns(tmp_path, figures):
     mpired.diff(tmp_path / "a.parquet", tmp_path / "b.parquet", png=tmp_path / "x.png")
     bars = [[bar.get_height() for bar in axes.patches] for axes in figures[-1].axes]
     assert bars == [[0] * 75 + [10] * 25, [5] * 50 + [0] * 50]
+
+
+def test_the_place_of_one_element(tmp_path, figures):
+    mpired.diff(np.array(1.0), np.array(2.0), png=tmp_path / "x.png")
+    assert [bar.get_height() for bar in figures[-1].axes[0].patches] == [1]
+
+
+def test_the_first_arrays_that_differ(tmp_path, figures):
+    for name, shift in (("a", 0), ("b", 1)):
+        np.savez(tmp_path / f"{name}.npz", **{f"x{i:02}": np.full(5, shift if i > 2 else 0) for i in range(15)})
+    mpired.diff(tmp_path / "a.npz", tmp_path / "b.npz", png=tmp_path / "x.png", jobs=2)
+    labels = [axes.get_xlabel().partition(" ")[0] for axes in figures[-1].axes]
+    assert labels == [f"x{i:02}" for i in range(3, 11)]
+    assert figures[-1].get_suptitle().endswith(", 8 of 12 arrays that differ")

@@ -123,7 +123,7 @@ def test_recover_in_python(folder, caplog):
     left_by_a_kill(folder)
     mpired.info(target)
     assert caplog.messages[1:] == [f"{target}: {done.words[0]}"]
-    with pytest.raises(mpired.errors.UsageError, match="`force`: lets `discard` remove"):
+    with pytest.raises(mpired.errors.UsageError, match="`force`: is of use with `discard`"):
         mpired.recover(target, force=True)
 
 
