@@ -13,7 +13,7 @@ from mpired.collectives.table import Collective
 from mpired.context import Context
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.pairs import VALUES
-from mpired.errors import MpiredError, UsageError, with_others
+from mpired.errors import UsageError
 from mpired.formats import Format, InputOptions, RankFile, decoding, format_named
 from mpired.formats.array import has_unknown_length
 from mpired.formats.derived import widened
@@ -95,11 +95,11 @@ def read_request(
             forms = [to or by_suffix(each) for each in outputs]
             is_raw = any(form is not None and form.needs_type for form in forms)  # the words may say how its bytes lie
             opened = open_groups(words, inputs, options, raw_result=is_raw)
-    except (MpiredError, OSError) as error:
+    except FileNotFoundError as error:
         has_result = bool({*outputs} - {"-"}) or len(ranks) == 1
-        if isinstance(error, FileNotFoundError) and not has_result and error.filename == words[0][-1]:
+        if not has_result and error.filename == words[0][-1]:
             error.add_note("name the result with `output`")  # of other programs it is the last word
-        raise with_others(error, _wrong_weights(collective, chosen, words, options)) from None
+        raise
     is_open = has_unknown_length(opened[0].files[0].buffers)
     grows = is_open and _may_grow(collective, chosen, forms, options)
     groups = _combinable(opened, chosen, inputs, options, grows=grows)
@@ -281,20 +281,6 @@ def _check_ops(chosen: Sequence[ops.Op], inputs: InputOptions, options: Options,
             datatype = ops.widest(op, [inputs.datatype]) or inputs.datatype
             ops.check(op, datatype, ops.Use.REDUCE, pairing=pairing)
             _ = inputs.datatype.form
-
-
-def _wrong_weights(
-    collective: Collective, chosen: Sequence[ops.Op], words: Sequence[Sequence[RankWord]], options: Options
-) -> list[UsageError]:
-    """Return the error if there is not a weight for each of the ranks, which could not be opened."""
-    if options["stride"] is not None or options["ranks_in_file"] is not None:
-        return []
-    try:
-        for op in chosen:
-            ops.check_weights(op, max(map(len, collective.combined(words))))
-    except UsageError as error:
-        return [error]
-    return []
 
 
 def _note(context: Context) -> Note:

@@ -129,7 +129,7 @@ class Format(NamedTuple):
                 reason = f"carries {model.kept.kind} into results that can hold them, and this one is {self.name}"
                 raise UsageError("`keep`", f"{reason}; leave it out")
             model = model._replace(kept=None)
-        if model.buffers[0].alone is not None:
+        if model.buffers and model.buffers[0].alone is not None:
             _check_names(model)
         if model.format != self.name:  # what a file of another format has besides its elements means nothing here
             model = model._replace(source=None, cells=Cells())

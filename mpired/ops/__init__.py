@@ -2,16 +2,7 @@
 
 from mpired.ops.gate import check, check_buffers, check_use
 from mpired.ops.op import Op, Use
-from mpired.ops.policy import (
-    PURPOSES,
-    check_rules,
-    check_weights,
-    null_refused,
-    options_of,
-    widening,
-    widest,
-    with_policies,
-)
+from mpired.ops.policy import PURPOSES, check_rules, null_refused, options_of, widening, widest, with_policies
 from mpired.ops.resolve import OpLike, check_file, file_of, of_function, predefined, resolve, with_properties
 from mpired.ops.several import Ops, each_of, is_list, labels, summary
 from mpired.ops.state import may_be_null, stands_for_null
@@ -19,7 +10,7 @@ from mpired.ops.table import COMPARE_AND_SWAP, OPS, STATISTICS, get, named, neut
 
 __all__ = [
     "COMPARE_AND_SWAP", "OPS", "PURPOSES", "STATISTICS", "Op", "OpLike", "Ops", "Use", "check", "check_buffers",
-    "check_file", "check_rules", "check_use", "check_weights", "each_of", "file_of", "get", "is_list", "labels",
+    "check_file", "check_rules", "check_use", "each_of", "file_of", "get", "is_list", "labels",
     "may_be_null", "named", "neutral", "null_refused", "of_function", "ops_for", "options_of", "predefined",
     "resolve", "stands_for_null", "summary", "user_op", "widening", "widest", "with_parameter", "with_policies",
     "with_properties",
