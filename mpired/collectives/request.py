@@ -212,7 +212,7 @@ def _resolve(named: Sequence[ops.OpLike], options: Options) -> tuple[ops.Op, ...
     """Return the ops, each with those of the options of values that it takes; one that none takes is an error."""
     if options["weights_from"] is not None:
         options = {**options, "weights": _weights(options["weights_from"])}
-    found = [_row(op, options) for op in named]
+    found = [_named_op(op, options) for op in named]
     taken = {name for op in found for name in _options_of(op)}
     chosen = []
     for op in found:
@@ -231,7 +231,7 @@ def _options_of(op: ops.Op) -> Sequence[str]:
     return _OF_USER if op.user else ops.options_of(op)
 
 
-def _row(op: ops.OpLike, options: Options) -> ops.Op:
+def _named_op(op: ops.OpLike, options: Options) -> ops.Op:
     """Return the op that a caller means, without rules; nothing of a user-defined one is loaded yet."""
     known = ops.predefined(op)
     if known is None and callable(op):

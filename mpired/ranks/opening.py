@@ -288,11 +288,6 @@ def _ordered(file: RankFile, orders: Sequence[bool]) -> RankFile:
     return file if same else file._replace(buffers=tuple(buffers))
 
 
-def check_use(inputs: InputOptions, *files: RankFile) -> None:
-    """Raise `UsageError` if an option has no meaning for any of the files."""
-    check_formats(inputs, {file.format for file in files})
-
-
 def check_formats(inputs: InputOptions, formats: Collection[str], *, raw_result: bool = False) -> None:
     """Raise `UsageError` if an option has no meaning for files of any of the formats."""
     others = {"byte_order", "datarep"} if raw_result else set()  # options that have a meaning besides
