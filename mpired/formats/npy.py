@@ -51,7 +51,7 @@ class _Known(NamedTuple):
 
     dtype: np.dtype
     head: bytes
-    nbytes: int  # of the source: the meaning depends on it, and on the declarations
+    nbytes: int  # of the source: the meaning depends on it, and on the options
     declared: tuple[object, ...]
     buffer_of: Callable[[Source], Array]
 
