@@ -75,7 +75,7 @@ def _here() -> Held:
 
 def rest() -> None:
     """Raise `KeyboardInterrupt` if it is held back: nothing is half done here."""
-    if _held is None:  # most often
+    if _held is None or not _held.came:  # most often
         return
     held = _here()
     if held.came and held.may_end:

@@ -24,7 +24,7 @@ from mpired.queries import show as figures
 from mpired.queries.diff import Difference
 from mpired.queries.figures import Shown
 from mpired.queries.locate import Location
-from mpired.ranks import check_use
+from mpired.ranks import check_formats
 
 
 @with_options(*INPUTS)
@@ -64,7 +64,7 @@ def look(rank: str | AtHand, options: Options, context: Context) -> RankFile:
     inputs = InputOptions.of(checked(INPUTS, options), context)
     file = describe(rank, inputs)
     if not file.obstacle:
-        check_use(inputs, file)
+        check_formats(inputs, {file.format})
     return file
 
 

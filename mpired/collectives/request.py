@@ -13,7 +13,7 @@ from mpired.collectives.table import Collective
 from mpired.context import Context
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.pairs import VALUES
-from mpired.errors import MpiredError, UsageError, with_others
+from mpired.errors import UsageError
 from mpired.formats import Format, InputOptions, RankFile, decoding, format_named
 from mpired.formats.array import has_unknown_length
 from mpired.formats.derived import widened
@@ -83,7 +83,7 @@ def read_request(
     if group_b is not None and not list(group_b):
         raise UsageError("`group_b`", "has no ranks; leave it out for one group")
     named: Sequence[Any] = ops.each_of(op) if collective.several else [op]
-    chosen, refused = _resolve(named, options)
+    chosen = _resolve(named, options)
     words: Sequence[Sequence[RankWord]] = [ranks, group_b] if group_b else [ranks]
     inputs = _inputs(chosen, options, context)
     pairing = "`index='rank'` makes pairs of plain values" if "index" in collective.options else ""
@@ -95,13 +95,11 @@ def read_request(
             forms = [to or by_suffix(each) for each in outputs]
             is_raw = any(form is not None and form.needs_type for form in forms)  # the words may say how its bytes lie
             opened = open_groups(words, inputs, options, raw_result=is_raw)
-    except (MpiredError, OSError) as error:
+    except FileNotFoundError as error:
         has_result = bool({*outputs} - {"-"}) or len(ranks) == 1
-        if isinstance(error, FileNotFoundError) and not has_result and error.filename == words[0][-1]:
+        if not has_result and error.filename == words[0][-1]:
             error.add_note("name the result with `output`")  # of other programs it is the last word
-        raise with_others(error, [*refused, *_wrong_weights(collective, chosen, words, options)]) from None
-    if refused:
-        raise with_others(refused[0], refused[1:])
+        raise
     is_open = has_unknown_length(opened[0].files[0].buffers)
     grows = is_open and _may_grow(collective, chosen, forms, options)
     groups = _combinable(opened, chosen, inputs, options, grows=grows)
@@ -210,45 +208,57 @@ def _widest(chosen: Sequence[ops.Op], datatypes: Sequence[Datatype]) -> Datatype
     return wide
 
 
-def _resolve(named: Sequence[ops.OpLike], options: Options) -> tuple[tuple[ops.Op, ...], list[UsageError]]:
-    """Return the ops with the options of values that each takes, and an error for each of those that none takes."""
-    resolved = [_resolve_one(op, options, several=len(named) > 1) for op in named]
-    if len(named) == 1:
-        ((op, errors),) = resolved
-        return (op,), [*errors.values()]
-    chosen = tuple(op for op, _ in resolved)
-    ops.labels(chosen)  # which are different
-    functions = [op for op in chosen if op.is_function]
-    if functions and (other := next((op for op in chosen if op.isolated), None)):
-        reason = f"is a function of this process, which {other}, a file's or a package's, never runs in"
-        raise UsageError(str(functions[0]), f"{reason}; combine by them in two calls")
-    taken = {name for op in chosen for name in _options_of(op)}
-    refused = {
-        name: error
-        for op, errors in reversed(resolved)
-        for name, error in errors.items()
-        if name in _options_of(op) or name not in taken
-    }
-    return chosen, [*refused.values()]
+def _resolve(named: Sequence[ops.OpLike], options: Options) -> tuple[ops.Op, ...]:
+    """Return the ops, each with those of the options of values that it takes; one that none takes is an error."""
+    if options["weights_from"] is not None:
+        options = {**options, "weights": _weights(options["weights_from"])}
+    found = [_named_op(op, options) for op in named]
+    taken = {name for op in found for name in _options_of(op)}
+    chosen = []
+    for op in found:
+        of_others = {name: OPTIONS[name].default for name in taken.difference(_options_of(op))}
+        chosen.append(_ruled(op, {**options, **of_others}))
+    if len(chosen) > 1:
+        ops.labels(chosen)  # which are different
+        functions = [op for op in chosen if op.is_function]
+        if functions and (other := next((op for op in chosen if op.isolated), None)):
+            reason = f"is a function of this process, which {other}, a file's or a package's, never runs in"
+            raise UsageError(str(functions[0]), f"{reason}; combine by them in two calls")
+    return tuple(chosen)
 
 
 def _options_of(op: ops.Op) -> Sequence[str]:
     return _OF_USER if op.user else ops.options_of(op)
 
 
-def _resolve_one(op: ops.OpLike, options: Options, *, several: bool) -> tuple[ops.Op, dict[str, UsageError]]:
-    """Return an op with the options of values that it takes, and an error for each of the others."""
-    refused: dict[str, UsageError] = {}
-    while True:
-        try:
-            return resolve_op(op, options), refused
-        except UsageError as error:
-            name = error.subject.strip("`").partition("=")[0]
-            known = (*ops.PURPOSES, *(_OF_USER if several else ()))
-            if name not in known or options[name] == OPTIONS[name].default:
-                raise
-            options = {**options, name: OPTIONS[name].default, "weights_from": None}
-            refused[name] = error
+def _named_op(op: ops.OpLike, options: Options) -> ops.Op:
+    """Return the op that a caller means, without rules; nothing of a user-defined one is loaded yet."""
+    known = ops.predefined(op)
+    if known is None and callable(op):
+        if options["op_timeout"] is not None:
+            reason = "cannot stop a function of this process; give the place of one, as FILE.py:FUNCTION"
+            raise UsageError("`op_timeout`", reason)
+        return ops.of_function(op, commute=options["commute"])
+    if ops.is_list(op):
+        text = op if isinstance(op, str) else "`op`"
+        raise UsageError(text, "is a list of ops, which `mpired reduce` and `mpired locate` take; name one op")
+    if known is None and not isinstance(op, str):
+        raise UsageError("`op`", f"{op!r} is neither the name of an op nor a function")
+    return known or ops.resolve(str(op), options["op_timeout"])
+
+
+def _ruled(op: ops.Op, options: Options) -> ops.Op:
+    """Return an op with its rules; a user-defined one is loaded in a worker to learn its properties."""
+    chosen = ops.with_policies(op, options)
+    if chosen.user and chosen.isolated:
+        from mpired.engines import userops  # noqa: PLC0415 - only for them
+
+        with step("loading the op"):
+            return userops.load(chosen, commute=options["commute"])
+    for name in _OF_USER if not chosen.user else ():
+        if options[name] is not None:
+            raise UsageError(f"`{name}`", f"is for user-defined ops; {chosen} is predefined")
+    return chosen
 
 
 def _is_paired(op: ops.Op, options: Options) -> bool:
@@ -271,20 +281,6 @@ def _check_ops(chosen: Sequence[ops.Op], inputs: InputOptions, options: Options,
             datatype = ops.widest(op, [inputs.datatype]) or inputs.datatype
             ops.check(op, datatype, ops.Use.REDUCE, pairing=pairing)
             _ = inputs.datatype.form
-
-
-def _wrong_weights(
-    collective: Collective, chosen: Sequence[ops.Op], words: Sequence[Sequence[RankWord]], options: Options
-) -> list[UsageError]:
-    """Return the error if there is not a weight for each of the ranks, which could not be opened."""
-    if options["stride"] is not None or options["ranks_in_file"] is not None:
-        return []
-    try:
-        for op in chosen:
-            ops.check_weights(op, max(map(len, collective.combined(words))))
-    except UsageError as error:
-        return [error]
-    return []
 
 
 def _note(context: Context) -> Note:
@@ -312,34 +308,6 @@ def _check_keep(inputs: InputOptions) -> None:
     named = [*inputs.keep, *inputs.columns, *(inputs.pair or ())]
     if twice := next((name for name in named if named.count(name) > 1), None):
         raise UsageError("`keep`", f"names the column {twice!r}, which is named already; it is kept or combined")
-
-
-def resolve_op(op: ops.OpLike, options: Options) -> ops.Op:
-    """Return the op; a user-defined one is loaded in a worker to learn its properties."""
-    commute, timeout = options["commute"], options["op_timeout"]
-    if options["weights_from"] is not None:
-        options = {**options, "weights": _weights(options["weights_from"])}
-    known = ops.predefined(op)
-    if known is None and callable(op):
-        if timeout is not None:
-            reason = "cannot stop a function of this process; give the place of one, as FILE.py:FUNCTION"
-            raise UsageError("`op_timeout`", reason)
-        return ops.with_policies(ops.of_function(op, commute=commute), options)
-    if ops.is_list(op):
-        text = op if isinstance(op, str) else "`op`"
-        raise UsageError(text, "is a list of ops, which `mpired reduce` and `mpired locate` take; name one op")
-    if known is None and not isinstance(op, str):
-        raise UsageError("`op`", f"{op!r} is neither the name of an op nor a function")
-    chosen = ops.with_policies(known or ops.resolve(str(op), timeout), options)
-    if chosen.user:
-        from mpired.engines import userops  # noqa: PLC0415 - only for them
-
-        with step("loading the op"):
-            return userops.load(chosen, commute=commute)
-    for name, value in (("`commute`", commute), ("`op_timeout`", timeout)):
-        if value is not None:
-            raise UsageError(name, f"is for user-defined ops; {chosen} is predefined")
-    return chosen
 
 
 def _weights(path: str) -> tuple[float, ...]:

@@ -146,16 +146,16 @@ def check_are_data(words: Iterable[object]) -> None:
     # Else a file of such a name, which may be anything, could go with the recovery of the file that it is beside;
     # and to open a FIFO again would wait for a writer that never comes.
     pipes: dict[tuple[int, int], str] = {}
-    for word in words:
-        if not isinstance(word, str | os.PathLike):
-            continue
-        path = os.fspath(word)
-        if ".mpired" in path or os.path.islink(path):
-            check_is_data(path)
+    for path in (os.fspath(word) for word in words if isinstance(word, str | os.PathLike)):
         try:
-            status = os.stat(path)
+            is_file = stat.S_ISREG(os.lstat(path).st_mode)
         except (OSError, ValueError):  # raised again where the file is opened
+            is_file = True
+        if ".mpired" in path or not is_file:
+            check_is_data(path)
+        if is_file or not os.path.exists(path):
             continue
+        status = os.stat(path)
         if stat.S_ISFIFO(status.st_mode):
             pipe = status.st_dev, status.st_ino
             if pipe in pipes:

@@ -130,7 +130,7 @@ class Format(NamedTuple):
             counts = ", ".join(f"{each.name} has {each.count}" for each in model.buffers[:_FEW])
             reason = f"holds columns of one length, but {counts} elements; choose some with `columns`"
             raise UsageError(f"`to={self.name!r}`", reason)
-        if self.c_order or model.buffers[0].alone is not None:
+        if self.c_order or (model.buffers and model.buffers[0].alone is not None):
             self._check_arrays(model)
         if model.format != self.name:  # what a file of another format has besides its elements means nothing here
             model = model._replace(source=None, cells=Cells())

@@ -155,18 +155,6 @@ def check_holds_several(path: str) -> None:
         raise UsageError(STANDARD_INPUT if path == "-" else path, reason)
 
 
-class UnusableRank(AtHand):
-    """A rank of which it is known that it cannot be used, and why."""
-
-    def __init__(self, name: str, error: Exception) -> None:
-        super().__init__(name)
-        self._error = error
-
-    def source(self, inputs: InputOptions) -> Source:  # noqa: ARG002 - there is none
-        """Raise the error."""
-        raise self._error
-
-
 class OpenFile(AtHand):
     """A file that is open for reading bytes. All of it is read, from its start, and its position stays."""
 

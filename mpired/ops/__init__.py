@@ -5,7 +5,6 @@ from mpired.ops.op import Op, Rules, Use
 from mpired.ops.policy import (
     PURPOSES,
     check_rules,
-    check_weights,
     holds,
     null_refused,
     options_of,
@@ -21,8 +20,8 @@ from mpired.ops.table import COMPARE_AND_SWAP, OPS, STATISTICS, get, named, neut
 
 __all__ = [
     "COMPARE_AND_SWAP", "OPS", "PURPOSES", "STATISTICS", "Op", "OpLike", "Ops", "Rules", "Use", "check",
-    "check_buffers", "check_file", "check_rules", "check_use", "check_weights", "each_of", "file_of", "get",
-    "holds", "is_list", "labels", "may_be_null", "named", "neutral", "null_refused", "of_function", "ops_for",
-    "options_of", "predefined", "real_type", "resolve", "stands_for_null", "summary", "user_op", "widening",
-    "widest", "with_parameter", "with_policies", "with_properties",
+    "check_buffers", "check_file", "check_rules", "check_use", "each_of", "file_of", "get", "holds", "is_list",
+    "labels", "may_be_null", "named", "neutral", "null_refused", "of_function", "ops_for", "options_of",
+    "predefined", "real_type", "resolve", "stands_for_null", "summary", "user_op", "widening", "widest",
+    "with_parameter", "with_policies", "with_properties",
 ]  # fmt: skip

@@ -124,7 +124,9 @@ def check_rules(op: Op, datatypes: Sequence[Datatype], nranks: int) -> None:
     """Raise an error if the rules make no sense for elements of these datatypes, and `nranks` ranks."""
     rules = op.rules
     if rules.weights:
-        check_weights(op, nranks)
+        if len(rules.weights) != nranks:
+            values, ranks = number(len(rules.weights), "value"), number(nranks, "rank")
+            raise UsageError("`weights`", f"has {values} for {ranks}; give one for each rank")
         if not math.fsum(rules.weights):
             raise UsageError("`weights`", "add up to 0, by which nothing can be divided")
     for datatype in datatypes:
@@ -140,14 +142,6 @@ def null_refused(op: Op, datatype: Datatype, form: str, way_out: str) -> UsageEr
     """Return the error for results that may be null in a format, or a file, that has nothing for that."""
     reason = f"may give nulls of {datatype.label}, for which {form} has no value; {way_out}"
     return UsageError(f"`nulls={op.rules.nulls!r}`", f"{reason}, or say with `missing` which value stands for them")
-
-
-def check_weights(op: Op, nranks: int) -> None:
-    """Raise `UsageError` unless there is a weight for each rank, if there are any."""
-    weights = op.rules.weights
-    if weights and len(weights) != nranks:
-        values, ranks = number(len(weights), "value"), number(nranks, "rank")
-        raise UsageError("`weights`", f"has {values} for {ranks}; give one for each rank")
 
 
 def _check_missing(op: Op, datatype: Datatype, missing: float) -> None:

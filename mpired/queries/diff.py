@@ -39,7 +39,7 @@ from mpired.queries.measures import (
     value_text,
 )
 from mpired.queries.pictures import DifferenceMap, Query, answered, check_picture, check_replaces_none, drawing
-from mpired.ranks import check_use, compare, in_one_order
+from mpired.ranks import check_formats, compare, in_one_order
 from mpired.sources.open import check_unchanged
 
 # The elements compared closer at a time, so that the temporaries stay in the cache.
@@ -396,7 +396,7 @@ def _plan(words: Sequence[str | AtHand], options: Options, context: Context) -> 
         raise UsageError("-", "standard input can be one of the files only; write the other to a file")
     inputs = InputOptions.of(options, context)
     a, b = (open_rank(word, inputs._replace(nullable=True, any_type=True, unpack=True)) for word in words)
-    check_use(inputs, a, b)
+    check_formats(inputs, {a.format, b.format})
     check_replaces_none(options["png"], (a, b), options)
     unread = {each.name: each.reason for file in (b, a) for each in file.others}
     a, b = (file._replace(buffers=[each for each in file.buffers if each.name not in unread]) for file in (a, b))

@@ -23,7 +23,7 @@ from mpired.queries.elements import numbers, scan
 from mpired.queries.figures import Bins, Extreme, Figures, Histogram, Part, Plane, Shown, Statistics, Winners
 from mpired.queries.pictures import MOST_CELLS, Query, answered, check_picture, check_replaces_none, drawing
 from mpired.queries.selection import Selection, cut, pick
-from mpired.ranks import check_use, compare
+from mpired.ranks import check_formats, compare
 from mpired.sources.open import check_unchanged
 
 _LAST_TIME = 2**63 - 1
@@ -243,7 +243,7 @@ def _plan(path: str, options: Options, tell: Tell, context: Context) -> Query[Sh
     check_picture(png)
     inputs = InputOptions.of(options, context)._replace(nullable=True)
     file = open_rank(path, inputs)
-    check_use(inputs, file)
+    check_formats(inputs, {file.format})
     if not file.buffers:
         if not file.others:
             raise BufferFileError(file.source.name, "holds no array or column")

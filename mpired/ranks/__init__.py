@@ -5,7 +5,6 @@ from mpired.ranks.opening import (
     Opened,
     Skipped,
     check_formats,
-    check_use,
     compare,
     in_one_order,
     open_groups,
@@ -16,7 +15,7 @@ from mpired.ranks.opening import (
 from mpired.ranks.order import RankWord, numbers_of, ordered, other_numbers, unnatural
 
 __all__ = [
-    "Opened", "RankWord", "Skipped", "check_formats", "check_use", "compare", "in_one_order", "numbers_of",
+    "Opened", "RankWord", "Skipped", "check_formats", "compare", "in_one_order", "numbers_of",
     "open_groups", "ordered", "other_numbers", "pieces", "rank_list", "skipped_warnings", "unnatural",
     "warn_of_units",
 ]  # fmt: skip

@@ -26,7 +26,7 @@ from mpired.errors import (
 from mpired.formats import InputOptions, RankFile, format_named, open_rank
 from mpired.formats.array import UNKNOWN_COUNT
 from mpired.formats.input_options import OF_ARRAYS
-from mpired.formats.memory import RankInFile, UnusableRank, check_holds_several
+from mpired.formats.memory import RankInFile, check_holds_several
 from mpired.formats.names import lacking
 from mpired.formats.rank import reordered, turned
 from mpired.formats.transposed import in_order
@@ -225,10 +225,7 @@ def pieces(words: Sequence[_W], inputs: InputOptions, options: Options) -> Seque
     stride, nranks = options["stride"], options["ranks_in_file"]
     found: list[_W | RankWord] = []
     for word in words:
-        try:
-            found += _cut(word, inputs, stride, nranks) if isinstance(word, str) else [word]
-        except (MpiredError, OSError) as error:
-            found.append(UnusableRank(str(word), error))
+        found += _cut(word, inputs, stride, nranks) if isinstance(word, str) else [word]
     return found
 
 
@@ -289,11 +286,6 @@ def _ordered(file: RankFile, orders: Sequence[bool]) -> RankFile:
         buffers.append(turned)
     same = all(turned is buffer for turned, buffer in zip(buffers, file.buffers, strict=True))
     return file if same else file._replace(buffers=tuple(buffers))
-
-
-def check_use(inputs: InputOptions, *files: RankFile) -> None:
-    """Raise `UsageError` if an option has no meaning for any of the files."""
-    check_formats(inputs, {file.format for file in files})
 
 
 def check_formats(inputs: InputOptions, formats: Collection[str], *, raw_result: bool = False) -> None:
