@@ -48,28 +48,16 @@ def with_policies(op: Op, options: Mapping[str, Any], *, window: bool = False) -
         raise UsageError("`exact`", "rounds once whatever the datatype; leave `accumulate_in` out")
     if chosen.get("nan") == "mpi" and op.mpi_kernel is None:
         raise UsageError("`nan='mpi'`", f"is for ops of MPI that see NaNs, and the op is {op}; leave it out")
-    rules = op.rules._replace(
-        overflow=chosen.get("overflow", "warn"),
-        nan=chosen.get("nan", "propagate"),
-        nulls=chosen.get("nulls", "error"),
-        missing=chosen.get("missing"),
-        within=_named(chosen.get("accumulate_in")),
-        result=_named(chosen.get("result_type")),
-        exact=chosen.get("exact", False),
-        ddof=chosen.get("ddof", 0),
-        weights=tuple(chosen.get("weights", ())),
-        window=window,
-    )
-    return ruled(op, rules)
+    chosen |= {name: _named(chosen[name]) for name in _TAKES if name in chosen}
+    rules = {_TAKES.get(name, name): value for name, value in chosen.items() if name in _OPTIONS}
+    return ruled(op, op.rules._replace(window=window, **rules))
 
 
 _OPTIONS = ("overflow", "nan", "nulls", "missing", *PURPOSES)
 
 
-def _named(name: str | None) -> Datatype | None:
+def _named(name: str) -> Datatype:
     """Return a predefined datatype of real numbers."""
-    if name is None:
-        return None
     from mpired.datatypes.text.parse import parse  # noqa: PLC0415 - with it comes the grammar of derived datatypes
 
     datatype, _ = parse("long_double" if name == "longdouble" else name)
@@ -109,7 +97,7 @@ def widening(op: Op, buffers: Sequence[Sequence[Datatype]]) -> str:
     for name in ("int64_t", "uint64_t", "double", "longdouble") if "within" in op.takes else ():
         within = _named(name)
         wide = [widest(op, datatypes, within) for datatypes in buffers]
-        is_real = within is not None and within.form.kind == "f"
+        is_real = within.form.kind == "f"
         if all(each is not None and (is_real or op.gives(each).form.kind != "f") for each in wide):
             return f"`accumulate_in={name!r}`"
     return ""
@@ -117,13 +105,18 @@ def widening(op: Op, buffers: Sequence[Sequence[Datatype]]) -> str:
 
 def check_rules(op: Op, datatypes: Sequence[Datatype], nranks: int) -> None:
     """Raise an error if the rules make no sense for elements of these datatypes, and `nranks` ranks."""
-    check_weights(op, nranks)
     rules = op.rules
-    if rules.weights and not math.fsum(rules.weights):
-        raise UsageError("`weights`", "add up to 0, by which nothing can be divided")
+    if rules.weights:
+        check_weights(op, nranks)
+        if not math.fsum(rules.weights):
+            raise UsageError("`weights`", "add up to 0, by which nothing can be divided")
     for datatype in datatypes:
-        for check in (_check_missing, _check_exact, _check_wide):
-            check(op, datatype)
+        if rules.missing is not None:
+            _check_missing(op, datatype, rules.missing)
+        if rules.exact:
+            _check_exact(op, datatype)
+        if rules.within is not None or rules.result is not None:
+            _check_wide(op, datatype)
 
 
 def null_refused(op: Op, datatype: Datatype, form: str, way_out: str) -> UsageError:
@@ -140,10 +133,7 @@ def check_weights(op: Op, nranks: int) -> None:
         raise UsageError("`weights`", f"has {values} for {ranks}; give one for each rank")
 
 
-def _check_missing(op: Op, datatype: Datatype) -> None:
-    missing = op.rules.missing
-    if missing is None:
-        return
+def _check_missing(op: Op, datatype: Datatype, missing: float) -> None:
     if datatype.group in Group.COMPLEX | Group.BYTE | Group.CHARACTER | Group.DERIVED:
         raise UsageError("`missing`", f"is a real number, and elements are {datatype.label}; leave it out")
     form = datatype.parts[0].form if datatype.parts else datatype.form
@@ -162,8 +152,6 @@ def _holds(form: np.dtype, number: float) -> bool:
 
 
 def _check_exact(op: Op, datatype: Datatype) -> None:
-    if not op.rules.exact:
-        return
     integer = datatype.group not in Group.FLOATING_POINT | Group.COMPLEX
     if integer and op.of_mpi:
         raise OpError(str(op), f"of {datatype.label} is exact unless it overflows; leave `exact` out")

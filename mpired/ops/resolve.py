@@ -34,13 +34,13 @@ def predefined(op: OpLike) -> Op | None:
     # None for all others. Functions such as `sum` are of one array, so as ops they can mean nothing else.
     if isinstance(op, Op):
         return op
+    if isinstance(op, str):
+        return _SYNONYMS.get(op)
     try:
         if name := mpi4py_objects.op_name(op):
             return table.get(name)
     except mpi4py_objects.NotExactError as error:
         raise OpError("`op`", str(error)) from None
-    if isinstance(op, str):
-        return _SYNONYMS.get(op)
     return next((row for row in (*table.OPS, *table.STATISTICS) if any(op is each for each in row.synonyms)), None)
 
 
