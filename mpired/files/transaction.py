@@ -292,7 +292,7 @@ def publish(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None:
         linked: list[Draft] = []
         try:
             for draft in drafts if len(drafts) > 1 else ():
-                draft.lock()  # so that nobody changes a file that may be taken back
+                draft.lock()  # no other command changes a file that may be taken back
             for draft in new:
                 draft.take_free_name()
                 linked.append(draft)
