@@ -34,6 +34,11 @@ class Note:
         self._how = context.record
         self._call: tuple[Mapping[str, Any], Sequence[tuple[str, Source]], int] | None = None
 
+    @staticmethod
+    def beside(path: str) -> str:
+        """Return the name of the file with the record of a result that has no place for it."""
+        return path + SUFFIX
+
     @functools.cached_property
     def text(self) -> str:
         """The record; "" before it is set."""
@@ -91,17 +96,12 @@ def _digest(numbered: tuple[int, Source]) -> tuple[int, str]:
     return number, digest.hexdigest()
 
 
-def beside(path: str) -> str:
-    """Return the name of the file with the record of a result that has no place for it."""
-    return path + SUFFIX
-
-
 def found(path: str, within: str | None) -> tuple[str, dict[str, Any] | None]:
     """Return where the record of a file is, and the record: within it, or beside; None for no record."""
     # A record beside that is older than its file may be of another content, and says so.
     if within is not None:
         return path, _parsed(within)
-    name = beside(path)
+    name = Note.beside(path)
     try:
         with open(name, encoding="utf-8") as file:
             record = _parsed(file.read())

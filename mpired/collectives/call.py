@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from mpired import __version__, codecs, ops
@@ -157,9 +157,9 @@ def plan_call(  # noqa: PLR0913 - all that a call is
     dealt = [(group_plan, paths_of(group_plan, request, outputs)) for group_plan in group_plans(request)]
     paths = [path for _, each in dealt for path in each]
     if len(paths) > 1:
-        check_different(paths, [receiver for group_plan, _ in dealt for receiver in group_plan.receivers])
+        check_different(paths)
     if not in_place:
-        names = [*paths, *(_beside(paths) if options["provenance"] else ())]
+        names = [*paths, *(map(request.note.beside, paths) if request.note is not None else ())]
         if existing := [name for name in names if is_url(name) or os.path.exists(name)]:
             request.check_no_input(existing, _WAY_OUT[collective.to_root])
         for path in paths if options["link"] or options["level"] is not None else ():
@@ -170,26 +170,17 @@ def plan_call(  # noqa: PLR0913 - all that a call is
     paths = [result.path for result in every]
     if folders := {result.folder for result in every if result.folder}:
         request.check_no_input(paths, _WAY_OUT[collective.to_root])
-        if len(set(paths)) < len(paths):
-            reason = "puts files of one name from several results into a directory; name one for each"
-            raise UsageError("`output`", reason)
+        check_different(paths)
     nlocked = sum(map(os.path.isfile, paths)) if in_place or options["overwrite"] else 0
     pairs = zip((group_plan for group_plan, _ in dealt), results, strict=True)
     plans = tuple(plan_fold(group_plan, each, request, nlocked=nlocked) for group_plan, each in pairs)
     beside: list[str] = []
     if request.note is not None:
-        beside = _beside(result.path for result in every if not format_named(result.format).has_notes)
+        beside = [request.note.beside(each.path) for each in every if not format_named(each.format).has_notes]
         _check_beside(paths, beside)
     new = tuple(folder for folder in sorted(folders) if not os.path.isdir(folder))
     ranges = (each for result in every if isinstance(result.layout, ArrayLayout) for each in result.layout.ranges)
     return Call(request, plans, tuple(results), outputs, tuple(beside), (*paths, *beside), new, tuple(ranges), every)
-
-
-def _beside(paths: Iterable[str]) -> list[str]:
-    """Return the names of the files beside results that say where these come from."""
-    from mpired.provenance import beside  # noqa: PLC0415 - few calls record that
-
-    return list(map(beside, paths))
 
 
 def _check_beside(results: Sequence[str], beside: Sequence[str]) -> None:

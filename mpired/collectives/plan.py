@@ -220,7 +220,7 @@ class _Costs(NamedTuple):
         return tuple(tuple(within_memory(rank, share) for rank in ranks) for ranks in self.buffers)
 
     def turned_within(self, left: int | None, jobs: int, max_open: int, block_bytes: int) -> _Buffers:
-        """Return the buffers, each with the bytes to read ahead, out of the memory that a process has left."""
+        """Return the buffers, each with its share of the memory that a process has left for reading ahead."""
         nturned = min(max_open, self.nturned)
         ahead = min(_AHEAD_BYTES, _AHEAD_BYTES_IN_ALL // (jobs * nturned))
         if left is not None:
@@ -334,7 +334,11 @@ def _remote_engine(
     _check_reach(ops, files, engine)
     if costs.is_small or costs.nforward:  # one process does it anyway
         return LOCAL, context
-    _probe(ops, files, engine)
+    from mpired.engines import probe  # noqa: PLC0415 - of few commands
+
+    datatypes = [buffer.datatype for buffer in files[0].buffers]
+    for op in [op for op in ops if op.user] or ops[:1]:  # every worker looks at some of the ranks
+        probe.check(engine.runner, op, [source for file in files for source in file.sources], datatypes)
     if context.is_of_group:  # other machines have other limits
         context = context._replace(max_memory=None, is_of_group=False)
     return engine, context
@@ -382,15 +386,6 @@ def _width(op: Op, rank: Array, nranks: int, *, alone: bool) -> int:
     datatype = taken_by(op, rank).datatype
     nblocks = 1 if alone else _BLOCKS_IN_MEMORY // _STATES_IN_MEMORY  # a state of several has its own blocks
     return max(nblocks * datatype.itemsize, state_of(op, datatype, nranks).itemsize, op.result(datatype).itemsize)
-
-
-def _probe(ops: Sequence[Op], files: Sequence[RankFile], engine: Engine) -> None:
-    """Let every worker on other machines look at some of the ranks, and at user-defined ops."""
-    from mpired.engines import probe  # noqa: PLC0415 - of few commands
-
-    datatypes = [buffer.datatype for buffer in files[0].buffers]
-    for op in [op for op in ops if op.user] or ops[:1]:
-        probe.check(engine.runner, op, [source for file in files for source in file.sources], datatypes)
 
 
 def _check_reach(ops: Sequence[Op], files: Sequence[RankFile], engine: Engine) -> None:

@@ -97,19 +97,13 @@ def expand(pattern: str, ranks: Sequence[Recipient]) -> list[str]:
     return [pattern.format(rank=each.share.rank, group=each.group, stem=each.stem if stems else "") for each in ranks]
 
 
-def check_different(names: Sequence[str], ranks: Sequence[Recipient]) -> None:
-    """Raise `UsageError` if two names are one file."""
-    first: dict[str, Recipient] = {}
-    for name, path, each in zip(names, calls.real_paths(names), ranks, strict=True):
-        other = first.setdefault(path, each)
-        if other is not each:
-            both = f"ranks {other.share.rank} and {each.share.rank}"
-            if other.group != each.group:
-                both = f"rank {other.share.rank} of group A and rank {each.share.rank} of group B"
-            elif other.share.rank == each.share.rank:
-                raise UsageError(name, "would get two parts of one result; name two files")
-            hint = "put {group} into the pattern" if other.group != each.group else "use {rank}, or other files"
-            raise UsageError(name, f"would be the result of {both}; {hint}")
+def check_different(names: Sequence[str]) -> None:
+    """Raise `UsageError` if two names of results are one file."""
+    paths = calls.real_paths(names)
+    if len(set(paths)) < len(paths):
+        name = next(name for name, path in zip(names, paths, strict=True) if paths.count(path) > 1)
+        reason = "would be the file of several results; put {rank}, {stem} or {group} into a pattern"
+        raise UsageError(name, f"{reason}, or name other files")
 
 
 class GroupPlan(NamedTuple):

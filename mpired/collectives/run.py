@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 from mpired import cautions, interrupts, log
 from mpired.collectives.fields import ResultArray, arrays_in, taken_by
 from mpired.collectives.fold import Fold, PieceResult, Region, ResultFile
 from mpired.collectives.plan import Plan, Segment
-from mpired.collectives.table import OpField, Share
+from mpired.collectives.table import Share
 from mpired.context import Context
 from mpired.datatypes.pairs import VALID
 from mpired.engines import LOCAL, pool
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from mpired.formats.missing import Missing
 
 _ALIGNMENT = 64
-_Part: TypeAlias = tuple[int, int, int | None, tuple[OpField, ...], bool]  # a share without its rank
-_NOTHING_MISSING: Mapping[_Part, Sequence[Missing | None]] = {}
 
 
 class Result(NamedTuple):
@@ -98,9 +96,8 @@ def fill(plan: Plan, results: Sequence[Result], drafts: Sequence[Output], contex
 
 def _encode(plan: Plan, encoded: Sequence[tuple[Result, Output]], flat: Sequence[ResultFile], context: Context) -> None:
     """Fold results into a scratch file, and encode them into their drafts; workers write the flat ones meanwhile."""
-    shares = [result.share for result, _ in encoded]
-    marking = ((result.share[1:], result.layout) for result, _ in encoded)
-    missing = {part: layout.missing for part, layout in marking if isinstance(layout, MarkingLayout)}
+    shares, layouts = [result.share for result, _ in encoded], [result.layout for result, _ in encoded]
+    missing = [layout.missing if isinstance(layout, MarkingLayout) else () for layout in layouts]
     with folded(plan, shares, encoded[0][1], context, also=flat, missing=missing) as arrays:
         for (result, draft), buffers in zip(encoded, arrays, strict=True):
             assert not isinstance(result.layout, FlatLayout)  # noqa: S101 - sorted so by `fill`
@@ -235,7 +232,7 @@ def folded(
     context: Context,
     *,
     also: Sequence[ResultFile] = (),  # files that take results as well
-    missing: Mapping[_Part, Sequence[Missing | None]] = _NOTHING_MISSING,
+    missing: Sequence[Sequence[Missing | None]] = (),  # of each share which values of its arrays mean missing ones
 ) -> Generator[list[list[Array]], None, None]:
     """Fold all segments into a scratch file beside an output, and give each share of the result as native elements."""
     placed, end = _placed(plan, shares, missing)
@@ -260,18 +257,18 @@ def folded(
 
 
 def _placed(
-    plan: Plan, shares: Sequence[Share], missing: Mapping[_Part, Sequence[Missing | None]]
-) -> tuple[dict[_Part, tuple[Share, list[tuple[ResultArray, Region]]]], int]:
+    plan: Plan, shares: Sequence[Share], missing: Sequence[Sequence[Missing | None]]
+) -> tuple[dict[object, tuple[Share, list[tuple[ResultArray, Region]]]], int]:
     """Give every different part of the result a place in a scratch file; return these and the bytes of all."""
-    placed: dict[_Part, tuple[Share, list[tuple[ResultArray, Region]]]] = {}
+    placed: dict[object, tuple[Share, list[tuple[ResultArray, Region]]]] = {}  # by the share without its rank
     end = 0
-    for share in shares:
+    for share, values in zip(shares, missing or repeat(()), strict=False):
         if share[1:] in placed:
             continue
         each: list[tuple[ResultArray, Region]] = []
         placed[share[1:]] = share, each
         arrays = arrays_in(share, plan.ops, plan.firsts)
-        for result, marks in zip(arrays, missing.get(share[1:], repeat(None)), strict=False):
+        for result, marks in zip(arrays, values or repeat(None), strict=False):
             form, count = result.datatype.form, share.count_of(result.rank.count)
             after = end + -(-count * form.itemsize // _ALIGNMENT) * _ALIGNMENT
             has_nulls = result.op.rules.nulls != "error" and result.field != VALID

@@ -32,7 +32,8 @@ def existing_file(path: str) -> os.stat_result | None:
     except FileNotFoundError:
         if path.endswith("/"):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path) from None
-        check_scheme(path)
+        if ":" in path:
+            check_scheme(path)
         return None
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)

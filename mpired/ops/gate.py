@@ -16,7 +16,6 @@ def check_buffers(
     op: Op, buffers: Iterable[tuple[str, Datatype]], use: Use, *, pairing: str = "", keeps: bool = False
 ) -> None:
     """Let a legal request pass on buffers, which have names if they are columns; the one gate of files."""
-    check_use(op, use)
     taken: list[str] = []
     others: list[str] = []
     refused: list[OpError] = []

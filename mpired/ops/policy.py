@@ -48,19 +48,9 @@ def with_policies(op: Op, options: Mapping[str, Any], *, window: bool = False) -
         raise UsageError("`exact`", "rounds once whatever the datatype; leave `accumulate_in` out")
     if chosen.get("nan") == "mpi" and op.mpi_kernel is None:
         raise UsageError("`nan='mpi'`", f"is for ops of MPI that see NaNs, and the op is {op}; leave it out")
-    rules = op.rules._replace(
-        overflow=chosen.get("overflow", "warn"),
-        nan=chosen.get("nan", "propagate"),
-        nulls=chosen.get("nulls", "error"),
-        missing=chosen.get("missing"),
-        within=real_type(chosen["accumulate_in"]) if "accumulate_in" in chosen else None,
-        result=real_type(chosen["result_type"]) if "result_type" in chosen else None,
-        exact=chosen.get("exact", False),
-        ddof=chosen.get("ddof", 0),
-        weights=tuple(chosen.get("weights", ())),
-        window=window,
-    )
-    return ruled(op, rules)
+    chosen |= {name: real_type(chosen[name]) for name in _TAKES if name in chosen}
+    rules = {_TAKES.get(name, name): value for name, value in chosen.items() if name in _OPTIONS}
+    return ruled(op, op.rules._replace(window=window, **rules))
 
 
 _OPTIONS = ("overflow", "nan", "nulls", "missing", *PURPOSES)

@@ -73,7 +73,7 @@ def test_groups(folder):
         (f"{allreduce} --in-place --group-b r1.npy", 2, "--in-place / --group-b"),
         ("reduce -q --op sum r0.npy --in-place --group-b r1.npy", 2, "--in-place / --group-b"),
         ("reduce-scatter-block -q --op sum r0.npy --in-place --group-b r1.npy", 2, "--in-place / --group-b"),
-        (f"{allreduce} --group-b r1.npy {OUT}", 2, "group A / group B / {group}"),
+        (f"{allreduce} --group-b r1.npy {OUT}", 2, "the file of several results / {group}"),
         (f"{allreduce} -f --group-b r1.npy -o r{{rank}}.npy", 2, "r0.npy"),
         (
             f"reduce-scatter -q --op sum --counts 5,7 r0.npy r1.npy {where} --group-b r2.npy",
@@ -101,9 +101,9 @@ def test_names(folder):
     patterns |= {"{rank.__class__}": field, "{0}": field, "{stem:>9}": field, "{rank": none, "rank}": none}
     rows = [(f"{SCAN} -o '{pattern}'", 2, reason) for pattern, reason in patterns.items()]
     rows += [
-        ("scan -q --op sum r0.npy other/r0.npy -o {stem}.out", 2, "r0.out / ranks 0 and 1"),
-        ("scan -q --op sum r0.npy r1.npy -o d{rank}/x", 2, "ranks 0 and 1"),
-        ("scan -q --op sum r0.npy r1.npy r0.npy --in-place", 2, "ranks 0 and 2"),
+        ("scan -q --op sum r0.npy other/r0.npy -o {stem}.out", 2, "r0.out / the file of several results"),
+        ("scan -q --op sum r0.npy r1.npy -o d{rank}/x", 2, "the file of several results"),
+        ("scan -q --op sum r0.npy r1.npy r0.npy --in-place", 2, "r0.npy / the file of several results"),
         ("scan -q --op sum -f r1.npy r0.npy -o r{rank}.npy", 2, "r0.npy / is the file of rank 1 / --in-place"),
         (f"{SCAN} -o {{stem}}.npy", 2, "r0.npy: is the file of rank 0 / --in-place"),
         (f"{SCAN} -f -o {{stem}}.npy", 2, "r0.npy: is the file of rank 0 / --in-place"),
