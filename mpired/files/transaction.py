@@ -23,7 +23,7 @@ from mpired.files import calls, copying, metadata
 from mpired.files.access import recover_for_reading
 from mpired.files.lock import NOTHING_HELD, Held, LockTimeout, Target, descriptors_of, inode
 from mpired.files.log import LogKind, LogWriter, stamp
-from mpired.files.names import Place, check_no_old_journal, exists_error, hidden_path, sync_folders
+from mpired.files.names import DRAFT, Place, check_no_old_journal, exists_error, own_path, sync_folders
 from mpired.files.places import check_new, existing_file, is_stream
 from mpired.files.scratch import Compression, Scratch, Single, claimed, lock_own, remove_dead
 
@@ -75,7 +75,7 @@ class Draft(Place, Single):
     @property
     def shared(self) -> calls.SharedFile:
         """The file for the tasks of an engine."""
-        path = hidden_path(self.path, "-new")
+        path = own_path(self.path, DRAFT)
         return calls.SharedFile(path, self.inode) if self.has_name else super().shared
 
     def _claimed(self) -> int:
