@@ -145,17 +145,10 @@ def check_fifos(paths: Iterable[str], followed: Iterable[str]) -> None:
         return
     known: dict[tuple[int, int], str] = {}
     for name in names:
-        if (pipe := _fifo(name)) is None:
-            continue
-        if pipe in known:
-            what = "for several ranks" if known[pipe] == name else f"as {known[pipe]!r}"
-            raise UsageError(name, f"is the same pipe {what}, and can be one rank only")
-        known[pipe] = name
-
-
-def _fifo(path: str) -> tuple[int, int] | None:
-    """Return device and inode of a FIFO; None of another file."""
-    with contextlib.suppress(OSError):  # raised again where the file is opened
-        status = os.stat(path)
-        return (status.st_dev, status.st_ino) if stat.S_ISFIFO(status.st_mode) else None
-    return None
+        with contextlib.suppress(OSError):  # raised again where the file is opened
+            status = os.stat(name)
+            pipe = status.st_dev, status.st_ino
+            if stat.S_ISFIFO(status.st_mode) and pipe in known:
+                what = "for several ranks" if known[pipe] == name else f"as {known[pipe]!r}"
+                raise UsageError(name, f"is the same pipe {what}, and can be one rank only")
+            known[pipe] = name
