@@ -102,9 +102,10 @@ def exists(path: str) -> bool:
     return True
 
 
-def exists_error(path: str) -> OutputExistsError:
-    """Return the error for a result that already exists."""
-    return OutputExistsError(path, "already exists; `overwrite=True` replaces it")
+def exists_error(path: str, *, appeared: bool = False) -> OutputExistsError:
+    """Return the error for a result that already exists, or has `appeared` since that was looked at."""
+    reason = "was created by another process" if appeared else "already exists"
+    return OutputExistsError(path, f"{reason}; `overwrite=True` replaces it")
 
 
 def mark_of(file: str | int) -> bytes | None:

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from mpired import codecs, interrupts
 from mpired.context import NO_LIMITS, RESERVED, Context, spare_open_files
-from mpired.errors import ChangedError, LockError, OutputExistsError, UnconfirmedError, UsageError, raise_all
+from mpired.errors import ChangedError, LockError, UnconfirmedError, UsageError, raise_all
 from mpired.files import calls, copying, metadata
 from mpired.files.access import recover_for_reading
 from mpired.files.lock import NOTHING_HELD, Held, LockTimeout, Target, descriptors_of, inode
@@ -161,8 +161,7 @@ class Draft(Place, Single):
                     calls.link(self.fd, self.base, self.dirfd)
             except FileExistsError:
                 if not self._overwrite:
-                    reason = "was created by another process; `overwrite=True` replaces it"
-                    raise OutputExistsError(self.name, reason) from None
+                    raise exists_error(self.name, appeared=True) from None
                 self.take_draft_name()
                 self.rename()
 
