@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -20,26 +19,17 @@ from mpired.files import calls, metadata
 if TYPE_CHECKING:
     import hashlib
 
-# Names of our own, and why they are not files of the user.
-_OWN_FILES = (
-    (
-        r"\.(?P<of>.+)\.mpired",
-        "belongs to an unfinished change of {of}, and is not data; `mpired recover` of that file finishes the change",
-    ),
-    (
-        r"\.(?P<of>.+)\.mpired-new",
-        "is a draft of a command that writes {of}, not data; what an interrupted one left, the next removes",
-    ),
-    (r"(?P<of>.+)\.mpired-keys", "has the keys of updates of {of}, and is not data"),
-    (
-        r"\.(?P<of>.+)\.mpired-journal",
-        "is the journal of an unfinished update of {of} by mpired 0.1; finish it with that version: `mpired recover`",
-    ),
-    (
-        r"\.[0-9a-f]{8}\.mpired-together",
-        "has results that mpired 0.1 has not put in place yet, and puts there: `mpired recover` of one of them",
-    ),
-)
+LOG, DRAFT, _KEYS, _OLD_JOURNAL = b".%b.mpired", b".%b.mpired-new", b"%b.mpired-keys", b".%b.mpired-journal"
+# Why such a file is not one of the user.
+_OWN_FILES = {
+    LOG: "belongs to an unfinished change of {of}, and is not data; `mpired recover` of that file finishes the change",
+    DRAFT: "is a draft of a command that writes {of}, not data; what an interrupted one left, the next removes",
+    _KEYS: "has the keys of updates of {of}, and is not data",
+    _OLD_JOURNAL: "is the journal of an unfinished update of {of} by mpired 0.1; finish it with that version:"
+    " `mpired recover`",
+    b".%b.mpired-together": "has results that mpired 0.1 has not put in place yet, and puts there: `mpired recover` of"
+    " one of them",
+}
 _LONGEST_BASE = 200
 MARK = metadata.OWN_ATTRIBUTES + "log"
 """The attribute that a log has, and a file with several names (hard links) while its change is unfinished."""
@@ -53,17 +43,15 @@ def digest(data: bytes = b"", nbytes: int = 16, person: bytes = b"") -> hashlib.
     return hashlib.blake2b(data, digest_size=nbytes, person=person)
 
 
-def own_name(base: bytes, ending: str, dot: bytes = b".") -> bytes:
-    """Return the name of a file of our own beside the file `base`; a digest takes the place of a long name's end."""
-    if len(base) > _LONGEST_BASE:
-        base = base[:100] + b"." + digest(base).hexdigest().encode()
-    return b"%b%b.mpired%b" % (dot, base, ending.encode())
+def own_name(base: bytes, form: bytes = LOG) -> bytes:
+    """Return the name of a file of our own beside the file `base`, with a digest in the place of a long name."""
+    return form % (base if len(base) <= _LONGEST_BASE else base[:100] + b"." + digest(base).hexdigest().encode())
 
 
-def hidden_path(path: str, ending: str = "") -> str:
-    """Return the path of a hidden file of our own beside a file: of its log, if there is no ending."""
+def own_path(path: str, form: bytes = LOG) -> str:
+    """Return the path of a file of our own beside a file; see `own_name`."""
     directory, slash, base = path.rpartition(os.sep)
-    return directory + slash + os.fsdecode(own_name(os.fsencode(base), ending))
+    return directory + slash + os.fsdecode(own_name(os.fsencode(base), form))
 
 
 class Place:
@@ -77,9 +65,9 @@ class Place:
         self.path = path  # without symbolic links
         self.dirfd = dirfd  # of its directory
         self.base = os.fsencode(base)  # the name in the directory
-        self.pointer = own_name(self.base, "")  # the name of its log, or of the note that leads to that
-        self.draft_name = own_name(self.base, "-new")
-        self.keys_name = own_name(self.base, "-keys", b"")
+        self.pointer = own_name(self.base)  # the name of its log, or of the note that leads to that
+        self.draft_name = own_name(self.base, DRAFT)
+        self.keys_name = own_name(self.base, _KEYS)
 
     def neighbour(self, base: str | bytes) -> Place:
         """Return another file of the directory."""
@@ -97,7 +85,7 @@ def has_log(path: str, status: os.stat_result | None = None) -> bool:
     """Return whether a change of a file may be unfinished; its path is not a link."""
     # By its status, if that is given, it is looked for by its other names too, which it has or perhaps had: to remove a
     # name changes the time of its status alone.
-    if exists(hidden_path(path)):
+    if exists(own_path(path)):
         return True
     if status is None or not (calls.has_several_names(status) or status.st_ctime_ns != status.st_mtime_ns):
         return False
@@ -113,9 +101,10 @@ def exists(path: str) -> bool:
     return True
 
 
-def exists_error(path: str) -> OutputExistsError:
-    """Return the error for a result that already exists."""
-    return OutputExistsError(path, "already exists; `overwrite=True` replaces it")
+def exists_error(path: str, *, appeared: bool = False) -> OutputExistsError:
+    """Return the error for a result that already exists, or has `appeared` since that was looked at."""
+    reason = "was created by another process" if appeared else "already exists"
+    return OutputExistsError(path, f"{reason}; `overwrite=True` replaces it")
 
 
 def mark_of(file: str | int) -> bytes | None:
@@ -125,7 +114,7 @@ def mark_of(file: str | int) -> bytes | None:
 
 def check_no_old_journal(path: str) -> None:
     """Raise `BufferFileError` if mpired 0.1 has left an update of a file unfinished, whose path is not a link."""
-    journal = hidden_path(path, "-journal")
+    journal = own_path(path, _OLD_JOURNAL)
     if exists(journal):
         reason = f"has an update that mpired 0.1 did not finish ({journal})"
         raise BufferFileError(path, f"{reason}; finish it with that version: `mpired recover {path}`")
@@ -135,9 +124,11 @@ def check_is_data(path: str, *, is_link: bool = True) -> str:
     """Return where a path, perhaps a link, leads; `BufferFileError` if mpired gives such names to files of its own."""
     followed = calls.followed(path) if is_link else path
     for each in (path, followed):
-        for form, reason in _OWN_FILES if ".mpired" in each else ():
-            if match := re.fullmatch(form, os.path.basename(each.rstrip(os.sep)), re.DOTALL):
-                raise BufferFileError(path, reason.format(of=match.groupdict().get("of") or "a file"))
+        for form, reason in _OWN_FILES.items() if ".mpired" in each else ():
+            base, (before, after) = os.path.basename(each.rstrip(os.sep)), os.fsdecode(form).split("%b")
+            of = base.removeprefix(before).removesuffix(after)
+            if of and base == before + of + after:
+                raise BufferFileError(path, reason.format(of=of))
     return followed
 
 

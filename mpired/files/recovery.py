@@ -28,8 +28,8 @@ from mpired.files.names import (
     check_is_data,
     check_no_old_journal,
     has_log,
-    hidden_path,
     mark_of,
+    own_path,
     sync_folders,
 )
 from mpired.files.scratch import remove_dead
@@ -133,7 +133,7 @@ def _open(place: Place) -> int | None:
         return None
     except OSError as error:
         if error.errno in {errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.EINVAL}:
-            raise BufferFileError(hidden_path(place.path), _NO_FILE) from error
+            raise BufferFileError(own_path(place.path), _NO_FILE) from error
         if isinstance(error, PermissionError):
             status = os.stat(place.pointer, dir_fd=place.dirfd, follow_symlinks=False)
             raise _of_another(place, status) from error
@@ -205,11 +205,11 @@ def _judged(place: Place, fd: int, how: How) -> LogHeader | None:
         if (status.st_ino, os.fstat(place.dirfd).st_ino) != (header.inode, header.folder):
             reason = "is a copy of a log, of a change that its original finishes"
             reason = f"{reason}; `mpired recover --adopt {place.name}` takes it for its own"
-            raise BufferFileError(hidden_path(place.path), reason)
+            raise BufferFileError(own_path(place.path), reason)
         marked = log.has_mark(fd, place.dirfd, header.identity)
         if marked is None:
             reason = "may be of another user, as others can write to its directory, which has no attributes"
-            raise BufferFileError(hidden_path(place.path), f"{reason}; look at it, and remove it")
+            raise BufferFileError(own_path(place.path), f"{reason}; look at it, and remove it")
         if not marked:
             return None  # it came to the disk before its mark, and so before the commit
     if not log.is_whole(fd, header):
@@ -264,7 +264,7 @@ def _name(name: str) -> str:
 def _finish(home: Place, fd: int, header: LogHeader, how: How, asked: Place) -> str:
     """Do all steps of a committed log, and remove it: each step may have been done before."""
     if how.discard and not how.force:
-        reason = f"has a committed change, so its log {hidden_path(asked.path)} stays"
+        reason = f"has a committed change, so its log {own_path(asked.path)} stays"
         raise BufferFileError(asked.name, f"{reason}; `mpired recover` finishes it; {_GIVE_UP}")
     with interrupts.defer_signals():  # so that a signal leaves no half
         body = log.body_of(fd, header)
@@ -280,7 +280,7 @@ def _finish_patch(home: Place, fd: int, header: LogHeader, body: dict[str, Any],
     place = home.neighbour(_name(body["name"]))
     calls.fsync_directory(home.dirfd)
     if not how.force:
-        target = _patched(place, hidden_path(home.path), body, how)
+        target = _patched(place, own_path(home.path), body, how)
         try:
             log.apply(fd, header, target, body["attributes"])
             calls.fsync(target)
@@ -379,7 +379,7 @@ def _end(home: Place, fd: int, places: Iterable[Place]) -> None:
     try:
         log.finish(fd, [place.pointer for place in places], home.dirfd)
     except OSError as error:
-        reason = f"an earlier change is finished, but its log {hidden_path(home.path)} cannot be removed"
+        reason = f"an earlier change is finished, but its log {own_path(home.path)} cannot be removed"
         way_out = "allow that and run `mpired recover`"
         raise UnconfirmedError(home.name, f"{reason} ({error.strerror}); {way_out}") from error
 

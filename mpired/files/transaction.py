@@ -18,12 +18,12 @@ from typing import TypeVar
 
 from mpired import codecs, interrupts
 from mpired.context import NO_LIMITS, RESERVED, Context, spare_open_files
-from mpired.errors import ChangedError, LockError, OutputExistsError, UnconfirmedError, UsageError, raise_all
+from mpired.errors import ChangedError, LockError, UnconfirmedError, UsageError, raise_all
 from mpired.files import calls, copying, metadata
 from mpired.files.access import recover_for_reading
 from mpired.files.lock import NOTHING_HELD, Held, LockTimeout, Target, descriptors_of, inode
 from mpired.files.log import LogKind, LogWriter, stamp
-from mpired.files.names import Place, check_no_old_journal, exists_error, has_log, hidden_path, sync_folders
+from mpired.files.names import DRAFT, Place, check_no_old_journal, exists_error, has_log, own_path, sync_folders
 from mpired.files.places import check_new, existing_file, is_stream, within
 from mpired.files.scratch import Compression, Scratch, Single, claimed, lock_own, remove_dead
 
@@ -75,7 +75,7 @@ class Draft(Place, Single):
     def shared(self) -> calls.SharedFile:
         """The file for the tasks of an engine."""
         if self.has_name:
-            return calls.SharedFile(hidden_path(self.path, "-new"), self.inode)
+            return calls.SharedFile(own_path(self.path, DRAFT), self.inode)
         return calls.SharedFile(self.shared_path)
 
     def _claimed(self) -> int:
@@ -162,8 +162,7 @@ class Draft(Place, Single):
                     calls.link(self.fd, self.base, self.dirfd)
             except FileExistsError:
                 if not self._overwrite:
-                    reason = "was created by another process; `overwrite=True` replaces it"
-                    raise OutputExistsError(self.name, reason) from None
+                    raise exists_error(self.name, appeared=True) from None
                 self.take_draft_name()
                 self.rename()
 

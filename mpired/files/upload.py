@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 
-from mpired.errors import OutputExistsError, UnconfirmedError, UsageError
+from mpired.errors import UnconfirmedError, UsageError
 from mpired.files import calls, stores, urls
 from mpired.files.names import exists_error
 from mpired.files.scratch import Compression, Scratch
@@ -54,7 +54,7 @@ class RemoteOutput(Scratch):
     def _put(self, fd: int, on_commit: Callable[[], None]) -> None:
         nbytes = os.fstat(fd).st_size
         if not self._overwrite and nbytes > _SINGLE_NBYTES and stores.look(self._url) is not None:
-            raise self._appeared()
+            raise exists_error(self._url, appeared=True)
         sent = stores.begun(self._send, fd, nbytes)
         try:
             with step("sending results"):
@@ -97,7 +97,7 @@ class RemoteOutput(Scratch):
         if isinstance(error, stores.ThereError):
             found = stores.look(self._url)  # the first of two requests that are the same may have made it
             if found is None or found == self._before or found.etag != etag:
-                raise self._appeared() from None
+                raise exists_error(self._url, appeared=True) from None
             return
         if not isinstance(error, OSError) or error.errno != errno.EIO:
             raise error
@@ -111,9 +111,6 @@ class RemoteOutput(Scratch):
         if found is None or found.etag != etag:
             reason = f"{error.strerror}, and then it was another object; look whether it is the result"
             raise UnconfirmedError(self._url, reason) from None
-
-    def _appeared(self) -> OutputExistsError:
-        return OutputExistsError(self._url, "was created by another process; `overwrite=True` replaces it")
 
 
 def _etag(fd: int, nbytes: int) -> str | None:

@@ -28,7 +28,7 @@ from mpired.windows.once import keys_of
 from mpired.windows.origin import Origin, OriginLike, array_of, check_held, check_like, open_origin
 from mpired.windows.placement import Given, Placement
 from mpired.windows.request import Filling, WindowRequest
-from mpired.windows.value import element_of, is_value
+from mpired.windows.value import element_of
 
 _NAMED = {row.name: row for row in DATATYPES}
 _NAMED_PAIRS = {tuple(part.name for part in row.parts): row for row in DATATYPES if row.parts}
@@ -129,11 +129,7 @@ def _on_one_element(
         is_swap = op.name == ops.COMPARE_AND_SWAP.name
         expected = element_of(compare, datatype, "COMPARE", inputs) if is_swap else None
         elements = [array_of(element_of(value, datatype, "VALUE", inputs), datatype, "VALUE") for value in read]
-        doubts: list[MpiredWarning] = [*cautions.unread(op, values[len(read) :])]
-        for operand in (compare, *read):
-            if not (isinstance(operand, str) and is_value(operand, datatype)):
-                doubts += cautions.same_files(windows, [operand])
-        origins = [[Origin(element, context)] for element in elements]
+        origins, doubts = [[Origin(element, context)] for element in elements], cautions.unread(op, values[len(read) :])
         return replace(request, origins=origins, expected=expected, complete=None, doubts=doubts)
 
     # Without --type the file has the datatype, which is read under the lock.

@@ -17,7 +17,15 @@ import numpy as np
 from mpired import cautions, interrupts, ops
 from mpired.context import BASE_NBYTES, STREAMED_BASE_NBYTES
 from mpired.datatypes import Datatype
-from mpired.errors import CountError, DatatypeError, OutputExistsError, UnconfirmedError, UsageError, number
+from mpired.errors import (
+    CountError,
+    DatatypeError,
+    MpiredError,
+    OutputExistsError,
+    UnconfirmedError,
+    UsageError,
+    number,
+)
 from mpired.files.access import lock_all
 from mpired.files.keys import Keys
 from mpired.files.lock import LockTimeout, Target, open_replaced, open_target
@@ -260,15 +268,13 @@ class Work:
             name = part.target.name
             try:
                 part.update.publish(interrupts.committed if changed else self.request.inputs.context.on_commit)
-            except OutputExistsError as error:  # of a target that did not exist
-                if changed:
-                    reason = f"was made by another command meanwhile, and {', '.join(changed)} is changed; several"
-                    raise UnconfirmedError(name, f"{reason} windows are not one transaction") from error
-                raise Appeared from error
-            except OSError as error:
+            except (MpiredError, OSError) as error:
                 if changed and not isinstance(error, UnconfirmedError):
-                    reason = f"is not changed ({error.strerror}), but {', '.join(changed)} is; several windows are not"
-                    raise UnconfirmedError(name, f"{reason} one transaction") from error
+                    why = error.reason if isinstance(error, MpiredError) else error.strerror
+                    reason = f"is not changed ({why}), but {', '.join(changed)} is; several windows are not one"
+                    raise UnconfirmedError(name, f"{reason} transaction") from error
+                if isinstance(error, OutputExistsError):  # of a target that did not exist
+                    raise Appeared from error
                 raise
             if part.update.protocol:
                 changed.append(name)

@@ -58,15 +58,6 @@ def _of_text(text: str, datatype: Datatype) -> np.ndarray:
         raise UsageError(repr(text), f"is not an element of {datatype.label}{hint}") from None
 
 
-def is_value(text: str, datatype: Datatype) -> bool:
-    """Return whether a text is an element of a datatype; else it may be the name of a file."""
-    try:
-        _of_text(text, datatype)
-    except UsageError:
-        return False
-    return True
-
-
 def _of_number(value: Any, datatype: Datatype, what: str) -> np.ndarray:
     """Return an array of one element that is exactly a number, or a pair of numbers; floats may be rounded."""
     try:

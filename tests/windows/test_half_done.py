@@ -16,7 +16,7 @@ from rows import check_refusals
 from values import folder_in_memory, one_value
 
 import mpired
-from mpired.errors import UnconfirmedError
+from mpired.errors import ChangedError, UnconfirmedError
 from mpired.files import calls
 from mpired.files.names import MARK
 
@@ -234,7 +234,11 @@ def test_several_names_on_a_file_system_without_attributes(commit, another_name,
     assert run(*words, "journal", cwd=folder, setup=no_attributes).status == 0  # it has one name now
 
 
-def test_an_error_between_two_windows_says_which_is_changed(tmp_path, monkeypatch):
+REPLACED = ChangedError("w1.npy", "was replaced by another program meanwhile")  # else the call would begin again
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, os.strerror(errno.EIO)), REPLACED])
+def test_an_error_between_two_windows_says_which_is_changed(error, tmp_path, monkeypatch):
     paths = [tmp_path / "w0.npy", tmp_path / "w1.npy"]
     for path in paths:
         np.save(path, np.zeros(2))
@@ -243,7 +247,7 @@ def test_an_error_between_two_windows_says_which_is_changed(tmp_path, monkeypatc
     def fail_the_second(*words: object) -> None:
         renamed.append(words)
         if len(renamed) > 1:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
+            raise error
         rename(*words)
 
     monkeypatch.setattr(calls, "rename", fail_the_second)
