@@ -12,7 +12,6 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 
-from mpired.datatypes.datatype import Datatype
 from mpired.datatypes.derived import MAX_DEPTH
 from mpired.datatypes.text.parse import Read, is_taken, read, words
 from mpired.errors import DatatypeError, DefinitionError
@@ -23,7 +22,7 @@ _SHOWN = 4  # names at either end of a long circle of definitions
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*", re.ASCII)
 
 
-class Definitions(Mapping[str, tuple[Datatype, str | None]]):
+class Definitions(Mapping[str, Read]):
     """The definitions of one file, by their names in capitals, each with its byte order."""
 
     def __init__(self, path: str) -> None:
@@ -48,19 +47,12 @@ class Definitions(Mapping[str, tuple[Datatype, str | None]]):
     def __iter__(self) -> Iterator[str]:
         return (name for name, _ in self._texts.values())
 
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and name.upper() in self._texts
-
     def text(self, name: str) -> str:
         """Return a definition as it is written."""
         return self._texts[name.upper()][1]
 
-    def __getitem__(self, name: str) -> tuple[Datatype, str | None]:
+    def __getitem__(self, name: str) -> Read:
         return self._found[name.upper()]
-
-    def read(self, name: str) -> Read | None:
-        """Return what a name means, to be part of another text; None if it is not defined."""
-        return self._found.get(name.upper())
 
     def _resolve(self, key: str, outer: tuple[str, ...] = ()) -> None:
         """Read a definition after those that are named in it; `outer` are the definitions around it."""

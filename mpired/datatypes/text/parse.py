@@ -10,8 +10,8 @@ import difflib
 import functools
 import itertools
 import re
-from collections.abc import Iterator
-from typing import Any, NoReturn, Protocol, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -24,13 +24,6 @@ from mpired.mpi4py_objects import DatatypeText
 
 Read: TypeAlias = tuple[Datatype, str | None]
 """The type that a string describes, and its byte order if the string has one."""
-
-
-class Names(Protocol):
-    """Defined names, such as those of `Definitions`."""
-
-    def read(self, name: str, /) -> Read | None:
-        """Return what a name means; None if it is not defined."""
 
 
 _MAX_ITEMS = 10_000
@@ -55,7 +48,7 @@ _LONGEST_NAME = 40
 _BYTE_ORDERS = {"<": "little", ">": "big", "=": "native"}
 
 
-def parse(text: str, defined: Names | None = None) -> tuple[Datatype, str | None]:
+def parse(text: str, defined: Mapping[str, Read] | None = None) -> tuple[Datatype, str | None]:
     """Read the text of `--type`.
 
     Returns
@@ -88,13 +81,13 @@ def is_taken(name: str) -> bool:
     return meaning or plain == "DATATYPE_NULL" or _NUMPY_CODE.fullmatch(name) is not None
 
 
-def read(text: str, defined: Names | None) -> Read:
+def read(text: str, defined: Mapping[str, Read] | None) -> Read:
     """Return what a text means, which may be part of another."""
     return _named(text, defined) or _Parser(text, defined).whole()
 
 
-def _named(word: str, defined: Names | None) -> Read | None:
-    return _plain(word) or (None if defined is None else defined.read(word.strip()))
+def _named(word: str, defined: Mapping[str, Read] | None) -> Read | None:
+    return _plain(word) or (None if defined is None else defined.get(word.strip()))
 
 
 def _plain(text: str) -> Read | None:
@@ -132,7 +125,7 @@ def _constructor(word: str) -> Constructor | None:
 class _Parser:
     """Reads one text, with the definitions of a file."""
 
-    def __init__(self, text: str, defined: Names | None) -> None:
+    def __init__(self, text: str, defined: Mapping[str, Read] | None) -> None:
         self._text = text
         self._defined = defined
         self._order: str | None = None

@@ -17,13 +17,7 @@ _MAX_PIECES = 1 << 20
 
 
 def pieces(typemap: TypeMap, most: int = _MAX_PIECES) -> np.ndarray | None:
-    """Return the start and the end of each stretch without a gap, in the order of the map; None if over `most`.
-
-    Returns
-    -------
-    array of int64, shape (n, 2), or None
-        Displacements in bytes.
-    """
+    """Return the start and the end of each stretch without a gap, in the order of the map; None if over `most`."""
     if not typemap.size:
         return np.empty((0, 2), np.int64)
     too_many = typemap.folded(_count, lambda of: of.dense) > most

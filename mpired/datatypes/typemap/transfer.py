@@ -149,9 +149,8 @@ def windows(run: Run) -> Iterator[FileWindow]:
         yield from _along(part, _Copies(run.copies, run.stride, run.of.size))
         return
     for leaves in _neighbours(_leaves(run)):
-        part = _LeafPart.of(leaves)
-        if part.nbytes <= BLOCK_BYTES:
-            yield part.window()
+        if len(leaves) > 1:
+            yield _LeafPart.of(leaves).window()
         else:
             yield from _across(leaves[0])
 
@@ -207,21 +206,17 @@ def _along(part: _LeafPart, copies: _Copies) -> Iterator[FileWindow]:
 
 
 def _across(leaf: _Leaf) -> Iterator[FileWindow]:
-    """Yield windows of one leaf, which is too wide for one, cut at its widest strides."""
-    for part in unfolded(leaf, _narrower):
-        if _LeafPart.of([part]).nbytes <= BLOCK_BYTES or not part.dims:
-            yield _LeafPart.of([part]).window()
-        else:
-            inner, widest = part.split()
-            yield from _along(_LeafPart.of([inner]), widest)
-
-
-def _narrower(leaf: _Leaf) -> Iterator[_Leaf] | None:
-    """Return the copies that a leaf is, None if it or one of them is at most as wide as a block."""
-    if _LeafPart.of([leaf]).nbytes <= BLOCK_BYTES or not leaf.dims:
-        return None
+    """Yield windows of one leaf, which is cut at its widest strides if it is too wide for one."""
+    part = _LeafPart.of([leaf])
+    if part.nbytes <= BLOCK_BYTES or not leaf.dims:
+        yield part.window()
+        return
     inner, widest = leaf.split()
-    return None if _LeafPart.of([inner]).nbytes <= BLOCK_BYTES else inner.copied(widest)
+    if (one := _LeafPart.of([inner])).nbytes <= BLOCK_BYTES:
+        yield from _along(one, widest)
+    else:
+        for copy in inner.copied(widest):
+            yield from _across(copy)
 
 
 def _neighbours(leaves: Iterable[_Leaf]) -> Iterator[list[_Leaf]]:
