@@ -16,10 +16,9 @@ from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageErro
 from mpired.files import calls, interruptions
 from mpired.formats.array import Array
 from mpired.formats.arrays import KeptArrays
-from mpired.formats.carried import carrying
 from mpired.formats.input_options import InputOptions
-from mpired.formats.layout import ArrayLayout, FlatLayout, MarkingLayout, in_two, paired
-from mpired.formats.rank import Cells, Model, RankFile
+from mpired.formats.layout import ArrayLayout, FlatLayout, MarkingLayout, carrying, in_two, paired
+from mpired.formats.rank import Cells, Kept, Model, RankFile
 from mpired.sources.source import Source
 
 _FEW = 8
@@ -111,8 +110,8 @@ class Format(NamedTuple):
             reason = f"holds columns of one length, but {counts} elements; choose some with `columns`"
             raise UsageError(f"`to={self.name!r}`", reason)
         if model.kept and (self.keeps != model.kept.kind or (self.has_arrays and model.format != self.name)):
-            if model.kept.wanted:
-                return self._carrying(model)
+            if model.kept.chosen:
+                return self._carrying(model, model.kept)
             model = model._replace(kept=None)
         _check_names(model)
         if model.format != self.name:  # what a file of another format has besides its elements means nothing here
@@ -128,7 +127,7 @@ class Format(NamedTuple):
         text: Encoder = self.module.encoder(getattr(self.module, f"{self.name}_lines"), model.kept)
         return text
 
-    def _carrying(self, model: Model) -> Layout:
+    def _carrying(self, model: Model, kept: Kept) -> Layout:
         """Say how a result is written with arrays of plain numbers from a file of another format."""
         _check_names(model)
 
@@ -139,11 +138,9 @@ class Format(NamedTuple):
                 return False
             return self.has_nulls or not array.nullable
 
-        kept = model.kept
         numbers = kept.numbers() if self.keeps == "arrays" and isinstance(kept, KeptArrays) else []
         if not (carried := list(filter(holds, numbers))):
-            kind = kept.kind if kept else ""
-            reason = f"carries {kind} into results that can hold them, and this one is {self.name}; leave it out"
+            reason = f"carries {kept.kind} into results that can hold them, and this one is {self.name}; leave it out"
             raise UsageError("`keep`", reason)
         others = (each.result._replace(nullable=each.nullable) for each in carried)
         layout = self.prepare(model._replace(buffers=(*model.buffers, *others), kept=None))

@@ -6,10 +6,8 @@ from mpired.ops.policy import (
     PURPOSES,
     check_rules,
     check_weights,
-    holds,
     null_refused,
     options_of,
-    real_type,
     widening,
     widest,
     with_policies,
@@ -21,8 +19,8 @@ from mpired.ops.table import COMPARE_AND_SWAP, OPS, STATISTICS, get, named, neut
 
 __all__ = [
     "COMPARE_AND_SWAP", "OPS", "PURPOSES", "STATISTICS", "Op", "OpLike", "Ops", "Use", "check", "check_buffers",
-    "check_file", "check_rules", "check_use", "check_weights", "each_of", "file_of", "get", "holds", "is_list",
-    "labels", "may_be_null", "named", "neutral", "null_refused", "of_function", "ops_for", "options_of", "predefined",
-    "real_type", "resolve", "stands_for_null", "summary", "user_op", "widening", "widest", "with_parameter",
-    "with_policies", "with_properties",
+    "check_file", "check_rules", "check_use", "check_weights", "each_of", "file_of", "get", "is_list", "labels",
+    "may_be_null", "named", "neutral", "null_refused", "of_function", "ops_for", "options_of", "predefined",
+    "resolve", "stands_for_null", "summary", "user_op", "widening", "widest", "with_parameter", "with_policies",
+    "with_properties",
 ]  # fmt: skip

@@ -19,10 +19,11 @@ from mpired.formats import Array, AtHand, InputOptions, Model
 from mpired.formats.decoding import Decoder
 from mpired.formats.input_options import ORDERS
 from mpired.log import step
+from mpired.ops.policy import holds, real_type
 from mpired.options import INPUTS, PLACES, RANKING, TARGET, WINDOW_VALUES, Options, PathLike, checked, part
 from mpired.ranks import RankWord, Skipped, check_formats, open_all, pieces, skipped_warnings
 from mpired.windows.once import keys_of
-from mpired.windows.origin import Origin, OriginLike, array_of, check_held, check_like, open_origin
+from mpired.windows.origin import Origin, OriginLike, array_of, check_like, open_origin
 from mpired.windows.placement import Given, Placement
 from mpired.windows.request import Filling, WindowRequest
 from mpired.windows.value import element_of, is_value
@@ -155,7 +156,7 @@ def _request(
 ) -> tuple[WindowRequest, Sequence[object], tuple[Skipped, ...]]:
     """Open the origins, and say where they go; also return the words for them, and those that are left out."""
     inputs = InputOptions.of(options, context)
-    within = ops.real_type(options["accumulate_in"], "accumulate_in")
+    within = real_type(options["accumulate_in"], "accumulate_in")
     component, target, derived = _sides(options, inputs.datatype if within is None else within)
     component = component if within is None else inputs.datatype
     inputs = inputs._replace(datatype=component, taken=op.groups, nullable=op.rules.nulls != "error")
@@ -165,7 +166,10 @@ def _request(
 
     def open_next(origin: OriginLike | RankWord, _: int, inputs: InputOptions) -> list[Origin]:
         arrays = open_origin(origin, inputs, options, derived, decoder)
-        check_held(arrays, within)
+        for each in arrays:
+            if within is not None and not holds(within, each.datatype):
+                reason = f"has datatype {each.datatype.label}, of which {within.label} does not hold all values"
+                raise DatatypeError(each.name, f"{reason}; convert it first")
         if first:
             check_like(arrays, first, datatypes=ranking["skip_bad"] and within is None)
         else:
