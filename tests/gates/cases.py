@@ -85,8 +85,6 @@ def of_ops() -> Iterator[str]:
             yield f"mpired accumulate --op {name} --nulls {rule} --columns v null0.parquet null1.parquet null2.parquet"
     for rule in ("--nulls ignore", "--nulls propagate", "--nulls ignore --missing 3", "--nulls ignore --nan ignore"):
         yield f"mpired locate --op maxloc {rule} --columns v null[0-2].parquet"
-        for words in ("0 null", "null 0"):
-            yield f"mpired compare-and-swap {rule.removesuffix(' --nan ignore')} --columns n i1.parquet {words}"
         yield f"mpired get-accumulate --op sum {rule} --columns v null0.parquet null1.parquet --to text"
         yield f"mpired reduce --op maxloc --index rank --unpack {rule} packed[0-2].nc -o out.nc"
         yield f"mpired reduce --op maxloc --index rank {rule} --columns v null[0-2].parquet -o out.h5"
