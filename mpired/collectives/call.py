@@ -74,7 +74,7 @@ class Call(NamedTuple):
         if formats == {root.format}:
             return root.left_out
         carried = {name for each in self.results for name in getattr(each.layout, "carried", ())}
-        return [name for name in (root.kept.wanted if root.kept else ()) if name not in carried]
+        return [name for name in (root.kept.chosen if root.kept else ()) if name not in carried]
 
     @property
     def renamed(self) -> tuple[str, ...]:

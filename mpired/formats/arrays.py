@@ -310,7 +310,7 @@ class KeptArrays(NamedTuple):
     carried: tuple[ArrayHeader, ...]  # their headers
     library: Library | None  # what reads them
     # the names of those that the user asked for; others are left out where the result has no place for them
-    wanted: Collection[str] = ()
+    chosen: Collection[str] = ()
     combined: tuple[ArrayHeader, ...] = ()  # the arrays of the file that are combined
     ignored: Collection[str] = ()  # the names of those that may differ, and so may their bounds
     rtol: float | None = None  # the relative tolerance in which numbers are the same; None if they have to be equal
@@ -330,8 +330,8 @@ class KeptArrays(NamedTuple):
         """Return those of plain numbers that the user asked for."""
         inputs = InputOptions(nullable=True)
         plain = [each for each in self.carried if each.dtype is not None and each.dtype.names is None]
-        chosen = [_buffer(self.source, inputs, each, self.library, ()) for each in plain if each.name in self.wanted]
-        found = [in_order(each, fortran_order=False) for each in chosen]
+        found = [_buffer(self.source, inputs, each, self.library, ()) for each in plain if each.name in self.chosen]
+        found = [in_order(each, fortran_order=False) for each in found]
         return [each._replace(nullable=each.missing is not None) for each in found]
 
     def check_same(self, other: Kept, like: str) -> None:

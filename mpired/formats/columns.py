@@ -13,7 +13,7 @@ import operator
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeAlias, TypeVar, cast
@@ -321,11 +321,6 @@ class KeptColumns(TableHeader):
     def names(self) -> list[str]:
         """Their names, in the order of the file."""
         return [name for name in self.schema.names if name in self.chosen]
-
-    @property
-    def wanted(self) -> Collection[str]:
-        """All of them."""
-        return self.chosen
 
     @property
     def most_rows(self) -> int:

@@ -16,10 +16,9 @@ from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageErro
 from mpired.files import calls
 from mpired.formats.array import Array
 from mpired.formats.arrays import KeptArrays
-from mpired.formats.carried import carrying
 from mpired.formats.input_options import InputOptions
-from mpired.formats.layout import ArrayLayout, FlatLayout, MarkingLayout, in_two, paired
-from mpired.formats.rank import Cells, Model, RankFile
+from mpired.formats.layout import ArrayLayout, FlatLayout, MarkingLayout, carrying, in_two, paired
+from mpired.formats.rank import Cells, Kept, Model, RankFile
 from mpired.sources.source import Source
 
 _FEW = 8
@@ -98,8 +97,8 @@ class Format(NamedTuple):
         """Say how a result like `model` is written in this format, or why it cannot be."""
         kept = model.kept
         if kept and (self.keeps != kept.kind or (self.has_arrays and model.format != self.name)):
-            if kept.wanted:
-                return self._carrying(model)
+            if kept.chosen:
+                return self._carrying(model, kept)
             model = model._replace(kept=None)
         model = self._fitted(model)
         if self.has_arrays and self.has_nulls and any(map(in_two, model.buffers)):
@@ -136,7 +135,7 @@ class Format(NamedTuple):
             model = model._replace(source=None, cells=Cells())
         return model
 
-    def _carrying(self, model: Model) -> Layout:
+    def _carrying(self, model: Model, kept: Kept) -> Layout:
         """Say how a result is written with arrays of plain numbers from a file of another format."""
         self._check_arrays(model)
 
@@ -147,11 +146,9 @@ class Format(NamedTuple):
                 return False
             return self.has_nulls or not array.nullable
 
-        kept = model.kept
         numbers = kept.numbers() if self.keeps == "arrays" and isinstance(kept, KeptArrays) else []
         if not (carried := list(filter(holds, numbers))):
-            kind = kept.kind if kept else ""
-            reason = f"carries {kind} into results that can hold them, and this one is {self.name}; leave it out"
+            reason = f"carries {kept.kind} into results that can hold them, and this one is {self.name}; leave it out"
             raise UsageError("`keep`", reason)
         others = (each.result._replace(nullable=each.nullable) for each in carried)
         layout = self.prepare(model._replace(buffers=(*model.buffers, *others), kept=None))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,10 +12,13 @@ import numpy as np
 from mpired.datatypes import Group
 from mpired.datatypes.pairs import FIELDS, field_type
 from mpired.files import calls
-from mpired.formats.array import Array
+from mpired.files.scratch import Scratch
+from mpired.formats.array import Array, blocks
 from mpired.formats.convert import as_in
+from mpired.formats.decoding import Decoder
 from mpired.formats.missing import Missing, of_parts
 from mpired.progress import track
+from mpired.sources.local import LocalSource
 
 
 class FlatLayout(NamedTuple):
@@ -81,6 +84,9 @@ class MarkingLayout(NamedTuple):
         self.encode(results, fd)
 
 
+_BLOCK_NBYTES = 1 << 20
+
+
 def in_two(array: Array) -> bool:
     """Return whether pairs of a result are two arrays: with a name for each part, or values that mean missing ones."""
     return array.datatype.group is Group.PAIR and (len(array.columns) == len(FIELDS) or array.nullable)
@@ -103,7 +109,32 @@ def _encode_parts(layout: Any, fields: Sequence[Sequence[str]], results: Sequenc
     layout(parts, fd)
 
 
-_BLOCK_NBYTES = 1 << 20
+def carrying(layout: Any, carried: Sequence[Array], count: int) -> MarkingLayout:
+    """Return the layout of `count` results whose file has other arrays too, behind them in another layout."""
+    missing = layout.missing[:count] or (None,) * count
+    return MarkingLayout(partial(_encode_with, layout, carried), missing, tuple(each.name for each in carried))
+
+
+def _encode_with(layout: Any, carried: Sequence[Array], results: Sequence[Array], fd: int) -> None:
+    """Write results, and the arrays that are carried."""
+    with ExitStack() as stack:
+        others = [_copied(each, stack.enter_context(Scratch())) if each.isolated else each for each in carried]
+        layout([*results, *others], fd)
+
+
+def _copied(array: Array, scratch: Scratch) -> Array:
+    """Return the elements that a library decodes in a scratch file, and behind them which are valid."""
+    form = array.datatype.form
+    step, end = max(1, _BLOCK_NBYTES // form.itemsize), array.count * form.itemsize
+    calls.set_size(scratch.fd, end)
+    with closing(Decoder()) as decoder:
+        for number, (block, valid) in enumerate(blocks(decoder.decoding(array), step)):
+            marks = np.ones(len(block), np.bool_) if valid is None else valid
+            calls.pwrite_all(scratch.fd, block.view(np.uint8).data, number * step * form.itemsize)
+            calls.pwrite_all(scratch.fd, marks.view(np.uint8).data, end + number * step)
+    source = LocalSource.of(array.source.name, scratch.shared_path)
+    made = Array(source, array.datatype, array.count, form, shape=array.shape, name=array.name)
+    return made._replace(nullable=array.nullable, validity=end)
 
 
 def encoded(

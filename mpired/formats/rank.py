@@ -59,7 +59,7 @@ class Kept(Protocol):
         """Their descriptions, where a file is only inspected."""
 
     @property
-    def wanted(self) -> Collection[str]:
+    def chosen(self) -> Collection[str]:
         """The names of those that the user asked for; results have others if they can."""
 
     def check_same(self, other: Any, like: str) -> None:

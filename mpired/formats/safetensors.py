@@ -208,7 +208,9 @@ def prepare(model: Model) -> ArrayLayout:
     for each in kept:
         new[each.name], sizes[each.name] = old[each.name], each.leaf.nbytes
     end = 0
-    for name in [name for name in old if name in new] if kept else names:  # in the file each begins where its type may
+    places = {name: place for place, name in enumerate(old)}  # where each begins where its type may
+    origins = {name: places.get(buffer.origin, 0) for name, buffer in zip(names, model.buffers, strict=True)}
+    for name in sorted(new, key=lambda name: origins.get(name, places.get(name, 0))) if kept else names:
         new[name] = {**new.pop(name), "data_offsets": [end, end + sizes[name]]}
         end += sizes[name]
     metadata = {key: value for part in parts for key, value in part.metadata.items() if key != _NOTE}
@@ -249,8 +251,10 @@ def divided(
     assert model.source is not None  # noqa: S101 - an index
     index, nbytes = _read_index(model.source), 0
     kept = model.kept if isinstance(model.kept, KeptArrays) else KeptArrays(model.source, (), None)
-    names = {*(each.name for each in model.buffers), *kept.names}
-    shards = {tensor: shard for tensor, shard in index["weight_map"].items() if tensor in names}
+    origins = {each.name: each.origin for each in model.buffers} | {name: name for name in kept.names}
+    shards = {
+        name: shard for old, shard in index["weight_map"].items() for name, origin in origins.items() if origin == old
+    }
     for shard in sorted({*shards.values()}):
         own = [number for number, each in enumerate(model.buffers) if shards[each.name] == shard]
         carried = tuple(each for each in kept.carried if shards[each.name] == shard)

@@ -19,13 +19,14 @@ from mpired.formats import Array, InputOptions, Model
 from mpired.formats.decoding import Decoder
 from mpired.formats.input_options import ORDERS
 from mpired.log import step
+from mpired.ops.policy import holds, real_type
 from mpired.options import INPUTS, PLACES, RANKING, WINDOW_VALUES, Options, PathLike, checked, part
 from mpired.progress import track
 from mpired.ranks import Opened, Skipped, check_formats, pieces, skipped_warnings
 from mpired.ranks.order import path_of
 from mpired.sources.open import inspected_together
 from mpired.windows.once import keys_of
-from mpired.windows.origin import Origin, OriginLike, array_of, check_held, check_like, open_origin
+from mpired.windows.origin import Origin, OriginLike, array_of, check_like, open_origin
 from mpired.windows.placement import Given, Placement
 from mpired.windows.request import Filling, WindowRequest
 from mpired.windows.value import element_of
@@ -155,7 +156,7 @@ def _request(
     """Open the origins, and say where they go; also return the words for them, and those that are left out."""
     inputs = InputOptions.of(options, context)
     accumulate_in = options["accumulate_in"]
-    within = None if accumulate_in is None else ops.real_type(accumulate_in, "accumulate_in")
+    within = None if accumulate_in is None else real_type(accumulate_in, "accumulate_in")
     component, target, derived = _sides(options, inputs.datatype if within is None else within)
     component = component if within is None else inputs.datatype
     inputs = inputs._replace(datatype=component, taken=op.groups, nullable=op.rules.nulls != "error")
@@ -170,7 +171,7 @@ def _request(
             try:
                 arrays = open_origin(origin, own, options, derived, decoder)
                 if within is not None:
-                    check_held(arrays, within)
+                    _check_held(arrays, within)
                 if opened.files:
                     check_like(arrays, opened.files[0], datatypes=ranking["skip_bad"] and within is None)
             except (MpiredError, OSError) as error:
@@ -188,6 +189,14 @@ def _request(
     # Which describe origins alone.
     check_formats(InputOptions(offset=inputs.offset, count=inputs.count), request.formats)
     return request, opened.words, tuple(opened.skipped)
+
+
+def _check_held(arrays: Sequence[Origin], within: Datatype) -> None:
+    """Raise `DatatypeError` unless elements convert without loss to the datatype that is accumulated in."""
+    for each in arrays:
+        if not holds(within, each.datatype):
+            reason = f"has datatype {each.datatype.label}, of which {within.label} does not hold all values"
+            raise DatatypeError(each.name, f"{reason}; convert it first")
 
 
 def _with_create(request: WindowRequest, options: Options) -> WindowRequest:

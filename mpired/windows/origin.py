@@ -25,7 +25,6 @@ from mpired.formats.memory import MemorySource, with_masks
 from mpired.formats.names import lacking
 from mpired.formats.rank import element_text
 from mpired.formats.transposed import in_order
-from mpired.ops.policy import holds
 from mpired.ops.state import Elements
 from mpired.options import Options, PathLike
 from mpired.sources.compressed import UnpackedSource, unpacking_nbytes
@@ -258,14 +257,6 @@ def check_layout(array: Array, option: str) -> None:
     if array.stored.itemsize != array.datatype.extent:
         reason = f"needs elements as in memory, and {array.source.name} has them packed; use raw, or an aligned dtype"
         raise UsageError(option, reason)
-
-
-def check_held(arrays: Sequence[Origin], within: Datatype | None) -> None:
-    """Raise `DatatypeError` unless elements convert without loss to the datatype that is accumulated in, if any."""
-    for each in arrays:
-        if within is not None and not holds(within, each.datatype):
-            reason = f"has datatype {each.datatype.label}, of which {within.label} does not hold all values"
-            raise DatatypeError(each.name, f"{reason}; convert it first")
 
 
 def check_like(origin: Sequence[Origin], other: Sequence[Origin], *, datatypes: bool = False) -> None:

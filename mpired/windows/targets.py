@@ -104,9 +104,8 @@ class WindowFile(NamedTuple):
 def open_window(source: LocalSource, request: WindowRequest, target: Target | None, stack: ExitStack) -> WindowFile:
     """Inspect a locked file, or one of a dry run, and decode the elements unless they are flat."""
     # The datatype, the columns, and of a raw file the byte order; the other options describe origins alone.
-    inputs = request.inputs._replace(format=None, offset=0, count=None, pair=None, window=True)
-    if request.within is not None:
-        inputs = inputs._replace(datatype=request.within)
+    declared = request.within or request.inputs.datatype
+    inputs = request.inputs._replace(datatype=declared, format=None, offset=0, count=None, pair=None, window=True)
     row = recognise(source, inputs)
     if request.within is not None and not row.needs_type:
         inputs = inputs._replace(datatype=None)

@@ -35,6 +35,7 @@ from mpired.formats import Array, Model, format_named
 from mpired.formats.names import lacking
 from mpired.formats.rank import reordered
 from mpired.log import step
+from mpired.ops.policy import holds
 from mpired.ranks import check_formats
 from mpired.sources.directory import check_one_file
 from mpired.sources.local import LocalSource
@@ -308,7 +309,7 @@ def _check_one(target: WindowFile) -> None:
 def _check_within(within: Datatype, target: WindowFile) -> None:
     """Raise `UsageError` unless a datatype is that of a target; of several arrays it has to hold that of each."""
     types = {each.datatype: each.datatype.form == within.form for each in target.windows}
-    if not all(same or (len(types) > 1 and ops.holds(within, each)) for each, same in types.items()):
+    if not all(same or (len(types) > 1 and holds(within, each)) for each, same in types.items()):
         reason = f"is {within.label}, and {target.name} has {', '.join(each.label for each in types)}"
         raise UsageError("`accumulate_in`", f"{reason}; name the datatype of the target")
 
@@ -316,9 +317,9 @@ def _check_within(within: Datatype, target: WindowFile) -> None:
 def _widening(target: WindowFile, arrays: Sequence[Origin]) -> str:
     """Return the option that lets a target accumulate an origin, for a way out; "" if none does."""
     types = [window.datatype for window in target.windows]
-    if not all(ops.holds(each, origin.datatype) for each, origin in zip(types, arrays, strict=True)):
+    if not all(holds(each, origin.datatype) for each, origin in zip(types, arrays, strict=True)):
         return ""
-    wide = next((each for each in types if all(ops.holds(each, other) for other in types)), None)
+    wide = next((each for each in types if all(holds(each, other) for other in types)), None)
     return f", or widen it with `accumulate_in={'longdouble' if wide is None else wide.name.lower()!r}`"
 
 
@@ -334,7 +335,7 @@ def _compare(target: WindowFile, arrays: Sequence[Origin], within: Datatype | No
         if len(arrays) > 1 and name and window.name and name != window.name:
             reason = f"has {name!r} where the target has {window.name!r}"
             raise DatatypeError(origin.name, f"{reason}; choose those of both with `columns`")
-        is_held = within is not None and ops.holds(window.datatype, origin.datatype)
+        is_held = within is not None and holds(window.datatype, origin.datatype)
         if origin.datatype is not window.datatype and not is_held:
             reason = f"has datatype {origin.datatype.label}, but the target has {window.datatype.label}"
             way_out = "" if within is not None else _widening(target, arrays)

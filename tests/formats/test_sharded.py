@@ -159,6 +159,13 @@ def test_other_results(ranks, tmp_path):
             assert load(tmp_path / f"{command}{rank}")["w"].tolist() == sums.tolist()
     shard = next(iter(SHARDS))
     assert (tmp_path / "allreduce0" / shard).samefile(tmp_path / "allreduce1" / shard)
+    words = ("reduce", "-q", "--op", "min,maxloc", "--index", "rank", "--columns", "w,v", "--keep", "mask")
+    succeeded(run(*words, *ranks, "-o", "several", cwd=tmp_path))
+    several = load(tmp_path / "several")
+    made = ("w_min", "w_maxloc", "w_maxloc_index", "mask", "v_min", "v_maxloc", "v_maxloc_index")
+    assert sorted(several) == sorted(made)
+    assert several["v_min"].tolist() == tensors(0)["v"].tolist()
+    assert several["w_maxloc_index"].tolist() == [[1] * 3] * 2
     succeeded(run("reduce", "-q", "--op", "mean", "--columns", "step", *ranks, "-o", "steps", cwd=tmp_path))
     index = {"metadata": {"total_size": 8}, "weight_map": {"step": shard}}
     assert json.loads((tmp_path / "steps" / INDEX).read_text()) == index
