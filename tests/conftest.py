@@ -179,12 +179,6 @@ def long(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture
-def without_bytecode(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let commands keep nothing that they compile: the n-th call of a kind is theirs, whatever of the source is new."""
-    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-
-
-@pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Three ranks of three doubles as npy, parquet, arrow and raw; many tests have another folder."""
     for name, array in zip("abc", (A, B, C), strict=True):

@@ -56,7 +56,7 @@ class Door:
         self._application, self._backend = application, backend
         self._faults: list[dict[str, Any]] = []
         self._log: list[dict[str, Any]] = []
-        self._busy = 0
+        self._busy, self._page = 0, 1000
 
     def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         """Answer a request."""
@@ -70,6 +70,8 @@ class Door:
         asked = f"{path}?{environ.get('QUERY_STRING', '')} {environ.get('HTTP_RANGE', '')}"
         heads = {name: environ.get(f"HTTP_{name.upper()}") for name in ("if_match", "if_none_match", "authorization")}
         self._log.append({"method": method, "of": asked, "busy": self._busy, **heads})
+        if "list-type" in asked:
+            environ["QUERY_STRING"] += f"&max-keys={self._page}"
         fault = self._fault(method, asked) or {}
         self._busy += 1
         try:
@@ -136,6 +138,11 @@ class Door:
         found = self._backend.buckets[BUCKET].keys.get(key)
         return b"" if found is None else b"+" + found.value
 
+    def page(self, key: str, _body: bytes) -> bytes:
+        """Take the most keys of a page of a list."""
+        self._page = int(key)
+        return b""
+
     def busy(self, _key: str, _body: bytes) -> bytes:
         """Return how many requests are being answered."""
         return str(self._busy).encode()
@@ -148,7 +155,7 @@ class Door:
         """Forget everything."""
         self._backend.buckets[BUCKET].keys.clear()
         self._backend.buckets[BUCKET].multiparts.clear()
-        self._faults, self._log = [], []
+        self._faults, self._log, self._page = [], [], 1000
         return b""
 
 

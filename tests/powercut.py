@@ -196,9 +196,8 @@ class Disk:
                 _rename(names, event)
             else:
                 changes.setdefault(event.inode, []).append(event)
-        files = {
-            inode: changed(self._files.get(inode, File()), changes.get(inode, [])) for inode in set(names.values())
-        }
+        files = {inode: self._files.get(inode, File()) for inode in set(names.values())}
+        files |= {inode: changed(files[inode], events) for inode, events in changes.items() if inode in files}
         return State(tuple(sorted(names.items())), tuple(sorted(files.items())))
 
 
@@ -257,11 +256,13 @@ def subsets(count: int, chance: random.Random) -> Iterator[tuple[bool, ...]]:
         yield tuple(chance.random() < 0.5 for _ in range(count))
 
 
-def crashes(start: State, events: list[Event], chance: random.Random) -> Iterator[tuple[int, State]]:
+def crashes(
+    start: State, events: list[Event], chance: random.Random, *, only_at_end: bool = False
+) -> Iterator[tuple[int, State]]:
     """Yield every state that a loss of power may leave, with the number of calls that were made before."""
     disk, seen = Disk(start), set()
     for number in range(len(events) + 1):
-        for state in disk.states(chance):
+        for state in disk.states(chance) if number == len(events) or not only_at_end else ():
             if (number == len(events), state) not in seen:
                 seen.add((number == len(events), state))
                 yield number, state

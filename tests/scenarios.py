@@ -49,7 +49,7 @@ def written(*names: str, link: bool = False, patience: float = 1) -> Callable[[P
                     draft.repeat(first, link=True)
                     continue
                 with draft.created() as fd:
-                    calls.pwrite_all(fd, npy(NEW), 0)
+                    calls.pwrite_all(fd, NEW_FILE, 0)
             outputs.commit(interrupts.committed)
 
     return run
@@ -67,10 +67,12 @@ def updated(*names: str, **options: object) -> Callable[[Path], None]:
 
 
 def npy(elements: np.ndarray) -> bytes:
-
     file = io.BytesIO()
     np.save(file, elements)
     return file.getvalue()
+
+
+OLD_FILE, NEW_FILE = npy(OLD), npy(NEW)
 
 
 SCENARIOS = {
@@ -97,7 +99,7 @@ def make(tree: Path, scenario: Scenario) -> None:
         (tree / folder).mkdir(parents=True, exist_ok=True)
     np.save(tree.parent / "two.npy", np.full(COUNT, 2.0))
     for name in scenario.old:
-        (tree / name).write_bytes(npy(OLD))
+        (tree / name).write_bytes(OLD_FILE)
     for name, other in scenario.links:
         (tree / other).hardlink_to(tree / name)
     for key in scenario.keys[:-1]:
@@ -115,7 +117,7 @@ def names(scenario: Scenario) -> list[str]:
 
 def found(tree: Path, scenario: Scenario) -> dict[str, str]:
     """Return for each file "old", "new", "absent" or "torn"; its keys are those of its elements."""
-    kinds = {(npy(OLD), scenario.keys[:-1]): "old", (npy(NEW), scenario.keys): "new"}
+    kinds = {(OLD_FILE, scenario.keys[:-1]): "old", (NEW_FILE, scenario.keys): "new"}
     return {
         name: kinds.get((path.read_bytes(), remembered(path)), "torn") if (path := tree / name).exists() else "absent"
         for name in names(scenario)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
-CASES = ("start", "sum16-cold", "pack-numpy", "columns", "update-numpy")
+CASES = ("start", "columns", "update-numpy")
 
 
 def test_a_few_cases(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
 import struct
@@ -84,10 +85,11 @@ def element(name: str, draw: random.Random) -> bytes:
     return bytes(octets)
 
 
-def ranks(name: str, nranks: int, count: int) -> list[bytes]:
+@functools.cache
+def ranks(name: str, nranks: int, count: int) -> tuple[bytes, ...]:
     """Return the buffers of so many ranks, the same ones every time."""
     draw = random.Random(zlib.crc32(name.encode()) + nranks)
-    return [b"".join(element(name, draw) for _ in range(count)) for _ in range(nranks)]
+    return tuple(b"".join(element(name, draw) for _ in range(count)) for _ in range(nranks))
 
 
 @contextlib.contextmanager

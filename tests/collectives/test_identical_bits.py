@@ -66,21 +66,6 @@ def test_counts_around_every_border(directory, engine, cut_into, form, op, name)
 
 
 @every_format
-def test_every_block_size(directory, engine, cut_into, monkeypatch, form):
-    """With one op, number of workers and number of open files each, with others for each format."""
-    ranks = ranks_of("DOUBLE", 150, nranks=5)
-    paths = save(directory, form, ranks, "f8")
-    ways = [*itertools.product(JOBS, ("SUM", "PROD", "MAX", "MIN"))]
-    for number, nbytes in enumerate((1, 8, 24, 56, 64, 1000, 1 << 20), FORMATS.index(form)):
-        jobs, op = ways[5 * number % len(ways)]
-        cut_into(nbytes)
-        for limit in ("_MAX_OPEN", "_MAX_OPEN_STREAMED"):
-            monkeypatch.setattr(f"mpired.collectives.plan.{limit}", (1, 2, 4, 100)[number % 4])
-        array = mpired.reduce(paths, op, jobs=jobs, **said_of(form, "DOUBLE"))
-        assert array.tobytes() == reference.reduce(op, "DOUBLE", ranks), (nbytes, jobs, op)
-
-
-@every_format
 def test_the_file_that_is_written_has_the_same_bytes(directory, engine, cut_into, form):
     paths = save(directory, form, ranks_of("DOUBLE", 150), "f8")
     for to, suffix in SUFFIXES.items():

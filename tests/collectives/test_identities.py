@@ -109,7 +109,8 @@ def test_every_format_with_any_blocks_and_workers(directory, cut_into, monkeypat
             path.unlink(missing_ok=True)
         nbytes, jobs, max_open = CUTS[i % len(CUTS)]
         cut_into(nbytes)
-        monkeypatch.setattr("mpired.collectives.plan._MAX_OPEN", max_open)
+        for limit in ("_MAX_OPEN", "_MAX_OPEN_STREAMED"):
+            monkeypatch.setattr(f"mpired.collectives.plan.{limit}", max_open)
         pattern = directory / f"out_{{rank}}.{SUFFIXES[to]}"
         getattr(mpired, verb)(paths, op, *arguments, output=pattern, to=to, jobs=jobs, **said)
         found = [load(path, to, DTYPES[name]) if path.exists() else None for path in outputs]

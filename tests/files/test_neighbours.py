@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from command import in_child
 from faults import Counter, kill, kill_half_way
-from scenarios import NEW, OLD, SCENARIOS, make, npy, updated, written
+from scenarios import NEW_FILE, OLD_FILE, SCENARIOS, make, updated, written
 from values import folder_in_memory
 
 from mpired.context import NO_LIMITS
@@ -39,7 +39,7 @@ def exchange(one: Path, other: Path) -> None:
 
 def forged(bait: Path, _ours: Path) -> None:
     """A file of the neighbour, of the size of a result."""
-    bait.write_bytes(bytes(len(npy(OLD))))
+    bait.write_bytes(bytes(len(OLD_FILE)))
     os.chown(bait, STRANGER, STRANGER)
 
 
@@ -140,7 +140,7 @@ def swaps(job: str, bait: str, name: str, folder: Path) -> int:
         made, _ = counter.read()
         assert kept(ours) == told, (job, bait, number)
         for each in originals:  # whatever has its name now
-            assert os.pread(each, 1 << 20, 0) in {npy(OLD), npy(NEW)} or before is killed_patch, (job, bait, number)
+            assert os.pread(each, 1 << 20, 0) in {OLD_FILE, NEW_FILE} or before is killed_patch, (job, bait, number)
             os.close(each)
         shutil.rmtree(tree.parent)
         if made < number:

@@ -184,9 +184,7 @@ def test_a_sync_that_fails(name, tree, monkeypatch, long):
         shutil.rmtree(tree, ignore_errors=True)
         scene = Scene(scenario, tree, monkeypatch, Failing(which, on_disk, on))
         ends.append(scene.status)
-        for number, state in crashes(scene.start, scene.events, random.Random(1)):
-            if number < len(scene.events) and not long:
-                continue
+        for number, state in crashes(scene.start, scene.events, random.Random(1), only_at_end=not long):
             scene.shelf.put(state)
             assert scene.recover() == []
             now = scene.found()
