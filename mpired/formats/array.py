@@ -172,9 +172,11 @@ class Array(NamedTuple):
             raise null_error(self.source, self.columns, int(np.count_nonzero(~valid)), "missing elements")
         return valid
 
-    def miscounted(self, what: str) -> CountError:
-        """Return the error for a rank whose count, which its end tells, is not that of another rank."""
-        this, other = self.like or ("it", "another rank")
+    def miscounted(self, what: str) -> MpiredError:
+        """Return the error for a rank whose end tells another count than its header, or than another rank."""
+        if self.shape is not None:
+            return BufferFileError(self.source.name, f"has {what}, but its header declares {self.count}")
+        this, other = self.like or ("it", "`count`")
         return CountError(self.source.name, f"{this} has {what}, but {other} has {self.count}")
 
     def open(self) -> Reader:
@@ -281,31 +283,19 @@ class FlatReader:
     def check_end(self) -> None:
         """Raise an error if a source that is read forward goes on behind the last element, and is to end there."""
         array = self._array
-        if not array.to_end or not self.file.ahead(1, array.end):
-            return
-        if array.shape is not None:
-            raise BufferFileError(array.source.name, f"{self._expected}, found more")
-        raise array.miscounted(f"more than {array.count} elements")
+        if array.to_end and self.file.ahead(1, array.end):
+            raise array.miscounted(f"more than {array.count} elements")
 
     def _short(self, nbytes: int) -> MpiredError:
         """Return the error for a source that ends after too few bytes of elements."""
-        array = self._array
-        if array.shape is not None:
-            return BufferFileError(array.source.name, f"{self._expected}, found {nbytes}; it is cut off")
         count, rest = divmod(nbytes, self._itemsize)
-        if array.like is None or rest > array.datatype.tail:
-            reason = f"has {count} elements of {array.datatype.label}, fewer than `count={array.count}`"
-            return self._uneven(nbytes) if rest else CountError(array.source.name, reason)
-        return array.miscounted(f"count {count}")
+        is_uneven = self._array.shape is None and rest > self._array.datatype.tail
+        return self._uneven(nbytes) if is_uneven else self._array.miscounted(f"count {count}")
 
     def _uneven(self, nbytes: int) -> CountError:
         """Return the error for a source whose bytes are not a whole number of elements."""
         what = f"the bytes of an element of {self._array.datatype.label}"
         return CountError(self._array.source.name, f"{nbytes} bytes is not a multiple of {self._itemsize}, {what}")
-
-    @property
-    def _expected(self) -> str:
-        return f"expected {self._array.count * self._itemsize} data bytes for the shape {self._array.shape}"
 
     def close(self) -> None:
         """Close the file."""

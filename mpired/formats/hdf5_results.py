@@ -154,7 +154,7 @@ def _copy_objects(
                 _create(file, results[each.name])
         elif each.address in made:
             file[each.name] = file[f"/{made[each.address]}"]
-        elif each.address not in left_out or (is_scale and model.format == "netcdf"):
+        elif each.address not in left_out or (is_scale and model.has_history):
             made[each.address] = each.name
             if each.name in results and dataset is not None:
                 _create(file, results[each.name])
@@ -259,7 +259,7 @@ def _copy_root(model: Model, line: str, old: Any, to: Any) -> None:
     has_text = h5a.exists(old, b"history") and isinstance(h5a.open(old, b"history").get_type(), h5t.TypeStringID)
     before = conventions.text(hierarchy.attributes_of(old), "history")
     history = f"{line}\n{before}" if before else line
-    _copy_attributes(each_attribute(old), to, {"history": history} if has_text or model.format == "netcdf" else {})
+    _copy_attributes(each_attribute(old), to, {"history": history} if has_text or model.has_history else {})
 
 
 def _dimension_only(old: Any, to: Any, link: bytes) -> None:

@@ -252,7 +252,7 @@ def _array(source: Source, header: _ClassicHeader, var: _Var, is_carried: bool, 
 def prepare(model: Model) -> ArrayLayout | MarkingLayout:
     """Lay out results like `model`, in the form of netCDF that its file has."""
     if model.source is not None and _is_hdf5(model.source):
-        return hdf5.prepare(model)
+        return hdf5.prepare(model._replace(has_history=True))
     old = _ClassicHeader(_64_BIT_OFFSET, 0, (), {}, {}) if model.source is None else _read_header(model.source)
     dimensions = list(old.dimensions)
     new = {buffer.name or "value": _new(buffer, old, dimensions, model.cells.methods) for buffer in model.buffers}

@@ -87,6 +87,7 @@ class Model(NamedTuple):
     cells: Cells = Cells()
     note: Any = None  # its `text` says where the result comes from
     context: Context = NO_LIMITS
+    has_history: bool = False  # whether its file gets the attribute `history` if that of the first rank has none
 
     @property
     def subject(self) -> str:
