@@ -13,7 +13,7 @@ import sys
 # no op uses it.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -108,8 +108,7 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; for an unknown word, suggest one."""
         if args[0] not in _COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
-            alike = difflib.get_close_matches(args[0].lower(), _COMMANDS, n=2, cutoff=_CLOSE)
-            ctx.fail(f"No such command {args[0]!r}{_suggestion(args[0], alike)}")
+            ctx.fail(f"No such command {args[0]!r}{_suggestion(args[0], _COMMANDS)}")
         return super().resolve_command(ctx, args)
 
     def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
@@ -151,9 +150,9 @@ _ELSEWHERE = {
 """Commands and options of other programs, and those of mpired that do the same."""
 
 
-def _suggestion(word: str, alike: Sequence[str]) -> str:
+def _suggestion(word: str, known: Iterable[str]) -> str:
     """Return the hint for an unknown command or option: of another program, or that is spelled almost so."""
-    close = _ELSEWHERE.get(word) or " or ".join(alike)
+    close = _ELSEWHERE.get(word) or " or ".join(difflib.get_close_matches(word.lower(), known, n=2, cutoff=_CLOSE))
     return f"; did you mean {close}?" if close else ""
 
 
