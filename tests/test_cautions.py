@@ -45,8 +45,6 @@ CASES = {
                   lambda: mpired.Window("rank1.npy").accumulate(Path("rank1.npy"), mpired.MAX)),
     "same file twice": (errors.SameFileWarning, "accumulate --op max rank1.npy rank2.npy rank2.npy",
                         lambda: mpired.Window("rank1.npy").accumulate(["rank2.npy", "rank2.npy"], "max")),
-    "same file of one element": (errors.SameFileWarning, "fetch-and-op --op max one.npy one.npy",
-                                 lambda: mpired.Window("one.npy").fetch_and_op("one.npy", "max")),
     "same file, local": (errors.SameFileWarning, "reduce-local --op max rank1.npy ./rank1.npy",
                          lambda: mpired.reduce_local("rank1.npy", "./rank1.npy", "max")),
     "same content": (errors.SameContentWarning, "accumulate --op max --once keyed2.npy rank1.npy",

@@ -180,7 +180,8 @@ class Draft(Place, Single):
     def lock(self) -> None:
         """Show other commands that the owner of the file lives; a file without a name needs no lock."""
         if self.fd >= 0 and not self._is_locked:
-            self._is_locked = lock_own(self.fd)
+            with calls.errors_name(self.name):
+                self._is_locked = lock_own(self.fd)
 
     def check_in_place(self) -> None:
         """Raise an error unless the draft has its name, and the file that it replaces is still the same."""

@@ -22,7 +22,7 @@ from mpired.formats.array import UNKNOWN_COUNT, Array
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import FlatLayout
 from mpired.formats.rank import NO_DATATYPE, Model, RankFile, SkippedArray, declared, dtype_text
-from mpired.sources.local import peek
+from mpired.sources.local import LocalSource, peek
 from mpired.sources.source import Source
 
 MAGIC = b"\x93NUMPY"
@@ -49,6 +49,7 @@ class NpyHeader(NamedTuple):
 class _Known(NamedTuple):
     """The meaning of the last header, which is mostly that of the next rank."""
 
+    source: Source | None  # unless that keeps something open
     dtype: np.dtype
     head: bytes
     nbytes: int  # of the source: the meaning depends on it, and on the options
@@ -85,7 +86,8 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
         Array, datatype=datatype, count=math.prod(shape), offset=len(header.head), **array
     )
     if not source.is_forward:
-        _last = _Known(dtype, header.head, source.nbytes, declarations, buffer_of)
+        kept = source if isinstance(source, LocalSource) and source.keep is None else None
+        _last = _Known(kept, dtype, header.head, source.nbytes, declarations, buffer_of)
     return RankFile(source, (buffer_of(source),), format=_NAME)
 
 
@@ -170,8 +172,8 @@ def _parsed(text: bytes, *, is_utf8: bool) -> tuple[tuple[int, ...], bool, np.dt
 def prepare(model: Model) -> FlatLayout:
     """Lay out a result like `model`: its shape and order, and its form or at least its byte order."""
     buffer, dtype, known = model.buffers[0], None, _last
-    if model.source is not None:
-        is_known = known is not None and peek(model.source, len(known.head)) == known.head
+    if model.source is not None:  # mostly that of the first rank, which is known
+        is_known = known is not None and known.source is model.source
         name, read = model.source.name, functools.partial(peek, model.source)
         dtype = known.dtype if known and is_known else header_in(name, read).dtype
     stored, head = laid_out(buffer, dtype)

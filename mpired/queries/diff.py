@@ -19,7 +19,7 @@ from mpired.collectives.run import run_segments
 from mpired.context import Context
 from mpired.datatypes import Datatype, Group, beside, value_type
 from mpired.datatypes.times import dtype_name
-from mpired.errors import CountError, DatatypeError, UsageError, escaped, number
+from mpired.errors import BufferFileError, CountError, DatatypeError, UsageError, escaped, number
 from mpired.formats import Array, AtHand, InputOptions, RankFile, open_rank
 from mpired.formats.array import blocks
 from mpired.formats.memory import paths
@@ -193,6 +193,7 @@ class _Found(NamedTuple):
     difference: _Amount | None = None
     ulp: _Amount | None = None
     places: tuple[np.ndarray, ...] = ()  # of elements that differ, if they are drawn
+    unread: str = ""  # why the elements of one of the files cannot be read
 
 
 def _larger(one: _Amount | None, other: _Amount | None) -> _Amount | None:
@@ -255,6 +256,7 @@ class _ArrayPair:
             _larger(one.difference, other.difference),
             _larger(one.ulp, other.ulp),
             one.places + other.places,
+            one.unread or other.unread,
         )
 
     @np.errstate(all="ignore")  # numbers may be anything
@@ -321,8 +323,11 @@ class _Comparison:
     def __call__(self, segment: Segment) -> Iterator[_Found]:
         """Compare the elements of a segment, and yield the differences of its pieces."""
         pair, step = self.pairs[segment.buffer], self.plan.block_counts[segment.buffer]
-        for found in pair.compared(segment.start, segment.stop, step):
-            yield found._replace(buffer=segment.buffer)
+        try:
+            for found in pair.compared(segment.start, segment.stop, step):
+                yield found._replace(buffer=segment.buffer)
+        except (BufferFileError, DatatypeError) as error:
+            yield _Found(segment.buffer, unread=str(error))
 
 
 def _both(valid_in_a: np.ndarray | None, valid_in_b: np.ndarray | None) -> Valid:
@@ -383,7 +388,7 @@ def _described(pair: _ArrayPair, found: _Found) -> tuple[Compared, list[Example]
     datatypes = dict.fromkeys(array.datatype for array in pair.arrays)
     datatype, dtypes = " beside ".join(map(str, datatypes)), " beside ".join(filter(None, map(dtype_name, datatypes)))
     figures = pair.arrays[0].count, found.differing, difference, ulp
-    compared = Compared(pair.name, datatype, dtypes or None, *figures, *found.missing)
+    compared = Compared(pair.name, datatype, dtypes or None, *figures, *found.missing, found.unread)
     places = [(index_of(pair.shaped, at.element), at.field, *rest) for at, *rest in found.examples]
     return compared, [Example(pair.name, *each) for each in places]
 

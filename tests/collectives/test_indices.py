@@ -279,7 +279,7 @@ def test_what_is_refused(folder):
         (f"reduce --op argmax {members}", 2, "argmax: / is not an MPI op"),
         (f"{maxloc} --split v.npy {members}", 2, "--split: / two files"),
         (f"{maxloc} --split v.npy, {members}", 2, "--split: / two files"),
-        (f"{maxloc} --split v.npy,v.npy {members}", 2, "v.npy: / two files"),
+        (f"{maxloc} --split v.npy,v.npy {members}", 2, "v.npy: / the file of several results"),
         (f"{maxloc} --split v.npy,m0.npy {members}", 2, "m0.npy: is the file of rank 0"),
         (f"{maxloc} --split v.npy,b.npy {members}", 2, "b.npy: already exists; / --force"),
         (f"{maxloc} --split v.npy,- {members}", 2, "-: is a stream"),
@@ -288,11 +288,7 @@ def test_what_is_refused(folder):
         (f"{maxloc} --split v.npy,i.npy -o - {members}", 2, "--split: / leave it out, or / --output"),
         (f"reduce --op sum --split v.npy,i.npy {members}", 2, "--split: / MPI_SUM gives MPI_DOUBLE"),
         ("reduce --op maxloc --split v.npy,i.npy --in-place p0.npy p1.npy", 2, "--split: / --in-place"),
-        (
-            f"accumulate --op maxloc b.npy --create --index rank {members}",
-            2,
-            "--index / mpired reduce / makes the pairs",
-        ),
+        (f"accumulate --op maxloc b.npy --create --index rank {members}", 2, "No such option '--index'"),
     ]
     check_refusals(folder, rows, stdin=(folder / "m0.npy").read_bytes())
 

@@ -315,7 +315,7 @@ def test_a_limit_of_memory_counts_all_states():
     with pytest.MonkeyPatch.context() as patch:
         counts = []
         plans = mpired.collectives.call.make_plan
-        patch.setattr("mpired.collectives.call.make_plan", lambda *a: counts.append(plans(*a)) or counts[-1])
+        patch.setattr("mpired.collectives.call.make_plan", lambda *a, **b: counts.append(plans(*a, **b)) or counts[-1])
         for ops in ("std", "std,median,mean,var"):
             mpired.reduce(ranks, ops, max_memory=BASE_NBYTES + (2 << 20), jobs=1)
     one, several = counts

@@ -137,4 +137,4 @@ def test_a_type_that_the_library_lacks_is_not_damage(tmp_path):
         file["v"] = [1.0]
         h5py.h5d.create(file.id, b"when", h5py.h5t.UNIX_D32LE, h5py.h5s.create_simple((3,)))
     status, out, _ = run("diff", "t.h5", "t.h5", cwd=tmp_path)
-    assert (status, b"when: not compared, cannot be read, the library does not support it (" in out) == (3, True)
+    assert (status, b"when: not compared, t.h5: cannot be read, the library does not support it (" in out) == (3, True)
