@@ -284,9 +284,8 @@ def make_plan(  # noqa: PLR0913 - all that a plan depends on
     each = not engine.same_host  # whether limits are those of each process
     # A private source has a descriptor of this process; a compressed one has none between two reads.
     reserved = RESERVED + sum(file.source.is_private for file in files)
-    if nlocked:  # what the locks take shall not be missing for the ranks
+    if nlocked:
         reserved += descriptors_of(nlocked)
-        calls.allow_descriptors(reserved + _LEAST_OPEN)
     context.check_open_files(reserved + (2 if noutputs > 1 else 1))
     limits = Limits(1, resource.RLIM_INFINITY) if costs.is_alone else engine.runner.limits()
     if costs.nforward > 1 and context.jobs != 1 and not costs.is_small:  # streams that several threads decompress
@@ -294,6 +293,8 @@ def make_plan(  # noqa: PLR0913 - all that a plan depends on
     jobs = 1 if costs.is_alone else min(context.jobs or limits.workers, limits.workers if each else sys.maxsize)
     pipes = _PIPES if engine.same_host else 0
     jobs, max_open = _max_open(costs, limits, context.max_open_files, reserved, jobs, pipes)
+    if nlocked:  # the locks shall take none from the ranks, and the new files none from either
+        calls.allow_descriptors(reserved + _LEAST_OPEN)
     preferred, ahead = _far_reading(costs.buffers, costs.far, max_open, engine)
     max_open -= ahead  # the ranks that are read ahead are open too
     lines = lines_for(context.spread, engine, limits, jobs, costs.nranks) if engine.chains else ()
