@@ -99,7 +99,7 @@ def address(tmp_path_factory):
         "distributed.worker.multiprocessing-method": "forkserver",  # workers that are lost are soon there again
         "distributed.worker.profile.enabled": False,
     }
-    here = {"host": "127.0.0.1", "dashboard": False}
+    here = {"host": "127.0.0.1", "dashboard": False, "dashboard_address": "127.0.0.1:0"}
     own = {**here, "local_directory": str(tmp_path_factory.mktemp("dask"))}
     workers = {n: {"cls": distributed.Nanny, "options": {**own, "nthreads": n}} for n in (1, 3)}
     scheduler = {"cls": distributed.Scheduler, "options": here}
