@@ -256,7 +256,7 @@ class Store(ColumnFile):
 def _unknown(name: str, error: str) -> ArrayHeader:
     """Describe an array that the library does not open."""
     reason = f"array {name!r} cannot be opened ({error})"
-    return ArrayHeader(name, None, (), label="elements of unknown type", reason=reason, unseen=True)
+    return ArrayHeader(name, None, (), label=f"elements of unknown type ({error})", reason=reason, unseen=True)
 
 
 def _chunk_keys(array: Any, row: int) -> Iterator[str]:
