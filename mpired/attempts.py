@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -139,7 +139,12 @@ def _is_file(path: str) -> bool:
     return not is_stream(path) and os.path.isfile(path)
 
 
-def _updated(existing: Iterable[str], sources: Iterable[Source]) -> set[str]:
+def _updated(existing: Collection[str], sources: Iterable[Source]) -> set[str]:
     """Return the existing results that replace a source."""
-    read = set(calls.real_paths(source.name for source in sources))
+    inodes = set()
+    for path in existing:
+        with contextlib.suppress(FileNotFoundError):  # it has been removed meanwhile
+            inodes.add(lock.inode(os.stat(path)))
+    # Most of them need no look at the paths, by which hard links are told apart.
+    read = set(calls.real_paths(source.name for source in sources if source.inode is None or source.inode in inodes))
     return {path for path in existing if os.path.realpath(path) in read}
