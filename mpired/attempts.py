@@ -145,6 +145,6 @@ def _updated(existing: Collection[str], sources: Iterable[Source]) -> set[str]:
     for path in existing:
         with contextlib.suppress(FileNotFoundError):  # it has been removed meanwhile
             inodes.add(lock.inode(os.stat(path)))
-    # Most of them need no look at the paths, by which hard links are told apart.
+    # Of one inode the paths decide: a hard link is another file.
     read = set(calls.real_paths(source.name for source in sources if source.inode is None or source.inode in inodes))
     return {path for path in existing if os.path.realpath(path) in read}
