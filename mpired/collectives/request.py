@@ -130,7 +130,7 @@ def _inputs(chosen: Sequence[ops.Op], options: Options, context: Context) -> Inp
     op: ops.Op | None = chosen[0]
     for each in chosen:
         named |= each.user
-        taken &= VALUES if options["index"] is not None and each.groups == Group.PAIR else each.groups
+        taken &= VALUES if _is_paired(each, options) else each.groups
         op = op if "within" in each.takes else None
     inputs = InputOptions.of(options, context)._replace(
         nullable=chosen[0].rules.nulls != "error",

@@ -58,7 +58,6 @@ class Collective(NamedTuple):
 
     name: str  # the command
     function: str  # the function of MPI
-    section: str  # where the standard defines it
     options: Group
     shares: Callable[[CallShape], list[Share]]
     whole: bool = True  # whether a rank gets as many elements as it gives
@@ -115,22 +114,15 @@ def _equal_blocks(task: CallShape) -> list[Share]:
     return _blocks(task._replace(counts=(each,) * task.nranks))
 
 
-_ROWS = (
-    Collective("reduce", "MPI_Reduce", "6.9.1", REDUCE, _root, alike=True, to_root=True, several=True),
+_ROWS = (  # MPI-4.1, 6.9.1, 6.9.7, 6.9.6, 6.10.2, 6.10.1, 6.11.1, 6.11.2
+    Collective("reduce", "MPI_Reduce", REDUCE, _root, alike=True, to_root=True, several=True),
     Collective(
-        "reduce-local",
-        "MPI_Reduce_local",
-        "6.9.7",
-        LOCAL,
-        _root,
-        alike=True,
-        to_root=True,
-        fixed={"root": 1, "in_place": True},
+        "reduce-local", "MPI_Reduce_local", LOCAL, _root, alike=True, to_root=True, fixed={"root": 1, "in_place": True}
     ),
-    Collective("allreduce", "MPI_Allreduce", "6.9.6", ALLREDUCE, _all, alike=True),
-    Collective("reduce-scatter", "MPI_Reduce_scatter", "6.10.2", SCATTER, _blocks, whole=False),
-    Collective("reduce-scatter-block", "MPI_Reduce_scatter_block", "6.10.1", SCATTER_BLOCK, _equal_blocks, whole=False),
-    Collective("scan", "MPI_Scan", "6.11.1", SCAN, _inclusive),
-    Collective("exscan", "MPI_Exscan", "6.11.2", EXSCAN, _exclusive),
+    Collective("allreduce", "MPI_Allreduce", ALLREDUCE, _all, alike=True),
+    Collective("reduce-scatter", "MPI_Reduce_scatter", SCATTER, _blocks, whole=False),
+    Collective("reduce-scatter-block", "MPI_Reduce_scatter_block", SCATTER_BLOCK, _equal_blocks, whole=False),
+    Collective("scan", "MPI_Scan", SCAN, _inclusive),
+    Collective("exscan", "MPI_Exscan", EXSCAN, _exclusive),
 )
 COLLECTIVES = {row.name: row for row in _ROWS}

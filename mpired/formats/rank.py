@@ -239,14 +239,6 @@ def dtype_text(dtype: np.dtype, byte_order: str | None = None) -> str:
     return f"({', '.join(each.base.str + ''.join(f'[{n}]' for n in each.shape) for each in fields)})"
 
 
-def datatype_of(dtype: np.dtype, source: Source, what: str) -> Datatype:
-    """Return the datatype of elements of a dtype, which messages call `what`."""
-    try:
-        return from_dtype(dtype)
-    except DatatypeError:
-        raise DatatypeError(source.name, f"{what}{NO_DATATYPE}") from None
-
-
 def declared(source: Source, inputs: InputOptions, dtype: np.dtype, what: str) -> Datatype:
     """Return the datatype of elements of a dtype, which messages call `what`: the declared one, or their own."""
     if inputs.datatype is None:

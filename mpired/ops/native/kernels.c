@@ -3,9 +3,9 @@
        int OP_TYPE(const void *invec, void *inoutvec, size_t count);
 
    inoutvec[i] = invec[i] op inoutvec[i], invec the lower rank (MPI-4.1, 6.9.5); MAX and MIN leave the result in invec.
-   Both hold `count` elements, contiguous and aligned, in native byte order. The bits are those of the kernels in NumPy (kernels.py, loc.py), whatever the
-   processor; those of NaNs in sums and products and of padding are not defined here either. What is returned is
-   positive if finite operands gave an infinity, and negative if this processor cannot do it.
+   Both hold `count` elements, contiguous and aligned, in native byte order. The bits are those of the kernels in NumPy
+   (kernels.py), whatever the processor; those of NaNs in sums and products and of padding are not defined here either.
+   What is returned is positive if finite operands gave an infinity, and negative if this processor cannot do it.
 
    TYPE is the NumPy code of the element with its bytes: f2, f4, f8, f16 (a long double), c4 to c32, and V_I for a pair.
    Products and sums must not be contracted: the command has -ffp-contract=off. */
@@ -31,23 +31,23 @@
 #define WIDER __attribute__((noinline))
 #endif
 
-/* How the chosen element comes to `upper`. By its fields a compiler makes SIMD of it. Where it does not, as with integers
-   of 64 bits, all bits are chosen by a mask. The empty instruction keeps it from making a branch of the mask, which would
-   be predicted wrongly half of the time. */
+/* How the chosen element comes from one operand to the other. By its fields a compiler makes SIMD of it. Where it does
+   not, as with integers of 64 bits, all bits are chosen by a mask. The empty instruction keeps it from making a branch of
+   the mask, which would be predicted wrongly half of the time. */
 
-#define BY_FIELDS(TYPE, TAKES, LOWER, UPPER) \
-    (UPPER)->value = (TAKES) ? (LOWER)->value : (UPPER)->value; \
-    (UPPER)->index = (TAKES) ? (LOWER)->index : (UPPER)->index
+#define BY_FIELDS(TYPE, TAKES, FROM, TO) \
+    (TO)->value = (TAKES) ? (FROM)->value : (TO)->value; \
+    (TO)->index = (TAKES) ? (FROM)->index : (TO)->index
 
-#define BY_BITS(TYPE, TAKES, LOWER, UPPER) \
+#define BY_BITS(TYPE, TAKES, FROM, TO) \
     _Static_assert(sizeof(TYPE) % 8 == 0, "an element is made of whole words"); \
     uint64_t mask = -(uint64_t)(TAKES), from[sizeof(TYPE) / 8], to[sizeof(TYPE) / 8]; \
     __asm__("" : "+r"(mask)); \
-    memcpy(from, (LOWER), sizeof(TYPE)); \
-    memcpy(to, (UPPER), sizeof(TYPE)); \
+    memcpy(from, (FROM), sizeof(TYPE)); \
+    memcpy(to, (TO), sizeof(TYPE)); \
     for (size_t word = 0; word < sizeof(TYPE) / 8; word++) \
         to[word] ^= (from[word] ^ to[word]) & mask; \
-    memcpy((UPPER), to, sizeof(TYPE))
+    memcpy((TO), to, sizeof(TYPE))
 
 /* What is compared: a number is itself. The bits of floating-point numbers may be taken as integers in the same order, in
    which both zeros are one and NaN comes before all others. */
