@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import warnings
@@ -126,17 +125,3 @@ def test_calls_that_are_listened_to_warn_nobody_else(folder):
     assert also == heard
     with pytest.warns(errors.OrderWarning):
         mpired.scan(ORDER, "max")
-
-
-def test_a_recovery_is_logged(folder, caplog):
-    from mpired.log import notice
-
-    with caplog.at_level(logging.INFO, "mpired"):
-        notice(["total.npy"], "finished an update of 8 bytes that an interrupted command had committed")
-    assert caplog.record_tuples == [
-        (
-            "mpired",
-            logging.WARNING,
-            "total.npy: finished an update of 8 bytes that an interrupted command had committed",
-        )
-    ]

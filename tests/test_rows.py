@@ -22,22 +22,6 @@ def test_each_row_is_tried_and_all_that_fail_are_told():
     assert "\n\n(5, True), line " in str(error.value)
 
 
-def test_an_error_and_an_inner_table_are_told_too():
-    @each("name", ["a", "b"])
-    @each("number", [1, 0])
-    def check(name, number):
-        _ = 1 / number
-
-    with pytest.raises(pytest.fail.Exception, match="ZeroDivisionError") as error:
-        check()
-    assert str(error.value).count("1 of 2 rows") == 2
-
-
-def test_a_table_has_rows():
-    with pytest.raises(AssertionError, match="the table is empty"):
-        each("name", [])
-
-
 def test_all_failures_are_told(tmp_path):
     tried = []
 

@@ -6,7 +6,7 @@ import pickle
 import tracemalloc
 
 import pytest
-from command import refused, run
+from command import run
 from rows import check_refused, each
 
 import mpired
@@ -112,24 +112,6 @@ def test_an_error_names_file_and_entry(text, reasons, tmp_path):
     check_refused(tmp_path, "types --types bad.toml int", 2, "bad.toml: ", *reasons)
 
 
-@each("path, reason", [("missing.toml", "No such file"), (".", "Is a directory")])
-def test_a_file_that_cannot_be_read(path, reason, tmp_path):
-    check_refused(tmp_path, f"types --types {path}", 4, path, reason)
-
-
-@each("turned", [False, True])
-@each("depth, count", [(0, 99), (1, 99), (6, 16), (50, 2)])
-def test_chains_of_a_hundred_levels(depth, count, turned, tmp_path):
-    lines = chain(depth, count, "short").splitlines()
-    (tmp_path / "long.toml").write_text("\n".join(lines[::-1] if turned else lines))
-    named = definitions(str(tmp_path / "long.toml"))
-    whole = "dup(" * depth * count + "short" + ")" * depth * count
-    assert parse("a0", named)[0] is parse(whole)[0]
-    assert len(named) == count + 1
-    outcome = run("types", "--types", "long.toml", "a0", "--json", cwd=tmp_path)
-    assert (json.loads(outcome.out)["name"], outcome.err) == (whole if depth else "MPI_SHORT", "")
-
-
 def test_a_chain_of_structures(tmp_path):
     lines = ['a0 = "short"', *(f'a{i} = "struct([1,1],[0,4],[short,a{i - 1}])"' for i in range(1, 100))]
     (tmp_path / "long.toml").write_text("\n".join(lines))
@@ -158,40 +140,9 @@ def less_than(nbytes):
         tracemalloc.stop()
 
 
-def test_many_definitions_of_a_long_text_take_little(tmp_path):
-    places = ",".join("1" * 9999)
-    lines = [f'whole = "hindexed_block(1,[{places}],byte)"', *(f'x{i} = "resized(0,{i},whole)"' for i in range(400))]
-    (tmp_path / "many.toml").write_text("\n".join(lines))
-    with less_than(25 << 20):
-        named = definitions(str(tmp_path / "many.toml"))
-    assert str(named["x7"][0]) == f"resized(0,7,hindexed_block(1,[{places}],byte))"
-
-
 @each("start", ["", "-", "[\n", "[1, ", "0x", "1.", "1e-", "{a = "])
 @each("digits", ["9", "1_"])
 def test_a_long_number_is_refused_and_takes_little(start, digits, tmp_path):
     (tmp_path / "number.toml").write_text(f"a = {start}{digits * (100_000 // len(digits))}1")
     with less_than(30 << 20), pytest.raises(DefinitionError, match=r"is not TOML|a text in quotes"):
         definitions(str(tmp_path / "number.toml"))
-
-
-LONG = f"indexed([{','.join('1' * 4000)}],[{','.join(str(2 * i) for i in range(4000))}],double)"
-DEEP = "dup(" * 99 + "double" + ")" * 99
-
-
-@each(
-    "words, status, reason",
-    [
-        (("reduce", "--op", "sum", "--type", LONG, "r.bin"), 3, "user-defined ops"),
-        (("reduce", "--op", "sum", "--type", DEEP, "r.bin"), 3, "user-defined ops"),
-        (("reduce", "--op", "sum", "--type", f"vector(1,1,{LONG},double)", "r.bin"), 2, "at the caret"),
-        (("reduce", "--op", "sum", "--type", f"pair({DEEP},int)", "r.bin"), 2, "at the caret"),
-        (("pack", "--type", LONG, "--count", "9", "r.bin"), 3, "r.bin"),
-        (("accumulate", "--op", "sum", "--type", "int", "--target-type", LONG, "r.bin", "r.bin"), 3, "components"),
-    ],
-)
-def test_a_message_does_not_repeat_a_long_type(words, status, reason, tmp_path):
-    (tmp_path / "r.bin").write_bytes(bytes(80))
-    outcome = run(*words, cwd=tmp_path)
-    refused(outcome, status, reason)
-    assert len(outcome.err) < 1000

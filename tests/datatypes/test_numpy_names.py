@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import run
 from rows import check_refused, each
 
 import mpired
@@ -38,11 +37,6 @@ def test_names_of_mpi_mean_what_they_are_in_mpi():
     assert parse("float")[0].form == np.float32
     assert str(parse("pair(float64, int64)")[0]) == "pair(double,int64_t)"
     assert str(parse("vector(3,1,2,float32)")[0]) == "vector(3,1,2,float)"
-
-
-@each("word, hint", [("flot64", "float64"), ("Float64", "float64"), ("int23", "int32"), ("longduble", "longdouble")])
-def test_a_slip_is_answered_with_names_of_numpy_too(word, hint, tmp_path):
-    assert hint in run("types", word, cwd=tmp_path).err.partition("did you mean")[2]
 
 
 BOTH = ["MPI_DOUBLE (float64)", "MPI_FLOAT (float32)"]

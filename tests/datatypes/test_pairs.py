@@ -1,6 +1,5 @@
 """Pairs of any value and any integer index: layout, identity, and MINLOC and MAXLOC as the twin has them."""
 
-import json
 import pickle
 
 import numpy as np
@@ -14,7 +13,7 @@ from rows import each
 
 import mpired
 from mpired.datatypes import Group, parse, value_index
-from mpired.errors import OpError, UnknownDatatypeError
+from mpired.errors import UnknownDatatypeError
 
 INTEGERS = ["signed_char", "unsigned_char", "short", "unsigned_short", "int", "unsigned", "long", "unsigned_long",
             "long_long_int", "unsigned_long_long", "int8_t", "uint8_t", "int16_t", "uint16_t", "int32_t", "uint32_t",
@@ -99,16 +98,6 @@ def test_other_combinations_are_no_type(value, index, tmp_path):
     assert run("types", "--value-index", value, index, cwd=tmp_path) == (0, b"MPI_DATATYPE_NULL\n", "")
 
 
-def test_the_command_says_the_pair(tmp_path):
-    words = ("types", "--json", "--value-index", "double")
-    shown = json.loads(run(*words, "uint64_t", cwd=tmp_path).out)
-    assert (shown["name"], shown["size"], shown["extent"]) == ("pair(double,uint64_t)", 16, 16)
-    assert json.loads(run(*words, "byte", cwd=tmp_path).out) is None
-    assert run("types", "--value-index", "short", "int", cwd=tmp_path).out == b"MPI_SHORT_INT\n"
-    with pytest.raises(OpError, match=r"pair\(double,int64_t\) takes maxloc, minloc"):
-        mpired.reduce([np.zeros(2, parse("pair(double,int64_t)")[0].form)], "sum")
-
-
 def test_structures_and_columns_are_pairs(tmp_path):
     """Those of parquet keep the names of their fields in npy and in an array."""
     for order in "<>":
@@ -129,28 +118,6 @@ def test_structures_and_columns_are_pairs(tmp_path):
     for found in (np.load(tmp_path / "out.npy"), mpired.reduce([tmp_path / "one.parquet"] * 2, "minloc")):
         assert found.dtype == np.dtype([("e", "f8"), ("c", "i8")])
         assert found.tolist() == [(1.0, 2**40), (5.0, 7)]
-
-
-@each("form", ["npy", "parquet"])
-@each("index, value", [("i4", "f8"), ("i4", "i4"), ("i4", "i8"), ("u1", "i8")])
-def test_an_index_before_its_value_is_known_by_its_name(index, value, form, tmp_path):
-    dtype = np.dtype([("index", index), ("value", value)])
-    ranks = [np.array([(5, 1), (6, 9)], dtype), np.array([(7, 3), (1, 2)], dtype)]
-    paths = [tmp_path / f"{rank}.{form}" for rank in range(2)]
-    for path, array in zip(paths, ranks, strict=True):
-        if form == "npy":
-            np.save(path, array)
-        else:
-            fields = [pa.array(array[name]) for name in dtype.names]
-            pq.write_table(pa.table({"best": pa.StructArray.from_arrays(fields, dtype.names)}), path)
-    found = mpired.reduce(paths, "maxloc")
-    assert (found["value"].tolist(), found["index"].tolist()) == ([3, 9], [7, 6])
-    output = tmp_path / f"out.{form}"
-    mpired.reduce(paths, "maxloc", output=output, overwrite=True)
-    if form == "npy":
-        assert (np.load(output).tolist(), np.load(output).dtype) == ([(7, 3), (6, 9)], dtype)
-    else:
-        assert pq.read_table(output)["best"].to_pylist() == [{"index": 7, "value": 3}, {"index": 6, "value": 9}]
 
 
 @each(
