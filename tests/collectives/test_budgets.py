@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import lzma
-import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +14,6 @@ import pytest
 from budgets import unseen_limit, watched
 from command import refused, run, unchanged
 from format_files import WRITERS
-from rows import check_refusals
 
 import mpired
 from mpired.errors import UsageError
@@ -67,19 +63,6 @@ def test_memory_is_kept_for_every_format(form, to, large):
     assert peaks.open_files <= work["open_files"]
 
 
-def test_memory_is_kept_for_many_small_ranks(tmp_path):
-    """They are read when they are looked at, but not if all of them are too much."""
-    names = [f"r{rank}.bin" for rank in range(3000)]
-    for rank, name in enumerate(names):
-        np.full(2000, float(rank)).tofile(tmp_path / name)
-    words = ("reduce", "-f", "--op", "sum", "--type", "double", *names, "-o", "sum.bin", "--max-memory")
-    for allowed in "64M", "200M":
-        peaks = watched(*words, allowed, cwd=tmp_path)
-        assert peaks.status == 0, peaks.err
-        assert 30 << 20 < peaks.memory <= nbytes(allowed)
-        assert np.fromfile(tmp_path / "sum.bin").tolist() == [3000 * 2999 / 2] * 2000
-
-
 # For three compressed ranks, and for a compressed result.
 PACKED = {".gz": ("64M", "64M"), ".bz2": ("73M", "69M"), ".xz": ("88M", "156M"), ".zst": ("117M", "113M")}
 
@@ -97,55 +80,6 @@ def test_memory_is_kept_for_what_is_compressed(suffix, tmp_path):
         peaks = watched(*words, *[name] * NRANKS, "-o", output, "--max-memory", allowed, cwd=tmp_path)
         assert peaks.status == 0, peaks.err
         assert peaks.memory <= nbytes(allowed)
-
-
-def long_xz(data: bytes) -> bytes:
-    return lzma.compress(data, filters=[{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 64 << 20}])
-
-
-def long_zstd(data: bytes) -> bytes:
-    return subprocess.run(["zstd", "-1", "--long=27", "-c"], input=data, capture_output=True, check=True).stdout
-
-
-@pytest.mark.parametrize(
-    ("pack", "nbytes", "suffix", "least"),
-    [(long_xz, 68 << 20, ".xz", 256), pytest.param(long_zstd, 132 << 20, ".zst", 495, marks=pytest.mark.needs("zstd"))],
-)
-def test_memory_is_kept_for_long_windows(pack, nbytes, suffix, least, tmp_path):
-    """Each rank has its window, whose length stands in the file, and fills it."""
-    (tmp_path / f"r.bin{suffix}").write_bytes(pack(bytes(nbytes)))
-    words = ("reduce", "--op", "sum", "--type", "double", *[f"r.bin{suffix}"] * NRANKS, "-o", "sum.bin")
-    with unchanged(tmp_path):
-        refused(run(*words, "--max-memory", f"{least - 1}M", cwd=tmp_path), 2, f"one process needs {least}M")
-    peaks = watched(*words, "--max-memory", f"{least}M", cwd=tmp_path)
-    assert peaks.status == 0, peaks.err
-    assert peaks.memory <= least << 20
-
-
-def test_too_little_memory_for_a_result_is_refused(large):
-    reduce = "reduce --op sum r0.npy"
-    rows = [(f"{reduce} -o r.npy.xz --level 9 --max-memory 700M", 2, "one process needs 735M")]
-    for to in "parquet", "arrow":
-        least = nbytes(LEAST_RESULT[to]) - 1 >> 20
-        rows.append((f"{reduce} --to {to} -o new --max-memory 65M", 2, f"--max-memory / one process needs {least}M"))
-    check_refusals(large, rows)
-
-
-@pytest.mark.parametrize("verb", ["reduce", "locate"])
-def test_sparse_ranks_of_gigabytes(verb, long, tmp_path):
-    """Holes read as zeros; the short form has smaller ones."""
-    size = 4 << 30 if long else 96 << 20
-    for rank in range(NRANKS):
-        with open(tmp_path / f"r{rank}.bin", "wb") as file:
-            file.truncate(size)
-            os.pwrite(file.fileno(), np.float64(rank + 1).tobytes(), size - 8)
-    words = {"reduce": ("reduce", "--op", "sum", "-o", "sum.bin"), "locate": ("locate", "--op", "maxloc")}[verb]
-    ranks = [f"r{rank}.bin" for rank in range(NRANKS)]
-    peaks = watched(*words, "--type", "double", *ranks, "--max-memory", "64M", cwd=tmp_path)
-    assert peaks.status == 0, peaks.err
-    assert peaks.memory <= 64 << 20
-    if verb == "reduce":
-        assert np.fromfile(tmp_path / "sum.bin", offset=size - 16).tolist() == [0.0, 6.0]
 
 
 MANY = 60
@@ -173,37 +107,6 @@ def ranks_of(form: str) -> list[str]:
     return [f"r{rank}.{form}" for rank in range(MANY)]
 
 
-COMMANDS = {
-    **{f"reduce {form}": ("reduce", "--op", "sum", "-o", "out", "--to", form, *ranks_of(form)) for form in FORMS},
-    "scan": ("scan", "--op", "sum", "-o", "out_{rank}.npy", *ranks_of("npy")),
-    "locate": ("locate", "--op", "maxloc", *ranks_of("npy")),
-    "accumulate": ("accumulate", "--op", "sum", "target.npy", *ranks_of("npy")),
-    "accumulate columns": ("accumulate", "--op", "sum", "target.npy", *ranks_of("parquet")),
-    "accumulate in windows": (
-        *("accumulate", "--op", "sum", *(f"--window=r{rank}.npy" for rank in range(10))),
-        *("--target-rank", "3", "target.npy"),
-    ),
-    "pack": ("pack", "--type", "resized(0,16,double)", "records.bin", "-o", "out.parquet"),
-}
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-@pytest.mark.sampled(3)
-def test_open_files_are_kept(name, many):
-    """The kernel allows no more than the option says, and mpired does not see that limit."""
-    words = list(COMMANDS[name])
-    if words[0] not in {"accumulate", "pack"}:
-        words += ["--type", "double"]
-    least = 26 if name == "scan" else 25
-    if name.startswith("reduce"):
-        words += ["--from", name.split()[1]]
-    outcome = run(*words, "-n", str(least), cwd=many, setup=unseen_limit(least))
-    assert outcome.status == 0, outcome.err
-    if name != "pack":
-        with unchanged(many):
-            refused(run(*words, "-n", str(least - 1), cwd=many), 2, "--max-open-files", f"a process needs {least}")
-
-
 @pytest.mark.parametrize("form", ["npy", "parquet"])
 def test_open_files_of_compressed_ranks(form, many):
     """They are opened when they are read, however many there are."""
@@ -213,16 +116,6 @@ def test_open_files_of_compressed_ranks(form, many):
     outcome = run(*words, "-n", "25", cwd=many, setup=unseen_limit(25))
     assert outcome.status == 0, outcome.err
     assert np.array_equal(np.load(many / "out.npy"), np.full(LENGTH, sum(map(float, range(MANY)))))
-
-
-def test_copies_of_compressed_ranks_are_closed(many):
-    """In a program, which goes on."""
-    (many / "r.parquet.gz").write_bytes(gzip.compress((many / "r1.parquet").read_bytes()))
-    ranks = [many / "r.parquet.gz"] * 3
-    before = len(os.listdir("/proc/self/fd"))
-    for _ in range(3):
-        mpired.reduce(ranks, "sum")
-    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 @pytest.mark.parametrize("limit", [27, 60])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import decimal
 import json
 import operator
 from functools import reduce
@@ -10,14 +9,10 @@ from functools import reduce
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
-from command import refused, run, succeeded, unchanged
+from command import refused, run, succeeded
 from rows import check_refusals
 from tables import bytes_of, read
-
-import mpired
-from mpired.errors import DatatypeError, OpError
 
 TIMES = [
     *(pa.timestamp(unit, zone) for unit in ("s", "ms", "us", "ns") for zone in (None, "Europe/Berlin")),
@@ -117,50 +112,6 @@ def test_texts_of_times(tmp_path):
         assert run(*words, name, "--to", "text", cwd=tmp_path).out.decode().splitlines() == wanted[name], name
 
 
-def test_a_sum_of_durations_that_overflows_is_told_of(tmp_path):
-    table = pa.table({"d": pa.array([2**63 - 1, 5]).view(pa.duration("ns"))})
-    (tmp_path / "r.arrow").write_bytes(bytes_of(table, "arrow"))
-    words = ("reduce", "--op", "sum", "--columns", "d", "r.arrow", "r.arrow", "-o", "out.arrow")
-    assert "overflow" in run(*words, cwd=tmp_path).err
-    refused(run(*words, "-f", "--overflow", "error", cwd=tmp_path), 3, "r.arrow")
-
-
-def test_arrays_in_python(tmp_path):
-    kinds = {"t": pa.timestamp("ns", "Europe/Berlin"), "day": pa.date32(), "ms": pa.date64(), "d": pa.duration("s")}
-    paths = [tmp_path / name for name in write(tmp_path, "arrow", kinds | {"clock": pa.time32("s")})]
-    found = mpired.reduce(paths, "max", columns=[*kinds, "clock"])
-    codes = {"t": "M8[ns]", "day": "M8[D]", "ms": "M8[ms]", "d": "m8[s]", "clock": "m8[s]"}
-    assert {name: array.dtype for name, array in found.items()} == {
-        name: np.dtype(code) for name, code in codes.items()
-    }
-    for name in kinds:
-        like = [read(path)[name].combine_chunks().to_numpy(zero_copy_only=False).astype(codes[name]) for path in paths]
-        assert found[name].tolist() == reduce(np.maximum, like).tolist()
-    with pytest.raises(OpError, match="is not defined for"):
-        mpired.reduce(paths, lambda a, b: a, columns="t")
-
-
-def test_windows(tmp_path):
-    """A target keeps its types; what is fetched goes to a file with columns, or to an array of times."""
-    for form in ("parquet", "arrow"):
-        names = write(tmp_path, form, {"t": pa.timestamp("ms", "UTC"), "d": pa.duration("s")})
-        like, wanted = read(tmp_path / names[0]), expected(tmp_path, names, "t", later)
-        succeeded(run("accumulate", "-q", "--op", "max", "--columns", "t", *names, cwd=tmp_path))
-        out = read(tmp_path / names[0])
-        assert out.schema.equals(like.schema, check_metadata=True)
-        assert out["t"].combine_chunks().equals(wanted)
-        window = mpired.Window(tmp_path / names[0])
-        old = window.get_accumulate(tmp_path / names[1], "min", columns="t")
-        assert old.dtype == np.dtype("M8[ms]")
-        with unchanged(tmp_path):
-            words = ("--op", "sum", "--columns", "t", *names[:2])
-            refused(run("accumulate", *words, cwd=tmp_path), 3, "is not defined for 't', timestamp[ms, tz=UTC]")
-            words = ("--op", "max", "--columns", "t", *names[:2])
-            refused(run("get-accumulate", *words, cwd=tmp_path), 3, "has no form in raw")
-        # The other columns are the windows by default, as ever.
-        succeeded(run("accumulate", "-q", "--op", "sum", *names[:2], cwd=tmp_path))
-
-
 def test_truth_values(tmp_path):
     """Logical ops alone, and the result is a column of truth values."""
     columns = [np.arange(8) % (rank + 2) == 0 for rank in range(NRANKS)]
@@ -175,39 +126,6 @@ def test_truth_values(tmp_path):
             assert out.to_pylist() == reduce(ufunc, columns).tolist()
         for op in ("sum", "max", "bor"):
             refused(run("reduce", "--op", op, *names, cwd=tmp_path), 3, "MPI_C_BOOL (bool) takes land, lor, lxor")
-
-
-@pytest.mark.parametrize(
-    ("op", "kind"),
-    [
-        ("sum", pa.decimal128(9, 2)),
-        ("max", pa.decimal128(18, 0)),
-        ("maxloc", pa.decimal128(19, 3)),
-        ("band", pa.decimal256(60, 2)),
-        ("band", pa.decimal128(9, 2)),
-    ],
-)
-def test_decimals_are_refused_with_ways_out_that_work(op, kind, tmp_path):
-    """Each that is told of: other columns, pairs, and to carry the column along."""
-    values = [decimal.Decimal(1), decimal.Decimal(2)]
-    table = pa.table({"p": pa.array(values, kind), "x": [1, 2], "y": [5, 6]})
-    pq.write_table(table, tmp_path / "r.parquet")
-
-    def call(*words: str, file: str = "r.parquet"):
-        return run("reduce", "-q", "--op", op, *words, file, "--to", "arrow", cwd=tmp_path)
-
-    refused(call("--columns", "p"), 3, f"column 'p' is {kind}, and no op takes decimals")
-    outcome = call()
-    refused(outcome, 3, f"column 'p' is {kind}, and no op takes decimals; ")
-    told = outcome.err.strip().rpartition("decimals; ")[2].split(", or ")
-    flags = [each[each.index("--") :].replace("VALUE,INDEX", "x,y").split() for each in told]
-    assert [flag for flag, _ in flags] == ["--pair" if op == "maxloc" else "--columns", "--keep"]
-    for each in flags:
-        more = ["--pair", "x,y"] if op == "maxloc" and each[0] == "--keep" else []
-        outcome = call(*each, *more)
-        assert (outcome.status, outcome.err) == (0, "")
-    with pytest.raises(DatatypeError, match="`keep='p'`"):
-        mpired.reduce([tmp_path / "r.parquet"], op)
 
 
 def test_what_is_refused(tmp_path):

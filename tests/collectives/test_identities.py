@@ -8,46 +8,12 @@ import functools
 import itertools
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import reference
 import values
 from four_formats import FORMATS, SUFFIXES, load, save
-from hypothesis import given
-from hypothesis import strategies as st
-from test_properties import EXAMPLES, reductions, write
 
 import mpired
-
-
-def written(directory, verb, paths, op, *arguments, **options):
-    """Return the bytes of the files that a call writes, by rank; a rank without one has None."""
-    pattern = str(directory / "result_{rank}")
-    for rank in range(len(paths)):
-        (directory / f"result_{rank}").unlink(missing_ok=True)
-    verb(paths, op, *arguments, output=pattern, **{"format": "raw", **options})
-    results = [directory / f"result_{rank}" for rank in range(len(paths))]
-    return [result.read_bytes() if result.exists() else None for result in results]
-
-
-@EXAMPLES
-@given(reduction=reductions(), choices=st.randoms(use_true_random=False))
-def test_every_rank_gets_the_twin_of_a_prefix_or_a_part(directory, reduction, choices):
-    op, name, ranks = reduction
-    extent, paths = reference.FORMS[name][1], write(directory, ranks)
-    prefixes = [reference.reduce(op, name, ranks[: rank + 1]) for rank in range(len(ranks))]
-    count = len(ranks[0]) // extent
-    cuts = [0, *sorted(choices.randint(0, count) for _ in ranks[1:]), count]
-    parts = [prefixes[-1][start * extent : stop * extent] for start, stop in itertools.pairwise(cuts)]
-    counts = [stop - start for start, stop in itertools.pairwise(cuts)]
-    assert written(directory, mpired.scan, paths, op, type=name) == prefixes
-    if name not in {"C_BOOL", "CXX_BOOL"}:  # of which an array has the truth alone
-        assert [each.tobytes() for each in mpired.scan(paths, op, type=name, format="raw")] == prefixes
-    assert written(directory, mpired.exscan, paths, op, type=name) == [None, *prefixes[:-1]]
-    assert written(directory, mpired.allreduce, paths, op, type=name) == [prefixes[-1]] * len(ranks)
-    assert written(directory, mpired.reduce_scatter, paths, op, counts, type=name) == parts
-
 
 # ---- every format, and blocks, workers and open files
 
@@ -133,40 +99,3 @@ def test_in_place_gives_the_same_as_other_files(directory, engine, cut_into, for
             else:
                 elements = reference.elements(name, load(path, form, DTYPES[name]))  # in place the padding stays
                 assert b"".join(reference.without_padding(name, each) for each in elements) == result, (verb, op)
-
-
-def test_every_column_of_a_file(directory, engine, cut_into):
-    cut_into(64)
-    names = {"a": ("f8", "DOUBLE"), "b": ("f4", "FLOAT"), "c": ("f2", "REAL2")}
-    ranks = {column: values.ranks(name, 3, COUNT) for column, (_, name) in names.items()}
-    paths = []
-    for i in range(3):
-        paths.append(directory / f"columns{i}.parquet")
-        arrays = {column: np.frombuffer(ranks[column][i], dtype) for column, (dtype, _) in names.items()}
-        pq.write_table(pa.table(arrays), paths[-1], row_group_size=5 + i)
-    results = [*mpired.scan(paths, "SUM", jobs=2), *(mpired.reduce(paths, "SUM", jobs=jobs) for jobs in (1, 7))]
-    for last, arrays in zip((0, 1, 2, 2, 2), results, strict=True):
-        assert {column: array.tobytes() for column, array in arrays.items()} == {
-            column: reference.reduce("SUM", name, ranks[column][: last + 1]) for column, (_, name) in names.items()
-        }
-    blocks = mpired.reduce_scatter(paths, "SUM", [100, 0, 50])
-    for column, (_, name) in names.items():
-        whole = b"".join(block[column].tobytes() for block in blocks)
-        assert whole == reference.reduce("SUM", name, ranks[column])
-
-
-def test_options_that_a_call_has_not(directory):
-    """What is said of files needs files."""
-    paths = save(directory, "raw", [bytes(16)] * 2, "f8")
-    for options in {"to": "npy"}, {"overwrite": True}, {"link": True}:
-        with pytest.raises(ValueError, match="output"):
-            mpired.allreduce(paths, "sum", type="double", **options)
-    with pytest.raises(ValueError, match="`link`: does not go with `in_place`"):
-        mpired.allreduce(paths, "sum", type="double", in_place=True, link=True)
-    unknown = [(mpired.scan, "link"), (mpired.scan, "exscan_first"), (mpired.scan, "nonsense")]
-    for verb, option in *unknown, (mpired.allreduce, "counts_b"):
-        with pytest.raises(TypeError, match=option):
-            verb(paths, "sum", type="double", **{option: None})
-    for option in "to", "root", "in_place", "overwrite", "group_b":
-        with pytest.raises(TypeError, match=option):
-            mpired.reduce_local(*paths, "sum", type="double", **{option: None})

@@ -8,14 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import xarray
-import zarr
 from command import run, succeeded
 from rows import check_refused, each
 
 import mpired
-
-ARRAYS = [form for form in masked.FORMS if form not in masked.TABLES]
 
 
 def best(ranks):
@@ -24,42 +20,6 @@ def best(ranks):
     return stack.max(axis=0), np.ma.MaskedArray(
         np.argmax(stack.filled(-1000), axis=0).astype("i4"), stack.mask.all(axis=0)
     )
-
-
-@each("form", ARRAYS)
-def test_indices_beside_the_values(form, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pairs")
-    ranks = [masked.drawn(seed, (3, 4), "i2" if form == "h5" else "f4", 0.6) for seed in range(4)]
-    names = [masked.write(folder / f"{i}.{form}", t=array) for i, array in enumerate(ranks)]
-    out = folder / f"out.{form}"
-    mpired.reduce(names, "maxloc", index="rank", nulls="ignore", columns="t", output=out, jobs=1 + (form == "h5"))
-    for name, expected in zip(("t", "t_index"), best(ranks), strict=True):
-        masked.check(masked.read(out, name), expected)
-    if form.endswith("zip"):
-        return
-    # Results go on as ranks: the best of all is that of the parts.
-    parts = [folder / f"part{i}.{form}" for i in range(2)]
-    for part, own in zip(parts, (names[:2], names[2:]), strict=True):
-        mpired.reduce(own, "minloc", index="rank", nulls="ignore", columns="t", output=part)
-    again = folder / f"again.{form}"
-    mpired.reduce(parts, "minloc", pair="t,t_index", nulls="ignore", output=again)
-    masked.check(masked.read(again, "t"), np.ma.MaskedArray(ranks).min(axis=0))
-
-
-def test_dimensions_and_coordinates_are_those_of_the_model(tmp_path):
-    ranks = [masked.drawn(seed, (3, 4)) for seed in range(2)]
-    for form in ("3.nc", "4.nc", "3.zarr.zip"):
-        names = [masked.write(tmp_path / f"{i}.{form}", t=array) for i, array in enumerate(ranks)]
-        out = tmp_path / f"out.{form}"
-        mpired.reduce(names, "maxloc", index="rank", nulls="propagate", columns="t", output=out)
-        store = zarr.storage.ZipStore(out, mode="r") if form.endswith("zip") else out
-        opened = xarray.open_zarr(store, consolidated=False) if form.endswith("zip") else xarray.open_dataset(store)
-        with opened as found:
-            assert found["t"].dims == found["t_index"].dims == ("y", "x")
-            assert {*found["t"].coords} == {*found["t_index"].coords} == ({"y", "x"} if form.endswith("nc") else set())
-            assert found["t"].attrs["units"] == "K"
-            assert "units" not in found["t_index"].attrs
-            assert np.isnan(found["t_index"].values).tolist() == np.any([a.mask for a in ranks], axis=0).tolist()
 
 
 def test_pairs_of_tables(tmp_path):

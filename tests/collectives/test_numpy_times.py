@@ -9,7 +9,7 @@ from command import refused, run, succeeded, unchanged
 from tables import bytes_of
 
 import mpired
-from mpired.errors import DatatypeError, OpError, OverflowWarning
+from mpired.errors import DatatypeError, OpError
 
 CODES = ["M8[us]", "M8[D]", "M8[25s]", "m8[ns]"]
 NAT = -(2**63)
@@ -42,16 +42,6 @@ def test_what_numpy_makes_of_them(code, tmp_path):
             assert (found.dtype, found.tobytes()) == (np.dtype(code), wanted.tobytes()), op
 
 
-def test_form_and_order_of_bytes_and_elements_stay(tmp_path):
-    array = np.arange(12).astype(">M8[ms]").reshape(3, 4, order="F")
-    np.save(tmp_path / "a.npy", array)
-    succeeded(run("reduce", "-q", "--op", "max", "a.npy", "a.npy", "-o", "out.npy", cwd=tmp_path))
-    assert (tmp_path / "out.npy").read_bytes() == (tmp_path / "a.npy").read_bytes()
-    found = mpired.reduce([array, np.ascontiguousarray(array)], "max")
-    assert found.dtype == np.dtype("M8[ms]")
-    assert np.array_equal(found, array)
-
-
 def test_an_array_beside_a_column(tmp_path):
     """They are of one datatype if unit and zone are the same, and the result is like rank 0."""
     array = np.array(["2020-01-01", "2021-02-03"], "M8[us]")
@@ -64,19 +54,6 @@ def test_an_array_beside_a_column(tmp_path):
     np.save(tmp_path / "days.npy", array.astype("M8[D]"))
     outcome = run("reduce", "--op", "max", "days.npy", "-o", "days.parquet", cwd=tmp_path)
     refused(outcome, 3, "datetime64[D]: has no column type; use --to npy")
-
-
-def test_overflow_of_durations(tmp_path):
-    """NaT is none; what wraps is."""
-    ranks = [np.array([NAT, NAT, 2**62], "i8").view("m8[s]"), np.array([-5, NAT, 2**62], "i8").view("m8[s]")]
-    with pytest.warns(OverflowWarning, match="overflowed once, first in element 2"):
-        mpired.reduce(ranks, "sum")
-    np.save(tmp_path / "a.npy", ranks[0][:2])
-    outcome = run(
-        "exscan", "-q", "--op", "max", "--exscan-first", "identity", "a.npy", "-o", "e{rank}.npy", cwd=tmp_path
-    )
-    succeeded(outcome)
-    assert np.load(tmp_path / "e0.npy").view("i8").tolist() == [NAT + 1] * 2  # for NaT would win
 
 
 def test_windows_of_times(tmp_path):
@@ -95,9 +72,3 @@ def test_windows_of_times(tmp_path):
         for value in ("5", "now", "2019-13-01", "2019-01-01T00:00:00.0001", "99999999999-01-01"):
             outcome = run("fetch-and-op", "--op", "min", "t.npy", value, cwd=tmp_path)
             refused(outcome, 2, f"'{value}': is not an element of timestamp[ms]; write it as 2021-02-03T04:05:06")
-
-
-def test_a_target_of_durations_is_made(tmp_path):
-    np.save(tmp_path / "d.npy", np.array([3, NAT], "i8").view("m8[m]"))
-    succeeded(run("accumulate", "-q", "--op", "sum", "--create", "new.npy", "d.npy", "d.npy", cwd=tmp_path))
-    assert np.array_equal(np.load(tmp_path / "new.npy"), np.array([6, "NaT"], "m8[m]"), equal_nan=True)

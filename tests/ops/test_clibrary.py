@@ -1,6 +1,5 @@
 """User-defined ops in C: compiled with gcc, called as MPI calls them."""
 
-import itertools
 import json
 import re
 import subprocess
@@ -12,17 +11,12 @@ import numpy as np
 import pytest
 import reference
 import values
-from command import refused, run, succeeded, unchanged
+from command import run, succeeded
 from needs import needs
 from user_ops import saved
 
 import mpired
-from mpired.datatypes import get
-from mpired.ops import clibrary
-from mpired.ops.clibrary import LibraryKernel
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "complex_product.c"
-EXAMPLE_OPS = EXAMPLE.with_name("ops.py")
 MPI_H = Path(sysconfig.get_path("data")) / "include" / "mpi_abi.h"
 
 SOURCE = r"""
@@ -157,17 +151,6 @@ def test_handles_are_those_of_mpi_h(tmp_path, mpi_h):
     assert {row["name"]: row["handle"] for row in listed} == {f"MPI_{row.name}": row.handle for row in mpired.DATATYPES}
 
 
-def test_the_op_sees_the_handle(tmp_path, library, mpi_h):
-    """Of a structure that of no datatype."""
-    for name in matrix.AVAILABLE:
-        slots = np.zeros(3, np.uint64)  # the op writes handles, whatever the elements are
-        LibraryKernel(str(library), "handle")(slots, slots, get(name))
-        assert slots.tolist() == [mpi_h[name]] * 3, name
-    form = np.dtype([("first", "u4"), ("second", "u4")])
-    result = reduced(tmp_path, f"{library}:handle", [np.zeros(3, form)] * 2)
-    assert set(result.view("u8").tolist()) == {mpi_h["DATATYPE_NULL"]}
-
-
 # ---- calls
 
 
@@ -179,61 +162,6 @@ def mixed(name):
     """Return three ranks of a datatype, and the bytes of their fold by the op `mixed`."""
     ranks = [without_padding(name, rank) for rank in values.ranks(name, 3, 40)]
     return ranks, bytes((9 * a + 3 * b + c) % 256 for a, b, c in zip(*ranks, strict=True))
-
-
-def test_every_datatype(library):
-    wrong = []
-    for name, symbol in itertools.product(matrix.AVAILABLE, (["mixed"], ["mixed_c", "count"])):
-        ranks, expected = mixed(name)
-        kernel = LibraryKernel(str(library), *symbol)
-        lower, middle, upper = (np.frombuffer(bytearray(rank), get(name).form) for rank in ranks)
-        kernel(lower, middle, get(name))
-        kernel(middle, upper, get(name))
-        wrong += [(name, symbol)] if upper.tobytes() != expected else []
-    assert wrong == []
-
-
-def test_counts_over_int_max_go_in_several_calls(library, monkeypatch):
-    monkeypatch.setattr(clibrary, "_INT_MAX", 7)
-    for symbol, expected in (["count32"], [7] * 14 + [6] * 6), (["count64", "count"], [20] * 20):
-        invec, inoutvec = np.zeros(20, np.int64), np.zeros(20, np.int64)
-        LibraryKernel(str(library), *symbol).apply(invec, inoutvec, mpired.datatypes.INT64_T)
-        assert inoutvec.tolist() == expected, symbol
-
-
-def test_a_symbol_called_count(tmp_path, library):
-    """Also by a link to the library."""
-    (tmp_path / "link.so").symlink_to(library)
-    for path in library, "./link.so":
-        assert reduced(tmp_path, f"{path}:count", [np.array([rank, 5]) for rank in (1, 3)]).tolist() == [2, 0]
-
-
-def test_what_is_refused(tmp_path, library, monkeypatch):
-    """An op that looks at neighbours, a library that would have to be searched for, and a symbol that is not there."""
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(library.parent))
-    paths = saved(tmp_path, [np.arange(4), np.arange(4)])
-    rows = {
-        f"{library}:adds_the_first": ":adds_the_first: gives other bits for 4 elements at once than for 2 and the rest",
-        "ops.so:count": "write ./ops.so:count",
-        f"{library}:nothing": "ops.so:nothing: there is no symbol 'nothing' in ",
-    }
-    for op, reason in rows.items():
-        with unchanged(tmp_path):
-            refused(run("reduce", "--op", op, "-o", "out.npy", *paths, cwd=tmp_path), 7, reason)
-
-
-def test_operands_are_copies(tmp_path, library):
-    arrays = [np.arange(5) + rank for rank in range(4)]
-    assert reduced(tmp_path, f"{library}:careless", arrays).tolist() == sum(arrays).tolist()
-    invec = np.arange(3)
-    LibraryKernel(str(library), "careless")(invec, np.arange(3), mpired.datatypes.INT64_T)
-    assert invec.tolist() == [0, 1, 2]
-
-
-def test_what_it_prints_goes_to_standard_error(tmp_path, library):
-    paths = saved(tmp_path, [np.arange(3)] * 2)
-    outcome = run("reduce", "-q", "--op", f"{library}:prints", "--to", "text", *paths, cwd=tmp_path)
-    assert (outcome.status, outcome.out, outcome.err) == (0, b"0\n1\n2\n", "printed without an end" * 3)
 
 
 CONCATENATE = """
@@ -268,33 +196,3 @@ def test_order(tmp_path, library, monkeypatch, nranks, words):
 
 
 # ---- examples
-
-
-def test_the_examples_for_several_datatypes_in_c_and_in_python(tmp_path):
-    """conformance/test_user_ops.py compares the complex product with that of MPI, and here it is that of `prod`."""
-    example = gcc(EXAMPLE.read_text(), tmp_path / "libcomplex_product.so")
-    arrays = list(np.random.default_rng(3).normal(size=(5, 1000, 2)).view("c16")[..., 0])
-    found = reduced(tmp_path, f"{example}:complex_product", arrays)
-    assert found.tobytes() == reduced(tmp_path, "prod", arrays).tobytes()
-    for code, expected in ("i4", [4, 7, 3]), ("f8", [16.0, 28.0, 6.0]):
-        for place in example, EXAMPLE_OPS:
-            arrays = [np.array([4, 7, rank], code) for rank in range(4)]
-            assert reduced(tmp_path, f"{place}:sum_or_max", arrays).tolist() == expected, (place, code)
-
-
-def test_the_example_for_several_datatypes_refuses_another(tmp_path):
-    paths = saved(tmp_path, [np.ones(2, np.float32)] * 2)
-    with unchanged(tmp_path):
-        outcome = run("reduce", "--op", f"{EXAMPLE_OPS}:sum_or_max", *paths, cwd=tmp_path)
-        refused(outcome, 7, "aborted: sum_or_max takes no MPI_FLOAT")
-
-
-def test_a_subroutine_in_fortran_is_an_op(tmp_path):
-    """Compared with NumPy, whose complex product may round its sums otherwise."""
-    needs("gfortran")
-    library, source = tmp_path / "ops.so", EXAMPLE.with_suffix(".f90")
-    flags = ("-O2", "-ffp-contract=off", "-shared", "-fPIC")
-    subprocess.run(["gfortran", *flags, "-o", library, source], check=True)
-    arrays = list(np.random.default_rng(5).normal(size=(5, 1000, 2)).view("c16")[..., 0])
-    result = reduced(tmp_path, f"{library}:complex_product", arrays)
-    np.testing.assert_allclose(result, np.prod(arrays, axis=0), rtol=1e-13)

@@ -3,25 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import math
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
-from statistics_twins import (
-    CHOOSING,
-    FLOATS,
-    TWINS,
-    by_element,
-    extreme_of,
-    mean_of,
-    number_of,
-    ranks_of,
-    reduced,
-    same,
-)
+from statistics_twins import reduced
 
 import mpired
 from mpired.collectives import plan as planning
@@ -30,44 +16,6 @@ from mpired.errors import UsageError
 NAN = np.nan
 RANKS = np.array([[NAN, 1, NAN, -0.0], [2, NAN, NAN, 4], [3, 5, NAN, NAN]])
 MASKED = np.ma.masked_invalid(RANKS)
-
-
-@given(ranks_of(FLOATS), st.sampled_from(sorted({**TWINS, **CHOOSING, "sum": 0, "max": 0, "min": 0})))
-@settings(max_examples=40, deadline=None)
-def test_nan_is_left_out(ranks, op):
-    """The same as the twin of those that are numbers; where there is none, NaN."""
-    twins = {**TWINS, **CHOOSING, "max": extreme_of(max), "min": extreme_of(min), "sum": None}
-    assume(op not in {"range", "sum"} or ranks.dtype == "f8")
-    twin = twins[op] or (lambda numbers: mean_of(numbers) if not numbers else left_sum(numbers))
-    expected = by_element(ranks, lambda column: twin([each for each in column if not math.isnan(each)]), ranks.dtype)
-    found = reduced(ranks, op, nan="ignore")
-    if op in {"max", "min"}:  # zeros of both signs are equal; which of them is left is that of the op of MPI
-        found, expected = found + 0.0, expected + 0.0
-    same(found, expected)
-
-
-def left_sum(numbers):
-    total = numbers[0]
-    for number in numbers[1:]:
-        total += number
-    return total
-
-
-@given(
-    ranks_of(["f4", "f8", "i4", "i8"], usual=True), st.sampled_from(["sum", "max", "mean", "std", "median", "count"])
-)
-@settings(max_examples=40, deadline=None)
-def test_a_missing_value_is_left_out(ranks, op):
-    """The most frequent of a few values is missing."""
-    ranks = (ranks % 3).astype(ranks.dtype)
-    twins = TWINS | {"sum": left_sum, "max": max, "count": len}
-    code = {"sum": ranks.dtype, "max": ranks.dtype, "count": "i8"}.get(op, number_of(ranks))
-
-    def twin(column):
-        present = [each for each in column if each != 1]
-        return twins[op](present) if present or op == "count" else 1
-
-    same(reduced(ranks, op, missing=1), by_element(ranks, twin, code))
 
 
 def test_a_product_leaves_out_nan_as_masked_arrays_do():
@@ -96,12 +44,6 @@ def test_a_missing_value_has_the_precision_of_the_elements():
         ranks = np.array([[missing, 1, 2], [3, missing, 4], [5, 6, 7]], code)
         masked = np.ma.masked_equal(ranks, np.array(missing, code)[()])
         assert mpired.reduce(list(ranks), "sum", missing=missing).tolist() == masked.sum(axis=0).tolist()
-
-
-def test_a_missing_value_that_no_element_has():
-    for missing in (1.5, 300, -1, math.inf):
-        with pytest.raises(UsageError, match="no element is equal"):
-            mpired.reduce([np.zeros(3, "u1"), np.zeros(3, "u1")], "sum", missing=missing)
 
 
 def test_nan_as_the_missing_value_is_left_out():

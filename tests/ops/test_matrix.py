@@ -8,7 +8,7 @@ import reference
 import values
 
 import mpired
-from mpired.errors import DatatypeError, OpError
+from mpired.errors import OpError
 
 NRANKS = 5
 COUNT = 83  # leaves a rest after every vector width
@@ -67,13 +67,6 @@ def test_legal_pairs_give_the_bits_of_the_twin(directory, either_kernel):
     assert wrong == []
 
 
-def test_names_are_taken_in_any_case_with_or_without_the_prefix(directory):
-    names = {"int": "INT", "MPI_INT": "INT", "mpi_int": "INT", "Int": "INT", **matrix.SYNONYMS}
-    for op, (word, name) in itertools.product(("sum", "SUM", "MPI_SUM", "mpi_sum", "Mpi_Sum"), names.items()):
-        ranks = values.ranks(name, 2, 3)
-        assert reduced(directory, op, word, ranks) == reference.reduce("SUM", name, ranks), (op, word)
-
-
 def test_illegal_pairs_raise_and_leave_no_file(directory):
     for op, name in matrix.ILLEGAL_PAIRS:
         error = refused(directory, op, name, write_ranks(directory, values.ranks(name, 2, 3)))
@@ -81,44 +74,3 @@ def test_illegal_pairs_raise_and_leave_no_file(directory):
             assert words in str(error), (op, name)
         assert str(error).startswith(f"MPI_{op}: ")
         assert (error.mpi_class, error.exit_status) == ("MPI_ERR_OP", 3)
-
-
-def test_illegal_pairs_are_refused_for_a_single_rank_and_for_no_elements(directory):
-    (empty,) = write_ranks(directory, [b""])
-    for op, name in ("SUM", "CHAR"), ("LAND", "DOUBLE"), ("BAND", "C_BOOL"):
-        for paths in ([empty], [empty, empty], write_ranks(directory, values.ranks(name, 1, 3))):
-            refused(directory, op, name, paths)
-
-
-@pytest.mark.parametrize(
-    ("op", "name", "others"),
-    [
-        ("LAND", "DOUBLE", "max, min, sum, prod, mean, "),
-        ("mean", "C_BOOL", "land, lor, lxor, "),
-        ("SUM", "BYTE", "band, bor, bxor, "),
-    ],
-)
-def test_a_refusal_names_the_ops_and_the_statistics_that_take_the_type(directory, op, name, others):
-    paths = write_ranks(directory, values.ranks(name, 2, 3))
-    _, _, named = str(refused(directory, op, name, paths)).partition(" takes ")
-    assert others in named
-    takers = named.rpartition(" takes ")[2].split("; ")[0].split(", ")
-    for taker in takers:
-        if taker != "quantile":
-            mpired.reduce(paths, taker, type=name)
-
-
-def test_unavailable_datatypes_are_said_to_be_so(directory):
-    paths = write_ranks(directory, [bytes(64), bytes(64)])
-    for op, name in itertools.product(matrix.REDUCE_OPS, matrix.UNAVAILABLE):
-        error = refused(directory, op, name, paths, DatatypeError)
-        assert f"MPI_{name}: is not available" in str(error), op
-        assert error.mpi_class == "MPI_ERR_TYPE"
-
-
-def test_ops_for_windows_are_no_reductions(directory):
-    ways = {"REPLACE": "is for accumulate and fetch only", "NO_OP": "is for fetch only"}
-    for op, name in itertools.product(matrix.RMA_OPS, matrix.AVAILABLE):
-        text = str(refused(directory, op, name, write_ranks(directory, values.ranks(name, 2, 3))))
-        assert ways[op] in text, name
-        assert all(reduce_op.lower() in text for reduce_op in matrix.REDUCE_OPS)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import Outcome, installed, succeeded, unchanged
+from command import Outcome, installed, unchanged
 from needs import needs
 
 from mpired.ops.clibrary import LibraryKernel
@@ -89,14 +89,6 @@ def reduced(folder: Path, op: str) -> Outcome:
     return installed("reduce", "-q", "--op", op, "r0.npy", "r1.npy", "--to", "text", cwd=folder)
 
 
-def test_the_abi_build_knows_the_handles(folder):
-    """A function that does not look at them may be of any build."""
-    for op in "abi.so:compares", "abi.so:initialises", "own.so:adds":
-        outcome = reduced(folder, f"./{op}")
-        succeeded(outcome)
-        assert outcome.out == b"1.0\n3.0\n5.0\n7.0\n9.0\n", op
-
-
 LOOKS = "was killed by SIGSEGV; nothing was written; it is linked with {}: compile it with mpicc_abi"
 REASONS = {
     "./abi.so:asks": "; nothing was written",
@@ -123,23 +115,3 @@ def test_the_mpi_that_a_library_is_linked_with(folder):
         reason = LibraryKernel(str(folder / f"{name}.so"), "adds").explained("reason")
         assert reason.removeprefix("reason").startswith(f"; it is linked with {linked}:" if linked else ""), name
         assert (reason == "reason") == (not linked), name
-
-
-def test_a_library_whose_own_name_begins_like_that_of_mpi(folder):
-    path = folder / "libmpi_ops.so"
-    shared = ("-shared", "-fPIC", "-Wl,-soname,libmpi_ops.so.1", "ops.c", "-o", path)
-    subprocess.run([SCRIPTS / "mpicc_abi", *shared], cwd=folder, check=True)
-    assert LibraryKernel(str(path), "adds").explained("reason") == "reason"
-
-
-def test_a_damaged_library_tells_nothing(folder, tmp_path):
-    content = (folder / "abi.so").read_bytes()
-    draw = np.random.default_rng(4)
-    for number in range(60):
-        damaged = bytearray(content[: draw.integers(len(content))] if number % 2 else content)
-        for at in draw.integers(0, max(1, min(len(damaged), 4000 if number % 4 else len(damaged))), 20):
-            damaged[at : at + 1] = bytes([draw.integers(256)])
-        (tmp_path / "damaged.so").write_bytes(damaged)
-        assert LibraryKernel(str(tmp_path / "damaged.so"), "adds").explained("reason").startswith("reason")
-    for path in ("/", "/missing", __file__):
-        assert LibraryKernel(path, "adds").explained("reason") == "reason"

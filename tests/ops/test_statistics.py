@@ -6,39 +6,14 @@ import statistics
 
 import numpy as np
 import pytest
-from command import unchanged
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from statistics_twins import (
-    CHOOSING,
-    FLOATS,
-    INTEGERS,
-    TWINS,
-    by_element,
-    number_of,
-    ranks_of,
-    reduced,
-    same,
-    variance_of,
-)
+from statistics_twins import by_element, ranks_of, reduced, same, variance_of
 
 import mpired
 from mpired.collectives import plan as planning
 from mpired.context import BASE_NBYTES
-from mpired.errors import OpError, OverflowWarning, ResultOverflowError, UnknownOpError, UsageError
-
-
-@given(ranks_of([*FLOATS, *INTEGERS]), st.sampled_from(sorted(TWINS)))
-@settings(max_examples=40, deadline=None)
-def test_a_statistic_is_its_twin(ranks, op):
-    same(reduced(ranks, op), by_element(ranks, TWINS[op], number_of(ranks)))
-
-
-@given(ranks_of(FLOATS), st.sampled_from(sorted(CHOOSING)))
-@settings(max_examples=40, deadline=None)
-def test_what_chooses_is_its_twin(ranks, op):
-    assume(op != "range" or ranks.dtype == "f8")  # of narrower numbers the twin rounds twice
-    same(reduced(ranks, op), by_element(ranks, CHOOSING[op], ranks.dtype))
+from mpired.errors import OpError, ResultOverflowError, UnknownOpError, UsageError
 
 
 @given(ranks_of(["f8", "i4"], usual=True), st.integers(0, 3))
@@ -69,81 +44,7 @@ def test_complex_numbers():
             np.testing.assert_allclose(reduced(ranks, op), known, rtol=1e-6)
 
 
-def test_long_double_is_computed_in_itself():
-    ranks = np.array([[1], [np.finfo("g").eps]], "g")
-    assert reduced(ranks, "mean")[0] * 2 == 1 + np.finfo("g").eps
-
-
-def test_first_and_last_are_of_any_type():
-    ranks = np.array([[(1.5, 2)], [(np.nan, 3)]], [("value", "f8"), ("index", "i4")])
-    assert reduced(ranks, "first").tolist() == [(1.5, 2)]
-    assert reduced(ranks, "last", nan="ignore").tolist() == [(1.5, 2)]
-    assert reduced(np.array([[True], [False]]), "last").tolist() == [False]
-
-
-def test_every_partial_result_is_one(monkeypatch):
-    """Scan is the statistic of so many ranks, in any blocks; and exscan the one before."""
-    ranks = np.random.default_rng(2).normal(size=(5, 100))
-    for op in ("mean", "std", "median", "first", "count", "rms", "absmax", "range"):
-        monkeypatch.setattr(planning, "_STATE_BLOCK_BYTES", 1 << 10)
-        found = mpired.scan(list(ranks), op)
-        for rank, each in enumerate(found):
-            assert each.tolist() == reduced(ranks[: rank + 1], op).tolist()
-        assert [None if each is None else each.tolist() for each in mpired.exscan(list(ranks), op)] == [
-            None,
-            *(each.tolist() for each in found[:-1]),
-        ]
-
-
 # Results of another datatype than the elements
-
-
-COUNTS = [5, 0, 44, 50, 1]
-
-
-@pytest.mark.parametrize("jobs", [1, 3])
-def test_every_collective_of_results_of_another_datatype(jobs, tmp_path, engine, cut_into, monkeypatch):
-    """In small blocks, and with more ranks than may be open."""
-    cut_into(16 * 37)
-    monkeypatch.setattr(planning, "_STATE_BLOCK_BYTES", 16 * 37)
-    monkeypatch.setattr(planning, "_MAX_OPEN", 2)
-    ranks = np.random.default_rng(3).integers(0, 99, (5, 100)).astype("f4")
-    ranks[ranks % 3 == 0] = np.nan
-    paths = [tmp_path / f"r{rank}.npy" for rank in range(5)]
-    for path, each in zip(paths, ranks, strict=True):
-        np.save(path, each)
-    whole = np.cumsum(~np.isnan(ranks), axis=0)
-    calls = {
-        mpired.allreduce: ({}, [whole[-1]] * 5),
-        mpired.scan: ({}, whole),
-        mpired.exscan: ({}, [None, *whole[:-1]]),
-        mpired.reduce_scatter: ({"counts": COUNTS}, np.split(whole[-1], np.cumsum(COUNTS)[:-1])),
-        mpired.reduce_scatter_block: ({}, np.split(whole[-1], 5)),
-    }
-    for call, (options, expected) in calls.items():
-        found = call(paths, "count", nan="ignore", jobs=jobs, **options)
-        for one, other in zip(found, expected, strict=True):
-            assert (one is None) == (other is None), call
-            assert one is None or (one.dtype, one.tolist()) == ("i8", other.tolist()), call
-    with unchanged(tmp_path):
-        for call in (mpired.reduce, mpired.scan, mpired.reduce_scatter_block):
-            with pytest.raises(UsageError, match=r"would put MPI_INT64_T \(int64\) in the place of MPI_FLOAT"):
-                call(paths, "count", in_place=True)
-
-
-def test_files_of_results_of_another_datatype(tmp_path):
-    """They have the order of bytes and elements that the ranks have."""
-    array = np.arange(12.0).reshape(3, 4)
-    for order in "<>":
-        np.save(tmp_path / "r.npy", array.astype(f"{order}f8", order="F"))
-        mpired.reduce([tmp_path / "r.npy"] * 2, "count", output=tmp_path / "out.npy", overwrite=True)
-        found = np.load(tmp_path / "out.npy")
-        assert (found.dtype, found.flags.f_contiguous, found.tolist()) == (f"{order}i8", True, [[2] * 4] * 3)
-    for order, declared in (("<", {"type": "float"}), (">", {"type": ">f4"}), (">", {"datarep": "external32"})):
-        (tmp_path / "r.bin").write_bytes(array.astype(f"{order}f4").tobytes())
-        options = {"type": "float", "output": tmp_path / "out.bin", "overwrite": True} | declared
-        mpired.reduce([tmp_path / "r.bin"] * 2, "count", **options)
-        assert (tmp_path / "out.bin").read_bytes() == np.full(12, 2, f"{order}i8").tobytes(), declared
 
 
 # Weights
@@ -184,18 +85,6 @@ def test_integers_that_overflow():
     for op, ranks in ("range", [[100], [-100]]), ("absmax", [[0], [-128], [-128]]):
         with pytest.raises(ResultOverflowError, match="element 0 with rank 1"):
             mpired.reduce(list(np.array(ranks, "i1")), op, overflow="error")
-
-
-@pytest.mark.parametrize(("op", "rank"), [("mean", 2), ("rms", 0), ("var", 1)])
-def test_floats_that_overflow(op, rank):
-    """The first rank with which it is infinite is told; one that is infinite itself is no overflow."""
-    ranks = np.array([[1e308, np.inf], [-1e308 if op == "var" else 1e307, 1], [1e308, 1]])
-    with pytest.raises(ResultOverflowError, match=f"element 0 with rank {rank}"):
-        mpired.reduce(list(ranks), op, overflow="error")
-    with pytest.warns(OverflowWarning):
-        mpired.reduce(list(ranks), op)
-    mpired.reduce(list(ranks[:, 1:]), op, overflow="error")
-    mpired.reduce(list(ranks), op, overflow="wrap")
 
 
 # What is refused

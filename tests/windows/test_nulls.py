@@ -70,38 +70,6 @@ def test_accumulating_is_the_reduction_that_goes_on(form, op, nulls, dtype, tmp_
         masked.check(reduced, expected(op, arrays, nulls))
 
 
-def test_npy_targets_have_a_value_for_it(tmp_path):
-    """As `reduce` has: that of `missing`, or NaN; of an integer without one the call is refused."""
-    target, origin = masked.drawn(1, (20,), "i4"), masked.drawn(2, (20,), "i4")
-    for nulls in ("error", "ignore"):
-        for form in ("npy", "bin"):
-            names = [tmp_path / f"{nulls}{i}.{form}" for i in range(2)]
-            for name, array in zip(names, (target, origin), strict=True):
-                np.save(name, array.filled(-70)) if form == "npy" else array.filled(-70).tofile(name)
-            options = {"type": "int32_t"} if form == "bin" else {}
-            mpired.Window(names[0], missing=-70, nulls=nulls, **options).accumulate(names[1], "sum")
-            found = np.load(names[0]) if form == "npy" else np.fromfile(names[0], "i4")
-            assert found.tolist() == expected("sum", [target, origin], "ignore").filled(-70).tolist(), (nulls, form)
-    nulls = masked.write(tmp_path / "o.parquet", x=masked.drawn(3, (20,), "f8"))
-    np.save(tmp_path / "x.npy", np.arange(20.0))
-    mpired.Window(tmp_path / "x.npy").accumulate(nulls, "sum", nulls="ignore")
-    filled = masked.drawn(3, (20,)).filled(0)
-    assert np.load(tmp_path / "x.npy").tolist() == (np.arange(20.0) + filled).tolist()
-    mpired.Window(tmp_path / "x.npy").accumulate(nulls, "replace", nulls="propagate")
-    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), masked.drawn(3, (20,)).filled(np.nan))
-
-
-def test_nan_and_nulls_are_both_left_out(tmp_path):
-    values, mask = np.array([1, np.nan, 3, np.nan, 5, -0.0]), [0, 0, 1, 1, 0, 0]
-    others = np.array([np.nan, np.nan, 2, np.nan, np.inf, -np.inf])
-    target = masked.write(tmp_path / "t.parquet", x=np.ma.MaskedArray(values, mask))
-    more = [masked.write(tmp_path / f"{i}.arrow", x=np.ma.MaskedArray(others, [0] * 6)) for i in range(2)]
-    wanted = mpired.reduce([target, *more], "sum", nulls="ignore", nan="ignore")
-    mpired.Window(target).accumulate(more, "sum", nulls="ignore", nan="ignore")
-    masked.check(masked.read(target, "x"), wanted)
-    assert wanted.tolist() == [1, None, 4, None, np.inf, -np.inf]
-
-
 @pytest.mark.parametrize("nulls", ["ignore", "propagate"])
 def test_a_map_with_many_entries_for_one_element(nulls, tmp_path):
     draw = np.random.default_rng(9)
@@ -145,22 +113,6 @@ def test_old_elements_are_masked_and_written_as_null(tmp_path):
     fetch = ("fetch-and-op", "--op", "no_op", "--columns", "t", "--nulls", "ignore", "t.3.nc")
     assert run(*fetch, cwd=tmp_path).out == b"null\n"
     assert json.loads(run(*fetch, "--json", cwd=tmp_path).err)["old"] is None
-
-
-def test_elements_beyond_the_request_stay(tmp_path):
-    """Also those that are missing by another value than the fill value."""
-    path = tmp_path / "t.nc"
-    with netCDF4.Dataset(path, "w") as file:
-        file.createDimension("x", 6)
-        variable = file.createVariable("t", "i2", ("x",), fill_value=-1)
-        variable.missing_value, variable.valid_max = np.int16(-2), np.int16(100)
-        variable.set_auto_mask(False)
-        variable[:] = [1, -1, -2, 101, -2, 101]
-    origin = np.ma.MaskedArray(np.array([1, 1, 1, 1], "i2"), [0, 1, 1, 0])
-    mpired.Window(path).accumulate(origin, "sum", columns="t", at="0:4", nulls="ignore")
-    with netCDF4.Dataset(path) as file:
-        file.set_auto_mask(False)
-        assert file["t"][:].tolist() == [2, -1, -2, 1, -2, 101]
 
 
 def test_a_column_becomes_nullable_where_it_has_to_be(tmp_path):

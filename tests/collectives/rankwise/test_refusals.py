@@ -13,30 +13,6 @@ OUT = "-o out_{rank}.npy"
 SCAN = f"scan -q --op sum {NPY}"
 
 
-def test_options(folder):
-    rows = []
-    for verb in "scan", "exscan", "allreduce", "reduce-scatter-block":
-        rows += [
-            (f"{verb} --op maxloc {NPY} {OUT}", 3, "MPI_MAXLOC"),
-            (f"{verb} --op nosuch {NPY} {OUT}", 2, "nosuch"),
-            (f"{verb} --op replace {NPY} {OUT}", 3, "accumulate"),
-            (f"{verb} --op sum missing.npy r0.npy {OUT}", 4, "missing.npy"),
-            (f"{verb} --op sum r0.npy r0.bin {OUT}", 2, "--type"),
-            (f"{verb} --op sum {OUT}", 2, "at least one file"),
-        ]
-    rows += [
-        (f"{SCAN} {OUT} --link", 2, "--link"),
-        (f"{SCAN} {OUT} --root=1", 2, "--root"),
-        (f"exscan -q --op sum {NPY} {OUT} --link", 2, "--link"),
-        (f"allreduce -q --op sum {NPY} {OUT} --counts=1", 2, "--counts"),
-        (f"{SCAN} --byte-order big -o x_{{rank}}.npy", 2, "--byte-order"),
-        ("reduce-local -q --op sum", 2, "reduce-local --help"),
-        ("reduce-local -q --op sum r0.npy", 2, "reduce-local --help"),
-        ("reduce-local -q --op sum r0.npy r1.npy r2.npy", 2, "reduce-local --help"),
-    ]
-    check_refusals(folder, rows)
-
-
 def test_counts(folder):
     np.savez(folder / "r.npz", short=np.zeros(2), long=np.zeros(4))
     reasons = {

@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from column_targets import CHUNK, ROWS, check, chunks, holed, strangers, table_of, write
-from command import run, succeeded, unchanged
+from column_targets import ROWS, check, chunks, holed, table_of, write
+from command import run, succeeded
 from rows import check_refusals
-from tables import SUFFIXES, read
-
-import mpired
+from tables import read
 
 
 @pytest.fixture
@@ -23,18 +21,6 @@ def target(suffix, tmp_path):
         return path, chunks(path), read(path)
 
     return made
-
-
-def test_other_columns_stay(target, tmp_path):
-    origin = np.random.default_rng(1).normal(size=ROWS)
-    np.save(tmp_path / "o.npy", origin)
-    for words in (("--columns", "n"), ()):
-        path, before, table = target({"n": pa.array(np.arange(ROWS) / 2)}, strangers())
-        succeeded(run("accumulate", "-q", "--op", "sum", *words, path.name, "o.npy", cwd=tmp_path))
-        check(path, before, table, n=np.arange(ROWS) / 2 + origin)
-    for key in ("a", "b", "a", "b"):
-        mpired.Window(path).accumulate(np.ones(ROWS), "sum", columns=["n"], once_key=key)
-    check(path, before, table, n=np.arange(ROWS) / 2 + origin + 2)
 
 
 def test_numbers_that_are_not_chosen_stay(target, tmp_path):
@@ -64,51 +50,6 @@ def test_numbers_that_are_not_chosen_stay(target, tmp_path):
         (f"fetch-and-op --op no_op --columns n --type int {path.name}", 3, "'n'"),
     ]
     check_refusals(tmp_path, cases)
-
-
-def test_columns_of_pairs_and_truth(target):
-    pairs = pa.StructArray.from_arrays(
-        [pa.array(np.arange(ROWS), pa.float64()), pa.array(np.arange(ROWS), pa.int32())], names=["v", "at"]
-    )
-    path, before, table = target({"p": pairs, "b": pa.array(np.arange(ROWS) % 3 == 0)}, strangers())
-    window = mpired.Window(path)
-    assert window.fetch_and_op((5000.0, 7), "maxloc", columns=["p"], target_disp=CHUNK).item() == (700.0, 700)
-    assert not window.fetch_and_op("true", "lor", columns="b", target_disp=1)
-    changed = pairs.to_pylist()
-    changed[CHUNK] = {"v": 5000.0, "at": 7}
-    truth = np.arange(ROWS) % 3 == 0
-    truth[1] = True
-    check(path, before, table, p=changed, b=truth)
-
-
-@pytest.mark.parametrize("origin", ["npy", *SUFFIXES])
-def test_origins_by_column(origin, suffix, tmp_path):
-    table = pa.table({"x": [1.0, 2, 3], "n": pa.array([1, 2, 3], pa.int32()), "b": [True, False, True]})
-    path = tmp_path / f"t.{suffix}"
-    write(table, path)
-    words = f"accumulate -q --op replace {path.name} o.{origin}"
-    if origin == "npy":
-        np.save(tmp_path / "o.npy", np.array([9, 0], np.int32))
-    else:
-        write(pa.table({"s": ["", ""], "n": pa.array([9, 0], pa.int32())}), tmp_path / f"o.{origin}")
-    succeeded(run(*words.split(), "--columns", "n", "--target-disp", "1", cwd=tmp_path))
-    assert read(path).to_pydict() == {"x": [1, 2, 3], "n": [1, 9, 0], "b": [True, False, True]}
-    assert read(path).schema == table.schema
-    cases = [
-        (f"{words} --columns n --target-disp 0 --commit journal", 2, "journal"),
-        (f"{words} --target-disp 0", 3, "has 1 column, but the target has 3", "--columns"),
-        (f"{words} --columns m", 3, "no column 'm'"),
-        (f"{words} --columns n --byte-order big", 2, "--byte-order"),
-    ]
-    check_refusals(tmp_path, cases)
-
-
-def test_all_columns_at_once(target):
-    others = {name: column for name, column in strangers().items() if name != "struct"}  # a buffer but for its nulls
-    path, before, table = target({"n": pa.array(np.arange(ROWS) + 0.0), "y": pa.array(np.arange(ROWS))}, others)
-    with pytest.warns(mpired.errors.SameFileWarning):
-        mpired.Window(path).accumulate([path] * 2, "sum")
-    check(path, before, table, n=3.0 * np.arange(ROWS), y=3 * np.arange(ROWS))
 
 
 def test_no_number_at_all(suffix, tmp_path):
@@ -147,27 +88,6 @@ def several(suffix, tmp_path):
     np.save(tmp_path / "t.npy", np.ones(1, np.int64))
     np.save(tmp_path / "o.npy", np.array([1, 2]))
     return path
-
-
-def test_calls_on_one_element(several):
-    name, here = several.name, several.parent
-    done = {
-        f"fetch-and-op --op sum {name} 5 --target-disp 1 --columns n": b"20\n",
-        f"fetch-and-op --op sum {name} 5 --target-disp 1 --columns m --type int64_t": b"2\n",
-        f"fetch-and-op --op sum {name} 5 --columns x --at 1": b"1.5\n",
-        f"compare-and-swap {name} 10 99 --columns n": b"10\n",
-        f"fetch-and-op --op sum {name} value.parquet --columns m": b"1\n",  # a value in a column
-    }
-    assert {words: run(*words.split(), cwd=here) for words in done} == {
-        words: (0, out, "") for words, out in done.items()
-    }
-    window = mpired.Window(several)
-    assert window.compare_and_swap(25, 7, columns=["n"], target_disp=1) == 25
-    assert window.get_accumulate(np.array([1, 2]), "sum", columns=["m"]).tolist() == [6, 7]
-    assert read(several).to_pydict() == {"s": ["a", "b"], "n": [99, 7], "x": [0.5, 6.5], "m": [7, 9]}
-    with unchanged(here):
-        assert run("fetch-and-op", "--op", "no_op", name, "--columns", "n", cwd=here) == (0, b"99\n", "")
-        assert window.fetch_and_op(None, "no_op", columns=["n"], target_disp=1) == 7
 
 
 def test_a_column_has_to_be_chosen(several):

@@ -10,33 +10,11 @@ import signal
 
 import numpy as np
 import pytest
-from command import become_nobody, refused, run, snapshot
-from faults import failing, stopped
-from shared_target import BASE, COUNT, IN_PLACE, forked, in_place, stopping_at, value, words
+from command import refused, run, snapshot
+from faults import failing
+from shared_target import BASE, forked, in_place, value
 
 from mpired.files import access, lock
-
-
-@pytest.mark.parametrize("command", IN_PLACE)
-def test_a_file_is_replaced_under_its_lock(command, folder):
-    """No update comes in before that, and it does not come in while an update is at work."""
-    target = folder / "targets" / BASE
-    child = stopped(*in_place(folder, command), cwd=folder, setup=stopping_at("fsync"))
-    before = target.read_bytes()
-    update = run(*words(16, "auto", "--lock-timeout", "0"), cwd=folder)
-    after = target.read_bytes()
-    os.kill(child.pid, signal.SIGCONT)
-    outcome = child.finish()
-    assert (outcome.status, outcome.err) == (0, "")
-    assert (update.status, after) == (5, before), update.err
-    words_ = in_place(folder, command)
-    child = stopped(*words(16, "rename"), cwd=folder, setup=stopping_at("replace"))
-    before = target.read_bytes()
-    outcome = run(*words_, "--lock-timeout", "0", cwd=folder)
-    after = target.read_bytes()
-    os.kill(child.pid, signal.SIGCONT)
-    assert child.finish().status == 0
-    assert (outcome.status, after) == (5, before), outcome.err
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
@@ -46,45 +24,6 @@ def test_without_locks_files_are_replaced_all_the_same(command, number, folder):
     outcome = run(*in_place(folder, command), cwd=folder, setup=failing(number, "fcntl", module=fcntl))
     assert (outcome.status, outcome.err) == (0, "")
     assert value(folder) == 1
-
-
-def test_a_file_that_may_only_be_read_is_replaced_under_a_lock(as_root, open_folder):
-    """Its owner's updates are kept away by the lock of a reader."""
-    folder = open_folder
-    folder.chmod(0o777)
-    for name in "t.npy", "o.npy":
-        np.save(folder / name, np.ones(COUNT, np.int64))
-        (folder / name).chmod(0o444)
-
-    def setup() -> None:
-        become_nobody()
-        stopping_at("replace")()
-
-    command = ("reduce-local", "-q", "--op", "sum", "o.npy", "t.npy")
-    child = stopped(*command, cwd=folder, setup=setup)
-    update = run("accumulate", "--op", "sum", "t.npy", "o.npy", "--lock-timeout", "0", cwd=folder)
-    os.kill(child.pid, signal.SIGCONT)
-    outcome = child.finish()
-    assert (outcome.status, outcome.err) == (0, "")
-    assert update.status == 5, update.err
-    assert np.load(folder / "t.npy").tolist() == [2] * COUNT
-    child = stopped("accumulate", "-q", "--op", "sum", "t.npy", "o.npy", cwd=folder, setup=stopping_at("replace"))
-    refused(run(*command, "--lock-timeout", "0", cwd=folder, setup=become_nobody), 5, "t.npy", "--lock-timeout")
-    os.kill(child.pid, signal.SIGCONT)
-    assert child.finish().status == 0
-
-
-def test_the_log_of_a_file_is_finished_before_the_file_is_replaced(folder):
-    words_ = in_place(folder, "reduce-local")
-    update = stopped(*words(16, "journal"), cwd=folder, setup=stopping_at("fdatasync"))
-    os.kill(update.pid, signal.SIGKILL)
-    update.finish()
-    assert (folder / "targets" / f".{BASE}.mpired").exists()
-    outcome = run(*words_, cwd=folder)
-    assert outcome.status == 0
-    assert "finished an update" in outcome.err
-    assert value(folder) == 17
-    assert os.listdir(folder / "targets") == [BASE]
 
 
 def test_two_names_of_one_file_are_one_lock(folder):

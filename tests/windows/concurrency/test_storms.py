@@ -13,34 +13,13 @@ from pathlib import Path
 
 import numpy as np
 from command import run
-from shared_target import BASE, COUNT, ended_well, forked, reset, value
+from shared_target import BASE, COUNT, forked, value
 
 import mpired
 from mpired.errors import MpiredError
 from mpired.files import keys
 
-MIXED = ["rename", "journal", "auto", "journal", "rename", "auto", "journal", "rename"]
 NWRITERS = 12
-
-
-def test_eight_processes_add_ones(long, folder):
-    """8 processes, up to 200 increments each, of 10,000 elements, in overlapping and in separate ranges."""
-    count, increments = 10_000, 200 if long else 40
-    reset(folder, count)
-    np.save(folder / "ones.npy", np.ones(count, np.int64))
-    np.save(folder / "part.npy", np.full(1000, 1 << 32))
-
-    def work(number: int) -> None:
-        window = mpired.Window(folder / "targets" / BASE, commit=MIXED[number], lock_timeout=100)
-        for i in range(increments):
-            origin, where = ("ones.npy", {}) if i % 2 else ("part.npy", {"target_disp": 1000 * number})
-            window.accumulate(folder / origin, "sum", **where)
-
-    ended_well([forked(lambda n=n: work(n)) for n in range(8)])
-    expected = np.full(count, 8 * increments // 2)
-    expected[:8000] += increments // 2 << 32
-    assert (np.load(folder / "targets" / BASE) == expected).all()
-    assert os.listdir(folder / "targets") == [BASE]
 
 
 class Noted:
