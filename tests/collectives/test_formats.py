@@ -1,16 +1,20 @@
-"""Ranks and results of every format: what a result keeps of its ranks, and the suffixes that choose its format."""
+"""Ranks and results of `reduce` in every format: texts, headers, pairs, and what is refused."""
 
 from __future__ import annotations
 
 import json
+import os
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import reduce, succeeded
+from command import reduce, refused, shell, succeeded, unchanged
 from rows import check_refusals
 from three_ranks import PAIR, A, B, loaded, pairs_of
+
+import mpired
+from mpired.errors import UsageError
 
 
 def test_ranks_that_are_refused(folder):
@@ -37,21 +41,12 @@ def test_last_pair_of_a_raw_file_without_its_padding(tmp_path):
     assert reduce(*words, "--to", "text", cwd=tmp_path) == (0, b"1.0 5\n2.0 6\n", "")
 
 
-# What is kept of npy
-
-
 def test_npy_of_each_version(tmp_path):
     for version in (1, 0), (2, 0), (3, 0):
         with open(tmp_path / "a.npy", "wb") as file:
             np.lib.format.write_array(file, A.reshape(3, 1), version=version)
         result = loaded(reduce("--op", "sum", "a.npy", "a.npy", cwd=tmp_path).out)
         assert result.tolist() == (A + A).reshape(3, 1).tolist(), version
-
-
-# What is kept of parquet
-
-
-# Results
 
 
 def test_pairs_become_parquet_and_come_back(tmp_path):
@@ -137,3 +132,82 @@ def test_results_that_are_refused(folder):
     for words in (["x.h4", "--to", "raw"], ["x.dat"]):
         succeeded(reduce(*raw, *words, cwd=folder))
         assert (folder / words[0]).read_bytes() == (A + B).tobytes()
+
+
+def test_calls_that_are_refused(folder):
+    pq.write_table(pa.table({"x": [1], "y": [2]}), folder / "two.parquet")
+    in_place = "reduce --op sum --in-place"
+    rows = [
+        *(
+            (f"reduce --op sum --type long a.{each} -o out", 3, f"a.{each} / MPI_LONG")
+            for each in ("npy", "parquet", "arrow")
+        ),
+        ("reduce --op sum a.npy b.npy -o c.npy", 2, "c.npy / --force"),
+        ("reduce --op sum a.npy b.npy --max-memory 0.5T", 2, "--max-memory / 0.5T"),
+        (f"{in_place} a.npy b.npy -o out", 2, "--in-place / --output"),
+        (f"{in_place} a.npy b.npy --root 2", 2, "root 2"),
+        (f"{in_place} a.npy b.npy --to csv", 2, "--in-place / --to"),
+        (f"{in_place} - b.npy --type double", 2, "--in-place / standard input"),
+        (f"{in_place} a.npy b.npy --type int", 3, "a.npy / MPI_INT"),
+        (f"{in_place} two.parquet two.parquet --columns x", 2, "--in-place / not chosen"),
+        (f"{in_place} missing.npy b.npy", 4, "missing.npy"),
+        (f"{in_place} --type double --count 3 /dev/zero a.bin", 2, "/dev/zero"),
+    ]
+    check_refusals(folder, rows, stdin=A.tobytes())
+
+
+def test_an_output_that_is_an_input_by_any_name_is_refused(folder):
+    (folder / "symlink.npy").symlink_to("a.npy")
+    os.link(folder / "a.npy", folder / "link.npy")
+    rows = []
+    for name in "a.npy", "./a.npy", "symlink.npy", "link.npy":
+        words = f"reduce -q -f --op sum -o {name}"
+        rows += [
+            (f"{words} b.npy a.npy", 2, f"{name}: is the file of rank 1,"),
+            (f"{words} b.npy --group-b a.npy", 2, f"{name}: is the file of rank 0 of group B,"),
+            (f"get-accumulate -q -f --op sum --fetch {name} b.npy a.npy", 2, f"{name}: is the file of the origin,"),
+        ]
+    check_refusals(folder, rows)
+    with unchanged(folder):
+        outcome = shell('"$@" - < a.npy', "reduce", "-q", "-f", "--op", "sum", "-o", "link.npy", "b.npy", cwd=folder)
+        refused(outcome, 2, "link.npy: is the file of rank 1,")
+
+
+# --header copy
+
+
+COPY = ("--op", "sum", "--type", ">i4", "--offset", "16", "--header", "copy")
+RANKS = tuple(f"r{rank}.bin" for rank in range(3))
+
+
+@pytest.fixture
+def with_headers(tmp_path):
+    """Raw ranks of six integers behind a header of 16 bytes."""
+    for rank, name in enumerate(RANKS):
+        array = (np.arange(6) * (rank + 1)).astype(">i4")
+        (tmp_path / name).write_bytes(b"header of rank %d" % rank + array.tobytes())
+    np.save(tmp_path / "r0.npy", np.arange(6, dtype=">i4"))
+    return tmp_path
+
+
+def test_a_result_has_the_header_of_a_stream(with_headers):
+    outcome = reduce(*COPY, "-", *RANKS[1:], cwd=with_headers, stdin=(with_headers / "r0.bin").read_bytes())
+    expected = b"header of rank 0" + (np.arange(6) * 6).astype(">i4").tobytes()
+    assert outcome == (0, expected, "")
+
+
+def test_headers_that_are_refused(with_headers):
+    (with_headers / "ops.py").write_text("def first(invec, inoutvec): return invec\n")
+    ranks, apart = " ".join(RANKS), "--type 'resized(0,4,vector(2,1,2,int))' --offset 16 --count 2"
+    copy = f"reduce --op sum --type >i4 --offset 16 --header copy {ranks}"
+    rows = [
+        (f"{copy} -o out.npy", 2, "--header / is raw, and the result npy"),
+        (f"{copy} --in-place", 2, "--header / --in-place"),
+        ("reduce --op sum --header copy r0.npy -o out.bin", 2, "--header / r0.npy is npy, and the result raw"),
+        ("reduce --op sum --header all r0.npy -o out.bin", 2, "--header"),
+        (f"reduce --op sum --type >i4 --header copy {ranks} -o o.bin", 2, "--header / a header that --offset skips"),
+        (f"reduce --op ops.py:first {apart} --header copy {ranks} -o o.bin", 2, "--header / its elements in one piece"),
+    ]
+    check_refusals(with_headers, rows)
+    with pytest.raises(UsageError, match="`header`: is for files"):
+        mpired.reduce([with_headers / "r0.bin"], "sum", type=">i4", offset=16, header="copy")

@@ -1,4 +1,4 @@
-"""The commands whose results go to the ranks: what each writes, in each format, from few ranks and from many."""
+"""The commands whose results go to the ranks: what each rank gets, and what is refused without a change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,28 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from command import refused, run, shell, succeeded, unchanged
-from rankwise import COUNT, NPY, NRANKS, SUM, numbers, prefix, same
+from rows import check_refusals
+
+NRANKS, COUNT = 4, 12
+NPY = tuple(f"r{rank}.npy" for rank in range(NRANKS))
+SUM = ("-q", "--op", "sum")
+
+
+def numbers(rank):
+    return np.array([(rank + 3) * (i + 1) % 11 - 4 for i in range(COUNT)])
+
+
+def prefix(rank, first=0):
+    """Sum the ranks up to this one."""
+    return functools.reduce(operator.add, [numbers(each) for each in range(first, rank + 1)])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for rank in range(NRANKS):
+        np.save(tmp_path / f"r{rank}.npy", numbers(rank))
+    return tmp_path
+
 
 OPS = """
 import mpired
@@ -67,7 +88,8 @@ def test_what_each_rank_gets(ops, op, combine, form):
             for path in paths
             if path.exists()
         ]
-        assert same(found, [each for each in expected if each is not None]), words
+        wanted = [each.tolist() for each in expected if each is not None]
+        assert [each.tolist() for each in found] == wanted, words
         assert len({path.stat().st_ino for path in paths if path.exists()}) == (1 if "--link" in words else len(found))
 
 
@@ -81,9 +103,6 @@ def test_user_ops_that_have_no_neutral_element_or_fail_leave_all_as_it_was(ops):
         for op, reason in ("fails_late", "a seven"), ("dies", "status 3"):
             for where in (("--in-place",), out):
                 refused(run("scan", "-q", "--op", f"ops.py:{op}", *NPY, *where, cwd=ops), 7, reason)
-
-
-# Two groups
 
 
 def test_two_groups(folder):
@@ -112,12 +131,6 @@ def test_two_groups(folder):
     assert (outcome.status, outcome.out) == (0, prefix(2, 1).tobytes())
 
 
-# Names
-
-
-# What is said
-
-
 def test_summaries_and_warnings(folder):
     scan = ("scan", "--op", "sum", *NPY)
     told = "mpired: MPI_Scan with sum of 4 ranks, 12 x int64, 1 worker -> 4 files, out_{rank}.npy (npy)\n"
@@ -137,9 +150,6 @@ def test_summaries_and_warnings(folder):
     assert "r0.npy is a hard link" in run(*scan, "--in-place", cwd=folder).err
 
 
-# Many ranks
-
-
 @pytest.mark.timeout(300)
 def test_more_ranks_than_descriptors(tmp_path):
     (tmp_path / "in").mkdir()
@@ -151,9 +161,6 @@ def test_more_ranks_than_descriptors(tmp_path):
     for rank in 0, 1, 63, 64, 200, 299:
         expected = (rank + 1) * (rank + 2) // 2
         assert np.fromfile(tmp_path / f"s_{rank:04}.bin", "i8").tolist() == [expected] * 10
-
-
-# Formats, and what is around the elements
 
 
 def test_external32(folder):
@@ -171,3 +178,92 @@ def test_external32(folder):
     succeeded(run("reduce-scatter-block", *SUM, *said, *ranks, "--in-place", cwd=folder))
     parts = [(folder / rank).read_bytes() for rank in ranks]
     assert (b"".join(parts), set(map(len, parts))) == (struct.pack(f">{COUNT}i", *prefix(NRANKS - 1)), {12})
+
+
+# Refusals
+
+
+OUT = "-o out_{rank}.npy"
+ALL = " ".join(NPY)
+SCAN = f"scan -q --op sum {ALL}"
+
+
+def test_counts_that_are_refused(folder):
+    np.savez(folder / "r.npz", short=np.zeros(2), long=np.zeros(4))
+    reasons = {
+        "3,0,5": (3, "has 3 values for 4 ranks"),
+        "3,0,4,6": (3, "sum to 13, but every rank has 12"),
+        "3,,4,5": (2, "are not counts"),
+        "-3,5,5,5": (2, "are not counts"),
+        "a": (2, "are not counts"),
+        "9999999999999999999,0,0,0": (2, "between 0 and 2**63 - 1"),
+    }
+    scatter = f"reduce-scatter -q --op sum {OUT}"
+    rows = [(f"{scatter} --counts={counts} {ALL}", *refusal) for counts, refusal in reasons.items()]
+    rows += [
+        (f"{scatter} {ALL}", 2, "--counts"),
+        (f"reduce-scatter-block -q --op sum {ALL} r0.npy {OUT}", 3, "12 elements do not make 5 equal blocks"),
+        ("reduce-scatter-block --op sum r.npz r.npz -o {rank}.npz", 3, "r.npz: has arrays of different lengths"),
+        ("reduce-scatter --op sum --counts 1,1 r.npz r.npz -o {rank}.npz", 3, "of different lengths / --columns"),
+    ]
+    check_refusals(folder, rows)
+
+
+def test_groups_that_are_refused(folder):
+    np.save(folder / "short.npy", np.arange(3))
+    np.save(folder / "float.npy", np.zeros(COUNT))
+    allreduce, where = "allreduce -q --op sum r0.npy", "-o {group}.{rank}.npy"
+    disagree = "rank 0 of group B / rank 0 of group A"
+    rows = [
+        (f"scan -q --op sum r0.npy {OUT} --group-b r1.npy", 2, "No such option '--group-b'"),
+        (f"exscan -q --op sum r0.npy {OUT} --group-b r1.npy", 2, "No such option '--group-b'"),
+        (f"{allreduce} --group-b", 2, "--group-b"),
+        ("allreduce --op sum r0.npy --group-b -q", 2, "--group-b"),
+        (f"{allreduce} --group-b short.npy {where}", 3, f"short.npy / count 3 / {disagree}"),
+        (f"{allreduce} --group-b float.npy {where}", 3, f"float.npy / MPI_DOUBLE / {disagree}"),
+        (f"{allreduce} --in-place --group-b r1.npy", 2, "--in-place / --group-b"),
+        ("reduce -q --op sum r0.npy --in-place --group-b r1.npy", 2, "--in-place / --group-b"),
+        ("reduce-scatter-block -q --op sum r0.npy --in-place --group-b r1.npy", 2, "--in-place / --group-b"),
+        (f"{allreduce} --group-b r1.npy {OUT}", 2, "the file of several results / {group}"),
+        (f"{allreduce} -f --group-b r1.npy -o r{{rank}}.npy", 2, "r0.npy"),
+        (
+            f"reduce-scatter -q --op sum --counts 5,7 r0.npy r1.npy {where} --group-b r2.npy",
+            2,
+            "--counts-b / is missing",
+        ),
+    ]
+    check_refusals(folder, rows)
+
+
+def test_names_that_are_refused(folder):
+    """Patterns that are none, and files that may not be replaced."""
+    for folder_ in "real", "other":
+        (folder / folder_).mkdir()
+    np.save(folder / "other" / "r0.npy", numbers(0))
+    for rank in range(NRANKS):
+        os.mkfifo(folder / f"fifo{rank}")
+    for link in "d0", "d1":
+        (folder / link).symlink_to("real")
+    for rank in 1, 3:
+        (folder / f"old_{rank}.npy").write_bytes(b"old")
+    one, field, none = "names one file", "has the field", "not a pattern"
+    patterns = {"sum.npy": one, "{group}.npy": one, "{{rank}}.npy": one, "": one, "-": one, "/dev/null": one}
+    patterns |= {"{}.npy": "has the field {}", "{rank!r}": field, "{rank:x}": field, "{rank:1000000000d}": field}
+    patterns |= {"{rank.__class__}": field, "{0}": field, "{stem:>9}": field, "{rank": none, "rank}": none}
+    rows = [(f"{SCAN} -o '{pattern}'", 2, reason) for pattern, reason in patterns.items()]
+    rows += [
+        ("scan -q --op sum r0.npy other/r0.npy -o {stem}.out", 2, "r0.out / the file of several results"),
+        ("scan -q --op sum r0.npy r1.npy -o d{rank}/x", 2, "the file of several results"),
+        ("scan -q --op sum r0.npy r1.npy r0.npy --in-place", 2, "r0.npy / the file of several results"),
+        ("scan -q --op sum -f r1.npy r0.npy -o r{rank}.npy", 2, "r0.npy / is the file of rank 1 / --in-place"),
+        (f"{SCAN} -o {{stem}}.npy", 2, "r0.npy: is the file of rank 0 / --in-place"),
+        (f"{SCAN} -f -o {{stem}}.npy", 2, "r0.npy: is the file of rank 0 / --in-place"),
+        (f"{SCAN} -o old_{{rank}}.npy", 2, "2 of 4 outputs: already exists: old_1.npy, old_3.npy"),
+        (f"{SCAN} -o fifo{{rank}}", 2, "4 of 4 outputs: a stream"),
+        (f"{SCAN} -o /dev/fd/{{rank}}", 2, "4 of 4 outputs: a stream"),
+        (SCAN, 2, "--output / {rank} / --in-place"),
+        (f"{SCAN} -o {{rank}} --in-place", 2, "--in-place"),
+        ("scan -q --op sum r0.npy - -o {stem}_.npy", 2, "standard input / no name"),
+        ("scan -q --op sum r0.npy - --in-place", 2, "standard input"),
+    ]
+    check_refusals(folder, rows, stdin=(folder / "r1.npy").read_bytes())
