@@ -1,7 +1,6 @@
 """What each rank gets of a collective, because all collectives are one fold: in every bit the twin's.
 
-On data drawn at random for every op and datatype, and for every format and number of workers. Of blocks, two groups and
-reduce-local see conformance/test_collectives.py.
+Of every format, in any blocks, by any number of workers, in other files and in place.
 """
 
 import functools
@@ -14,9 +13,6 @@ import values
 from four_formats import FORMATS, SUFFIXES, load, save
 
 import mpired
-
-# ---- every format, and blocks, workers and open files
-
 
 NAMES = {"SUM": "DOUBLE", "PROD": "FLOAT", "MAXLOC": "DOUBLE_INT", "BXOR": "UINT16_T"}
 DTYPES = {
@@ -37,6 +33,10 @@ def ranks_of(name):
 def prefixes_of(op, name):
     ranks = ranks_of(name)
     return [reference.reduce(op, name, ranks[: rank + 1]) for rank in range(NRANKS)]
+
+
+def said_of(form, name):
+    return {"type": name} if form == "raw" else {}
 
 
 def expected_of(verb, op, name):
@@ -63,13 +63,12 @@ CUTS = ((64, 3, 1), (1000, 2, 2), (64, 1, 1), (1 << 20, 1, 100))
     ("form", "to"), [("raw", "raw"), ("npy", "parquet"), ("parquet", "npy"), ("arrow", "npy"), ("npy", "arrow")]
 )
 @pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.usefixtures("engine")
 def test_every_format_with_any_blocks_and_workers(directory, cut_into, monkeypatch, verb, form, to):
     for i, (op, name) in enumerate(NAMES.items(), VERBS.index(verb)):
         paths = save(directory, form, ranks_of(name), DTYPES[name])
         expected, arguments = expected_of(verb, op, name)
-        said = {"type": name} if form == "raw" else {}
         outputs = [directory / f"out_{rank}.{SUFFIXES[to]}" for rank in range(NRANKS)]
         for path in outputs:
             path.unlink(missing_ok=True)
@@ -78,7 +77,7 @@ def test_every_format_with_any_blocks_and_workers(directory, cut_into, monkeypat
         for limit in ("_MAX_OPEN", "_MAX_OPEN_STREAMED"):
             monkeypatch.setattr(f"mpired.collectives.plan.{limit}", max_open)
         pattern = directory / f"out_{{rank}}.{SUFFIXES[to]}"
-        getattr(mpired, verb)(paths, op, *arguments, output=pattern, to=to, jobs=jobs, **said)
+        getattr(mpired, verb)(paths, op, *arguments, output=pattern, to=to, jobs=jobs, **said_of(form, name))
         found = [load(path, to, DTYPES[name]) if path.exists() else None for path in outputs]
         assert found == expected, (op, nbytes, jobs)
 
@@ -88,14 +87,35 @@ def test_in_place_gives_the_same_as_other_files(directory, engine, cut_into, for
     # Each collective with one op, with another for each format.
     for i, verb in enumerate(VERBS, FORMATS.index(form)):
         op, name = [*NAMES.items()][i % len(NAMES)]
-        said = {"type": name} if form == "raw" else {}
         paths = save(directory, form, ranks_of(name), DTYPES[name])
         before = [(directory / path).read_bytes() for path in paths]
         expected, arguments = expected_of(verb, op, name)
-        getattr(mpired, verb)(paths, op, *arguments, in_place=True, **said)
+        getattr(mpired, verb)(paths, op, *arguments, in_place=True, **said_of(form, name))
         for path, result, content in zip(paths, expected, before, strict=True):
             if result is None:
                 assert (directory / path).read_bytes() == content
             else:
                 elements = reference.elements(name, load(path, form, DTYPES[name]))  # in place the padding stays
                 assert b"".join(reference.without_padding(name, each) for each in elements) == result, (verb, op)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_the_file_that_is_written_has_the_same_bytes(directory, engine, cut_into, form):
+    paths = save(directory, form, ranks_of("DOUBLE"), "f8")
+    for to, suffix in SUFFIXES.items():
+        output, contents = directory / f"result.{suffix}", set()
+        for nbytes, jobs in (8, 7), (64, 2), (1 << 20, 1):
+            cut_into(nbytes)
+            mpired.reduce(paths, "SUM", output=output, overwrite=True, jobs=jobs, to=to, **said_of(form, "DOUBLE"))
+            contents.add(output.read_bytes())
+        assert len(contents) == 1, to
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_batches_of_any_size(directory, engine, cut_into, monkeypatch, form):
+    paths = save(directory, form, ranks_of("DOUBLE"), "f8")
+    for batch_rows, nbytes, jobs in (1, 8, 1), (3, 8, 7), (7, 72, 2), (64, 1 << 20, 1):
+        monkeypatch.setattr(f"mpired.formats.{form}._BATCH_ROWS", batch_rows)
+        cut_into(nbytes)
+        array = mpired.reduce(paths, "SUM", jobs=jobs)
+        assert array.tobytes() == prefixes_of("SUM", "DOUBLE")[-1], (batch_rows, nbytes, jobs)

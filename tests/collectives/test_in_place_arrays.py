@@ -1,11 +1,10 @@
-"""`reduce --in-place` into arrays of a file, where they lie: all or none of them, and all else of the file stays."""
+"""`reduce --in-place` into arrays of a file, where they lie: all else of the file stays."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import struct
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import h5py
@@ -13,41 +12,10 @@ import netCDF4
 import numpy as np
 import pytest
 import safetensors.numpy
-from command import Outcome, run, succeeded
+from command import run, succeeded
 from rows import check_refusals
-from values import folder_in_memory
 
 import mpired
-
-BASE = "total.safetensors"
-COUNT = 1500  # elements: pages and a part of one
-WORDS = ("reduce", "-q", "--op", "sum", "--in-place", "--columns", "a,c")
-
-
-def arrays(value: float) -> dict[str, np.ndarray]:
-    """Return two arrays, and between them a large one that is not combined."""
-    return {"a": np.full(COUNT, value), "b": np.full(9 * COUNT, 7.0), "c": np.full(3, value)}
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with folder_in_memory() as outside:
-        safetensors.numpy.save_file(arrays(2.0), outside / "other.safetensors")
-        (outside / "targets").mkdir()
-        yield outside
-
-
-def value(folder: Path) -> float | None:
-    """Return the one value of all elements of the arrays that are combined, None if they differ."""
-    with safetensors.safe_open(folder / "targets" / BASE, "np") as file:
-        assert file.metadata() == {"made": "by hand"}
-        assert (file.get_tensor("b") == 7).all()
-        found = np.concatenate([file.get_tensor("a"), file.get_tensor("c")])
-    return float(found[0]) if (found == found[0]).all() else None
-
-
-def reduce(folder: Path, setup: Callable[[], None]) -> Outcome:
-    return run(*WORDS, f"targets/{BASE}", "other.safetensors", cwd=folder, setup=setup)
 
 
 def made(path: Path, factor: float) -> str:
