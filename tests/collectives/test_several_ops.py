@@ -24,28 +24,23 @@ def some(code, rank, count=COUNT):
     return array
 
 
-def numpys(ranks):
-    """Return what NumPy makes of plain ranks, whose results do not depend on the order of its steps."""
+def test_results_are_those_of_numpy():
+    ranks = [np.random.default_rng(rank).standard_normal(COUNT) for rank in range(NRANKS)]
     stack = np.stack(ranks)
-    return {
+    expected = {
         "max": stack.max(0),
         "min": stack.min(0),
         "mean": (((ranks[0] + ranks[1]) + ranks[2]) + ranks[3]) / 4,
         "range": np.ptp(stack, axis=0),
-        "count": np.full(len(ranks[0]), 4),
+        "count": np.full(COUNT, 4),
         "first": ranks[0],
         "last": ranks[3],
     }
-
-
-def test_results_are_those_of_numpy():
-    ranks = [np.random.default_rng(rank).standard_normal(COUNT) for rank in range(NRANKS)]
-    expected = numpys(ranks)
     for jobs in (1, 2):
         found = mpired.reduce(ranks, list(expected), jobs=jobs)
         assert list(found) == list(expected)
         assert all(np.array_equal(found[op], expected[op]) for op in expected)
-        assert np.allclose(mpired.reduce(ranks, "std,max", jobs=jobs)["std"], np.std(np.stack(ranks), axis=0))
+        assert np.allclose(mpired.reduce(ranks, "std,max", jobs=jobs)["std"], np.std(stack, axis=0))
     assert np.array_equal(mpired.reduce(ranks, [mpired.SUM, max, np.mean])["mean"], expected["mean"])
     assert list(mpired.reduce(ranks, [mpired.SUM])) == ["sum"]
 
