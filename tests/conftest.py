@@ -31,7 +31,6 @@ from mpired.ops import native
 
 pytest.register_assert_rewrite(
     "bad_files",
-    "column_targets",
     "command",
     "format_files",
     "one_sided",

@@ -14,9 +14,6 @@ from rows import check_refusals
 import mpired
 from mpired.errors import UsageError
 
-PAIRS = np.zeros(3, [("at", ">f8"), ("no", "<i4")])
-PAIRS["at"], PAIRS["no"] = [1, 5, 3], [7, 8, 9]
-
 
 @pytest.fixture
 def folder(tmp_path):

@@ -39,28 +39,15 @@ def expected(op, arrays, nulls):
     return np.ma.MaskedArray(values, mask).reshape(target.shape)
 
 
-def arrays_for(form, dtype, count=3):
-    shape = (12,) if form in masked.TABLES else (3, 4)
-    return [masked.drawn(seed, shape, dtype) for seed in range(count)]
-
-
-@each(
-    "form, op, nulls, dtype",
-    [
-        ("parquet", "sum", "ignore", "f8"),
-        ("parquet", "prod", "propagate", "i4"),
-        ("arrow", "max", "propagate", "i4"),
-        ("arrow", "replace", "propagate", "f8"),
-        ("3.nc", "sum", "ignore", "i4"),
-        ("3.nc", "max", "propagate", "f8"),
-        ("4.nc", "replace", "ignore", "f8"),
-        ("h5", "sum", "propagate", "i4"),
-        ("2.zarr.zip", "sum", "ignore", "f8"),
-        ("3.zarr.zip", "max", "ignore", "i4"),
-    ],
-)
+@each("form, op, nulls, dtype", [
+    ("parquet", "sum", "ignore", "f8"), ("parquet", "prod", "propagate", "i4"), ("arrow", "max", "propagate", "i4"),
+    ("arrow", "replace", "propagate", "f8"), ("3.nc", "sum", "ignore", "i4"), ("3.nc", "max", "propagate", "f8"),
+    ("4.nc", "replace", "ignore", "f8"), ("h5", "sum", "propagate", "i4"), ("2.zarr.zip", "sum", "ignore", "f8"),
+    ("3.zarr.zip", "max", "ignore", "i4"),
+])  # fmt: skip
 def test_accumulating_is_the_reduction_that_goes_on(form, op, nulls, dtype, tmp_path_factory):
-    folder, arrays = tmp_path_factory.mktemp("nulls"), arrays_for(form, dtype)
+    folder, shape = tmp_path_factory.mktemp("nulls"), (12,) if form in masked.TABLES else (3, 4)
+    arrays = [masked.drawn(seed, shape, dtype) for seed in range(3)]
     names = [masked.write(folder / f"{i}.{form}", t=array) for i, array in enumerate(arrays)]
     reduced = mpired.reduce(names, op, nulls=nulls) if form in masked.TABLES and op != "replace" else None
     window = mpired.Window(names[0], nulls=nulls)
@@ -154,8 +141,11 @@ def test_once_tells_nulls_from_values(tmp_path):
     assert masked.read(target, "x").tolist() == [5, 0]
 
 
-@each("form", ["parquet", "arrow", "3.nc", "4.nc", "h5", "3.zarr.zip"])
-def test_compare_and_swap(form, tmp_path_factory):
+@each("form, nulls", [
+    ("parquet", "propagate"), ("arrow", "ignore"), ("3.nc", "ignore"), ("4.nc", "propagate"), ("h5", "ignore"),
+    ("3.zarr.zip", "propagate"),
+])  # fmt: skip
+def test_compare_and_swap(form, nulls, tmp_path_factory):
     """A missing element equals `null` alone; as VALUE that is `replace`'s: nothing with `ignore`."""
     folder, name = tmp_path_factory.mktemp("swap"), f"t.{form}"
     masked.write(folder / name, t=np.ma.MaskedArray([1, 0, 0, 4], [0, 1, 0, 0], "i4"))
@@ -171,19 +161,16 @@ def test_compare_and_swap(form, tmp_path_factory):
         (2, 0, one, 0, None, 0),
         (3, 4, 9, 4, 9, 9),
     ]
-    for nulls in ("propagate", "ignore"):
-        copy = f"{nulls}.{form}"
-        (folder / copy).write_bytes((folder / name).read_bytes())
-        window = mpired.Window(folder / copy, nulls=nulls)
-        for position, compare, value, old, *new in steps:
-            words = ("compare-and-swap", "--nulls", nulls, "--columns", "t", "--target-disp", position, copy)
-            outcome = run(*map(str, (*words, compare, value)), cwd=folder)
-            assert outcome == (0, f"{'null' if old is None else old}\n".encode(), "")
-            found = masked.read(folder / copy, "t")[position]
-            assert (None if found is np.ma.masked else found) == new[nulls == "ignore"], (position, compare, value)
-        assert window.compare_and_swap(9, np.ma.masked, target_disp=3, columns="t") == 9
-        old = window.fetch_and_op(3, "sum", target_disp=3, columns="t")
-        assert old == 9 if nulls == "ignore" else old is np.ma.masked
+    window = mpired.Window(folder / name, nulls=nulls)
+    for position, compare, value, old, *new in steps:
+        words = ("compare-and-swap", "--nulls", nulls, "--columns", "t", "--target-disp", position, name)
+        outcome = run(*map(str, (*words, compare, value)), cwd=folder)
+        assert outcome == (0, f"{'null' if old is None else old}\n".encode(), "")
+        found = masked.read(folder / name, "t")[position]
+        assert (None if found is np.ma.masked else found) == new[nulls == "ignore"], (position, compare, value)
+    assert window.compare_and_swap(9, np.ma.masked, target_disp=3, columns="t") == 9
+    old = window.fetch_and_op(3, "sum", target_disp=3, columns="t")
+    assert old == 9 if nulls == "ignore" else old is np.ma.masked
 
 
 def test_refusals(tmp_path):
@@ -200,11 +187,7 @@ def test_refusals(tmp_path):
         [
             (f"{add} n.npy o.parquet", 3, "'t' has 1 null / skip them with --nulls ignore"),
             (f"{add} t.3.nc n.npy --columns t", 3, "missing elements; skip them with --nulls ignore"),
-            (
-                f"{add} --nulls propagate n.npy o.parquet",
-                2,
-                f"--nulls propagate / n.npy / use --nulls ignore / {reasons}",
-            ),
+            (f"{add} --nulls propagate n.npy o.parquet", 2, f"n.npy / use --nulls ignore / {reasons}"),
             (f"{add} --nulls propagate --dry-run n.npy o.parquet", 2, f"--nulls propagate / {reasons}"),
             (f"{add} --nulls propagate plain.nc o.parquet --columns t", 2, f"plain.nc / `_FillValue` / {reasons}"),
             ("compare-and-swap --columns t t.3.nc 1 2", 3, "missing element / skip them with --nulls ignore"),
