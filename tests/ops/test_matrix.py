@@ -1,44 +1,36 @@
 """Every op with every datatype: the legal pairs give the twin's bits, the illegal ones an error and no file."""
 
+from __future__ import annotations
+
 import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import matrix
+import numpy as np
 import pytest
 import reference
+import special_triples
 import values
 
 import mpired
+from mpired import ops
+from mpired.datatypes import get
 from mpired.errors import OpError
+from mpired.ops import kernels
 
 NRANKS = 5
-COUNT = 83  # leaves a rest after every vector width
 
 
-def write_ranks(directory, ranks):
-    paths = []
-    for i, rank in enumerate(ranks):
-        paths.append(directory / f"rank{i}.bin")
-        paths[-1].write_bytes(rank)
-    return paths
-
-
-def reduced(directory, op, name, ranks):
-    """Return the bytes of the file that the reduction writes."""
-    output = directory / "result.bin"
-    mpired.reduce(write_ranks(directory, ranks), op, output=output, type=name, overwrite=True)
-    return output.read_bytes()
-
-
-def refused(directory, op, name, paths, error=OpError):
-    """Return the error of a reduction, which leaves an existing output alone and makes no new one."""
-    output = directory / "precious.bin"
-    output.write_bytes(b"precious")
-    before = sorted(directory.iterdir())
-    for path in (output, directory / "nothing.bin"):
-        with pytest.raises(error) as caught:
-            mpired.reduce(paths, op, output=path, type=name, overwrite=True)
-        assert (sorted(directory.iterdir()), output.read_bytes()) == (before, b"precious"), (op, name)
-    return caught.value
+def written(directory, name, nranks, count):
+    """Write some ranks of a datatype; return their paths and their bytes."""
+    ranks = values.ranks(name, nranks, count)
+    paths = [directory / f"rank{rank}.bin" for rank in range(nranks)]
+    for path, rank in zip(paths, ranks, strict=True):
+        path.write_bytes(rank)
+    return paths, ranks
 
 
 def test_the_tables_are_those_of_the_matrix():
@@ -58,19 +50,67 @@ def test_the_tables_are_those_of_the_matrix():
 def test_legal_pairs_give_the_bits_of_the_twin(directory, either_kernel):
     """That of a single rank is its copy, whatever the op."""
     pairs = matrix.LEGAL_PAIRS if either_kernel == "numpy" else matrix.COMPILED_PAIRS
-    wrong = [
-        (op, name, nranks)
-        for (op, name), nranks in itertools.product(pairs, (1, NRANKS))
-        for ranks in [values.ranks(name, NRANKS, COUNT)[:nranks]]
-        if reduced(directory, op, name, ranks) != reference.reduce(op, name, ranks)
-    ]
+    wrong, output = [], directory / "result.bin"
+    for name in sorted({name for _, name in pairs}):
+        count = 19 + 64 // reference.FORMS[name][1]  # leaves a rest after every vector width
+        paths, ranks = written(directory, name, NRANKS, count)
+        takers = [op for op, other in pairs if other == name]
+        for op, nranks in [(takers[0], 1), *((op, NRANKS) for op in takers)]:
+            mpired.reduce(paths[:nranks], op, output=output, type=name, overwrite=True)
+            if output.read_bytes() != reference.reduce(op, name, ranks[:nranks]):
+                wrong.append((op, name, nranks))
     assert wrong == []
 
 
 def test_illegal_pairs_raise_and_leave_no_file(directory):
+    """An output that exists stays."""
+    output = directory / "precious.bin"
+    output.write_bytes(b"precious")
     for op, name in matrix.ILLEGAL_PAIRS:
-        error = refused(directory, op, name, write_ranks(directory, values.ranks(name, 2, 3)))
-        for words in (f"MPI_{op}: ", f"MPI_{name}", f"it takes {', '.join(matrix.TAKES[op])};"):
+        paths, _ = written(directory, name, 2, 3)
+        for path in (output, directory / "nothing.bin"):
+            with pytest.raises(OpError) as caught:
+                mpired.reduce(paths, op, output=path, type=name, overwrite=True)
+        error = caught.value
+        for words in (f"MPI_{name}", f"it takes {', '.join(matrix.TAKES[op])};"):
             assert words in str(error), (op, name)
         assert str(error).startswith(f"MPI_{op}: ")
         assert (error.mpi_class, error.exit_status) == ("MPI_ERR_OP", 3)
+        assert output.read_bytes() == b"precious", (op, name)
+        assert not (directory / "nothing.bin").exists(), (op, name)
+
+
+def test_the_identity_changes_no_element_from_either_side():
+    for (op, name), lower in itertools.product(matrix.LEGAL_PAIRS, (True, False)):
+        datatype, row = get(name), ops.get(op)
+        (rank,) = values.ranks(name, 1, 50)
+        block = np.frombuffer(rank, datatype.form).copy()
+        identity = np.full(block.shape, ops.neutral(row, datatype))
+        with np.errstate(all="ignore"):
+            found = row.kernel(*((identity, block) if lower else (block, identity)), datatype).tobytes()
+        for old, new in zip(reference.elements(name, rank), reference.elements(name, found), strict=True):
+            mine, theirs = reference.numbers(name, old), reference.numbers(name, new)
+            if reference.has_nan(name, old) or (op == "PROD" and not all(map(np.isfinite, mine))):
+                continue  # in a complex product infinity times 0 is NaN
+            assert theirs == ((int(mine[0] != 0),) if op in {"LAND", "LOR", "LXOR"} else mine), (op, name, lower)
+
+
+def test_replace_and_no_op_choose_an_operand():
+    target, origin = np.arange(3), np.arange(3) + 10
+    assert kernels.replace(target, origin, get("LONG")) is origin
+    assert kernels.no_op(target, origin, get("LONG")) is target
+
+
+def test_every_level_of_the_processor_gives_the_same_bytes():
+    """NumPy chooses kernels by it: all that there are, none for AVX-512, and none for AVX2; and C instead of NumPy."""
+    found = set()
+    levels = "", "X86_V4 AVX512_ICL AVX512_SPR", "AVX2 FMA3 X86_V3 X86_V4 AVX512_ICL AVX512_SPR"
+    for disabled, native in itertools.product(levels, "01"):
+        chosen = {"NPY_DISABLE_CPU_FEATURES": disabled, "MPIRED_NATIVE": native}
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", str(Path(special_triples.__file__))],
+            check=True, capture_output=True, text=True, env=os.environ | chosen,
+        )  # fmt: skip
+        found.add(done.stdout)
+    assert len(found) == 1
+    assert int(found.pop().split()[1]) == len(special_triples.PAIRS)

@@ -141,36 +141,39 @@ def test_once_tells_nulls_from_values(tmp_path):
     assert masked.read(target, "x").tolist() == [5, 0]
 
 
-@each("form, nulls", [
-    ("parquet", "propagate"), ("arrow", "ignore"), ("3.nc", "ignore"), ("4.nc", "propagate"), ("h5", "ignore"),
-    ("3.zarr.zip", "propagate"),
+SWAPS = [
+    # position, COMPARE, VALUE, the old element, and the new one with `propagate` and `ignore`
+    (1, "null", 5, None, 5, 5),
+    (2, 0, "one.parquet", 0, None, 0),
+    (0, 1, "null", 1, None, 1),
+    (4, 0, 5, None, None, None),
+    (4, masked.FILL, 5, None, None, None),
+    (1, "null", 6, 5, 5, 5),
+    (5, "one.parquet", 7, 0, 0, 0),
+    (3, 4, 9, 4, 9, 9),
+    (3, 9, "null", 9, None, 9),
+]
+
+
+@each("form, nulls, count", [
+    ("parquet", "propagate", 9), ("3.nc", "ignore", 9), ("arrow", "ignore", 2), ("4.nc", "propagate", 2),
+    ("h5", "ignore", 2), ("3.zarr.zip", "propagate", 2),
 ])  # fmt: skip
-def test_compare_and_swap(form, nulls, tmp_path_factory):
+def test_compare_and_swap(form, nulls, count, tmp_path_factory):
     """A missing element equals `null` alone; as VALUE that is `replace`'s: nothing with `ignore`."""
     folder, name = tmp_path_factory.mktemp("swap"), f"t.{form}"
-    masked.write(folder / name, t=np.ma.MaskedArray([1, 0, 0, 4], [0, 1, 0, 0], "i4"))
-    one = masked.write(folder / "one.parquet", t=np.ma.MaskedArray([0], [1], "i4"))
-    steps = [
-        # position, COMPARE, VALUE, the old element, and the new one with `propagate` and `ignore`
-        (0, 1, "null", 1, None, 1),
-        (1, 0, 5, None, None, None),
-        (1, masked.FILL, 5, None, None, None),
-        (1, "null", 5, None, 5, 5),
-        (1, "null", 6, 5, 5, 5),
-        (2, one, 7, 0, 0, 0),
-        (2, 0, one, 0, None, 0),
-        (3, 4, 9, 4, 9, 9),
-    ]
-    window = mpired.Window(folder / name, nulls=nulls)
-    for position, compare, value, old, *new in steps:
+    masked.write(folder / name, t=np.ma.MaskedArray([1, 0, 0, 4, 0, 0], [0, 1, 0, 0, 1, 0], "i4"))
+    masked.write(folder / "one.parquet", t=np.ma.MaskedArray([0], [1], "i4"))
+    for position, compare, value, old, *new in SWAPS[:count]:
         words = ("compare-and-swap", "--nulls", nulls, "--columns", "t", "--target-disp", position, name)
         outcome = run(*map(str, (*words, compare, value)), cwd=folder)
         assert outcome == (0, f"{'null' if old is None else old}\n".encode(), "")
         found = masked.read(folder / name, "t")[position]
         assert (None if found is np.ma.masked else found) == new[nulls == "ignore"], (position, compare, value)
-    assert window.compare_and_swap(9, np.ma.masked, target_disp=3, columns="t") == 9
-    old = window.fetch_and_op(3, "sum", target_disp=3, columns="t")
-    assert old == 9 if nulls == "ignore" else old is np.ma.masked
+    window = mpired.Window(folder / name, nulls=nulls)
+    assert window.compare_and_swap(np.ma.masked, np.ma.masked, target_disp=4, columns="t") is np.ma.masked
+    old = window.fetch_and_op(3, "sum", target_disp=2, columns="t")
+    assert old == 0 if nulls == "ignore" else old is np.ma.masked
 
 
 def test_refusals(tmp_path):
