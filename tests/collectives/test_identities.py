@@ -3,16 +3,70 @@
 Of every format, in any blocks, by any number of workers, in other files and in place.
 """
 
+from __future__ import annotations
+
 import functools
 import itertools
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import reference
+import tables
 import values
-from four_formats import FORMATS, SUFFIXES, load, save
 
 import mpired
+
+SUFFIXES = {"raw": "bin", "npy": "npy", "parquet": "parquet", "arrow": "arrow"}
+FORMATS = tuple(SUFFIXES)
+# Rows of a row group or record batch: another for each rank, so that no border falls together.
+GROUP_ROWS = (5, 11, 16)
+
+
+def save(folder: Path, form: str, ranks: Sequence[bytes], dtype: np.dtype | str) -> list[Path]:
+    """Write each buffer in a format, and return the paths."""
+    paths = []
+    for i, rank in enumerate(ranks):
+        array = np.frombuffer(rank, dtype)
+        paths.append(folder / f"rank{i}.{SUFFIXES[form]}")
+        if form == "raw":
+            array.tofile(paths[-1])
+        elif form == "npy":
+            np.save(paths[-1], array)
+        else:
+            _save_column(paths[-1], array, GROUP_ROWS[i % len(GROUP_ROWS)])
+    return paths
+
+
+def _save_column(path: Path, array: np.ndarray, rows: int) -> None:
+    names = array.dtype.names
+    if names is None:
+        column = pa.array(array)
+    else:
+        parts = [pa.array(np.ascontiguousarray(array[name])) for name in names]
+        column = pa.StructArray.from_arrays(parts, names=names)
+    settings = {"use_dictionary": False, "compression": "none"} if path.suffix == ".parquet" else {}
+    tables.write(path, pa.table({"value": column}), rows, **settings)
+
+
+def load(path: Path, form: str, dtype: np.dtype) -> bytes:
+    """Return the elements of a file as those of a raw one."""
+    if form == "raw":
+        return np.fromfile(path, dtype).tobytes()
+    if form == "npy":
+        array = np.load(path)
+        assert array.dtype == dtype
+        return array.tobytes()
+    column = tables.read(path).column(0).combine_chunks()
+    if dtype.names is None:
+        return column.to_numpy(zero_copy_only=False).astype(dtype).tobytes()
+    array = np.zeros(len(column), dtype)
+    for part, field in zip(column.flatten(), dtype.names, strict=True):
+        array[field] = part.to_numpy(zero_copy_only=False)
+    return array.tobytes()
+
 
 NAMES = {"SUM": "DOUBLE", "PROD": "FLOAT", "MAXLOC": "DOUBLE_INT", "BXOR": "UINT16_T"}
 DTYPES = {
@@ -88,12 +142,12 @@ def test_in_place_gives_the_same_as_other_files(directory, engine, cut_into, for
     for i, verb in enumerate(VERBS, FORMATS.index(form)):
         op, name = [*NAMES.items()][i % len(NAMES)]
         paths = save(directory, form, ranks_of(name), DTYPES[name])
-        before = [(directory / path).read_bytes() for path in paths]
+        before = [path.read_bytes() for path in paths]
         expected, arguments = expected_of(verb, op, name)
         getattr(mpired, verb)(paths, op, *arguments, in_place=True, **said_of(form, name))
         for path, result, content in zip(paths, expected, before, strict=True):
             if result is None:
-                assert (directory / path).read_bytes() == content
+                assert path.read_bytes() == content
             else:
                 elements = reference.elements(name, load(path, form, DTYPES[name]))  # in place the padding stays
                 assert b"".join(reference.without_padding(name, each) for each in elements) == result, (verb, op)

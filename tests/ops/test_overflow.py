@@ -58,6 +58,7 @@ def expected(op, code, ranks):
 
 @pytest.mark.parametrize("code", INTEGERS)
 @pytest.mark.parametrize("op", COMBINE)
+@pytest.mark.sampled(3)
 def test_integers_that_wrap_are_found_exactly(op, code, tmp_path, cut_into):
     draw = random.Random(f"{op} {code}")
     seen = set()
@@ -74,14 +75,10 @@ def test_integers_that_wrap_are_found_exactly(op, code, tmp_path, cut_into):
     assert seen == {True, False}
 
 
-MOST = {"f2": 65504.0, "f4": float(np.finfo("f4").max), "f8": float(np.finfo("f8").max)}
-INF, NAN = float("inf"), float("nan")
-
-
 def test_infinities_of_ranks_are_no_overflow_beside_one():
     """What overflows is a result that is infinite, of numbers that are not, as NumPy says of each."""
-    most = MOST["f8"]
-    ranks = np.array([[most, 1.0, INF, NAN, -most, 2.0], [most, INF, 1.0, 1.0, -most, -INF]])
+    most, inf = np.finfo("f8").max, np.inf
+    ranks = np.array([[most, 1.0, inf, np.nan, -most, 2.0], [most, inf, 1.0, 1.0, -most, -inf]])
     for op, function in ("sum", np.add), ("prod", np.multiply):
         _, (details,) = heard(mpired.reduce, list(ranks), op)
         with np.errstate(over="ignore"):
@@ -93,46 +90,38 @@ def test_infinities_of_ranks_are_no_overflow_beside_one():
 # The commands
 
 WIDE = np.array([1, 100, 3], "i1")
-NARROW = "r0.npy", "r1.npy", "r2.npy"
+RANKS = "r0.npy", "r1.npy", "r2.npy"
 COMMANDS = {
-    "reduce": ("reduce", "--op", "sum", *NARROW, "-o", "new.npy"),
-    "reduce in place": ("reduce", "--op", "sum", *NARROW, "--in-place"),
-    "allreduce": ("allreduce", "--op", "sum", *NARROW, "--in-place"),
-    "scan": ("scan", "--op", "sum", *NARROW, "-o", "new{rank}.npy"),
-    "exscan": ("exscan", "--op", "sum", *NARROW, "-o", "new{rank}.npy"),
-    "reduce-scatter": ("reduce-scatter", "--op", "sum", "--counts", "1,2,0", *NARROW, "-o", "new{rank}.npy"),
-    "reduce-scatter-block": ("reduce-scatter-block", "--op", "sum", *NARROW, "-o", "new{rank}.npy"),
+    "reduce": ("reduce", "--op", "sum", *RANKS, "-o", "new.npy"),
+    "reduce in place": ("reduce", "--op", "sum", *RANKS, "--in-place"),
+    "allreduce": ("allreduce", "--op", "sum", *RANKS, "--in-place"),
+    "scan": ("scan", "--op", "sum", *RANKS, "-o", "new{rank}.npy"),
+    "exscan": ("exscan", "--op", "sum", *RANKS, "-o", "new{rank}.npy"),
+    "reduce-scatter": ("reduce-scatter", "--op", "sum", "--counts", "1,2,0", *RANKS, "-o", "new{rank}.npy"),
+    "reduce-scatter-block": ("reduce-scatter-block", "--op", "sum", *RANKS, "-o", "new{rank}.npy"),
     "reduce-local": ("reduce-local", "--op", "sum", "r0.npy", "r1.npy"),
-    "accumulate": ("accumulate", "--op", "sum", *NARROW),
-    "accumulate behind a journal": ("accumulate", "--op", "sum", "--commit", "journal", *NARROW),
+    "accumulate": ("accumulate", "--op", "sum", *RANKS),
+    "accumulate behind a journal": ("accumulate", "--op", "sum", "--commit", "journal", *RANKS),
     "get-accumulate": ("get-accumulate", "--op", "sum", "--fetch", "old.npy", "r0.npy", "r1.npy"),
     "fetch-and-op": ("fetch-and-op", "--op", "sum", "--target-disp", "1", "r0.npy", "100"),
 }
 
 
-@pytest.fixture
-def narrow(tmp_path):
-    saved(tmp_path, [WIDE] * 3)
-    return tmp_path
-
-
-def renew(folder):
-    for path in folder.iterdir():
-        path.unlink()
-    saved(folder, [WIDE] * 3)
-
-
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
-def test_every_command_warns_and_refuses(words, narrow):
+@pytest.mark.sampled(2)
+def test_every_command_warns_and_refuses(words, tmp_path):
     """`--quiet` leaves the warning; what silences it says that the overflow is expected."""
-    with unchanged(narrow):
-        outcome = run(words[0], "--overflow", "error", *words[1:], cwd=narrow)
+    saved(tmp_path, [WIDE] * 3)
+    with unchanged(tmp_path):
+        outcome = run(words[0], "--overflow", "error", *words[1:], cwd=tmp_path)
         refused(outcome._replace(out=b""), 3, "mpired: MPI_SUM: overflowed ", "first in element ")
-    silent = run(words[0], "-q", "--overflow", "wrap", *words[1:], cwd=narrow)
+    silent = run(words[0], "-q", "--overflow", "wrap", *words[1:], cwd=tmp_path)
     assert (silent.status, silent.err) == (0, "")
-    wrapped = {path.name: path.read_bytes() for path in narrow.iterdir()}
-    renew(narrow)
-    outcome = run(words[0], "-q", *words[1:], cwd=narrow)
+    wrapped = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for path in tmp_path.iterdir():
+        path.unlink()
+    saved(tmp_path, [WIDE] * 3)
+    outcome = run(words[0], "-q", *words[1:], cwd=tmp_path)
     assert (outcome.status, outcome.err.count("\n")) == (0, 1)
     assert outcome.err.startswith("mpired: warning: MPI_SUM overflowed ")
-    assert {path.name: path.read_bytes() for path in narrow.iterdir()} == wrapped
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == wrapped

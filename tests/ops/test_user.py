@@ -1,14 +1,16 @@
-"""User-defined ops: what the text of an op names, what is accepted in Python, how it is called, what errors become."""
+"""User-defined ops: what an op's text names, what is accepted in Python, how it is called, and on which elements."""
 
+import itertools
 import math
+import re
 import struct
 import sys
 
+import matrix
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from user_ops import saved, two
 
 import mpired
 from mpired import ops
@@ -16,6 +18,18 @@ from mpired.errors import OpError, UnknownDatatypeError, UnknownOpError, UsageEr
 from mpired.ops.clibrary import LibraryKernel
 from mpired.ops.contract import Properties, as_op, same_bits
 from mpired.ops.user import PythonKernel
+
+
+def saved(folder, arrays):
+    """Write each array as a rank, and return the paths."""
+    paths = [str(folder / f"rank{rank}.npy") for rank in range(len(arrays))]
+    for path, array in zip(paths, arrays, strict=True):
+        np.save(path, array)
+    return paths
+
+
+def upper(invec, inoutvec):
+    return inoutvec
 
 
 def test_what_cannot_be_called_as_an_op(monkeypatch):
@@ -96,12 +110,9 @@ def test_an_abort_says_why(tmp_path):
 
 def test_timeouts_that_cannot_be_kept(tmp_path):
     """A function of this process cannot be stopped."""
-    for op, seconds in (two, 1), *(("numpy:add", each) for each in (0, -1, math.nan, math.inf)):
+    for op, seconds in (upper, 1), *(("numpy:add", each) for each in (0, -1, math.nan, math.inf)):
         with pytest.raises(UsageError, match="`op_timeout`"):
             mpired.reduce(saved(tmp_path, [np.arange(3)] * 2), op, op_timeout=seconds)
-
-
-# Texts and properties
 
 
 KERNELS = {
@@ -179,3 +190,106 @@ def test_an_op_takes_only_its_datatypes(tmp_path):
     assert mpired.reduce(paths, only).tolist() == [2.0] * 3
     with pytest.raises(OpError, match="it takes MPI_DOUBLE"):
         mpired.reduce(saved(tmp_path, [np.ones(3, np.float32)] * 2), only)
+
+
+# Elements of structures
+
+
+STRUCTURES = {
+    "quaternion": [("w", "f8"), ("x", "f8"), ("y", "f8"), ("z", "f8")],
+    "complex": [("re", "f8"), ("im", "f8")],
+    "mixed": [("flag", "?"), ("small", "i1"), ("number", "f4"), ("large", "u8"), ("half", "f2")],
+    "one": [("only", "f4"), ("other", "i8")],
+}
+
+
+def structured(fields, count, nranks, *, align=False):
+    draw = np.random.default_rng(count)
+    dtype = np.dtype(fields, align=align)
+    arrays = [np.zeros(count, dtype) for _ in range(nranks)]
+    for array in arrays:
+        for name in dtype.names:
+            array[name] = draw.integers(0, 2 if dtype[name].kind == "b" else 100, count)
+    return arrays
+
+
+def take_turns(invec, inoutvec, count, datatype):
+    """Every other field of the lower rank, the others of the upper: not commutative."""
+    for name in inoutvec.dtype.names[::2]:
+        inoutvec[name] = invec[name]
+
+
+def test_structures_of_npy_keep_the_names_of_their_fields(tmp_path):
+    for fields, align in itertools.product(STRUCTURES.values(), (False, True)):
+        arrays = structured(fields, 20, 3, align=align)
+        mpired.reduce(saved(tmp_path, arrays), take_turns, output=tmp_path / "result.npy", overwrite=True)
+        result = np.load(tmp_path / "result.npy")
+        assert result.dtype == arrays[0].dtype
+        for position, name in enumerate(result.dtype.names):
+            assert result[name].tolist() == arrays[0 if position % 2 == 0 else 2][name].tolist(), (fields, align)
+
+
+def test_every_number_of_a_field_with_a_shape_is_in_the_text(tmp_path):
+    array = np.arange(12.0).reshape(2, 6).view([("w", "f8", (2, 2)), ("n", "f8"), ("m", "f8", (1,))]).reshape(2)
+    np.save(tmp_path / "rank.npy", array)
+    for to in "csv", "json", "text":
+        mpired.reduce([tmp_path / "rank.npy"] * 2, upper, to=to, output=tmp_path / f"result.{to}")
+        text = (tmp_path / f"result.{to}").read_text()
+        assert to != "csv" or text.startswith("w[0][0],w[0][1],w[1][0],w[1][1],n,m[0]\n")
+        assert re.findall(r"\d+\.0", text) == [f"{number}.0" for number in range(12)], to
+
+
+def test_long_doubles_in_a_field_keep_their_padding_and_go_to_external32(tmp_path):
+    numbers = np.arange(1, 2401, dtype=np.longdouble) / 3
+    octets = numbers.view(np.uint8).reshape(-1, 16).copy()
+    octets[:, 10:] = 0xFF
+    (tmp_path / "rank.bin").write_bytes(octets.tobytes())
+    said = {"type": "contiguous(1200,long_double)"}
+
+    mpired.reduce([tmp_path / "rank.bin"] * 2, upper, output=tmp_path / "native.bin", **said)
+    octets[:, 10:] = 0
+    assert (tmp_path / "native.bin").read_bytes() == octets.tobytes()
+    mpired.pack(tmp_path / "native.bin", output=tmp_path / "packed.bin", datarep="external32", **said)
+    external = {"datarep": "external32", "to": "raw", **said}
+    mpired.reduce([tmp_path / "packed.bin"] * 2, upper, output=tmp_path / "result.bin", **external)
+    assert (tmp_path / "result.bin").read_bytes() == (tmp_path / "packed.bin").read_bytes()
+
+
+BAD_SHAPES = [
+    ("[('a', '<f8', (0,))]", "the field 'a' has no number, or more than 1048576"),
+    ("[('a', '<f8', (True,))]", "the header cannot be read"),
+    ("[('a', '<f8', (1048577,))]", "the field 'a' has no number, or more than 1048576"),
+    ("[('a', '<f8', (65536, 65536, 65536, 65536))]", "the header cannot be read"),
+    (f"[('a', '<f8', {(1,) * 70})]", "the header cannot be read"),
+    ("[('a', [('b', '<f8')])]", "which no MPI datatype has"),
+    (f"{[(f'f{i}', '<f8', (1048576,)) for i in range(300)]}", "the header cannot be read"),
+]
+
+
+def test_fields_with_a_bad_shape(tmp_path):
+    for descr, reason in BAD_SHAPES:
+        header = f"{{'descr': {descr}, 'fortran_order': False, 'shape': (0,), }}\n".encode()
+        (tmp_path / "rank.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+        with pytest.raises(mpired.MpiredError, match=reason):
+            mpired.reduce([tmp_path / "rank.npy"] * 2, take_turns)
+
+
+def test_predefined_ops_refuse_structures(tmp_path):
+    array = structured(STRUCTURES["quaternion"], 5, 1)[0]
+    np.save(tmp_path / "rank.npy", array)
+    fields = [pa.array(array[name]) for name in array.dtype.names]
+    column = pa.StructArray.from_arrays(fields, array.dtype.names)
+    pq.write_table(pa.table({"it": column}), tmp_path / "rank.parquet")
+    cases = [*itertools.product(matrix.REDUCE_OPS, ["rank.npy"], [{}])]
+    cases += [("SUM", "rank.parquet", {"columns": ["it"]}), ("MAXLOC", "rank.parquet", {"columns": ["it"]})]
+    for op, name, options in cases:
+        with pytest.raises(OpError, match=r"struct\(f8 w, f8 x, f8 y, f8 z\)") as e:
+            mpired.reduce([tmp_path / name] * 2, op, **options)
+        assert (e.value.exit_status, e.value.mpi_class) == (3, "MPI_ERR_OP"), (op, name)
+
+
+def test_structures_that_differ_in_a_name_are_not_of_one_datatype(tmp_path):
+    arrays = [structured(STRUCTURES["complex"], 5, 1)[0] for _ in range(2)]
+    arrays[1].dtype.names = ("real", "imag")
+    with pytest.raises(mpired.MpiredError, match="f8 real, f8 imag"):
+        mpired.reduce(saved(tmp_path, arrays), take_turns)
