@@ -49,6 +49,26 @@ def test_npy_of_each_version(tmp_path):
         assert result.tolist() == (A + A).reshape(3, 1).tolist(), version
 
 
+def test_a_parquet_result_is_like_rank_0(tmp_path):
+    """Types, order and metadata of the columns, the rows of a group, and how each column is compressed."""
+    fields = [
+        pa.field("z", pa.int32(), nullable=False, metadata={"unit": "K"}), pa.field("a", pa.float64()),
+        pa.field("m", pa.uint8(), metadata={"unit": "m"}),
+    ]  # fmt: skip
+    table = pa.table([np.arange(1000) % 9] * 3, pa.schema(fields, metadata={"run": "7"}))
+    codecs = {"z": "gzip", "a": "none", "m": "zstd"}
+    pq.write_table(table, tmp_path / "a.parquet", compression=codecs, row_group_size=300)
+    pq.write_table(table.replace_schema_metadata({"run": "8"}), tmp_path / "b.parquet", row_group_size=77)
+    succeeded(reduce("--op", "sum", "a.parquet", "b.parquet", "-o", "sum.parquet", cwd=tmp_path))
+    with pq.ParquetFile(tmp_path / "sum.parquet") as file:
+        groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
+        assert [group.num_rows for group in groups] == [300, 300, 300, 100]
+        found = {tuple(group.column(i).compression for i in range(3)) for group in groups}
+        assert found == {("GZIP", "UNCOMPRESSED", "ZSTD")}
+        expected = pa.table([np.arange(1000) % 9 * 2] * 3, table.schema)
+        assert file.read().equals(expected, check_metadata=True)
+
+
 def test_pairs_become_parquet_and_come_back(tmp_path):
     pairs = pairs_of([(1.0, 5), (2.0, 6)])
     pairs.tofile(tmp_path / "a.bin")

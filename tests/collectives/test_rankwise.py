@@ -150,6 +150,18 @@ def test_summaries_and_warnings(folder):
     assert "r0.npy is a hard link" in run(*scan, "--in-place", cwd=folder).err
 
 
+@pytest.mark.parametrize(("verb", "count"), [("scan", COUNT), ("reduce-scatter-block", 3)])
+def test_in_place_keeps_what_lies_around(tmp_path, verb, count):
+    names = [f"r{rank}.bin" for rank in range(NRANKS)]
+    for rank, name in enumerate(names):
+        (tmp_path / name).write_bytes(b"head" + struct.pack(f">{COUNT}q", *numbers(rank)) + b"tail %d" % rank)
+    words = ("--type", ">i8", "--offset", "4", "--count", str(COUNT), "--in-place")
+    succeeded(run(verb, *SUM, *words, *names, cwd=tmp_path))
+    for rank, name in enumerate(names):
+        elements = prefix(rank) if verb == "scan" else prefix(NRANKS - 1)[3 * rank : 3 * rank + 3]
+        assert (tmp_path / name).read_bytes() == b"head" + struct.pack(f">{count}q", *elements) + b"tail %d" % rank
+
+
 @pytest.mark.timeout(300)
 def test_more_ranks_than_descriptors(tmp_path):
     (tmp_path / "in").mkdir()

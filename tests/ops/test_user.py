@@ -179,17 +179,14 @@ def test_identities_are_plain_numbers():
             mpired.op(identity=identity)
 
 
-def test_unknown_datatypes_of_an_op():
-    with pytest.raises(UnknownDatatypeError):
-        mpired.op(datatypes=["duble"])
-
-
 def test_an_op_takes_only_its_datatypes(tmp_path):
     only = mpired.op(datatypes="double")(lambda a, b: a + b)
     paths = saved(tmp_path, [np.ones(3)] * 2)
     assert mpired.reduce(paths, only).tolist() == [2.0] * 3
     with pytest.raises(OpError, match="it takes MPI_DOUBLE"):
         mpired.reduce(saved(tmp_path, [np.ones(3, np.float32)] * 2), only)
+    with pytest.raises(UnknownDatatypeError):
+        mpired.op(datatypes=["duble"])
 
 
 # Elements of structures
