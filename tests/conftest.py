@@ -30,17 +30,7 @@ from mpired.files.mounts import mount_of_device
 from mpired.ops import native
 
 pytest.register_assert_rewrite(
-    "bad_files",
-    "column_targets",
-    "command",
-    "format_files",
-    "one_sided",
-    "op_faults",
-    "rows",
-    "running",
-    "shared_target",
-    "updates",
-    "user_ops",
+    "bad_files", "command", "format_files", "one_sided", "op_faults", "rows", "running", "shared_target", "updates"
 )
 
 # xarray loads Dask where it is installed, and that changes how this process pickles errors and finds packages. What

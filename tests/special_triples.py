@@ -71,15 +71,6 @@ def octets(array: np.ndarray, datatype: Datatype) -> bytes:
     return array.tobytes()
 
 
-def is_associative(op: str, name: str) -> bool:
-    """Whether the bits are the same for both bracketings of all triples."""
-    datatype = TYPES[name]
-    a, b, c = triples(datatype)
-    left = combined(op, datatype, combined(op, datatype, a, b), c)
-    right = combined(op, datatype, a, combined(op, datatype, b, c))
-    return octets(left, datatype) == octets(right, datatype)
-
-
 if __name__ == "__main__":
     digest = hashlib.sha256()
     for op, name in PAIRS:

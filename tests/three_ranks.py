@@ -9,7 +9,6 @@ import numpy as np
 
 A, B, C = (np.array(values) for values in ([1.5, 2.0, -3.0], [10.0, 0.25, 5.0], [-0.5, 8.0, 4.0]))
 PAIR = np.dtype([("value", "f8"), ("index", "i4")], align=True)
-PACKED = np.dtype([("value", "<f8"), ("index", "<i4")])
 
 
 def loaded(content: bytes) -> np.ndarray:

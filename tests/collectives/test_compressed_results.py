@@ -9,12 +9,9 @@ import subprocess
 
 import numpy as np
 import pytest
-from command import refused, run, shell, succeeded, unchanged
+from command import run, succeeded
 from needs import needs
 from rows import check_refusals
-
-import mpired
-from mpired.codecs import CODECS
 
 CHANCE = np.random.default_rng(5)
 RANKS = [CHANCE.integers(-1000, 1000, (30, 500)).astype("f8") for _ in range(3)]
@@ -49,10 +46,6 @@ def unpacked(path):
     return UNPACK[path.suffix](path.read_bytes())
 
 
-def test_every_codec_is_tried():
-    assert {row.suffix for row in CODECS.values()} == UNPACK.keys()
-
-
 def test_what_is_in_it_is_the_plain_result(folder):
     """The same bytes each time."""
 
@@ -71,24 +64,6 @@ def test_what_is_in_it_is_the_plain_result(folder):
     assert wrong == []
 
 
-def test_results_of_several_ranks_by_suffix_and_level(folder):
-    def scan(output, *words):
-        succeeded(run("scan", "-q", "--op", "sum", *words, "-o", output, *NAMES, cwd=folder))
-
-    scan("plain_{stem}.npy")
-    plain = [(folder / f"plain_{name}").read_bytes() for name in NAMES]
-    for codec in CODECS.values():
-        results, sizes = [folder / f"out_{name}{codec.suffix}" for name in NAMES], set()
-        for level in (codec.levels[0], codec.levels[-1]):
-            scan(f"out_{{stem}}.npy{codec.suffix}", "-f", "--level", str(level))
-            sizes.add(results[2].stat().st_size)
-            assert [unpacked(path) for path in results] == plain, (codec.suffix, level)
-        assert codec.suffix == ".xz" or len(sizes) == 2, codec.suffix
-        back = folder / f"back.npy{codec.suffix}"
-        assert mpired.reduce(results[:1], "sum", output=back, level=3).format == "npy"
-        assert np.array_equal(mpired.reduce([back], "sum"), RANKS[0]), codec.suffix
-
-
 def test_what_is_refused(folder):
     reduce, none = "reduce --op sum r0.npy r1.npy", "--level: is for compressed results"
     rows = [
@@ -100,15 +75,3 @@ def test_what_is_refused(folder):
         (f"{reduce} -o s.h4.gz", 2, "s.h4.gz: would be HDF4 by its suffix"),
     ]
     check_refusals(folder, rows)
-
-
-def test_it_replaces_a_file_whole_or_not_at_all(folder):
-    (folder / "s.npy.gz").write_bytes(b"old")
-    (folder / "s.npy.gz").chmod(0o640)
-    with unchanged(folder):
-        script = 'ulimit -f 20; "$@" -f -o s.npy.gz r0.npy r1.npy'
-        refused(shell(script, "reduce", "--op", "sum", cwd=folder), 4, "s.npy.gz")
-    succeeded(run("reduce", "-q", "--op", "sum", "-f", "-o", "s.npy.gz", "r0.npy", "r1.npy", cwd=folder))
-    assert (folder / "s.npy.gz").stat().st_mode & 0o777 == 0o640
-    assert sorted(path.name for path in folder.iterdir()) == ["r0.npy", "r1.npy", "r2.npy", "s.npy.gz"]
-    assert np.array_equal(mpired.reduce([folder / "s.npy.gz"], "sum"), RANKS[0] + RANKS[1])

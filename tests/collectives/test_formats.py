@@ -1,34 +1,20 @@
-"""Ranks and results of every format: what a result keeps of its ranks, and the suffixes that choose its format."""
+"""Ranks and results of `reduce` in every format: texts, headers, pairs, and what is refused."""
 
 from __future__ import annotations
 
-import itertools
 import json
+import os
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import reduce, succeeded
+from command import reduce, refused, shell, succeeded, unchanged
 from rows import check_refusals
-from three_ranks import PACKED, PAIR, A, B, fold, loaded, pairs_of
+from three_ranks import PAIR, A, B, loaded, pairs_of
 
 import mpired
-
-
-@pytest.mark.parametrize("order", ["<", ">"])
-def test_raw_of_either_byte_order(order, tmp_path):
-    for name, array in (("a", A), ("b", B)):
-        (tmp_path / name).write_bytes(b"16 bytes of head" + array.astype(f"{order}f8").tobytes() + b"tail")
-    word = {"<": "little", ">": "big"}[order]
-    expected = (A + B).astype(f"{order}f8").tobytes()
-    for words in (("--type", "double", "--byte-order", word), ("--type", f"{order}f8")):
-        outcome = reduce("--op", "sum", *words, "--offset", "16", "--count", "3", "a", "b", cwd=tmp_path)
-        assert outcome == (0, expected, "")
-    outcome = reduce("--op", "sum", *words, "--offset", "24", "--count", "1", "a", "b", cwd=tmp_path)
-    assert outcome == (0, expected[8:16], "")
-    outcome = reduce("--op", "sum", *words, "--offset", "40", "--count", "0", "a", "b", cwd=tmp_path)
-    assert outcome == (0, b"", "")
+from mpired.errors import UsageError
 
 
 def test_ranks_that_are_refused(folder):
@@ -55,67 +41,6 @@ def test_last_pair_of_a_raw_file_without_its_padding(tmp_path):
     assert reduce(*words, "--to", "text", cwd=tmp_path) == (0, b"1.0 5\n2.0 6\n", "")
 
 
-# What is kept of npy
-
-
-def test_npy_keeps_shape_order_and_byte_order(tmp_path):
-    codes, shapes = ["<f8", ">f8", ">i2", "|u1", "|b1", ">c8"], [(), (6,), (2, 3), (1, 2, 3), (3, 2, 1, 1)]
-    out = tmp_path / "out.npy"
-    for code, shape, order in itertools.product(codes, shapes, "CF"):
-        count = int(np.prod(shape))
-        ranks = [np.array(np.arange(start, start + count).reshape(shape), code, order=order) for start in (0, 1)]
-        paths = [tmp_path / "a.npy", tmp_path / "b.npy"]
-        for path, rank in zip(paths, ranks, strict=True):
-            np.save(path, rank)
-        op, function = ("lxor", np.logical_xor) if code == "|b1" else ("sum", np.add)
-        mpired.reduce(paths, op, output=out, overwrite=True)
-        result, expected = np.load(out), fold(function, *ranks)
-        assert (result.dtype.str, result.shape) == (code, shape)
-        assert result.flags.f_contiguous == expected.flags.f_contiguous, (code, shape, order)
-        np.testing.assert_array_equal(result, expected)
-        assert (out.stat().st_size - result.nbytes) % 64 == 0
-
-
-def test_npy_of_different_byte_orders_is_like_the_root(tmp_path):
-    np.save(tmp_path / "big.npy", A.astype(">f8"))
-    np.save(tmp_path / "little.npy", B.astype("<f8"))
-    for ranks, root, code in (
-        (("big.npy", "little.npy"), "0", ">f8"),
-        (("big.npy", "little.npy"), "1", "<f8"),
-        (("little.npy", "big.npy"), "0", "<f8"),
-    ):
-        result = loaded(reduce("--op", "sum", *ranks, "--root", root, cwd=tmp_path).out)
-        assert result.dtype.str == code
-        np.testing.assert_array_equal(result, A + B)
-
-
-@pytest.mark.parametrize("dtype", [PAIR, PACKED, PAIR.newbyteorder(">"), PACKED.newbyteorder(">")], ids=str)
-def test_npy_keeps_how_pairs_lie(dtype, tmp_path):
-    renamed = np.dtype({"names": ["energy", "cell"], "formats": [dtype[0], dtype[1]], **_places(dtype)})
-    np.save(tmp_path / "a.npy", np.array([(1.0, 7), (4.0, 8), (2.0, 6)], renamed))
-    np.save(tmp_path / "b.npy", np.array([(3.0, 1), (0.5, 2), (2.0, 3)], dtype))
-    outcome = reduce("--op", "maxloc", "a.npy", "b.npy", cwd=tmp_path)
-    result = loaded(outcome.out)
-    assert result.dtype == renamed
-    assert result.tolist() == [(3.0, 1), (4.0, 8), (2.0, 3)]
-
-
-def _places(dtype: np.dtype) -> dict[str, object]:
-    return {"offsets": [dtype.fields[name][1] for name in dtype.names], "itemsize": dtype.itemsize}
-
-
-def test_npy_of_packed_and_padded_pairs_together(tmp_path):
-    rows = [(1.0, 7), (4.0, 8)]
-    np.save(tmp_path / "packed.npy", np.array(rows, PACKED))
-    np.save(tmp_path / "padded.npy", np.array(rows[::-1], PAIR))
-    np.array(rows, PAIR).tofile(tmp_path / "raw.bin")
-    words = ("--op", "minloc", "--type", "double_int")
-    expected = [(1.0, 7), (1.0, 7)]
-    assert loaded(reduce(*words, "packed.npy", "padded.npy", "raw.bin", cwd=tmp_path).out).tolist() == expected
-    outcome = reduce(*words, "packed.npy", "padded.npy", "raw.bin", "--to", "raw", cwd=tmp_path)
-    assert outcome.out == pairs_of(expected).tobytes()
-
-
 def test_npy_of_each_version(tmp_path):
     for version in (1, 0), (2, 0), (3, 0):
         with open(tmp_path / "a.npy", "wb") as file:
@@ -124,102 +49,24 @@ def test_npy_of_each_version(tmp_path):
         assert result.tolist() == (A + A).reshape(3, 1).tolist(), version
 
 
-# What is kept of parquet
-
-
-def test_parquet_keeps_schema_columns_and_compression(tmp_path):
-    """Of rank 0: types, order and metadata of the columns, and how each is compressed."""
-    random = np.random.default_rng(11)
+def test_a_parquet_result_is_like_rank_0(tmp_path):
+    """Types, order and metadata of the columns, the rows of a group, and how each column is compressed."""
     fields = [
-        pa.field("z", pa.int32(), nullable=False, metadata={"unit": "K"}),
-        pa.field("a", pa.float64(), metadata={"unit": "m/s"}),
-        pa.field("m", pa.uint8()),
-        pa.field("flag", pa.bool_()),
-    ]
-    schema = pa.schema(fields[:3], metadata={"run": "7", "made by": "a test"})
-    tables = [
-        pa.table(
-            [pa.array(random.integers(0, 9, 1000), pa.int32()), random.random(1000), random.integers(0, 9, 1000, "u1")],
-            schema,
-        )
-        for _ in range(2)
-    ]
-    compression = {"z": "gzip", "a": "none", "m": "zstd"}
-    pq.write_table(tables[0], tmp_path / "a.parquet", compression=compression, row_group_size=300)
-    pq.write_table(tables[1].replace_schema_metadata({"run": "8"}), tmp_path / "b.parquet", row_group_size=77)
+        pa.field("z", pa.int32(), nullable=False, metadata={"unit": "K"}), pa.field("a", pa.float64()),
+        pa.field("m", pa.uint8(), metadata={"unit": "m"}),
+    ]  # fmt: skip
+    table = pa.table([np.arange(1000) % 9] * 3, pa.schema(fields, metadata={"run": "7"}))
+    codecs = {"z": "gzip", "a": "none", "m": "zstd"}
+    pq.write_table(table, tmp_path / "a.parquet", compression=codecs, row_group_size=300)
+    pq.write_table(table.replace_schema_metadata({"run": "8"}), tmp_path / "b.parquet", row_group_size=77)
     succeeded(reduce("--op", "sum", "a.parquet", "b.parquet", "-o", "sum.parquet", cwd=tmp_path))
     with pq.ParquetFile(tmp_path / "sum.parquet") as file:
-        assert file.schema_arrow.equals(schema, check_metadata=True)
         groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
         assert [group.num_rows for group in groups] == [300, 300, 300, 100]
-        codecs = [[group.column(i).compression for i in range(3)] for group in groups]
-        assert codecs == [["GZIP", "UNCOMPRESSED", "ZSTD"]] * 4
-        result = file.read()
-    for name in ("z", "a", "m"):
-        expected = np.add(tables[0][name].to_numpy(), tables[1][name].to_numpy())
-        np.testing.assert_array_equal(result[name].to_numpy(), expected)
-
-
-def test_parquet_columns_chosen(tmp_path):
-    table = pa.table({"x": [1, 2], "name": ["a", "b"], "y": [3.0, 4.0], "z": [5, 6]})
-    pq.write_table(table, tmp_path / "a.parquet")
-    words = ("--op", "sum", "a.parquet", "a.parquet")
-    succeeded(reduce(*words, "--columns", "z,y", "-o", "out.parquet", cwd=tmp_path))
-    assert pq.read_table(tmp_path / "out.parquet").to_pydict() == {"y": [6.0, 8.0], "z": [10, 12]}
-    assert reduce(*words, "--columns", "z,y", "--to", "csv", cwd=tmp_path).out == b"z,y\n10,6.0\n12,8.0\n"
-    assert reduce(*words, "--columns", "x", "--to", "raw", cwd=tmp_path).out == np.array([2, 4]).tobytes()
-
-
-def test_parquet_columns_in_different_places(tmp_path):
-    pq.write_table(pa.table({"x": [1, 2], "y": [3.0, 4.0]}), tmp_path / "a.parquet")
-    pq.write_table(pa.table({"y": [5.0, 6.0], "x": [7, 8]}), tmp_path / "b.parquet")
-    words = ("--op", "sum", "a.parquet", "b.parquet")
-    assert reduce(*words, "--columns", "x,y", "--to", "csv", cwd=tmp_path).out == b"x,y\n8,8.0\n10,10.0\n"
-
-
-def test_parquet_pairs_as_structure_and_as_two_columns(tmp_path):
-    values, indices = [1.0, 4.0, 2.0], pa.array([7, 8, 6], pa.int32())
-    kind = pa.struct([("v", pa.float64()), ("i", pa.int32())])
-    rows = [{"v": v, "i": i} for v, i in ((3.0, 1), (0.5, 2), (2.0, 3))]
-    pq.write_table(pa.table({"v": values, "other": ["a", "b", "c"], "i": indices}), tmp_path / "two.parquet")
-    pq.write_table(pa.table({"best": pa.array(rows, kind)}), tmp_path / "struct.parquet")
-    np.save(tmp_path / "npy.npy", np.array([(0.0, 0), (9.0, 9), (0.0, 0)], PACKED))
-    expected = [(3.0, 1), (9.0, 9), (2.0, 3)]
-    words = ("--op", "maxloc", "--pair", "v,i", "two.parquet", "two.parquet")
-    succeeded(reduce(*words, "-o", "two_out.parquet", cwd=tmp_path))
-    assert pq.read_table(tmp_path / "two_out.parquet").to_pydict() == {"v": values, "i": indices.to_pylist()}
-    words = ("--op", "maxloc", "struct.parquet", "npy.npy", "struct.parquet")
-    succeeded(reduce(*words, "-o", "out.parquet", cwd=tmp_path))
-    result = pq.read_table(tmp_path / "out.parquet")
-    assert result.schema.field("best").type == kind
-    assert result["best"].to_pylist() == [{"v": v, "i": i} for v, i in expected]
-    assert reduce(*words, "--to", "csv", cwd=tmp_path).out == b"best.value,best.index\n3.0,1\n9.0,9\n2.0,3\n"
-
-
-# Results
-
-
-STARTS = {
-    **dict.fromkeys(("out.npy", "OUT.NPY", "out", "-", "out.dat --to npy", "out.csv --to npy"), b"\x93NUMPY"),
-    **dict.fromkeys(("x", "out.0", "out.0017", ".hidden", "a.b/x"), b"\x93NUMPY"),  # without a suffix as the inputs
-    **dict.fromkeys(("out.bin", "out.raw", "out.npy --to raw"), (A + B).tobytes()),
-    **dict.fromkeys(("out.parquet", "out.pq", "- --to parquet"), b"PAR1"),
-    "out.arrow": b"ARROW1",
-    "out.txt": b"11.5\n2.25\n2.0\n",
-    "- --to text": b"11.5\n",
-    "out.csv": b"value\n11.5\n2.25\n2.0\n",
-    "out.json": b'{"buffers": [',
-    "out.bin --to table": b"element  value\n      0   11.5\n",
-}
-
-
-def test_format_of_the_output(folder):
-    (folder / "a.b").mkdir()
-    for words, start in STARTS.items():
-        name, *rest = words.split()
-        outcome = reduce("--op", "sum", "a.npy", "b.npy", "-f", "-o", name, *rest, cwd=folder)
-        assert (outcome.status, outcome.err) == (0, ""), words
-        assert (outcome.out if name == "-" else (folder / name).read_bytes()).startswith(start), words
+        found = {tuple(group.column(i).compression for i in range(3)) for group in groups}
+        assert found == {("GZIP", "UNCOMPRESSED", "ZSTD")}
+        expected = pa.table([np.arange(1000) % 9 * 2] * 3, table.schema)
+        assert file.read().equals(expected, check_metadata=True)
 
 
 def test_pairs_become_parquet_and_come_back(tmp_path):
@@ -267,28 +114,6 @@ def test_csv_of_columns_with_odd_names(tmp_path):
     assert outcome.out.decode() == '"a,b","say ""x""",line\\nend,größe\n1,2.0,3,4\n'
 
 
-def test_json_of_columns(tmp_path):
-    pq.write_table(pa.table({"x": [1, 2], 'q"': [0.5, float("nan")]}), tmp_path / "a.parquet")
-    outcome = reduce("--op", "sum", "a.parquet", "a.parquet", "--to", "json", cwd=tmp_path)
-    assert json.loads(outcome.out) == {
-        "buffers": [
-            {"name": "x", "datatype": "MPI_INT64_T", "dtype": "int64", "count": 2, "data": [2, 4]},
-            {"name": 'q"', "datatype": "MPI_DOUBLE", "dtype": "float64", "count": 2, "data": [1.0, "nan"]},
-        ]
-    }
-
-
-def test_table_of_many_elements(tmp_path):
-    np.save(tmp_path / "a.npy", np.array([(i / 2, i) for i in range(1000)], PAIR))
-    lines = reduce("--op", "maxloc", "a.npy", "--to", "table", cwd=tmp_path).out.decode().splitlines()
-    assert lines == [
-        "element  value  index",
-        *(f"{i:7}  {i / 2:5}  {i:5}" for i in range(10)),
-        "    ...  (985 more)",
-        *(f"{i:7}  {i / 2:5}  {i:5}" for i in range(995, 1000)),
-    ]
-
-
 def test_table_leaves_out_only_what_it_says(tmp_path):
     for count in (0, 1, 15, 16, 17):
         np.save(tmp_path / "a.npy", np.arange(count))
@@ -327,3 +152,82 @@ def test_results_that_are_refused(folder):
     for words in (["x.h4", "--to", "raw"], ["x.dat"]):
         succeeded(reduce(*raw, *words, cwd=folder))
         assert (folder / words[0]).read_bytes() == (A + B).tobytes()
+
+
+def test_calls_that_are_refused(folder):
+    pq.write_table(pa.table({"x": [1], "y": [2]}), folder / "two.parquet")
+    in_place = "reduce --op sum --in-place"
+    rows = [
+        *(
+            (f"reduce --op sum --type long a.{each} -o out", 3, f"a.{each} / MPI_LONG")
+            for each in ("npy", "parquet", "arrow")
+        ),
+        ("reduce --op sum a.npy b.npy -o c.npy", 2, "c.npy / --force"),
+        ("reduce --op sum a.npy b.npy --max-memory 0.5T", 2, "--max-memory / 0.5T"),
+        (f"{in_place} a.npy b.npy -o out", 2, "--in-place / --output"),
+        (f"{in_place} a.npy b.npy --root 2", 2, "root 2"),
+        (f"{in_place} a.npy b.npy --to csv", 2, "--in-place / --to"),
+        (f"{in_place} - b.npy --type double", 2, "--in-place / standard input"),
+        (f"{in_place} a.npy b.npy --type int", 3, "a.npy / MPI_INT"),
+        (f"{in_place} two.parquet two.parquet --columns x", 2, "--in-place / not chosen"),
+        (f"{in_place} missing.npy b.npy", 4, "missing.npy"),
+        (f"{in_place} --type double --count 3 /dev/zero a.bin", 2, "/dev/zero"),
+    ]
+    check_refusals(folder, rows, stdin=A.tobytes())
+
+
+def test_an_output_that_is_an_input_by_any_name_is_refused(folder):
+    (folder / "symlink.npy").symlink_to("a.npy")
+    os.link(folder / "a.npy", folder / "link.npy")
+    rows = []
+    for name in "a.npy", "./a.npy", "symlink.npy", "link.npy":
+        words = f"reduce -q -f --op sum -o {name}"
+        rows += [
+            (f"{words} b.npy a.npy", 2, f"{name}: is the file of rank 1,"),
+            (f"{words} b.npy --group-b a.npy", 2, f"{name}: is the file of rank 0 of group B,"),
+            (f"get-accumulate -q -f --op sum --fetch {name} b.npy a.npy", 2, f"{name}: is the file of the origin,"),
+        ]
+    check_refusals(folder, rows)
+    with unchanged(folder):
+        outcome = shell('"$@" - < a.npy', "reduce", "-q", "-f", "--op", "sum", "-o", "link.npy", "b.npy", cwd=folder)
+        refused(outcome, 2, "link.npy: is the file of rank 1,")
+
+
+# --header copy
+
+
+COPY = ("--op", "sum", "--type", ">i4", "--offset", "16", "--header", "copy")
+RANKS = tuple(f"r{rank}.bin" for rank in range(3))
+
+
+@pytest.fixture
+def with_headers(tmp_path):
+    """Raw ranks of six integers behind a header of 16 bytes."""
+    for rank, name in enumerate(RANKS):
+        array = (np.arange(6) * (rank + 1)).astype(">i4")
+        (tmp_path / name).write_bytes(b"header of rank %d" % rank + array.tobytes())
+    np.save(tmp_path / "r0.npy", np.arange(6, dtype=">i4"))
+    return tmp_path
+
+
+def test_a_result_has_the_header_of_a_stream(with_headers):
+    outcome = reduce(*COPY, "-", *RANKS[1:], cwd=with_headers, stdin=(with_headers / "r0.bin").read_bytes())
+    expected = b"header of rank 0" + (np.arange(6) * 6).astype(">i4").tobytes()
+    assert outcome == (0, expected, "")
+
+
+def test_headers_that_are_refused(with_headers):
+    (with_headers / "ops.py").write_text("def first(invec, inoutvec): return invec\n")
+    ranks, apart = " ".join(RANKS), "--type 'resized(0,4,vector(2,1,2,int))' --offset 16 --count 2"
+    copy = f"reduce --op sum --type >i4 --offset 16 --header copy {ranks}"
+    rows = [
+        (f"{copy} -o out.npy", 2, "--header / is raw, and the result npy"),
+        (f"{copy} --in-place", 2, "--header / --in-place"),
+        ("reduce --op sum --header copy r0.npy -o out.bin", 2, "--header / r0.npy is npy, and the result raw"),
+        ("reduce --op sum --header all r0.npy -o out.bin", 2, "--header"),
+        (f"reduce --op sum --type >i4 --header copy {ranks} -o o.bin", 2, "--header / a header that --offset skips"),
+        (f"reduce --op ops.py:first {apart} --header copy {ranks} -o o.bin", 2, "--header / its elements in one piece"),
+    ]
+    check_refusals(with_headers, rows)
+    with pytest.raises(UsageError, match="`header`: is for files"):
+        mpired.reduce([with_headers / "r0.bin"], "sum", type=">i4", offset=16, header="copy")

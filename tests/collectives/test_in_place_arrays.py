@@ -1,12 +1,10 @@
-"""`reduce --in-place` into arrays of a file, where they lie: all or none of them, and all else of the file stays."""
+"""`reduce --in-place` into arrays of a file, where they lie: all else of the file stays."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import signal
 import struct
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import h5py
@@ -14,87 +12,10 @@ import netCDF4
 import numpy as np
 import pytest
 import safetensors.numpy
-from command import Outcome, run, succeeded
-from faults import Counter, Fault, at, recover
+from command import run, succeeded
 from rows import check_refusals
-from values import folder_in_memory
 
 import mpired
-from mpired.files import update
-
-BASE = "total.safetensors"
-COUNT = 1500  # elements: pages and a part of one
-OLD, NEW = 1.0, 3.0
-KILLS = [Fault("kill before"), Fault("kill after"), Fault("short, then kill")]
-WORDS = ("reduce", "-q", "--op", "sum", "--in-place", "--columns", "a,c")
-
-
-def arrays(value: float) -> dict[str, np.ndarray]:
-    """Return two arrays, and between them a large one that is not combined."""
-    return {"a": np.full(COUNT, value), "b": np.full(9 * COUNT, 7.0), "c": np.full(3, value)}
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with folder_in_memory() as outside:
-        safetensors.numpy.save_file(arrays(2.0), outside / "other.safetensors")
-        (outside / "targets").mkdir()
-        yield outside
-
-
-@pytest.fixture(params=["rename", "journal"])
-def way(request, monkeypatch) -> str:
-    """How it is changed: a large file of which a small part changes has a journal."""
-    if request.param == "journal":
-        monkeypatch.setattr(update, "_SMALL_NBYTES", 0)
-        monkeypatch.setattr(update.copying, "clone", lambda *_: False)
-    return request.param
-
-
-def reset(folder: Path) -> None:
-    for path in (folder / "targets").iterdir():
-        path.unlink()
-    safetensors.numpy.save_file(arrays(OLD), folder / "targets" / BASE, {"made": "by hand"})
-
-
-def value(folder: Path) -> float | None:
-    """Return the one value of all elements of the arrays that are combined, None if they differ."""
-    with safetensors.safe_open(folder / "targets" / BASE, "np") as file:
-        assert file.metadata() == {"made": "by hand"}
-        assert (file.get_tensor("b") == 7).all()
-        found = np.concatenate([file.get_tensor("a"), file.get_tensor("c")])
-    return float(found[0]) if (found == found[0]).all() else None
-
-
-def reduce(folder: Path, setup: Callable[[], None]) -> Outcome:
-    return run(*WORDS, f"targets/{BASE}", "other.safetensors", cwd=folder, setup=setup)
-
-
-def test_kill_at_any_call(way, long, record_property, folder):
-    counter, left, points = Counter(), set(), 0
-    reset(folder)
-    assert reduce(folder, at(0, Fault("none"), counter, BASE)) == (0, b"", "")
-    assert value(folder) == NEW
-    last = counter.read()[0]
-    for number in range(1, last + 1):
-        for fault in KILLS if long else KILLS[number % 3 :: 3]:
-            if not long and number % 3:
-                continue
-            reset(folder)
-            counter.clear()
-            outcome = reduce(folder, at(number, fault, counter, BASE))
-            assert outcome.status in {-signal.SIGKILL, 0}, (fault, counter.read(), outcome.err)
-            found = value(folder)
-            assert found in {OLD, NEW} or way == "journal", (fault, counter.read())
-            recover(folder / "targets" / BASE)
-            assert value(folder) in {OLD, NEW}, (fault, counter.read())
-            assert os.listdir(folder / "targets") == [BASE]
-            assert value(folder) == NEW or outcome.status
-            left.add(found)
-            points += 1
-    assert {OLD, NEW} <= left
-    assert points >= (60 if long else 7)
-    record_property("tried", points)
 
 
 def made(path: Path, factor: float) -> str:
@@ -141,15 +62,6 @@ def test_by_workers_and_to_another_rank_than_the_first(tmp_path):
     found = safetensors.numpy.load_file(names[1])
     np.testing.assert_array_equal(found["v"], np.arange(1 << 20) * 3.0)
     np.testing.assert_array_equal(found["k"], np.arange(9))
-
-
-def test_arrays_without_elements(tmp_path):
-    with h5py.File(tmp_path / "e.h5", "w") as file:
-        file.create_dataset("none", (0,), "f8")
-        file["names"] = "text"
-    succeeded(run("reduce", "-q", "--op", "sum", "--in-place", "e.h5", "e.h5", cwd=tmp_path))
-    with h5py.File(tmp_path / "e.h5") as file:
-        assert file["none"].shape == (0,)
 
 
 def test_arrays_with_bytes_in_common(tmp_path):

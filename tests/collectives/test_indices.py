@@ -1,21 +1,16 @@
 """MAXLOC and MINLOC on plain values: the index says the rank, the number of its file, or the place of the element."""
 
-import functools
 import itertools
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import tables
-from command import run, succeeded
 from rows import check_refusals
 
 import mpired
 from mpired.collectives import plan
-from mpired.datatypes import DATATYPES, value_index
-from mpired.datatypes.pairs import VALUES
-from mpired.errors import DatatypeError, OpError, UsageError
+from mpired.errors import DatatypeError, UsageError
 
 DRAW = np.random.default_rng(64)
 NUMBERS = (7, 2, 12, 0, 9)
@@ -66,26 +61,6 @@ def test_as_numpy(tmp_path):
         assert (found.dtype, found.shape) == (np.dtype([("value", "f8"), ("index", "i4")], align=True), SHAPE)
 
 
-def test_every_type_of_values(tmp_path):
-    index = next(each for each in DATATYPES if each.name == "INT")
-    rows = [row for row in DATATYPES if row.group in VALUES and row.dtype is not None]
-    assert len(rows) > 30
-    for row in rows:
-        stack = DRAW.integers(0, 4, (3, 20)).astype(row.form)
-        paths = [tmp_path / f"{rank}.bin" for rank in range(3)]
-        for path, array in zip(paths, stack, strict=True):
-            array.tofile(path)
-        found = mpired.reduce(paths, "maxloc", index="rank", type=str(row))
-        check(found, best(stack, "maxloc", range(3)))
-        assert found.dtype == value_index(row, index).form, row
-        parts = (tmp_path / "v.bin", tmp_path / "i.bin")
-        mpired.reduce(paths, "maxloc", index="rank", type=str(row), split=parts, overwrite=True)
-        np.testing.assert_array_equal(np.fromfile(parts[0], row.form), stack.max(0))
-        np.testing.assert_array_equal(np.fromfile(parts[1], "i4"), stack.argmax(0))
-        if row.form.char == "g":  # no bytes of another value in the padding
-            assert not np.fromfile(parts[0], np.uint8).reshape(20, 16)[:, 10:].any()
-
-
 @pytest.mark.parametrize(("form", "order"), [("npy", "C"), ("npy", "F"), ("parquet", "C")])
 def test_blocks_and_workers(form, order, tmp_path, monkeypatch):
     """The place of an element is known wherever a block begins."""
@@ -109,69 +84,6 @@ def test_blocks_and_workers(form, order, tmp_path, monkeypatch):
     check(found[0], (value, rank + places) if form == "npy" else (value.ravel(order), (rank + places).ravel(order)))
 
 
-def test_ranks_in_the_order_of_letters(tmp_path):
-    """Where the order shows in the indices, it is told."""
-    paths = save(tmp_path, [[1.0], [2.0]], ["m10.npy", "m2.npy"])
-    for index, nwarnings in ("rank", 1), ("global", 1), ("number", 0):
-        err = run("reduce", "--op", "maxloc", "--index", index, *paths, "-f", "-o", "o.npy", cwd=tmp_path).err
-        assert err.count("warning") == nwarnings, index
-
-
-def pairs_of(stack, indices):
-    """Return the pairs that --index makes, one array a rank."""
-    made = []
-    for array, index in zip(stack, indices, strict=True):
-        made.append(np.zeros(array.shape, np.dtype([("value", "f8"), ("index", "i4")], align=True)))
-        made[-1]["value"], made[-1]["index"] = array, index
-    return made
-
-
-def test_every_collective_has_the_bits_of_pairs():
-    stack = values(4, (2, 6))
-    calls = [mpired.allreduce, mpired.scan, mpired.reduce_scatter_block]
-    calls.append(functools.partial(mpired.exscan, exscan_first="identity"))
-    calls.append(functools.partial(mpired.reduce_scatter, counts=[3, 0, 5, 4]))
-    ways = [("rank", range(4)), ("global", np.arange(48).reshape(4, 2, 6))]
-    for call, (index, indices) in itertools.product(calls, ways):
-        plain = call(list(stack), op="maxloc", index=index)
-        made = call(pairs_of(stack, indices), op="maxloc")
-        assert [each.tobytes() for each in plain] == [each.tobytes() for each in made], (call, index)
-
-
-def test_each_group_counts_its_own_ranks():
-    stack = values(5, (2, 6))
-    to_a, to_b = mpired.allreduce(list(stack[:2]), "maxloc", group_b=list(stack[2:]), index="rank")
-    check(to_a[0], best(stack[2:], "maxloc", range(3)))
-    check(to_b[0], best(stack[:2], "maxloc", range(2)))
-
-
-@pytest.mark.parametrize("form", ["parquet", "arrow"])
-def test_a_column_of_indices_beside_each_of_values(form, tmp_path):
-    x, y = values(3, (2, 3)).reshape(3, 6), DRAW.integers(0, 3, (3, 6))
-    names = pa.array(list("abcdef"))
-    for rank in range(3):
-        table = pa.table({"x": x[rank], "name": names, "y": y[rank]})
-        (tmp_path / f"{rank}.{form}").write_bytes(tables.bytes_of(table, form))
-    paths = [f"{rank}.{form}" for rank in range(3)]
-    words = ("reduce", "-q", "--op", "maxloc", "--index", "rank", "--keep", "name", *paths)
-    succeeded(run(*words, "-o", f"out.{form}", cwd=tmp_path))
-    found = tables.read(tmp_path / f"out.{form}")
-    assert found.schema.names == ["x", "x_index", "name", "y", "y_index"]
-    assert found["name"].to_pylist() == names.to_pylist()
-    for column, stack in ("x", x), ("y", y):
-        value, index = best(stack, "maxloc", range(3))
-        np.testing.assert_array_equal(found[column].to_numpy(), value)
-        np.testing.assert_array_equal(found[f"{column}_index"].to_numpy(), index)
-    arrays = mpired.reduce([tmp_path / path for path in paths], "maxloc", index="rank", columns="x,y")
-    assert arrays.keys() == {"x", "y"}
-    check(arrays["y"], best(y, "maxloc", range(3)))
-    succeeded(run(*words, "--split", f"v.{form},i.{form}", cwd=tmp_path))
-    parts = [tables.read(tmp_path / f"{part}.{form}") for part in "vi"]
-    assert [part.schema.names for part in parts] == [["x", "name", "y"], ["x_index", "name", "y_index"]]
-    np.testing.assert_array_equal(parts[0]["x"].to_numpy(), found["x"].to_numpy())
-    np.testing.assert_array_equal(parts[1]["y_index"].to_numpy(), found["y_index"].to_numpy())
-
-
 def test_an_array_becomes_two_columns(tmp_path):
     ranks = save(tmp_path, [[1.5], [2.5]])
     summary = mpired.reduce(ranks, "maxloc", index="rank", output=tmp_path / "out.parquet")
@@ -179,31 +91,6 @@ def test_an_array_becomes_two_columns(tmp_path):
     assert pq.read_table(tmp_path / "out.parquet").to_pydict() == {"value": [2.5], "index": [1]}
     again = mpired.reduce([tmp_path / "out.parquet"], "maxloc", pair="value,index")
     assert again.tolist() == [(2.5, 1)]
-
-
-def test_raw_bytes_lie_as_they_are_said_to(tmp_path):
-    stack = np.array([[1.0, 5.0], [3.0, 2.0]], ">f8")
-    for rank in range(2):
-        (tmp_path / f"{rank}.bin").write_bytes(b"head" + stack[rank].tobytes())
-    words = ("reduce", "-q", *MAXLOC, "--offset", "4", "0.bin", "1.bin")
-    form = np.dtype([("value", ">f8"), ("index", ">i4")], align=True)
-    out = run(*words, "--type", ">f8", "--header", "copy", cwd=tmp_path).out
-    assert (out[:4], np.frombuffer(out[4:], form).tolist()) == (b"head", [(3.0, 1), (5.0, 0)])
-    packed = np.array([(3.0, 1), (5.0, 0)], [("value", ">f8"), ("index", ">i4")])
-    assert run(*words, "--type", "double", "--datarep", "external32", cwd=tmp_path).out == packed.tobytes()
-
-
-def test_the_type_of_indices(tmp_path):
-    for numbers, index_type, dtype in (
-        ((1, 2**31 - 1), None, "i4"),
-        ((1, 2**31), None, "i8"),
-        ((1, 200), "uint8_t", "u1"),
-        ((1, 2**64 - 1), np.uint64, "u8"),
-        ((1, 2), "int64_t", "i8"),
-    ):
-        paths = save(tmp_path, [[1.0], [2.0]], [f"m{number}.npy" for number in numbers])
-        found = mpired.reduce(paths, "maxloc", index="number", index_type=index_type)
-        assert (found["index"].tolist(), found.dtype["index"]) == ([numbers[1]], np.dtype(dtype))
 
 
 def test_the_last_index_of_all_is_looked_at():
@@ -215,14 +102,6 @@ def test_the_last_index_of_all_is_looked_at():
         mpired.reduce(ranks, "minloc", index="rank", index_type="double")
     with pytest.raises(DatatypeError, match="has a byte order"):
         mpired.reduce(ranks, "minloc", index="rank", index_type=">i4")
-
-
-def test_the_last_number_of_the_name(tmp_path):
-    (tmp_path / "x9.tar").mkdir()
-    for name, number in ("member07.npy", 7), ("a1b2c.f32", 2), ("part.3", 3), ("x9.tar/m4.npy", 4):
-        np.zeros(1).tofile(tmp_path / name)
-        found = mpired.reduce([tmp_path / name], "maxloc", index="number", type="double", format="raw")
-        assert found["index"] == [number], name
 
 
 def test_the_number_that_differs_between_the_names(tmp_path):
@@ -291,40 +170,3 @@ def test_what_is_refused(folder):
         (f"accumulate --op maxloc b.npy --create --index rank {members}", 2, "No such option '--index'"),
     ]
     check_refusals(folder, rows, stdin=(folder / "m0.npy").read_bytes())
-
-
-def test_local_reductions_name_no_option_that_they_lack(folder):
-    assert "--index" not in run("reduce-local", "--op", "maxloc", *MEMBERS, cwd=folder).err
-    with pytest.raises(OpError, match="`index='rank'` makes pairs"):
-        mpired.scan([np.zeros(2)], "maxloc")
-
-
-def test_a_window_gets_pairs_that_are_made_before(folder):
-    best = ("accumulate", "-q", "--op", "maxloc", "best.npy", "--create")
-    for number, array in (3, [1.0, 5.0]), (12, [2.0, 4.0]):
-        np.save(folder / f"day{number}.npy", array)
-        made = run("reduce", "-q", "--op", "maxloc", "--index", "number", f"day{number}.npy", cwd=folder)
-        succeeded(run(*best, "-", stdin=made.out, cwd=folder))
-    assert np.load(folder / "best.npy").tolist() == [(2.0, 12), (5.0, 3)]
-
-
-def test_two_files_for_each_rank(folder):
-    stack = values(2, (1, 3))[:, 0]
-    for rank, pairs in enumerate(pairs_of(stack, np.arange(6).reshape(2, 3))):
-        np.save(folder / f"p{rank}.npy", pairs)
-        np.save(folder / f"m{rank}.npy", stack[rank])
-    for words in (("p0.npy", "p1.npy"), ("--index", "global", *MEMBERS)):
-        succeeded(run("scan", "-qf", "--op", "minloc", *words, "--split", "v{rank}.npy,i{rank}.bin", cwd=folder))
-        for rank in range(2):
-            value, index = best(stack[: rank + 1], "minloc", [3 * each for each in range(rank + 1)])
-            np.testing.assert_array_equal(np.load(folder / f"v{rank}.npy"), value)
-            np.testing.assert_array_equal(np.fromfile(folder / f"i{rank}.bin", "i4"), index + np.arange(3))
-
-
-def test_two_files_of_pairs_of_columns(tmp_path):
-    pq.write_table(pa.table({"e": [1.0, 2.0], "c": pa.array([7, 8], pa.int64())}), tmp_path / "two.parquet")
-    parts = tmp_path / "v.parquet", tmp_path / "i.csv"
-    summary = mpired.reduce([tmp_path / "two.parquet"], "maxloc", pair="e,c", split=parts)
-    assert pq.read_table(parts[0]).to_pydict() == {"e": [1.0, 2.0]}
-    assert parts[1].read_text() == "c\n7\n8\n"
-    assert (summary.noutputs, summary.output) == (2, f"{parts[0]},{parts[1]}")

@@ -1,16 +1,15 @@
-"""`--nulls`: what becomes of nulls, against pyarrow.compute, which sees the elements of all ranks as a column."""
+"""`--nulls`: what becomes of missing values, in results, in pairs and in place, as NumPy's masked arrays have it."""
 
 from __future__ import annotations
 
-import itertools
-
+import masked
+import netCDF4
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.ipc
+import pyarrow.parquet as pq
 import pytest
-from command import run
-from rows import check_refusals
+from command import run, succeeded
+from rows import check_refused, each
 from tables import read, write
 
 import mpired
@@ -19,104 +18,47 @@ from mpired.errors import DatatypeError, UsageError
 from mpired.formats import Array
 
 COUNT, NRANKS = 211, 4
-POLICIES = ("ignore", "propagate")
-# How ranks are written: the format, the most rows of a row group or a record batch, and more.
-LAYOUTS = {
-    "dictionary": ("parquet", 50, {"data_page_size": 64}),
-    "plain": ("parquet", 300, {"use_dictionary": False, "data_page_size": 100, "write_statistics": False}),
-    "v2": ("parquet", 90, {"data_page_version": "2.0", "data_page_size": 64, "compression": "zstd"}),
-    "batches": ("arrow", 37, {}),
-    "compressed": ("arrow", 100, {"compression": "lz4"}),
-}
-TWINS = {
-    "sum": pc.sum,
-    "prod": pc.product,
-    "max": pc.max,
-    "min": pc.min,
-    "mean": pc.mean,
-    "var": pc.variance,
-    "median": lambda column: pc.quantile(column, 0.5)[0],
-    "first": pc.first,
-    "last": pc.last,
-    "count": pc.count,
-}
-FLOATS, INTEGERS = pa.float64(), pa.int32()
 
 
-def drawn(kind, seed, count=COUNT):
-    """Return columns of all ranks, half of them null, and some elements of all ranks."""
-    draw = np.random.default_rng(seed)
-    missing = draw.random((NRANKS, count)) < draw.choice([0, 0.4, 0.9], count)
-    missing[:, :2], missing[0, -1] = True, False
-    numbers = draw.integers(-9, 9, (NRANKS, count))
-    return [pa.array(row, kind, mask=mask) for row, mask in zip(numbers, missing, strict=True)]
-
-
-def written(folder, tables, layout):
-    """Write a file for each table, with different borders."""
-    form, rows, settings = LAYOUTS[layout]
+def written(folder, ranks, form, rows, **settings):
+    """Write masked arrays as columns of tables, with other borders of groups or batches in each."""
+    tables = [pa.table({"n": pa.array(rank.data, mask=rank.mask)}) for rank in ranks]
     return [write(folder / f"{i}.{form}", table, rows + 7 * i, **settings) for i, table in enumerate(tables)]
 
 
-def twin(op, columns, nulls):
-    """Return what Arrow makes of each element."""
-    elements = zip(*(column.to_pylist() for column in columns), strict=True)
-    return [
-        None if nulls == "propagate" and None in each else TWINS[op](pa.array(each, columns[0].type)).as_py()
-        for each in elements
-    ]
+def reduced(ranks, nulls):
+    """Return the sum of masked arrays."""
+    stack = np.ma.MaskedArray(ranks)
+    every = stack.mask.all(axis=0) if nulls == "ignore" else stack.mask.any(axis=0)
+    return np.ma.MaskedArray(stack.filled(0).sum(axis=0, dtype=stack.dtype), every)
 
 
-@pytest.fixture(autouse=True)
-def here(monkeypatch):
-    """What is decoded is decoded in this process, which is faster; blocks are small."""
+@pytest.fixture
+def in_small_blocks(monkeypatch):
+    """What is decoded is decoded in this process, which is faster."""
     monkeypatch.setattr(Array, "isolated", False)
     for name in ("_STREAMED_BLOCK_BYTES", "_BLOCK_BYTES", "_STATE_BLOCK_BYTES", "_MIN_BLOCK_BYTES"):
         monkeypatch.setattr(planning, name, 16 * 29)
     monkeypatch.setattr(planning, "_STATE_COUNT", 1)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_results_are_those_of_arrow(layout, tmp_path):
-    columns = {"x": drawn(FLOATS, 1), "n": drawn(INTEGERS, 2)}
-    tables = [pa.table({name: each[i] for name, each in columns.items()}) for i in range(NRANKS)]
-    paths, out = written(tmp_path, tables, layout), tmp_path / "out.arrow"
-    for op, nulls in itertools.product([*TWINS][[*LAYOUTS].index(layout) :: len(LAYOUTS)], POLICIES):
-        mpired.reduce(paths, op, nulls=nulls, output=out, overwrite=True)
-        for name, kind in columns.items():
-            expected = pa.array(twin(op, kind, nulls), pa.float64())
-            found = read(out)[name].combine_chunks().cast(pa.float64())
-            assert found.is_valid().equals(expected.is_valid()), (op, nulls, name)
-            np.testing.assert_allclose(found.drop_null(), expected.drop_null(), rtol=1e-14)
-
-
-@pytest.mark.parametrize(("op", "layout"), [("sum", "v2"), ("var", "compressed")])
-def test_bits_are_the_same_for_any_workers_and_blocks(op, layout, tmp_path, monkeypatch):
-    draw = np.random.default_rng(7)
-    columns = [pa.array(draw.normal(size=3000), mask=draw.random(3000) < 0.5) for _ in range(NRANKS)]
-    paths = written(tmp_path, [pa.table({"x": each}) for each in columns], layout)
-    found = [mpired.reduce(paths, op, nulls="ignore")]
-    monkeypatch.undo()
-    found.append(mpired.reduce(paths, op, nulls="ignore"))
-    monkeypatch.setattr(planning, "SMALL_NBYTES", 0)
-    monkeypatch.setattr(planning, "_STREAMED_BLOCK_BYTES", 8 * 101)
-    found.append(mpired.reduce(paths, op, nulls="ignore", jobs=3))
-    assert len({(each.filled(0).tobytes(), each.mask.tobytes()) for each in found}) == 1
-    assert all(isinstance(each, np.ma.MaskedArray) and each.mask.any() for each in found)
-
-
-@pytest.mark.parametrize(("layout", "nulls"), [("dictionary", "ignore"), ("batches", "propagate")])
-def test_each_partial_result_of_a_scan(layout, nulls, tmp_path):
-    columns = drawn(INTEGERS, 3)
-    paths = written(tmp_path, [pa.table({"n": each}) for each in columns], layout)
+@pytest.mark.parametrize(
+    ("form", "rows", "settings", "nulls"),
+    [("parquet", 50, {"data_page_size": 64}, "ignore"), ("arrow", 37, {}, "propagate")],
+)
+@pytest.mark.usefixtures("in_small_blocks")
+def test_each_partial_result_of_a_scan(form, rows, settings, nulls, tmp_path):
+    ranks = [masked.drawn(seed, (COUNT,), "i4") for seed in range(NRANKS)]
+    paths = written(tmp_path, ranks, form, rows, **settings)
     out, counts = tmp_path / "out{rank}.parquet", tmp_path / "n{rank}.npy"
     mpired.scan(paths, "sum", nulls=nulls, output=out, count_valid=counts)
     before = mpired.exscan(paths, "sum", nulls=nulls, exscan_first="identity")
     assert before[0].tolist() == [0] * COUNT
     for rank in range(NRANKS):
-        expected = twin("sum", columns[: rank + 1], nulls)
+        expected = reduced(ranks[: rank + 1], nulls).tolist()
         assert read(tmp_path / f"out{rank}.parquet")["n"].to_pylist() == expected
-        assert np.load(tmp_path / f"n{rank}.npy").tolist() == twin("count", columns[: rank + 1], "ignore")
+        valid = np.ma.MaskedArray(ranks[: rank + 1]).count(axis=0)
+        assert np.load(tmp_path / f"n{rank}.npy").tolist() == valid.tolist()
         if rank + 1 < NRANKS:
             assert before[rank + 1].tolist() == expected
 
@@ -128,14 +70,19 @@ RULES = [
     ("rms", {}, lambda x: np.ma.sqrt((x**2).mean(axis=0))),
     ("sum", {"accumulate_in": "longdouble"}, lambda x: x.sum(axis=0)),
     ("range", {"nan": "ignore"}, lambda x: x.max(axis=0) - x.min(axis=0)),
+    ("prod", {}, lambda x: x.prod(axis=0)),
+    ("max", {}, lambda x: x.max(axis=0)),
+    ("min", {}, lambda x: x.min(axis=0)),
+    ("median", {}, lambda x: np.ma.median(x, axis=0)),
     ("absmax", {"missing": 3}, lambda x: np.ma.abs(np.ma.masked_equal(x, 3)).max(axis=0)),
 ]
 
 
+@pytest.mark.usefixtures("in_small_blocks")
 def test_other_rules_go_together_with_it(tmp_path):
-    columns = drawn(FLOATS, 4)
-    paths = written(tmp_path, [pa.table({"x": each}) for each in columns], "v2")
-    numbers = np.ma.masked_invalid([each.to_numpy(zero_copy_only=False) for each in columns])
+    numbers = np.ma.MaskedArray([masked.drawn(seed, (COUNT,)) for seed in range(NRANKS)])
+    pages = {"data_page_version": "2.0", "data_page_size": 64, "compression": "zstd"}
+    paths = written(tmp_path, numbers, "parquet", 90, **pages)
     for op, options, twin in RULES:
         expected = twin(numbers)
         found = mpired.reduce(paths, op, nulls="ignore", **options)
@@ -146,56 +93,12 @@ def test_other_rules_go_together_with_it(tmp_path):
         assert np.ma.getmaskarray(nulls)[numbers.mask.any(axis=0)].all(), (op, options)
 
 
-def pairs_of(seed):
-    """Return structures of all ranks, some of them null, and some of their fields."""
-    value, index = drawn(FLOATS, seed), drawn(INTEGERS, seed + 1)
-    whole = np.random.default_rng(seed).random((NRANKS, COUNT)) < 0.1
-    fields = [pa.field("value", FLOATS), pa.field("index", INTEGERS)]
-    return [
-        pa.StructArray.from_arrays(parts, fields=fields, mask=pa.array(mask))
-        for *parts, mask in zip(value, index, whole, strict=True)
-    ]
-
-
-def greatest(pairs, nulls):
-    """Return the pair with the greatest value, of these with the least index; None has no part that is None."""
-    there = [(each["value"], -each["index"]) for each in pairs if each and None not in each.values()]
-    if not there or (nulls == "propagate" and len(there) < len(pairs)):
-        return None
-    value, index = max(there)
-    return {"value": value, "index": -index}
-
-
-@pytest.mark.parametrize(("layout", "nulls"), [("v2", "propagate"), ("batches", "ignore")])
-def test_a_pair_is_null_if_a_part_of_it_is(layout, nulls, tmp_path):
-    columns = pairs_of(5)
-    tables = [pa.table({"p": each, "v": each.flatten()[0], "i": each.flatten()[1]}) for each in columns]
-    paths = written(tmp_path, tables, layout)
-    expected = [greatest(each, nulls) for each in zip(*(column.to_pylist() for column in columns), strict=True)]
-    mpired.reduce(paths, "maxloc", columns="p", nulls=nulls, output=(out := tmp_path / "p.parquet"))
-    assert read(out)["p"].to_pylist() == expected
-    mpired.reduce(paths, "maxloc", pair="v,i", nulls=nulls, output=(out := tmp_path / "vi.arrow"))
-    assert read(out).to_pylist() == [
-        {"v": (each or {}).get("value"), "i": (each or {}).get("index")} for each in expected
-    ]
-    found = mpired.reduce(paths, "maxloc", columns="v", index="rank", nulls=nulls)
-    values = [column.to_pylist() for column in (table["v"] for table in tables)]
-    for element, ranks in zip(found.tolist(), zip(*values, strict=True), strict=True):
-        marked = [{"value": value, "index": rank} for rank, value in enumerate(ranks)]
-        best = greatest(marked, nulls)
-        assert element == ((None, None) if best is None else (best["value"], best["index"]))
-
-
 @pytest.fixture
 def two(tmp_path):
     """Two ranks, of whose elements the first has one null and the second two; the last has no value."""
-    schema = pa.schema([pa.field("n", pa.int32()), pa.field("x", pa.float32()), pa.field("t", pa.timestamp("us"))])
     for name, column in (("a", [-5, 7, None]), ("b", [-3, None, None])):
-        write(tmp_path / f"{name}.parquet", pa.table({"n": column, "x": column, "t": column}, schema))
+        write(tmp_path / f"{name}.parquet", pa.table({"n": pa.array(column, pa.int32())}))
     return tmp_path
-
-
-WORDS = ("reduce", "--nulls", "ignore", "a.parquet", "b.parquet")
 
 
 def test_nulls_as_text(two):
@@ -206,94 +109,28 @@ def test_nulls_as_text(two):
         "text": "-8\n7\nnull\n",
         "table": "element     n\n      0    -8\n      1     7\n      2  null\n",
     }
+    words = ("reduce", "-q", "--op", "sum", "--nulls", "ignore", "a.parquet", "b.parquet")
     for to, content in texts.items():
-        outcome = run(*WORDS, "-q", "--op", "sum", "--columns", "n", "--to", to, cwd=two)
+        outcome = run(*words, "--to", to, cwd=two)
         assert (outcome.out.decode(), outcome.err) == (content, ""), to
-
-
-def test_formats_without_nulls_have_a_value_or_are_refused(two):
-    paths, out = [two / "a.parquet", two / "b.parquet"], two / "out.npy"
-
-    def result(columns, op="sum", **options):
-        mpired.reduce(paths, op, columns=columns, nulls="ignore", output=out, overwrite=True, **options)
-        return np.load(out)
-
-    assert result("x").tobytes() == np.array([-8, 7, np.nan], "f4").tobytes()
-    assert result("n", missing=-1).tolist() == [-8, 7, -1]
-    assert result("n", "mean").tolist()[:2] == [-4, 7]
-    assert result("n", "count").tolist() == [2, 1, 0]
-    assert result("t", "min").tolist() == np.array([-5, 7, "NaT"], "M8[us]").tolist()
-    peaks = result("x", "maxloc", index="rank").tolist()
-    assert peaks[:2] == [(-3, 1), (7, 0)]
-    assert np.isnan(peaks[2][0])
-    assert peaks[2][1] == -1
-    out.unlink()
-    reduce, reasons = (
-        "reduce a.parquet b.parquet --columns n",
-        "MPI_INT32_T / npy has no value / --to parquet / --missing",
-    )
-    np.save(two / "o.npy", np.zeros(3, "i4"))
-    rows = [
-        (f"{reduce} --nulls ignore --op sum -o x.npy", 2, f"--nulls ignore / {reasons}"),
-        (f"{reduce} --nulls ignore --op sum -o x.bin", 2, "raw has no value"),
-        (f"{reduce} --nulls propagate --op count -o x.npy", 2, "--nulls propagate"),
-        (f"{reduce} --op sum", 3, "skip them with --nulls ignore, or fill them first"),
-        ("accumulate --op sum --columns n a.parquet o.npy", 3, "has 1 null; skip them with --nulls ignore"),
-    ]
-    check_refusals(two, rows)
 
 
 def test_ranks_of_formats_without_nulls_go_together_with_others(two):
     """With one of them no element is left out in all ranks, but any null propagates."""
     np.save(two / "c.npy", np.array([1, 2, 3], "i4"))
     paths = [two / "a.parquet", two / "c.npy"]
-    mpired.reduce(paths, "sum", columns="n", nulls="ignore", output=two / "out.npy")
+    mpired.reduce(paths, "sum", nulls="ignore", output=two / "out.npy")
     assert np.load(two / "out.npy").tolist() == [-4, 9, 3]
     with pytest.raises(UsageError, match="may give nulls"):
-        mpired.reduce(paths, "sum", columns="n", nulls="propagate", output=two / "new.npy")
+        mpired.reduce(paths, "sum", nulls="propagate", output=two / "new.npy")
     found = mpired.reduce([two / "c.npy", two / "c.npy"], "sum", nulls="propagate")
     assert (found.tolist(), type(found)) == ([2, 4, 6], np.ma.MaskedArray)
 
 
-@pytest.mark.parametrize("form", ["parquet", "arrow"])
-def test_a_column_keeps_its_field_and_is_nullable_where_it_has_to_be(form, tmp_path):
-    def rank(name, *columns, nullable=True):
-        fields = [pa.field(name, pa.int16(), nullable=nullable, metadata={"units": "K"}) for name in "uv"]
-        schema = pa.schema(fields, metadata={"made by": "a test"})
-        return write(
-            tmp_path / f"{name}.{form}",
-            pa.Table.from_arrays([pa.array(each, pa.int16()) for each in columns], schema=schema),
-        )
-
-    paths = [rank("a", [1, 2], [3, 4], nullable=False), rank("b", [5, None], [6, 7])]
-    whole = rank("whole", [5, 6], [6, 7])
-    for nulls, nullable in (("ignore", False), ("propagate", True)):
-        mpired.reduce(paths, "sum", nulls=nulls, output=(out := tmp_path / f"{nulls}.{form}"))
-        assert read(out)["u"].to_pylist() == [6, 2 if nulls == "ignore" else None]
-        assert [field.nullable for field in read(out).schema] == [nullable, False]
-        assert read(out).schema.metadata == {b"made by": b"a test"}
-        assert read(out).schema.field("u").metadata[b"units"] == b"K"
-    mpired.reduce([paths[0], whole], "sum", nulls="propagate", output=(out := tmp_path / f"known.{form}"))
-    assert not any(field.nullable for field in read(out).schema)
-    mpired.reduce(paths, "sum", nulls="propagate", in_place=True, root=1)
-    assert read(paths[1]).to_pydict() == {"u": [6, None], "v": [9, 11]}
-
-
-def test_blocks_that_lack_all_elements(tmp_path, monkeypatch):
-    """Negative integers before, whose bounds are known."""
-    columns = [[-5, -1], [-3, -2], [None, -4], [-2, None]]
-    paths = written(tmp_path, [pa.table({"n": pa.array(each, pa.int8())}) for each in columns], "plain")
-    for name in ("_STREAMED_BLOCK_BYTES", "_BLOCK_BYTES", "_STATE_BLOCK_BYTES", "_MIN_BLOCK_BYTES"):
-        monkeypatch.setattr(planning, name, 1)
-    assert mpired.reduce(paths, "sum", nulls="ignore").tolist() == [-10, -7]
-    assert mpired.reduce(paths, "sum", nulls="propagate").tolist() == [None, None]
-    arrays = [np.array([0 if each is None else each for each in column], "i1") for column in columns]
-    assert mpired.reduce(arrays, "sum", missing=0).tolist() == [-10, -7]
-
-
+@pytest.mark.usefixtures("in_small_blocks")
 def test_a_null_does_not_overflow(tmp_path, recwarn):
-    columns = [[100, 100], [100, None], [1, 100], [-127, 100]]
-    paths = written(tmp_path, [pa.table({"n": pa.array(each, pa.int8())}) for each in columns], "batches")
+    numbers, missing = np.array([[100, 100], [100, 0], [1, 100], [-127, 100]], "i1"), [[0, 0], [0, 1], [0, 0], [0, 0]]
+    paths = written(tmp_path, np.ma.MaskedArray(numbers, missing), "arrow", 37)
     assert mpired.reduce(paths[1:], "sum", nulls="propagate").tolist() == [-26, None]
     assert not recwarn.list
     with pytest.warns(mpired.errors.OverflowWarning, match="once, first in element 0 with rank 1"):
@@ -302,7 +139,88 @@ def test_a_null_does_not_overflow(tmp_path, recwarn):
 
 def test_without_it_nulls_are_an_error_that_names_it(two):
     with pytest.raises(DatatypeError, match=r"'n' has 1 null.*`nulls='ignore'`"):
-        mpired.reduce([two / "a.parquet"], "sum", columns="n")
+        mpired.reduce([two / "a.parquet"], "sum")
     assert "--nulls" not in run("diff", "a.parquet", "b.parquet", cwd=two).err
     with pytest.raises(UsageError, match="`nulls`: is for predefined ops"):
-        mpired.reduce([two / "a.parquet"], np.hypot, columns="n", nulls="ignore")
+        mpired.reduce([two / "a.parquet"], np.hypot, nulls="ignore")
+
+
+# In formats with arrays, and in place
+
+
+def best(ranks):
+    """Return the greatest values of masked arrays, and which has them."""
+    stack = np.ma.MaskedArray(ranks)
+    return stack.max(axis=0), np.ma.MaskedArray(
+        np.argmax(stack.filled(-1000), axis=0).astype("i4"), stack.mask.all(axis=0)
+    )
+
+
+def test_pairs_of_tables(tmp_path):
+    """A structure that may be null has two arrays, too; without nulls HDF5 keeps it."""
+    kind = pa.struct([("v", "f8"), ("i", "i4")])
+    for i, pairs in enumerate(([(1.0, 1), None, None], [(3.0, 2), (2.0, 5), None])):
+        column = pa.array([None if each is None else dict(zip("vi", each, strict=True)) for each in pairs], kind)
+        pq.write_table(pa.table({"p": column}), tmp_path / f"{i}.parquet")
+    for out in ("out.nc", "out.h5"):
+        words = ("reduce", "-q", "--op", "maxloc", "--nulls", "ignore", "0.parquet", "1.parquet", "-o", out)
+        assert run(*words, cwd=tmp_path).status == 0
+        with netCDF4.Dataset(tmp_path / out) as file:
+            assert file["p"][...].tolist() == [3, 2, None]
+            assert file["p_index"][...].tolist() == [2, 5, None]
+
+
+def test_scans_and_results_in_place(tmp_path):
+    ranks = [masked.drawn(seed, (6,)) for seed in range(3)]
+    names = [masked.write(tmp_path / f"{i}.4.nc", t=array) for i, array in enumerate(ranks)]
+    mpired.scan(names, "maxloc", index="rank", nulls="ignore", columns="t", output=tmp_path / "s{rank}.4.nc")
+    for i in range(3):
+        for name, expected in zip(("t", "t_index"), best(ranks[: i + 1]), strict=True):
+            masked.check(masked.read(tmp_path / f"s{i}.4.nc", name), expected)
+    pairs = [tmp_path / f"s{i}.4.nc" for i in range(2)]
+    mpired.reduce(pairs, "maxloc", pair="t,t_index", nulls="ignore", in_place=True)
+    masked.check(masked.read(pairs[0], "t_index"), best(ranks[:2])[1])
+
+
+@pytest.mark.parametrize("form", ["3.nc", "h5"])
+def test_missing_pairs_are_an_error_without_nulls(form, tmp_path):
+    t, i = masked.drawn(1, (5,), "f4"), masked.drawn(2, (5,), "i4")
+    masked.write(tmp_path / f"p.{form}", t=t, i=i)
+    words = f"reduce --op maxloc --pair t,i p.{form}"
+    check_refused(tmp_path, words, 3, "'t,i' has", "missing elements; skip them with --nulls ignore")
+    mpired.reduce([tmp_path / f"p.{form}"], "maxloc", pair="t,i", nulls="ignore", output=tmp_path / "o.csv")
+    found = (tmp_path / "o.csv").read_text().splitlines()[1:]
+    assert [each in {"", '"",""', ","} for each in found] == (t.mask | i.mask).tolist(), found
+
+
+@each("form, call, nulls", [
+    ("parquet", "reduce-local", "ignore"), ("arrow", "scan", "propagate"), ("3.nc", "reduce", "propagate"),
+    ("3.nc", "reduce-local", "ignore"), ("4.nc", "allreduce", "ignore"), ("h5", "reduce-local", "propagate"),
+    ("h5", "exscan", "ignore"), ("2.zarr.zip", "reduce-local", "ignore"), ("3.zarr.zip", "reduce", "ignore"),
+])  # fmt: skip
+def test_results_go_back_as_missing(form, call, nulls, tmp_path_factory):
+    folder, shape = tmp_path_factory.mktemp("in_place"), (12,) if form in masked.TABLES else (3, 4)
+    ranks = [masked.drawn(seed, shape, "i4" if form == "h5" else "f8") for seed in range(2)]
+    names = [masked.write(folder / f"{i}.{form}", t=array) for i, array in enumerate(ranks)]
+    whole, first = reduced(ranks, nulls), reduced(ranks[:1], nulls)
+    results = {
+        "reduce": [whole, ranks[1]], "reduce-local": [ranks[0], whole], "allreduce": [whole, whole],
+        "scan": [first, whole], "exscan": [ranks[0], first],
+    }  # fmt: skip
+    place = () if call == "reduce-local" else ("--in-place",)
+    outcome = run(call, "-q", "--op", "sum", "--nulls", nulls, *place, *map(str, names), cwd=folder)
+    assert (outcome.status, outcome.err) == (0, "")
+    for name, expected in zip(names, results[call], strict=True):
+        masked.check(masked.read(name, "t"), expected)
+
+
+def test_values_that_stand_for_missing_ones(tmp_path):
+    for name, array in (("a", [1, -9, -9]), ("b", [5, 7, -9])):
+        np.save(tmp_path / f"{name}.npy", np.array(array, "i4"))
+    mpired.reduce_local(tmp_path / "a.npy", tmp_path / "b.npy", "sum", missing=-9)
+    assert np.load(tmp_path / "b.npy").tolist() == [6, 7, -9]
+    masked.write(tmp_path / "n.parquet", x=np.ma.MaskedArray([1, 2, 3], [1, 0, 1], "i4"))
+    words = "reduce-local --op sum --nulls propagate n.parquet b.npy"
+    check_refused(tmp_path, words, 2, "--nulls propagate", "npy has no value", "say with --missing")
+    succeeded(run(*words.split(), "-q", "--missing", "-9", cwd=tmp_path))
+    assert np.load(tmp_path / "b.npy").tolist() == [-9, 9, -9]

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
-import threading
-from concurrent.futures import ThreadPoolExecutor
-
-import h5py
 import netCDF4
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-import safetensors.numpy
-import xarray as xr
 from command import run
-from rows import check_refusals, each, together
+from rows import check_refusals, each
 
 import mpired
-from mpired.context import BASE_NBYTES
 from mpired.formats.array import FlatReader
 
 NRANKS, COUNT = 4, 3000
@@ -35,28 +24,23 @@ def some(code, rank, count=COUNT):
     return array
 
 
-def numpys(ranks):
-    """Return what NumPy makes of plain ranks, whose results do not depend on the order of its steps."""
+def test_results_are_those_of_numpy():
+    ranks = [np.random.default_rng(rank).standard_normal(COUNT) for rank in range(NRANKS)]
     stack = np.stack(ranks)
-    return {
+    expected = {
         "max": stack.max(0),
         "min": stack.min(0),
         "mean": (((ranks[0] + ranks[1]) + ranks[2]) + ranks[3]) / 4,
         "range": np.ptp(stack, axis=0),
-        "count": np.full(len(ranks[0]), 4),
+        "count": np.full(COUNT, 4),
         "first": ranks[0],
         "last": ranks[3],
     }
-
-
-def test_results_are_those_of_numpy():
-    ranks = [np.random.default_rng(rank).standard_normal(COUNT) for rank in range(NRANKS)]
-    expected = numpys(ranks)
     for jobs in (1, 2):
         found = mpired.reduce(ranks, list(expected), jobs=jobs)
         assert list(found) == list(expected)
         assert all(np.array_equal(found[op], expected[op]) for op in expected)
-        assert np.allclose(mpired.reduce(ranks, "std,max", jobs=jobs)["std"], np.std(np.stack(ranks), axis=0))
+        assert np.allclose(mpired.reduce(ranks, "std,max", jobs=jobs)["std"], np.std(stack, axis=0))
     assert np.array_equal(mpired.reduce(ranks, [mpired.SUM, max, np.mean])["mean"], expected["mean"])
     assert list(mpired.reduce(ranks, [mpired.SUM])) == ["sum"]
 
@@ -117,91 +101,6 @@ def test_ranks_are_read_once(monkeypatch):
     assert len(reads) == NRANKS + 5
 
 
-def test_ranks_that_can_be_read_once(tmp_path):
-    ranks = [some("f8", rank, 500) for rank in range(3)]
-    pipes = [os.pipe() for _ in ranks]
-    writers = [threading.Thread(target=os.write, args=(fd, rank.tobytes())) for (_, fd), rank in zip(pipes, ranks)]  # noqa: B905
-    for writer, (_, fd) in zip(writers, pipes, strict=True):
-        writer.start()
-        writer.join()
-        os.close(fd)
-    files = [open(fd, "rb") for fd, _ in pipes]  # noqa: SIM115 - closed below
-    found = mpired.reduce(files, ["max", "mean"], type="double", output=tmp_path / "x.npz")
-    for file in files:
-        file.close()
-    written = np.load(tmp_path / "x.npz")
-    assert found.op == "MPI_MAX,mean"
-    assert written.files == ["max", "mean"]
-    assert np.array_equal(written["max"], np.stack(ranks).max(0), equal_nan=True)
-    assert np.array_equal(written["mean"], (ranks[0] + ranks[1] + ranks[2]) / 3, equal_nan=True)
-
-
-def xarrays(name, value):
-    return lambda path: xr.DataArray(value, dims=("x",), name=name).to_netcdf(path)
-
-
-def read_csv(path):
-    names, *lines = [line.split(",") for line in path.read_text().splitlines()]
-    return dict(zip(names, np.array(lines, float).T, strict=True))
-
-
-def read_json(path):
-    return {each["name"]: np.array(each["data"]) for each in json.loads(path.read_text())["buffers"]}
-
-
-def read_zarr(path):
-    zarr = pytest.importorskip("zarr")
-    group = zarr.open_group(zarr.storage.ZipStore(path, mode="r"), mode="r")
-    return {name: array[...] for name, array in group.arrays()}
-
-
-def read_hdf5(path):
-    with h5py.File(path) as file:
-        return {name: file[name][...] for name in file}
-
-
-def read_netcdf(path):
-    with netCDF4.Dataset(path) as file:
-        return {name: np.ma.getdata(file[name][...]) for name in file.variables}
-
-
-def columns(table):
-    return {name: table[name].to_numpy() for name in table.column_names}
-
-
-READERS = {
-    "nc": read_netcdf, "h5": read_hdf5, "zarr.zip": read_zarr, "npz": lambda path: dict(np.load(path)),
-    "safetensors": safetensors.numpy.load_file, "parquet": lambda path: columns(pq.read_table(path)),
-    "arrow": lambda path: columns(pa.ipc.open_file(path).read_all()), "csv": read_csv, "json": read_json,
-}  # fmt: skip
-
-
-def test_files_of_every_format(tmp_path):
-    a, b = ([some("i4", rank + add, 60).astype("f8") for rank in range(NRANKS)] for add in (0, 10))
-    expected = {}
-    for name, ranks in (("a", a), ("b", b)):
-        stack = np.stack(ranks)
-        expected |= {f"{name}_max": stack.max(0), f"{name}_mean": stack.mean(0), f"{name}_maxloc": stack.max(0)}
-        expected[f"{name}_maxloc_index"] = stack.argmax(0)
-    for rank in range(NRANKS):
-        pq.write_table(pa.table({"a": a[rank], "b": b[rank]}), tmp_path / f"{rank}.parquet")
-        np.savez(tmp_path / f"{rank}.npz", a=a[rank], b=b[rank])
-        xr.Dataset({"a": ("x", a[rank]), "b": ("x", b[rank])}).to_netcdf(tmp_path / f"{rank}.nc")
-    with together(tmp_path) as case:
-        for source, suffix in [
-            *((s, each) for s in ("parquet", "npz") for each in READERS),
-            ("nc", "nc"),
-            ("nc", "h5"),
-        ]:
-            with case(source, suffix) as folder:
-                ranks = [tmp_path / f"{rank}.{source}" for rank in range(NRANKS)]
-                output = folder / f"stats.{suffix}"
-                mpired.reduce(ranks, ["max", "mean", "maxloc"], index="rank", output=output)
-                found = READERS[suffix](output)
-                assert {*found} == {*expected}
-                assert all(np.array_equal(found[name], expected[name]) for name in expected)
-
-
 @each("form", ["NETCDF4", "NETCDF3_64BIT_OFFSET"])
 def test_netcdf_keeps_what_the_variable_has(tmp_path, form):
     masked = []
@@ -229,53 +128,6 @@ def test_netcdf_keeps_what_the_variable_has(tmp_path, form):
             assert file[name].getncattr("_FillValue") == np.float32(-999)
 
 
-def test_unnamed_arrays_and_files_by_op(tmp_path):
-    ranks = [np.random.default_rng(rank).standard_normal((3, 5)) for rank in range(3)]
-    for rank, array in enumerate(ranks):
-        np.save(tmp_path / f"{rank}.npy", array)
-    names, stack = ["0.npy", "1.npy", "2.npy"], np.stack(ranks)
-    assert run("reduce", "--op", "max,min,maxloc", "--index", "rank", *names, "-o", "out.npz", cwd=tmp_path).status == 0
-    found = np.load(tmp_path / "out.npz")
-    assert found.files == ["max", "min", "maxloc", "maxloc_index"]
-    assert np.array_equal(found["min"], stack.min(0))
-    assert np.array_equal(found["maxloc_index"], stack.argmax(0))
-    by_op = ["reduce", "--op", "max,maxloc,quantile:0.5", "--index", "rank", *names, "-o", "{op}.npy"]
-    assert run(*by_op, cwd=tmp_path).status == 0
-    assert np.array_equal(np.load(tmp_path / "max.npy"), stack.max(0))
-    assert np.array_equal(np.load(tmp_path / "quantile_0.5.npy"), np.median(stack, axis=0))
-    pairs = np.load(tmp_path / "maxloc.npy")
-    assert pairs.dtype.names == ("value", "index")
-    assert np.array_equal(pairs["index"], stack.argmax(0))
-    assert (
-        run("reduce", "--op", "maxloc,minloc", "--index", "rank", *names, "--split", "v.npz,i.npz", cwd=tmp_path).status
-        == 0
-    )
-    index = np.load(tmp_path / "i.npz")
-    assert np.array_equal(np.load(tmp_path / "v.npz")["minloc"], stack.min(0))
-    assert np.array_equal(index["minloc_index"], stack.argmin(0))
-    assert run("reduce", "--op", "max", *names, "-o", "one_{op}.npy", cwd=tmp_path).status == 0
-    assert np.array_equal(np.load(tmp_path / "one_max.npy"), stack.max(0))
-
-
-def test_summary_dry_run_and_record(tmp_path):
-    for rank in range(2):
-        np.save(tmp_path / f"{rank}.npy", some("i4", rank))
-    words = ["reduce", "--op", "mean,std,max", "--weights", "1,3", "--ddof", "1", "0.npy", "1.npy", "-o", "out.npz"]
-    dry = run(*words, "--dry-run", cwd=tmp_path)
-    assert "MPI_Reduce with mean,std,MPI_MAX of 2 ranks" in dry.out.decode()
-    assert not (tmp_path / "out.npz").exists()
-    line = run(*words, cwd=tmp_path)
-    assert "mean,std,max of 2 ranks, 3000 x int32, weighted (mean), ddof 1 (std)" in line.err
-    found = json.loads(run(*words, "--json", "--force", "--provenance", cwd=tmp_path).out)
-    assert (found["op"], found["rules"]) == ("mean,std,MPI_MAX", ["weighted (mean)", "ddof 1 (std)"])
-    record = json.loads((tmp_path / "out.npz.json").read_text())
-    assert record["op"] == "mean,std,MPI_MAX"
-    assert record["policies"]["chosen"] == found["rules"]
-    with pytest.warns(mpired.errors.OverflowWarning) as caught:
-        mpired.reduce([np.full(3, 200, "u1")] * 2, "max,sum,prod")
-    assert [str(each.message).partition(" ")[0] for each in caught] == ["MPI_SUM", "MPI_PROD"]
-
-
 def test_user_defined_ops(tmp_path):
     ops = "def add(a, b):\n    return a + b\ndef sub(a, b):\n    return a - b\n"
     ranks = [np.arange(5.0), np.arange(5.0) * 3]
@@ -294,50 +146,6 @@ def test_user_defined_ops(tmp_path):
     both = mpired.reduce(ranks, [lambda a, b: a - b, "max"])
     assert np.array_equal(both["lambda"], ranks[0] - ranks[1])
     assert np.array_equal(both["max"], ranks[1])
-
-
-def test_results_that_workers_send(tmp_path, monkeypatch):
-    monkeypatch.setattr("mpired.collectives.plan.SMALL_NBYTES", 1)
-    ranks = [np.random.default_rng(rank).standard_normal(COUNT) for rank in range(NRANKS)]
-    for rank, array in enumerate(ranks):
-        np.save(tmp_path / f"{rank}.npy", array)
-    names, expected = [tmp_path / f"{rank}.npy" for rank in range(NRANKS)], numpys(ranks)
-    with ThreadPoolExecutor(2) as threads:
-        found = mpired.reduce(names, list(expected), engine=threads)
-        mpired.reduce(names, list(expected), engine=threads, output=tmp_path / "out.npz")
-    assert all(np.array_equal(found[op], expected[op]) for op in expected)
-    written = np.load(tmp_path / "out.npz")
-    assert all(np.array_equal(written[op], expected[op]) for op in expected)
-
-
-def test_a_limit_of_memory_counts_all_states():
-    ranks = [np.zeros(1 << 20) for _ in range(3)]
-    with pytest.MonkeyPatch.context() as patch:
-        counts = []
-        plans = mpired.collectives.call.make_plan
-        patch.setattr("mpired.collectives.call.make_plan", lambda *a, **b: counts.append(plans(*a, **b)) or counts[-1])
-        for ops in ("std", "std,median,mean,var"):
-            mpired.reduce(ranks, ops, max_memory=BASE_NBYTES + (2 << 20), jobs=1)
-    one, several = counts
-    assert several.block_counts[0] < one.block_counts[0]
-
-
-def test_both_extremes(tmp_path):
-    ranks = [some("i4", rank, 50 + rank) for rank in range(3)]
-    for rank, array in enumerate(ranks):
-        np.save(tmp_path / f"{rank}.npy", array)
-    flat = np.concatenate(ranks)
-    found = mpired.locate(ranks, ["maxloc", "min"])
-    assert (found["maxloc"].value, found["min"].value) == (flat.max(), flat.min())
-    top = mpired.locate(ranks, "maxloc,minloc", top=5)
-    assert [each.value for each in top["maxloc"]] == sorted(flat.tolist(), reverse=True)[:5]
-    assert [each.value for each in top["minloc"]] == sorted(flat.tolist())[:5]
-    assert top["minloc"] == mpired.locate(ranks, "minloc", top=5)
-    words = ["locate", "--op", "maxloc,minloc", "0.npy", "1.npy", "2.npy"]
-    lines = run(*words, cwd=tmp_path).out.decode().splitlines()
-    assert [line.split(" in ")[0] for line in lines] == [f"maxloc: {flat.max()}", f"minloc: {flat.min()}"]
-    rows = json.loads(run(*words, "--json", cwd=tmp_path).out)
-    assert [(row["op"], row["value"]) for row in rows] == [("maxloc", flat.max()), ("minloc", flat.min())]
 
 
 def test_lists_that_are_refused(tmp_path):

@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
-import json
 import os
 import re
-import signal
 import subprocess
 import threading
 
@@ -16,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import COMMAND, Child, Outcome, open_fifo, refused, run, shell, succeeded, told_after, unchanged
+from command import COMMAND, Outcome, refused, run, shell, succeeded, unchanged
 from needs import needs
 from tables import bytes_of
 from values import folder_in_memory
@@ -82,14 +80,6 @@ def test_streams_and_files(folder):
     assert [each for each in found if each[2] != (0, SUM.tobytes(), "")] == []
 
 
-def test_streams_of_a_shell_and_their_summary(folder):
-    words = ("reduce", "--json", *RAW[2:], "-o", "out.npy")
-    outcome = shell('"$@" <(cat r0.bin) r1.npy - < <(cat r2.bin)', *words, cwd=folder)
-    summary = json.loads(outcome.out)
-    assert (summary["buffers"][0]["count"], summary["nbytes"]) == (70_000, 3 * 560_000)
-    assert np.array_equal(np.load(folder / "out.npy"), SUM)
-
-
 def test_results_of_streams_are_the_files_that_are_made_of_files(folder):
     """On standard output, and where they grow with the streams."""
     for number, form in enumerate(("raw", "npy", "arrow", "arrows", "parquet", "csv", "zarr.zip")):
@@ -109,13 +99,6 @@ def test_results_of_streams_are_the_files_that_are_made_of_files(folder):
             assert np.array_equal(np.load(io.BytesIO(gzip.decompress(written) if "gz" in suffix else written)), SUM)
         else:
             assert written == (folder / f"files.{'raw' if suffix == '.bin' else 'csv'}").read_bytes()
-
-
-def test_several_columns_are_copied_first(folder):
-    words = ("reduce", "-q", "--op", "sum", "--to", "arrow")
-    files = run(*words, "two0.arrows", "two1.arrows", cwd=folder)
-    assert files.status == 0
-    assert streamed(words, "<(cat two0.arrows) two1.arrows", folder) == files
 
 
 def test_other_collectives(folder):
@@ -148,20 +131,6 @@ def test_streams_that_do_not_fit(folder):
             refused(streamed(words, "<(cat r0.bin) <(cat r1.bin)", folder), 3, "fewer bytes than --offset skips")
 
 
-def test_an_op_that_looks_twice_and_one_of_the_user(folder):
-    for rank, array in enumerate(RANKS):
-        (folder / f"s{rank}.bin").write_bytes(array.astype("i2").tobytes())
-    (folder / "ops.py").write_text("def add(a, b, count, datatype):\n    b += a\n")
-    for op, more in (("prod", ("--overflow", "wrap")), ("./ops.py:add", ())):
-        words = ("reduce", "-q", "--op", op, "--type", "int16_t", *more)
-        files = run(*words, "s0.bin", "s1.bin", "s2.bin", cwd=folder)
-        assert files.status == 0, files.err
-        assert streamed(words, "<(cat s0.bin) s1.bin <(cat s2.bin)", folder) == files
-    with unchanged(folder):
-        words = ("reduce", "--op", "prod", "--type", "int16_t", "--overflow", "error", "-o", "out.bin")
-        refused(streamed(words, "<(cat s0.bin) s1.bin", folder), 3, "overflow")
-
-
 @pytest.mark.parametrize("name", ["bash", "dash"])
 def test_pipelines(name, folder):
     needs(name)
@@ -177,54 +146,6 @@ def test_a_reader_that_goes_away_ends_a_pipeline(folder):
     first, then = '"$@" --to raw <(cat /dev/zero) <(cat /dev/zero)', '"$@" --to raw - <(cat /dev/zero)'
     outcome = shell(f'{first} | {then} | head -c 1 | wc -c; echo "${{PIPESTATUS[@]}}"', *RAW, cwd=folder)
     assert (outcome.status, outcome.out.split(), outcome.err) == (0, [b"1", b"141", b"141", b"0", b"0"], "")
-
-
-WATCHED = """
-import os, resource, stat, subprocess, sys
-def limit():
-    resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]),) * 2)
-child = subprocess.Popen(sys.argv[2:], pass_fds=[3, 4], preexec_fn=limit)
-most = 0
-while child.poll() is None:
-    try:
-        opened = os.listdir(f"/proc/{child.pid}/fd")
-    except OSError:  # it has just ended
-        continue
-    for fd in opened:
-        try:
-            if os.environ["TMPDIR"] in os.readlink(f"/proc/{child.pid}/fd/{fd}"):
-                status = os.stat(f"/proc/{child.pid}/fd/{fd}")
-                most = max(most, stat.S_ISREG(status.st_mode) and status.st_blocks)  # a directory has blocks too
-        except OSError:
-            pass
-print(child.returncode, most, os.listdir(os.environ["TMPDIR"]), file=sys.stderr)
-"""
-
-
-def test_long_streams_in_little_memory(folder, long):
-    """No copy is on the disk, and none in memory: two streams of zeros within little address space."""
-    nbytes = 10 << 30 if long else DOUBLES * 8
-    (folder / "tmp").mkdir()
-    (folder / "watch.py").write_text(WATCHED)
-    script = f"exec 3< <(head -c {nbytes} /dev/zero) 4< <(head -c {nbytes} /dev/zero); TMPDIR=$PWD/tmp "
-    script += f'python3 watch.py {300 << 20} "$@" /dev/fd/3 /dev/fd/4 | tail -c +1 | wc -c'
-    outcome = shell(script, *RAW, cwd=folder, timeout=600)
-    assert (outcome.out.split(), outcome.err.split()) == ([b"%d" % nbytes], ["0", "0", "[]"])
-
-
-def test_a_signal_ends_the_wait_for_one_of_several_streams(folder):
-    for name in ("a", "b"):
-        os.mkfifo(folder / name)
-    child = Child("reduce", *RAW[2:], "a", "b", "-o", "out.bin", cwd=folder)
-    with open_fifo(folder / "a") as first:
-        first.write(RANKS[0].tobytes()[:16_000])
-        first.flush()
-        with open_fifo(folder / "b") as second:
-            second.write(RANKS[1].tobytes()[:8_000])
-            second.flush()
-            os.kill(child.pid, signal.SIGINT)
-            assert child.finish() == (-signal.SIGINT, b"", told_after(signal.SIGINT))
-    assert not (folder / "out.bin").exists()
 
 
 def test_open_files_of_a_program(folder):

@@ -2,7 +2,7 @@
 
 Other scenes are in `test_power_cuts` (cuts, also of a recovery), `test_kills_and_errors`, `test_neighbours`,
 `test_keys`, `rights` (users and groups), `update/test_recovery`, `windows/test_half_done` (hard links) and
-`windows/concurrency`.
+`windows/test_concurrency`.
 """
 
 from __future__ import annotations

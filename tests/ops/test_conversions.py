@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import mpired
-from mpired.errors import OverflowWarning, ResultOverflowError, UsageError
+from mpired.errors import OverflowWarning, UsageError
 
 INTEGERS = {
     f"{kind}{size}": f"{word}{8 * size}_t" for kind, word in (("i", "int"), ("u", "uint")) for size in (1, 2, 4, 8)
@@ -117,7 +117,7 @@ def difference(code, result, op, within):
 @pytest.mark.parametrize("op", OPS)
 def test_every_pair_of_integers_is_checked_against_the_bounds(op, long):
     """Results are those of integers without a limit, or it is told how often and where first they are not."""
-    cases = [*itertools.product(INTEGERS, INTEGERS, WITHIN)][:: 1 if long else 4]
+    cases = [*itertools.product(INTEGERS, INTEGERS, WITHIN)][:: 1 if long else 7]
     differences = [difference(code, result, op, within) for code, result, within in cases]
     assert [each for each in differences if each] == []
 
@@ -144,16 +144,6 @@ def test_what_is_left_out_is_not_converted():
         ranks[2][1] = -7
         _, (told,) = found_of(ranks, op, accumulate_in="uint64_t", missing=-1)
         assert (told["element"], told["rank"]) == (1, 2), op
-
-
-def test_a_result_of_the_other_sign_is_refused(tmp_path):
-    cases = [("absmax", "accumulate_in", "uint64_t"), ("range", "accumulate_in", "uint64_t")]
-    cases += [("sum", "result_type", "uint64_t"), ("sum", "result_type", "uint8_t")]
-    for op, option, name in cases:
-        ranks = [np.array([-1]), np.array([3 if op != "sum" else -1])]
-        with pytest.raises(ResultOverflowError, match="first in element 0 with rank"):
-            mpired.reduce(ranks, op, overflow="error", output=tmp_path / "r.npy", **{option: name})
-        assert list(tmp_path.iterdir()) == []
 
 
 def test_a_long_double_beyond_double_is_told():

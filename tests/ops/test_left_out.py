@@ -1,27 +1,13 @@
-"""Elements that are left out, NaNs or a missing value: scalar twins, and NumPy's masked arrays, leave out the same."""
+"""Elements that are left out, NaNs or a missing value, as NumPy's masked arrays leave them out; and the bits of NaN."""
 
 from __future__ import annotations
 
 import itertools
-import math
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
-from statistics_twins import (
-    CHOOSING,
-    FLOATS,
-    TWINS,
-    by_element,
-    extreme_of,
-    mean_of,
-    number_of,
-    ranks_of,
-    reduced,
-    same,
-)
+import reference
 
 import mpired
 from mpired.collectives import plan as planning
@@ -30,44 +16,6 @@ from mpired.errors import UsageError
 NAN = np.nan
 RANKS = np.array([[NAN, 1, NAN, -0.0], [2, NAN, NAN, 4], [3, 5, NAN, NAN]])
 MASKED = np.ma.masked_invalid(RANKS)
-
-
-@given(ranks_of(FLOATS), st.sampled_from(sorted({**TWINS, **CHOOSING, "sum": 0, "max": 0, "min": 0})))
-@settings(max_examples=40, deadline=None)
-def test_nan_is_left_out(ranks, op):
-    """The same as the twin of those that are numbers; where there is none, NaN."""
-    twins = {**TWINS, **CHOOSING, "max": extreme_of(max), "min": extreme_of(min), "sum": None}
-    assume(op not in {"range", "sum"} or ranks.dtype == "f8")
-    twin = twins[op] or (lambda numbers: mean_of(numbers) if not numbers else left_sum(numbers))
-    expected = by_element(ranks, lambda column: twin([each for each in column if not math.isnan(each)]), ranks.dtype)
-    found = reduced(ranks, op, nan="ignore")
-    if op in {"max", "min"}:  # zeros of both signs are equal; which of them is left is that of the op of MPI
-        found, expected = found + 0.0, expected + 0.0
-    same(found, expected)
-
-
-def left_sum(numbers):
-    total = numbers[0]
-    for number in numbers[1:]:
-        total += number
-    return total
-
-
-@given(
-    ranks_of(["f4", "f8", "i4", "i8"], usual=True), st.sampled_from(["sum", "max", "mean", "std", "median", "count"])
-)
-@settings(max_examples=40, deadline=None)
-def test_a_missing_value_is_left_out(ranks, op):
-    """The most frequent of a few values is missing."""
-    ranks = (ranks % 3).astype(ranks.dtype)
-    twins = TWINS | {"sum": left_sum, "max": max, "count": len}
-    code = {"sum": ranks.dtype, "max": ranks.dtype, "count": "i8"}.get(op, number_of(ranks))
-
-    def twin(column):
-        present = [each for each in column if each != 1]
-        return twins[op](present) if present or op == "count" else 1
-
-    same(reduced(ranks, op, missing=1), by_element(ranks, twin, code))
 
 
 def test_a_product_leaves_out_nan_as_masked_arrays_do():
@@ -98,33 +46,29 @@ def test_a_missing_value_has_the_precision_of_the_elements():
         assert mpired.reduce(list(ranks), "sum", missing=missing).tolist() == masked.sum(axis=0).tolist()
 
 
-def test_a_missing_value_that_no_element_has():
-    for missing in (1.5, 300, -1, math.inf):
-        with pytest.raises(UsageError, match="no element is equal"):
-            mpired.reduce([np.zeros(3, "u1"), np.zeros(3, "u1")], "sum", missing=missing)
-
-
 def test_nan_as_the_missing_value_is_left_out():
     assert mpired.reduce([np.array([1.0]), np.array([NAN])], "sum", missing=NAN).tolist() == [1]
 
 
 def test_few_or_many_nans_left_out():
     """For each there is a quicker way."""
-    for op, share in itertools.product(("median", "mean", "max", "sum"), (0.05, 0.6)):
+    ops = ("median", "mean", "max", "min", "sum", "var", "std")
+    for op, share in itertools.product(ops, (0.05, 0.6)):
         rng = np.random.default_rng(5)
         ranks = rng.integers(-50, 50, (4, 200)).astype("f8")
         ranks[rng.random(ranks.shape) < share] = NAN
         ranks[0, np.isnan(ranks).all(axis=0)] = 1
         found = mpired.reduce(list(ranks), op, nan="ignore")
-        np.testing.assert_array_equal(found, getattr(np, f"nan{op}")(ranks, axis=0), f"{op} {share}")
+        known = getattr(np, f"nan{op}")(ranks, axis=0)
+        np.testing.assert_allclose(found, known, 1e-13, err_msg=f"{op} {share}")
 
 
 def test_times_that_are_none_are_left_out():
     ranks = np.array([["2020-01-01", "NaT", "NaT"], ["2021-01-01", "2021-01-01", "NaT"]], "M8[s]")
     expected = ["2020-01-01T00:00:00", "2021-01-01T00:00:00", "NaT"]
-    assert reduced(ranks, "min", nan="ignore").astype(str).tolist() == expected
-    assert reduced(ranks, "count", nan="ignore").tolist() == [2, 1, 0]
-    assert np.isnat(reduced(ranks, "min")).tolist() == [False, True, True]
+    assert mpired.reduce(list(ranks), "min", nan="ignore").astype(str).tolist() == expected
+    assert mpired.reduce(list(ranks), "count", nan="ignore").tolist() == [2, 1, 0]
+    assert np.isnat(mpired.reduce(list(ranks), "min")).tolist() == [False, True, True]
 
 
 def test_counts_go_with_the_results_of_several_ranks(tmp_path, monkeypatch):
@@ -158,3 +102,33 @@ def test_nan_in_a_window(tmp_path):
         np.save(target, [1, NAN, NAN, 4])
         mpired.Window(target).accumulate(np.array([2, 3, NAN, NAN]), op, nan=nan)
         assert repr(np.load(target).tolist()) == repr(np.array(expected, float).tolist()), (op, nan)
+
+
+# The bits of NaN
+
+
+def test_the_nan_of_several_ranks_is_the_quiet_one():
+    """Whatever the NaNs of the ranks carry; that of an element that is copied stays."""
+    nans = np.array([0xFFF8 << 48 | 1, 0x7FF0 << 48 | 2, 0x7FF8 << 48 | 3], "u8").view("f8")
+    ranks = [np.array([1, nan, 2, nan, np.inf, -np.inf] * 7) for nan in nans]
+    ranks[0][::6], ranks[1][2::6] = nans[0], nans[1]
+    for op in ("sum", "prod", "max", "min", "mean", "var", "std", "rms", "absmax", "absmin", "range", "median"):
+        found = mpired.reduce(ranks, op)
+        assert {*found[np.isnan(found)].view("u8").tolist()} == {0x7FF8 << 48}, op
+        assert np.isnan(found[:4]).all(), op
+    for op, rank in ("first", 0), ("last", 2):
+        assert mpired.reduce(ranks, op).tobytes() == ranks[rank].tobytes()
+
+
+def test_a_complex_number_that_no_rank_has_is_nan(directory):
+    for name in ("COMPLEX4", "C_COMPLEX", "C_DOUBLE_COMPLEX", "C_LONG_DOUBLE_COMPLEX"):
+        code = reference.FORMS[name][0][0][0]
+        one, zero = (reference.encode(code, np.longdouble(number)) for number in (1, 0))
+        nan = reference.QUIET_NAN[code]
+        paths = [directory / f"none{name}{rank}.bin" for rank in range(2)]
+        for path in paths:
+            path.write_bytes(reference.assemble(name, [one, nan]) + reference.assemble(name, [one, one]))
+        for op in ("sum", "prod", "mean", "first"):
+            found = mpired.reduce(paths, op, type=name, nan="ignore")
+            expected = reference.assemble(name, [nan, zero])
+            assert reference.elements(name, found.tobytes())[0] == expected, (op, name)

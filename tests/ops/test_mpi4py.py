@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import installed, succeeded
 
 import mpired
 
@@ -75,15 +74,6 @@ def test_predefined_ops_are_those_of_mpi(tmp_path):
         """,
     )
     assert printed == "done\n"
-
-
-FUNCTION = """
-def matrices(inbuf, inoutbuf, datatype):
-    '''Product of 2 x 2 matrices.'''
-    lower = np.frombuffer(inbuf, "f8").reshape(-1, 2, 2)
-    upper = np.frombuffer(inoutbuf, "f8").reshape(-1, 2, 2)
-    upper[...] = lower @ upper
-"""
 
 
 def test_functions_of_mpi4py_give_its_bits(tmp_path):
@@ -246,26 +236,6 @@ except mpired.errors.UserOpError as error:
     reason = "takes three arguments, as functions of mpi4py do, and that is not imported"
     way_out = "import mpi4py.MPI, or take (invec, inoutvec, len, datatype) or two arrays"
     assert done.stdout == f"<lambda>: {reason}; {way_out}\n"
-
-
-def test_functions_and_ops_of_mpi4py_in_a_file(tmp_path):
-    """In processes whose parent has no MPI, and has not imported mpi4py."""
-    (tmp_path / "ops.py").write_text(
-        f"import numpy as np\nfrom mpi4py import MPI\n{FUNCTION}\nMATRICES = MPI.Op.Create(matrices, commute=False)\n"
-    )
-    (tmp_path / "bare.py").write_text(f"import numpy as np\n{FUNCTION}")
-    form = np.dtype([(row + column, "f8") for row in "xy" for column in "xy"])
-    ranks = [np.random.default_rng(rank).random((50, 4)).view(form).reshape(-1) for rank in range(3)]
-    for rank, matrices in enumerate(ranks):
-        np.save(tmp_path / f"r{rank}.npy", matrices)
-    first, second, third = (rank.view("f8").reshape(-1, 2, 2) for rank in ranks)
-    names = [f"r{rank}.npy" for rank in range(3)]
-    for name in ("matrices", "MATRICES"):
-        succeeded(installed("reduce", "-q", "--op", f"ops.py:{name}", *names, "-f", "-o", "out.npy", cwd=tmp_path))
-        assert np.load(tmp_path / "out.npy").tobytes() == ((first @ second) @ third).tobytes()
-    listed = installed("reduce", "-q", "--op", "bare.py:matrices", *names, "-f", "-o", "out.npy", cwd=tmp_path)
-    assert listed.status == 7
-    assert "bare.py:matrices: takes three arguments, as functions of mpi4py do" in listed.err
 
 
 @pytest.mark.parametrize("value", [float, 3, b"double"])

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import random
-import runpy
-import shutil
 import warnings
-from pathlib import Path
 
 import matrix
 import numpy as np
@@ -83,13 +79,6 @@ def compiled(monkeypatch):
     native.forget()
 
 
-def test_what_has_a_twin(compiled, tmp_path):
-    rows = json.loads(run("ops", "--json", cwd=tmp_path).out)
-    listed = {row["name"].removeprefix("MPI_"): row["compiled"] for row in rows}
-    found = {op: {name.removeprefix("MPI_") for name in names} for op, names in listed.items() if names}
-    assert found == matrix.COMPILED
-
-
 def wrong_lengths(op, datatype, by_numpy, lengths=LENGTHS):
     """Return the lengths of blocks of which C makes other bits, wherever they lie."""
     assert native.twin(op.lower(), datatype) is not None
@@ -112,7 +101,7 @@ def test_twins_have_the_bits_of_numpy(op, compiled, by_numpy):
 @pytest.mark.parametrize("op", ["MAXLOC", "MINLOC"])
 def test_twins_of_unnamed_pairs_have_the_bits_of_numpy(op, compiled, by_numpy):
     pairs = {names: value_index(*map(get, names)) for names in UNNAMED}
-    found = {names: wrong_lengths(op, pair, by_numpy, LENGTHS[::8]) for names, pair in pairs.items()}
+    found = {names: wrong_lengths(op, pair, by_numpy, LENGTHS[::24]) for names, pair in pairs.items()}
     assert {names: lengths for names, lengths in found.items() if lengths} == {}
 
 
@@ -202,13 +191,6 @@ def test_blocks_that_are_not_aligned_or_have_gaps_are_left_to_numpy(compiled, mo
     assert not at_offset(lower, 8).flags.aligned
 
 
-def test_little_data_loads_nothing(monkeypatch):
-    monkeypatch.setattr(ctypes, "CDLL", lambda _: pytest.fail("loaded"))
-    native.forget()
-    datatype = get("DOUBLE_INT")
-    combined("MAXLOC", datatype, elements(datatype, 200, 1), elements(datatype, 200, 2))
-
-
 def test_the_environment_chooses_numpy(tmp_path, monkeypatch):
     native.forget()
     for word in "0", "no", "OFF", "false":
@@ -237,14 +219,3 @@ def test_a_library_that_does_not_load_is_done_without(damage, tmp_path, monkeypa
     blocks = [elements(datatype, 1000, seed) for seed in (1, 2)]
     assert len(combined("MINLOC", datatype, *blocks)) == 16000
     native.forget()
-
-
-def test_without_a_compiler_no_library_is_left(tmp_path, monkeypatch):
-    build = runpy.run_path(str(Path(mpired.__file__).parent.parent / "build_kernels.py"))["build"]
-    library = tmp_path / "kernels.so"
-    library.write_bytes(b"of an older source")
-    monkeypatch.setenv("CC", str(tmp_path / "none"))
-    assert "No such file" in build(library)
-    monkeypatch.setenv("CC", shutil.which("false"))
-    assert "exit status 1" in build(library)
-    assert list(tmp_path.iterdir()) == []

@@ -1,16 +1,16 @@
-"""User-defined ops: what the text of an op names, what is accepted in Python, how it is called, what errors become."""
+"""User-defined ops: what an op's text names, what is accepted in Python, how it is called, and on which elements."""
 
-import functools
+import itertools
 import math
-import os
+import re
 import struct
 import sys
 
+import matrix
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from user_ops import lower, saved, two, upper
 
 import mpired
 from mpired import ops
@@ -20,45 +20,16 @@ from mpired.ops.contract import Properties, as_op, same_bits
 from mpired.ops.user import PythonKernel
 
 
-def four(invec, inoutvec, len, datatype):  # noqa: A002 - MPI's name
-    np.subtract(invec, inoutvec, out=inoutvec)
+def saved(folder, arrays):
+    """Write each array as a rank, and return the paths."""
+    paths = [str(folder / f"rank{rank}.npy") for rank in range(len(arrays))]
+    for path, array in zip(paths, arrays, strict=True):
+        np.save(path, array)
+    return paths
 
 
-def wrapper(*arguments):
-    return four(*arguments)
-
-
-def optional(invec, inoutvec, scale=1, offset=0):
-    return scale * invec - inoutvec + offset
-
-
-class Instance:
-    __hash__ = None
-
-    def __call__(self, invec, inoutvec, count, datatype):
-        four(invec, inoutvec, count, datatype)
-
-    def method(self, invec, inoutvec):
-        return two(invec, inoutvec)
-
-
-CALLABLES = {
-    "four": (four, 4),
-    "two": (two, 2),
-    "ufunc": (np.subtract, 2),
-    "wrapper": (wrapper, 4),
-    "optional": (optional, 2),
-    "instance": (Instance(), 4),
-    "method": (Instance().method, 2),
-    "partial": (functools.partial(four), 4),
-}
-
-
-def test_both_conventions(tmp_path):
-    paths = saved(tmp_path, [np.array([10.0, 20.0]), np.array([1.0, 2.0]), np.array([0.5, 4.0])])
-    for name, (function, arguments) in CALLABLES.items():
-        assert as_op(function, "op").arguments == arguments, name
-        assert mpired.reduce(paths, function).tolist() == [8.5, 14.0], name
+def upper(invec, inoutvec):
+    return inoutvec
 
 
 def test_what_cannot_be_called_as_an_op(monkeypatch):
@@ -67,26 +38,6 @@ def test_what_cannot_be_called_as_an_op(monkeypatch):
     for function in (none, one, three, keywords, np.cos, np.divmod, max, 3, "text", None, np):
         with pytest.raises(UserOpError, match=r"^place: (is \w+, not a function|must take two arrays|takes three)"):
             as_op(function, "place")
-
-
-def test_invec_is_the_lower_rank_and_cannot_be_written_to(tmp_path):
-    seen = []
-
-    def look(invec, inoutvec, count, datatype):
-        seen.append((invec.copy(), inoutvec.copy(), count, datatype))
-        assert not invec.flags.writeable
-        inoutvec[:] = 7
-
-    paths = saved(tmp_path, [np.array([rank, rank], np.int16) for rank in range(3)])
-    mpired.reduce(paths, look)
-    assert [(invec.tolist(), inoutvec.tolist()) for invec, inoutvec, _, _ in seen] == [
-        ([0, 0], [1, 1]),
-        ([0], [1]),
-        ([0], [1]),
-        ([7, 7], [2, 2]),
-    ]
-    assert [count for _, _, count, _ in seen] == [2, 1, 1, 2]
-    assert {datatype for *_, datatype in seen} == {mpired.datatypes.INT16_T}
 
 
 @pytest.mark.parametrize("dtype", ["i1", "f4"])
@@ -107,51 +58,6 @@ def test_functions_of_one_array_mean_the_predefined_ops(dtype, tmp_path):
             assert np.load(tmp_path / "t.npy").tolist() == wanted.tolist(), op
         with pytest.raises(mpired.errors.UsageError, match="`commute`"):
             mpired.reduce(paths, function, commute=True)
-
-
-NEIGHBOURS = (
-    lambda a, b: np.sort(a) + b,
-    lambda a, b: a + b.mean(),
-    lambda a, b: a + np.roll(b, 1),
-    lambda a, b: a if a.sum() > b.sum() else b,
-    lambda a, b: a + len(b),
-    lambda a, b: np.where(np.arange(len(a)) == 0, a, b + 1),
-    lambda _, b: b[::-1],
-)
-
-
-def test_an_op_that_looks_at_neighbours_is_refused(tmp_path):
-    for count in (2, 3, 100, 1000, 100_000):
-        chance = np.random.default_rng(count)
-        ranks = [chance.permutation(np.arange(float(count))) + rank for rank in range(2)]
-        ranks[0][0], ranks[0][-1] = 2 * count, -1  # so that it shows in every one
-        paths = saved(tmp_path, ranks)
-        for function in NEIGHBOURS:
-            with pytest.raises(UserOpError, match=r"gives other bits for .* must depend on its two operands alone"):
-                mpired.reduce(paths, function, output=tmp_path / "out.npy")
-            assert not (tmp_path / "out.npy").exists()
-
-
-def test_the_first_elements_are_combined_whole_and_in_two_pieces_and_all_others_once(tmp_path):
-    seen = []
-
-    def add(invec, inoutvec, *_rest):
-        seen.append(len(invec))
-        inoutvec += invec
-
-    def added(invec, inoutvec):
-        seen.append(len(invec))
-        return invec + inoutvec
-
-    ranks = [np.array([0.5 * rank, np.nan, -0.0, np.inf, 4]) for rank in range(4)]
-    for function in (add, added):
-        seen.clear()
-        found = mpired.reduce(saved(tmp_path, ranks), function)
-        assert seen == [5, 2, 3, 5, 5]
-        assert np.array_equal(found, ranks[0] + ranks[1] + ranks[2] + ranks[3], equal_nan=True)
-    seen.clear()
-    mpired.reduce(saved(tmp_path, [np.ones(1)] * 3), added)
-    assert seen == [1, 1]
 
 
 @pytest.mark.parametrize(("where", "jobs", "dtypes"), [("file", 2, ("f4", "f8")), ("function", 1, ("f8", "f8"))])
@@ -189,44 +95,9 @@ def test_what_a_nan_carries_and_padding_are_no_difference():
     assert not same_bits(np.array([1]), np.array([2]))
 
 
-def test_what_is_done_to_the_arrays_themselves_stays_without_effect(tmp_path):
-    def reshape(invec, inoutvec, count, datatype):
-        inoutvec += invec
-        inoutvec.dtype, inoutvec.shape = np.uint8, (-1, 1)
-
-    paths = saved(tmp_path, [np.arange(5.0)] * 3)
-    assert mpired.reduce(paths, reshape).tolist() == [0.0, 3.0, 6.0, 9.0, 12.0]
-
-
-def test_a_view_of_an_operand_is_a_result(tmp_path):
-    paths = saved(tmp_path, [np.arange(4) + 10 * rank for rank in range(3)])
-    assert mpired.reduce(paths, lower).tolist() == [0, 1, 2, 3]
-    assert mpired.reduce(paths, upper).tolist() == [20, 21, 22, 23]
-    assert mpired.reduce(paths, lambda _, inoutvec: inoutvec[::-1][::-1]).tolist() == [20, 21, 22, 23]
-
-
-def test_the_result_of_one_rank_is_its_copy(tmp_path):
-    def never(invec, inoutvec):
-        raise AssertionError("called")
-
-    assert mpired.reduce(saved(tmp_path, [np.arange(3)]), never).tolist() == [0, 1, 2]
-    assert mpired.reduce(saved(tmp_path, [np.arange(0)] * 2), never).tolist() == []
-
-
 def test_floating_point_flags_raise_no_warning(tmp_path):
     paths = saved(tmp_path, [np.array([1e308, 0.0]), np.array([10.0, 0.0])])
     assert mpired.reduce(paths, lambda a, b: a * b / (a * 0)).tolist()[0] == np.inf
-
-
-def test_an_exception_keeps_its_cause(tmp_path):
-    def fails(invec, inoutvec):
-        raise ZeroDivisionError("by\nnothing")
-
-    paths, output = saved(tmp_path, [np.arange(3)] * 2), tmp_path / "output.npy"
-    with pytest.raises(UserOpError, match=r"^fails: raised ZeroDivisionError: by nothing \(test_user.py, line") as e:
-        mpired.reduce(paths, fails, output=output)
-    assert isinstance(e.value.__cause__, ZeroDivisionError)
-    assert sorted(os.listdir(tmp_path)) == ["rank0.npy", "rank1.npy"]
 
 
 def test_an_abort_says_why(tmp_path):
@@ -237,24 +108,11 @@ def test_an_abort_says_why(tmp_path):
         mpired.reduce(saved(tmp_path, [np.arange(3)] * 2), aborts)
 
 
-def test_what_is_to_end_this_process_does(tmp_path):
-    for exception in KeyboardInterrupt, SystemExit:
-
-        def ends(invec, inoutvec, exception=exception):
-            raise exception
-
-        with pytest.raises(exception):
-            mpired.reduce(saved(tmp_path, [np.arange(3)] * 2), ends)
-
-
 def test_timeouts_that_cannot_be_kept(tmp_path):
     """A function of this process cannot be stopped."""
-    for op, seconds in (two, 1), *(("numpy:add", each) for each in (0, -1, math.nan, math.inf)):
+    for op, seconds in (upper, 1), *(("numpy:add", each) for each in (0, -1, math.nan, math.inf)):
         with pytest.raises(UsageError, match="`op_timeout`"):
             mpired.reduce(saved(tmp_path, [np.arange(3)] * 2), op, op_timeout=seconds)
-
-
-# Texts and properties
 
 
 KERNELS = {
@@ -304,23 +162,6 @@ def test_text_that_names_no_op():
         assert caught.value.exit_status == (2 if error is UnknownOpError else 7), text
 
 
-def test_predefined_ops_are_not_shadowed_by_texts():
-    assert ops.resolve("sum") is ops.resolve("MPI_SUM") is ops.get("SUM")
-
-
-def test_properties():
-    decorated = mpired.op(
-        commute=np.bool_(1), datatypes=["double", mpired.datatypes.INT, "<f4"], identity=np.float32(1), name="name"
-    )
-    said = ops.of_function(decorated(functools.partial(two)))
-    assert (said.name, said.commute, ops.neutral(said, mpired.datatypes.DOUBLE)) == ("name", True, 1.0)
-    assert said.datatypes == ("MPI_DOUBLE", "MPI_INT", "MPI_FLOAT")
-    assert ops.of_function(two).name == "two"
-    assert ops.of_function(two).commute is False
-    assert ops.of_function(two, commute=True).commute is True
-    assert ops.of_function(decorated(two), commute=False).commute is False
-
-
 def test_identities_are_plain_numbers():
     rows = [(None, None), (0, 0), (np.int8(3), 3), ((1, 0.5), [1.0, 0.5]), (-np.inf, -np.inf), (np.array(2j), 2j)]
     for identity, kept in rows:
@@ -338,14 +179,114 @@ def test_identities_are_plain_numbers():
             mpired.op(identity=identity)
 
 
-def test_unknown_datatypes_of_an_op():
-    with pytest.raises(UnknownDatatypeError):
-        mpired.op(datatypes=["duble"])
-
-
 def test_an_op_takes_only_its_datatypes(tmp_path):
     only = mpired.op(datatypes="double")(lambda a, b: a + b)
     paths = saved(tmp_path, [np.ones(3)] * 2)
     assert mpired.reduce(paths, only).tolist() == [2.0] * 3
     with pytest.raises(OpError, match="it takes MPI_DOUBLE"):
         mpired.reduce(saved(tmp_path, [np.ones(3, np.float32)] * 2), only)
+    with pytest.raises(UnknownDatatypeError):
+        mpired.op(datatypes=["duble"])
+
+
+# Elements of structures
+
+
+STRUCTURES = {
+    "quaternion": [("w", "f8"), ("x", "f8"), ("y", "f8"), ("z", "f8")],
+    "complex": [("re", "f8"), ("im", "f8")],
+    "mixed": [("flag", "?"), ("small", "i1"), ("number", "f4"), ("large", "u8"), ("half", "f2")],
+    "one": [("only", "f4"), ("other", "i8")],
+}
+
+
+def structured(fields, count, nranks, *, align=False):
+    draw = np.random.default_rng(count)
+    dtype = np.dtype(fields, align=align)
+    arrays = [np.zeros(count, dtype) for _ in range(nranks)]
+    for array in arrays:
+        for name in dtype.names:
+            array[name] = draw.integers(0, 2 if dtype[name].kind == "b" else 100, count)
+    return arrays
+
+
+def take_turns(invec, inoutvec, count, datatype):
+    """Every other field of the lower rank, the others of the upper: not commutative."""
+    for name in inoutvec.dtype.names[::2]:
+        inoutvec[name] = invec[name]
+
+
+def test_structures_of_npy_keep_the_names_of_their_fields(tmp_path):
+    for fields, align in itertools.product(STRUCTURES.values(), (False, True)):
+        arrays = structured(fields, 20, 3, align=align)
+        mpired.reduce(saved(tmp_path, arrays), take_turns, output=tmp_path / "result.npy", overwrite=True)
+        result = np.load(tmp_path / "result.npy")
+        assert result.dtype == arrays[0].dtype
+        for position, name in enumerate(result.dtype.names):
+            assert result[name].tolist() == arrays[0 if position % 2 == 0 else 2][name].tolist(), (fields, align)
+
+
+def test_every_number_of_a_field_with_a_shape_is_in_the_text(tmp_path):
+    array = np.arange(12.0).reshape(2, 6).view([("w", "f8", (2, 2)), ("n", "f8"), ("m", "f8", (1,))]).reshape(2)
+    np.save(tmp_path / "rank.npy", array)
+    for to in "csv", "json", "text":
+        mpired.reduce([tmp_path / "rank.npy"] * 2, upper, to=to, output=tmp_path / f"result.{to}")
+        text = (tmp_path / f"result.{to}").read_text()
+        assert to != "csv" or text.startswith("w[0][0],w[0][1],w[1][0],w[1][1],n,m[0]\n")
+        assert re.findall(r"\d+\.0", text) == [f"{number}.0" for number in range(12)], to
+
+
+def test_long_doubles_in_a_field_keep_their_padding_and_go_to_external32(tmp_path):
+    numbers = np.arange(1, 2401, dtype=np.longdouble) / 3
+    octets = numbers.view(np.uint8).reshape(-1, 16).copy()
+    octets[:, 10:] = 0xFF
+    (tmp_path / "rank.bin").write_bytes(octets.tobytes())
+    said = {"type": "contiguous(1200,long_double)"}
+
+    mpired.reduce([tmp_path / "rank.bin"] * 2, upper, output=tmp_path / "native.bin", **said)
+    octets[:, 10:] = 0
+    assert (tmp_path / "native.bin").read_bytes() == octets.tobytes()
+    mpired.pack(tmp_path / "native.bin", output=tmp_path / "packed.bin", datarep="external32", **said)
+    external = {"datarep": "external32", "to": "raw", **said}
+    mpired.reduce([tmp_path / "packed.bin"] * 2, upper, output=tmp_path / "result.bin", **external)
+    assert (tmp_path / "result.bin").read_bytes() == (tmp_path / "packed.bin").read_bytes()
+
+
+BAD_SHAPES = [
+    ("[('a', '<f8', (0,))]", "the field 'a' has no number, or more than 1048576"),
+    ("[('a', '<f8', (True,))]", "the header cannot be read"),
+    ("[('a', '<f8', (1048577,))]", "the field 'a' has no number, or more than 1048576"),
+    ("[('a', '<f8', (65536, 65536, 65536, 65536))]", "the header cannot be read"),
+    (f"[('a', '<f8', {(1,) * 70})]", "the header cannot be read"),
+    ("[('a', [('b', '<f8')])]", "which no MPI datatype has"),
+    (f"{[(f'f{i}', '<f8', (1048576,)) for i in range(300)]}", "the header cannot be read"),
+]
+
+
+def test_fields_with_a_bad_shape(tmp_path):
+    for descr, reason in BAD_SHAPES:
+        header = f"{{'descr': {descr}, 'fortran_order': False, 'shape': (0,), }}\n".encode()
+        (tmp_path / "rank.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+        with pytest.raises(mpired.MpiredError, match=reason):
+            mpired.reduce([tmp_path / "rank.npy"] * 2, take_turns)
+
+
+def test_predefined_ops_refuse_structures(tmp_path):
+    array = structured(STRUCTURES["quaternion"], 5, 1)[0]
+    np.save(tmp_path / "rank.npy", array)
+    fields = [pa.array(array[name]) for name in array.dtype.names]
+    column = pa.StructArray.from_arrays(fields, array.dtype.names)
+    pq.write_table(pa.table({"it": column}), tmp_path / "rank.parquet")
+    cases = [*itertools.product(matrix.REDUCE_OPS, ["rank.npy"], [{}])]
+    cases += [("SUM", "rank.parquet", {"columns": ["it"]}), ("MAXLOC", "rank.parquet", {"columns": ["it"]})]
+    for op, name, options in cases:
+        with pytest.raises(OpError, match=r"struct\(f8 w, f8 x, f8 y, f8 z\)") as e:
+            mpired.reduce([tmp_path / name] * 2, op, **options)
+        assert (e.value.exit_status, e.value.mpi_class) == (3, "MPI_ERR_OP"), (op, name)
+
+
+def test_structures_that_differ_in_a_name_are_not_of_one_datatype(tmp_path):
+    arrays = [structured(STRUCTURES["complex"], 5, 1)[0] for _ in range(2)]
+    arrays[1].dtype.names = ("real", "imag")
+    with pytest.raises(mpired.MpiredError, match="f8 real, f8 imag"):
+        mpired.reduce(saved(tmp_path, arrays), take_turns)

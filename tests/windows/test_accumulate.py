@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
-import subprocess
-from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 import reference
@@ -83,19 +79,6 @@ def test_many_entries_of_a_map_for_few_elements(directory, long):
     assert [(op, name) for op, name in some_pairs(long) if wrong_elements(op, name, directory)] == []
 
 
-def test_rules_for_nan_in_each_step(tmp_path):
-    origin, places = np.random.default_rng(1).standard_normal(60), WHERE[:60]
-    origin[::7] = np.nan
-    chains, steps = (mpired.Window(tmp_path / name, durability="none") for name in ("chains.npy", "steps.npy"))
-    for op, nan in (("max", "ignore"), ("max", "mpi"), ("sum", "ignore")):
-        for name in ("chains.npy", "steps.npy"):
-            np.save(tmp_path / name, np.zeros(NELEMENTS))
-        chains.accumulate(origin, op, map=places, nan=nan)
-        for where, number in zip(places, origin, strict=True):
-            steps.accumulate(np.array([number]), op, target_disp=int(where), nan=nan)
-        assert (tmp_path / "chains.npy").read_bytes() == (tmp_path / "steps.npy").read_bytes(), (op, nan)
-
-
 def test_overflow_is_found_in_the_step_where_it_is(tmp_path):
     np.save(tmp_path / "t.npy", np.zeros(1, np.int8))
     with pytest.warns(OverflowWarning) as told:
@@ -104,28 +87,6 @@ def test_overflow_is_found_in_the_step_where_it_is(tmp_path):
     assert warning.message.details["count"] == 1
     assert warning.message.details["element"] == 127
     assert np.load(tmp_path / "t.npy").tolist() == [44]
-
-
-def test_byte_order_of_the_target_is_kept(tmp_path):
-    for code in (">f8", "<f8", ">i2", ">u4", "|b1", ">c16", ">f2"):
-        values_ = np.array([0, 1, 1, 0, 1]).astype(code)
-        np.save(tmp_path / "t.npy", values_)
-        np.save(tmp_path / "o.npy", values_.astype(np.dtype(code).newbyteorder("=")))
-        op = "lor" if code == "|b1" else "sum"
-        mpired.Window(tmp_path / "t.npy").accumulate(tmp_path / "o.npy", op)
-        found = np.load(tmp_path / "t.npy")
-        assert found.dtype == np.dtype(code)
-        assert (found == (values_ if op == "lor" else 2 * values_)).all(), code
-
-
-def test_packed_pairs_in_npy(tmp_path):
-    pairs = np.array([(1.5, 7), (2.5, 8)], [("a", "<f8"), ("b", "<i4")])
-    np.save(tmp_path / "t.npy", pairs)
-    np.save(tmp_path / "o.npy", np.array([(3.5, 1), (2.5, 2)], [("x", "<f8"), ("y", "<i4")]))
-    mpired.Window(tmp_path / "t.npy", commit="journal").accumulate(tmp_path / "o.npy", "maxloc")
-    found = np.load(tmp_path / "t.npy")
-    assert found.dtype == pairs.dtype
-    assert found.tolist() == [(3.5, 1), (2.5, 2)]
 
 
 def test_a_last_element_without_its_padding(tmp_path):
@@ -138,49 +99,6 @@ def test_a_last_element_without_its_padding(tmp_path):
         found = (tmp_path / "t.bin").read_bytes()
         assert len(found) == 44
         assert np.frombuffer(found + bytes(4), pairs.dtype)["v"].tolist() == [9, 9, 9]
-
-
-@pytest.mark.parametrize("order", ["<", ">"])
-@pytest.mark.parametrize("where", [{"target_type": "vector(2,1,2,double_int)"}, {"at": "::2"}, {"map": [0, 2]}, {}])
-def test_the_padding_of_pairs_in_a_window(where, order, tmp_path):
-    form = np.dtype([("v", f"{order}f8"), ("i", f"{order}i4")], align=True)
-    octets = np.full((3, 16), 0xEE, np.uint8)
-    octets[:, :12] = np.array([(1, 1)] * 3, form).view(np.uint8).reshape(3, 16)[:, :12]
-    np.save(tmp_path / "t.npy", octets.reshape(-1).view(form))
-    header = (tmp_path / "t.npy").stat().st_size - 48
-    pairs = np.array([(2.0, 7), (0.0, 8), (3.0, 9)][: 3 if not where else 2], [("v", "f8"), ("i", "i4")])
-    mpired.Window(tmp_path / "t.npy").accumulate(pairs, "maxloc", **where)
-    expected = [(2, 7), (1, 1), (3, 9)] if not where else [(2, 7), (1, 1), (1, 1)]
-    assert np.load(tmp_path / "t.npy").tolist() == expected
-    after = np.frombuffer((tmp_path / "t.npy").read_bytes()[header:], np.uint8).reshape(3, 16)
-    assert (after[:, 12:] == 0xEE).all()
-
-
-def test_the_padding_of_pairs_in_hdf5(tmp_path):
-    """What a rank that is replaced has between its elements stays; test_rma_types compares raw ones with MPI."""
-    for order in "<>":
-        form = np.dtype([("v", f"{order}f8"), ("i", f"{order}i4")], align=True)
-        ranks = np.full((2, 5, 16), 0xEE, np.uint8)
-        ranks[0, :, :12] = np.array([(1, 1)] * 5, form).view(np.uint8).reshape(5, 16)[:, :12]
-        ranks[1, :, :12] = np.array([(i, 2) for i in range(5)], form).view(np.uint8).reshape(5, 16)[:, :12]
-        for name, octets in zip("ab", ranks, strict=True):
-            with h5py.File(tmp_path / f"{name}.h5", "w") as file:
-                file["x"] = octets.reshape(-1).view(form)
-        mpired.reduce([tmp_path / "a.h5", tmp_path / "b.h5"], "maxloc", in_place=True, root=1)
-        wanted = ranks[1].copy()
-        expected = [(1, 1), (1, 1), (2, 2), (3, 2), (4, 2)]
-        wanted[:, :12] = np.array(expected, form).view(np.uint8).reshape(5, 16)[:, :12]
-        assert (tmp_path / "b.h5").read_bytes().find(wanted.tobytes()[:-4]) >= 0, order
-
-
-@pytest.mark.parametrize("commit", COMMITS)
-def test_target_that_is_an_origin_too(commit, tmp_path):
-    np.save(tmp_path / "t.npy", np.arange(1000.0))
-    os.symlink("t.npy", tmp_path / "link.npy")
-    window = mpired.Window(tmp_path / "t.npy", commit=commit)
-    with pytest.warns(mpired.errors.SameFileWarning):
-        window.accumulate([tmp_path / "t.npy", tmp_path / "link.npy"], "sum")
-    assert (np.load(tmp_path / "t.npy") == 3 * np.arange(1000.0)).all()
 
 
 def test_an_origin_that_changes_when_it_has_been_read_is_refused(tmp_path):
@@ -212,28 +130,3 @@ def test_a_raw_target_with_a_piece_of_an_element(tmp_path):
         refused(run(*words, cwd=tmp_path), 3, "t.bin", "3 bytes follow the last whole MPI_DOUBLE")
     assert run(*words, "--target-disp", "0", cwd=tmp_path) == (0, b"", "")
     assert (tmp_path / "t.bin").read_bytes() == np.ones(4).tobytes() + bytes(3)
-
-
-@pytest.mark.parametrize("commit", COMMITS)
-def test_a_program_that_runs(commit, tmp_path):
-    shutil.copy(shutil.which("sleep"), tmp_path / "program")
-    (tmp_path / "byte").write_bytes(b"1")
-    running = subprocess.Popen([tmp_path / "program", "100"])
-    try:
-        words = ("--op", "replace", "--type", "byte", "--commit", commit, "--from", "raw", "program", "byte")
-        with unchanged(tmp_path):
-            refused(run("accumulate", *words, "--target-count", "1", cwd=tmp_path), 4, "program", "busy")
-    finally:
-        running.kill()
-        running.wait()
-
-
-@pytest.mark.parametrize("commit", COMMITS)
-def test_names(commit, tmp_path):
-    names = ["-t.npy", "a b.npy", "\n.npy", "é" * 125 + ".npy", "\udcff.npy", "x" * 251 + ".npy"]
-    for name in names:
-        with open(Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), os.fsencode(name)))), "wb") as file:
-            np.save(file, np.zeros(3))
-        words = ("accumulate", "-q", "--op", "sum", "--commit", commit, "--", name, name)
-        assert run(*words, cwd=tmp_path) == (0, b"", ""), name
-    assert len(os.listdir(tmp_path)) == len(names)

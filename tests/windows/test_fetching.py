@@ -33,27 +33,6 @@ def test_get_accumulate_writes_the_old_elements(tmp_path):
         assert read == (0, b"5\n6\n7\n", "")
 
 
-def test_no_op_ignores_its_origin(tmp_path):
-    """Whatever it is (MPI-4.1, 12.3.4): of another datatype or count, or the target; one line says that."""
-    np.save(tmp_path / "t.npy", np.arange(3.0))
-    np.save(tmp_path / "o.npy", np.ones(7, "i4"))
-    words = ("get-accumulate", "--op", "no_op", "--to", "text", "t.npy")
-    with unchanged(tmp_path):
-        for origin in ("o.npy", "t.npy", "-"):
-            outcome = run(*words, origin, cwd=tmp_path)
-            assert outcome[:2] == (0, b"0.0\n1.0\n2.0\n")
-            note = f"mpired: {origin} is not used: MPI_NO_OP only reads the target"
-            assert outcome.err.splitlines()[0] == note
-            assert run(*words, "-q", origin, cwd=tmp_path) == (0, outcome.out, "")
-        value = run("fetch-and-op", "--op", "no_op", "t.npy", "--target-disp", "1", "x", cwd=tmp_path)
-        assert value == (0, b"1.0\n", "mpired: x is not used: MPI_NO_OP only reads the target\n")
-        window = mpired.Window(tmp_path / "t.npy")
-        with pytest.warns(mpired.errors.UnusedWarning, match="^the origin is not used: MPI_NO_OP only reads"):
-            assert window.get_accumulate(np.ones(2, "i1"), "no_op").tolist() == [0, 1, 2]
-        with pytest.warns(mpired.errors.UnusedWarning, match="^5 is not used"):
-            assert window.fetch_and_op(5, "no_op", target_disp=2) == 2
-
-
 def fill_standard_output() -> None:
     """Let the disk be full for what goes to standard output, by whatever descriptor."""
     written = os.write
@@ -86,27 +65,6 @@ def test_a_stream_that_takes_nothing_is_refused_before_the_target_changes(tmp_pa
         outcome = run("fetch-and-op", "--op", "sum", "t.npy", "1", cwd=tmp_path, stdout=writer)
         os.close(writer)
         assert outcome.status == 141
-
-
-OF_THE_TARGET = [
-    "fetch-and-op --op sum t.npy t.npy",
-    "fetch-and-op --op sum t.npy v.npy",
-    "fetch-and-op --op sum --window t.npy 5",
-    "fetch-and-op --op sum --window 5 5",
-    "compare-and-swap t.npy t.npy t.npy",
-    "compare-and-swap t.npy 0 t.npy",
-]
-
-
-def test_an_element_that_is_of_the_target_itself(tmp_path):
-    wrong = []
-    for words in OF_THE_TARGET:
-        for name in ("t.npy", "v.npy", "5.npy"):
-            np.save(tmp_path / name, np.array([3]))
-        (tmp_path / "5.npy").rename(tmp_path / "5")  # a number is a number, whatever a file is called
-        if (outcome := run(*words.split(), cwd=tmp_path)) != (0, b"3\n", ""):
-            wrong.append((words, outcome))
-    assert wrong == []
 
 
 def test_a_stream_that_fails_when_nothing_has_changed(tmp_path):

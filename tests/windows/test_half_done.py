@@ -127,45 +127,6 @@ def test_recover_in_python(folder, caplog):
         mpired.recover(target, force=True)
 
 
-def test_every_name_of_a_target_leads_to_its_log(another_name, folder):
-    """What is read by the other name is whole, and a change by it is not undone by the first one."""
-    commands = {
-        f"reduce -q -f --op sum {OTHER} -o result.npy": NEW,
-        f"info {OTHER}": NEW,
-        f"recover {OTHER}": NEW,
-        f"accumulate -q --op sum {OTHER} origin.npy": NEW + 2,
-        f"reduce-local -q --op sum origin.npy {OTHER}": NEW + 2,
-    }
-    for words, expected in commands.items():
-        left_by_a_kill(folder)
-        assert b"a committed change to finish" in run("recover", "--list", OTHER, cwd=folder).out
-        assert value(folder) is None
-        assert run(*words.split(), cwd=folder).status == 0, words
-        assert value(folder, OTHER) == expected, words
-        run("info", f"targets/{BASE}", cwd=folder)
-        assert value(folder, OTHER) == expected, words
-        assert os.listdir(folder / "targets") == [BASE]
-    assert value(folder, "result.npy") == NEW
-
-
-@pytest.mark.parametrize("kind", ["gone", "of a new file"])
-def test_the_name_by_which_a_change_was_begun_is_another(kind, another_name, folder):
-    """No advice of a command loses the change: to give the file its name back finishes it."""
-    left_by_a_kill(folder)
-    os.link(folder / OTHER, folder / "third.npy")
-    (folder / "targets" / BASE).unlink()
-    name, what = OTHER, "cannot be opened for it"
-    if kind != "gone":
-        np.save(folder / "targets" / BASE, np.zeros(3))
-        name, what = f"targets/{BASE}", "is not the file any more"
-    refused = [(f"info {name}", 3, what), (f"accumulate --op sum {name} origin.npy", 3, what)]
-    check_refusals(folder, [*refused, (f"recover --discard {name}", 3, "--discard --force")])
-    (folder / "targets" / BASE).unlink(missing_ok=True)
-    os.link(folder / OTHER, folder / "targets" / BASE)
-    assert run("recover", OTHER, cwd=folder).status == 0
-    assert recovered(folder) == NEW
-
-
 @pytest.mark.parametrize("renew", [False, True], ids=["", "and another is there"])
 def test_the_folder_of_the_log_was_moved(renew, another_name, folder):
     left_by_a_kill(folder)

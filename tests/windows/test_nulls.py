@@ -39,28 +39,15 @@ def expected(op, arrays, nulls):
     return np.ma.MaskedArray(values, mask).reshape(target.shape)
 
 
-def arrays_for(form, dtype, count=3):
-    shape = (12,) if form in masked.TABLES else (3, 4)
-    return [masked.drawn(seed, shape, dtype) for seed in range(count)]
-
-
-@each(
-    "form, op, nulls, dtype",
-    [
-        ("parquet", "sum", "ignore", "f8"),
-        ("parquet", "prod", "propagate", "i4"),
-        ("arrow", "max", "propagate", "i4"),
-        ("arrow", "replace", "propagate", "f8"),
-        ("3.nc", "sum", "ignore", "i4"),
-        ("3.nc", "max", "propagate", "f8"),
-        ("4.nc", "replace", "ignore", "f8"),
-        ("h5", "sum", "propagate", "i4"),
-        ("2.zarr.zip", "sum", "ignore", "f8"),
-        ("3.zarr.zip", "max", "ignore", "i4"),
-    ],
-)
+@each("form, op, nulls, dtype", [
+    ("parquet", "sum", "ignore", "f8"), ("parquet", "prod", "propagate", "i4"), ("arrow", "max", "propagate", "i4"),
+    ("arrow", "replace", "propagate", "f8"), ("3.nc", "sum", "ignore", "i4"), ("3.nc", "max", "propagate", "f8"),
+    ("4.nc", "replace", "ignore", "f8"), ("h5", "sum", "propagate", "i4"), ("2.zarr.zip", "sum", "ignore", "f8"),
+    ("3.zarr.zip", "max", "ignore", "i4"),
+])  # fmt: skip
 def test_accumulating_is_the_reduction_that_goes_on(form, op, nulls, dtype, tmp_path_factory):
-    folder, arrays = tmp_path_factory.mktemp("nulls"), arrays_for(form, dtype)
+    folder, shape = tmp_path_factory.mktemp("nulls"), (12,) if form in masked.TABLES else (3, 4)
+    arrays = [masked.drawn(seed, shape, dtype) for seed in range(3)]
     names = [masked.write(folder / f"{i}.{form}", t=array) for i, array in enumerate(arrays)]
     reduced = mpired.reduce(names, op, nulls=nulls) if form in masked.TABLES and op != "replace" else None
     window = mpired.Window(names[0], nulls=nulls)
@@ -68,38 +55,6 @@ def test_accumulating_is_the_reduction_that_goes_on(form, op, nulls, dtype, tmp_
     masked.check(masked.read(names[0], "t"), expected(op, arrays, nulls))
     if reduced is not None:
         masked.check(reduced, expected(op, arrays, nulls))
-
-
-def test_npy_targets_have_a_value_for_it(tmp_path):
-    """As `reduce` has: that of `missing`, or NaN; of an integer without one the call is refused."""
-    target, origin = masked.drawn(1, (20,), "i4"), masked.drawn(2, (20,), "i4")
-    for nulls in ("error", "ignore"):
-        for form in ("npy", "bin"):
-            names = [tmp_path / f"{nulls}{i}.{form}" for i in range(2)]
-            for name, array in zip(names, (target, origin), strict=True):
-                np.save(name, array.filled(-70)) if form == "npy" else array.filled(-70).tofile(name)
-            options = {"type": "int32_t"} if form == "bin" else {}
-            mpired.Window(names[0], missing=-70, nulls=nulls, **options).accumulate(names[1], "sum")
-            found = np.load(names[0]) if form == "npy" else np.fromfile(names[0], "i4")
-            assert found.tolist() == expected("sum", [target, origin], "ignore").filled(-70).tolist(), (nulls, form)
-    nulls = masked.write(tmp_path / "o.parquet", x=masked.drawn(3, (20,), "f8"))
-    np.save(tmp_path / "x.npy", np.arange(20.0))
-    mpired.Window(tmp_path / "x.npy").accumulate(nulls, "sum", nulls="ignore")
-    filled = masked.drawn(3, (20,)).filled(0)
-    assert np.load(tmp_path / "x.npy").tolist() == (np.arange(20.0) + filled).tolist()
-    mpired.Window(tmp_path / "x.npy").accumulate(nulls, "replace", nulls="propagate")
-    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), masked.drawn(3, (20,)).filled(np.nan))
-
-
-def test_nan_and_nulls_are_both_left_out(tmp_path):
-    values, mask = np.array([1, np.nan, 3, np.nan, 5, -0.0]), [0, 0, 1, 1, 0, 0]
-    others = np.array([np.nan, np.nan, 2, np.nan, np.inf, -np.inf])
-    target = masked.write(tmp_path / "t.parquet", x=np.ma.MaskedArray(values, mask))
-    more = [masked.write(tmp_path / f"{i}.arrow", x=np.ma.MaskedArray(others, [0] * 6)) for i in range(2)]
-    wanted = mpired.reduce([target, *more], "sum", nulls="ignore", nan="ignore")
-    mpired.Window(target).accumulate(more, "sum", nulls="ignore", nan="ignore")
-    masked.check(masked.read(target, "x"), wanted)
-    assert wanted.tolist() == [1, None, 4, None, np.inf, -np.inf]
 
 
 @pytest.mark.parametrize("nulls", ["ignore", "propagate"])
@@ -147,22 +102,6 @@ def test_old_elements_are_masked_and_written_as_null(tmp_path):
     assert json.loads(run(*fetch, "--json", cwd=tmp_path).err)["old"] is None
 
 
-def test_elements_beyond_the_request_stay(tmp_path):
-    """Also those that are missing by another value than the fill value."""
-    path = tmp_path / "t.nc"
-    with netCDF4.Dataset(path, "w") as file:
-        file.createDimension("x", 6)
-        variable = file.createVariable("t", "i2", ("x",), fill_value=-1)
-        variable.missing_value, variable.valid_max = np.int16(-2), np.int16(100)
-        variable.set_auto_mask(False)
-        variable[:] = [1, -1, -2, 101, -2, 101]
-    origin = np.ma.MaskedArray(np.array([1, 1, 1, 1], "i2"), [0, 1, 1, 0])
-    mpired.Window(path).accumulate(origin, "sum", columns="t", at="0:4", nulls="ignore")
-    with netCDF4.Dataset(path) as file:
-        file.set_auto_mask(False)
-        assert file["t"][:].tolist() == [2, -1, -2, 1, -2, 101]
-
-
 def test_a_column_becomes_nullable_where_it_has_to_be(tmp_path):
     fields = [pa.field("n", pa.int16(), nullable=False), pa.field("s", pa.string()), pa.field("m", pa.int16())]
     table = pa.table([[1, 2], ["a", None], [None, 4]], schema=pa.schema(fields))
@@ -202,36 +141,39 @@ def test_once_tells_nulls_from_values(tmp_path):
     assert masked.read(target, "x").tolist() == [5, 0]
 
 
-@each("form", ["parquet", "arrow", "3.nc", "4.nc", "h5", "3.zarr.zip"])
-def test_compare_and_swap(form, tmp_path_factory):
+SWAPS = [
+    # position, COMPARE, VALUE, the old element, and the new one with `propagate` and `ignore`
+    (1, "null", 5, None, 5, 5),
+    (2, 0, "one.parquet", 0, None, 0),
+    (0, 1, "null", 1, None, 1),
+    (4, 0, 5, None, None, None),
+    (4, masked.FILL, 5, None, None, None),
+    (1, "null", 6, 5, 5, 5),
+    (5, "one.parquet", 7, 0, 0, 0),
+    (3, 4, 9, 4, 9, 9),
+    (3, 9, "null", 9, None, 9),
+]
+
+
+@each("form, nulls, count", [
+    ("parquet", "propagate", 9), ("3.nc", "ignore", 9), ("arrow", "ignore", 2), ("4.nc", "propagate", 2),
+    ("h5", "ignore", 2), ("3.zarr.zip", "propagate", 2),
+])  # fmt: skip
+def test_compare_and_swap(form, nulls, count, tmp_path_factory):
     """A missing element equals `null` alone; as VALUE that is `replace`'s: nothing with `ignore`."""
     folder, name = tmp_path_factory.mktemp("swap"), f"t.{form}"
-    masked.write(folder / name, t=np.ma.MaskedArray([1, 0, 0, 4], [0, 1, 0, 0], "i4"))
-    one = masked.write(folder / "one.parquet", t=np.ma.MaskedArray([0], [1], "i4"))
-    steps = [
-        # position, COMPARE, VALUE, the old element, and the new one with `propagate` and `ignore`
-        (0, 1, "null", 1, None, 1),
-        (1, 0, 5, None, None, None),
-        (1, masked.FILL, 5, None, None, None),
-        (1, "null", 5, None, 5, 5),
-        (1, "null", 6, 5, 5, 5),
-        (2, one, 7, 0, 0, 0),
-        (2, 0, one, 0, None, 0),
-        (3, 4, 9, 4, 9, 9),
-    ]
-    for nulls in ("propagate", "ignore"):
-        copy = f"{nulls}.{form}"
-        (folder / copy).write_bytes((folder / name).read_bytes())
-        window = mpired.Window(folder / copy, nulls=nulls)
-        for position, compare, value, old, *new in steps:
-            words = ("compare-and-swap", "--nulls", nulls, "--columns", "t", "--target-disp", position, copy)
-            outcome = run(*map(str, (*words, compare, value)), cwd=folder)
-            assert outcome == (0, f"{'null' if old is None else old}\n".encode(), "")
-            found = masked.read(folder / copy, "t")[position]
-            assert (None if found is np.ma.masked else found) == new[nulls == "ignore"], (position, compare, value)
-        assert window.compare_and_swap(9, np.ma.masked, target_disp=3, columns="t") == 9
-        old = window.fetch_and_op(3, "sum", target_disp=3, columns="t")
-        assert old == 9 if nulls == "ignore" else old is np.ma.masked
+    masked.write(folder / name, t=np.ma.MaskedArray([1, 0, 0, 4, 0, 0], [0, 1, 0, 0, 1, 0], "i4"))
+    masked.write(folder / "one.parquet", t=np.ma.MaskedArray([0], [1], "i4"))
+    for position, compare, value, old, *new in SWAPS[:count]:
+        words = ("compare-and-swap", "--nulls", nulls, "--columns", "t", "--target-disp", position, name)
+        outcome = run(*map(str, (*words, compare, value)), cwd=folder)
+        assert outcome == (0, f"{'null' if old is None else old}\n".encode(), "")
+        found = masked.read(folder / name, "t")[position]
+        assert (None if found is np.ma.masked else found) == new[nulls == "ignore"], (position, compare, value)
+    window = mpired.Window(folder / name, nulls=nulls)
+    assert window.compare_and_swap(np.ma.masked, np.ma.masked, target_disp=4, columns="t") is np.ma.masked
+    old = window.fetch_and_op(3, "sum", target_disp=2, columns="t")
+    assert old == 0 if nulls == "ignore" else old is np.ma.masked
 
 
 def test_refusals(tmp_path):
@@ -248,11 +190,7 @@ def test_refusals(tmp_path):
         [
             (f"{add} n.npy o.parquet", 3, "'t' has 1 null / skip them with --nulls ignore"),
             (f"{add} t.3.nc n.npy --columns t", 3, "missing elements; skip them with --nulls ignore"),
-            (
-                f"{add} --nulls propagate n.npy o.parquet",
-                2,
-                f"--nulls propagate / n.npy / use --nulls ignore / {reasons}",
-            ),
+            (f"{add} --nulls propagate n.npy o.parquet", 2, f"n.npy / use --nulls ignore / {reasons}"),
             (f"{add} --nulls propagate --dry-run n.npy o.parquet", 2, f"--nulls propagate / {reasons}"),
             (f"{add} --nulls propagate plain.nc o.parquet --columns t", 2, f"plain.nc / `_FillValue` / {reasons}"),
             ("compare-and-swap --columns t t.3.nc 1 2", 3, "missing element / skip them with --nulls ignore"),

@@ -66,43 +66,6 @@ def test_files_with_equal_content_all_count_and_one_file_counts_once(tmp_path):
     assert np.load(tmp_path / "t.npy").tolist() == [23]
 
 
-def test_what_has_no_path_counts_by_its_number_in_the_command(tmp_path):
-    np.save(tmp_path / "t.npy", np.zeros(1))
-    np.save(tmp_path / "one.npy", np.ones(1))
-    window = mpired.Window(tmp_path / "t.npy")
-    one, two = np.ones(1), np.full(1, 2.0)
-    assert window.accumulate([one, two, one], "sum", once=True) == 3
-    assert window.accumulate([one, two, one], "sum", once=True) == 0
-    with pytest.warns(mpired.errors.SameContentWarning, match="has the content of an origin"):
-        assert window.accumulate([one, one, one], "sum", once=True) == 1
-    with pytest.warns(mpired.errors.SameContentWarning, match="one.npy has the content of an origin"):
-        assert window.accumulate(tmp_path / "one.npy", "sum", once=True) == 1
-    with open(tmp_path / "one.npy", "rb") as file:  # which has a path
-        assert window.accumulate(file, "sum", once=True) == 0
-    assert np.load(tmp_path / "t.npy").tolist() == [6]
-    # Ranks of one file, of which some are equal; and a stream.
-    np.array([1.0, 5.0, 1.0]).tofile(tmp_path / "ranks.bin")
-    words = ("accumulate", "-q", "--op", "sum", "--once", "--type", "double", "u.npy")
-    np.save(tmp_path / "u.npy", np.zeros(1))
-    for _ in range(2):
-        assert run(*words, "--ranks-in-file", "3", "ranks.bin", cwd=tmp_path).status == 0
-        assert np.load(tmp_path / "u.npy").tolist() == [7]
-    words = ("accumulate", "-q", "--op", "sum", "--once", "u.npy", "-")
-    for _ in range(2):
-        assert run(*words, cwd=tmp_path, stdin=(tmp_path / "t.npy").read_bytes()).status == 0
-        assert np.load(tmp_path / "u.npy").tolist() == [13]
-
-
-def test_parts_of_one_file_are_not_one_origin(tmp_path):
-    np.save(tmp_path / "t.npy", np.zeros(1))
-    np.ones(2).tofile(tmp_path / "o.bin")
-    words = ("accumulate", "-q", "--op", "sum", "--once", "--type", "double", "--count", "1", "t.npy", "o.bin")
-    for _ in range(2):
-        for offset in ("0", "8"):
-            assert run(*words, "--offset", offset, cwd=tmp_path).status == 0
-    assert np.load(tmp_path / "t.npy").tolist() == [2]
-
-
 def test_the_elements_of_a_map_are_part_of_the_key(tmp_path):
     np.save(tmp_path / "t.npy", np.zeros(3000))
     window = mpired.Window(tmp_path / "t.npy", durability="process")
@@ -137,34 +100,6 @@ def test_what_is_no_key_is_refused(tmp_path):
     ]:
         with unchanged(tmp_path), pytest.raises(mpired.errors.UsageError, match=reason):
             mpired.Window(tmp_path / "t.npy").accumulate(np.ones(1), "sum", **said)
-
-
-def test_once_from_the_environment(tmp_path):
-    for name in ("t", "o"):
-        np.save(tmp_path / f"{name}.npy", np.ones(1))
-    words = ("accumulate", "--op", "sum", "t.npy", "o.npy")
-    assert "--once (MPIRED_ONCE)" in run(*words, cwd=tmp_path, env={"MPIRED_ONCE": "1"}).err
-    assert "already applied" in run(*words, cwd=tmp_path, env={"MPIRED_ONCE": "1"}).err
-    assert "already applied" not in run(*words, cwd=tmp_path, env={"MPIRED_ONCE_KEY": "k"}).err
-    assert "already applied" in run(*words, cwd=tmp_path, env={"MPIRED_ONCE_KEY": "k"}).err
-
-
-def test_an_origin_that_is_the_target_or_another_origin_is_said(tmp_path):
-    for name in ("t", "a"):
-        np.save(tmp_path / f"{name}.npy", np.ones(1))
-    os.link(tmp_path / "a.npy", tmp_path / "b.npy")
-    for origins, reason in {
-        ("t.npy",): "the origin t.npy is the same file as the target t.npy",
-        ("a.npy", "./a.npy"): "the origin ./a.npy is the same file as the origin a.npy",
-        ("a.npy", "b.npy"): "the origin b.npy is the same file as the origin a.npy",
-    }.items():
-        outcome = run("accumulate", "--op", "sum", "t.npy", *origins, cwd=tmp_path)
-        assert outcome.status == 0
-        assert outcome.err.splitlines()[0] == f"mpired: warning: {reason}"
-        assert run("accumulate", "-q", "--op", "sum", "t.npy", *origins, cwd=tmp_path).err == ""
-    outcome = run("get-accumulate", "--op", "sum", "--to", "text", "t.npy", "t.npy", cwd=tmp_path)
-    assert "warning: the origin t.npy is the same file as the target t.npy" in outcome.err
-    assert "warning" not in run("accumulate", "--op", "sum", "t.npy", "a.npy", cwd=tmp_path).err
 
 
 def test_once_on_a_file_system_without_attributes(tmp_path):

@@ -84,36 +84,6 @@ def test_windows_of_several_ranks(tmp_path):
         mpired.Window(tmp_path / "w0.npy", tmp_path / "w0.npy").accumulate(np.ones(4), "sum", target_rank=0)
 
 
-@pytest.mark.parametrize("commit", COMMITS)
-def test_far_into_a_sparse_file(commit, tmp_path):
-    """Beyond 4 GiB, and holes stay holes."""
-    path = tmp_path / "t.bin"
-    with open(path, "wb") as file:
-        file.truncate(6 << 30)
-    disp = (5 << 30) // 8 + 3
-    mpired.Window(path, type="int64_t", commit=commit).accumulate(np.array([7, 8]), "sum", target_disp=disp)
-    with open(path, "rb") as file:
-        file.seek(8 * disp - 8)
-        assert np.frombuffer(file.read(32), np.int64).tolist() == [0, 7, 8, 0]
-    assert path.stat().st_size == 6 << 30
-    assert path.stat().st_blocks * 512 < 1 << 20
-
-
-def test_types_of_a_hundred_levels(tmp_path):
-    """Every third number of the window and of the origin, by a hundred structures in one another."""
-    levels = 100
-    deep = "struct([1,1],[0,6],[short," * levels + "short" + "])" * levels
-    target, origin = np.arange(600, dtype=np.int16), np.arange(600, dtype=np.int16)[::-1].copy()
-    target.tofile(tmp_path / "t.bin")
-    origin.tofile(tmp_path / "o.bin")
-    words = ("--type", "short", "--target-type", deep, "--target-count", "1", "--target-disp", "2")
-    words = (*words, "--origin-type", deep, "--origin-disp", "1", "--origin-count", "1")
-    outcome = run("accumulate", "-q", "--op", "sum", *words, "t.bin", "o.bin", cwd=tmp_path)
-    assert (outcome.status, outcome.err) == (0, "")
-    target[2 : 2 + 3 * levels + 1 : 3] += origin[1 : 1 + 3 * levels + 1 : 3]
-    assert (tmp_path / "t.bin").read_bytes() == target.tobytes()
-
-
 def test_maps_of_python_and_of_files(tmp_path):
     np.save(tmp_path / "t.npy", np.zeros(4))
     np.save(tmp_path / "truths.npy", np.array([True, False]))

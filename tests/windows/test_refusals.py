@@ -13,19 +13,6 @@ HUGE = str(2**63 - 1)
 TWO = "vector(2,1,4,double)"
 
 
-def test_a_target_rank_that_is_none(tmp_path):
-    np.save(tmp_path / "t.npy", np.zeros(3, np.int32))
-    reasons = {"3": "is not a rank", "1": "is not a rank", "-1": "is not a rank", "\u0660": "write one such as 12",
-               "\xb3": "write one such as 12"}  # fmt: skip
-    commands = ["fetch-and-op --op sum t.npy 1", "compare-and-swap t.npy 0 1", "get-accumulate --op no_op t.npy"]
-    cases = [
-        (f"{words} --target-rank {rank}", 2, "--target-rank", reason)
-        for words in commands
-        for rank, reason in reasons.items()
-    ]
-    check_refusals(tmp_path, cases)
-
-
 MANY = {
     "contiguous(1000000,vector(1000000,1,2,double))": ("outside of the window of 800 bytes", "but it has 800 bytes"),
     "hvector(1000000,1000000,-8,double)": ("from byte -", "from byte -"),

@@ -115,5 +115,5 @@ class Target(RuleBasedStateMachine):
 @pytest.mark.parametrize("half", [1, 2])
 def test_any_history(half, long):
     machine = seed(half)(type(f"Target{half}", (Target,), {}))
-    examples = settings(max_examples=1000 if long else 8, stateful_step_count=30, deadline=None, database=None)
+    examples = settings(max_examples=1000 if long else 3, stateful_step_count=30, deadline=None, database=None)
     run_state_machine_as_test(machine, settings=examples)

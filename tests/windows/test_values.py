@@ -37,12 +37,6 @@ def test_values_on_the_command_line(tmp_path):
     assert run("fetch-and-op", "--op", "no_op", "t.npy", cwd=tmp_path) == (0, b"1.5 2\n", "")
 
 
-def test_quiet_is_taken_where_there_is_no_summary(tmp_path):
-    np.save(tmp_path / "t.npy", np.zeros(3, np.int32))
-    assert run("fetch-and-op", "-q", "--op", "sum", "t.npy", "-5", cwd=tmp_path) == (0, b"0\n", "")
-    assert run("compare-and-swap", "--quiet", "t.npy", "-5", "7", cwd=tmp_path) == (0, b"-5\n", "")
-
-
 def test_what_is_no_value(tmp_path):
     for code in ("i1", "i4", "f8", "c16"):
         np.save(tmp_path / f"{code}.npy", np.zeros(3, code))
@@ -88,19 +82,3 @@ def test_a_number_that_the_elements_cannot_hold(tmp_path):
                 except MpiredError as error:
                     assert "is not an element of MPI_" in str(error)  # noqa: PT017 - one of two ends
     assert taken == []
-
-
-ROUNDED = [
-    ("f4", 0.1, np.float32(0.1)), ("f4", "0.1", np.float32("0.1")), ("f8", "0.1", 0.1), ("f4", "inf", np.inf),
-    ("f8", np.float32(0.1), float(np.float32(0.1))), ("g", "0.1", np.longdouble("0.1")), ("c16", 1 + 2j, 1 + 2j),
-    ("i4", np.int64(-7), -7), ("i4", True, 1), ("u1", np.uint8(255), 255), ("f8", 2**53 + 1, float(2**53)),
-]  # fmt: skip
-
-
-def test_a_number_is_rounded_once(tmp_path):
-    found = []
-    for dtype, value, _ in ROUNDED:
-        np.save(tmp_path / "t.npy", np.zeros(2, dtype))
-        mpired.Window(tmp_path / "t.npy").fetch_and_op(value, "replace")
-        found.append((dtype, value, np.load(tmp_path / "t.npy")[0]))
-    assert found == ROUNDED

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import h5py
-import masked
-import netCDF4
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import tables
-from command import run, succeeded
-from format_files import READERS, WRITERS
-from rows import check_refusals, each, together
+from command import run
+from rows import check_refusals, each
 
 import mpired
 from mpired.errors import DatatypeError
@@ -52,60 +48,6 @@ def test_the_result_is_that_of_the_wide_elements(target, origins, name, tmp_path
         np.testing.assert_array_equal(old, expected[:9][::-1])
         expected[:9] = combine(expected[:9], given[0][:9].astype(target)[::-1])
         np.testing.assert_array_equal(np.load(path), expected)
-
-
-def test_each_format(tmp_path):
-    """Also raw elements: `--type` is that of the origins then; and a target in Fortran order."""
-    one, two = elements("f8", 1), elements("f4", 2)
-    with together(tmp_path) as case:
-        for form in ("npy", "npz", "parquet", "arrow", "hdf5", "netcdf", "safetensors", "zarr"):
-            suffix = {"hdf5": "h5", "netcdf": "nc", "zarr": "zarr.zip"}.get(form, form)
-            with case(form) as folder:
-                for name, array in (("t", one), ("o", two)):
-                    (folder / f"{name}.{suffix}").write_bytes(WRITERS[form](array))
-                words = ("accumulate", "-q", "--op", "sum", "--accumulate-in", "double", f"t.{suffix}", f"o.{suffix}")
-                assert "writes" in run(*words, "--dry-run", cwd=folder).out.decode()
-                succeeded(run(*words, cwd=folder))
-                result = READERS[form]((folder / f"t.{suffix}").read_bytes(), np.dtype("f8"))
-                np.testing.assert_array_equal(result, one + two)
-        with case("raw") as folder:
-            one.tofile(folder / "t.bin")
-            two.tofile(folder / "o.bin")
-            np.save(folder / "o.npy", two)
-            words = ("accumulate", "-q", "--op", "sum", "--accumulate-in", "double", "t.bin")
-            succeeded(run(*words, "--type", "float", "o.bin", cwd=folder))
-            succeeded(run(*words, "o.npy", cwd=folder))
-            np.testing.assert_array_equal(np.fromfile(folder / "t.bin"), one + two + two)
-            for name, create in (("like", "--create"), ("new", "--create=400")):
-                succeeded(run(*words[:-1], create, f"{name}.npy", "o.npy", "o.npy", cwd=folder))
-                assert np.load(folder / f"{name}.npy").dtype == np.float64
-                np.testing.assert_array_equal(np.load(folder / f"{name}.npy"), two.astype("f8") + two)
-        with case("order") as folder:
-            one, two = elements("i8", 1, (20, 30)), elements("i4", 2, (20, 30))
-            np.save(folder / "t.npy", np.asfortranarray(one))
-            np.save(folder / "o.npy", two)
-            assert mpired.Window(folder / "t.npy").accumulate(folder / "o.npy", "sum", accumulate_in="int64_t") == 1
-            np.testing.assert_array_equal(np.load(folder / "t.npy"), one + two)
-
-
-def test_missing_values_have_the_precision_of_their_origin(tmp_path):
-    """1e20 of a float is not that of a double; columns match by name, each in its own datatype."""
-    for name, code in (("t.nc", "f8"), ("o.nc", "f4")):
-        with netCDF4.Dataset(tmp_path / name, "w") as file:
-            file.createDimension("n", 3)
-            variable = file.createVariable("t", code, ("n",), fill_value=1e20)
-            variable[:] = np.ma.MaskedArray([1.5, 2, 3], [0, 1, 0] if code == "f8" else [0, 0, 1])
-    words = ("accumulate", "-q", "--op", "sum", "--nulls", "ignore", "--accumulate-in")
-    succeeded(run(*words, "double", "t.nc", "o.nc", cwd=tmp_path))
-    assert masked.read(tmp_path / "t.nc", "t").tolist() == [3, 2, 3]
-    pq.write_table(pa.table({"x": [1.5, None, 3], "n": [1, 2, None]}), tmp_path / "t.parquet")
-    columns = {"n": pa.array([10, None, 30], pa.int16()), "x": pa.array([0.1, 2, None], pa.float32())}
-    pq.write_table(pa.table(columns), tmp_path / "o.parquet")
-    succeeded(run(*words, "longdouble", "t.parquet", "o.parquet", cwd=tmp_path))
-    assert tables.read(tmp_path / "t.parquet").to_pydict() == {
-        "x": [1.5 + float(np.float32(0.1)), 2, 3],
-        "n": [11, 2, 30],
-    }
 
 
 def test_refusals(tmp_path):

@@ -1,8 +1,7 @@
-"""Columns of truth values, times and decimals: which ops take them, and that the type of the result is theirs."""
+"""Truth values, and times in columns and arrays: which ops take them, and that the type of the result is theirs."""
 
 from __future__ import annotations
 
-import decimal
 import json
 import operator
 from functools import reduce
@@ -10,7 +9,6 @@ from functools import reduce
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 from command import refused, run, succeeded, unchanged
 from rows import check_refusals
@@ -117,50 +115,6 @@ def test_texts_of_times(tmp_path):
         assert run(*words, name, "--to", "text", cwd=tmp_path).out.decode().splitlines() == wanted[name], name
 
 
-def test_a_sum_of_durations_that_overflows_is_told_of(tmp_path):
-    table = pa.table({"d": pa.array([2**63 - 1, 5]).view(pa.duration("ns"))})
-    (tmp_path / "r.arrow").write_bytes(bytes_of(table, "arrow"))
-    words = ("reduce", "--op", "sum", "--columns", "d", "r.arrow", "r.arrow", "-o", "out.arrow")
-    assert "overflow" in run(*words, cwd=tmp_path).err
-    refused(run(*words, "-f", "--overflow", "error", cwd=tmp_path), 3, "r.arrow")
-
-
-def test_arrays_in_python(tmp_path):
-    kinds = {"t": pa.timestamp("ns", "Europe/Berlin"), "day": pa.date32(), "ms": pa.date64(), "d": pa.duration("s")}
-    paths = [tmp_path / name for name in write(tmp_path, "arrow", kinds | {"clock": pa.time32("s")})]
-    found = mpired.reduce(paths, "max", columns=[*kinds, "clock"])
-    codes = {"t": "M8[ns]", "day": "M8[D]", "ms": "M8[ms]", "d": "m8[s]", "clock": "m8[s]"}
-    assert {name: array.dtype for name, array in found.items()} == {
-        name: np.dtype(code) for name, code in codes.items()
-    }
-    for name in kinds:
-        like = [read(path)[name].combine_chunks().to_numpy(zero_copy_only=False).astype(codes[name]) for path in paths]
-        assert found[name].tolist() == reduce(np.maximum, like).tolist()
-    with pytest.raises(OpError, match="is not defined for"):
-        mpired.reduce(paths, lambda a, b: a, columns="t")
-
-
-def test_windows(tmp_path):
-    """A target keeps its types; what is fetched goes to a file with columns, or to an array of times."""
-    for form in ("parquet", "arrow"):
-        names = write(tmp_path, form, {"t": pa.timestamp("ms", "UTC"), "d": pa.duration("s")})
-        like, wanted = read(tmp_path / names[0]), expected(tmp_path, names, "t", later)
-        succeeded(run("accumulate", "-q", "--op", "max", "--columns", "t", *names, cwd=tmp_path))
-        out = read(tmp_path / names[0])
-        assert out.schema.equals(like.schema, check_metadata=True)
-        assert out["t"].combine_chunks().equals(wanted)
-        window = mpired.Window(tmp_path / names[0])
-        old = window.get_accumulate(tmp_path / names[1], "min", columns="t")
-        assert old.dtype == np.dtype("M8[ms]")
-        with unchanged(tmp_path):
-            words = ("--op", "sum", "--columns", "t", *names[:2])
-            refused(run("accumulate", *words, cwd=tmp_path), 3, "is not defined for 't', timestamp[ms, tz=UTC]")
-            words = ("--op", "max", "--columns", "t", *names[:2])
-            refused(run("get-accumulate", *words, cwd=tmp_path), 3, "has no form in raw")
-        # The other columns are the windows by default, as ever.
-        succeeded(run("accumulate", "-q", "--op", "sum", *names[:2], cwd=tmp_path))
-
-
 def test_truth_values(tmp_path):
     """Logical ops alone, and the result is a column of truth values."""
     columns = [np.arange(8) % (rank + 2) == 0 for rank in range(NRANKS)]
@@ -177,40 +131,7 @@ def test_truth_values(tmp_path):
             refused(run("reduce", "--op", op, *names, cwd=tmp_path), 3, "MPI_C_BOOL (bool) takes land, lor, lxor")
 
 
-@pytest.mark.parametrize(
-    ("op", "kind"),
-    [
-        ("sum", pa.decimal128(9, 2)),
-        ("max", pa.decimal128(18, 0)),
-        ("maxloc", pa.decimal128(19, 3)),
-        ("band", pa.decimal256(60, 2)),
-        ("band", pa.decimal128(9, 2)),
-    ],
-)
-def test_decimals_are_refused_with_ways_out_that_work(op, kind, tmp_path):
-    """Each that is told of: other columns, pairs, and to carry the column along."""
-    values = [decimal.Decimal(1), decimal.Decimal(2)]
-    table = pa.table({"p": pa.array(values, kind), "x": [1, 2], "y": [5, 6]})
-    pq.write_table(table, tmp_path / "r.parquet")
-
-    def call(*words: str, file: str = "r.parquet"):
-        return run("reduce", "-q", "--op", op, *words, file, "--to", "arrow", cwd=tmp_path)
-
-    refused(call("--columns", "p"), 3, f"column 'p' is {kind}, and no op takes decimals")
-    outcome = call()
-    refused(outcome, 3, f"column 'p' is {kind}, and no op takes decimals; ")
-    told = outcome.err.strip().rpartition("decimals; ")[2].split(", or ")
-    flags = [each[each.index("--") :].replace("VALUE,INDEX", "x,y").split() for each in told]
-    assert [flag for flag, _ in flags] == ["--pair" if op == "maxloc" else "--columns", "--keep"]
-    for each in flags:
-        more = ["--pair", "x,y"] if op == "maxloc" and each[0] == "--keep" else []
-        outcome = call(*each, *more)
-        assert (outcome.status, outcome.err) == (0, "")
-    with pytest.raises(DatatypeError, match="`keep='p'`"):
-        mpired.reduce([tmp_path / "r.parquet"], op)
-
-
-def test_what_is_refused(tmp_path):
+def test_columns_that_are_refused(tmp_path):
     """Units and zones that differ, the old times of parquet, and what would be of another type there, or of none."""
     for name, kind in (("a", pa.timestamp("us", "UTC")), ("b", pa.timestamp("us")), ("c", pa.timestamp("ms", "UTC"))):
         (tmp_path / f"{name}.parquet").write_bytes(bytes_of(pa.table({"t": column(kind, 0)}), "parquet"))
@@ -244,3 +165,69 @@ def test_what_is_refused(tmp_path):
     check_refusals(tmp_path, rows)
     succeeded(run(*words.split(), "out.arrow", cwd=tmp_path))
     assert read(tmp_path / "out.arrow").equals(table)
+
+
+# Arrays of datetime64 and timedelta64
+
+
+CODES = ["M8[us]", "M8[D]", "M8[25s]", "m8[ns]"]
+NAT = -(2**63)
+OPS = {"max": np.maximum, "min": np.minimum, "sum": np.add}
+
+
+def arrays_of(code: str) -> list[np.ndarray]:
+    """Return three arrays, the elements of which meet NaT as the lower operand, the upper one, and both."""
+    rows = ([1, 5, -7, NAT, 8, NAT], [2, 3, -9, 4, NAT, NAT], [0, 3, 11, 4, 4, 4])
+    return [np.array(row, "i8").view(code) for row in rows]
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_arrays_give_what_numpy_makes_of_them(code, tmp_path):
+    """NaT propagates, and the result has the dtype of the ranks, as an array and as a file."""
+    ranks = arrays_of(code)
+    names = [f"r{i}.npy" for i in range(len(ranks))]
+    for name, each in zip(names, ranks, strict=True):
+        np.save(tmp_path / name, each)
+    for op, function in OPS.items():
+        words = ("reduce", "-qf", "--op", op, *names, "-o", "out.npy")
+        if op == "sum" and code.startswith("M"):
+            refused(run(*words, cwd=tmp_path), 3, "MPI_SUM: is not defined for", "time", "takes max, min")
+            with pytest.raises(OpError):
+                mpired.reduce(ranks, op)
+            continue
+        succeeded(run(*words, cwd=tmp_path))
+        wanted = function(function(ranks[0], ranks[1]), ranks[2])
+        for found in (np.load(tmp_path / "out.npy"), mpired.reduce(ranks, op)):
+            assert (found.dtype, found.tobytes()) == (np.dtype(code), wanted.tobytes()), op
+
+
+def test_an_array_beside_a_column(tmp_path):
+    """They are of one datatype if unit and zone are the same, and the result is like rank 0."""
+    array = np.array(["2020-01-01", "2021-02-03"], "M8[us]")
+    for name, zone in (("plain", None), ("zoned", "UTC")):
+        table = pa.table({"t": pa.array(array[::-1]).cast(pa.timestamp("us", zone))})
+        (tmp_path / f"{name}.arrow").write_bytes(bytes_of(table, "arrow"))
+    assert mpired.reduce([array, tmp_path / "plain.arrow"], "max", columns="t").tolist() == [array[1].item()] * 2
+    with pytest.raises(DatatypeError, match=r"rank 1 has datatype timestamp\[us, tz=UTC\] in 't', but rank 0"):
+        mpired.reduce([array, tmp_path / "zoned.arrow"], "max", columns="t")
+    np.save(tmp_path / "days.npy", array.astype("M8[D]"))
+    outcome = run("reduce", "--op", "max", "days.npy", "-o", "days.parquet", cwd=tmp_path)
+    refused(outcome, 3, "datetime64[D]: has no column type; use --to npy")
+
+
+def test_windows_of_times(tmp_path):
+    np.save(tmp_path / "t.npy", np.array(["2020-01-01", "NaT"], "M8[ms]"))
+    window = mpired.Window(tmp_path / "t.npy")
+    later = np.array(["2021-05-06T07:08:09.5", "2000-01-01"], "M8[ms]")
+    window.accumulate(later, "max")
+    assert np.array_equal(np.load(tmp_path / "t.npy"), np.array([later[0], "NaT"], "M8[ms]"), equal_nan=True)
+    assert window.fetch_and_op(np.datetime64("2022-01-01"), "replace", target_disp=1) is not None
+    assert np.load(tmp_path / "t.npy")[1] == np.datetime64("2022-01-01")
+    assert window.get_accumulate(None, "no_op").dtype == np.dtype("M8[ms]")
+    outcome = run("fetch-and-op", "--op", "min", "t.npy", "2019-12-31T23:59:59.250", cwd=tmp_path)
+    assert outcome == (0, b"2021-05-06T07:08:09.500\n", "")
+    assert np.load(tmp_path / "t.npy")[0] == np.datetime64("2019-12-31T23:59:59.250")
+    with unchanged(tmp_path):
+        for value in ("5", "now", "2019-13-01", "2019-01-01T00:00:00.0001", "99999999999-01-01"):
+            outcome = run("fetch-and-op", "--op", "min", "t.npy", value, cwd=tmp_path)
+            refused(outcome, 2, f"'{value}': is not an element of timestamp[ms]; write it as 2021-02-03T04:05:06")
