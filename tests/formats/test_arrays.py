@@ -13,8 +13,6 @@ import pytest
 import safetensors.numpy
 from command import refused, run, succeeded, unchanged
 
-import mpired
-
 DRAW = np.random.default_rng(17)
 RANKS = [
     {
@@ -102,23 +100,6 @@ def folded(op, *ranks):
     return first
 
 
-@every_form
-def test_every_array_is_a_buffer(bench, monkeypatch):
-    ranks, expected = bench.write(RANKS), folded(np.maximum, *RANKS)
-    for jobs in "13":
-        same(bench.reduce(*MAX, "-j", jobs, *ranks), expected)
-    bench.run("scan", *MAX, *ranks, "-o", f"s{{rank}}{bench.suffix}")
-    same(bench.read(f"s1{bench.suffix}"), folded(np.maximum, *RANKS[:2]))
-    bench.run("allreduce", *MAX, *ranks, "-o", f"a{{rank}}{bench.suffix}")
-    assert len({(bench.folder / f"a{rank}{bench.suffix}").read_bytes() for rank in range(3)}) == 1
-    monkeypatch.chdir(bench.folder)
-    found = mpired.reduce(ranks, op="max")
-    assert found.keys() == expected.keys()
-    assert all(np.array_equal(found[name], expected[name]) for name in expected)
-    pairs = mpired.reduce(ranks, op="maxloc", index="rank", columns="layer/w")
-    assert np.array_equal(pairs["index"], np.argmax([rank["layer/w"] for rank in RANKS], axis=0))
-
-
 def test_arrays_are_chosen_by_names_and_patterns(bench):
     ranks, expected = bench.write(RANKS), folded(np.minimum, *RANKS)
     for words, names in (
@@ -150,13 +131,6 @@ def test_ranks_in_another_order_or_that_differ(bench):
     bench.refuses(3, reason, words=("reduce", *MAX, ranks[0], ranks[2], "-o", "x.npz"))
 
 
-def test_a_result_of_another_type_keeps_its_place(bench):
-    found = bench.reduce("--op", "mean", "--columns", "layer/*", *bench.write(RANKS))
-    assert found["layer/b"].dtype == np.float64
-    for name, tolerance in {"layer/b": 1e-15, "layer/w": 1e-6}.items():
-        np.testing.assert_allclose(found[name], np.mean([rank[name] for rank in RANKS], axis=0), rtol=tolerance)
-
-
 @every_form
 def test_updates(bench):
     target, *origins = bench.write(RANKS)
@@ -182,18 +156,6 @@ def test_updates(bench):
         bench.run(*words)
         changed = {name: np.maximum(RANKS[0][name], RANKS[1][name]) for name in ("layer/w", "layer/b")}
         same(bench.read(target), RANKS[0] | changed)
-
-
-@every_form
-def test_two_arrays_are_pairs(bench):
-    parts = [(DRAW.integers(0, 5, 40).astype("f8"), DRAW.integers(0, 9, 40).astype("i4")) for _ in range(2)]
-    ranks = bench.write([{"v": value, "i": index} for value, index in parts])
-    words = ("reduce", "--op", "maxloc", "--pair", "v,i", *ranks)
-    bench.run(*words, "--split", "v.npy,i.npy")
-    (av, ai), (bv, bi) = parts
-    first = (av > bv) | ((av == bv) & (ai < bi))
-    assert np.array_equal(np.load(bench.folder / "v.npy"), np.where(first, av, bv))
-    assert np.array_equal(np.load(bench.folder / "i.npy"), np.where(first, ai, bi))
 
 
 @pytest.mark.parametrize("bench", ["npz", "deflated"], indirect=True)
@@ -239,16 +201,6 @@ def test_members_of_npz_have_their_checksum_before_them_too(tmp_path):
         for info in archive.infolist():
             crc = int.from_bytes(octets[info.header_offset + 14 :][:4], "little")
             assert crc == zlib.crc32(archive.read(info))
-
-
-def test_metadata_of_safetensors_stay(tmp_path):
-    save_safetensors(tmp_path / "0.safetensors", {"x": np.arange(3.0)})
-    words = ("reduce", "-q", "--op", "sum", "--provenance", *["0.safetensors"] * 2, "-o", "o.safetensors")
-    succeeded(run(*words, cwd=tmp_path))
-    with safetensors.safe_open(tmp_path / "o.safetensors", "np") as file:
-        said = file.metadata()
-    assert said["made"] == "by hand"
-    assert json.loads(said["mpired"])["op"] == "MPI_SUM"
 
 
 SHORT = {"bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2"}

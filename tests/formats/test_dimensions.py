@@ -7,7 +7,6 @@ import netCDF4
 import numpy as np
 import pytest
 import xarray
-import zarr
 from attributed import suffix, write
 from command import refused, run, succeeded
 from rows import together
@@ -162,22 +161,6 @@ def _compare_results(folder, form, kind, names):
             np.testing.assert_array_equal(found, (np.argmax if kind == "index" else np.mean)(ranks, axis=0))
 
 
-@pytest.mark.parametrize("version", [2, 3])
-def test_results_in_zarr(tmp_path, version):
-    names = []
-    for name in members(tmp_path, "NETCDF4_CLASSIC"):
-        names.append(name.replace(".nc", ".zarr"))
-        with xarray.open_dataset(name) as file:
-            plain = {key: {"_FillValue": None} for key in file.variables}
-            file.drop_encoding().to_zarr(names[-1], zarr_format=version, consolidated=False, encoding=plain)
-    model = coordinates(xarray.open_zarr(names[0], consolidated=False))
-    for kind in KINDS if version == 3 else ("index", "mean"):
-        succeeded(run(*words_of(kind, "zarr.zip"), *names, cwd=tmp_path))
-        result = zarr.storage.ZipStore(tmp_path / "r.zarr.zip", mode="r")
-        found = coordinates(xarray.open_zarr(result, consolidated=False))
-        assert found == of_model(model, kind, CARRIED), kind
-
-
 def test_indices_of_a_coordinate(tmp_path):
     """The dimension has no values then, because those of the ranks are combined."""
     for form in ("NETCDF3_CLASSIC", "NETCDF4"):
@@ -187,26 +170,3 @@ def test_indices_of_a_coordinate(tmp_path):
         assert found["/:time_index"] == model["/:time"]
         assert found["/:t_index"] == model["/:t"]
         assert "/:time" not in found
-
-
-def test_pairs_and_labels_in_hdf5(tmp_path):
-    names = members(tmp_path, "NETCDF4")
-    succeeded(run("reduce", "-q", "--op", "maxloc", "--index", "rank", "-o", "pairs.nc", *names, cwd=tmp_path))
-    found, model = dimensions(tmp_path / "pairs.nc"), dimensions(names[0])
-    for name in MEASURES:
-        assert found[f"/:{name}"] == found[f"/:{name}_index"] == model[f"/:{name}"]
-    for i in range(2):
-        with h5py.File(tmp_path / f"r{i}.h5", "w") as file:
-            file["x"] = np.arange(3.0)
-            dataset = file.create_dataset("a/v", (2, 3), "f8", maxshape=(None, 3), chunks=(1, 3), fillvalue=4)
-            dataset[...] = i
-            file["x"].make_scale("way")
-            dataset.dims[1].attach_scale(file["x"])
-            dataset.dims[0].label = "step"
-    words = (*words_of("index", "h5"), "--columns", "a/v", "--keep", "x")
-    succeeded(run(*words, "r0.h5", "r1.h5", cwd=tmp_path))
-    with h5py.File(tmp_path / "r.h5") as file:
-        new = file["a/v_index"]
-        assert (new.maxshape, new.chunks, new.fillvalue) == ((None, 3), (1, 3), 0)
-        assert (new.dims[0].label, [*new.dims[1].items()]) == ("step", [("way", file["x"])])
-        np.testing.assert_array_equal(new[()], np.ones((2, 3)))

@@ -9,13 +9,10 @@ import tarfile
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from bad_files import npy_of, zip_of
 from command import refused, run, unchanged
 from rows import together
 
-import mpired
-from mpired.errors import BufferFileError
 from mpired.formats import foreign
 
 NUMBERS = np.arange(1000.0)
@@ -56,7 +53,6 @@ def _pickles():
         yield f"pickle of a tuple, protocol {protocol}", "a pickle", pickle.dumps((1.5,) * 100, protocol)
 
 
-HDF4 = b"\x0e\x03\x13\x01"
 FITS = b"SIMPLE  =                    T / conforms to FITS standard".ljust(
     80
 ) + b"BITPIX  =                  -64".ljust(80)
@@ -75,58 +71,6 @@ FILES = [
 ]  # fmt: skip
 FIRST_OF_A_KIND = {kind: name for name, kind, _ in reversed(FILES)}
 FIRST = {name: (kind, content) for name, kind, content in FILES if name == FIRST_OF_A_KIND[kind]}
-SUFFIXES = ("", ".bin", ".dat", ".npy")
-
-
-def test_a_file_of_another_program_is_not_raw(tmp_path):
-    """Each file with one of the suffixes in turn, and the first of each kind with all of them."""
-    with together(tmp_path) as case:
-        for i, (name, kind, content) in enumerate(FILES):
-            for suffix in SUFFIXES if name in FIRST else SUFFIXES[i % 4 :][:1]:
-                with case(name, suffix) as folder:
-                    (path := folder / f"r{suffix}").write_bytes(content)
-                    with unchanged(folder), pytest.raises(BufferFileError, match=f"r{suffix}: is {kind}.*;") as error:
-                        mpired.reduce([path] * 2, "sum", type="uint8_t", output=folder / "out.bin")
-                    assert "format" not in str(error.value)  # no way to take it as raw is shown
-                    found = mpired.reduce([path] * 2, "sum", type="uint8_t", format="raw", overflow="wrap")
-                    assert np.array_equal(found, np.add(*[np.frombuffer(content, "u1")] * 2))
-
-
-def test_neither_origin_nor_target_is_another_programs(tmp_path):
-    (tmp_path / "x.dat").write_bytes(HDF4 * 4)
-    (tmp_path / "t.bin").write_bytes(bytes(64))
-    reason = "x.dat: is HDF4; save its numbers with numpy.save"
-    for command in ("accumulate", "get-accumulate"):
-        for files in (("t.bin", "x.dat"), ("x.dat", "t.bin")):
-            with unchanged(tmp_path):
-                refused(run(command, "--op", "sum", "--type", "double", *files, cwd=tmp_path), 3, reason)
-
-
-def test_suffixes_that_mean_something_else(tmp_path):
-    """A number behind such a suffix changes nothing; alone it is no suffix."""
-    np.save(tmp_path / "r.npy", NUMBERS)
-    (tmp_path / "raw").write_bytes(RAW)
-    with together(tmp_path) as case:
-        for name in ("r.h4", "r.tsv", "r.orc", "r.npy.Z", "r.lzma", "r.br"):
-            with case(name) as folder:
-                (folder / name).write_bytes(RAW)
-                words = ("reduce", "-q", "--op", "sum", "--type", "double", name, "--to", "raw")
-                outcome = run(*words, cwd=folder)
-                refused(outcome, 3, f"{name}: is", "by its suffix; ")
-                assert "--from raw" not in outcome.err
-                assert run(*words, "--from", "raw", cwd=folder) == (0, RAW, "")
-        for name in ("x.nc.0", "x.tar.1", "x.nc.12", "x.h5.0.1", "x.ZIP.3"):
-            for words, *reasons in (
-                (("reduce", "--op", "sum", "r.npy", "-o", name), "by its suffix", "--to"),
-                (("accumulate", "--op", "sum", "--create", "1000", name, "r.npy"), "--create"),
-                (("unpack", "--type", "double", "raw", "-o", name), "by its suffix"),
-            ):
-                with case(*words), unchanged(tmp_path):
-                    refused(run(*words, cwd=tmp_path), 2, name, *reasons)
-        for name in ("out.0", "out.npy.0", "out", "0.1", ".0", "tar.1"):
-            with case(name):
-                assert run("reduce", "-q", "--op", "sum", "r.npy", "-o", name, cwd=tmp_path).status == 0
-                assert (tmp_path / name).read_bytes() == (tmp_path / "r.npy").read_bytes()
 
 
 STARTS = (

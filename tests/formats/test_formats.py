@@ -6,12 +6,10 @@ its files without mpired. What is expected comes from NumPy.
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from command import succeeded
-from format_files import DRAW, INTEGERS, RANKS, READABLE, READERS, ROWS, UPDATABLE, WRITERS, same, typed
+from format_files import INTEGERS, RANKS, READABLE, READERS, ROWS, UPDATABLE, WRITERS, same, typed
 
 from mpired.formats import FORMATS
 from mpired.sources.directory import INDEX_SUFFIX
@@ -87,16 +85,6 @@ def test_updates(bench, form):
 
 
 @every_readable
-def test_mixed_with_all_others(bench, form):
-    arrays = [DRAW.integers(-9, 9, 12).astype("f8") for _ in READABLE]
-    others = [name for name in READABLE if name != form]
-    names = [bench.write(each, [array])[0] for each, array in zip([form, *others], arrays, strict=True)]
-    output = f"sum{ROWS[form].suffixes[0]}"
-    bench.reduce("--type", "double", "-o", output, *names)
-    same(bench.read(form, output, np.dtype("f8")), np.sum(arrays, axis=0))
-
-
-@every_readable
 def test_values_of_every_sort(bench, form):
     """Zeros of both signs, infinities and NaN as in raw files; missing ones; and where an extreme is from."""
     suffix, double = ROWS[form].suffixes[0], typed(form, "double")
@@ -130,27 +118,6 @@ def test_big_endian_elements(bench, form):
 
 
 @every_readable
-def test_info_and_names(bench, form):
-    (name,) = bench.write(form, INTEGERS[:1])
-    outcome = bench.run("info", "--json", *typed(form, "int32_t"), name)
-    succeeded(outcome)
-    (file,) = json.loads(outcome.out)
-    (buffer,) = file["buffers"]
-    nbytes = (bench.folder / name).stat().st_size
-    assert (file["file"], file["format"], file["nbytes"]) == (name, form, nbytes)
-    assert (buffer["datatype"], buffer["count"]) == ("MPI_INT32_T", 12)
-    assert (buffer["name"] == "value") == ROWS[form].has_columns
-    assert (buffer["datarep"] is None) != ROWS[form].needs_type
-    (name,) = bench.write(form, RANKS[:1])
-    content = (bench.folder / name).read_bytes()
-    is_known = ROWS[form].magic or ROWS[form].needs_type
-    for other, words in (("rank.0", () if is_known else ("--from", form)), ("rank.csv", ("--from", form))):
-        (bench.folder / other).write_bytes(content)
-        found = bench.reduce(*words, *typed(form, "double"), "--to", "raw", other)
-        same(READERS["raw"](found, np.dtype("f8")), RANKS[0])
-
-
-@every_readable
 def test_refusals(bench, form):
     """Of another type or none, of files that are cut, and of a target of another type than its origin."""
     names, double = bench.write(form, RANKS), typed(form, "double")
@@ -167,14 +134,3 @@ def test_refusals(bench, form):
     for kept in (0, 5):
         (bench.folder / names[1]).write_bytes(content[:kept])
         bench.refuses(3, names[1], words=("reduce", "--op", "sum", *double, "-o", "new.npy", *names))
-
-
-def test_formats_for_results_only(bench):
-    forms = set(ROWS) - set(READABLE)
-    assert forms
-    for form in forms:
-        bench.refuses(2, f"'{form}' is not one of", words=("reduce", "--op", "sum", "--from", form, "rank"))
-        for suffix in ROWS[form].suffixes:
-            (bench.folder / f"rank{suffix}").write_bytes(b"1\n2\n")
-            reason = f"is {form} by its suffix, which mpired does not read"
-            bench.refuses(3, reason, words=("reduce", "--op", "sum", f"rank{suffix}"))

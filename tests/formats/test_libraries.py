@@ -3,32 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
-import sys
 
 import h5py
 import numpy as np
 import pytest
-from command import COMMAND, PIP, become_nobody, refused, run, unchanged
-from needs import needs
+from command import COMMAND, PIP, unchanged
 from rows import together
-from running import end_in_time, running
-
-# The first worker stops before it does anything.
-STANDING = """
-import os, signal, sys
-fork = os.fork
-def stop():
-    pid = fork()
-    if not pid:
-        os.kill(os.getpid(), signal.SIGSTOP)
-    return pid
-os.fork = stop
-sys.argv[:] = sys.argv[1:]
-from mpired.cli import main
-sys.exit(main())
-"""
 
 
 @pytest.fixture
@@ -40,15 +21,6 @@ def ranks(tmp_path):
             with h5py.File(tmp_path / name, "w") as file:
                 file.create_dataset("x", data=np.full(100, i + 1.0), chunks=(10,) if kind == "chunked" else None)
     return made
-
-
-def test_first_file_that_cannot_be_read(tmp_path):
-    """It is no error of a command that does not use it."""
-    needs("root")
-    tmp_path.chmod(0o755)
-    (tmp_path / "secret.h5").touch(0)
-    assert b"Usage" in run("info", "--help", "secret.h5", cwd=tmp_path, setup=become_nobody).out
-    refused(run("info", "secret.h5", cwd=tmp_path, setup=become_nobody), 4, "secret.h5: Permission denied")
 
 
 @pytest.fixture
@@ -92,13 +64,3 @@ def test_one_that_is_broken_is_told(ranks, fake, tmp_path):
     env = fake("h5py", "print('hello'); raise ValueError('no')")
     status, out, err = installed("info", *ranks["contiguous"], cwd=tmp_path, env=env)
     assert (status, out, err.splitlines()[0]) == (2, "", "hello")
-
-
-def test_interrupted_while_a_worker_stands(ranks, tmp_path):
-    """Nothing is left of a worker that stops before its first answer."""
-    prefix = (sys.executable, "-c", STANDING)
-    with unchanged(tmp_path), running("info", *ranks["contiguous"], cwd=tmp_path, prefix=prefix) as command:
-        workers = command.workers(1)
-        os.kill(command.pid, signal.SIGINT)
-        assert command.end()[0] == -signal.SIGINT
-        end_in_time(workers)

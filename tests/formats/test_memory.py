@@ -68,15 +68,6 @@ def test_an_array_is_the_rank_that_its_file_is(folder):
                 assert Path("result.npy").read_bytes() == Path("expected.npy").read_bytes()
 
 
-def test_numpy_gives_the_same_sums_and_the_result_is_no_view():
-    ranks = [VALUES, VALUES[::-1], (VALUES * 0.1).astype(">f8"), np.asfortranarray(VALUES / 7)]
-    assert np.array_equal(mpired.reduce(ranks, "sum"), ((ranks[0] + ranks[1]) + ranks[2]) + ranks[3])
-    array = VALUES.copy()
-    found = mpired.reduce([array], "sum")
-    array[:] = 0
-    assert np.array_equal(found, VALUES)
-
-
 def test_every_collective(folder):
     with together(folder) as case:
         for name in COLLECTIVES:
@@ -104,19 +95,6 @@ def _compare_collective(name: str) -> None:
         counts = {"counts": [6], "counts_b": [2, 4]} if more else {}
         for_a = call(arrays[:1], "max", group_b=["r1.npy", arrays[2]], **counts)
         assert np.concatenate(for_a if name == "reduce" else for_a[0], axis=None).tolist()[:6] == arrays[2].tolist()
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_workers_read_them(threads, cut_into, monkeypatch):
-    """A worker that is forked, and one that is a new interpreter, has the elements of this process."""
-    monkeypatch.setattr("mpired.engines.pool.can_fork", lambda: threads == 1)
-    cut_into(1 << 16)
-    array = np.random.default_rng(5).random((300, 200))
-    np.save("r.npy", array)
-    stream = io.BytesIO(bytes_of(pa.table({"x": array[0]}), "parquet"))
-    turned = mpired.reduce([array, "r.npy", array.T[::-1].T], "sum", jobs=2)
-    assert np.array_equal(turned, (array + array) + array[:, ::-1])
-    assert np.array_equal(mpired.reduce([stream, stream], np.multiply, jobs=2), array[0] * array[0])
 
 
 def test_an_open_file_is_read_from_its_start_and_stays_where_it_is(folder):
@@ -219,45 +197,3 @@ def test_refusals(folder):
         for name, (ranks, error, words) in REFUSED.items():
             with case(name), unchanged(folder), pytest.raises(error, match=words):
                 mpired.reduce(ranks, "sum", output="out.npy")
-
-
-def test_ranks_come_out_of_a_generator():
-    group_b = {"a": VALUES, "b": VALUES, "c": VALUES}.values()
-    for_a, for_b = mpired.allreduce((VALUES for _ in range(2)), "sum", group_b=group_b)
-    assert (len(for_a), len(for_b)) == (2, 3)
-    assert np.array_equal(for_a[0], VALUES * 3)
-    assert np.array_equal(for_b[0], VALUES * 2)
-
-
-def test_names_of_results(folder):
-    np.save("r.npy", VALUES)
-    with open("r.npy", "rb") as file:
-        for message, call in (
-            (
-                r"^{stem}: rank 1 is array, which has no name",
-                lambda: mpired.scan([file, VALUES], "sum", output="{stem}"),
-            ),
-            (r"^`in_place`: would replace rank 0, r.npy;", lambda: mpired.reduce([file, VALUES], "sum", in_place=True)),
-            (
-                r"^r.npy: is the file of rank 0, an input",
-                lambda: mpired.reduce([file, VALUES], "sum", output="r.npy", overwrite=True),
-            ),
-            (
-                r"^`in_place`: would replace rank 1, array of rank 1",
-                lambda: mpired.scan(["r.npy", VALUES], "sum", in_place=True),
-            ),
-        ):
-            with unchanged(folder), pytest.raises(UsageError, match=message):
-                call()
-        mpired.scan([file, "r.npy"], "sum", output="{rank}_{stem}.npy")
-    assert np.array_equal(np.load("1_r.npy"), VALUES * 2)
-
-
-def test_an_open_file_as_origin():
-    np.save("total.npy", VALUES)
-    np.save("r.npy", VALUES)
-    window = mpired.Window("total.npy")
-    with open("r.npy", "rb") as file:
-        assert window.accumulate([file, VALUES, io.BytesIO(Path("r.npy").read_bytes())], "sum") == 3
-        assert np.array_equal(window.get_accumulate(file, mpired.REPLACE), VALUES * 4)
-    assert np.array_equal(np.load("total.npy"), VALUES)

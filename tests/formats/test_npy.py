@@ -8,14 +8,12 @@ from contextlib import closing
 from pathlib import Path
 
 import numpy as np
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rows import together
 from values import folder_in_memory
 
-import mpired
-from mpired.errors import BufferFileError, MpiredError
+from mpired.errors import MpiredError
 from mpired.formats import InputOptions, open_rank
 
 DTYPES = ("<f8", ">i4", "|u1", "|b1", "<c16", "<f2", [("value", "<f8"), ("index", "<i4")], [("a", ">i2", (2, 3))])
@@ -125,14 +123,3 @@ def test_a_header_of_the_same_length_is_read_for_what_it_says(tmp_path):
                     path = folder / "r.npy"
                     np.save(path, np.arange(6).reshape(2, 3).astype(HEADERS[which], order="CF"[rank % 2]))
                     assert agree(path)
-
-
-def test_damage_after_a_good_rank_with_the_same_header_is_found(tmp_path):
-    good, bad = tmp_path / "0.npy", tmp_path / "1.npy"
-    np.save(good, np.arange(6.0))
-    octets = good.read_bytes()
-    for content in (b"?" + octets[1:], octets[:20] + b"?" + octets[21:], octets[:-1]):
-        bad.write_bytes(content)
-        mpired.info(good)
-        with pytest.raises(BufferFileError, match=r"1\.npy"):
-            mpired.reduce([good, bad], "sum")

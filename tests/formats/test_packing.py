@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 
-import h5py
 import netCDF4
 import numpy as np
 import pytest
@@ -136,16 +135,6 @@ def test_packed_elements_with_and_without_a_sign(tmp_path, form):
     assert mpired.reduce([tmp_path / name], "count", nulls="ignore", unpack=True).tolist() == [0, 1, 1, 1, 0]
 
 
-def test_accumulate_into_elements_without_a_sign(tmp_path):
-    np.save(tmp_path / "one.npy", np.array([1, 100, 5, 7], "u1"))
-    for form in ("NETCDF3_CLASSIC", "NETCDF4", "HDF5"):
-        arrays = {"t": (np.array([1, 100, 60, -128], "i1"), {"_Unsigned": "true"})}
-        name = written(tmp_path / "a", form, arrays, chunk=(2,))
-        succeeded(run("accumulate", "-q", "--op", "sum", name, "one.npy", cwd=tmp_path))
-        found, own = raw(tmp_path / name, form)["t"]
-        assert (found.tolist(), own["_Unsigned"]) == ([2, -56, 65, -121], "true")
-
-
 @every_format
 def test_an_attribute_that_is_not_a_number(tmp_path, form):
     wrong = {
@@ -259,14 +248,3 @@ def test_as_many_elements_are_warned_of_as_netcdf4_masks(form, tmp_path):
             count = half_written(tmp_path / "p.nc", form, "i2", scale_factor=np.float32(0.5), add_offset=np.float32(1))
             outcome = run("reduce", "-q", "--unpack", "--op", "max", "-o", "out.npy", "p.nc", cwd=tmp_path)
             assert outcome.err == warning(count, "leave them out with --missing -16382.5")
-
-
-def test_what_is_declared_or_no_fill_value_is_not_warned_of(tmp_path):
-    with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
-        file.createDimension("x", 3)
-        file.createVariable("byte", "i1", ("x",))  # any value of a byte is a number
-        file.createVariable("own", "f4", ("x",), fill_value=-1)[:] = netCDF4.default_fillvals["f4"]
-    with h5py.File(tmp_path / "b.h5", "w") as file:
-        file["t"] = np.full(3, netCDF4.default_fillvals["f4"], "f4")
-    for arguments in (["--columns", "byte", "a.nc"], ["--columns", "own", "a.nc"], ["b.h5"]):
-        assert run("reduce", "-qf", "--op", "max", "-o", "out.npy", *arguments, cwd=tmp_path).err == ""

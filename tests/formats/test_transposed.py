@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import measured, refused, run, succeeded, unchanged
+from command import measured, run, succeeded
 from hypothesis import given
 from hypothesis import strategies as st
 from rows import together
@@ -90,20 +90,6 @@ def test_any_range_of_any_array_is_that_of_numpy(data):
                 assert block[field].tolist() == expected[start : start + len(block)][field].tolist()
 
 
-@pytest.mark.parametrize("gap", [1, 1000])
-def test_stretches_are_read_at_once(gap):
-    """Not an element at a time: near ones with what is between, far ones each."""
-    array = np.arange(4.0 * gap * 50, dtype="<f8").reshape(4 * gap, 50)
-    held = _Held(array.tobytes("F"))
-    flat = Array(held, from_dtype(array.dtype), array.size, array.dtype, 0, array.shape, fortran_order=True)
-    buffer = in_order(flat, fortran_order=False)
-    block = np.empty(200)
-    with closing(buffer.open()) as reader:
-        reader.read(0, block)
-    assert block.tolist() == array[:4].ravel().tolist()
-    assert held.nreads <= (1 if gap == 1 else 50)
-
-
 def test_ranks_in_both_orders(tmp_path):
     with together(tmp_path) as case:
         for shape, code in [*((shape, "<f8") for shape in SHAPES), *(((3, 4), code) for code in CODES)]:
@@ -119,44 +105,6 @@ def test_ranks_in_both_orders(tmp_path):
     larger = pairs[1]["value"] > pairs[0]["value"]
     found = mpired.reduce(saved_ranks(tmp_path, pairs, "CF"), "maxloc")
     assert found["index"].tolist() == np.where(larger, pairs[1]["index"], pairs[0]["index"]).tolist()
-
-
-@pytest.mark.parametrize("root", [0, 1])
-def test_the_result_has_the_order_of_the_root(root, tmp_path):
-    arrays = [array_of((4, 6)), array_of((4, 6), ">f8", 50)]
-    saved_ranks(tmp_path, arrays, "CF")
-    words = ("reduce", "-q", "--op", "sum", "r0.npy", "r1.npy", "--root", str(root))
-    succeeded(run(*words, "-o", "out.npy", cwd=tmp_path))
-    out = np.load(tmp_path / "out.npy")
-    assert out.flags.f_contiguous == bool(root)
-    assert out.dtype == arrays[root].dtype
-    assert out.tolist() == (arrays[0] + arrays[1]).tolist()
-    succeeded(run(*words, "--in-place", cwd=tmp_path))
-    assert (tmp_path / f"r{root}.npy").read_bytes() == (tmp_path / "out.npy").read_bytes()
-
-
-def test_raw_ranks_have_no_order_of_their_own(tmp_path):
-    array = array_of((3, 4))
-    paths = [str(tmp_path / "raw.bin"), *saved_ranks(tmp_path, [array, array], "FC")]
-    np.zeros(12).tofile(paths[0])
-    assert mpired.reduce(paths, "sum", type="double").tolist() == (2 * array.ravel("F")).tolist()
-
-
-def test_all_results_have_one_order(tmp_path):
-    arrays = [array_of((3, 5), first=20 * rank) for rank in range(3)]
-    saved_ranks(tmp_path, arrays, "FCC")
-    names = [f"r{rank}.npy" for rank in range(3)]
-    words = ("--op", "sum", "r0.npy", "--group-b", "r1.npy", "-o", "{group}{rank}.npy")
-    succeeded(run("allreduce", "-q", *words, cwd=tmp_path))
-    for name, array in (("a0.npy", arrays[1]), ("b0.npy", arrays[0])):
-        assert np.load(tmp_path / name).tolist() == array.tolist()
-    succeeded(run("scan", "-q", "--op", "sum", *names, "-o", "out_{rank}.npy", cwd=tmp_path))
-    succeeded(run("scan", "-q", "--op", "sum", *names, "--in-place", cwd=tmp_path))
-    for rank in range(3):
-        found = np.load(tmp_path / f"out_{rank}.npy")
-        assert found.flags.f_contiguous
-        assert found.tolist() == sum(arrays[: rank + 1]).tolist()
-        assert (tmp_path / f"r{rank}.npy").read_bytes() == (tmp_path / f"out_{rank}.npy").read_bytes()
 
 
 def test_memory_workers_and_open_files_do_not_show(tmp_path):
@@ -204,19 +152,3 @@ def test_origins_in_the_other_order(tmp_path):
         saved(tmp_path / f"{name}.npy", array_of((3, 5)), order)
     succeeded(run("accumulate", "-q", "--op", "sum", "t.npy", "f.npy", "c.npy", "f.npy", cwd=tmp_path))
     assert np.load(tmp_path / "t.npy").tolist() == (4 * array_of((3, 5))).tolist()
-
-
-def test_an_origin_that_is_placed_by_displacement_is_taken_as_it_lies(tmp_path):
-    array = array_of((2, 3))
-    np.save(tmp_path / "t.npy", np.zeros((3, 3)))
-    saved(tmp_path / "f.npy", array, "F")
-    succeeded(run("accumulate", "-q", "--op", "sum", "--target-disp", "1", "t.npy", "f.npy", cwd=tmp_path))
-    assert np.load(tmp_path / "t.npy").ravel()[1:7].tolist() == array.ravel("F").tolist()
-
-
-def test_another_shape_is_refused_all_the_same(tmp_path):
-    saved(tmp_path / "c.npy", array_of((3, 4)), "C")
-    saved(tmp_path / "f.npy", array_of((4, 3)), "F")
-    with unchanged(tmp_path):
-        refused(run("reduce", "--op", "sum", "c.npy", "f.npy", "-o", "out.npy", cwd=tmp_path), 3, "shape (4, 3)")
-        refused(run("accumulate", "--op", "sum", "c.npy", "f.npy", cwd=tmp_path), 3, "shape (4, 3)")

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import warnings
-import zipfile
 
 import numpy as np
 import pytest
@@ -104,14 +103,6 @@ def test_groups_shards_and_chunks_that_are_not_there(tmp_path, version):
     assert "other" not in result
 
 
-def test_integers_whose_missing_values_are_left_out_have_a_form(tmp_path):
-    for fill in (0, None):
-        group = zarr.create_group(zarr.storage.LocalStore(tmp_path / f"{fill}.zarr"))
-        group.create_array("v", data=np.array([1, 2, 3], "i4"), fill_value=fill)
-        succeeded(run(*SUM, "--nulls", "ignore", *[f"{fill}.zarr"] * 2, "-o", "out.zarr.zip", cwd=tmp_path))
-        assert arrays_in(tmp_path / "out.zarr.zip")["v"][:].tolist() == [2, 4, 6]
-
-
 @VERSIONS
 def test_structures(version, tmp_path):
     """Those of version 3 have no form in a result; those of one field become numbers."""
@@ -191,36 +182,6 @@ def test_damaged(tmp_path):
                 refused(run("reduce", "--op", "max", "r.zarr", cwd=folder), 3, "r.zarr: ", "'grp'")
         with case("no library"):
             refused(run("info", "r.zarr", cwd=tmp_path, setup=without("zarr")), 2, "install 'mpired[zarr]'")
-
-
-@VERSIONS
-def test_archives_with_several_members_of_one_name(tmp_path, version):
-    for i in range(2):
-        store = zarr.storage.ZipStore(tmp_path / f"r{i}.zarr.zip", mode="w")
-        month(i).drop_vars("n").to_zarr(store, zarr_format=version)
-        zarr.open_group(store)["t"][0] = i + 1.5
-        store.close()
-    with zipfile.ZipFile(tmp_path / "r0.zarr.zip") as archive:
-        assert len(set(archive.namelist())) < len(archive.namelist())
-    outcome = run("info", "r0.zarr.zip", cwd=tmp_path)
-    assert b"t: 120 x MPI_FLOAT (float32), shape (6, 5, 4), C order, little-endian, in K" in outcome.out
-    words = ("--op", "sum", "-q", "--nan", "ignore")
-    succeeded(run("reduce", *words, "r0.zarr.zip", "r1.zarr.zip", "-o", "s.zarr.zip", cwd=tmp_path))
-    succeeded(run("accumulate", *words, "r0.zarr.zip", "r1.zarr.zip", cwd=tmp_path))
-    for name in ("s.zarr.zip", "r0.zarr.zip"):
-        assert (arrays_in(tmp_path / name)["t"][0] == 4).all()
-
-
-def test_archives_whose_documents_come_later(tmp_path):
-    """As `zip -r` makes them, and shutil: members of directories first."""
-    names, months = write(tmp_path, 3)
-    shutil.make_archive(tmp_path / "a.zarr", "zip", tmp_path / names[0])
-    with zipfile.ZipFile(tmp_path / "b.zarr.zip", "w") as archive:
-        for path in sorted(tmp_path.glob(f"{names[0]}/**/*"), key=lambda path: path.suffix == ".json"):
-            archive.write(path, path.relative_to(tmp_path / names[0]))
-    for name in ("a.zarr.zip", "b.zarr.zip"):
-        found = mpired.reduce([tmp_path / name], op="max", columns=["t"], nulls="ignore")
-        np.testing.assert_array_equal(found["t"], months[0].t)
 
 
 STALE = {

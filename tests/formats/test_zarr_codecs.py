@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import warnings
-import zipfile
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from command import measured, refused, run, succeeded
 from rows import together
@@ -86,55 +84,10 @@ def test_bombs_take_little_memory(tmp_path, version, codec):
     assert peak < 250 << 20
 
 
-@VERSIONS
-def test_chunks_of_more_texts_than_they_have_room_for(tmp_path, version):
-    group = zarr.create_group(tmp_path / "r.zarr", zarr_format=version)
-    group.create_array("v", data=np.arange(3.0))
-    texts = group.create_array("t", shape=(2,), dtype=str, compressors=None)
-    texts[...] = np.array(["ab", "c"], object)
-    succeeded(run("reduce", "-q", "--op", "max", "r.zarr", "-o", "s.zarr.zip", cwd=tmp_path))
-    assert written(tmp_path, "t") == ["ab", "c"]
-    chunk = tmp_path / "r.zarr" / ("t/c/0" if version == 3 else "t/0")
-    chunk.write_bytes((3).to_bytes(4, "little") + chunk.read_bytes()[4:])
-    refuses(tmp_path, "data seem truncated")
-
-
-@VERSIONS
-def test_zstd_that_declares_nothing(tmp_path, version):
-    values = np.arange(1 << 14, dtype="i4")
-    chunk, _ = with_chunk(tmp_path, version, "zstd", values)
-    for content in (values.tobytes(), bytes(100 << 20)):
-        with pa.CompressedOutputStream(chunk, "zstd") as stream:
-            stream.write(content)
-        if len(content) == values.nbytes:
-            np.testing.assert_array_equal(mpired.reduce([tmp_path / "r.zarr"], "max"), values)
-        else:
-            refuses(tmp_path, "cannot be read")
-
-
 def test_pickles_are_never_loaded(tmp_path):
     zarr.create_group(tmp_path / "r.zarr", zarr_format=2).create_array("v", shape=(2,), dtype="f8")
     change_document(tmp_path / "r.zarr/v/.zarray", dtype="|O", filters=[{"id": "pickle"}])
     refuses(tmp_path, "array 'v' cannot be opened (", "pickle")
-
-
-def test_strings_of_the_codec_that_numcodecs_names(tmp_path):
-    for rank in range(2):
-        group = zarr.create_group(tmp_path / f"r{rank}.zarr")
-        group.create_array("v", data=np.arange(2.0))
-        group.create_array("t", shape=(2,), dtype=str, compressors=None)[...] = np.array(["ab", "c"], object)
-        document = tmp_path / f"r{rank}.zarr/t/zarr.json"
-        change_document(document, codecs=[{"name": "numcodecs.vlen-utf8"}])
-    text = run("info", "r0.zarr", cwd=tmp_path).out.decode()
-    assert "t: 2 x strings, shape (2,), chunks of (2,), vlen-utf8; carried into results as it is" in text
-    words = ("reduce", "-q", "-f", "--op", "sum", "r0.zarr", "r1.zarr", "-o", "s.zarr.zip")
-    succeeded(run(*words, cwd=tmp_path))
-    chunk = tmp_path / "r1.zarr/t/c/0"
-    with zipfile.ZipFile(tmp_path / "s.zarr.zip") as archive:
-        assert archive.read("t/zarr.json") == document.read_bytes()
-        assert archive.read("t/c/0") == chunk.read_bytes()
-    chunk.write_bytes(chunk.read_bytes().replace(b"ab", b"ax"))
-    refused(run(*words, cwd=tmp_path), 3, "'t' differs from that of rank 0")
 
 
 UNKNOWN = {"v": {"data_type": "float8"}, "w": {"codecs": [{"name": "none such"}]}, "x": {"attributes": [1]}}

@@ -10,22 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from budgets import watched
-from command import installed, measured, run, succeeded
+from command import run, succeeded
 from records import CELL, records
 from rows import check_refused, each
 
 import mpired
-from mpired.datatypes import parse
 from mpired.errors import CountError, OutputExistsError, UsageError
-
-
-def test_a_strided_field_can_be_reduced(folder):
-    (folder / "rank1.rec").write_bytes(records()[::-1].tobytes())
-    for rank in "01":
-        succeeded(run("pack", "-q", "--type", CELL, f"rank{rank}.rec", "-o", f"rank{rank}.npy", cwd=folder))
-    assert np.load(folder / "rank0.npy").tolist() == [0, 0.25, 0.5, 0.75, 1]
-    result = mpired.reduce([folder / "rank0.npy", folder / "rank1.npy"], "max")
-    assert result.tolist() == [1, 0.75, 0.5, 0.75, 1]
 
 
 @each("missing", [0, 1, 8, 9, 15, 23])
@@ -39,32 +29,6 @@ def test_a_file_may_end_after_the_last_entry_and_not_before(missing, folder):
         mpired.pack(folder / "short.rec", type=CELL, **count).tolist()
         == [0, 0.25, 0.5, 0.75, 1][: count.get("count", 5)]
     )
-
-
-FORMS = {
-    "double": ("<f8", ()), "vector(2,1,2,double)": ("<f8", (2,)), "struct([1,1],[8,0],[double,int])": ("f8,i4", ()),
-    "contiguous(3,double_int)": ("f8,i4", (3,)), "resized(0,24,2int)": ("i4,i4", ()),
-    "contiguous(2,2int)": ("i4,i4", (2,)), "struct([1,1,1],[0,4,8],[int,short,double])": ("i4,i2,f8", ()),
-    "c_double_complex": ("<c16", ()), "contiguous(2,c_bool)": ("?", (2,)),
-}  # fmt: skip
-
-
-@each("text", FORMS)
-def test_npy_has_a_value_or_a_row_an_element(text, tmp_path):
-    codes, row = FORMS[text]
-    typemap = parse(text)[0].typemap
-    octets = np.random.default_rng(1).integers(0, 2, 4 * typemap.extent, dtype=np.uint8).tobytes()
-    (tmp_path / "a.bin").write_bytes(octets)
-    mpired.pack(tmp_path / "a.bin", type=text, output=tmp_path / "a.npy", overwrite=True)
-    loaded = np.load(tmp_path / "a.npy")
-    assert loaded.shape == (4, *row)
-    kinds = [loaded.dtype] if loaded.dtype.names is None else [loaded.dtype[name] for name in loaded.dtype.names]
-    assert [kind.str[1:] for kind in kinds] == [np.dtype(code).str[1:] for code in codes.split(",")]
-    np.testing.assert_array_equal(mpired.pack(tmp_path / "a.bin", type=text), loaded)
-    (tmp_path / "b.bin").write_bytes(bytes([9]) * len(octets))
-    mpired.unpack(tmp_path / "a.npy", type=text, into=tmp_path / "b.bin")
-    mpired.pack(tmp_path / "b.bin", type=text, output=tmp_path / "b.npy", overwrite=True)
-    assert (tmp_path / "b.npy").read_bytes() == (tmp_path / "a.npy").read_bytes()
 
 
 @each("suffix", ["npy", "parquet", "arrow", "bin"])
@@ -98,38 +62,6 @@ def test_big_endian_records(tmp_path):
     assert (tmp_path / "little.rec").read_bytes() == struct.pack("<ixxxxdixxxxd", 1, 1.5, 2, -2.5)
 
 
-def test_a_named_type(folder):
-    (folder / "cells.toml").write_text(f'cell = "{CELL}"\nrow = "contiguous(2,cell)"\n')
-    words = ["--types", "cells.toml", "--count", "2"]
-    succeeded(run("pack", "-q", *words, "--type", "row", "rank0.rec", "-o", "row.npy", cwd=folder))
-    assert np.load(folder / "row.npy").tolist() == [[0, 0.25], [0.5, 0.75]]
-    succeeded(run("unpack", "-q", *words, "--type", "row", "row.npy", "--into", "rank0.rec", cwd=folder))
-    assert (folder / "rank0.rec").read_bytes() == records().tobytes()
-
-
-def test_pipes(folder):
-    whole = (folder / "rank0.rec").read_bytes()
-    packed = installed("pack", "-q", "--type", CELL, "-", input=whole, stdin=None)
-    assert packed.out == records()["d"].tobytes()
-    back = installed("unpack", "-q", "--type", CELL, "-", input=packed.out, stdin=None)
-    assert back.out == np.pad(records()["d"].reshape(5, 1), ((0, 0), (1, 1))).tobytes()
-
-
-def test_memory_does_not_grow_with_the_file(tmp_path):
-    np.arange(40 << 17, dtype="<f8").tofile(tmp_path / "big.bin")  # 40 MiB, of which every other number
-    peaks = {}
-    for count in (1, 40 << 16):
-        words = "--type", "resized(0,16,double)", "--count", str(count)
-        status, peaks[count], err = measured("pack", "-q", *words, "big.bin", "-f", "-o", "half.npy", cwd=tmp_path)
-        assert (status, err) == (0, "")
-        status, back, err = measured("unpack", "-q", *words, "half.npy", "--into", "big.bin", cwd=tmp_path)
-        assert (status, err) == (0, "")
-        peaks[count] = max(back, peaks[count])
-    assert peaks[40 << 16] - peaks[1] < 16 << 20
-    assert np.load(tmp_path / "half.npy")[-1] == (40 << 17) - 2
-    assert np.fromfile(tmp_path / "big.bin", "<f8").tolist() == list(range(40 << 17))
-
-
 def test_a_column_can_be_chosen(folder):
     pq.write_table(pa.table({"x": [1.0, 2.0], "name": ["a", "b"]}), folder / "two.parquet")
     words = "unpack -q --type double two.parquet -o out"
@@ -152,12 +84,6 @@ def test_in_python(folder):
     mpired.pack(folder / "rank0.rec", type=CELL, output=folder / "d.npy")
     with pytest.raises(OutputExistsError):
         mpired.pack(folder / "rank0.rec", type=CELL, output=folder / "d.npy")
-
-
-def test_the_summary_counts_what_was_taken(tmp_path):
-    np.save(tmp_path / "a.npy", np.arange(3))
-    outcome = run("unpack", "--type", "int64_t", "--count", "2", "a.npy", "-o", "b.bin", cwd=tmp_path)
-    assert outcome.err == "mpired: unpacked 2 x MPI_INT64_T (int64), 2 x MPI_INT64_T (int64) -> b.bin (raw)\n"
 
 
 def test_compressed_files_and_streams_are_decompressed_first(folder):
@@ -265,11 +191,3 @@ def test_what_cannot_be_unpacked(row, folder):
     np.save(folder / "fortran.npy", np.asfortranarray(np.arange(6.0).reshape(3, 2)))
     pq.write_table(pa.table({"x": [1.0], "y": [2.0]}), folder / "two.parquet")
     check_refused(folder, f"unpack {words}", status, *reasons)
-
-
-def test_fortran_order_of_one_row_or_column_is_no_other_order(folder):
-    header = "{'descr': '<f8', 'fortran_order': True, 'shape': (3, 1), }"
-    octets = b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header.encode() + struct.pack("<3d", 1, 2, 3)
-    (folder / "column.npy").write_bytes(octets)
-    mpired.unpack(folder / "column.npy", type="double", output=folder / "out")
-    assert (folder / "out").read_bytes() == struct.pack("<3d", 1, 2, 3)

@@ -4,28 +4,12 @@ import os
 
 import numpy as np
 import pytest
-from command import run, succeeded
-from records import CELL, records
+from command import run
+from records import CELL
 from rows import check_refused, each
 
 import mpired
 from mpired.datatypes.typemap import transfer
-
-
-def test_the_target_is_replaced_in_one_step_and_keeps_what_it_is(folder):
-    np.save(folder / "d.npy", -np.arange(5.0))
-    target = folder / "rank0.rec"
-    target.chmod(0o640)
-    (folder / "link.rec").symlink_to("rank0.rec")
-    with open(target, "rb") as before:
-        succeeded(run("unpack", "-q", "--type", CELL, "d.npy", "--into", "link.rec", cwd=folder))
-        assert before.read() == records().tobytes()
-    assert (folder / "link.rec").is_symlink()
-    assert target.stat().st_mode & 0o777 == 0o640
-    wanted = records()
-    wanted["d"] = -np.arange(5.0)
-    assert target.read_bytes() == wanted.tobytes()
-    assert sorted(path.name for path in folder.iterdir()) == ["d.npy", "link.rec", "rank0.rec"]
 
 
 def test_a_full_disk_leaves_the_target(mounted):
@@ -97,28 +81,6 @@ def test_elements_that_a_reduction_has_written_are_put_back(text, form, tmp_path
     assert outcome == (0, (tmp_path / "sum.bin").read_bytes(), "")
     outcome = run("unpack", "-q", "--type", text, "-", cwd=tmp_path, stdin=(tmp_path / f"sum.{form}").read_bytes())
     assert outcome == (0, (tmp_path / "sum.bin").read_bytes(), "")
-
-
-@each("verb", ["reduce", "scan", "reduce_scatter"])
-def test_holes_around_replaced_elements_stay(verb, tmp_path):
-    """Ten numbers in the middle of a large file without any others, in place."""
-    paths = [tmp_path / "0.bin", tmp_path / "1.bin"]
-    for path in paths:
-        with open(path, "wb") as file:
-            file.seek(100 << 20)
-            file.write(np.arange(10.0).tobytes())
-            file.truncate(200 << 20)
-    arguments = [[6, 4]] if verb == "reduce_scatter" else []
-    said = {"type": "double", "offset": 100 << 20, "count": 10, "in_place": True}
-    getattr(mpired, verb)(paths, "sum", *arguments, **said)
-    for path in paths[: 1 if verb == "reduce" else 2]:
-        assert path.stat().st_blocks * 512 < 1 << 20
-    first = {"reduce": 2.0, "scan": 1.0, "reduce_scatter": 2.0}[verb] * np.arange(10.0)
-    kept = 6 if verb == "reduce_scatter" else 10
-    octets = paths[0].read_bytes()
-    assert len(octets) == (200 << 20) - 8 * (10 - kept)
-    assert octets.strip(b"\0") == first[:kept].tobytes().strip(b"\0")
-    assert octets[100 << 20 :][: 8 * kept] == first[:kept].tobytes()
 
 
 @each("words", [

@@ -80,14 +80,6 @@ def test_lists(tmp_path):
     check_refused(tmp_path, "diff @one @two --png x.png", 2, "--png", "draw one after another")
 
 
-@each("b, status", [("a.npy", 0), ("b.npy", 1), ("c.npy", 1)])
-def test_quiet(b, status, tmp_path):
-    for name, values in (("a", [1.0]), ("b", [2.0]), ("c", [1])):
-        np.save(tmp_path / f"{name}.npy", np.array(values))
-    assert run("diff", "-q", "a.npy", b, cwd=tmp_path) == (status, b"", "")
-    assert run("diff", "-q", "--json", "a.npy", b, cwd=tmp_path) == (status, b"", "")
-
-
 @each("order", ["C", "F"])
 def test_the_map_of_a_plane(order, tmp_path, figures):
     """It shows which elements differ."""

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow as pa
 import pytest
-from command import measured, run, shell
+from command import run, shell
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, basic_indices
@@ -227,16 +227,6 @@ def test_json_has_all_of_it(tmp_path):
     assert raw["buffers"][0]["parts"][0]["histogram"] == {"edges": [0, 10, 20, 30, 40], "counts": [10] * 4}
 
 
-def test_several_files_have_a_heading_each_and_the_errors_come_together(tmp_path):
-    for name in "ab":
-        np.save(tmp_path / f"{name}.npy", np.arange(3))
-    outcome = run("show", "a.npy", "missing.npy", "b.npy", "gone.npy", cwd=tmp_path)
-    assert outcome.status == 4
-    headings = [line for line in outcome.out.decode().splitlines() if ": npy, " in line]
-    assert headings == ["a.npy: npy, 152 bytes", "b.npy: npy, 152 bytes"]
-    assert outcome.err.startswith("mpired: 2 of 4 files: No such file or directory: missing.npy, gone.npy")
-
-
 @pytest.fixture
 def folder(tmp_path):
     """An array, a file with a column of texts, one with texts alone, and raw bytes."""
@@ -305,17 +295,6 @@ def test_pipes(tmp_path):
     script = 'cat a.npy | "$@" | head -n 1; exit ${PIPESTATUS[1]}'
     outcome = shell(script, "show", "-", "--slice", ":", cwd=tmp_path)
     assert outcome == (141, b"standard input: npy, 800128 bytes\n", "")
-
-
-def test_memory_does_not_grow_with_the_file(tmp_path):
-    peaks = []
-    for name, count in (("small", 1), ("large", 8 << 20)):
-        with (tmp_path / name).open("wb") as file:
-            file.truncate(8 * count)
-        status, peak, _ = measured("show", "--type", "double", name, cwd=tmp_path)
-        assert status == 0
-        peaks.append(peak)
-    assert peaks[1] - peaks[0] < 48 << 20 < 8 * (8 << 20)
 
 
 def test_the_record_is_short_and_prints_nothing(tmp_path, capfd):

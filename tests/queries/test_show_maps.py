@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import netCDF4
 import numpy as np
 import pytest
 import xarray
@@ -66,21 +65,6 @@ def test_the_plane_of_a_field(tmp_path, drawn):
             axes, _ = drawn(folder / "a.nc", slice=":,2:6:2,0").axes
             assert (axes.get_xlabel(), axes.get_ylabel()) == ("lat [degrees_north]", "time")
             assert set(ticks(axes.xaxis).values()) - {""} == {f"{LAT[2]:g}", f"{LAT[4]:g}"}
-
-
-def test_missing_values_are_grey(tmp_path, drawn):
-    with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
-        for name, size in (("y", 4), ("x", 5)):
-            file.createDimension(name, size)
-        numbers = np.ma.arange(20).reshape(4, 5)
-        numbers[1, 2] = np.ma.masked
-        file.createVariable("n", "i4", ("y", "x"), fill_value=-999)[:] = numbers
-    axes, _ = drawn(tmp_path / "a.nc").axes
-    image = axes.images[0].get_array()
-    np.testing.assert_array_equal(np.ma.getmaskarray(image), numbers.mask)
-    np.testing.assert_array_equal(image, numbers)
-    assert image.min() == 0
-    assert (axes.get_xlabel(), axes.get_title()) == ("x", "grey: 1 no finite numbers")
 
 
 def test_differences_of_two_files(tmp_path, drawn):

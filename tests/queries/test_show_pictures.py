@@ -64,33 +64,6 @@ def test_bins_of_integers_have_as_many_numbers_each(code, bins, tmp_path):
     assert list(counts) == [sum(a <= each < b for each in whole) for a, b in itertools.pairwise(edges)]
 
 
-@each(
-    "numbers",
-    [[3.0], [1.0, np.nextafter(1, 2)], [-1.7e308, 0.0, 1.7e308], [-3.0, 1.797e308], [5e-324, 1e-323], [-0.0, 0.0]],
-)
-def test_numbers_that_are_close_or_far_apart_are_all_counted(numbers, tmp_path):
-    np.save(tmp_path / "a.npy", numbers)
-    edges, counts = mpired.show(tmp_path / "a.npy", bins=20).buffers[0].parts[0].histogram
-    assert (sum(counts), len(counts)) == (len(numbers), len(edges) - 1)
-    assert edges[0] <= min(numbers) <= max(numbers) <= edges[-1]
-
-
-@each("name, width", [("normal.npy", 50), ("normal.npy", 80), ("whole.npy", 200)])
-def test_histogram_fits_the_terminal(name, width, folder):
-    outcome = run("show", "--histogram", name, cwd=folder, env={"COLUMNS": str(width)})
-    assert (outcome.status, outcome.err) == (0, "")
-    heading, *lines = outcome.out.decode().partition("histogram of")[2].split("\n\n")[0].splitlines()
-    assert max(map(len, lines)) <= width
-    assert "".join(lines).isascii()
-    lines = lines[-20:]  # a heading may have two
-    counts = [int(re.match(r" *\S+( +-?[\d.e+-]+)? +(\d+)( |$)", line)[2]) for line in lines]
-    assert counts == list(mpired.show(folder / name, bins=20).buffers[0].parts[0].histogram.counts)
-    longest = [len(re.search(r"[^\d]*$", line)[0].strip()) for line in lines]
-    assert np.argmax(longest) == np.argmax(counts)
-    assert longest[int(np.argmax(counts))] > (6 if width == 50 else width // 3)
-    assert heading == (" value, without 2 NaN and 3 infinite" if name == "normal.npy" else " value")
-
-
 def test_pairs_have_a_histogram_of_values_and_one_of_indices(folder):
     out = run("show", "--histogram", "--bins", "5", "pairs.npy", cwd=folder).out.decode()
     assert re.findall("^histogram of (.*)$", out, re.MULTILINE) == ["value", "index"]
@@ -107,16 +80,6 @@ def pixels(path):
         return np.asarray(image.convert("RGB"))
 
 
-@each("name, panels", [("normal.npy", 1), ("pairs.npy", 2), ("map of pairs.npy", 2), ("narrow.npy", 1)])
-def test_picture(name, panels, folder):
-    mpired.show(folder / name, png=folder / "x.png", overwrite=True)
-    image = pixels(folder / "x.png")
-    assert image.shape == (504, 720 * panels, 3)
-    for panel in np.split(image, panels, axis=1):
-        assert len(np.unique(panel.reshape(-1, 3), axis=0)) > 5
-        assert (np.ptp(panel.astype(int), axis=2) > 60).mean() > 0.02  # something is drawn that is not text
-
-
 def test_a_picture_appears_as_every_result(folder):
     (folder / "x.png").write_text("something else")
     check_refused(folder, "show narrow.npy --png x.png", 2, "x.png: already exists; --force replaces it")
@@ -125,23 +88,6 @@ def test_a_picture_appears_as_every_result(folder):
     assert (outcome.status, outcome.err) == (0, "")
     (folder / "link.png").symlink_to("narrow.npy")
     refused(run("show", "narrow.npy", "--png", "link.png", "-f", cwd=folder), 2, "is the file of the elements")
-
-
-def test_a_map_shows_the_elements_where_they_are(tmp_path):
-    array = np.zeros((40, 40))
-    array[5, 30] = 1
-    np.save(tmp_path / "a.npy", array)
-    mpired.show(tmp_path / "a.npy", png=tmp_path / "a.png")
-    image = pixels(tmp_path / "a.png").astype(int)
-    dark = (np.abs(image - (68, 1, 84)) < 3).all(axis=2)  # the colours of viridis for the least and the greatest
-    bright = (np.abs(image - (253, 231, 37)) < 3).all(axis=2)
-    row = image.shape[0] // 2
-    left = np.flatnonzero(dark[row])[0]
-    right = left + np.argmin(dark[row, left:])
-    top, bottom = np.flatnonzero(dark[:, left + 5])[[0, -1]]
-    rows, columns = np.nonzero(bright[:, :right])  # the scale is beside
-    assert (rows.mean() - top) / (bottom - top) == pytest.approx(5.5 / 40, abs=0.02)
-    assert (columns.mean() - left) / (right - left) == pytest.approx(30.5 / 40, abs=0.02)
 
 
 def test_a_plane_of_a_cube_is_drawn(tmp_path):

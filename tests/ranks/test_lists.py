@@ -64,12 +64,6 @@ def test_numbers_are_those_of_printf(folder):
     assert run(*SUM, "a%d.npy", "--ranks", "0-1", cwd=folder) == (0, sum_of("a0.npy", "a1.npy"), "")
 
 
-def test_a_file_of_that_name_is_meant(folder):
-    """What looks like a glob or a range, and is there, is the file."""
-    np.save("*.npy", np.full(3, 5.0))
-    assert expand([["*.npy", "{0..1}.npy", "./@a", "-"]]) == [["*.npy", "{0..1}.npy", "./@a", "-"]]
-
-
 def test_lists(folder):
     Path("all.txt").write_bytes(b"# the first ones\na0.npy\r\n\n  \nsub/c0.npy\n./sub/deep/c1.npy\nb0.npy\n./a1.npy")
     Path("sub/more.txt").write_text("c0.npy\n")
