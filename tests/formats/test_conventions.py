@@ -10,7 +10,6 @@ from attributed import suffix, write
 import mpired
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-every_format = pytest.mark.parametrize("form", ["NETCDF3_CLASSIC", "NETCDF4", "HDF5", "ZARR3"])
 
 # Appendix A of CF 1.12, and its mesh topology variables: what an attribute of `{}` says, where it names a variable.
 NAMES = {
@@ -54,7 +53,7 @@ DATA = {"units": ["degrees", "days", "s", "degrees_C", "m since"], "standard_nam
 VALUES = np.arange(1.0, 4.0)
 
 
-@every_format
+@pytest.mark.parametrize("form", ["NETCDF3_CLASSIC", "NETCDF4", "HDF5"])
 def test_what_is_carried(tmp_path, form):
     """By the attributes of appendix A, of the array itself, of the file, and by names; all others are combined."""
     arrays = {name: {} for name in ("gw", "area", "date", "datesec", "n", "t", "alone", "a", "pressure")}

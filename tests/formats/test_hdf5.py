@@ -81,7 +81,9 @@ def test_result_is_like_the_first_file(tmp_path):
                         make(folder / f"r{scale}.h5", scale, chunked=chunked, **options)
                     before, written = (folder / "r1.h5").read_bytes(), set()
                     for jobs in "12":
-                        reduce(folder, "sum", "-o", "o.h5", "r1.h5", "r2.h5", MPIRED_JOBS=jobs)  # history has no environment
+                        reduce(
+                            folder, "sum", "-o", "o.h5", "r1.h5", "r2.h5", MPIRED_JOBS=jobs
+                        )  # history has no environment
                         written.add((folder / "o.h5").read_bytes())
                     assert len(written) == 1
                     assert (folder / "r1.h5").read_bytes() == before

@@ -1,4 +1,4 @@
-"""Zarr stores as ranks and results, compared with zarr, xarray and NumPy; damaged ones give one line."""
+"""Zarr stores as ranks and results, compared with zarr, xarray and NumPy; codecs; damaged ones give one line."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from setups import without
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
+    import numcodecs
     import xarray as xr
     import zarr
 
@@ -234,3 +235,54 @@ def test_a_store_that_changes(tmp_path):
         change(folder)
         with pytest.raises(ChangedError):
             source.open()
+
+
+CODECS = {
+    "zstd": {"level": 1}, "lz4": {}, "blosc": {"cname": "zstd"}, "gzip": {"level": 1}, "zlib": {}, "bz2": {},
+    "lzma": {"preset": 1},
+}  # fmt: skip
+OWN = {"zstd": zarr.codecs.ZstdCodec, "blosc": zarr.codecs.BloscCodec, "gzip": zarr.codecs.GzipCodec}  # of version 3
+
+
+def refuses(folder, *reasons):
+    refused(run(*SUM, "r.zarr", "-o", "s.zarr.zip", cwd=folder), 3, "r.zarr: ", *reasons)
+
+
+@VERSIONS
+def test_codecs_and_chunks_of_another_length(tmp_path, version):
+    values = DRAW.integers(0, 9, 1 << 16).astype("i4")
+    group = zarr.create_group(tmp_path / "r.zarr", zarr_format=version)
+    for codec, options in CODECS.items():
+        encoder = numcodecs.get_codec({"id": codec, **options})
+        if version == 3:
+            kind = OWN.get(codec) or zarr.registry.get_codec_class(f"numcodecs.{codec}")
+            encoder = kind() if codec in OWN else kind(**options)
+        group.create_array(codec, data=values, chunks=values.shape, compressors=encoder)
+    found = mpired.reduce([tmp_path / "r.zarr"], "max")
+    assert [name for name in CODECS if not np.array_equal(found[name], values)] == []
+    content = numcodecs.get_codec({"id": "lzma"}).encode(values[:-1])
+    (tmp_path / "r.zarr/lzma" / ("c/0" if version == 3 else "0")).write_bytes(content)
+    refuses(tmp_path, "cannot reshape")
+
+
+def test_pickles_are_never_loaded(tmp_path):
+    zarr.create_group(tmp_path / "r.zarr", zarr_format=2).create_array("v", shape=(2,), dtype="f8")
+    change_document(tmp_path / "r.zarr/v/.zarray", dtype="|O", filters=[{"id": "pickle"}])
+    refuses(tmp_path, "array 'v' cannot be opened (", "pickle")
+
+
+UNKNOWN = {"v": {"data_type": "float8"}, "w": {"codecs": [{"name": "none such"}]}, "x": {"attributes": [1]}}
+
+
+def test_arrays_that_zarr_does_not_open_are_listed(tmp_path):
+    group = zarr.create_group(tmp_path / "r.zarr")
+    for name in ("u", *UNKNOWN):
+        group.create_array(name, data=np.arange(3.0))
+    zarr.consolidate_metadata(tmp_path / "r.zarr")
+    for name, changes in UNKNOWN.items():
+        change_document(tmp_path / f"r.zarr/{name}/zarr.json", **changes)
+    text = run("info", "r.zarr", cwd=tmp_path).out.decode()
+    assert [name for name in UNKNOWN if f"{name}: elements of unknown type" not in text] == []
+    refuses(tmp_path, "array 'v' cannot be opened (", "float8", "choose with --columns u")
+    succeeded(run("reduce", "-q", "--op", "sum", "--columns", "u", "r.zarr", "-o", "s.zarr.zip", cwd=tmp_path))
+    assert arrays_in(tmp_path / "s.zarr.zip")["u"][...].tolist() == [0, 1, 2]
