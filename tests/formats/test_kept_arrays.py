@@ -143,6 +143,9 @@ def test_every_array_is_in_the_result(form, tmp_path):
         expected = (weights(0) + weights(1)) / 2 if name == combined else array
         assert new[name].dtype == expected.dtype, name
         assert repr(new[name].tolist()) == repr(expected.tolist()), name
+    if form == "safetensors":
+        with safetensors.safe_open(out, "np") as file:
+            assert file.metadata() == {"format": "np"}
     found = mpired.reduce(ranks, "mean", columns=combined, keep=kept)
     for name in set(kept) - {"odd"}:
         there = old[name].astype(str) if name == "names" else old[name]

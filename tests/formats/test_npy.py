@@ -91,7 +91,7 @@ def test_what_is_accepted_is_what_numpy_reads(long, record_property):
     accepted = []
 
     @settings(
-        max_examples=20_000 if long else 300,
+        max_examples=20_000 if long else 200,
         derandomize=not long,
         database=None,
         deadline=None,

