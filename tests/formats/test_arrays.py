@@ -100,17 +100,6 @@ def folded(op, *ranks):
     return first
 
 
-def test_arrays_are_chosen_by_names_and_patterns(bench):
-    ranks, expected = bench.write(RANKS), folded(np.minimum, *RANKS)
-    for words, names in (
-        (("--columns", "layer/*"), {"layer/w", "layer/b"}),
-        (("--variables", "one,mas?"), {"one", "mask"}),
-    ):
-        same(bench.reduce("--op", "min", *words, *ranks), {name: expected[name] for name in names})
-    words = ("reduce", *MAX, "--columns", "l?yer", *ranks, "-o", "x.npy")
-    bench.refuses(3, f"3 of 3 ranks: no {bench.noun} like 'l?yer'", f"; its {bench.noun}s are 'layer/", words=words)
-
-
 def test_ranks_in_another_order_or_that_differ(bench):
     """Other arrays or another shape are refused, the order of the arrays means nothing."""
     ranks = bench.write([RANKS[0], dict(reversed(RANKS[1].items()))])

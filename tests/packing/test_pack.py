@@ -31,19 +31,6 @@ def test_a_file_may_end_after_the_last_entry_and_not_before(missing, folder):
     )
 
 
-@each("suffix", ["npy", "parquet", "arrow", "bin"])
-@each("text", [CELL, "resized(0,24,struct([1,1],[8,0],[double,int]))"])
-def test_there_and_back_by_every_format(suffix, text, folder):
-    packed = folder / f"packed.{suffix}"
-    mpired.pack(folder / "rank0.rec", type=text, output=packed, overwrite=True)
-    zeros = np.zeros(5, records().dtype)
-    (folder / "target.rec").write_bytes(b"\xff" * 120)
-    mpired.unpack(packed, type=text, into=folder / "target.rec")
-    back = np.frombuffer((folder / "target.rec").read_bytes(), zeros.dtype)
-    assert back["d"].tolist() == records()["d"].tolist()
-    assert back["i"].tolist() == (records()["i"].tolist() if "int" in text else [-1] * 5)
-
-
 def test_big_endian_records(tmp_path):
     (tmp_path / "a.rec").write_bytes(struct.pack(">ixxxxdixxxxd", 1, 1.5, 2, -2.5))
     text = "struct([1,1],[8,0],[double,int])"

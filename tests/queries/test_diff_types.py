@@ -221,13 +221,6 @@ def test_arrays_that_cannot_be_read(tmp_path):
         assert "damaged" in found.buffers[0].reason
 
 
-def test_files_without_arrays_are_the_same(tmp_path):
-    h5py.File(tmp_path / "a.h5", "w").close()
-    pq.write_table(pa.table({}), tmp_path / "a.parquet")
-    assert str(mpired.diff(tmp_path / "a.h5", tmp_path / "a.h5")) == "the same: 0 datasets"
-    assert str(mpired.diff(tmp_path / "a.parquet", tmp_path / "a.parquet")) == "the same: 0 columns"
-
-
 @pytest.mark.parametrize("form", ["arrow", "arrows"])
 def test_values_that_pyarrow_would_not_make_are_compared(form, tmp_path):
     """Decimals beyond their precision, and dates with a time of day."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import COMMAND, refused, run, succeeded
+from command import refused, run, succeeded
 from rows import check_refused, each
 
 import mpired
@@ -78,19 +78,6 @@ def test_lists(folder):
     found = mpired.reduce(["../b10.npy"], "sum", files_from="more.txt")
     os.chdir("..")
     assert found.tobytes() == sum_of("b10.npy", "sub/c0.npy")
-
-
-@each(
-    "shell, script, names",
-    [
-        ("bash", 'find . -name "[an]*.npy" -print0 | "$@" --files-from - -0', ("new\nline.npy", "a0.npy", "a1.npy")),
-        ("sh", 'printf "a0.npy\\na1.npy\\n" | "$@" @/dev/stdin', ("a0.npy", "a1.npy")),
-    ],
-)
-def test_lists_through_pipes(shell, script, names, folder):
-    np.save("new\nline.npy", np.ones(3))
-    words = [shell, "-c", script, shell, COMMAND, *SUM]
-    assert subprocess.run(words, check=True, capture_output=True).stdout == sum_of(*names)
 
 
 @each(
