@@ -16,12 +16,12 @@ OLDEST := .venv-oldest
 OLDEST_TESTS := tests/test_options.py $(addprefix tests/cli/test_,info.py itself.py json.py options.py \
 	progress.py types.py) $(addprefix tests/cli/bad_inputs/test_,refusals.py taken.py) \
 	tests/collectives/test_formats.py \
-	$(addprefix tests/formats/test_,columns_at_length.py formats.py hostile_columns.py npy.py textual.py) \
+	$(addprefix tests/formats/test_,columns.py formats.py npy.py) \
+	tests/formats/test_arrow.py::test_elements_from_any_one_on \
+	tests/formats/test_parquet.py::test_an_encrypted_column_ends_its_worker_without_a_word \
 	tests/sources/test_remote_ranks.py::test_the_same_bits_as_of_files \
 	tests/sources/test_remote_failures.py::test_or_one_error \
 	tests/files/test_uploads.py::test_an_upload_that_fails_leaves_nothing
-# What takes memory and time at any version.
-OLDEST_LEFT_OUT := $(addprefix tests/formats/test_columns_at_length.py::test_,bombs long_origins_are_accumulated_in_pieces)
 
 # Where Python cannot put pip into an environment, that of $(PYTHON) works on it from outside. What a wheel has besides the
 # package is not made for an editable installation.
@@ -59,8 +59,7 @@ test-long: $(VENV)/.test ## The tests that have a long form, in that: about an h
 
 test-oldest: $(OLDEST)/.made ## Commands and formats with the oldest versions of what mpired needs.
 	$(call compile,$(OLDEST)/bin)
-	$(OLDEST)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(OLDEST_TESTS) \
-		$(addprefix --deselect=,$(OLDEST_LEFT_OUT)) $(ARGS)
+	$(OLDEST)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(OLDEST_TESTS) $(ARGS)
 
 check: $(VENV)/.dev ## What CI runs: format, lint, types, and all tests, which find stale docs too; the size.
 	$(BIN)/ruff format --check .

@@ -1,11 +1,10 @@
-"""Folders with an installed format, ranks of any format in one of them, and the formats with columns."""
+"""Folders with an installed format, and ranks of any format in one of them."""
 
 from __future__ import annotations
 
 import pytest
 from format_files import BUNDLE, MINI, Bench
 from packages import install
-from tables import SUFFIXES
 
 
 @pytest.fixture(scope="module")
@@ -21,8 +20,3 @@ def site(tmp_path_factory):
 @pytest.fixture
 def bench(tmp_path, site):
     return Bench(tmp_path, site)
-
-
-@pytest.fixture(params=SUFFIXES)
-def suffix(request):
-    return request.param

@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 import xarray as xr
 from attributed import suffix, write
-from command import refused, run, succeeded
 
 import mpired
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-every_format = pytest.mark.parametrize("form", ["NETCDF3_CLASSIC", "NETCDF4", "HDF5", "ZARR3"])
 
 # Appendix A of CF 1.12, and its mesh topology variables: what an attribute of `{}` says, where it names a variable.
 NAMES = {
@@ -55,7 +53,7 @@ DATA = {"units": ["degrees", "days", "s", "degrees_C", "m since"], "standard_nam
 VALUES = np.arange(1.0, 4.0)
 
 
-@every_format
+@pytest.mark.parametrize("form", ["NETCDF3_CLASSIC", "NETCDF4", "HDF5"])
 def test_what_is_carried(tmp_path, form):
     """By the attributes of appendix A, of the array itself, of the file, and by names; all others are combined."""
     arrays = {name: {} for name in ("gw", "area", "date", "datesec", "n", "t", "alone", "a", "pressure")}
@@ -86,30 +84,3 @@ def test_what_is_carried(tmp_path, form):
         with xr.open_dataset(paths[0], decode_coords="all", decode_times=False) as opened:
             assert len(opened.coords) > 9
             assert opened.coords.keys() <= carried | {"pressure"}
-
-
-@every_format
-def test_a_mesh_is_carried_and_has_to_be_equal(tmp_path, form):
-    """It is an unstructured mesh of UGRID, with a field on its faces."""
-    topology = {
-        "cf_role": "mesh_topology", "topology_dimension": 2, "node_coordinates": "node_x node_y",
-        "face_node_connectivity": "corners",
-    }  # fmt: skip
-    corners = np.array([[0, 1, 2], [1, 2, 3]], "i4")
-    names = []
-    for shift in range(2):
-        arrays = {
-            "topology": ([], np.int32(0), topology),
-            "node_x": (["node"], np.arange(4.0), {}),
-            "node_y": (["node"], np.arange(4.0) ** 2, {}),
-            "corners": (["face", "three"], corners + shift, {"start_index": shift}),
-            "t": (["face"], np.array([280.0, 281.0]), {"mesh": "topology", "location": "face"}),
-        }
-        names.append(write(tmp_path / f"{shift}{suffix(form)}", form, arrays))
-    result = f"r{suffix(form, result=True)}"
-    words = ("reduce", "-q", "--op", "sum", "-o", result, names[0])
-    refused(run(*words, names[1], cwd=tmp_path), 3, "'corners' differs from that of rank 0", "--columns")
-    succeeded(run(*words, names[0], cwd=tmp_path))
-    found = mpired.reduce([str(tmp_path / result)], "max")
-    np.testing.assert_array_equal(found["corners"], corners)
-    np.testing.assert_array_equal(found["t"], [560.0, 562.0])

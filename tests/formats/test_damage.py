@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
+import struct
 import tempfile
-import zipfile
 from functools import partial
 from pathlib import Path
 
@@ -13,9 +14,10 @@ import netCDF4
 import numpy as np
 import pytest
 import safetensors.numpy
-import zarr
+from bad_files import npy_of, zip_of
 from command import in_child
 from format_files import RANKS, ROWS, WRITERS
+from rows import check_refused, together
 from tables import SMALLEST
 
 import mpired
@@ -41,10 +43,10 @@ def _hdf5():
     return file.getvalue()
 
 
-def _netcdf(form):
+def _netcdf():
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "new.nc"
-        with netCDF4.Dataset(path, "w", format=form) as new:
+        with netCDF4.Dataset(path, "w", format="NETCDF3_CLASSIC") as new:
             new.createDimension("t", None)
             new.createDimension("x", 3)
             new.createVariable("a", "f8", ("t", "x"), fill_value=-9.0)[:] = np.arange(12.0).reshape(4, 3)
@@ -54,29 +56,14 @@ def _netcdf(form):
         return path.read_bytes()
 
 
-def _zarr():
-    file = io.BytesIO()
-    store: dict[str, zarr.core.buffer.Buffer] = {}
-    group = zarr.create_group(zarr.storage.MemoryStore(store), zarr_format=2)
-    group.create_array("a", data=np.arange(12.0).reshape(4, 3), chunks=(2, 2))
-    with zipfile.ZipFile(file, "w") as archive:
-        for key in sorted(store):
-            archive.writestr(key, store[key].to_bytes())
-    return file.getvalue()
-
-
-# The other formats are below with more in each file.
-PLAIN = ("raw", "npy", "npz", "arrows", "mini", "bundle")
+PLAIN = ("raw", "npy", "arrows", "bundle", "zarr")
 WHOLE = {
-    **{f"{form}{ROWS[form].suffixes[0]}": WRITERS[form](RANKS[0]) for form in PLAIN},
-    **SMALLEST,
+    **{f"plain{ROWS[form].suffixes[0]}": WRITERS[form](RANKS[0]) for form in PLAIN},
+    **{name: SMALLEST[name] for name in ("pages2.parquet", "zstd.arrow")},
     "deflated.npz": _npz(),
     "metadata.safetensors": safetensors.numpy.save(ARRAYS, {"made": "by hand"}),
     "groups.h5": _hdf5(),
-    "classic.nc": _netcdf("NETCDF3_CLASSIC"),
-    "cdf5.nc": _netcdf("NETCDF3_64BIT_DATA"),
-    "netcdf4.nc": _netcdf("NETCDF4"),
-    "blosc.zarr.zip": _zarr(),
+    "classic.nc": _netcdf(),
 }
 
 
@@ -86,7 +73,7 @@ class Looks:
     def __init__(self, bench, name):
         self.whole, self.bench = WHOLE[name], bench
         self.path, self.other = bench.folder / name, bench.folder / f"other_{name}"
-        options = {"type": "double"} if name == "raw.bin" else {"nulls": "ignore"} if name.endswith(".nc") else {}
+        options = {"type": "double"} if name == "plain.bin" else {"nulls": "ignore"} if name.endswith(".nc") else {}
         self.calls = [("max", options)]
         if name in {"pages2.parquet", "zstd.arrow"}:
             self.calls = [("max", {"columns": "x"}), ("maxloc", {"columns": "p"})]
@@ -141,3 +128,55 @@ def test_damaged_files(bench, name, long, record_property):
     outcomes = looks.at(changed)
     assert set(outcomes) <= {0, 1, 3, 5}
     record_property("tried", len(cut) + len(outcomes))
+
+
+def tensors_of(header, data=b"", length=None):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text) if length is None else length) + text + data
+
+
+def tensor(dtype="F64", shape=(2,), offsets=(0, 16), **more):
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": list(offsets), **more}
+
+
+def changed_checksum():
+    content = bytearray(_npz())
+    content[content.index(b"PK\1\2") + 16] ^= 1  # of the first member in the directory
+    return bytes(content)
+
+
+NPY = npy_of(np.arange(3.0))
+SAFETENSORS = {
+    "a header longer than the file": (tensors_of({"a": tensor()}, bytes(16), 1 << 40), "the header claims"),
+    "not a JSON": (tensors_of(b"{" * 99), "not a JSON"),
+    "deep JSON": (tensors_of(b'{"a":' + b"[" * 200_000), "not a JSON"),
+    "a list": (tensors_of(b"[1]"), "is not an object"),
+    "a key twice": (tensors_of(b'{"a":{},"a":{}}'), "a key is there twice"),
+    "too few bytes": (tensors_of({"a": tensor(shape=(3,))}, bytes(16)), "needs 24 bytes, and has 16"),
+    "a huge shape": (tensors_of({"a": tensor(shape=(1 << 62, 1 << 62))}, bytes(16)), "bytes, and has 16"),
+    "a negative shape": (tensors_of({"a": tensor(shape=(-2,))}, bytes(16)), "they are not sizes"),
+    "a true shape": (tensors_of({"a": tensor(shape=(True, 2))}, bytes(16)), "they are not sizes"),
+    "an overlap": (tensors_of({"a": tensor(), "b": tensor(offsets=(8, 24))}, bytes(24)), "begins at byte 8"),
+    "a gap": (tensors_of({"a": tensor(), "b": tensor(offsets=(24, 40))}, bytes(40)), "begins at byte 24"),
+    "more behind": (tensors_of({"a": tensor()}, bytes(17)), "have 16 bytes, and the file has 17"),
+    "metadata that are numbers": (tensors_of({"__metadata__": {"a": 1}}), "not strings by name"),
+    "another key": (tensors_of({"a": tensor(more=1)}, bytes(16)), "has not exactly"),
+}
+NPZ = {
+    "a member that is no array": (zip_of(("a.npy", NPY), ("b.txt", b"x")), "member 'b.txt'", "is no .npy array"),
+    "a member that ends early": (zip_of(("a.npy", NPY[:-1])), "member 'a.npy'", "expected 24 data bytes"),
+    "a bomb": (zip_of(("a.npy", NPY.replace(b"(3,), }", b"(1<<62,)"))), "member 'a.npy'", "not a valid npy file"),
+    "objects": (zip_of(("a.npy", npy_of(np.array([{}])))), "bad.npz", "pickled code and never loaded"),
+    "no member": (zip_of(), "bad.npz", "is a zip archive"),
+    "another checksum": (changed_checksum(), "bad.npz: ", "Bad CRC-32", "'a.npy'"),  # told where all is inflated
+}
+
+
+def test_npz_and_safetensors(tmp_path):
+    rows = [("bad.safetensors", "not a valid safetensors file", *row) for row in SAFETENSORS.items()]
+    rows += [("bad.npz", "", *row) for row in NPZ.items()]
+    with together(tmp_path) as case:
+        for file, also, name, (content, *reasons) in rows:
+            with case(name) as folder:
+                (folder / file).write_bytes(content)
+                check_refused(folder, f"reduce --op sum {file} -o o.npy", 3, file, also, *reasons)

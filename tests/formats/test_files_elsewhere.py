@@ -12,7 +12,6 @@ import socket
 
 import h5py
 import numpy as np
-import pytest
 from command import refused, run, succeeded, unchanged
 from rows import together
 
@@ -61,16 +60,14 @@ def stored(file, _):
     file.create_dataset("a", (4,), "f8", external=[("there", 0, 32)])
 
 
-def pattern(path, names, array):
-    """Make a file whose dataset `array` has as many blocks of four elements as there are files of the pattern."""
+def by_pattern(file, _):
+    """Make a dataset that has as many blocks of four elements as there are files of the pattern."""
     source, unlimited = h5py.h5s.create_simple((4,)), h5py.h5s.UNLIMITED
     space, now = (h5py.h5s.create_simple((4,), (unlimited,)) for _ in range(2))
     space.select_hyperslab((0,), (unlimited,), (4,), (4,))
-    made = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    made.set_virtual(space, names.encode(), b"v", source)
-    with h5py.File(path, "w") as file:
-        file["x"] = FOUR
-        h5py.h5d.create(file.id, array.encode(), h5py.h5t.IEEE_F64LE, now, made)
+    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plist.set_virtual(space, b"there%b", b"v", source)
+    h5py.h5d.create(file.id, b"a", h5py.h5t.IEEE_F64LE, now, plist)
 
 
 def listener(path):
@@ -83,66 +80,79 @@ def link_to_pipe(path):
     path.symlink_to("real")
 
 
-WAYS = {
-    "link": external("there"),
-    "whole path": external("{folder}/there"),
-    "beside a path that is not there": external("/not/there"),
-    "by another file": by_another,
-    "elements": stored,
-    "virtual": virtual(("a", "there", "v")),
+def back(path):
+    with h5py.File(path, "w") as file:
+        virtual(("back", "r.h5", "a"))(file, path.parent)
+
+
+def circle(path):
+    with h5py.File(path, "w") as file:
+        virtual(("a", ".", "a"))(file, path.parent)
+
+
+NO_FILE = "there' is not a regular file"
+ELSEWHERE = "'a' is stored in another file "
+REFUSED = {  # what the file `there` is, how the array `a` leads to it, and the reason
+    "link": (os.mkfifo, external("there"), NO_FILE),
+    "whole path": (os.mkfifo, external("{folder}/there"), NO_FILE),
+    "beside a path that is not there": (os.mkfifo, external("/not/there"), NO_FILE),
+    "by another file": (os.mkfifo, by_another, NO_FILE),
+    "elements": (os.mkfifo, stored, "'there' has 0 bytes of 32"),
+    "virtual": (os.mkfifo, virtual(("a", "there", "v")), NO_FILE),
+    "listener": (listener, external("there"), NO_FILE),
+    "link to a pipe": (link_to_pipe, external("there"), NO_FILE),
+    "device": (lambda path: path.symlink_to("/dev/zero"), external("there"), NO_FILE),
+    "no file": (None, external("there"), f"{ELSEWHERE}(there:/v), which cannot be opened"),
+    "no array": (write, external("there", "/w"), f"{ELSEWHERE}(there:/w), which cannot be opened"),
+    "circle of links": (None, external("r.h5", "/a"), f"{ELSEWHERE}(r.h5:/a), which cannot be opened"),
+    "group": (write, external("there", "/"), f"{ELSEWHERE}(there:/), and is a group there"),
+    "no source": (None, virtual(("a", "none.h5", "v")), "'a' is stored in other files, and there is no 'none.h5'"),
+    "itself": (None, virtual(("a", "r.h5", "a")), ITSELF),
+    "itself, here": (None, virtual(("a", ".", "a")), ITSELF),
+    "each other": (None, virtual(("a", ".", "b"), ("b", ".", "a")), ITSELF),
+    "each other, by another file": (back, virtual(("a", "there", "back")), ITSELF),
+    "a link to such": (circle, external("there", "/a"), ITSELF),
+    "pattern": (write, by_pattern, "'a' is stored in other files by a pattern of their names"),
 }
-KINDS = {"listener": listener, "link to a pipe": link_to_pipe, "device": lambda path: path.symlink_to("/dev/zero")}
-NO_FILES = [*((way, os.mkfifo) for way in WAYS), *(("link", make) for make in KINDS.values())]
 
 
-def test_what_is_not_a_regular_file_is_not_opened(tmp_path):
+def test_arrays_that_lead_nowhere(tmp_path):
+    """They are errors with their names, nothing is opened that waits, and other arrays can be chosen."""
     with together(tmp_path) as case:
-        for way, make in NO_FILES:
-            with case(way, make.__name__) as folder:
-                make(folder / "there")
+        for name, (make, build, reason) in REFUSED.items():
+            with case(name) as folder:
+                if make is not None:
+                    make(folder / "there")
                 with h5py.File(folder / "r.h5", "w") as file:
                     file["ok"] = FOUR
-                    WAYS[way](file, folder)
-                reason = "'there' has 0 bytes of 32" if way == "elements" else "there' is not a regular file"
+                    build(file, folder)
                 with unchanged(folder):
-                    refused(run(*WORDS, "r.h5", "r.h5", cwd=folder), 3, "r.h5: 'a' is stored in", reason)
-                summed(folder, "--columns", "ok", "r.h5", "r.h5")
+                    refused(run(*WORDS, "r.h5", cwd=folder), 3, "r.h5: 'a' ", reason, "choose with --columns ok")
                 succeeded(run("info", "--follow-links", "r.h5", cwd=folder))
+        with case("another array"):
+            summed(folder, "--columns", "ok", "r.h5", "r.h5")
+            refused(run(*WORDS, "r.h5", "--columns", "a", cwd=folder), 3, "r.h5: 'a' ", reason)
 
 
 def test_where_the_library_looks(tmp_path):
-    """In the folder of the command too; a virtual dataset of a file there is refused, workers may have another folder.
-
-    Only of a whole path that leads nowhere is its last part looked for beside the file.
-    """
+    """A file in the folder of the command, which is of no use to a virtual dataset; or beside, for a whole path."""
     (tmp_path / "files").mkdir()
     with h5py.File(tmp_path / "files/r.h5", "w") as file:
         external("there")(file, tmp_path)
         virtual(("a", "there", "v"))(file.create_group("in"), tmp_path)
-    os.mkfifo(tmp_path / "there")
-    words = (*WORDS, "files/r.h5", "files/r.h5", "--columns")
-    for name in ("a", "in/a"):
-        refused(run(*words, name, cwd=tmp_path), 3, f"{name!r} is stored in", "'there' is not a regular file")
-    (tmp_path / "there").unlink()
     write(tmp_path / "there")
-    summed(tmp_path, *words[len(WORDS) :], "a")
-    refused(run(*words, "in/a", cwd=tmp_path), 3, "'in/a' is stored in other files, and 'there' is not beside it")
-    write(tmp_path / "o.h5")
-    for name, source in {"whole.h5": "/not/o.h5", "part.h5": "not/o.h5"}.items():
-        with h5py.File(tmp_path / name, "w") as file:
-            virtual(("a", source, "v"))(file, tmp_path)
-    summed(tmp_path, "whole.h5", "whole.h5")
-    refused(run(*WORDS, "part.h5", "part.h5", cwd=tmp_path), 3, "is stored in other files, and there is no 'not/o.h5'")
-
-
-def test_links_go_on_as_the_library_follows_them(tmp_path):
-    write(tmp_path / "last.h5")
-    with h5py.File(tmp_path / "next.h5", "w") as file:
-        file["group/inner"] = h5py.ExternalLink("last.h5", "/")
-        file["soft"] = h5py.SoftLink("group")
-    with h5py.File(tmp_path / "r.h5", "w") as file:
-        file["a"] = h5py.ExternalLink("next.h5", "./soft//inner/v")
-    summed(tmp_path, "--columns", "a", "r.h5", "r.h5")
+    summed(tmp_path, "files/r.h5", "files/r.h5", "--columns", "a")
+    words = (*WORDS, "files/r.h5", "files/r.h5", "--columns", "in/a")
+    refused(run(*words, cwd=tmp_path), 3, "'in/a' is stored in other files, and 'there' is not beside it")
+    write(tmp_path / "50%b.h5")
+    for build in (
+        by_another,
+        virtual(("a", "/not/there", "v")),
+        virtual(("a", "50%%b.h5", "v")),  # a percent sign in a name is written twice
+    ):
+        with h5py.File(tmp_path / "v.h5", "w") as file:
+            build(file, tmp_path)
+        summed(tmp_path, "v.h5", "v.h5")
 
 
 def test_files_elsewhere_are_read_only_if_that_is_wanted(tmp_path):
@@ -161,6 +171,7 @@ def test_files_elsewhere_are_read_only_if_that_is_wanted(tmp_path):
         succeeded(run(*words, "-q", "--force", "--follow-links", cwd=tmp_path))
         with h5py.File(tmp_path / "s.h5") as file:
             np.testing.assert_array_equal(file[name][()], (FOUR if name == "stored" else values) * 2)
+            assert isinstance(file.get(name, getlink=True), h5py.HardLink)
         words = ("accumulate", "--op", "sum", "--follow-links", "--columns", name, "links.h5", "links.h5")
         with unchanged(tmp_path):
             refused(run(*words, cwd=tmp_path), 3, f"{name!r} is stored in another file ({where})")
@@ -173,69 +184,3 @@ def test_files_elsewhere_are_read_only_if_that_is_wanted(tmp_path):
     with h5py.File(tmp_path / "links.h5", "a") as file:
         del file["out"]
     refused(run(*words, "virtual", cwd=tmp_path), 3, "is stored in other files, and 'other.h5' has no array 'z'")
-
-
-LEADING_NOWHERE = {
-    "no file": (external("none.h5"), "'a' is stored in another file (none.h5:/v), which cannot be opened"),
-    "no array": (external("other.h5", "/w"), "'a' is stored in another file (other.h5:/w), which cannot be opened"),
-    "circle of links": (external("r.h5", "/a"), "'a' is stored in another file (r.h5:/a), which cannot be opened"),
-    "group": (external("other.h5", "/"), "'a' is stored in another file (other.h5:/), and is a group there"),
-    "no source": (virtual(("a", "none.h5", "v")), "'a' is stored in other files, and there is no 'none.h5'"),
-    "itself": (virtual(("a", "r.h5", "a")), ITSELF),
-    "itself, here": (virtual(("a", ".", "a")), ITSELF),
-    "each other": (virtual(("a", ".", "b"), ("b", ".", "a")), ITSELF),
-    "each other, by another file": (virtual(("a", "other.h5", "back")), ITSELF),
-    "a link to such": (external("circle.h5", "/a"), ITSELF),
-}
-
-
-def test_arrays_that_lead_nowhere(tmp_path):
-    """They are errors with their names, and the other arrays of the file can be chosen."""
-    with together(tmp_path) as case:
-        for name, (build, reason) in LEADING_NOWHERE.items():
-            with case(name) as folder:
-                with h5py.File(folder / "other.h5", "w") as file:
-                    file["v"] = FOUR
-                    virtual(("back", "r.h5", "a"))(file, folder)
-                with h5py.File(folder / "circle.h5", "w") as file:
-                    virtual(("a", ".", "a"))(file, folder)
-                with h5py.File(folder / "r.h5", "w") as file:
-                    file["ok"] = FOUR
-                    build(file, folder)
-                with unchanged(folder):
-                    refused(run(*WORDS, "r.h5", cwd=folder), 3, f"r.h5: {reason}", "choose with --columns ok")
-                summed(folder, "--columns", "ok", "r.h5", "r.h5")
-                outcome = run("info", "--follow-links", "r.h5", cwd=folder)
-                succeeded(outcome)
-                assert "1 x" not in outcome.out.decode()
-        with case("the array that is chosen"), unchanged(folder):
-            refused(run(*WORDS, "r.h5", "--columns", "a", cwd=folder), 3, f"r.h5: {reason}")
-
-
-@pytest.fixture
-def blocks(tmp_path):
-    for number in range(3):
-        write(tmp_path / f"b{number}.h5", "v", FOUR + number)
-    pattern(tmp_path / "v.h5", "b%b.h5", "me")
-    return tmp_path
-
-
-def test_patterns_of_names(blocks):
-    """They are refused, and a percent sign in a name is written twice; without leave, no file is opened."""
-    for words in (("v.h5", "v.h5"), ("v.h5", "v.h5", "--columns", "me")):
-        reason = "v.h5: 'me' is stored in other files by a pattern of their names"
-        refused(run(*WORDS, *words, cwd=blocks), 3, reason)
-    summed(blocks, "v.h5", "v.h5", "--columns", "x")
-    (blocks / "b0.h5").unlink()
-    os.mkfifo(blocks / "b0.h5")
-    pattern(blocks / "v.h5", f"{blocks}/b%b.h5", "me")
-    outcome = run("info", "v.h5", cwd=blocks)
-    succeeded(outcome)
-    assert "me: 4 x elements in another file (a virtual dataset)" in outcome.out.decode()
-    words = [word for word in WORDS if word != "--follow-links"]
-    reason = "'me' is stored in another file (a virtual dataset)"
-    refused(run(*words, "v.h5", "v.h5", "--columns", "me", cwd=blocks), 3, reason, "--follow-links")
-    write(blocks / "50%b.h5")
-    with h5py.File(blocks / "v.h5", "w") as file:
-        virtual(("me", "50%%b.h5", "v"))(file, blocks)
-    summed(blocks, "v.h5", "v.h5", "--columns", "me")

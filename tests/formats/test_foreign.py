@@ -13,6 +13,7 @@ import pytest
 from bad_files import npy_of, zip_of
 from command import refused, run, unchanged
 from rows import together
+from tables import bytes_of
 
 import mpired
 from mpired.errors import BufferFileError
@@ -31,35 +32,7 @@ def _tar(form: int) -> bytes:
     return file.getvalue()
 
 
-def _arrow_stream(columns: int) -> bytes:
-    table = pa.table({f"column {i}": NUMBERS for i in range(columns)}, metadata={"k": "v" * columns})
-    file = io.BytesIO()
-    with pa.ipc.new_stream(file, table.schema) as stream:
-        stream.write_table(table)
-    return file.getvalue()
-
-
-_HELD = {
-    "array": NUMBERS,
-    "list": [1.5] * 100,
-    "list of one": [7],
-    "dict": {"x": 1.5, "y": [2]},
-    "dict of one": {"x": 1},
-}
-
-
-def _pickles():
-    for name, value in _HELD.items():
-        for protocol in range(0 if name == "array" else 2, 6):
-            yield f"pickle of a {name}, protocol {protocol}", "a pickle", pickle.dumps(value, protocol)
-    for protocol in (4, 5):
-        yield f"pickle of a tuple, protocol {protocol}", "a pickle", pickle.dumps((1.5,) * 100, protocol)
-
-
-HDF4 = b"\x0e\x03\x13\x01"
-FITS = b"SIMPLE  =                    T / conforms to FITS standard".ljust(
-    80
-) + b"BITPIX  =                  -64".ljust(80)
+FITS = b"SIMPLE  =                    T".ljust(80) + b"BITPIX  =                  -64".ljust(80)
 FILES = [
     ("zip", "a zip archive", zip_of(("x", RAW))),
     ("empty zip", "a zip archive", b"PK\5\6" + bytes(18)),
@@ -71,62 +44,25 @@ FILES = [
     ("GRIB", "GRIB", b"GRIB\0\0\0\x02" + bytes(8) + RAW),
     ("MATLAB 5", "a MATLAB file", b"MATLAB 5.0 MAT-file, Platform: GLNXA64".ljust(124) + b"\0\1IM" + RAW),
     ("compress", "compress", b"\x1f\x9d\x90" + RAW),
-    *_pickles(),
+    *(
+        (f"pickle of a {type(value).__name__}, protocol {protocol}", "a pickle", pickle.dumps(value, protocol))
+        for value in (NUMBERS, [1.5] * 100, [7], {"x": 1.5, "y": [2]}, {"x": 1})
+        for protocol in (2, 3, 4, 5)
+    ),
 ]  # fmt: skip
-FIRST_OF_A_KIND = {kind: name for name, kind, _ in reversed(FILES)}
-FIRST = {name: (kind, content) for name, kind, content in FILES if name == FIRST_OF_A_KIND[kind]}
-SUFFIXES = ("", ".bin", ".dat", ".npy")
+FIRST = {kind: content for _, kind, content in reversed(FILES)}
 
 
 def test_a_file_of_another_program_is_not_raw(tmp_path):
-    """Each file with one of the suffixes in turn, and the first of each kind with all of them."""
+    path = tmp_path / "r.bin"
     with together(tmp_path) as case:
-        for i, (name, kind, content) in enumerate(FILES):
-            for suffix in SUFFIXES if name in FIRST else SUFFIXES[i % 4 :][:1]:
-                with case(name, suffix) as folder:
-                    (path := folder / f"r{suffix}").write_bytes(content)
-                    with unchanged(folder), pytest.raises(BufferFileError, match=f"r{suffix}: is {kind}.*;") as error:
-                        mpired.reduce([path] * 2, "sum", type="uint8_t", output=folder / "out.bin")
-                    assert "format" not in str(error.value)  # no way to take it as raw is shown
-                    found = mpired.reduce([path] * 2, "sum", type="uint8_t", format="raw", overflow="wrap")
-                    assert np.array_equal(found, np.add(*[np.frombuffer(content, "u1")] * 2))
-
-
-def test_neither_origin_nor_target_is_another_programs(tmp_path):
-    (tmp_path / "x.dat").write_bytes(HDF4 * 4)
-    (tmp_path / "t.bin").write_bytes(bytes(64))
-    reason = "x.dat: is HDF4; save its numbers with numpy.save"
-    for command in ("accumulate", "get-accumulate"):
-        for files in (("t.bin", "x.dat"), ("x.dat", "t.bin")):
-            with unchanged(tmp_path):
-                refused(run(command, "--op", "sum", "--type", "double", *files, cwd=tmp_path), 3, reason)
-
-
-def test_suffixes_that_mean_something_else(tmp_path):
-    """A number behind such a suffix changes nothing; alone it is no suffix."""
-    np.save(tmp_path / "r.npy", NUMBERS)
-    (tmp_path / "raw").write_bytes(RAW)
-    with together(tmp_path) as case:
-        for name in ("r.h4", "r.tsv", "r.orc", "r.npy.Z", "r.lzma", "r.br"):
-            with case(name) as folder:
-                (folder / name).write_bytes(RAW)
-                words = ("reduce", "-q", "--op", "sum", "--type", "double", name, "--to", "raw")
-                outcome = run(*words, cwd=folder)
-                refused(outcome, 3, f"{name}: is", "by its suffix; ")
-                assert "--from raw" not in outcome.err
-                assert run(*words, "--from", "raw", cwd=folder) == (0, RAW, "")
-        for name in ("x.nc.0", "x.tar.1", "x.nc.12", "x.h5.0.1", "x.ZIP.3"):
-            for words, *reasons in (
-                (("reduce", "--op", "sum", "r.npy", "-o", name), "by its suffix", "--to"),
-                (("accumulate", "--op", "sum", "--create", "1000", name, "r.npy"), "--create"),
-                (("unpack", "--type", "double", "raw", "-o", name), "by its suffix"),
-            ):
-                with case(*words), unchanged(tmp_path):
-                    refused(run(*words, cwd=tmp_path), 2, name, *reasons)
-        for name in ("out.0", "out.npy.0", "out", "0.1", ".0", "tar.1"):
+        for name, kind, content in FILES:
             with case(name):
-                assert run("reduce", "-q", "--op", "sum", "r.npy", "-o", name, cwd=tmp_path).status == 0
-                assert (tmp_path / name).read_bytes() == (tmp_path / "r.npy").read_bytes()
+                path.write_bytes(content)
+                with pytest.raises(BufferFileError, match=f"r.bin: is {kind}.*;"):
+                    mpired.reduce([path] * 2, "sum", type="uint8_t")
+                found = mpired.reduce([path] * 2, "max", type="uint8_t", format="raw")
+                assert found.tobytes() == content
 
 
 STARTS = (
@@ -165,11 +101,10 @@ def test_numbers_are_of_no_other_program():
 
 
 OWN = {
-    "npy": ("npy", npy_of(NUMBERS)),
-    "parquet": ("parquet", b"PAR1" + RAW + b"PAR1"),
-    "arrow": ("arrow", b"ARROW1\0\0" + RAW),
-    "arrows": ("arrows", _arrow_stream(1)),
-    "long arrows": ("arrows", _arrow_stream(100)),
+    "npy": npy_of(NUMBERS),
+    "parquet": b"PAR1" + RAW + b"PAR1",
+    "arrow": b"ARROW1\0\0" + RAW,
+    "arrows": bytes_of(pa.table({f"column {i}": NUMBERS for i in range(100)}), "arrows"),
 }
 
 
@@ -178,20 +113,18 @@ def test_records_are_not_in_a_file_of_something_else(tmp_path):
     way_out = "a file of records is raw binary; save their bytes alone"
     (tmp_path / "e.bin").write_bytes(bytes(8))
     with together(tmp_path) as case:
-        for number, (name, (kind, content)) in enumerate((FIRST | OWN).items()):
+        for number, (kind, content) in enumerate((FIRST | OWN).items()):
             whole = content + bytes(-len(content) % 8)
             (tmp_path / "x.bin").write_bytes(whole)
-            is_foreign = name in FIRST
-            words = ("--type", "int64_t", *(("--offset", "8") if is_foreign else ()))
+            words = ("--type", "int64_t", *(("--offset", "8") if kind in FIRST else ()))
             into = ("unpack", *words, "e.bin", "--into", "x.bin")
             ways = into, (*into, "--from", "raw"), ("pack", *words, "x.bin"), ("pack", *words, "-")
             command = ways[number % len(ways)]
-            with case(name, command), unchanged(tmp_path):
+            with case(kind, command), unchanged(tmp_path):
                 outcome = run(*command, cwd=tmp_path, stdin=whole)
-                subject = "standard input" if "-" in command else "x.bin"
-                refused(outcome, 3, f"{subject}: is {kind}", way_out)
-            with case(name, "unpack"):
+                refused(outcome, 3, f"{'standard input' if '-' in command else 'x.bin'}: is {kind}", way_out)
+            with case(kind, "unpack"):
                 words = ("unpack", "-q", "--type", "int64_t", "x.bin")
-                if is_foreign:
+                if kind in FIRST:
                     refused(run(*words, "-o", "q.bin", cwd=tmp_path), 3, f"x.bin: is {kind}")
                 assert run(*words, "--from", "raw", cwd=tmp_path) == (0, whole, "")

@@ -1,102 +1,188 @@
-"""HDF5 files among the ranks, compared with h5py and NumPy: chunks, filters, types, missing values, packing, damage."""
+"""HDF5 files as ranks and results, compared with h5py: a result is like the file of the first rank."""
 
 from __future__ import annotations
 
 import h5py
 import numpy as np
-import pytest
-from command import refused, run, succeeded, unchanged
-from rows import together
+from command import run, succeeded
+from rows import check_refusals, each, together
 from setups import without
 
-import mpired
+from mpired.formats import hdf5_results
+from mpired.formats.hierarchy import selections
+
+SETTINGS = {"SOURCE_DATE_EPOCH": "86400"}
+VALUES = np.linspace(0, 1, 20_000)
+OPTIONS = [{}, {"track_order": True}, {"libver": "latest"}, {"userblock_size": 512}]
+PLAIN = ("z", "g/y")
+CHUNKED = ("g/counts", "g/free", "g/lzf")
 
 
-def make(path, scale=1.0):
-    with h5py.File(path, "w", track_order=True) as file:
-        file.attrs["title"] = "a run"
-        x = file.create_dataset("x", data=np.linspace(0, 1, 6))
-        x.make_scale("x")
-        z = file.create_dataset("z", data=np.arange(24.0).reshape(4, 6) * scale)
-        z.attrs["units"] = "K"
-        z.dims[1].attach_scale(x)
-        group = file.create_group("deep/er", track_order=True)
-        data = (np.arange(70, dtype="i4") * int(scale)).reshape(7, 10)
-        chunked = group.create_dataset(
-            "counts", data=data, chunks=(3, 4), maxshape=(None, 10), compression="gzip", shuffle=True, fletcher32=True
-        )
-        chunked.attrs["of"] = "things"
-        group.create_dataset("names", data=np.array(["a", "bc"], dtype=h5py.string_dtype()))
-        file.create_dataset("big", data=np.arange(5, dtype=">f4") * scale)
-        file["again"] = h5py.SoftLink("/deep/er/counts")
-        file["hard"] = file["z"]
-        group["loop"] = file["/"]
-    return str(path)
+def reduce(folder, *words, **more):
+    outcome = run("reduce", "-q", "-f", "--op", *words, cwd=folder, env=SETTINGS | more)
+    assert outcome.status == 0, outcome.err
 
 
-@pytest.fixture
-def members(tmp_path):
-    return [make(tmp_path / f"m{i}.h5", scale) for i, scale in enumerate((1, 10, 100))]
+def make(path, scale, *, chunked, **options):
+    """Write arrays, attributes, texts, links and references; and perhaps arrays in chunks."""
+    with h5py.File(path, "w", **options) as file:
+        for name, value in {"first": 1, "history": "made", "last": "text"}.items():
+            file.attrs[name] = value
+        file["x"] = np.linspace(0, 1, 10)
+        file["x"].make_scale("x")
+        file["z"] = VALUES.reshape(2000, 10) * scale
+        file["z"].dims[1].attach_scale(file["x"])
+        file["z"].attrs.update({"units": "K", "long": np.arange(500)})
+        group = file.create_group("g", track_order=options.get("track_order"))
+        group.create_dataset("y", data=np.arange(3000, dtype=">i2") * scale, track_times=True)
+        group["names"] = np.array(["a", "bc"], h5py.string_dtype())
+        file["soft"], file["z again"], group["loop"] = h5py.SoftLink("/g/y"), file["z"], file["/"]
+        if chunked:
+            counts, common = (np.arange(70, dtype="i4") * scale).reshape(7, 10), {"chunks": (3, 4), "shuffle": True}
+            group.create_dataset(
+                "counts", data=counts, maxshape=(None, 10), compression="gzip", fletcher32=True, **common
+            ).attrs["of"] = "things"
+            group.create_dataset("lzf", data=counts, maxshape=(None, 10), compression="lzf", fillvalue=7, **common)
+            group.create_dataset("free", data=counts, scaleoffset=0, compression="gzip", **common)
+        else:  # with references, which only a copy has
+            group.attrs["of"], file.attrs["main"] = file["z"].ref, file["g/y"].ref
 
 
-def reduce(*words, cwd):
-    succeeded(run("reduce", "-q", "-f", "--op", "sum", *words, cwd=cwd))
+def properties(dataset):
+    plist = dataset.id.get_create_plist()
+    filters = [plist.get_filter(number)[0] for number in range(plist.get_nfilters())]
+    same = dataset.dtype, dataset.shape, dataset.maxshape, dataset.chunks, float(dataset.fillvalue)
+    return *same, filters, list(dataset.attrs)
 
 
-def test_result_is_like_the_first_file_by_any_number_of_workers(members, tmp_path):
-    for jobs in "12":
-        reduce("-j", jobs, "-o", f"by{jobs}.h5", *members, cwd=tmp_path)
-    assert (tmp_path / "by1.h5").read_bytes() == (tmp_path / "by2.h5").read_bytes()
-    with h5py.File(tmp_path / "by2.h5") as new, h5py.File(members[0]) as old:
-        assert list(new) == list(old)
-        assert dict(new.attrs) == dict(old.attrs)
-        for name in ("z", "deep/er/counts", "big"):
-            like, made = old[name], new[name]
-            np.testing.assert_array_equal(made[()], like[()] * 111, strict=True)
-            assert dict(made.attrs).keys() == dict(like.attrs).keys()
-            for what in ("chunks", "compression", "compression_opts", "shuffle", "fletcher32", "maxshape"):
-                assert getattr(made, what) == getattr(like, what)
-        np.testing.assert_array_equal(new["x"][()], old["x"][()])
-        assert new["deep/er/names"].asstr()[()].tolist() == ["a", "bc"]
-        assert new["z"].dims[1]["x"] == new["x"]
-        assert new["again"] == new["deep/er/counts"]
-        assert new["hard"] == new["z"]
-    found = mpired.reduce(members, op="max", columns=["z", "big"])
-    np.testing.assert_array_equal(found["z"], np.arange(24.0).reshape(4, 6) * 100)
+def check_like(new, old, names):
+    assert list(new) == list(old)
+    assert sorted(new.attrs) == sorted(old.attrs)
+    assert [name for name in new.attrs if name != "main"] == [name for name in old.attrs if name != "main"]
+    assert new.attrs["history"].endswith("\nmade")
+    for name in names:
+        np.testing.assert_array_equal(new[name][()], old[name][()] * 3, err_msg=name)
+        assert properties(new[name]) == properties(old[name])
+    np.testing.assert_array_equal(new["x"][()], old["x"][()])
+    assert new["g/names"].asstr()[()].tolist() == ["a", "bc"]
+    assert new["z"].dims[1]["x"] == new["x"]
+    assert (new["z again"], new["soft"]) == (new["z"], new["g/y"])
+    if "main" in old.attrs:
+        assert (new[new["g"].attrs["of"]], new[new.attrs["main"]]) == (new["z"], new["g/y"])
 
 
-CHUNKS = [
-    ((1, 1, 5, 6), "f4", {"compression": "lzf"}),
-    ((2, 2, 3, 4), ">f4", {"shuffle": True, "compression": "gzip", "compression_opts": 4}),
-    ((4, 3, 5, 6), "i8", {"compression": "gzip", "compression_opts": 0}),
-    ((3, 1, 2, 2), "i1", {"shuffle": True, "compression": "gzip", "compression_opts": 9}),
-    ((2, 2, 3, 4), "i8", {}),
-]
-
-
-def test_chunks_of_any_form(tmp_path):
+def test_result_is_like_the_first_file(tmp_path):
+    """It is a copy with other elements, or a file with objects created as those there; two runs give the same bytes."""
     with together(tmp_path) as case:
-        for chunks, form, filters in CHUNKS:
-            arrays = [np.random.default_rng(i).integers(-60, 60, (4, 3, 5, 6)).astype(form) for i in range(2)]
-            with case(chunks, form, filters) as folder:
-                for i, array in enumerate(arrays):
-                    with h5py.File(folder / f"m{i}.h5", "w") as file:
-                        maxshape = (None,) * 4
-                        file.create_dataset("v", data=array, chunks=chunks, maxshape=maxshape, fillvalue=7, **filters)
-                reduce("-j", "2", "-o", "s.h5", "m0.h5", "m1.h5", cwd=folder)
-                with h5py.File(folder / "s.h5", "r+") as file:
-                    made = file["v"]
-                    np.testing.assert_array_equal(made[()], (arrays[0] + arrays[1]).astype(form), strict=True)
-                    assert (made.chunks, made.compression) == (chunks, filters.get("compression"))
-                    assert made.compression_opts == filters.get("compression_opts")
-                    made.resize((9, 9, 9, 9))
-                    assert (made[4:] == 7).all()
-                    assert (made[:, :, :, 6:] == 7).all()
+        for options in OPTIONS:
+            for chunked in (False, True):
+                with case(options, chunked) as folder:
+                    for scale in (1, 2):
+                        make(folder / f"r{scale}.h5", scale, chunked=chunked, **options)
+                    before, written = (folder / "r1.h5").read_bytes(), set()
+                    for jobs in "12":
+                        reduce(
+                            folder, "sum", "-o", "o.h5", "r1.h5", "r2.h5", MPIRED_JOBS=jobs
+                        )  # history has no environment
+                        written.add((folder / "o.h5").read_bytes())
+                    assert len(written) == 1
+                    assert (folder / "r1.h5").read_bytes() == before
+                    assert (folder / "o.h5").stat().st_size < 1.1 * len(before)
+                    with h5py.File(folder / "o.h5") as new, h5py.File(folder / "r1.h5") as old:
+                        check_like(new, old, (*PLAIN, *CHUNKED) if chunked else PLAIN)
+                        assert chunked or new["z"].id.get_offset() == old["z"].id.get_offset()
+
+
+def test_updates_where_elements_lie_or_by_a_new_file(tmp_path):
+    for scale in (1, 2):
+        make(tmp_path / f"r{scale}.h5", scale, chunked=True)
+    expected = bytearray((tmp_path / "r1.h5").read_bytes())
+    for name in ("z", "g/counts"):
+        succeeded(run("accumulate", "-q", "--op", "sum", "--columns", name, "r1.h5", "r2.h5", cwd=tmp_path))
+        with h5py.File(tmp_path / "r1.h5") as file, h5py.File(tmp_path / "r2.h5") as other:
+            np.testing.assert_array_equal(file[name][()], other[name][()] * 1.5)
+            at = file["z"].id.get_offset()
+        if name == "z":  # nothing but its elements has changed
+            expected[at : at + VALUES.nbytes] = (VALUES * 3).tobytes()
+            assert (tmp_path / "r1.h5").read_bytes() == expected
+
+
+@each("deleted", [False, True])
+def test_nothing_stays_of_what_results_have_not(deleted, tmp_path):
+    """Neither an array that is not chosen, nor many bytes of one that is deleted in the first file."""
+    secret = np.full(8000 if deleted else 800, 0x5A5A5A5A5A5A5A5A)
+    with h5py.File(tmp_path / "r.h5", "w") as file:
+        file["secret"], file["x"] = secret, VALUES
+        if deleted:
+            del file["secret"]
+    reduce(tmp_path, "max", "--columns", "x", "-o", "o.h5", "r.h5", "r.h5")
+    octets = (tmp_path / "o.h5").read_bytes()
+    assert len(octets) < 1.1 * VALUES.nbytes
+    assert b"Z" * 1000 not in octets
+
+
+def test_times_of_changes_are_not_in_results(tmp_path):
+    plist = h5py.h5p.create(h5py.h5p.FILE_CREATE)
+    plist.set_obj_track_times(True)
+    access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+    access.set_libver_bounds(h5py.h5f.LIBVER_V18, h5py.h5f.LIBVER_LATEST)
+    name = str(tmp_path / "r.h5").encode()
+    with h5py.File(h5py.h5f.create(name, h5py.h5f.ACC_TRUNC, fcpl=plist, fapl=access)) as file:
+        file.attrs["history"] = "made"
+        file["x"] = VALUES
+    reduce(tmp_path, "sum", "-o", "o.h5", "r.h5", "r.h5")
+    with h5py.File(tmp_path / "o.h5") as file:
+        assert h5py.h5o.get_info(file["/"].id).mtime == 0
+        np.testing.assert_array_equal(file["x"][()], VALUES * 2)
+
+
+def test_other_names_of_an_array_that_is_left_out(tmp_path):
+    """They are left out, too: the array would be that of the first rank."""
+    for rank in range(2):
+        with h5py.File(tmp_path / f"r{rank}.h5", "w") as file:
+            file["a/first"] = file["x"] = np.arange(3.0) + rank
+            file["b/second"] = file["third"] = file["a/first"]
+    for name, left in {"x": {"x"}, "a/first": {"a/first", "b/second", "third"}}.items():
+        reduce(tmp_path, "sum", "--columns", name, "-o", "o.h5", "r0.h5", "r1.h5")
+        with h5py.File(tmp_path / "o.h5") as file:
+            found = [f"{group}{name}" for group in ("a/", "b/", "") for name in file[group or "/"]]
+            assert left == {name for name in found if isinstance(file[name], h5py.Dataset)}
+            for each in left:
+                np.testing.assert_array_equal(file[each][()], [1, 3, 5])
+
+
+DEFLATED = (  # shape, chunks, form, and whether bytes are shuffled
+    ((70_000,), (20_000,), "<f8", True),
+    ((100, 300), (64, 256), ">i4", True),
+    ((7, 330, 200), (1, 330, 200), "|u1", False),
+    ((5, 90, 300), (2, 64, 128), "<f8", False),  # rows of chunks are several planes
+    ((3, 10), (3, 10), ">i4", True),  # a small chunk, which the library compresses
+)
+
+
+def test_the_library_reads_what_is_in_deflated_chunks(tmp_path, monkeypatch):
+    """Which several threads compress: edges of arrays, byte orders and filters, with any number of workers."""
+    monkeypatch.setattr(hdf5_results, "DECODED_NBYTES", 400_000)  # so that large planes are written by their rows
+    rng = np.random.default_rng(5)
+    for case in DEFLATED:
+        shape, chunks, dtype, shuffle = case
+        ranks = [rng.integers(0, 100, shape).astype(dtype) for _ in range(2)]
+        for number, rank in enumerate(ranks):
+            with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+                file.create_dataset("x", data=rank, chunks=chunks, compression=3, shuffle=shuffle)
+        digests = set()
+        for jobs in ("1", "3"):
+            reduce(tmp_path, "sum", "-j", jobs, "0.h5", "1.h5", "-o", f"sum{jobs}.h5")
+            digests.add((tmp_path / f"sum{jobs}.h5").read_bytes())
+        assert len(digests) == 1, case
+        with h5py.File(tmp_path / "sum3.h5") as file:
+            found = file["x"]
+            stored = found.dtype, found.chunks, found.compression_opts, found.shuffle
+            assert stored == (dtype, chunks, 3, shuffle), case
+            assert np.array_equal(found[()], ranks[0] + ranks[1]), case
 
 
 def test_steps_through_an_array_larger_than_the_memory():
-    from mpired.formats.hierarchy import selections
-
     array = np.arange(5 * 7 * 11).reshape(5, 7, 11)
     for chunk in [None, (2, 3, 4), (1, 1, 11)]:
         for memory in (8, 100, 1000, 1 << 20):
@@ -105,134 +191,20 @@ def test_steps_through_an_array_larger_than_the_memory():
                 np.testing.assert_array_equal(np.concatenate(found), array.reshape(-1)[start:])
 
 
-def low_level(file, name, tid, values, chunk=None):
-    """Write values as elements of a type, deflated in chunks."""
-    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    if chunk:
-        plist.set_chunk(chunk)
-        plist.set_deflate(4)
-    made = h5py.h5d.create(file.id, name.encode(), tid, h5py.h5s.create_simple(values.shape), plist)
-    made.write(h5py.h5s.ALL, h5py.h5s.ALL, values)
-
-
-def test_numbers_that_numpy_has_not(tmp_path):
-    """As bfloat16, of 20 bits among 32, of 24 bits, and of quadruple precision."""
-    short, narrow, odd = h5py.h5t.IEEE_F16LE.copy(), h5py.h5t.STD_I32LE.copy(), h5py.h5t.STD_I32LE.copy()
-    short.set_fields(15, 7, 8, 0, 7)
-    short.set_ebias(127)
-    narrow.set_precision(20)
-    odd.set_size(3)
-    large = h5py.h5t.IEEE_F64LE.copy()
-    large.set_size(16)
-    large.set_precision(128)
-    large.set_fields(127, 112, 15, 0, 112)
-    large.set_ebias(16383)
-    values = np.array([1, 2.5, -3], "f4")
-    for i in range(2):
-        with h5py.File(tmp_path / f"m{i}.h5", "w") as file:
-            low_level(file, "bfloat16", short, values)
-            low_level(file, "narrow", narrow, np.array([-5, 1, i], "i4"), chunk=(3,))
-    reduce("-o", "s.h5", "m0.h5", "m1.h5", cwd=tmp_path)
-    succeeded(run("accumulate", "-q", "--op", "sum", "--columns", "bfloat16", "m0.h5", "m1.h5", cwd=tmp_path))
-    for name in ("s.h5", "m0.h5"):
-        with h5py.File(tmp_path / name) as file:
-            assert file["bfloat16"][()].tolist() == [2, 5, -6]
-            assert file["narrow"][()].tolist() == ([-10, 2, 1] if name == "s.h5" else [-5, 1, 0])
-    with h5py.File(tmp_path / "m0.h5", "a") as file:
-        low_level(file, "odd", odd, values.astype("i4"))
-        h5py.h5d.create(file.id, b"large", large, h5py.h5s.create_simple((3,)))
-        file["nothing"] = h5py.Empty("f8")
-    outcome = run("info", "m0.h5", cwd=tmp_path)
-    succeeded(outcome)
-    for name, nbits in {"odd": 24, "large": 128}.items():
-        assert f"{name}: 3 x elements of {nbits} bits of a type that NumPy has not" in outcome.out.decode()
-    assert "  nothing: no elements; carried into results as it is\n" in outcome.out.decode()
-    reduce("-o", "t.h5", "--columns", "bfloat16", "m0.h5", "m1.h5", cwd=tmp_path)
-
-
-def test_filters_that_leave_bits_out(tmp_path):
-    whole, real = np.arange(8), np.linspace(0, 1, 8)
-    for i in range(3):
-        with h5py.File(tmp_path / f"m{i}.h5", "w") as file:
-            file.create_dataset("four", data=whole, chunks=(4,), scaleoffset=4)
-            file.create_dataset("free", data=whole, chunks=(4,), scaleoffset=0, compression="gzip")
-            file.create_dataset("digits", data=real, chunks=(4,), scaleoffset=2)
-    reduce("-o", "s.h5", "m0.h5", "m1.h5", "m2.h5", cwd=tmp_path)
-    succeeded(run("reduce", "-q", "--op", "mean", "-o", "m.h5", "m0.h5", "m1.h5", cwd=tmp_path))
-    total, mean, one = (h5py.File(tmp_path / f"{name}.h5") for name in ("s", "m", "m0"))
-    with total, mean, one:
-        for name in ("four", "free"):
-            assert total[name][()].tolist() == (whole * 3).tolist()
-            assert mean[name][()].tolist() == whole.tolist()
-            assert total[name].scaleoffset == 0
-        assert total["free"].compression == "gzip"
-        np.testing.assert_allclose(total["digits"][()], one["digits"][()] * 3, rtol=1e-15)
-    words = ("accumulate", "-q", "--op", "sum")
-    with unchanged(tmp_path):
-        reason = "'four' has elements of fewer bits than <i8, which new ones may not fit"
-        refused(run(*words, "--columns", "four", "m0.h5", "m1.h5", cwd=tmp_path), 3, reason)
-    succeeded(run(*words, "--columns", "free", "m0.h5", "m1.h5", cwd=tmp_path))
-
-
-def test_in_place_where_it_lies_or_by_a_new_file(members, tmp_path):
-    before = bytearray((tmp_path / "m0.h5").read_bytes())
-    for name in ("big", "deep/er/counts"):
-        succeeded(run("accumulate", "-q", "--op", "sum", "--columns", name, members[0], members[1], cwd=tmp_path))
-        if name == "big":  # nothing but its elements has changed
-            with h5py.File(members[0]) as file:
-                at = file["big"].id.get_offset()
-            before[at : at + 20] = (np.arange(5, dtype=">f4") * 11).tobytes()
-            assert (tmp_path / "m0.h5").read_bytes() == before
-    with h5py.File(members[0]) as file:
-        assert file["big"][()].tolist() == [0, 11, 22, 33, 44]
-        np.testing.assert_array_equal(file["deep/er/counts"][()].reshape(-1), np.arange(70) * 11)
-        assert file["z"][0, 1] == 1
-
-
-def test_the_way_out_of_nulls_on_integers_is_one(tmp_path):
-    """In the warning and in the refusal: the same call with what they name goes through."""
-    for i in range(2):
-        with h5py.File(tmp_path / f"r{i}.h5", "w") as file:
-            file["a"] = np.array([[1, -2], [5 - i, 4]], "i4")
-            file["a"].attrs["missing_value"] = np.int32(-4)
-            file["b"] = np.arange(3, dtype="u1")
-    words = ("reduce", "-q", "-f", "--op", "sum", "--nulls", "ignore", "r0.h5", "r1.h5", "-o")
-    found = run(*words, "s.h5", cwd=tmp_path)
-    assert "of a came out as its fill value (-4)" in found.err
-    assert "use --to parquet with --columns a\n" in found.err
-    refused(run(*words, "s.npz", cwd=tmp_path), 2, "use --to parquet with --columns a, or say with --missing")
-    succeeded(run(*words, "s.parquet", "--to", "parquet", "--columns", "a", cwd=tmp_path))
-    found = run("accumulate", "-q", "--op", "sum", "r0.h5", "r1.h5", cwd=tmp_path)
-    assert found.err.endswith("give its attributes other values\n")
-
-
-def test_tables_with_text_are_listed(tmp_path):
-    """They hide no other array, whether the text has a length or not."""
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file["fixed"] = np.array([(b"ab", 1.5), (b"cd", 2.5)], [("name", "S4"), ("x", "f8")])
-        file.create_dataset("any", (2,), np.dtype([("name", h5py.string_dtype()), ("x", "f8")]))
-        file["opaque"], file["y"] = np.void(b"abc"), np.arange(3.0)
-    assert [each.name for each in mpired.info(tmp_path / "a.h5").buffers] == ["y"]
-    with pytest.raises(mpired.MpiredError, match="choose with `columns='y'`"):
-        mpired.reduce([tmp_path / "a.h5"], "sum")
-    assert mpired.reduce([tmp_path / "a.h5"] * 2, "sum", columns=["y"]).tolist() == [0, 2, 4]
-
-
-def test_refusals(members, tmp_path):
-    with h5py.File(members[1], "r+") as file:
+def test_refusals(tmp_path):
+    for scale in (1, 2):
+        make(tmp_path / f"r{scale}.h5", scale, chunked=False)
+    with h5py.File(tmp_path / "r2.h5", "r+") as file:
         file["x"][2] = 7
     with h5py.File(tmp_path / "bomb.h5", "w") as file:
         file.create_dataset("v", (1 << 40,), "f8", chunks=(1 << 16,), compression="gzip")
     with h5py.File(tmp_path / "chunk.h5", "w") as file:
         file.create_dataset("v", (1 << 24,), "f8", chunks=(1 << 24,), compression="gzip")[0] = 1
-    words = ("reduce", "--op", "sum", "-o", "s.npy")
-    with together(tmp_path) as case:
-        for names, status, *reasons in (
-            (members, 3, "'x' differs from that of rank 0", "--no-check-coordinates"),
-            (["bomb.h5"], 3, "'v' claims 8796093022208 bytes"),
-            (["chunk.h5"], 3, "unfolds to 134217728 bytes"),
-        ):
-            with case(names), unchanged(tmp_path):
-                refused(run(*words, *names, cwd=tmp_path), status, *reasons)
-        with case("no library"):
-            refused(run(*words, members[0], cwd=tmp_path, setup=without("h5py")), 2, "install 'mpired[hdf5]'")
+    words = "reduce --op sum -o s.npy"
+    rows = [
+        (f"{words} r1.h5 r2.h5", 3, "'x' differs from that of rank 0 / --no-check-coordinates"),
+        (f"{words} bomb.h5", 3, "'v' claims 8796093022208 bytes"),
+        (f"{words} chunk.h5", 3, "unfolds to 134217728 bytes"),
+    ]
+    check_refusals(tmp_path, rows)
+    check_refusals(tmp_path, [(f"{words} r1.h5", 2, "install 'mpired[hdf5]'")], setup=without("h5py"))

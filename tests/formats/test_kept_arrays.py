@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import h5py
 import ml_dtypes
 import netCDF4
@@ -145,6 +143,9 @@ def test_every_array_is_in_the_result(form, tmp_path):
         expected = (weights(0) + weights(1)) / 2 if name == combined else array
         assert new[name].dtype == expected.dtype, name
         assert repr(new[name].tolist()) == repr(expected.tolist()), name
+    if form == "safetensors":
+        with safetensors.safe_open(out, "np") as file:
+            assert file.metadata() == {"format": "np"}
     found = mpired.reduce(ranks, "mean", columns=combined, keep=kept)
     for name in set(kept) - {"odd"}:
         there = old[name].astype(str) if name == "names" else old[name]
@@ -214,22 +215,6 @@ def test_missing_values_in_another_format(tmp_path):
     assert group["gaps"][...].tolist() == [1, group["gaps"].attrs["_FillValue"], 3, 4]
 
 
-def test_metadata_and_order_of_a_checkpoint(tmp_path):
-    """Tensors stay in the order of the file, so that each begins where its type may."""
-    for rank in range(2):
-        save_safetensors(tmp_path / f"r{rank}.safetensors", rank)
-    ranks = [tmp_path / f"r{rank}.safetensors" for rank in range(2)]
-    keep = [*(PLAIN.keys() - {"gaps"}), "short"]
-    mpired.reduce(ranks, "mean", columns="w", keep=keep, output=tmp_path / "out.safetensors")
-    headers = [
-        json.loads(path.read_bytes()[8:].partition(b"}}")[0] + b"}}")
-        for path in (ranks[0], tmp_path / "out.safetensors")
-    ]
-    assert headers[0] == headers[1]
-    with safetensors.safe_open(tmp_path / "out.safetensors", "np") as file:
-        assert file.metadata() == {"format": "np"}
-
-
 def test_what_differs_or_has_no_place_is_refused(tmp_path):
     for rank in range(2):
         np.savez(tmp_path / f"r{rank}.npz", w=weights(rank), step=np.array(rank), o=np.array([None]))
@@ -257,18 +242,3 @@ def test_what_differs_or_has_no_place_is_refused(tmp_path):
     assert (
         all_npz(tmp_path / "out.npz")["step"] == safetensors.numpy.load_file(tmp_path / "out.safetensors")["step"] == 0
     )
-
-
-def test_what_is_left_out_is_named(tmp_path):
-    """In the summary of a result that could have it, and in the refusal of an op."""
-    for rank in range(2):
-        np.savez(tmp_path / f"r{rank}.npz", w=weights(rank), **PLAIN)
-    outcome = run("reduce", "--op", "mean", "--columns", "w", "r0.npz", "r1.npz", "-o", "out.npz", cwd=tmp_path)
-    assert outcome.err.endswith(" -> out.npz (npz), without mask, step, gaps, 1 more\n")
-    ranks = [tmp_path / f"r{rank}.npz" for rank in range(2)]
-    keep = [*PLAIN.keys() - {"step"}]
-    found = mpired.reduce(ranks, "mean", columns="w", keep=keep, output=tmp_path / "o.npz")
-    assert list(found.left_out) == ["step"]
-    assert list(mpired.reduce(ranks, "mean", columns="w", output=tmp_path / "o.npy").left_out) == []
-    words = "reduce --op mean --columns w,mask,step r0.npz r1.npz -o new.npz"
-    check_refusals(tmp_path, [(words, 3, "--columns w,step, and carry the others with --keep mask")])

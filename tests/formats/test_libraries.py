@@ -1,104 +1,110 @@
-"""The libraries of formats: one that is broken is told by its name."""
+"""The libraries of formats, their filters and types: broken ones, missing ones, and a library that never ends."""
 
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import sys
 
 import h5py
 import numpy as np
 import pytest
-from command import COMMAND, PIP, become_nobody, refused, run, unchanged
-from needs import needs
+from command import PIP, in_child, installed, refused, run, unchanged
 from rows import together
-from running import end_in_time, running
 
-# The first worker stops before it does anything.
-STANDING = """
-import os, signal, sys
-fork = os.fork
-def stop():
-    pid = fork()
-    if not pid:
-        os.kill(os.getpid(), signal.SIGSTOP)
-    return pid
-os.fork = stop
-sys.argv[:] = sys.argv[1:]
-from mpired.cli import main
-sys.exit(main())
-"""
+import mpired
+from mpired.errors import BufferFileError
+from mpired.formats import decoding, hierarchy
 
+NAMED = {32004: "lz4", 32026: "blosc2", 32099: None}  # netCDF4 has others; None: no package is known to have it
+PLUGINS = f"{sys.executable} -m pip install hdf5plugin"
 
-@pytest.fixture
-def ranks(tmp_path):
-    """Return three contiguous files and three in chunks, of which rank i has i + 1 everywhere."""
-    made = {kind: [f"{kind}{i}.h5" for i in range(3)] for kind in ("contiguous", "chunked")}
-    for kind, names in made.items():
-        for i, name in enumerate(names):
-            with h5py.File(tmp_path / name, "w") as file:
-                file.create_dataset("x", data=np.full(100, i + 1.0), chunks=(10,) if kind == "chunked" else None)
-    return made
+BROKEN = [  # what the library raises as it is loaded, the library, and the words of a command
+    ("ValueError('numpy.dtype size changed')", "h5py", "r.h5 -o o.npy"),
+    ("ImportError('no such name')", "h5py", "chunks.h5 -o o.npy"),
+    ("ValueError('numpy.dtype size changed')", "zarr", "r.zarr -o o.npy"),
+    ("ImportError('no such name')", "h5py", "one.npy -o o.h5"),
+    ("ImportError('no such name')", "zarr", "one.npy -o o.zarr.zip"),
+]
 
 
-def test_first_file_that_cannot_be_read(tmp_path):
-    """It is no error of a command that does not use it."""
-    needs("root")
-    tmp_path.chmod(0o755)
-    (tmp_path / "secret.h5").touch(0)
-    assert b"Usage" in run("info", "--help", "secret.h5", cwd=tmp_path, setup=become_nobody).out
-    refused(run("info", "secret.h5", cwd=tmp_path, setup=become_nobody), 4, "secret.h5: Permission denied")
-
-
-@pytest.fixture
-def fake(tmp_path_factory):
-    """Return what runs the command with another text of a package."""
-
-    def environment(name, text):
-        package = tmp_path_factory.mktemp("path") / name
-        package.mkdir()
-        (package / "__init__.py").write_text(text)
-        return os.environ | {"PYTHONPATH": str(package.parent)}
-
-    return environment
-
-
-def installed(*words, **settings):
-    done = subprocess.run([COMMAND, *words], capture_output=True, text=True, check=False, **settings)
-    return done.returncode, done.stdout, done.stderr
-
-
-def test_one_that_is_broken_is_told(ranks, fake, tmp_path):
+def test_one_that_is_broken_is_told(tmp_path, tmp_path_factory):
     """By one line that names it, not the file, and not only where its file is first; what it prints is no output."""
     np.save(tmp_path / "one.npy", np.ones(100))
+    with h5py.File(tmp_path / "r.h5", "w") as plain, h5py.File(tmp_path / "chunks.h5", "w") as chunked:
+        plain["x"] = np.ones(100)
+        chunked.create_dataset("x", data=np.ones(100), chunks=(10,))
     (tmp_path / "r.zarr").mkdir()
     array = '{"zarr_format": 2, "shape": [1], "chunks": [1], "dtype": "<f8", "order": "C", "fill_value": 0.0, '
     (tmp_path / "r.zarr" / ".zarray").write_text(f'{array}"compressor": null, "filters": null}}')
+
+    def with_library(name, text):
+        folder = tmp_path_factory.mktemp("path")
+        (folder / f"{name}.py").write_text(text)
+        return {"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": str(folder)}}
+
     with together(tmp_path) as case:
-        for error, library, out, *names in (
-            ("ValueError('numpy.dtype size changed')", "h5py", "o.npy", *ranks["contiguous"]),
-            ("ImportError('no such name')", "h5py", "o.npy", *ranks["chunked"]),
-            ("ValueError('numpy.dtype size changed')", "zarr", "o.npy", "r.zarr"),
-            ("ImportError('no such name')", "h5py", "o.h5", "one.npy"),
-            ("ImportError('no such name')", "zarr", "o.zarr.zip", "one.npy"),
-        ):
-            with case(error, library, names), unchanged(tmp_path):
-                env = fake(library, f"raise {error}")
-                outcome = installed("reduce", "--op", "sum", "-o", out, *names, cwd=tmp_path, env=env)
+        for error, library, words in BROKEN:
+            with case(error, library, words), unchanged(tmp_path):
+                outcome = installed("reduce", "--op", "sum", *words.split(), **with_library(library, f"raise {error}"))
                 what = error.replace("('", ": ").removesuffix("')")
                 way_out = f"install it again with `{PIP} install --force-reinstall {library}`"
-                assert outcome == (2, "", f"mpired: {library}: cannot be imported ({what}); {way_out}\n")
-    env = fake("h5py", "print('hello'); raise ValueError('no')")
-    status, out, err = installed("info", *ranks["contiguous"], cwd=tmp_path, env=env)
-    assert (status, out, err.splitlines()[0]) == (2, "", "hello")
+                assert outcome == (2, b"", f"mpired: {library}: cannot be imported ({what}); {way_out}\n")
+    status, out, err = installed("info", "r.h5", **with_library("h5py", "print('hello'); raise ValueError('no')"))
+    assert (status, out, err.splitlines()[0]) == (2, b"", "hello")
 
 
-def test_interrupted_while_a_worker_stands(ranks, tmp_path):
-    """Nothing is left of a worker that stops before its first answer."""
-    prefix = (sys.executable, "-c", STANDING)
-    with unchanged(tmp_path), running("info", *ranks["contiguous"], cwd=tmp_path, prefix=prefix) as command:
-        workers = command.workers(1)
-        os.kill(command.pid, signal.SIGINT)
-        assert command.end()[0] == -signal.SIGINT
-        end_in_time(workers)
+def encoded(path, code, values):
+    """Write an array in a chunk with a filter that h5py has not, beside a plain one."""
+    settings = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    settings.set_chunk(values.shape)
+    settings.set_filter(code, h5py.h5z.FLAG_OPTIONAL, ())
+    with h5py.File(path, "w") as file:
+        file["plain"] = values
+        space = h5py.h5s.create_simple(values.shape)
+        array = h5py.Dataset(h5py.h5d.create(file.id, b"x", h5py.h5t.py_create(values.dtype), space, settings))
+        array.id.write_direct_chunk((0,), values.tobytes())
+
+
+def test_a_filter_is_named_with_what_installs_it(tmp_path):
+    with together(tmp_path) as case:
+        for code, name in NAMED.items():
+            with case(code) as folder:
+                encoded(folder / "r.h5", code, np.arange(6.0))
+                named = f"{name} (filter {code})" if name else f"filter {code}"
+                way_out = f"install it with `{PLUGINS}`" if name else "set HDF5_PLUGIN_PATH"
+                info = run("info", "r.h5", cwd=folder).out.decode()
+                assert f"x: 6 x elements encoded by {named}, shape (6,); {way_out}" in info, info
+                reason = f"r.h5: array 'x' is encoded by {named}, for which HDF5 needs a plugin; {way_out}"
+                for words in "reduce --op sum", "locate --op maxloc", "reduce --op sum --columns x":
+                    refused(run(*words.split(), "r.h5", cwd=folder), 3, reason)
+                assert mpired.reduce([folder / "r.h5"], "sum", columns="plain").tolist() == [*range(6)]
+
+
+def test_a_type_that_the_library_lacks_is_not_damage(tmp_path):
+    with h5py.File(tmp_path / "t.h5", "w") as file:
+        file["v"] = [1.0]
+        h5py.h5d.create(file.id, b"when", h5py.h5t.UNIX_D32LE, h5py.h5s.create_simple((3,)))
+    status, out, _ = run("diff", "t.h5", "t.h5", cwd=tmp_path)
+    assert (status, b"when: not compared, t.h5: cannot be read, the library does not support it (" in out) == (3, True)
+
+
+def test_a_library_that_never_ends(tmp_path, monkeypatch):
+    """It is ended after some seconds of the processor, and the file is to blame."""
+    for name in ("bad", "good"):
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            file["x"], file.attrs["name"] = np.arange(3.0), name
+    plain = hierarchy.HdfFile.__init__
+
+    def opened(self, source, *rest, **more):
+        while "bad" in source.name:
+            pass
+        plain(self, source, *rest, **more)
+
+    def look():
+        with pytest.raises(BufferFileError, match=r"bad\.h5: cannot be decoded.*killed by SIGXCPU, after all"):
+            mpired.reduce([tmp_path / "bad.h5"], "sum")
+        return mpired.reduce([tmp_path / "good.h5"], "sum").tolist()
+
+    monkeypatch.setattr(decoding, "_LOOK_SECONDS", 1)
+    monkeypatch.setattr(hierarchy.HdfFile, "__init__", opened)
+    assert in_child(look) == [0, 1, 2]

@@ -1,38 +1,51 @@
-"""netCDF files among the ranks, compared with netCDF4, xarray and NumPy: every form, records, coordinates, history."""
+"""netCDF files among the ranks: results of every form and datatype have the dimensions, coordinates and history."""
 
 from __future__ import annotations
 
+import h5py
 import netCDF4
 import numpy as np
 import pytest
 import xarray
+from attributed import suffix, write
 from command import refused, run, succeeded
+from rows import together
 
 FORMS = ["NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF3_64BIT_DATA", "NETCDF4", "NETCDF4_CLASSIC"]
-every_form = pytest.mark.parametrize("form", FORMS)
 SETTINGS = {"SOURCE_DATE_EPOCH": "86400"}
+MEASURED = {"tas", "odd", "soil", "w"}
+VALUES = np.arange(16.0).reshape(4, 4)
 
 
 def make(path, form, seed, times=3):
+    """Write measures of several types, whose dimensions differ and have equal lengths, and what describes them."""
     draw = np.random.default_rng(seed)
-    zipped = {"zlib": True, "chunksizes": (1, 4, 5)} if form.startswith("NETCDF4") else {}
+    zipped = {"zlib": True, "chunksizes": (1, 4, 4)} if form.startswith("NETCDF4") else {}
     with netCDF4.Dataset(path, "w", format=form) as file:
-        for name, length in {"time": None, "lat": 4, "lon": 5, "bnds": 2}.items():
+        for name, length in {"time": None, "lat": 4, "lon": 4, "bnds": 2}.items():
             file.createDimension(name, length)
         for name, dims in {"time": ("time",), "time_bnds": ("time", "bnds"), "lat": ("lat",), "lon": ("lon",)}.items():
             shape = [times if dim == "time" else len(file.dimensions[dim]) for dim in dims]
             file.createVariable(name, "f8", dims)[:] = np.arange(np.prod(shape)).reshape(shape)
         file["time"].units, file["time"].bounds = "days since 2000-01-01", "time_bnds"
-        values = np.ma.array(draw.standard_normal((times, 4, 5)).astype("f4"), mask=draw.random((times, 4, 5)) < 0.2)
+        values = np.ma.array(draw.standard_normal((times, 4, 4)).astype("f4"), mask=draw.random((times, 4, 4)) < 0.2)
         values[0, 0, 0] = np.ma.masked if seed < 3 else 1
         tas = file.createVariable("tas", "f4", ("time", "lat", "lon"), fill_value=np.float32(1e20), **zipped)
         tas[:] = values
-        tas.units, tas.coordinates = "K", "height"
+        tas.setncatts({"units": "K", "coordinates": "height lat2d", "grid_mapping": "crs"})
         file.createVariable("height", "f8", ())[...] = 2
-        file.createVariable("odd", "i2", ("time", "lon"))[:] = draw.integers(-9, 9, (times, 5))
-        file.createVariable("soil", "f8", ("lat", "lon"))[:] = draw.random((4, 5))
+        file.createVariable("crs", "i4", ())[...] = 1
+        file.createVariable("lat2d", "f8", ("lat", "lon"))[:] = VALUES
+        file.createVariable("odd", "i2", ("time", "lon"))[:] = draw.integers(-9, 9, (times, 4))
+        file.createVariable("soil", "f8", ("lon", "lat"))[:] = draw.random((4, 4))
         file.createVariable("label", "S1", ("bnds",))[:] = np.array([b"a", b"b"])
         file.title, file.history = "a run", "made"
+        if form == "NETCDF4":
+            group = file.createGroup("g")
+            file.createDimension("u", None)
+            group.createDimension("y", 3)
+            group.createVariable("y", "f8", ("y",))[:] = [7, 8, 9]
+            group.createVariable("w", "f8", ("u", "y", "time"))[:] = draw.integers(0, 9, (2, 3, times))
     return str(path)
 
 
@@ -42,10 +55,7 @@ def all_of(path):
                 for name, variable in file.variables.items()}  # fmt: skip
 
 
-MEASURED = ("tas", "odd", "soil")
-
-
-@every_form
+@pytest.mark.parametrize("form", FORMS)
 def test_result_is_like_the_first_file(tmp_path, form):
     names = [make(tmp_path / f"m{i}.nc", form, i) for i in range(3)]
     ranks = [all_of(name) for name in names]
@@ -74,47 +84,109 @@ def test_result_is_like_the_first_file(tmp_path, form):
         assert opened["tas"].dims == ("time", "lat", "lon")
         assert str(opened["time"].values[1]).startswith("2000-01-02")
     longer = make(tmp_path / "longer.nc", form, 1, times=4)
-    reason = f"rank 1 has count 80 in 'tas', but rank 0 ({names[0]!r}) has 60; "
+    reason = f"rank 1 has count 64 in 'tas', but rank 0 ({names[0]!r}) has 48; "
     outcome = run("reduce", "--op", "sum", "--nulls", "ignore", "-o", "n.nc", names[0], longer, cwd=tmp_path)
     refused(outcome, 3, f"longer.nc: {reason}")
 
 
-def test_texts_of_any_length(tmp_path):
-    texts = np.array(["", "a", "\xe9" * 300], object)
-    for i in range(2):
-        with netCDF4.Dataset(tmp_path / f"m{i}.nc", "w") as file:
-            file.createDimension("x", 3)
-            file.createVariable("name", str, "x")[:] = texts
-            file.createVariable("zipped", str, "x", zlib=True, fill_value="none")[:2] = texts[:2]
-            file.createVariable("one", str, ())[...] = "single"
-            file.createGroup("in").createVariable("v", "f8", "x")[:] = i
-    succeeded(run("reduce", "-q", "--op", "max", "m0.nc", "m1.nc", "-o", "r.nc", cwd=tmp_path))
-    with netCDF4.Dataset(tmp_path / "r.nc") as file:
-        assert (file["name"][:].tolist(), file["zipped"][:2].tolist()) == (texts.tolist(), texts[:2].tolist())
-        assert (file["one"][...], file["zipped"].getncattr("_FillValue"), file["in"]["v"][0]) == ("single", "none", 1)
+KINDS = {
+    "index": "--op maxloc --index rank --split v.nc,r.nc",
+    "values": "--op maxloc --index rank --split r.nc,i.nc",
+    "count": "--op count -o r.nc",
+    "count-valid": "--op sum --count-valid r.nc -o o.nc",
+    "mean": "--op mean -o r.nc",
+    "type": "--op sum --result-type double -o r.nc",
+}
 
 
-@every_form
-def test_mean_of_integers_and_accumulate(tmp_path, form):
-    names = [make(tmp_path / f"m{i}.nc", form, i) for i in range(2)]
-    before = [all_of(name) for name in names]
-    succeeded(run("reduce", "-q", "--op", "mean", "--columns", "odd", "-o", "r.nc", *names, cwd=tmp_path))
-    new = all_of(tmp_path / "r.nc")
-    np.testing.assert_array_equal(new["odd"][0], (before[0]["odd"][0] + before[1]["odd"][0]) / 2)
-    assert {"tas", "soil"} & set(new) == set()
-    succeeded(run("accumulate", "-q", "--op", "sum", "--columns", "odd,soil", *names, cwd=tmp_path))
-    new = all_of(names[0])
-    for name in ("odd", "soil"):
-        np.testing.assert_array_equal(new[name][0], before[0][name][0] + before[1][name][0])
+def dimensions(path):
+    """Return the dimensions of each variable, whether they are unlimited and how long, as netCDF4 reads them."""
+    with netCDF4.Dataset(path) as file:
+        return {
+            f"{group.path}:{name}": [
+                (dim.name, dim.isunlimited(), len(dim), dim.group().path) for dim in each.get_dims()
+            ]
+            for group in (file, *file.groups.values())
+            for name, each in group.variables.items()
+        }
 
 
-def test_as_many_are_told_of_by_any_number_of_workers(tmp_path):
-    values = np.arange(7 << 20, dtype="f4") % 331
-    expected = f"{np.count_nonzero(values > 165)} elements of t came out outside of its valid range (from 0 to 330)"
-    for form, jobs in (("NETCDF3_CLASSIC", "1"), ("NETCDF3_CLASSIC", "3"), ("NETCDF4", "3")):
-        with netCDF4.Dataset(tmp_path / "a.nc", "w", format=form) as file:
-            file.createDimension("x", len(values))
-            file.createVariable("t", "f4", "x", fill_value=-9.0)[:] = values
-            file["t"].valid_range = np.array([0, 330], "f4")
-        words = ("--op", "sum", "-j", jobs, "--nulls", "ignore", "-f", "-o", "r.nc", "a.nc", "a.nc")
-        assert expected in run("reduce", *words, cwd=tmp_path).err
+def coordinates(path, group=None):
+    with xarray.open_dataset(path, group=group) as data:
+        return {name: (variable.dims, set(variable.coords)) for name, variable in data.items()}
+
+
+def by_results(found, kind, measured=MEASURED):
+    """Return what was found of a model, measures by the names that the results have."""
+    if kind != "index":
+        return found
+    return {f"{name}_index" if name.rpartition(":")[2] in measured else name: each for name, each in found.items()}
+
+
+def test_results_of_every_datatype(tmp_path):
+    with together(tmp_path) as case:
+        for form in ("NETCDF3_CLASSIC", "NETCDF4"):
+            for kind, words in KINDS.items():
+                with case(form, kind) as folder:
+                    ranks = [make(folder / f"m{i}.nc", form, i) for i in range(2)]
+                    succeeded(run("reduce", "-q", "--nulls", "ignore", *words.split(), *ranks, cwd=folder))
+                    for path in folder.glob("[iorv].nc"):
+                        what = "index" if path.name == "i.nc" or (kind, path.name) == ("index", "r.nc") else ""
+                        assert dimensions(path) == by_results(dimensions(ranks[0]), what)
+                        for group in (None, "g") if form == "NETCDF4" else (None,):
+                            assert coordinates(path, group) == by_results(coordinates(ranks[0], group), what)
+                        with netCDF4.Dataset(path) as file:
+                            variable = file["tas_index" if what else "tas"]
+                            assert (variable.coordinates, variable.grid_mapping) == ("height lat2d", "crs")
+                            assert ("units" in variable.ncattrs()) == (what != "index")
+                    if kind in {"index", "mean"}:
+                        soil = [all_of(rank)["soil"][0] for rank in ranks]
+                        found = all_of(folder / "r.nc")["soil_index" if kind == "index" else "soil"][0]
+                        np.testing.assert_array_equal(found, (np.argmax if kind == "index" else np.mean)(soil, axis=0))
+
+
+def test_indices_of_a_coordinate(tmp_path):
+    """The dimension has no values then, because those of the ranks are combined."""
+    for form in ("NETCDF3_CLASSIC", "NETCDF4"):
+        ranks = [make(tmp_path / f"m{i}.nc", form, i) for i in range(2)]
+        words = ("reduce", "-qf", "--nulls", "ignore", *KINDS["index"].split(), "--columns", "time,tas", *ranks)
+        succeeded(run(*words, cwd=tmp_path))
+        found, model = dimensions(tmp_path / "r.nc"), dimensions(ranks[0])
+        assert found["/:time_index"] == model["/:time"]
+        assert found["/:tas_index"] == model["/:tas"]
+        assert "/:time" not in found
+
+
+def write_t(folder, name, form, dims, units="K"):
+    """Write an array with names of dimensions, in HDF5 by scales, and return the name of the file."""
+    path = folder / f"{name}_{form}{suffix(form)}"
+    write(path, form, {"t": (dims, VALUES, {"units": units})})
+    for axis, dim in enumerate(dims if form == "HDF5" else ()):
+        with h5py.File(path, "a") as file:
+            file[f"axis{dim}"] = np.arange(4.0)
+            file[f"axis{dim}"].make_scale(dim)
+            file["t"].dims[axis].attach_scale(file[f"axis{dim}"])
+    return path.name
+
+
+def test_dimensions_in_another_order_are_refused(tmp_path):
+    """By position the two are of one shape: xarray adds them by their names. Without names they are combined."""
+    words = ("reduce", "-q", "-f", "--op", "sum", "--columns", "t", "--to", "npy", "-o", "out.npy")
+    for form in ("NETCDF3_CLASSIC", "NETCDF4", "HDF5", "ZARR3"):
+        first, other = (write_t(tmp_path, dims[0], form, dims) for dims in (["lat", "lon"], ["lon", "lat"]))
+        refused(run(*words, first, other, cwd=tmp_path), 3, other, "lat", "lon", "write all in one order")
+        succeeded(run(*words, first, first, cwd=tmp_path))
+        assert np.array_equal(np.load(tmp_path / "out.npy"), 2 * VALUES)
+    write(tmp_path / "plain.h5", "HDF5", {"t": ((), VALUES, {})})
+    for ranks in (("plain.h5", "plain.h5"), ("plain.h5", first), (first, "plain.h5")):
+        succeeded(run(*words, *ranks, cwd=tmp_path))
+
+
+def test_other_units_are_warned_of(tmp_path):
+    words = ("reduce", "-q", "-f", "--op", "mean", "--to", "npy", "-o", "out.npy")
+    for form in ("NETCDF3_CLASSIC", "NETCDF4"):
+        first, other = (write_t(tmp_path, unit, form, ["lat", "lon"], unit) for unit in ("K", "degC"))
+        outcome = run(*words, first, other, cwd=tmp_path)
+        assert (outcome.status, outcome.err.count("\n")) == (0, 1)
+        assert f"{other!r} has t in 'degC', but {first!r} has it in 'K'" in outcome.err
+        succeeded(run(*words, first, first, cwd=tmp_path))

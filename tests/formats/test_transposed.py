@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
-import pytest
-from command import measured, refused, run, succeeded, unchanged
+from command import measured
 from hypothesis import given
 from hypothesis import strategies as st
 from rows import together
 
 import mpired
-from mpired import ranks
 from mpired.datatypes import from_dtype
-from mpired.errors import CountError
-from mpired.formats import Array, InputOptions, RankFile, open_rank
-from mpired.formats.transposed import TransposedReader, in_order
+from mpired.formats import Array
+from mpired.formats.transposed import in_order
 
 SHAPES = ((5, 7), (1, 6), (6, 1), (3, 1, 4), (2, 3, 4, 5), (130, 3), (3, 130), (0, 4))
 CODES = {"<i4": "bor", ">i4": "bor", "<f8": "sum", ">c16": "sum", "|u1": "bor", "?": "lor"}
@@ -46,28 +44,20 @@ def saved_ranks(folder: Path, arrays: list[np.ndarray], orders: str) -> list[str
     return [saved(folder / f"r{rank}.npy", array, order) for rank, (array, order) in each]
 
 
-class _Held:
+class Held(io.BytesIO):
     """A source in memory."""
 
     name = "held"
 
-    def __init__(self, octets: bytes) -> None:
-        self._octets, self.nreads = octets, 0
-
-    def open(self) -> _Held:
+    def open(self):
         return self
 
-    def kept(self) -> _Held:
+    def kept(self):
         return self
 
-    def read_into(self, view: memoryview, offset: int) -> int:
-        self.nreads += 1
-        part = self._octets[offset : offset + len(view)]
-        view[: len(part)] = part
-        return len(part)
-
-    def close(self) -> None:
-        pass
+    def read_into(self, view, offset):
+        self.seek(offset)
+        return self.readinto(view)
 
 
 @given(st.data())
@@ -76,7 +66,7 @@ def test_any_range_of_any_array_is_that_of_numpy(data):
     array = array_of(shape, data.draw(st.sampled_from(("<i8", ">f4", "<c16", PAIR))))
     order, other = data.draw(st.sampled_from(("CF", "FC")))
     datatype = from_dtype(array.dtype)
-    flat = Array(_Held(b"head" + array.tobytes(order)), datatype, array.size, array.dtype, 4, shape, order == "F")
+    flat = Array(Held(b"head" + array.tobytes(order)), datatype, array.size, array.dtype, 4, shape, order == "F")
     turned = in_order(flat, fortran_order=order == "C")
     buffer = turned._replace(memory=data.draw(st.integers(1, 2 * array.nbytes)))
     assert buffer.fortran_order == (other == "F")
@@ -88,20 +78,6 @@ def test_any_range_of_any_array_is_that_of_numpy(data):
             reader.read(start, block)
             for field in array.dtype.names or (...,):
                 assert block[field].tolist() == expected[start : start + len(block)][field].tolist()
-
-
-@pytest.mark.parametrize("gap", [1, 1000])
-def test_stretches_are_read_at_once(gap):
-    """Not an element at a time: near ones with what is between, far ones each."""
-    array = np.arange(4.0 * gap * 50, dtype="<f8").reshape(4 * gap, 50)
-    held = _Held(array.tobytes("F"))
-    flat = Array(held, from_dtype(array.dtype), array.size, array.dtype, 0, array.shape, fortran_order=True)
-    buffer = in_order(flat, fortran_order=False)
-    block = np.empty(200)
-    with closing(buffer.open()) as reader:
-        reader.read(0, block)
-    assert block.tolist() == array[:4].ravel().tolist()
-    assert held.nreads <= (1 if gap == 1 else 50)
 
 
 def test_ranks_in_both_orders(tmp_path):
@@ -121,44 +97,6 @@ def test_ranks_in_both_orders(tmp_path):
     assert found["index"].tolist() == np.where(larger, pairs[1]["index"], pairs[0]["index"]).tolist()
 
 
-@pytest.mark.parametrize("root", [0, 1])
-def test_the_result_has_the_order_of_the_root(root, tmp_path):
-    arrays = [array_of((4, 6)), array_of((4, 6), ">f8", 50)]
-    saved_ranks(tmp_path, arrays, "CF")
-    words = ("reduce", "-q", "--op", "sum", "r0.npy", "r1.npy", "--root", str(root))
-    succeeded(run(*words, "-o", "out.npy", cwd=tmp_path))
-    out = np.load(tmp_path / "out.npy")
-    assert out.flags.f_contiguous == bool(root)
-    assert out.dtype == arrays[root].dtype
-    assert out.tolist() == (arrays[0] + arrays[1]).tolist()
-    succeeded(run(*words, "--in-place", cwd=tmp_path))
-    assert (tmp_path / f"r{root}.npy").read_bytes() == (tmp_path / "out.npy").read_bytes()
-
-
-def test_raw_ranks_have_no_order_of_their_own(tmp_path):
-    array = array_of((3, 4))
-    paths = [str(tmp_path / "raw.bin"), *saved_ranks(tmp_path, [array, array], "FC")]
-    np.zeros(12).tofile(paths[0])
-    assert mpired.reduce(paths, "sum", type="double").tolist() == (2 * array.ravel("F")).tolist()
-
-
-def test_all_results_have_one_order(tmp_path):
-    arrays = [array_of((3, 5), first=20 * rank) for rank in range(3)]
-    saved_ranks(tmp_path, arrays, "FCC")
-    names = [f"r{rank}.npy" for rank in range(3)]
-    words = ("--op", "sum", "r0.npy", "--group-b", "r1.npy", "-o", "{group}{rank}.npy")
-    succeeded(run("allreduce", "-q", *words, cwd=tmp_path))
-    for name, array in (("a0.npy", arrays[1]), ("b0.npy", arrays[0])):
-        assert np.load(tmp_path / name).tolist() == array.tolist()
-    succeeded(run("scan", "-q", "--op", "sum", *names, "-o", "out_{rank}.npy", cwd=tmp_path))
-    succeeded(run("scan", "-q", "--op", "sum", *names, "--in-place", cwd=tmp_path))
-    for rank in range(3):
-        found = np.load(tmp_path / f"out_{rank}.npy")
-        assert found.flags.f_contiguous
-        assert found.tolist() == sum(arrays[: rank + 1]).tolist()
-        assert (tmp_path / f"r{rank}.npy").read_bytes() == (tmp_path / f"out_{rank}.npy").read_bytes()
-
-
 def test_memory_workers_and_open_files_do_not_show(tmp_path):
     """What is read ahead counts as memory: 32 MiB a rank are turned in 80 MiB for all."""
     arrays = [array_of((300, 40), ">i4", rank) for rank in range(6)]
@@ -173,14 +111,6 @@ def test_memory_workers_and_open_files_do_not_show(tmp_path):
     assert (status, err) == (0, "")
     assert peak <= 80 << 20
     assert np.load(tmp_path / "out.npy").tobytes() == np.full(shape, 6.0).tobytes()
-
-
-def test_a_format_that_cannot_be_turned_is_refused(tmp_path):
-    file = open_rank(saved(tmp_path / "c.npy", array_of((2, 3)), "C"), InputOptions())
-    decoded = file.buffers[0]._replace(fortran_order=True, reader=TransposedReader)
-    other = RankFile(file.source, (decoded,))
-    with pytest.raises(CountError, match="cannot be read in C order"):
-        ranks.in_one_order(((file, other),), 0)
 
 
 def test_origins_in_the_other_order(tmp_path):
@@ -200,23 +130,3 @@ def test_origins_in_the_other_order(tmp_path):
                 found = np.load(folder / "t.npy")
                 assert found.flags.f_contiguous == (orders[0] == "F")
                 assert found.tolist() == expected.tolist()
-    for name, order in (("t", "C"), ("c", "C"), ("f", "F")):
-        saved(tmp_path / f"{name}.npy", array_of((3, 5)), order)
-    succeeded(run("accumulate", "-q", "--op", "sum", "t.npy", "f.npy", "c.npy", "f.npy", cwd=tmp_path))
-    assert np.load(tmp_path / "t.npy").tolist() == (4 * array_of((3, 5))).tolist()
-
-
-def test_an_origin_that_is_placed_by_displacement_is_taken_as_it_lies(tmp_path):
-    array = array_of((2, 3))
-    np.save(tmp_path / "t.npy", np.zeros((3, 3)))
-    saved(tmp_path / "f.npy", array, "F")
-    succeeded(run("accumulate", "-q", "--op", "sum", "--target-disp", "1", "t.npy", "f.npy", cwd=tmp_path))
-    assert np.load(tmp_path / "t.npy").ravel()[1:7].tolist() == array.ravel("F").tolist()
-
-
-def test_another_shape_is_refused_all_the_same(tmp_path):
-    saved(tmp_path / "c.npy", array_of((3, 4)), "C")
-    saved(tmp_path / "f.npy", array_of((4, 3)), "F")
-    with unchanged(tmp_path):
-        refused(run("reduce", "--op", "sum", "c.npy", "f.npy", "-o", "out.npy", cwd=tmp_path), 3, "shape (4, 3)")
-        refused(run("accumulate", "--op", "sum", "c.npy", "f.npy", cwd=tmp_path), 3, "shape (4, 3)")

@@ -1,4 +1,4 @@
-"""Zarr stores as ranks and results, compared with zarr, xarray and NumPy; damaged ones give one line."""
+"""Zarr stores as ranks and results, compared with zarr, xarray and NumPy; codecs; damaged ones give one line."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import zipfile
 
 import numpy as np
 import pytest
-from command import refused, run, succeeded, unchanged
+from command import refused, run, succeeded
 from rows import together
 from setups import without
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
+    import numcodecs
     import xarray as xr
     import zarr
 
@@ -87,66 +88,33 @@ def test_what_xarray_writes_and_reads(tmp_path, version):
     assert opened(tmp_path / "out.zarr.zip").lat[2] == 0
 
 
-@VERSIONS
-def test_groups_shards_and_chunks_that_are_not_there(tmp_path, version):
+def test_groups_shards_and_chunks_that_are_not_there(tmp_path):
     arrays = [DRAW.integers(-9, 9, (7, 6)).astype(">i2") for _ in range(2)]
     for i, values in enumerate(arrays):
-        group = zarr.create_group(tmp_path / f"r{i}.zarr", zarr_format=version, attributes={"run": 1})
-        shards = {"shards": (4, 4)} if version == 3 else {}
-        inner = group.create_array("a/b", shape=(7, 6), dtype=">i2", chunks=(2, 2), fill_value=5, **shards)
-        inner[:4] = values[:4]
+        group = zarr.create_group(tmp_path / f"r{i}.zarr", attributes={"run": 1})
+        options = {"shape": (7, 6), "dtype": ">i2", "chunks": (2, 2), "shards": (4, 4), "fill_value": 5}
+        group.create_array("a/b", **options)[:4] = values[:4]
         group.create_array("other", shape=(3,), dtype="f8")
     succeeded(run(*SUM, "--columns", "a/*", "-o", "sum.zarr.zip", "r0.zarr", "r1.zarr", cwd=tmp_path))
-    expected = sum(np.concatenate([values[:4], np.full((3, 6), 5)]) for values in arrays)
     result = arrays_in(tmp_path / "sum.zarr.zip")
+    expected = sum(np.concatenate([values[:4], np.full((3, 6), 5)]) for values in arrays)
     np.testing.assert_array_equal(result["a/b"][...], expected)
-    assert (result["a/b"].shards, result.attrs["run"]) == ((4, 4) if version == 3 else None, 1)
-    assert "other" not in result
+    assert (result["a/b"].shards, result.attrs["run"], "other" in result) == ((4, 4), 1, False)
 
 
-def test_integers_whose_missing_values_are_left_out_have_a_form(tmp_path):
-    for fill in (0, None):
-        group = zarr.create_group(zarr.storage.LocalStore(tmp_path / f"{fill}.zarr"))
-        group.create_array("v", data=np.array([1, 2, 3], "i4"), fill_value=fill)
-        succeeded(run(*SUM, "--nulls", "ignore", *[f"{fill}.zarr"] * 2, "-o", "out.zarr.zip", cwd=tmp_path))
-        assert arrays_in(tmp_path / "out.zarr.zip")["v"][:].tolist() == [2, 4, 6]
-
-
-@VERSIONS
-def test_structures(version, tmp_path):
-    """Those of version 3 have no form in a result; those of one field become numbers."""
-
-    def made(*fields):
-        array = np.zeros(2, list(fields))
-        array["v"] = [1.5, 2.5]
-        store = zarr.storage.ZipStore(path := tmp_path / f"{len(fields)}.zarr.zip", mode="w")
-        zarr.create_array(store, name="a", data=array, zarr_format=version)
-        store.close()
-        return path
-
-    one, two = made(("v", "f8")), made(("v", "f8"), ("i", "i4"))
-    mpired.reduce([one] * 2, "sum", output=tmp_path / "o.zarr.zip")
-    assert mpired.reduce([tmp_path / "o.zarr.zip"], "sum").tolist() == [3.0, 5.0]
-    words = ("reduce", "-q", "--op", "maxloc", two.name, "-o", "p.zarr.zip")
-    outcome = run(*words, cwd=tmp_path)
-    if version == 3:
-        refused(outcome, 3, "has no form in zarr")
-    else:
-        succeeded(outcome)
-
-
-def test_directories_are_not_written(tmp_path):
-    names, _ = write(tmp_path, 3)
-    os.mkdir(tmp_path / "plain.zarr")
-    with together(tmp_path) as case:
-        for status, reason, *words in (
-            (2, "name it sum.zarr.zip", "reduce", "--op", "max", "-o", "sum.zarr", *names),
-            (2, "cannot be replaced as one", "reduce", "--op", "max", "--nulls", "ignore", "--in-place", *names),
-            (2, "cannot be replaced as one", "accumulate", "--op", "max", *names),
-            (3, "is a directory, not a file", "info", "plain.zarr"),
-        ):
-            with case(*words), unchanged(tmp_path):
-                refused(run(*words, cwd=tmp_path), status, reason)
+def test_archives_with_several_members_of_one_name(tmp_path):
+    """The last one counts."""
+    for i in range(2):
+        with zarr.storage.ZipStore(tmp_path / f"r{i}.zarr.zip", mode="w") as store, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            array = zarr.create_group(store).create_array("t", data=np.ones(3))
+            array[...] = i + 1.5
+    with zipfile.ZipFile(tmp_path / "r0.zarr.zip") as archive:
+        assert len(set(archive.namelist())) < len(archive.namelist())
+    for words in ((*SUM, "-o", "s.zarr.zip"), ("accumulate", "-q", "--op", "sum")):
+        succeeded(run(*words, "r0.zarr.zip", "r1.zarr.zip", cwd=tmp_path))
+    for name in ("s.zarr.zip", "r0.zarr.zip"):
+        assert arrays_in(tmp_path / name)["t"][...].tolist() == [4.0] * 3
 
 
 def long_chunk(document):
@@ -191,36 +159,6 @@ def test_damaged(tmp_path):
                 refused(run("reduce", "--op", "max", "r.zarr", cwd=folder), 3, "r.zarr: ", "'grp'")
         with case("no library"):
             refused(run("info", "r.zarr", cwd=tmp_path, setup=without("zarr")), 2, "install 'mpired[zarr]'")
-
-
-@VERSIONS
-def test_archives_with_several_members_of_one_name(tmp_path, version):
-    for i in range(2):
-        store = zarr.storage.ZipStore(tmp_path / f"r{i}.zarr.zip", mode="w")
-        month(i).drop_vars("n").to_zarr(store, zarr_format=version)
-        zarr.open_group(store)["t"][0] = i + 1.5
-        store.close()
-    with zipfile.ZipFile(tmp_path / "r0.zarr.zip") as archive:
-        assert len(set(archive.namelist())) < len(archive.namelist())
-    outcome = run("info", "r0.zarr.zip", cwd=tmp_path)
-    assert b"t: 120 x MPI_FLOAT (float32), shape (6, 5, 4), C order, little-endian, in K" in outcome.out
-    words = ("--op", "sum", "-q", "--nan", "ignore")
-    succeeded(run("reduce", *words, "r0.zarr.zip", "r1.zarr.zip", "-o", "s.zarr.zip", cwd=tmp_path))
-    succeeded(run("accumulate", *words, "r0.zarr.zip", "r1.zarr.zip", cwd=tmp_path))
-    for name in ("s.zarr.zip", "r0.zarr.zip"):
-        assert (arrays_in(tmp_path / name)["t"][0] == 4).all()
-
-
-def test_archives_whose_documents_come_later(tmp_path):
-    """As `zip -r` makes them, and shutil: members of directories first."""
-    names, months = write(tmp_path, 3)
-    shutil.make_archive(tmp_path / "a.zarr", "zip", tmp_path / names[0])
-    with zipfile.ZipFile(tmp_path / "b.zarr.zip", "w") as archive:
-        for path in sorted(tmp_path.glob(f"{names[0]}/**/*"), key=lambda path: path.suffix == ".json"):
-            archive.write(path, path.relative_to(tmp_path / names[0]))
-    for name in ("a.zarr.zip", "b.zarr.zip"):
-        found = mpired.reduce([tmp_path / name], op="max", columns=["t"], nulls="ignore")
-        np.testing.assert_array_equal(found["t"], months[0].t)
 
 
 STALE = {
@@ -273,3 +211,54 @@ def test_a_store_that_changes(tmp_path):
         change(folder)
         with pytest.raises(ChangedError):
             source.open()
+
+
+CODECS = {
+    "zstd": {"level": 1}, "lz4": {}, "blosc": {"cname": "zstd"}, "gzip": {"level": 1}, "zlib": {}, "bz2": {},
+    "lzma": {"preset": 1},
+}  # fmt: skip
+OWN = {"zstd": zarr.codecs.ZstdCodec, "blosc": zarr.codecs.BloscCodec, "gzip": zarr.codecs.GzipCodec}  # of version 3
+
+
+def refuses(folder, *reasons):
+    refused(run(*SUM, "r.zarr", "-o", "s.zarr.zip", cwd=folder), 3, "r.zarr: ", *reasons)
+
+
+@VERSIONS
+def test_codecs_and_chunks_of_another_length(tmp_path, version):
+    values = DRAW.integers(0, 9, 1 << 16).astype("i4")
+    group = zarr.create_group(tmp_path / "r.zarr", zarr_format=version)
+    for codec, options in CODECS.items():
+        encoder = numcodecs.get_codec({"id": codec, **options})
+        if version == 3:
+            kind = OWN.get(codec) or zarr.registry.get_codec_class(f"numcodecs.{codec}")
+            encoder = kind() if codec in OWN else kind(**options)
+        group.create_array(codec, data=values, chunks=values.shape, compressors=encoder)
+    found = mpired.reduce([tmp_path / "r.zarr"], "max")
+    assert [name for name in CODECS if not np.array_equal(found[name], values)] == []
+    content = numcodecs.get_codec({"id": "lzma"}).encode(values[:-1])
+    (tmp_path / "r.zarr/lzma" / ("c/0" if version == 3 else "0")).write_bytes(content)
+    refuses(tmp_path, "cannot reshape")
+
+
+def test_pickles_are_never_loaded(tmp_path):
+    zarr.create_group(tmp_path / "r.zarr", zarr_format=2).create_array("v", shape=(2,), dtype="f8")
+    change_document(tmp_path / "r.zarr/v/.zarray", dtype="|O", filters=[{"id": "pickle"}])
+    refuses(tmp_path, "array 'v' cannot be opened (", "pickle")
+
+
+UNKNOWN = {"v": {"data_type": "float8"}, "w": {"codecs": [{"name": "none such"}]}, "x": {"attributes": [1]}}
+
+
+def test_arrays_that_zarr_does_not_open_are_listed(tmp_path):
+    group = zarr.create_group(tmp_path / "r.zarr")
+    for name in ("u", *UNKNOWN):
+        group.create_array(name, data=np.arange(3.0))
+    zarr.consolidate_metadata(tmp_path / "r.zarr")
+    for name, changes in UNKNOWN.items():
+        change_document(tmp_path / f"r.zarr/{name}/zarr.json", **changes)
+    text = run("info", "r.zarr", cwd=tmp_path).out.decode()
+    assert [name for name in UNKNOWN if f"{name}: elements of unknown type" not in text] == []
+    refuses(tmp_path, "array 'v' cannot be opened (", "float8", "choose with --columns u")
+    succeeded(run("reduce", "-q", "--op", "sum", "--columns", "u", "r.zarr", "-o", "s.zarr.zip", cwd=tmp_path))
+    assert arrays_in(tmp_path / "s.zarr.zip")["u"][...].tolist() == [0, 1, 2]

@@ -1,21 +1,18 @@
 """The bytes that pack takes and unpack puts back, by every constructor of datatypes, and those between that stay."""
 
-import os
 import random
-import struct
 
 import numpy as np
 import pytest
 import typemaps
-from command import measured
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import check_refused, each
 
 import mpired
 from mpired.datatypes import parse
-from mpired.datatypes.typemap import pieces, transfer
-from mpired.errors import DatatypeError, UsageError
+from mpired.datatypes.typemap import transfer
+from mpired.errors import DatatypeError
 
 
 def overlap(places):
@@ -93,30 +90,6 @@ def test_blocks_do_not_show(block, tmp_path, monkeypatch):
         assert (tmp_path / "whole.rec").read_bytes() == (tmp_path / "cut.rec").read_bytes()
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
-@given(drawn=typemaps.types(["int8_t", "short", "double", "short_int"]), count=st.integers(1, 12))
-def test_overlaps_are_found(drawn, count):
-    places = typemaps.positions(drawn.twin, count)
-    assert pieces.overlaps(parse(drawn.text)[0].typemap, count) == overlap(places), drawn.text
-
-
-TWO = "struct([90000000,80000000],[0,{}],[resized(0,16,double),resized(0,16,double)])"
-
-
-@each(
-    "text, count, overlap",
-    [
-        ("resized(0,8,vector(100000,1,100000,double))", 100_000, False),
-        ("resized(0,8,vector(100000,1,100000,double))", 100_001, True),
-        ("contiguous(1000000,vector(1000000,1,2,double))", 1000, False),
-        (TWO.format(8), 1, None),
-        (TWO.format(8), 0, False),
-    ],
-)
-def test_overlaps_of_types_of_any_size(text, count, overlap):
-    assert pieces.overlaps(parse(text)[0].typemap, count) is overlap
-
-
 def test_types_that_are_no_array_go_into_raw_files(tmp_path):
     text = "struct([1,1200],[0,8],[double,struct([1,1],[0,2],[short,byte])])"
     octets = np.random.default_rng(2).integers(0, 256, parse(text)[0].typemap.extent, dtype=np.uint8).tobytes()
@@ -130,34 +103,3 @@ def test_types_that_are_no_array_go_into_raw_files(tmp_path):
     assert (tmp_path / "again.bin").read_bytes() == expected
     for words in ("-o a.npy", "--datarep external32 -o a.ext"):
         check_refused(tmp_path, f"pack --type {text} a.bin {words}", 3, "2401 entries do not make a structure")
-
-
-@each("extent", [0, -8])
-def test_extents_that_go_nowhere_or_back(extent, tmp_path):
-    (tmp_path / "a.bin").write_bytes(struct.pack("<3d", 1, 2, 3))
-    text = f"resized(0,{extent},double)"
-    with pytest.raises(UsageError, match=f"is needed: the extent of .* is {extent}"):
-        mpired.pack(tmp_path / "a.bin", type=text)
-    result = mpired.pack(tmp_path / "a.bin", type=text, count=3, offset=16)
-    assert result.tolist() == ([3, 3, 3] if extent == 0 else [3, 2, 1])
-
-
-def test_a_type_without_entries(tmp_path):
-    (tmp_path / "a.bin").write_bytes(b"x")
-    with pytest.raises(UsageError, match="its size 0"):
-        mpired.pack(tmp_path / "a.bin", type="contiguous(0,int)")
-    mpired.pack(tmp_path / "a.bin", type="contiguous(0,int)", count=7, output=tmp_path / "b.bin")
-    assert (tmp_path / "b.bin").read_bytes() == b""
-    mpired.unpack(tmp_path / "b.bin", type="contiguous(0,int)", count=7, into=tmp_path / "a.bin")
-    assert (tmp_path / "a.bin").read_bytes() == b"x"
-
-
-def test_one_huge_element_is_read_where_its_entries_are(tmp_path):
-    with open(tmp_path / "sparse.bin", "wb") as file:
-        for i in range(3):
-            os.pwrite(file.fileno(), struct.pack("<d", i + 0.5), i << 33)
-    text = f"hvector(3,1,{1 << 33},double)"
-    status, peak, err = measured("pack", "-q", "--type", text, tmp_path / "sparse.bin", "-o", tmp_path / "out.npy")
-    assert (status, err) == (0, "")
-    assert np.load(tmp_path / "out.npy").tolist() == [[0.5, 1.5, 2.5]]
-    assert peak < 200 << 20

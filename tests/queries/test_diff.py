@@ -10,18 +10,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import reference
 import values
-from command import in_child, measured, run
+from command import in_child, run
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rows import check_refused, each
-from tables import bytes_of
 
 import mpired
 from mpired.queries import diff as differences
 
 COUNT = 60
 QUICK = settings(max_examples=60, deadline=None)
-PAIR = np.dtype([("value", "f8"), ("index", "i4")], align=True)
 
 
 def told(folder, *words):
@@ -145,93 +143,6 @@ def test_zeros_and_nans(options, equal):
         assert mpired.diff(np.array([1.0, a]), np.array([1.0, b]), **options).equal is (name in equal), name
 
 
-def test_half_complex_and_long_complex(tmp_path):
-    np.array([1, 2, 3, 4], "f2").tofile(tmp_path / "a.bin")
-    np.array([1, 2, 3, 4.004], "f2").tofile(tmp_path / "b.bin")
-    words = ("a.bin", "b.bin", "--type", "complex4")
-    status, text = told(tmp_path, *words)
-    assert status == 1
-    assert "[1].imag: 4.0 4.00390625, difference 0.00390625, 1 ulp" in text
-    assert told(tmp_path, *words, "--ulp", "1")[0] == told(tmp_path, *words, "--rtol", "0.001")[0] == 0
-    a = np.array([1 + 2j], "G")
-    assert mpired.diff(a, a, ulp=0).equal
-    assert not mpired.diff(a, a * (1 + np.finfo("g").eps), ulp=1).equal
-
-
-def test_what_is_no_number_has_to_be_the_same(tmp_path):
-    assert not mpired.diff(np.array([True, False]), np.array([True, True]), atol=5).equal
-    for name, hour in (("a", 1), ("b", 2)):
-        table = pa.table({"t": pa.array([f"2024-05-01T0{hour}:00:00"]).cast(pa.timestamp("s"))})
-        pq.write_table(table, tmp_path / f"{name}.parquet")
-    status, text = told(tmp_path, "a.parquet", "b.parquet", "--atol", "1e9", "--columns", "t")
-    line = "  t[0]: 2024-05-01T01:00:00.000 2024-05-01T02:00:00.000, difference 3600000"
-    assert (status, text.splitlines()[1]) == (1, line)
-
-
-def test_formats_byte_orders_and_orders_of_dimensions(tmp_path):
-    array = np.arange(12.0).reshape(3, 4)
-    np.save(tmp_path / "c.npy", array)
-    np.save(tmp_path / "f.npy", np.asfortranarray(array))
-    np.save(tmp_path / "big.npy", array.astype(">f8"))
-    (tmp_path / "a.bin").write_bytes(b"head" + array.tobytes())
-    for suffix in ("parquet", "arrow"):
-        (tmp_path / f"a.{suffix}").write_bytes(bytes_of(pa.table({"x": array.ravel()}), suffix))
-    for a, b in (("c.npy", "f.npy"), ("f.npy", "big.npy"), ("c.npy", "a.bin"), ("a.parquet", "c.npy"),
-                 ("a.arrow", "a.parquet")):  # fmt: skip
-        raw = ("--type", "double", "--offset", "4") if ".bin" in a + b else ()
-        assert told(tmp_path, a, b, *raw) == (0, "the same: 12 x MPI_DOUBLE (float64)\n")
-    array[2, 1] = 100.0
-    for a in ("c.npy", "f.npy", "a.parquet"):
-        assert mpired.diff(tmp_path / a, array).examples[0].index == (2, 1)
-    stdin = (tmp_path / "c.npy").read_bytes()
-    assert run("diff", "-", "f.npy", cwd=tmp_path, stdin=stdin)[::2] == (0, "")
-    np.save(tmp_path / "empty.npy", np.zeros((0, 3)))
-    assert told(tmp_path, "empty.npy", "empty.npy") == (0, "the same: 0 x MPI_DOUBLE (float64)\n")
-
-
-def test_fields_are_named(tmp_path):
-    pairs = np.zeros(3, PAIR)
-    np.save(tmp_path / "a.npy", pairs)
-    pairs["value"][1], pairs["index"][2] = -0.0, 7
-    np.save(tmp_path / "b.npy", pairs)
-    assert told(tmp_path, "a.npy", "b.npy")[1].splitlines() == [
-        "different: 2 of 3 x MPI_DOUBLE_INT, largest difference 7 at [2].index",
-        "  [1].value: 0.0 -0.0, difference 0.0, 0 ulp",
-        "  [2].index: 0 7, difference 7",
-    ]
-    np.arange(20, dtype="i4").tofile(tmp_path / "a.bin")
-    changed = np.arange(20, dtype="i4")
-    changed[[1, 7]] = 99  # the first in a gap
-    changed.tofile(tmp_path / "b.bin")
-    words = ("a.bin", "b.bin", "--type", "resized(0,20,struct([1,2],[0,8],[int,int]))")
-    assert told(tmp_path, *words)[1].splitlines()[1:] == ["  [1].f1: 7 99, difference 92"]
-
-
-def test_columns(tmp_path):
-    table = pa.table({"x": np.arange(4.0), "n": np.arange(4)})
-    pq.write_table(table, tmp_path / "a.parquet")
-    pq.write_table(table.set_column(1, "n", pa.array([0, 1, 5, 6])), tmp_path / "b.parquet")
-    words = ("a.parquet", "b.parquet")
-    status, text = told(tmp_path, *words, "--examples", "1")
-    assert status == 1
-    assert text.splitlines() == [
-        "different: 1 of 2 columns, 4 rows",
-        "  x: 4 x MPI_DOUBLE (float64)",
-        "  n: 2 of 4 x MPI_INT64_T (int64), largest difference 3 at [2]",
-        "  n[2]: 2 5, difference 3",
-        "  and 1 more element",
-    ]
-    assert told(tmp_path, *words, "--columns", "x") == (0, "the same: 4 x MPI_DOUBLE (float64)\n")
-    assert told(tmp_path, *words, "--pair", "x,n")[0] == 1
-    described = json.loads(run("diff", "--json", *words, cwd=tmp_path).out)
-    assert [each["differing"] for each in described["buffers"]] == [0, 2]
-    known = {"column": "n", "index": [2], "field": "", "a": 2, "b": 5, "difference": 3, "ulp": None}
-    assert described["examples"][0] == known
-    for name, last in (("a", 2.0), ("b", 5.0)):
-        np.savez(tmp_path / f"{name}.npz", x=np.array([1.0, last]), n=np.arange(3))
-    assert told(tmp_path, "a.npz", "b.npz")[1].startswith("different: 1 of 2 arrays\n  x: 1 of 2 x")
-
-
 @each(
     "b, reason",
     [
@@ -282,20 +193,6 @@ def test_places_in_a_large_block():
     found = mpired.diff(a, b)
     assert [each.index for each in found.examples] == [(250, 7), (299, 199)]
     assert found.buffers[0].difference.index == (299, 199)
-
-
-def test_memory_is_bounded(tmp_path):
-    """Files of any size are compared in a few blocks."""
-    for name in "ab":
-        with open(tmp_path / f"{name}.bin", "wb") as file:
-            file.truncate(128 << 20)
-    with open(tmp_path / "b.bin", "r+b") as file:
-        file.seek(100 << 20)
-        file.write(b"\1" * (8 << 20))
-    words = ("--type", "double", "--max-memory", "70M", "-j", "1")
-    status, peak, err = measured("diff", *words, *(str(tmp_path / f"{name}.bin") for name in "ab"))
-    assert (status, err) == (1, "")
-    assert peak < 70 << 20
 
 
 @each(

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xarray as xr
 from command import run
-from rows import check_refused, each
+from rows import check_refused
 
 import mpired
 import mpired.queries.drawing
@@ -78,68 +78,3 @@ def test_lists(tmp_path):
     assert [each.equal for each in mpired.diff([np.arange(3), names[0]], names[1:]).files] == [True, False]
     check_refused(tmp_path, "diff @one a.npy", 2, "a.npy", "give two lists or files")
     check_refused(tmp_path, "diff @one @two --png x.png", 2, "--png", "draw one after another")
-
-
-@each("b, status", [("a.npy", 0), ("b.npy", 1), ("c.npy", 1)])
-def test_quiet(b, status, tmp_path):
-    for name, values in (("a", [1.0]), ("b", [2.0]), ("c", [1])):
-        np.save(tmp_path / f"{name}.npy", np.array(values))
-    assert run("diff", "-q", "a.npy", b, cwd=tmp_path) == (status, b"", "")
-    assert run("diff", "-q", "--json", "a.npy", b, cwd=tmp_path) == (status, b"", "")
-
-
-@each("order", ["C", "F"])
-def test_the_map_of_a_plane(order, tmp_path, figures):
-    """It shows which elements differ."""
-    a = np.zeros((1, 12, 9))
-    b = a.copy()
-    b[0, 3, 4], b[0, 5, 1], b[0, 7, 7] = 2.5, -1.0, np.nan
-    np.save(tmp_path / "a.npy", np.asarray(a, order=order))
-    np.save(tmp_path / "b.npy", b)
-    png = tmp_path / "x.png"
-    mpired.diff(tmp_path / "a.npy", tmp_path / "b.npy", png=png, overwrite=True)
-    assert png.read_bytes().startswith(b"\x89PNG")
-    image = figures[-1].axes[0].images[0].get_array()
-    assert np.array_equal(image, a[0] != b[0])
-    assert "axis 1" in figures[-1].axes[0].get_ylabel()
-    status, out, err = run("diff", "a.npy", "b.npy", "--png", "x.png", cwd=tmp_path)
-    assert (status, out) == (2, b"")
-    assert "already exists" in err
-    assert mpired.diff(tmp_path / "a.npy", tmp_path / "a.npy", png=png, overwrite=True).equal
-
-
-def test_a_large_plane_shows_each_difference(tmp_path, figures):
-    a = np.zeros((2500, 1100), "i2")
-    b = a.copy()
-    b[2001, 3], b[2000, 2] = 5, -7
-    np.save(tmp_path / "a.npy", a)
-    np.save(tmp_path / "b.npy", b)
-    mpired.diff(tmp_path / "a.npy", tmp_path / "b.npy", png=tmp_path / "x.png")
-    cells = figures[-1].axes[0].images[0].get_array().filled(np.nan)
-    assert (cells.shape, cells.sum()) == ((834, 550), 2)
-    assert (cells[667, 1], cells[666, 1]) == (1, 1)
-
-
-def test_places_of_columns(tmp_path, figures):
-    numbers = np.arange(1000.0)
-    columns = {"x": np.where(numbers < 750, numbers, -1), "s": [str(int(n)) for n in numbers], "same": numbers}
-    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
-    columns |= {"x": numbers, "s": ["" if n % 2 and n < 500 else str(int(n)) for n in numbers]}
-    pq.write_table(pa.table(columns), tmp_path / "b.parquet")
-    mpired.diff(tmp_path / "a.parquet", tmp_path / "b.parquet", png=tmp_path / "x.png")
-    bars = [[bar.get_height() for bar in axes.patches] for axes in figures[-1].axes]
-    assert bars == [[0] * 75 + [10] * 25, [5] * 50 + [0] * 50]
-
-
-def test_the_place_of_one_element(tmp_path, figures):
-    mpired.diff(np.array(1.0), np.array(2.0), png=tmp_path / "x.png")
-    assert [bar.get_height() for bar in figures[-1].axes[0].patches] == [1]
-
-
-def test_the_first_arrays_that_differ(tmp_path, figures):
-    for name, shift in (("a", 0), ("b", 1)):
-        np.savez(tmp_path / f"{name}.npz", **{f"x{i:02}": np.full(5, shift if i > 2 else 0) for i in range(15)})
-    mpired.diff(tmp_path / "a.npz", tmp_path / "b.npz", png=tmp_path / "x.png", jobs=2)
-    labels = [axes.get_xlabel().partition(" ")[0] for axes in figures[-1].axes]
-    assert labels == [f"x{i:02}" for i in range(3, 11)]
-    assert figures[-1].get_suptitle().endswith(", 8 of 12 arrays that differ")

@@ -126,26 +126,6 @@ def test_hdf5_of_any_type(tmp_path):
     assert values["mixed"] == ((1,), ["b", 1.0], ["bb", 1.0])
 
 
-@each("form", ["NETCDF3_CLASSIC", "NETCDF4"])
-def test_coordinates_characters_and_packed_variables(form, tmp_path):
-    for name in "abc":
-        with netCDF4.Dataset(tmp_path / f"{name}.nc", "w", format=form) as file:
-            file.createDimension("x", 3)
-            x = file.createVariable("x", "f8", ("x",))
-            x[:], x.units = [0, 1, 2 + (name == "b")], "degrees_north"
-            file.createVariable("c", "S1", ("x",))[:] = [b"a", b"b", b"d" if name == "b" else b"c"]
-            t = file.createVariable("t", "i2", ("x",), fill_value=-9)
-            t.scale_factor = 0.25 if name == "c" else 0.5
-            t[:] = np.ma.MaskedArray([1.0, 2.0, 3.0], [False, True, name == "b"])
-    a, b, c = (tmp_path / f"{name}.nc" for name in "abc")
-    assert str(mpired.diff(a, c)).splitlines()[0] == "the same: 3 variables"  # the packing alone is another
-    found = mpired.diff(a, b)
-    assert {each.name: each.differing for each in found.buffers} == {"x": 1, "c": 1, "t": 1}
-    assert [(each.column, each.index, each.a, each.b) for each in found.examples] == [
-        ("x", (2,), 2, 3), ("c", (2,), "c", "d"), ("t", (2,), 3, None),
-    ]  # fmt: skip
-
-
 @each("write", ["netcdf", "hdf5", "zarr", "parquet"])
 def test_missing_elements(write, tmp_path):
     """They equal each other, whatever stands for them, and no number; with and without a tolerance."""
@@ -176,16 +156,6 @@ def test_missing_elements(write, tmp_path):
         assert wrong == [tuple(pair) for pair in masks[:, expected].T]
         assert t.difference.amount == np.abs(values[0] - values[1])[~masks.any(0)].max()
     assert f"{t.missing_in_a} missing in A alone, {t.missing_in_b} missing in B alone, largest" in str(found)
-
-
-def test_times_of_two_units_or_kinds_have_two_datatypes(tmp_path):
-    kinds = [pa.timestamp("s"), pa.timestamp("ns"), pa.timestamp("s", "UTC"), pa.duration("s")]
-    for number, kind in enumerate(kinds):
-        table = pa.table({"t": pa.array([1, 2, None], pa.int64()).cast(kind)})
-        (tmp_path / f"{number}.arrow").write_bytes(bytes_of(table, "arrow"))
-    assert mpired.diff(tmp_path / "0.arrow", tmp_path / "0.arrow").equal
-    for number in range(1, len(kinds)):
-        assert "has datatype" in mpired.diff(tmp_path / "0.arrow", tmp_path / f"{number}.arrow").reason
 
 
 @each("one, other", [("f4", "f8"), ("f8", "f4"), ("f2", "f8"), ("i4", "i8"), ("u4", "i8"), ("i4", "f8"), ("u1", "f2"),
@@ -249,13 +219,6 @@ def test_arrays_that_cannot_be_read(tmp_path):
         assert (found.verdict, found.buffers[1].differing, found.buffers[1].reason) == ("not known", 0, "")
         assert "bad.parquet: " in found.buffers[0].reason
         assert "damaged" in found.buffers[0].reason
-
-
-def test_files_without_arrays_are_the_same(tmp_path):
-    h5py.File(tmp_path / "a.h5", "w").close()
-    pq.write_table(pa.table({}), tmp_path / "a.parquet")
-    assert str(mpired.diff(tmp_path / "a.h5", tmp_path / "a.h5")) == "the same: 0 datasets"
-    assert str(mpired.diff(tmp_path / "a.parquet", tmp_path / "a.parquet")) == "the same: 0 columns"
 
 
 @pytest.mark.parametrize("form", ["arrow", "arrows"])

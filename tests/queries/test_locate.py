@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import reference
 import values
-from command import in_child, run
+from command import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import check_refused, each
@@ -71,25 +71,6 @@ def test_an_index_is_that_of_argmax(order, shape, op, function):
     found = mpired.locate([array], op)
     assert found.index == tuple(map(int, np.unravel_index(function(array), shape)))
     assert (found.value, found.rank) == (array[found.index], 0)
-
-
-def test_the_same_answer_for_any_workers_and_blocks(cut_into, tmp_path, monkeypatch):
-    monkeypatch.setattr("mpired.progress.PERIOD", 0)  # so that each segment is in pieces
-    draw = np.random.default_rng(1)
-    paths = []
-    for rank, count in enumerate((50, 7)):
-        paths += [tmp_path / f"r{rank}.parquet", tmp_path / f"r{rank}.npy"]
-        table = pa.table({name: draw.integers(0, 50, count) * 0.5 for name in "xy"})
-        pq.write_table(table, paths[-2], row_group_size=20)
-        np.save(paths[-1], np.asfortranarray(draw.integers(0, 60, (count, 3)) * 0.5))
-
-    def answers(jobs: int) -> list[str]:
-        return [str(mpired.locate(paths, op, top=top, jobs=jobs)) for op in ("maxloc", "minloc") for top in (1, 20)]
-
-    whole = in_child(lambda: answers(1))
-    for nbytes, jobs in ((8 * 13, 2), (8 * 20, 1)):
-        cut_into(nbytes)
-        assert in_child(lambda jobs=jobs: answers(jobs)) == whole
 
 
 def test_what_is_printed(tmp_path):

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow as pa
 import pytest
-from command import measured, run, shell
+from command import run, shell
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, basic_indices
@@ -22,6 +22,7 @@ from values import BITING
 
 import mpired
 from mpired.datatypes import parse
+from mpired.errors import UsageError
 from mpired.queries.figures import exact_sum
 from mpired.queries.selection import Selection, cut, pick
 
@@ -198,20 +199,6 @@ def tables_of(*words, cwd, **settings):
     return [[line.split() for line in part.splitlines()] for part in outcome.out.decode().split("\n\n")]
 
 
-def test_elements_are_printed_as_they_are_sliced(tmp_path):
-    array = np.arange(600.0).reshape(20, 30) / 8
-    np.save(tmp_path / "a.npy", np.asfortranarray(array))
-    rows = tables_of("a.npy", "--slice", "18:2:-5,:7:3", cwd=tmp_path)[1]
-    assert rows == [["0", "3", "6"], *([str(i), *map(str, array[i, :7:3])] for i in (18, 13, 8, 3))]
-    rows = tables_of("a.npy", "--slice", "4", cwd=tmp_path)[1]
-    assert [row[1] for row in rows[1:]] == list(map(str, array[4]))
-    assert rows[2][0] == "4,1"
-    whole = run("show", "a.npy", cwd=tmp_path, env={"COLUMNS": "80"}).out.decode().split("\n\n")[1].splitlines()
-    assert max(map(len, whole)) <= 80
-    assert [line.split()[0] for line in whole[1:]] == [*map(str, range(10)), "...", *map(str, range(15, 20))]
-    assert whole[-1].split()[-1] == str(array[-1, -1])
-
-
 def test_json_has_all_of_it(tmp_path):
     np.save(tmp_path / "a.npy", np.array([1.5, np.nan, np.inf, -2.0], "f4"))
     (tmp_path / "b.bin").write_bytes(bytes(range(40)))
@@ -227,20 +214,12 @@ def test_json_has_all_of_it(tmp_path):
     assert raw["buffers"][0]["parts"][0]["histogram"] == {"edges": [0, 10, 20, 30, 40], "counts": [10] * 4}
 
 
-def test_several_files_have_a_heading_each_and_the_errors_come_together(tmp_path):
-    for name in "ab":
-        np.save(tmp_path / f"{name}.npy", np.arange(3))
-    outcome = run("show", "a.npy", "missing.npy", "b.npy", "gone.npy", cwd=tmp_path)
-    assert outcome.status == 4
-    headings = [line for line in outcome.out.decode().splitlines() if ": npy, " in line]
-    assert headings == ["a.npy: npy, 152 bytes", "b.npy: npy, 152 bytes"]
-    assert outcome.err.startswith("mpired: 2 of 4 files: No such file or directory: missing.npy, gone.npy")
-
-
 @pytest.fixture
 def folder(tmp_path):
     """An array, a file with a column of texts, one with texts alone, and raw bytes."""
     np.save(tmp_path / "a.npy", np.arange(12.0).reshape(3, 4))
+    np.save(tmp_path / "f.npy", np.zeros((3, 4), "f4"))
+    np.save(tmp_path / "line.npy", np.zeros(3))
     (tmp_path / "raw").write_bytes(bytes(8))
     (tmp_path / "texts.parquet").write_bytes(bytes_of(pa.table({"t": ["a"]}), "parquet"))
     (tmp_path / "both.parquet").write_bytes(bytes_of(pa.table({"t": ["a"], "n": [1]}), "parquet"))
@@ -269,10 +248,17 @@ def folder(tmp_path):
         ("a.npy --force", 2, "--force: is of use with --png only"),
         ("a.npy --bins 3", 2, "--bins: is for histograms; add --histogram or --png"),
         ("a.npy --histogram --bins 0", 2, "--bins"),
+        ("a.npy --diff f.npy", 2, "--diff: is of use with --png only"),
+        ("a.npy --png x.png --diff f.npy", 3, "the file has datatype MPI_DOUBLE (float64), but OTHER ('f.npy')"),
+        ("a.npy --png x.png --diff missing.npy", 4, "missing.npy: No such file or directory"),
+        ("line.npy --png x.png --diff line.npy", 2, "a picture shows a plane"),
+        ("a.npy --diff a.npy --png a.png --slice 0", 2, "a picture shows a plane"),
     ],
 )
 def test_what_cannot_be_shown(words, status, reason, folder):
     check_refused(folder, f"show {words}", status, reason)
+    with pytest.raises(UsageError, match="chooses the plane of a picture"):
+        mpired.show(folder / "a.npy", slice="0")
 
 
 def test_columns_of_texts_are_left_out_and_arrays_of_several_shapes_have_a_table_each(folder):
@@ -305,25 +291,6 @@ def test_pipes(tmp_path):
     script = 'cat a.npy | "$@" | head -n 1; exit ${PIPESTATUS[1]}'
     outcome = shell(script, "show", "-", "--slice", ":", cwd=tmp_path)
     assert outcome == (141, b"standard input: npy, 800128 bytes\n", "")
-
-
-def test_memory_does_not_grow_with_the_file(tmp_path):
-    peaks = []
-    for name, count in (("small", 1), ("large", 8 << 20)):
-        with (tmp_path / name).open("wb") as file:
-            file.truncate(8 * count)
-        status, peak, _ = measured("show", "--type", "double", name, cwd=tmp_path)
-        assert status == 0
-        peaks.append(peak)
-    assert peaks[1] - peaks[0] < 48 << 20 < 8 * (8 << 20)
-
-
-def test_the_record_is_short_and_prints_nothing(tmp_path, capfd):
-    np.save(tmp_path / "a.npy", np.arange(3))
-    shown = mpired.show(tmp_path / "a.npy")
-    assert repr(shown) == f"<npy file '{tmp_path}/a.npy': 3 x MPI_INT64_T (int64) from 0 to 2>"
-    assert shown.buffers[0].parts[0].histogram is None
-    assert capfd.readouterr() == ("", "")
 
 
 @each("dtype, last", [("M8[D]", 9), ("M8[us]", 2**63 - 1), ("m8[s]", 9)])

@@ -11,7 +11,7 @@ from command import run
 from rows import check_refused, each
 
 import mpired
-from mpired.errors import OrderWarning, RankNumberError, RanksError, UsageError
+from mpired.errors import RankNumberError, RanksError, UsageError
 
 NAMES = ["r10_s2.npy", "r2_s3.npy", "R3_s1.npy", "r01_s9.npy", "r2_s10.npy", "x.npy", "r2.npy"]
 
@@ -43,12 +43,6 @@ def test_sorted_as_ls_does(folder):
     assert run("info", "--expect-ranks", "1-3,9-10", *words, cwd=folder).status == 0
     words = ("info", "--expect-ranks", "0-3", *words)
     check_refused(folder, words, 3, "1 missing: 0", "2 not expected: r01_s9.npy")
-
-
-def test_the_number_of_an_expression_in_python(folder):
-    assert mpired.reduce(NAMES[:5], "last", rank_regex=r"s(\d+)").tolist() == [4.0, 4.0]
-    found = mpired.reduce(NAMES[:5], "minloc", rank_regex=r"s(\d+)", index="number")
-    assert found["index"].tolist() == [2, 2]
 
 
 def test_names_without_a_number_or_with_the_same_one(folder):
@@ -93,21 +87,6 @@ def test_holes_doubles_and_others_are_told(names, expected, told, tmp_path, monk
     with pytest.raises(RankNumberError) as error:
         mpired.locate(files, "maxloc", expect_ranks=expected)
     assert (str(error.value), error.value.mpi_class) == (f"`expect_ranks`: {told}", "MPI_ERR_RANK")
-
-
-@each("call", ["reduce", "scan"])
-def test_an_order_that_was_chosen_is_no_cause_for_a_warning(call, folder):
-    """Nor is a sum that is rounded once."""
-    names = ["r10.npy", "r2.npy"]
-    with pytest.warns(OrderWarning, match="`sort='natural'` sorts by number"):
-        getattr(mpired, call)(names, "sum")
-    for options in ({"sort": "natural"}, {"sort": "name"}, {"rank_regex": r"(\d+)"}):
-        getattr(mpired, call)(names, "sum", **options)
-    if call == "reduce":
-        mpired.reduce(names, "sum", exact=True)
-    else:
-        with pytest.warns(OrderWarning, match="shows in the results"):
-            mpired.scan(names, "sum", exact=True)
 
 
 def test_what_has_no_name_cannot_be_sorted(folder):

@@ -8,11 +8,8 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from command import run
-from rows import check_refused, each
 
 import mpired
 from mpired.errors import CountError, SkippedWarning, UsageError
@@ -63,23 +60,6 @@ def test_the_result_is_that_of_the_others(folder):
     assert (quiet.status, quiet.out, quiet.err) == (9, TOTAL.tobytes(), f"{told}\n")
 
 
-def test_all_are_in_the_json(folder):
-    words = ("reduce", "--op", "sum", "-o", "out.npy", "--json")
-    outcome = run(*words, "-k", *NAMES, cwd=folder)
-    found = json.loads(outcome.out)
-    assert (outcome.status, found["nranks"], found["inputs"]) == (9, 3, list(GOOD))
-    assert [(each["file"], each["rank"]) for each in found["skipped"]] == [
-        (name, NAMES.index(name)) for name in IN_ORDER
-    ]
-    assert all(BAD[each["file"]] in each["reason"] for each in found["skipped"])
-    assert found["warnings"][0].startswith("8 of 11 ranks left out")
-    assert json.loads(run(*words, "-f", *GOOD, cwd=folder).out)["skipped"] == []
-    outcome = run(*words, "-f", "-k", "--min-inputs", "4", *NAMES, cwd=folder)
-    found = json.loads(outcome.out)
-    assert (outcome.status, found["error"]) == (3, "CountError")
-    assert [each["subject"] for each in found["ranks"]] == IN_ORDER
-
-
 def test_other_calls(folder):
     assert run("scan", "-q", "--op", "sum", "-k", *NAMES, "-o", "sum_{rank}_{stem}.npy", cwd=folder).status == 9
     assert sorted(map(str, Path().glob("sum_*"))) == ["sum_0_g0.npy", "sum_1_g1.npy", "sum_2_g2.npy"]
@@ -123,45 +103,6 @@ def test_in_python(folder, monkeypatch):
     monkeypatch.setattr("mpired.ranks.opening.open_rank", open_rank)  # what the system lacks is no fault of a rank
     with pytest.raises(OSError, match="Too many"):
         mpired.reduce(GOOD, "sum", skip_bad=True)
-
-
-@each(
-    "words, status, reasons",
-    [
-        (f"reduce --min-inputs 4 {' '.join(NAMES)} -o out.npy", 3, ["3 can be used, and --min-inputs is 4", "missing"]),
-        ("reduce missing.npy none.npy -o out.npy", 3, ["0 can be used, and --min-inputs is 1", "none.npy"]),
-        ("accumulate g0.npy missing.npy", 3, ["origins: 0 can be used"]),
-        ("reduce --columns x g0.npy -o out.npy", 2, ["--columns"]),
-        ("reduce --in-place g0.npy g1.npy", 2, ["--skip-bad", "--in-place"]),
-        ("scan --in-place g0.npy g1.npy", 2, ["--skip-bad", "--in-place"]),
-        ("reduce --weights 1,2 g0.npy none -o out.npy --op mean", 2, ["--skip-bad", "weights"]),
-        ("reduce good.parquet late.parquet -o out.npy", 3, ["late.parquet"]),  # that turns out bad when it is read
-    ],
-)
-def test_refusals_write_nothing(words, status, reasons, folder):
-    table = pa.table({"x": np.random.default_rng(1).integers(9, size=50_000)})
-    for name in ("good", "late"):
-        pq.write_table(table, f"{name}.parquet", compression="zstd")
-    content = bytearray(Path("late.parquet").read_bytes())
-    content[1000:2000] = b"\xff" * 1000
-    Path("late.parquet").write_bytes(content)
-    op = "" if "--op" in words else "--op sum"
-    check_refused(folder, f"{words} -q -k {op}", status, *reasons)
-
-
-@each("suffix", ["", ".gz"])
-def test_a_rank_that_is_cut_within_an_element(suffix, folder):
-    """Also where that shows only at the end of what is read."""
-    pack = gzip.compress if suffix else bytes
-    for name, nbytes in (("a", 32), ("cut", 29), ("b", 32)):
-        Path(f"{name}.bin{suffix}").write_bytes(pack(np.arange(4.0).tobytes()[:nbytes]))
-    ranks = [f"{name}.bin{suffix}" for name in ("a", "cut", "b")]
-    words = ("reduce", "--op", "sum", "--type", "double", "-k", *ranks, "-f", "-o", "out.bin")
-    for more in (["--dry-run"], []):
-        outcome = run(*words, *more, cwd=folder)
-        assert outcome.status == 9
-        assert f"1 of 3 ranks left out: cut.bin{suffix}: 29 bytes is not a multiple of 8" in outcome.err
-    np.testing.assert_array_equal(np.fromfile("out.bin"), 2 * np.arange(4.0))
 
 
 def test_streams_that_turn_out_bad_further_on(folder):

@@ -1,0 +1,105 @@
+"""Columns of parquet and arrow alike: structures, names, and errors of the system or of this program."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from command import in_child, reduce, refused, run, unchanged
+from rows import each
+from tables import SUFFIXES, THREE, bytes_of, read
+
+import mpired
+from mpired.errors import MpiredError
+from mpired.formats import columns
+
+every_suffix = each("suffix", SUFFIXES)
+
+
+def write(path, column, name="s", **metadata):
+    table = pa.table({name: column}).replace_schema_metadata(metadata)
+    path.write_bytes(bytes_of(table, path.suffix[1:]))
+    return path
+
+
+@every_suffix
+def test_structures_of_one_field(suffix, tmp_path):
+    """They are combined as their field, and are missing if they are null, or their field is."""
+    kind = pa.struct([("f", pa.int64())])
+    some = write(tmp_path / f"some.{suffix}", pa.array([{"f": 1}, None, {"f": None}, {"f": 4}], kind))
+    whole = write(tmp_path / f"whole.{suffix}", pa.array([{"f": 10 * i} for i in range(1, 5)], kind))
+    for paths, expected in (([some, whole], [11, 20, 30, 44]), ([some, some], [2, None, None, 8])):
+        mpired.reduce(paths, "sum", nulls="ignore", output=tmp_path / f"o.{suffix}", overwrite=True)
+        found = read(tmp_path / f"o.{suffix}")["s"].to_pylist()
+        assert [each and each["f"] for each in found] == expected
+
+
+@every_suffix
+def test_control_characters_in_names(suffix, tmp_path):
+    write(tmp_path / f"t.{suffix}", THREE, "a\x1b[31m\n\x9b")
+    for to in ("csv", "table", "json"):
+        outcome = reduce("--op", "sum", f"t.{suffix}", "--to", to, cwd=tmp_path)
+        assert outcome.status == 0
+        assert all(character.isprintable() or character == "\n" for character in outcome.out.decode()), to
+        assert outcome.out.count(b"31m") == 1
+
+
+def failing(number, error):
+    """Return a setup that lets reads of the file `t.*` fail from the n-th on."""
+
+    def setup():
+        plain_open, plain_read, fds, reads = os.open, os.preadv, set(), []
+
+        def opened(path, *rest, **more):
+            fd = plain_open(path, *rest, **more)
+            if str(path).endswith(SUFFIXES):
+                fds.add(fd)
+            return fd
+
+        def read_or_fail(fd, *rest):
+            reads.extend([fd] * (fd in fds))
+            if fd in fds and len(reads) >= number:
+                raise OSError(error, os.strerror(error))
+            return plain_read(fd, *rest)
+
+        os.open, os.preadv = opened, read_or_fail
+
+    return setup
+
+
+@every_suffix
+def test_errors_of_the_system_keep_their_number(suffix, tmp_path):
+    write(tmp_path / f"t.{suffix}", THREE, filler="x" * 8192)  # few bytes would be read at once
+    np.save(tmp_path / "o.npy", THREE)
+    words = ("-q", "--op", "sum", f"t.{suffix}")
+    for command in (("reduce", *words, "--to", "raw"), ("accumulate", *words, "o.npy")):
+        for number, error in ((1, errno.EIO), (2, errno.ESTALE), (3, errno.EIO)):
+            with unchanged(tmp_path):
+                outcome = run(*command, cwd=tmp_path, setup=failing(number, error))
+                refused(outcome, 4, f"t.{suffix}: {os.strerror(error)}")
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_mistake_of_this_program_is_no_damage(suffix, tmp_path, monkeypatch):
+    path = write(tmp_path / f"a.{suffix}", pa.array([1.0, 2.0]))
+    before = path.read_bytes()
+
+    def wrong(*_args):
+        raise ValueError("a mistake")
+
+    def look():
+        for call in (
+            lambda: mpired.reduce([path], "sum", output=tmp_path / f"o.{suffix}"),
+            lambda: mpired.Window(path).accumulate(np.ones(2), "sum"),
+        ):
+            with pytest.raises(ValueError, match="a mistake") as caught:
+                call()
+            assert not isinstance(caught.value, MpiredError)
+
+    monkeypatch.setattr(columns, "column_of", wrong)
+    in_child(look)  # which has no threads, so that its workers are forks and make the mistake too
+    assert path.read_bytes() == before
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]

@@ -1,0 +1,249 @@
+"""Histograms and pictures of `mpired show` and `mpired diff`: NumPy's counts, maps, and what another reader opens."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import xarray
+from command import PIP, installed, refused, run, unchanged
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from PIL import Image
+from rows import check_refused, each, together
+
+import mpired
+import mpired.queries.drawing
+
+LAT, LON = np.linspace(-80, 80, 9), np.arange(0.0, 360, 30)
+DRAW = np.random.default_rng(7)
+
+
+def field(*, dims: tuple[str, ...] = ("time", "lat", "lon"), lat: np.ndarray = LAT, since: float = 0) -> xarray.Dataset:
+    sizes = {"time": 2, "lat": len(lat), "lon": len(LON)}
+    numbers = DRAW.random([sizes[name] for name in dims], np.float32) * 4 + 280 + since
+    coordinates = {"lat": ("lat", lat, {"units": "degrees_north"}), "lon": ("lon", LON, {"units": "degrees_east"})}
+    return xarray.Dataset({"tas": (dims, numbers, {"units": "K"})}, coordinates)
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures that are saved, the last one at the end."""
+    saved, save = [], Figure.savefig
+
+    def keep(figure: Figure, *words: object, **settings: object) -> None:
+        save(figure, *words, **settings)
+        saved.append(figure)
+
+    monkeypatch.setattr(Figure, "savefig", keep)
+    return saved
+
+
+@pytest.fixture
+def drawn(figures: list[Figure]) -> Callable[..., Figure]:
+    """Return what draws a file, and returns the figure."""
+
+    def draw(path: Path, **options: object) -> Figure:
+        mpired.show(path, png=path.parent / "x.png", overwrite=True, **options)
+        return figures[-1]
+
+    return draw
+
+
+@each("bins", [1, 7, 20])
+def test_counts_are_those_of_numpy(bins, tmp_path):
+    """Of numbers on the edges of bins too."""
+    normal = np.random.default_rng(5).normal(size=500) * 1e-3
+    normal[:5] = [np.nan, np.inf, -np.inf, np.inf, np.nan]
+    for numbers in (normal, np.arange(7.0 * bins + 1), np.arange(-4.0 * bins, 8 * bins + 1, 3)):
+        np.save(tmp_path / "a.npy", numbers)
+        edges, counts = mpired.show(tmp_path / "a.npy", bins=bins).buffers[0].parts[0].histogram
+        expected = np.histogram(numbers[np.isfinite(numbers)], bins)
+        assert (list(edges), list(counts)) == (expected[1].tolist(), expected[0].tolist())
+
+
+@each("bins", [1, 7, 20])
+@each("code", ["i8", "u8", "i1", "u1"])
+def test_bins_of_integers_have_as_many_numbers_each(code, bins, tmp_path):
+    limits = np.iinfo(code)
+    numbers = np.random.default_rng(6).integers(limits.min, limits.max, 200, code, endpoint=True)
+    numbers[:2] = limits.min, limits.max
+    np.save(tmp_path / "a.npy", numbers)
+    edges, counts = mpired.show(tmp_path / "a.npy", bins=bins).buffers[0].parts[0].histogram
+    assert len({b - a for a, b in itertools.pairwise(edges)}) == 1
+    assert len(counts) <= bins
+    whole = numbers.tolist()
+    assert list(counts) == [sum(a <= each < b for each in whole) for a, b in itertools.pairwise(edges)]
+
+
+def ticks(axis: object) -> dict[float, str]:
+    return {at: axis.get_major_formatter()(at, None) for at in axis.get_ticklocs()}
+
+
+def test_the_plane_of_a_field(tmp_path, drawn):
+    """By its latitudes and longitudes, the north above; else by the names of its dimensions."""
+    with together(tmp_path) as case:
+        for suffix in ("nc", "zarr"):
+            for lat in (LAT, LAT[::-1]):
+                with case(suffix, lat[0]) as folder:
+                    data, path = field(lat=lat), folder / f"a.{suffix}"
+                    data.to_netcdf(path) if suffix == "nc" else data.to_zarr(path, zarr_format=2)
+                    axes, bar = drawn(path, slice="1").axes
+                    (image,) = axes.images
+                    np.testing.assert_array_equal(image.get_array(), data["tas"].values[1])
+                    assert (axes.get_xlabel(), axes.get_ylabel()) == ("lon [degrees_east]", "lat [degrees_north]")
+                    assert bar.get_ylabel() == "tas (float32) [K]"
+                    for axis, values in ((axes.xaxis, LON), (axes.yaxis, lat)):
+                        shown = {at: text for at, text in ticks(axis).items() if text}
+                        assert len(shown) > 2
+                        assert all(float(text) == values[int(at)] for at, text in shown.items())
+                    below, above = axes.get_ylim()
+                    assert (below < above) == (lat[0] < 0)
+        with case("other dimensions") as folder:
+            field().to_netcdf(folder / "a.nc")
+            axes, _ = drawn(folder / "a.nc", slice=":,2:6:2,0").axes
+            assert (axes.get_xlabel(), axes.get_ylabel()) == ("lat [degrees_north]", "time")
+            assert set(ticks(axes.xaxis).values()) - {""} == {f"{LAT[2]:g}", f"{LAT[4]:g}"}
+
+
+def test_differences_of_two_files(tmp_path, drawn):
+    """As a map with one scale on both sides of 0; integers do not wrap."""
+    first, other = field(since=1), field()
+    first.to_netcdf(tmp_path / "a.nc")
+    other.to_netcdf(tmp_path / "b.nc", format="NETCDF3_CLASSIC")
+    difference = first["tas"].values - other["tas"].values
+    figure = drawn(tmp_path / "a.nc", diff=tmp_path / "b.nc", slice="0")
+    image = figure.axes[0].images[0]
+    np.testing.assert_array_equal(image.get_array(), difference[0])
+    most = np.abs(difference[0]).max()
+    assert (image.cmap.name, *image.get_clim()) == ("RdBu_r", -most, most)
+    assert figure.get_suptitle() == "a.nc minus b.nc"
+    whole = [np.array([[250, 3], [0, 1]], "u1"), np.array([[255, 3], [0, 1]], "u1")]
+    for name, numbers in zip("uv", whole, strict=True):
+        np.save(tmp_path / f"{name}.npy", numbers)
+    axes, _ = drawn(tmp_path / "u.npy", diff=tmp_path / "v.npy").axes
+    np.testing.assert_array_equal(axes.images[0].get_array(), [[-5, 0], [0, 0]])
+    axes, _ = drawn(tmp_path / "u.npy", diff=tmp_path / "u.npy").axes
+    assert axes.images[0].get_clim() == (-1, 1)
+
+
+@each("order", ["C", "F"])
+def test_the_map_of_a_plane(order, tmp_path, figures):
+    """It shows which elements differ."""
+    a = np.zeros((1, 12, 9))
+    b = a.copy()
+    b[0, 3, 4], b[0, 5, 1], b[0, 7, 7] = 2.5, -1.0, np.nan
+    np.save(tmp_path / "a.npy", np.asarray(a, order=order))
+    np.save(tmp_path / "b.npy", b)
+    png = tmp_path / "x.png"
+    mpired.diff(tmp_path / "a.npy", tmp_path / "b.npy", png=png, overwrite=True)
+    assert png.read_bytes().startswith(b"\x89PNG")
+    image = figures[-1].axes[0].images[0].get_array()
+    assert np.array_equal(image, a[0] != b[0])
+    assert "axis 1" in figures[-1].axes[0].get_ylabel()
+    status, out, err = run("diff", "a.npy", "b.npy", "--png", "x.png", cwd=tmp_path)
+    assert (status, out) == (2, b"")
+    assert "already exists" in err
+    assert mpired.diff(tmp_path / "a.npy", tmp_path / "a.npy", png=png, overwrite=True).equal
+
+
+def test_places_of_columns(tmp_path, figures):
+    numbers = np.arange(1000.0)
+    columns = {"x": np.where(numbers < 750, numbers, -1), "s": [str(int(n)) for n in numbers], "same": numbers}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    columns |= {"x": numbers, "s": ["" if n % 2 and n < 500 else str(int(n)) for n in numbers]}
+    pq.write_table(pa.table(columns), tmp_path / "b.parquet")
+    mpired.diff(tmp_path / "a.parquet", tmp_path / "b.parquet", png=tmp_path / "x.png")
+    bars = [[bar.get_height() for bar in axes.patches] for axes in figures[-1].axes]
+    assert bars == [[0] * 75 + [10] * 25, [5] * 50 + [0] * 50]
+
+
+def test_the_first_arrays_that_differ(tmp_path, figures):
+    for name, shift in (("a", 0), ("b", 1)):
+        np.savez(tmp_path / f"{name}.npz", **{f"x{i:02}": np.full(5, shift if i > 2 else 0) for i in range(15)})
+    mpired.diff(tmp_path / "a.npz", tmp_path / "b.npz", png=tmp_path / "x.png", jobs=2)
+    labels = [axes.get_xlabel().partition(" ")[0] for axes in figures[-1].axes]
+    assert labels == [f"x{i:02}" for i in range(3, 11)]
+    assert figures[-1].get_suptitle().endswith(", 8 of 12 arrays that differ")
+
+
+def pixels(path):
+    """Return the picture as another program reads it."""
+    with Image.open(path) as image:
+        image.load()
+        assert image.format == "PNG"
+        return np.asarray(image.convert("RGB"))
+
+
+def test_a_picture_appears_as_every_result(tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(40.0).reshape(20, 2))
+    (tmp_path / "x.png").write_text("something else")
+    check_refused(tmp_path, "show a.npy --png x.png", 2, "x.png: already exists; --force replaces it")
+    check_refused(tmp_path, "show a.npy --png missing/x.png", 4, "missing/x.png")
+    outcome = run("show", "a.npy", "-f", "--png", "x.png", cwd=tmp_path)
+    assert (outcome.status, outcome.err) == (0, "")
+    (tmp_path / "link.png").symlink_to("a.npy")
+    refused(run("show", "a.npy", "--png", "link.png", "-f", cwd=tmp_path), 2, "is the file of the elements")
+
+
+def test_a_plane_of_a_cube_is_drawn(tmp_path):
+    """As the same numbers in a file of their own, but for the names of the axes."""
+    cube = np.random.default_rng(0).random((3, 20, 30))
+    np.save(tmp_path / "cube.npy", cube)
+    images = []
+    for sliced, plane in (("1", cube[1]), (":,4,2:30", cube[:, 4, 2:30])):
+        np.save(tmp_path / "plane.npy", plane)
+        for words in (("cube.npy", "--slice", sliced), ("plane.npy",)):
+            assert run("show", *words, "-f", "--png", "p.png", cwd=tmp_path).status == 0
+            images.append(pixels(tmp_path / "p.png")[60:430, 75:590])  # the map alone
+        assert np.array_equal(*images[-2:])
+    assert not np.array_equal(images[0], images[2])
+
+
+EXTREME = {
+    "huge": np.array([1e308, -1e308, 1.7e308, 0]),
+    "equal": np.full(4, -1.7e308),
+    "subnormal": np.array([5e-324, 1e-323, 0, 5e-324]),
+    "tiny": np.array([2e-300, 0, 1e-300, 0]),
+    "close": np.array([1, np.nextafter(1, 2), 1, 1]),
+    "not finite": np.array([np.inf, -np.inf, np.nan, np.inf]),
+    "long double": np.array(["1e4000", "1", "-1e4000", "2"], np.longdouble),
+    "int64": np.array([-(2**63), 2**63 - 1, 0, 1]),
+    "uint64": np.array([2**64 - 1, 2**64 - 2, 2**64 - 1, 2**64 - 3], np.uint64),
+    "dates": np.array(["2020-01-01", "NaT", "2020-01-01", "2021-05-06"], "M8[D]"),
+    "far dates": np.array([-(2**63) + 1, 2**63 - 1, 0, 1], "M8[D]"),
+    "margins of dates": np.array(["0001-01-01", "9999-12-31", "NaT", "2000-01-01"], "M8[s]"),
+    "close dates": np.array([1, 2, 3, 4], "M8[ns]"),
+    "no date": np.full(4, "NaT", "M8[us]"),
+    "durations": np.array([-(2**63) + 1, 2**63 - 1, 0, "NaT"], "m8[s]"),
+}
+
+
+@each("name", EXTREME)
+def test_extreme_numbers_are_drawn(name, tmp_path, figures, monkeypatch):
+    monkeypatch.setattr(mpired.queries.drawing, "_DPI", 20)
+    numbers = EXTREME[name]
+    for dims in (1, 2):
+        np.save(tmp_path / f"{dims}.npy", numbers if dims == 1 else numbers.reshape(2, 2))
+        mpired.show(tmp_path / f"{dims}.npy", png=tmp_path / f"{dims}.png", overwrite=True)
+        assert pixels(tmp_path / f"{dims}.png").size
+        texts = {each.get_text() for each in figures[-1].findobj(Text)}
+        if name in {"huge", "subnormal", "tiny"}:
+            assert f"from {numbers.min()} to {numbers.max()}: too close or too large to draw" in texts
+
+
+def test_without_the_extra(tmp_path, tmp_path_factory):
+    """The rest works without, and what needs it says how to get it."""
+    blocked = tmp_path_factory.mktemp("blocked")
+    (blocked / "matplotlib.py").write_text("raise ImportError('not installed')")
+    env = os.environ | {"PYTHONPATH": str(blocked)}
+    np.save(tmp_path / "a.npy", np.zeros(2))
+    with unchanged(tmp_path):
+        outcome = installed("show", "a.npy", "--png", "x.png", cwd=tmp_path, env=env)
+        refused(outcome, 2, "--png: needs matplotlib", f"`{PIP} install 'mpired[plot]'`")
