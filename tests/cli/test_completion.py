@@ -7,7 +7,6 @@ import os
 import pty
 import shlex
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,14 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.shell_completion import BashComplete
-from command import in_child, run, unchanged, wait_until
+from command import in_child, run, wait_until
 from needs import needs
 from quick import commands
 from rows import each
 
 from mpired.cli import COMPLETION, cli
-from mpired.datatypes import parse
-from mpired.ops import OPS, Use
 
 SETUPS = {
     "bash": (("bash", "--norc", "--noprofile", "-i"), 'eval "$(mpired completion bash)"'),
@@ -196,39 +193,3 @@ def test_words_that_are_offered(line, words, folder):
 )
 def test_files_and_nothing(line, offered, folder):
     assert asked(line, folder) == offered
-
-
-def test_ops_and_datatypes_are_what_the_command_takes(folder):
-    names = {op.name.lower() for op in OPS if Use.REDUCE in op.uses}
-    assert set(words_for("mpired reduce --op ", folder)) >= names
-    names = words_for("mpired reduce --type ", folder)
-    assert len(names) > 60
-    assert all(parse(name) for name in names)
-    assert "double_int" in words_for("mpired types d", folder)
-    assert "float64" in words_for("mpired types f", folder)
-
-
-def test_nothing_is_changed_or_told(folder):
-    """Nor is an update finished, or told what the environment sets, or that --group-b needs a word."""
-    np.save(folder / "t.npy", np.ones(3))
-    (folder / ".t.npy.mpired").touch()
-    with unchanged(folder):
-        assert words_for("mpired accumulate t.npy --op su", folder, MPIRED_JOBS="2", MPIRED_TYPE="double") == ["sum"]
-        assert asked("mpired reduce --op sum a.npy --group-b ", folder) == [("file", "")]
-        assert asked("mpired accumulate --op sum --create ", folder) == [("file", "")]
-        assert asked("mpired accumulate --op sum --create 1x ", folder) == [("file", "")]
-
-
-def test_names_of_commands_do_not_wait_for_numpy(folder):
-    check = "assert main([]) == 0; assert not {'numpy', 'pyarrow'} & set(sys.modules)"
-    variables = os.environ | {"_MPIRED_COMPLETE": "fish_complete", "COMP_WORDS": "mpired re", "COMP_CWORD": "re"}
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; from mpired.cli import main; {check}"],
-        env=variables,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout

@@ -69,27 +69,6 @@ def test_a_result_says_where_it_comes_from(suffix, folder):
     assert "made by" not in run("info", "a.npy", cwd=folder).out.decode()
 
 
-def test_records_of_many_results_and_large_inputs(folder, monkeypatch):
-    """Every result has one; workers make the digests of much data."""
-    monkeypatch.setattr("mpired.provenance._SMALL_BYTES", 0)
-    monkeypatch.setattr("mpired.collectives.plan.SMALL_NBYTES", 0)
-    monkeypatch.setattr("mpired.collectives.plan._BLOCK_BYTES", 8)
-    words = ("scan", "-q", "--provenance", "--op", "sum", "-j", "2", *RANKS, "-o", "out_{rank}.npy")
-    assert run(*words, cwd=folder) == (0, b"", "")
-    for rank in range(3):
-        record = record_in(folder / f"out_{rank}.npy")
-        assert [each["sha256"] for each in record["inputs"]] == digests(folder)
-        assert record["outputs"] == [f"out_{number}.npy" for number in range(3)]
-
-
-def test_the_record_and_the_result_appear_together(folder):
-    (folder / "out.npy.json").write_text("mine")
-    words = ("reduce", "--provenance", "--op", "sum", *RANKS, "-o", "out.npy")
-    check_refused(folder, words, 2, "out.npy.json", "already exists")
-    assert run(*words, "-f", cwd=folder).status == 0
-    assert record_in(folder / "out.npy")["op"] == "MPI_SUM"
-
-
 @each("suffix, pack", [("npy", gzip.compress), ("parquet", bytes)])
 def test_the_digest_of_a_stream_is_of_the_bytes_that_passed(suffix, pack, folder):
     sent = pack((folder / "b.npy").read_bytes())
@@ -102,14 +81,6 @@ def test_the_digest_of_a_stream_is_of_the_bytes_that_passed(suffix, pack, folder
     streamed = record_in(folder / f"out.{suffix}")["inputs"][1]
     assert (streamed["nbytes"], streamed["sha256"]) == (len(sent), hashlib.sha256(sent).hexdigest())
     assert streamed["of"] == "content"
-
-
-def test_the_digest_of_a_compressed_rank_is_of_its_file(folder):
-    (folder / "a.npy.gz").write_bytes(gzip.compress((folder / "a.npy").read_bytes()))
-    (folder / "a.parquet.gz").write_bytes(gzip.compress((folder / "a.parquet").read_bytes()))
-    names = ["a.npy.gz", "a.parquet.gz"]
-    assert run("reduce", "-q", "--provenance", "--op", "sum", *names, "-o", "out.npy", cwd=folder).status == 0
-    assert [each["sha256"] for each in record_in(folder / "out.npy")["inputs"]] == digests(folder, names)
 
 
 def test_where_there_is_no_place_for_it(folder):

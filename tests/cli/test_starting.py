@@ -5,17 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from command import COMMAND, Outcome, installed, reduce, refused
+from command import COMMAND, Outcome, installed, refused
 from rows import each
-from three_ranks import A, B
-
-
-@each(
-    "words", ["--op sum a.npy b.npy --to raw", "a.npy --op sum b.npy --to raw", "-qj1 --op=sum --to=raw -- a.npy b.npy"]
-)
-def test_options_in_any_place(words, folder):
-    assert reduce(*words.split(), cwd=folder) == (0, (A + B).tobytes(), "")
-
 
 _HOSTILE = "raise SystemExit('the folder of the data was searched for modules')\n"
 _NAMES = (
@@ -41,15 +32,6 @@ def test_folder_of_the_data_is_not_searched_for_modules(start, folder):
     words = [*start, "reduce", "-q", "--op", "sum", "a.parquet", "b.parquet", "--to", "json"]
     done = subprocess.run(words, cwd=folder, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
-
-
-def test_workers_do_not_search_the_folder_of_the_data(folder):
-    for name in _NAMES:
-        (folder / f"{name}.py").write_text(_HOSTILE)
-    with open(folder / "large.bin", "wb") as file:
-        file.truncate(32 << 20)
-    words = ("reduce", "-q", "--op", "sum", "--type", "double", "large.bin", "large.bin", "-j", "2", "-o", "out.bin")
-    assert installed(*words, cwd=folder) == (0, b"", "")
 
 
 def test_module_is_the_command(folder):

@@ -9,15 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from bad_files import DATA, THREE, npy_of
-from command import COMMAND, installed, reduce, refused, run, shell, unchanged
+from command import COMMAND, installed, refused, run, shell, unchanged
 from rows import each
-
-
-@each("to", ["raw", "npy", "text", "csv", "json", "table"])
-def test_full_standard_output(to, folder):
-    with unchanged(folder), open("/dev/full", "wb") as full:
-        words = ("--op", "sum", "good.npy", "good.npy", "--to", to)
-        refused(reduce(*words, cwd=folder, stdout=full.fileno()), 4, "standard output", "No space left")
 
 
 @each("words", ["ops", "types", "info good.npy", "--help", "reduce --help", "--version"])
@@ -31,25 +24,6 @@ def test_full_standard_output_of_what_only_prints(words, folder):
 def place(mounted):
     """A file system with room for the beginning of a text."""
     return mounted("size=4k")
-
-
-@each("words", ["ops --json", "types", "reduce --help", "recover --list" + 200 * " good.npy"])
-def test_standard_output_that_takes_a_part(words, place, folder):
-    """Python writes each text once without a buffer, and takes what is left of it for written."""
-    whole = run(*words.split(), cwd=folder).out
-    with open(place / "out", "wb") as file:
-        settings = {"stdout": file, "stderr": subprocess.PIPE, "env": os.environ | {"PYTHONUNBUFFERED": "1"}}
-        done = subprocess.run([COMMAND, *words.split()], cwd=folder, check=False, **settings)
-    part = (place / "out").read_bytes()
-    assert whole.startswith(part)
-    if part == whole:
-        assert (done.returncode, done.stderr) == (0, b"")
-    else:
-        assert done.returncode == 4
-        assert b"No space left on device" in done.stderr
-        assert done.stderr.startswith(b'{"' if "--json" in words else b"mpired: standard output: ")
-    piped = installed(*words.split(), cwd=folder, env=os.environ | {"PYTHONUNBUFFERED": "1"})
-    assert piped == (0, whole, "")
 
 
 def test_closed_standard_output(folder):
@@ -131,10 +105,3 @@ def without_a_reader(*words, stream, **settings):
 @each("words", ["ops", "ops --json", "--help"])
 def test_reader_that_goes_before_anything_is_printed(words, tmp_path):
     assert without_a_reader(*words.split(), stream="stdout", cwd=tmp_path) == (141, None, b"")
-
-
-def test_messages_that_nobody_reads(large):
-    """The result is in place when the summary is written; a reader that is gone does not make that untrue."""
-    words = ("reduce", "--op", "sum", "--type", "double", "large.bin", "-o", "new.bin")
-    assert without_a_reader(*words, stream="stderr", cwd=large) == (0, b"", None)
-    assert (large / "new.bin").read_bytes() == bytes(2 << 20)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import signal
@@ -16,55 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 from command import COMMAND, alive, children, open_fifo, told_after, unchanged, wait_until
 from rows import each
-from running import ENDLESS, MEBIBYTE, SHORT, end_in_time, running
-from updates import hold
+from running import ENDLESS, end_in_time, running
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-
-
-@each("number", [signal.SIGINT, signal.SIGTERM])  # which workers ignore, and by which they end
-def test_signal_to_all_processes_as_a_shell_sees_it(number, folder):
-    """With job control the shell gives its job a process group of its own, as it does for ctrl-C."""
-    script = 'set -m; "$@" 2> errors & echo $!; wait $!; echo $?'
-    words = ["bash", "-c", script, "bash", COMMAND, *ENDLESS]
-    with (
-        unchanged(folder),
-        subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as bash,
-    ):
-        assert bash.stdout is not None
-        pid = int(bash.stdout.readline())
-        try:
-            wait_until(lambda: len(children(pid)) == 2)
-            workers = children(pid)
-            os.killpg(pid, number)
-            end_in_time([pid, *workers])
-            assert int(bash.stdout.readline()) == 128 + number
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)
-        assert (folder / "errors").read_text() == told_after(number)
-        (folder / "errors").unlink()
-
-
-IMPORTING = """
-import dataclasses, os, sys
-def named(field, owner, name):
-    if owner.__name__ == "TypeMap":
-        os.kill(os.getpid(), int(sys.argv.pop()))
-    return kept(field, owner, name)
-kept, dataclasses.Field.__set_name__ = dataclasses.Field.__set_name__, named
-from mpired.__main__ import run
-run()
-"""
-
-
-@each("number", SIGNALS)
-def test_signal_while_modules_are_loaded(number, folder):
-    """Python would make another error of an exception that comes there, so it comes afterwards."""
-    words = [sys.executable, "-c", IMPORTING, "reduce", "--op", "sum", "--type", "uint8_t", "rank.bin", "-o", "new.bin"]
-    with unchanged(folder):
-        done = subprocess.run([*words, str(int(number))], cwd=folder, capture_output=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr.decode()) == (-number, b"", told_after(number))
 
 
 STARTING = """
@@ -117,7 +70,6 @@ def test_interrupt_before_anything_listens(folder):
     assert (done.returncode, done.stdout, done.stderr.decode()) == (-signal.SIGINT, b"", told_after(signal.SIGINT))
 
 
-LEFT_BY_RECOVER = "repeat it for the files that have no line yet"
 IN_PLACE = ("--op", "sum", "--type", "uint8_t")
 
 
@@ -149,32 +101,6 @@ def test_what_is_said_after_an_interrupt(words, left, with_fifo):
         assert command.end() == (-signal.SIGINT, b"", told_after(signal.SIGINT, left) if left else "")
 
 
-@each("output, number", [("out", signal.SIGINT), ("out", signal.SIGTERM), ("-", signal.SIGINT), ("-", signal.SIGHUP)])
-def test_json_after_a_signal(output, number, with_fifo):
-    words = ("reduce", "--json", *IN_PLACE, "fifo", "-f", "-o", output)
-    with unchanged(with_fifo), running(*words, cwd=with_fifo) as command, open_fifo(with_fifo / "fifo"):
-        os.kill(command.pid, number)
-        status, out, err = command.end()
-    failure = json.loads(err if output == "-" else out)
-    assert (status, failure["exit_status"]) == (-number, 128 + number)
-    assert (failure["error"], failure["reason"]) == ("Interrupted", "interrupted; no result was written")
-    if output == "-":
-        assert (out, err.count("\n")) == (b"", 1)
-    else:
-        assert err == told_after(number)
-
-
-def test_an_interrupted_recovery_says_that_files_are_left(folder):
-    (folder / ".out.mpired").touch()
-    fd = hold(folder / ".out.mpired")
-    with unchanged(folder), running("recover", "rank.bin", "out", cwd=folder) as command:
-        assert command.process.stdout is not None
-        assert command.process.stdout.readline() == b"rank.bin: nothing to do\n"
-        os.kill(command.pid, signal.SIGINT)
-        assert command.end() == (-signal.SIGINT, b"", told_after(signal.SIGINT, LEFT_BY_RECOVER))
-    os.close(fd)
-
-
 def test_hangup_that_is_ignored_stays_ignored(with_fifo):
     """Under nohup a run ends well: the signal is for nobody, also while it waits."""
     words = ("reduce", "-q", *IN_PLACE, "fifo", "-o", "out", "-f")
@@ -186,21 +112,6 @@ def test_hangup_that_is_ignored_stays_ignored(with_fifo):
         status, out, _ = command.end()
         assert (status, out) == (0, b"")
     assert (with_fifo / "out").read_bytes() == b"abc"
-
-
-def test_hangup_that_is_ignored_does_not_reach_the_workers(folder):
-    with running(*SHORT, cwd=folder, prefix=("nohup",)) as command:
-        workers = command.workers()
-        for worker in workers:  # so that they are there when the signal is
-            os.kill(worker, signal.SIGSTOP)
-        os.killpg(command.pid, signal.SIGHUP)
-        for worker in workers:
-            os.kill(worker, signal.SIGCONT)
-        os.killpg(command.pid, signal.SIGSTOP)
-        os.killpg(command.pid, signal.SIGCONT)
-        status, out, err = command.end()
-        assert (status, out) == (0, b""), err
-    assert (folder / "out").read_bytes() == bytes(64 * MEBIBYTE)
 
 
 # As endless, into as many files as ranks; all together they hold one rank.

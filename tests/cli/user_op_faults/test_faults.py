@@ -3,10 +3,9 @@
 Runs are forked children of the test process, which adopts what they leave behind: so nothing may be left.
 """
 
-import numpy as np
 import pytest
 from command import refused, run, unchanged
-from op_faults import DOUBLED, OPS, RANKS, nothing_left
+from op_faults import DOUBLED, RANKS, nothing_left
 from rows import each
 from setups import seeing
 
@@ -143,20 +142,3 @@ def test_fault(part, workshop, site):
         assert outcome.err.startswith("printed\n") == ("prints" in op)
 
     is_told()
-
-
-# Each number of workers with a file and with what is written as it comes.
-@each("jobs, target", [("1", "-"), ("2", "new.npy"), ("2", "output.csv"), ("7", "output.npy")])
-def test_fault_in_the_last_element_when_all_others_are_written(tmp_path, monkeypatch, jobs, target):
-    monkeypatch.setattr("mpired.collectives.plan._BLOCK_BYTES", 64)
-    monkeypatch.setattr("mpired.collectives.plan.SMALL_NBYTES", 0)
-    (tmp_path / "ops.py").write_text(OPS)
-    (tmp_path / "output.npy").write_bytes(b"what was there before")
-    for name in RANKS:
-        array = np.arange(1001.0)
-        array[-1] = -1
-        np.save(tmp_path / name, array)
-    words = ("reduce", "--op", "./ops.py:at_the_end", "-j", jobs, "--force", "-o", target, *RANKS)
-    with unchanged(tmp_path), nothing_left():
-        outcome = run(*words, cwd=tmp_path)
-    refused(outcome, 7, "./ops.py:at_the_end: raised ValueError: negative")
