@@ -13,8 +13,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 KERNELS := mpired/ops/native/kernels.c.so
 OLDEST := .venv-oldest
-OLDEST_TESTS := tests/test_options.py $(addprefix tests/cli/test_,info.py itself.py json.py options.py \
-	progress.py types.py) $(addprefix tests/cli/bad_inputs/test_,refusals.py taken.py) \
+OLDEST_TESTS := tests/test_options.py $(addprefix tests/cli/test_,info.py itself.py messages.py options.py \
+	types.py) tests/cli/bad_inputs/test_refusals.py \
 	$(addprefix tests/collectives/test_,formats.py reduce.py) \
 	$(addprefix tests/formats/test_,columns_at_length.py formats.py hostile_columns.py npy.py textual.py) \
 	tests/sources/test_remote_ranks.py::test_the_same_bits_as_of_files \

@@ -39,15 +39,11 @@ OFFERED = {"FILE", "PATH", "PATTERN", "OLD", "RANK...", "OP", "TYPE"}
 # What is typed, a tab being a tab, and the words that the command gets.
 TYPED = {
     "true | mpired exs\t": "exscan",
-    "MPIRED_JOBS=1 mpired types logical1\t": "types logical1",
     "mpired reduce --op maxl\tdata/cells_0\t": "reduce --op maxloc data/cells_0.parquet",
-    "mpired reduce --op minl\t-o dat\tcells_1\t": "reduce --op minloc -o data/cells_1.parquet",
     "mpired reduce --op mean,maxl\t-o dat\t": "reduce --op mean,maxloc -o data",
     "mpired reduce --op my\t": "reduce --op my_ops.py",
-    "mpired reduce --index gl\t--split v": "reduce --index global --split v",
     "mpired reduce --fro\tparq\t--type double_i\t": "reduce --from parquet --type double_int",
     "mpired accumulate --overf\twr\tdata/REA\t-": "accumulate --overflow wrap data/README -",
-    "mpired examples dat\t": "examples data",
 }
 
 
@@ -125,19 +121,14 @@ def test_what_is_typed_into_a_shell(shell, with_stub):
         terminal.end()
 
 
-def asked(line: str, folder: Path, **environment: str) -> list[tuple[str, ...]]:
+def asked(line: str, folder: Path) -> list[tuple[str, ...]]:
     """Return what is offered for the end of a line: kinds and words."""
     words = shlex.split(line)
     place = len(words) if line.endswith(" ") else len(words) - 1
-    variables = {"_MPIRED_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(place), **environment}
+    variables = {"_MPIRED_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(place)}
     outcome = run(cwd=folder, env=variables)
     assert (outcome.status, outcome.err) == (0, "")
     return [tuple(each.split(",", 1)) for each in outcome.out.decode().splitlines() if each]
-
-
-def words_for(line: str, folder: Path, **environment: str) -> list[str]:
-    """Return the words that are offered."""
-    return [word for kind, word in asked(line, folder, **environment) if kind == "plain"]
 
 
 def test_every_argument_and_every_path_is_completed(folder):
@@ -184,7 +175,7 @@ FORMATS = "raw npy parquet arrow arrows npz safetensors hdf5 netcdf zarr"
     ],
 )
 def test_words_that_are_offered(line, words, folder):
-    assert sorted(words_for(line, folder)) == sorted(words.split())
+    assert sorted(word for kind, word in asked(line, folder) if kind == "plain") == sorted(words.split())
 
 
 @each(

@@ -13,7 +13,6 @@ from rows import check_refused, each
 NAMES = ("a.npy", "b.npy", "c.npy")
 ALL = {
     "reduce": ("reduce", "--op", "sum", *NAMES, "-o", "out.npy"),
-    "reduce raw": ("reduce", "--op", "sum", *NAMES, "-o", "out.bin"),
     "reduce over a file": ("reduce", "--op", "sum", "a.npy", "b.npy", "-f", "-o", "other.npy"),
     "count-valid": ("reduce", "--op", "sum", "--nan", "ignore", *NAMES, "-o", "valid.npy", "--count-valid", "n.npy"),
     "allreduce": ("allreduce", "--op", "max", *NAMES, "-o", "all_{rank}.npy"),

@@ -1,15 +1,17 @@
-"""What the program tells of itself: help in the width of a small terminal, the lists of ops, its version; examples."""
+"""What the program tells of itself: help in the width of a small terminal, ops, examples; and the ways to start it."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import click
 import numpy as np
-from command import run, succeeded
+from command import COMMAND, Outcome, installed, refused, run, succeeded
 from rows import each
 
 import mpired
@@ -74,7 +76,7 @@ def test_ops_tells_which_take_times(folder):
 ROOT = Path(__file__).parents[2]
 
 
-@each("directory", ["new", "empty", "empty/.", "."])
+@each("directory", ["new", "empty/."])
 def test_examples_are_copied_into_a_new_or_an_empty_directory(directory, tmp_path):
     folder = tmp_path / f"for {directory.replace('/', '_')}"
     folder.mkdir()
@@ -90,3 +92,25 @@ def test_examples_are_copied_into_a_new_or_an_empty_directory(directory, tmp_pat
     assert os.access(folder / directory / "sample_data/counts_0.npy", os.W_OK)
     words = ("reduce", "-q", "--op", "examples/ops.py:sum_or_max", "sample_data/counts_0.npy", "--to", "text")
     assert run(*words, cwd=folder / directory).out.startswith(b"2\n6\n1\n")
+
+
+HOSTILE = "raise SystemExit('the folder of the data was searched for modules')\n"
+NAMES = ("numpy", "json", "click", "mpired", "pyarrow", "signal", "typing", "concurrent", "encodings")
+
+
+@each("start", [[sys.executable, "-P", "-m", "mpired"], [COMMAND], [sys.executable, "-m", "mpired"]])
+def test_folder_of_the_data_is_not_searched_for_modules(start, folder):
+    for name in NAMES:
+        (folder / f"{name}.py").write_text(HOSTILE)
+    if start[1:] == ["-m", "mpired"]:  # without -P a mpired.py there is what -m asks for
+        (folder / "mpired.py").unlink()
+    words = [*start, "reduce", "-q", "--op", "sum", "a.parquet", "b.parquet", "--to", "json"]
+    done = subprocess.run(words, cwd=folder, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_module_is_the_command(folder):
+    words = ("reduce", "--op", "sum", "a.npy", "bad.npy")
+    as_module = subprocess.run([sys.executable, "-m", "mpired", *words], cwd=folder, capture_output=True, check=False)
+    refused(Outcome(as_module.returncode, as_module.stdout, as_module.stderr.decode()), 4, "bad.npy")
+    assert installed(*words, cwd=folder) == (as_module.returncode, as_module.stdout, as_module.stderr.decode())

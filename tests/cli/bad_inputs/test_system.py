@@ -1,4 +1,4 @@
-"""What the system does not give: rights, room on the disk, descriptors, memory; and what a replaced file keeps."""
+"""What the system does not give: rights, room on the disk, descriptors, memory."""
 
 from __future__ import annotations
 
@@ -13,12 +13,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from bad_files import furnish
-from command import become_nobody, reduce, refused, run, shell, unchanged
+from bad_files import DATA, furnish, header, npy
+from command import become_nobody, measured, reduce, refused, run, shell, unchanged
 from rows import check_refused, each
 
 import mpired
 import mpired.files.calls
+
+
+def test_claimed_size_takes_no_memory(folder):
+    (folder / "bad.npy").write_bytes(npy(header(shape="(65536, 65536)"), DATA[:8]))
+    status, peak, err = measured("reduce", "--op", "sum", "bad.npy", cwd=folder)
+    assert (status, err.count("\n")) == (3, 1)
+    assert peak < 100 << 20
 
 
 def test_too_few_descriptors(folder):
@@ -48,7 +55,7 @@ def test_too_little_address_space_for_numpy(words, share, needed, folder):
         refused(outcome, 8, "memory")
 
 
-@pytest.mark.parametrize("more", range(8, 152, 24))
+@pytest.mark.parametrize("more", range(8, 152, 36))
 @pytest.mark.parametrize("suffix", ["bin", "parquet"])
 @pytest.mark.sampled(3)
 def test_address_space_limit(suffix, more, needed, folder):
@@ -74,7 +81,6 @@ def test_address_space_limit(suffix, more, needed, folder):
         ("/lib/x.so: failed to map segment from shared object: Operation not permitted", 4),
         ("/lib/x.so: failed to map segment from shared object", 8),
         ("/lib/x.so: cannot map zero-fill pages: Cannot allocate memory", 8),
-        ("libx.so.1: cannot create shared object descriptor: Cannot allocate memory", 8),
         ("libx.so.1: cannot open shared object file: Cannot allocate memory", 8),
     ],
 )
@@ -105,7 +111,7 @@ def test_input_without_permission(as_root, open_folder):
 
 
 @each("count", [8_000, 100_000])
-@each("to", ["npy", "parquet", "arrow", "csv", "npz", "hdf5"])
+@each("to", ["npy", "parquet", "arrow", "csv", "hdf5"])
 def test_file_size_limit(to, count, folder):
     """Of the result, for which 64000 bytes of elements still fit but not what a format adds, and of what is before."""
     np.save(folder / "large.npy", np.random.default_rng(1).random(count) + 1e-300)
@@ -128,10 +134,9 @@ def test_file_size_limit_of_a_target(folder):
         check_refused(folder, f"accumulate --op sum {target} large.npy", 4, f"{target}: File too large", setup=limit)
 
 
-@pytest.mark.parametrize("count", [131_000, 300_000], ids=["the result", "the intermediate result"])
-def test_full_disk(count, mounted, folder):
+def test_full_disk(mounted, folder):
     where = mounted("size=1m")
-    np.save(folder / "large.npy", np.random.default_rng(1).random(count))
+    np.save(folder / "large.npy", np.random.default_rng(1).random(131_000))
     (where / "out").write_bytes(b"the old result")
     for to in ("npy", "parquet", "arrow", "json"):
         with unchanged(where):
