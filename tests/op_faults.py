@@ -27,19 +27,10 @@ def add(invec, inoutvec, count, datatype):
 # wrong arguments
 def one(invec): pass
 def three(invec, inoutvec, count): pass
-def keywords(*, invec, inoutvec): pass
-
 # wrong results
 def returns_array(invec, inoutvec, count, datatype): return invec + inoutvec
-def generator(invec, inoutvec, count, datatype): yield 1
 def none(invec, inoutvec): pass
-def short(invec, inoutvec): return invec[1:]
 def wrong_dtype(invec, inoutvec): return invec.astype("f4")
-def a_list(invec, inoutvec): return list(invec)
-def two_dimensional(invec, inoutvec): return invec[:, None]
-def masked(invec, inoutvec): return np.ma.masked_array(invec, mask=True)
-def two_arrays(invec, inoutvec): return invec, inoutvec
-
 # exceptions
 class Unspeakable(Exception):
     def __str__(self): raise RuntimeError
@@ -48,41 +39,27 @@ class Unpicklable(Exception):
     def __reduce__(self): raise TypeError
 
 def raises(invec, inoutvec, count, datatype): raise ValueError("bad\\nnumber")
-def without_text(invec, inoutvec, count, datatype): raise LookupError
-def long_text(invec, inoutvec, count, datatype): raise ValueError("x" * 100_000)
 def unspeakable(invec, inoutvec, count, datatype): raise Unspeakable
 def unpicklable(invec, inoutvec, count, datatype): raise Unpicklable(1, 2)
 def control(invec, inoutvec, count, datatype): raise ValueError("\\x1b[2J\\udcff")
 def interrupt(invec, inoutvec, count, datatype): raise KeyboardInterrupt
-def generator_exit(invec, inoutvec, count, datatype): raise GeneratorExit
-def stop_iteration(invec, inoutvec, count, datatype): next(iter(()))
 def memory(invec, inoutvec, count, datatype): raise MemoryError
-def huge(invec, inoutvec, count, datatype): np.zeros(1 << 50)
-def recursion(invec, inoutvec, count, datatype): recursion(invec, inoutvec, count, datatype)
 def system_exit(invec, inoutvec, count, datatype): sys.exit(0)
 def of_mpired(invec, inoutvec, count, datatype): raise DatatypeError("somewhere", "something")
-def nested(invec, inoutvec, count, datatype): mpired.reduce(["missing.npy"], "sum")
 def aborts(invec, inoutvec, count, datatype): raise mpired.Abort("the norm of element 3 is zero")
-def at_the_end(invec, inoutvec, count, datatype):
-    if inoutvec[-1] < 0: raise ValueError("negative")
-
 # what it must not touch
 def writes_invec(invec, inoutvec, count, datatype): invec[0] = 1
-def adds_to_invec(invec, inoutvec): invec += inoutvec; return invec
 def adds_to_inoutvec(invec, inoutvec): inoutvec += invec; return inoutvec
 
 # ways to end
 def looks_around(invec, inoutvec, count, datatype): inoutvec += invec[0]
 def compares(invec, inoutvec): return invec if invec > inoutvec else inoutvec
-def slow(invec, inoutvec): time.sleep(0.7); return invec + inoutvec
 def exits(invec, inoutvec, count, datatype): os._exit(0)
-def terminates(invec, inoutvec, count, datatype): os.kill(os.getpid(), signal.SIGTERM)
 def crashes(invec, inoutvec, count, datatype): ctypes.string_at(0)
 
 # ways not to
 def loops(invec, inoutvec, count, datatype):
     while True: pass
-def loops_in_c(invec, inoutvec, count, datatype): sum(iter(int, 1))
 def sleeps(invec, inoutvec, count, datatype): time.sleep(600)
 def sleeps_through_signals(invec, inoutvec, count, datatype):
     for number in set(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP, signal.SIGALRM}:
@@ -103,8 +80,6 @@ def all_of_them():
     threading.Thread(target=time.sleep, args=(600,)).start()
 
 def leaves_and_adds(invec, inoutvec, count, datatype): all_of_them(); add(invec, inoutvec, count, datatype)
-def leaves_and_raises(invec, inoutvec, count, datatype): all_of_them(); raise ValueError("left")
-def leaves_and_crashes(invec, inoutvec, count, datatype): all_of_them(); ctypes.string_at(0)
 def leaves_and_sleeps(invec, inoutvec, count, datatype): all_of_them(); time.sleep(600)
 
 # standard output
@@ -119,18 +94,10 @@ def prints_and_adds(invec, inoutvec, count, datatype):
     prints(invec, inoutvec, count, datatype)
     add(invec, inoutvec, count, datatype)
 
-def prints_to_streams_and_adds(invec, inoutvec, count, datatype):
-    print("to one", flush=True)
-    print("to the other", file=sys.stderr, flush=True)
-    add(invec, inoutvec, count, datatype)
-
 def prints_and_raises(invec, inoutvec, count, datatype):
     print("printed")
     raise ValueError("after it")
 
-def reads(invec, inoutvec, count, datatype):
-    assert sys.stdin.read() == "" and os.read(0, 1) == b""
-    add(invec, inoutvec, count, datatype)
 """
 
 DOUBLED = "is the name of 2 entry points (first:f of one, second:f of other); write the place of one instead"
@@ -167,5 +134,3 @@ def total(out):
     return np.frombuffer(out, "f8").tolist()
 
 
-def path_with(folder):
-    return os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))

@@ -20,8 +20,6 @@ OLD = b"the old result"
 
 # More than any machine reads in the time that a test takes.
 ENDLESS = ("reduce", "--op", "sum", "--type", "uint8_t", "-j", "2", "-f", "-o", "out", *["../large.bin"] * 600)
-# Long enough to be caught, and soon at its end.
-SHORT = ("reduce", "--op", "sum", "--type", "uint8_t", "-j", "2", "-f", "-o", "out", *["rank.bin"] * 10)
 
 
 class Running:

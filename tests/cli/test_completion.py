@@ -7,7 +7,6 @@ import os
 import pty
 import shlex
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,14 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.shell_completion import BashComplete
-from command import in_child, run, unchanged, wait_until
+from command import in_child, run, wait_until
 from needs import needs
 from quick import commands
 from rows import each
 
 from mpired.cli import COMPLETION, cli
-from mpired.datatypes import parse
-from mpired.ops import OPS, Use
 
 SETUPS = {
     "bash": (("bash", "--norc", "--noprofile", "-i"), 'eval "$(mpired completion bash)"'),
@@ -42,15 +39,11 @@ OFFERED = {"FILE", "PATH", "PATTERN", "OLD", "RANK...", "OP", "TYPE"}
 # What is typed, a tab being a tab, and the words that the command gets.
 TYPED = {
     "true | mpired exs\t": "exscan",
-    "MPIRED_JOBS=1 mpired types logical1\t": "types logical1",
     "mpired reduce --op maxl\tdata/cells_0\t": "reduce --op maxloc data/cells_0.parquet",
-    "mpired reduce --op minl\t-o dat\tcells_1\t": "reduce --op minloc -o data/cells_1.parquet",
     "mpired reduce --op mean,maxl\t-o dat\t": "reduce --op mean,maxloc -o data",
     "mpired reduce --op my\t": "reduce --op my_ops.py",
-    "mpired reduce --index gl\t--split v": "reduce --index global --split v",
     "mpired reduce --fro\tparq\t--type double_i\t": "reduce --from parquet --type double_int",
     "mpired accumulate --overf\twr\tdata/REA\t-": "accumulate --overflow wrap data/README -",
-    "mpired examples dat\t": "examples data",
 }
 
 
@@ -128,19 +121,14 @@ def test_what_is_typed_into_a_shell(shell, with_stub):
         terminal.end()
 
 
-def asked(line: str, folder: Path, **environment: str) -> list[tuple[str, ...]]:
+def asked(line: str, folder: Path) -> list[tuple[str, ...]]:
     """Return what is offered for the end of a line: kinds and words."""
     words = shlex.split(line)
     place = len(words) if line.endswith(" ") else len(words) - 1
-    variables = {"_MPIRED_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(place), **environment}
+    variables = {"_MPIRED_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(place)}
     outcome = run(cwd=folder, env=variables)
     assert (outcome.status, outcome.err) == (0, "")
     return [tuple(each.split(",", 1)) for each in outcome.out.decode().splitlines() if each]
-
-
-def words_for(line: str, folder: Path, **environment: str) -> list[str]:
-    """Return the words that are offered."""
-    return [word for kind, word in asked(line, folder, **environment) if kind == "plain"]
 
 
 def test_every_argument_and_every_path_is_completed(folder):
@@ -187,7 +175,7 @@ FORMATS = "raw npy parquet arrow arrows npz safetensors hdf5 netcdf zarr"
     ],
 )
 def test_words_that_are_offered(line, words, folder):
-    assert sorted(words_for(line, folder)) == sorted(words.split())
+    assert sorted(word for kind, word in asked(line, folder) if kind == "plain") == sorted(words.split())
 
 
 @each(
@@ -196,39 +184,3 @@ def test_words_that_are_offered(line, words, folder):
 )
 def test_files_and_nothing(line, offered, folder):
     assert asked(line, folder) == offered
-
-
-def test_ops_and_datatypes_are_what_the_command_takes(folder):
-    names = {op.name.lower() for op in OPS if Use.REDUCE in op.uses}
-    assert set(words_for("mpired reduce --op ", folder)) >= names
-    names = words_for("mpired reduce --type ", folder)
-    assert len(names) > 60
-    assert all(parse(name) for name in names)
-    assert "double_int" in words_for("mpired types d", folder)
-    assert "float64" in words_for("mpired types f", folder)
-
-
-def test_nothing_is_changed_or_told(folder):
-    """Nor is an update finished, or told what the environment sets, or that --group-b needs a word."""
-    np.save(folder / "t.npy", np.ones(3))
-    (folder / ".t.npy.mpired").touch()
-    with unchanged(folder):
-        assert words_for("mpired accumulate t.npy --op su", folder, MPIRED_JOBS="2", MPIRED_TYPE="double") == ["sum"]
-        assert asked("mpired reduce --op sum a.npy --group-b ", folder) == [("file", "")]
-        assert asked("mpired accumulate --op sum --create ", folder) == [("file", "")]
-        assert asked("mpired accumulate --op sum --create 1x ", folder) == [("file", "")]
-
-
-def test_names_of_commands_do_not_wait_for_numpy(folder):
-    check = "assert main([]) == 0; assert not {'numpy', 'pyarrow'} & set(sys.modules)"
-    variables = os.environ | {"_MPIRED_COMPLETE": "fish_complete", "COMP_WORDS": "mpired re", "COMP_CWORD": "re"}
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; from mpired.cli import main; {check}"],
-        env=variables,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout

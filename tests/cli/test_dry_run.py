@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 
@@ -14,7 +13,6 @@ from rows import check_refused, each
 NAMES = ("a.npy", "b.npy", "c.npy")
 ALL = {
     "reduce": ("reduce", "--op", "sum", *NAMES, "-o", "out.npy"),
-    "reduce raw": ("reduce", "--op", "sum", *NAMES, "-o", "out.bin"),
     "reduce over a file": ("reduce", "--op", "sum", "a.npy", "b.npy", "-f", "-o", "other.npy"),
     "count-valid": ("reduce", "--op", "sum", "--nan", "ignore", *NAMES, "-o", "valid.npy", "--count-valid", "n.npy"),
     "allreduce": ("allreduce", "--op", "max", *NAMES, "-o", "all_{rank}.npy"),
@@ -81,19 +79,6 @@ def test_a_directory_that_may_not_be_written_to(open_folder, as_root):
     real = run(*words, cwd=open_folder, setup=become_nobody)
     refused(real, 4, "out.npy", "Permission denied")
     assert run(*words, "--dry-run", cwd=open_folder, setup=become_nobody) == real
-
-
-def test_it_waits_for_no_lock_and_finishes_nothing(folder):
-    """A real run would wait for who has the target; and what an interrupted command has left stays, and is told."""
-    with open(folder / "a.npy", "rb+") as held:
-        fcntl.lockf(held, fcntl.LOCK_EX)
-        outcome = run("accumulate", "--op", "sum", "a.npy", "b.npy", "--dry-run", "--lock-timeout", "0", cwd=folder)
-    assert (outcome.status, outcome.err) == (0, "")
-    (folder / ".a.npy.mpired").write_bytes(b"anything")
-    with unchanged(folder):
-        outcome = run("reduce", "--op", "sum", *NAMES, "-o", "out.npy", "--dry-run", cwd=folder)
-    told = "mpired: a.npy: has an unfinished change of an interrupted command, which the call itself finishes first\n"
-    assert (outcome.status, outcome.err) == (0, told)
 
 
 def test_a_stream_is_not_read(folder):

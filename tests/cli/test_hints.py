@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 
 import click
 import numpy as np
@@ -131,59 +130,6 @@ def test_a_way_out_that_the_command_does_not_have_is_left_out(words, way_out, fo
         os.fork = fork
 
     check_refused(folder, words, 4, f"Resource temporarily unavailable){way_out}\n", setup=few_processes)
-
-
-@each("file, op", [("cells.parquet", "band"), ("named.parquet", "band"), ("named.parquet", "sum")])
-def test_columns_are_offered_only_if_the_op_takes_them(file, op, folder):
-    message = run("reduce", "--op", op, file, "--to", "csv", cwd=folder).err
-    assert ("'name'" if file == "named.parquet" else "'energy'") in message
-    flag, columns = shlex.split(message.rstrip().rpartition("; choose with ")[2].partition(", or ")[0])
-    assert columns == ("energy,cell,hits" if op == "sum" else "cell,hits")
-    assert run("reduce", "--op", op, file, "--to", "csv", flag, columns, cwd=folder).status == 0
-
-
-@each("size, nbytes", [("2k", 2048), ("1024", 1024), ("1KiB", 1024), ("1kb", 1024)])
-def test_an_offset_may_be_in_units(size, nbytes, folder):
-    (folder / "big.raw").write_bytes(bytes(nbytes) + np.array([7, 8], "i4").tobytes())
-    words = ("reduce", "-q", "--op", "sum", "--type", "int", "--offset", size, "big.raw", "--to", "text")
-    assert run(*words, cwd=folder) == (0, b"7\n8\n", "")
-
-
-@each(
-    "good, bad, message",
-    [
-        (0, 40, "mpired: 40 of 40 ranks: HDF4: x0.h4, x1.h4, x2.h4, ...; "),
-        (1, 5, "mpired: 5 of 6 ranks: HDF4: x0.h4, x1.h4, x2.h4, ... (5 ranks); "),
-        (1, 3, "mpired: 3 of 4 ranks: HDF4: x0.h4, x1.h4, x2.h4; "),
-    ],
-)
-def test_ranks_that_are_wrong_for_one_reason_are_told_together(good, bad, message, folder):
-    names = [f"x{rank}.h4" for rank in range(bad)]
-    for name in names:
-        (folder / name).write_bytes(b"\x0e\x03\x13\x01" + bytes(64))
-    assert run("reduce", "--op", "sum", "--type", "double", *["a.npy"][:good], *names, cwd=folder).err.startswith(
-        message
-    )
-
-
-def test_ranks_that_disagree_in_one_way_are_told_together_without_their_numbers(folder):
-    for name in "cde":
-        np.save(folder / f"{name}.npy", np.arange(4.0))
-    message = run("reduce", "--op", "sum", "a.npy", "c.npy", "b.npy", "d.npy", "e.npy", "nix.npy", cwd=folder).err
-    assert message == (
-        "mpired: 4 of 6 ranks: count 4, but rank 0 ('a.npy') has 3: c.npy, d.npy, e.npy; "
-        "give ranks of one count, or skip the others with --skip-bad; "
-        "nix.npy: No such file or directory\n"
-    )
-
-
-def test_all_obstacles_are_in_one_message(folder):
-    np.savez(folder / "o.npz", x=np.arange(3.0), o=np.array([1], object), p=np.array([1], object))
-    parts = ("array 'o': holds Python objects", "(also 'p')", "a.npy: already exists")
-    check_refused(folder, "reduce --op max o.npz -o a.npy", 3, *parts)
-    check_refused(folder, "reduce --op max --weights 1,2 o.npz -o a.npy", 2, "--weights: is for weighted means")
-    words = "reduce --op mean --weights 1,2 a.npy -o new.npy"
-    check_refused(folder, words, 2, "--weights: has 2 values for 1 rank; give one for each rank")
 
 
 def test_names_of_columns_may_have_commas(folder):

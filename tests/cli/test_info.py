@@ -8,24 +8,11 @@ import re
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from command import refused, run, succeeded
 from rows import check_refused, each
 from tables import bytes_of
 
 import mpired
-from mpired.errors import DatatypeError
-
-COLUMNS = pa.table(
-    {
-        "x": pa.array([1, None, 3]),
-        "s": ["a", "b", None],
-        "list": [[1], [], None],
-        "none": pa.nulls(3),
-        "day": pa.array([1, 2, 3], pa.date32()),
-        "b": [None, True, None],
-    }
-)
 
 
 def lines(*words, cwd):
@@ -33,80 +20,6 @@ def lines(*words, cwd):
     outcome = run("info", *words, cwd=cwd)
     assert (outcome.status, outcome.err) == (0, "")
     return [line.strip() for line in outcome.out.decode().splitlines()[1:]]
-
-
-def test_all_of_it_is_in_the_json(folder):
-    np.save(folder / "f.npy", np.zeros((2, 3), ">i2", order="F"))
-    described = json.loads(run("info", "--json", "f.npy", "a.parquet", cwd=folder).out)
-    assert (described[0]["file"], described[0]["format"]) == ("f.npy", "npy")
-    known = {"name": "", "datatype": "MPI_INT16_T", "dtype": "int16", "count": 6, "shape": [2, 3], "order": "Fortran"}
-    known |= {"datarep": None, "byte_order": "big", "nulls": 0, "unit": None, "storage": None, "use": None}
-    assert described[0]["buffers"] == [known | {"label": "MPI_INT16_T (int16)"}]
-    assert (described[0]["obstacle"], described[0]["once_keys"]) == (None, {"count": 0, "last": [], "obstacle": None})
-    assert [(b["name"], b["datatype"], b["count"]) for b in described[1]["buffers"]] == [("x", "MPI_DOUBLE", 3)]
-
-
-def test_the_good_and_the_bad(folder):
-    (folder / "bad.npy").touch()
-    outcome = run("info", "a.npy", "bad.npy", "missing.npy", "b.npy", cwd=folder)
-    assert outcome.status == 3
-    told = [line for line in outcome.out.decode().splitlines() if not line.startswith(" ")]
-    assert told == ["a.npy: npy, 152 bytes", "b.npy: npy, 152 bytes"]
-    assert outcome.err.count("\n") == 1
-    assert "2 of 4 files" in outcome.err
-    assert json.loads(run("info", "--json", "a.npy", "bad.npy", cwd=folder).out)[0]["file"] == "a.npy"
-    outcome = run("info", "--json", "missing.npy", cwd=folder)
-    assert (outcome.status, outcome.out) == (4, b"")  # no list
-    assert json.loads(outcome.err)["subject"] == "missing.npy"
-
-
-@each(
-    "array, text",
-    [
-        (np.array(["a", "bcd"]), "2 x strings (<U3), shape (2,)"),
-        (np.array([[b"a", b"bcd"]]), "2 x bytes (|S3), shape (1, 2)"),
-        (np.array([{}, None], object), "2 x Python objects (|O), shape (2,)"),
-        (np.zeros((2, 2), "M8"), "4 x <M8, shape (2, 2)"),  # without a unit
-        (np.zeros(2, [("t", "<M8[s]"), ("x", "<f8")]), "2 x (<M8[s], <f8), shape (2,)"),
-        (np.zeros(2, [("a", "<f8"), ("s", "<U3")]), "2 x (<f8, <U3), shape (2,)"),
-    ],
-)
-def test_arrays_of_no_numbers(array, text, tmp_path):
-    np.save(tmp_path / "a.npy", array)
-    assert lines("a.npy", cwd=tmp_path) == [f"{text}; no op takes it"]
-    (described,) = json.loads(run("info", "--json", "a.npy", cwd=tmp_path).out)
-    (other,) = described["other_columns"]
-    assert (other["count"], other["shape"]) == (array.size, list(array.shape))
-    assert described["buffers"] == []
-    check_refused(tmp_path, "reduce --op sum a.npy", 3, "a.npy")
-    if array.dtype != object:
-        (tmp_path / "a.npy").write_bytes((tmp_path / "a.npy").read_bytes()[:-1])
-        check_refused(tmp_path, "info a.npy", 3, "not a valid npy file")
-
-
-@each("form", ["parquet", "arrow"])
-def test_columns(form, tmp_path):
-    """Nulls are those that the header tells of."""
-    name = f"t.{form}"
-    (tmp_path / name).write_bytes(bytes_of(COLUMNS, form))
-    told = form == "arrow"  # no header of parquet tells of nulls of lists
-    assert lines(name, cwd=tmp_path) == [
-        "x: 3 x MPI_INT64_T (int64), 1 null; `mpired reduce --nulls ignore` leaves nulls out",
-        "b: 3 x MPI_C_BOOL (bool), 2 nulls; `mpired reduce --nulls ignore` leaves nulls out",
-        "s: 3 x string, 1 null; no op takes it, `mpired reduce --keep s` carries it",
-        f"list: 3 x lists of int64{told * ', 1 null'}; no op takes it, `mpired reduce --keep list` carries it",
-        f"none: 3 x null{told * ', 3 nulls'}; no op takes it, `mpired reduce --keep none` carries it",
-        "day: 3 x date32[day]; max, min take it if --columns names it",
-    ]
-    found = mpired.info(tmp_path / name)
-    assert [(buffer.name, buffer.nulls) for buffer in found.buffers] == [("x", 1), ("b", 2)]
-    (other,) = (each for each in json.loads(run("info", "--json", name, cwd=tmp_path).out)[0]["other_columns"]
-                if each["name"] == "s")  # fmt: skip
-    known = {"name": "s", "type": "string", "count": 3, "shape": None, "nulls": 1, "label": "string", "unit": None}
-    assert other == known | {"storage": None, "use": "no op takes it, `mpired reduce --keep s` carries it"}
-    check_refused(tmp_path, f"reduce --op sum --columns x {name}", 3, "'x' has 1 null")
-    np.save(tmp_path / "o.npy", np.ones(3, np.int64))
-    check_refused(tmp_path, f"accumulate --op sum --columns x {name} o.npy", 3, "'x' has 1 null")
 
 
 NESTED = pa.table(
@@ -154,15 +67,6 @@ def test_columns_that_are_no_pair(tmp_path):
     check_refused(tmp_path, "info --pair n,f t.parquet", 3, reason, "--pair f,n")
     assert lines("--pair", "f,n", "t.parquet", cwd=tmp_path) == ["f,n: 1 x pair(double,int64_t)"]
     check_refused(tmp_path, "info --pair f,c t.parquet", 3, "an index is an integer\n")
-
-
-def test_nulls_that_no_header_tells_of(tmp_path):
-    (tmp_path / "t.parquet").write_bytes(bytes_of(COLUMNS, "parquet", write_statistics=False))
-    assert lines("t.parquet", cwd=tmp_path)[0] == "x: 3 x MPI_INT64_T (int64)"
-    described = json.loads(run("info", "--json", "t.parquet", cwd=tmp_path).out)
-    assert described[0]["buffers"][0]["nulls"] is None
-    with pytest.raises(DatatypeError, match="1 null"):
-        mpired.reduce([tmp_path / "t.parquet"], "sum", columns="x")
 
 
 def test_no_columns_and_two_of_one_name(tmp_path):

@@ -2,30 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-
-import click
 import numpy as np
-from click_commands import COMMANDS, OPTIONS
+from click_commands import OPTIONS
 from command import refused, run
 from rows import check_refused, each
-from three_ranks import A, B
-
-from mpired.cli import cli
-
-
-@each("command, option, flag", [(*row, flag) for row in OPTIONS for flag in (*row[1].opts, *row[1].secondary_opts)])
-def test_an_option_has_always_a_value_or_never(command, option, flag):
-    """A value that may be left out would take the file behind it for itself."""
-
-    def value(*words):
-        # The option of help is kept with the command, so it has to be the one that the group gives.
-        context = click.Context(COMMANDS[command], parent=click.Context(cli, **cli.context_settings))
-        return COMMANDS[command].make_parser(context).parse_args([flag, *words])[0][option.name]
-
-    with contextlib.suppress(click.BadOptionUsage):  # which says that it needs a value
-        assert value() == value("file")
-
 
 _LONG = "9x" * 21_000
 _WORDS = {
@@ -74,26 +54,6 @@ def test_a_message_has_an_end_however_long_a_word_is(words, tmp_path):
         assert outcome.status in {2, 3, 4, 7}
 
 
-def test_environment_sets_options_and_is_told(folder):
-    words = ("reduce", "--op", "sum", "a.bin", "b.bin")
-    env = {"MPIRED_TYPE": "double", "MPIRED_TO": "text", "MPIRED_JOBS": "1"}
-    outcome = run(*words, cwd=folder, env=env)
-    assert outcome.out == b"11.5\n2.25\n2.0\n"
-    given = outcome.err.rstrip().partition("; from the environment: ")[2].split(", ")
-    assert sorted(given) == ["--jobs (MPIRED_JOBS)", "--to (MPIRED_TO)", "--type (MPIRED_TYPE)"]
-    outcome = run(*words, "--to", "csv", "-j", "1", cwd=folder, env=env)
-    assert outcome.out == b"value\n11.5\n2.25\n2.0\n"
-    assert outcome.err.rstrip().endswith("; from the environment: --type (MPIRED_TYPE)")
-    assert "environment" not in run(*words, "--type", "double", cwd=folder).err
-
-
-@each("name, value", [("MPIRED_OP", "max"), ("OP", "max"), ("TYPE", "float"), ("REDUCE_OP", "max"), ("JOBS", "x")])
-def test_environment_that_is_not_asked(name, value, folder):
-    outcome = run("reduce", "--op", "sum", "--type", "double", "a.bin", "b.bin", cwd=folder, env={name: value})
-    assert (outcome.status, outcome.out) == (0, (A + B).tobytes())
-    check_refused(folder, "reduce a.npy", 2, "--op", env={name: value})
-
-
 @each(
     "words, env, told",
     [
@@ -130,16 +90,3 @@ def test_an_option_of_the_environment_is_told_once_by_every_command(words, env, 
 def test_an_option_of_the_environment_is_told_by_a_failure_too(words, status, folder):
     told = "; from the environment: --columns (MPIRED_COLUMNS)"
     check_refused(folder, words, status, told, env={"MPIRED_COLUMNS": "x"})
-
-
-def test_environment_that_makes_no_sense(folder):
-    check_refused(folder, "reduce --op sum a.npy", 2, "jobs", "many", env={"MPIRED_JOBS": "many"})
-
-
-@each("shell", ["bash_source", "zsh_source", "bash_complete", "nonsense"])
-def test_completion_is_asked_for_without_words(shell, folder):
-    """A command with words is done, not taken for a question of the shell."""
-    np.save(folder / "a.npy", A)
-    words = ("accumulate", "-q", "--op", "sum", "a.npy", "b.npy")
-    assert run(*words, cwd=folder, env={"_MPIRED_COMPLETE": shell}) == (0, b"", "")
-    assert np.load(folder / "a.npy").tolist() == (A + B).tolist()

@@ -2,17 +2,8 @@
 
 import json
 
-import matrix
-import numpy as np
-import pytest
-import typemaps
 from command import run
-from hypothesis import given, settings
 from rows import check_refused, each
-
-from mpired import datatypes
-from mpired.datatypes import parse
-from mpired.datatypes.typemap import picture
 
 
 def shown(text, cwd):
@@ -41,35 +32,6 @@ def test_picture(text, drawn, tmp_path):
     assert shown(text, tmp_path)["picture"] == drawn
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
-@given(drawn=typemaps.types(["int8_t", "short", "double", "short_int"]))
-def test_a_picture_shows_every_byte(drawn):
-    found = picture.draw(parse(drawn.text)[0].typemap)
-    places = typemaps.positions(drawn.twin, 1)
-    used = {at for start, nbytes in places for at in range(start, start + nbytes)}
-    if found is None:
-        assert not used
-        return
-    cells = found.text.replace("|", "")
-    assert found.start + len(cells) * found.nbytes >= found.stop
-    for i, cell in enumerate(cells):
-        low = found.start + i * found.nbytes
-        inside = [at in used for at in range(low, min(low + found.nbytes, found.stop))]
-        if found.nbytes > 1:
-            assert cell == ("#" if all(inside) else "+" if any(inside) else "."), drawn.text
-        else:
-            assert (cell != ".") == inside[0], drawn.text
-
-
-@each(
-    "text", ["hvector(1,1,9223372036854775807,resized(0,99,vector(2,1,2,byte)))",
-             "hindexed([1],[9223372036854775800],hindexed([1,1],[-9223372036854775000,0],byte))",
-             "contiguous(1,resized(-9223372036854775808,9223372036854775807,vector(2,1,2,byte)))"]
-)  # fmt: skip
-def test_figures_at_the_limit(tmp_path, text):
-    assert shown(text, tmp_path)["size"] == "2"
-
-
 @each(
     "text, numpy",
     [(">i4", ">i4"), ("<i4", "<i4"), ("=i4", "<i4"), ("contiguous(2,>i4)", "(>i4, >i4)"), (">i1", "|i1"),
@@ -79,79 +41,12 @@ def test_the_byte_order_is_that_of_the_text(tmp_path, text, numpy):
     assert shown(text, tmp_path)["NumPy"] == numpy
 
 
-@pytest.fixture(scope="module")
-def listed(tmp_path_factory):
-    """The rows of all types, by their names."""
-    outcome = run("types", "--json", cwd=tmp_path_factory.mktemp("listed"))
-    return {row["name"]: row for row in json.loads(outcome.out)}
-
-
-@each("name", matrix.AVAILABLE)
-def test_every_predefined_type(name, listed, tmp_path):
-    row = listed[f"MPI_{name}"]
-    told = json.loads(run("types", name, "--json", cwd=tmp_path).out)
-    assert (told["name"], told["size"], told["extent"]) == (row["name"], row["size"], row["extent"])
-    assert told["combiner"] == "MPI_COMBINER_NAMED"
-    assert told["numpy"] == row["numpy"]
-    assert told["entries"] == (2 if name in matrix.PAIR else 1)
-    narrow = {"LONG": 4, "UNSIGNED_LONG": 4, "WCHAR": 2, "LONG_INT": 8}
-    assert told["external32"] == narrow.get(name, row["size"])
-
-
-@each("name", ["bool", "int8", "uint8", "int64", "float16", "complex128"])
-def test_a_name_of_numpy(name, tmp_path):
-    """MPI's name stands beside it, and the other types that are the same number; NumPy says which these are."""
-    wanted = {each for each in matrix.AVAILABLE if getattr(datatypes, each).numpy_name == name}
-    first, *lines = run("types", name, cwd=tmp_path).out.decode().splitlines()
-    told = dict(line.split(None, 1) for line in lines)
-    shown = {first.removesuffix(f" ({name})"), *told.get("same", "form").removeprefix("form").strip().split(", ")}
-    assert {each.removeprefix("MPI_") for each in shown - {""}} == wanted
-    assert name == "bool" or np.dtype(told["NumPy"]).name == name
-    assert json.loads(run("types", name, "--json", cwd=tmp_path).out)["numpy_name"] == name
-
-
 def test_a_long_map_is_shortened(tmp_path):
     told = shown("contiguous(1000,vector(1000,1,2,double))", tmp_path)
     assert told["type map"].startswith("(double,0) (double,16) ")
     assert told["type map"].endswith(" ... 999992 more ... (double,15991992)")
     assert told["NumPy"] == "(<f8[1000000]), packed"
     assert shown("contiguous(600,double)", tmp_path)["NumPy"].endswith("<f8, ... 600 in all)")
-
-
-@each(
-    "before, after, drawn",
-    [
-        ("dup(", ")", "|0|"),
-        ("struct([1,1],[1,0],[byte,", "])", "|sr|"),  # of entries 100 and 99, counted from 0 to z
-        ("struct([1,1],[0,2],[byte,", "])", f"|{'+' * 50}#|"),
-        ("struct([1,1],[0,1],[byte,", "])", f"|{'#' * 51}|"),
-        ("struct([1,1],[0,70],[byte,", "])", f"|{'+' * 64}|"),
-    ],
-)
-def test_types_of_a_hundred_levels_are_shown(before, after, drawn, tmp_path):
-    text = f"{before * 100}byte{after * 100}"
-    told = json.loads(run("types", text, "--json", cwd=tmp_path).out)
-    entries = 1 if before == "dup(" else 101
-    assert (told["name"], told["entries"], told["size"], told["external32"]) == (text, entries, entries, entries)
-    assert told["picture"]["text"] == drawn
-    assert shown(text, tmp_path)["picture"].startswith(f"{drawn}  bytes 0 to {told['extent']}")
-
-
-@each(
-    "text, why",
-    [
-        ("contiguous(0,int)", "it has no entries"),
-        ("vector(3,2,0,double)", "its entries overlap"),
-        ("hvector(2,1,1,resized(0,16,int))", "its entries overlap"),
-        ("resized(0,9223372036854775807,vector(2,2147483648,2147483649,byte))", "4294967296 bytes are more than"),
-        ("vector(501,1,2,struct([1,1],[0,8],[double,int]))", "its 1002 entries of several types would be more than"),
-        ("hindexed_block(1,[0,1],vector(600,1,2,short))", "its entries overlap"),
-    ],
-)
-def test_why_there_is_no_array(tmp_path, text, why):
-    told = json.loads(run("types", text, "--json", cwd=tmp_path).out)
-    assert told["numpy"] is None
-    assert why in told["no_numpy"]
 
 
 @each(

@@ -10,14 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import children, refused, run, succeeded, unchanged
+from command import refused, run, unchanged
 from tables import bytes_of
 
 import mpired
-from mpired.errors import BufferFileError, LockError, UserOpError
-from mpired.files.access import lock_all
-from mpired.files.lock import LockTimeout
-from mpired.formats.decoding import Decoder
+from mpired.errors import BufferFileError
 
 # Decoding ends the process at a file with "bad" in its name, and copying the other columns at one with "worse".
 ABORTING = """
@@ -109,58 +106,6 @@ def test_a_library_that_aborts_under_python(folder):
     outcome = aborting(ABORTING + calls, cwd=folder)
     assert outcome.stdout.count(f"BufferFileError bad{suffix}: cannot be decoded") == 2
     assert outcome.returncode == 0
-
-
-def test_a_worker_decodes_many_files_in_turn(tmp_path):
-    """One worker for all origins, each read by blocks, more of them than are kept open."""
-    values = np.arange(3 << 17, dtype="f8")
-    for i in range(20):
-        pq.write_table(pa.table({"x": values + i}), tmp_path / f"{i:02}.parquet", row_group_size=100_000)
-    np.save(tmp_path / "target.npy", np.zeros_like(values))
-    succeeded(
-        run("accumulate", "-q", "--op", "sum", "target.npy", *(f"{i:02}.parquet" for i in range(20)), cwd=tmp_path)
-    )
-    assert np.array_equal(np.load(tmp_path / "target.npy"), 20 * values + 190)
-
-
-def test_streams_of_a_decoder(tmp_path):
-    """Streams are read side by side, left, and begun again; no worker is left at the end."""
-    pq.write_table(
-        pa.table({"x": np.arange(1000.0), "y": -np.arange(1000.0)}), tmp_path / "a.parquet", row_group_size=10
-    )
-    buffers = mpired.info(tmp_path / "a.parquet").buffers
-    decoder, before = Decoder(), set(children(os.getpid()))
-    readers = [decoder.decoding(buffer).open() for buffer in buffers]
-    block = np.empty(300)
-    for start in (0, 300, 10, 700, 0):
-        for reader, sign in zip(readers, (1, -1), strict=True):
-            reader.read(start, block)
-            assert np.array_equal(block, sign * np.arange(start, start + 300.0))
-    (worker,) = set(children(os.getpid())) - before
-    decoder.close()
-    assert worker not in children(os.getpid())
-    for reader in readers:
-        reader.close()
-    decoder.close()
-
-
-def test_no_worker_is_left_when_a_call_fails(tmp_path):
-    """Not even while the error, and what it has seen, is kept."""
-
-    def fails(_a, _b):
-        raise ArithmeticError("no")
-
-    for name in "ab":
-        pq.write_table(pa.table({"x": np.ones(3)}), tmp_path / f"{name}.parquet")
-    np.save(tmp_path / "target.npy", np.zeros(3))
-    window = mpired.Window(tmp_path / "target.npy", lock_timeout=0)
-    before = children(os.getpid())
-    with pytest.raises(UserOpError, match="ArithmeticError: no") as kept:
-        mpired.reduce([tmp_path / "a.parquet", tmp_path / "b.parquet"], fails)
-    assert children(os.getpid()) == before, kept
-    with lock_all([str(tmp_path / "target.npy")], LockTimeout()), pytest.raises(LockError) as kept:
-        window.accumulate(tmp_path / "a.parquet", "sum", once=True)
-    assert children(os.getpid()) == before, kept
 
 
 def test_nulls_and_damage_are_told_by_the_worker(tmp_path):

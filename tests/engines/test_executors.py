@@ -10,9 +10,7 @@ import json
 import math
 import multiprocessing
 import os
-import pickle
 import re
-import subprocess
 import tomllib
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -23,19 +21,14 @@ import eager_command
 import numpy as np
 import pyarrow as pa
 import pytest
-from command import in_child, run, unchanged
+from command import run, unchanged
 from tables import write
 
 import mpired
 from mpired.collectives import plan as planning
 from mpired.engines import ENGINES, LOCAL
-from mpired.errors import UsageError, UserOpError, WorkerError
-from mpired.files import calls
+from mpired.errors import UsageError, WorkerError
 from mpired.files.transaction import Draft
-from mpired.ops.clibrary import LibraryKernel
-from mpired.ops.user import PythonKernel
-from mpired.sources.local import LocalSource
-from mpired.values import ENGINE_NAME
 
 NRANKS, COUNT = 3, 21_000
 RANKS = [f"r{rank}.npy" for rank in range(NRANKS)]
@@ -185,70 +178,6 @@ def test_every_collective_gives_the_same_files(suffix, here, processes):
     assert [verb for verb in VERBS if found[verb] != expected[verb]] == []
 
 
-def test_locate_gives_the_same_answer(here, processes):
-    assert mpired.locate(RANKS, "maxloc", top=3, engine=processes) == mpired.locate(RANKS, "maxloc", top=3)
-
-
-@pytest.mark.parametrize("verb", ["reduce", "scan"])
-def test_in_place(verb, here, processes):
-    """Bytes between the entries of a derived type stay, which a worker reads from the file that is replaced."""
-    options = {"type": "struct([1,1],[0,8],[int,double])", "in_place": True, "format": "raw"}
-    ranks = [f"r{rank}.bin" for rank in range(NRANKS)]
-    contents = [np.random.default_rng(rank).integers(0, 99, 16 * 600, "u1").tobytes() for rank in range(NRANKS)]
-
-    def done(**engine: object) -> dict[str, bytes]:
-        for name, content in zip(ranks, contents, strict=True):
-            Path(name).write_bytes(content)
-        getattr(mpired, verb)(ranks, "ops.py:fields", **options, **engine)
-        return files(here)
-
-    expected = done()
-    assert expected["r0.bin" if verb == "reduce" else "r1.bin"] not in contents
-    assert done(engine=processes) == expected
-
-
-def test_a_result_for_a_stream(here, processes):
-    mpired.reduce(RANKS, "sum", output="expected.npy")
-    os.mkfifo("fifo")
-    with subprocess.Popen(["cat", "fifo"], stdout=subprocess.PIPE) as reader:
-        mpired.reduce(RANKS, "sum", output="fifo", engine=processes)
-        assert reader.communicate(timeout=60)[0] == Path("expected.npy").read_bytes()
-
-
-def test_a_stream_cannot_be_a_rank(here, processes):
-    os.mkfifo("fifo")
-    with subprocess.Popen(["sh", "-c", "head -c 9999 r0.npy > fifo"]) as writer:
-        with pytest.raises(UsageError, match=r"fifo: is a stream of this process, .* cannot open"):
-            mpired.reduce(["fifo", *RANKS], "sum", output="out.npy", engine=processes)
-        writer.kill()
-    assert not Path("out.npy").exists()
-
-
-def test_user_ops_by_relative_paths(here, processes):
-    """The same place in two directories is two ops, also for workers that stay."""
-    found = []
-    for name, sign in (("one", "+"), ("two", "-")):
-        os.mkdir(name)
-        os.chdir(name)
-        Path("my_ops.py").write_text(f"def combine(invec, inoutvec):\n    return invec {sign} inoutvec\n")
-        found.append(mpired.reduce(saved("npy"), "my_ops.py:combine", engine=processes))
-        os.chdir(here)
-    first, second, third = arrays()
-    assert np.array_equal(found[0], first + second + third)
-    assert np.array_equal(found[1], first - second - third)
-
-
-@pytest.mark.parametrize("output", ["out.npy", "out_{rank}.npy"])
-def test_nothing_is_left_if_a_worker_fails_or_is_lost(output, here, processes):
-    """The engine does not know how a lost one ended, so that the op is not blamed."""
-    verb = mpired.scan if output == "out_{rank}.npy" else mpired.reduce
-    with unchanged(here), pytest.raises(UserOpError, match="raised ValueError: no"):
-        verb(RANKS, "ops.py:refuses", output=output, engine=processes)
-    with unchanged(here), elsewhere() as executor, pytest.raises(WorkerError, match="a worker was lost") as caught:
-        verb(RANKS, "ops.py:ends", output=output, engine=executor)
-    assert caught.value.exit_status == 8
-
-
 def test_something_else_under_the_name_of_a_draft_is_not_opened(here):
     with Draft("out.npy", named=True) as made:
         shared = made.shared
@@ -267,25 +196,7 @@ def test_something_else_under_the_name_of_a_draft_is_not_opened(here):
     assert Path("precious").read_bytes() == b"precious"
 
 
-def test_paths_are_absolute_in_a_pickle_alone(here):
-    source = LocalSource.of(RANKS[0], RANKS[0])
-    copy = pickle.loads(pickle.dumps(source))
-    assert (source.path, copy.name, copy.path) == (RANKS[0], RANKS[0], str(here / RANKS[0]))
-    assert calls.absolute(RANKS[0]) == str(here / RANKS[0])
-    for kernel in (PythonKernel("my_ops.py:f"), LibraryKernel("./ops.so", "f")):
-        copy = pickle.loads(pickle.dumps(kernel))
-        assert (kernel.directory, copy.directory) == ("", str(here))
-        assert copy.place == kernel.place
-
-
 # The table
-
-
-def test_the_pool_is_the_engine_that_nobody_has_to_choose():
-    assert list(ENGINES) == [*ENGINE_NAME.words]
-    assert next(iter(ENGINES.values())) is LOCAL
-    assert (LOCAL.runner.__name__, LOCAL.extra, LOCAL.same_host) == ("mpired.engines.pool", "", True)
-    assert in_child(lambda: sorted(LOCAL.runner.run(abs, [-1, 2, -3], LOCAL.runner.limits().workers))) == [1, 2, 3]
 
 
 def test_other_rows_are_whole():

@@ -10,7 +10,6 @@ import sys
 import time
 from pathlib import Path
 
-import command as command_line
 import numpy as np
 import pytest
 from command import unchanged
@@ -31,22 +30,6 @@ def run(nprocesses: int, verb: str, *words: str) -> subprocess.CompletedProcess[
 
 def results(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.glob("out*"))}
-
-
-def test_a_command(here):
-    """The same bits as without the engine; test_stages compares all collectives and forms."""
-    words = ("scan", "--op", "ops.py:add", "-o", "out{rank}.npy", *RANKS)
-    assert command_line.run(*words, cwd=here).status == 0
-    expected = results(here)
-    for name in expected:
-        os.unlink(name)
-    done = run(4, *words)
-    assert (done.returncode, done.stdout) == (0, "")
-    assert "3 workers on 1 machine (mpi)" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert len(expected) == NRANKS
-    assert results(here) == expected
-    assert not list(here.glob(".*"))
 
 
 CALLS = f"""\
@@ -79,12 +62,6 @@ def test_calls_of_one_program(here):
     assert changed == f"{said} (on {os.uname().nodename})"
     assert not Path("never.npy").exists()
     assert np.array_equal(np.load("slow.npy"), mpired.reduce(RANKS, "sum"))
-
-
-def test_standard_input_is_refused_before_it_is_read(here):
-    done = run(3, "reduce", "--op", "sum", "-o", "out.npy", "-", "r1.npy")
-    assert done.returncode == 2
-    assert "standard input: is a stream of this process" in done.stderr
 
 
 def test_an_error_is_told_once_with_its_status(here):
@@ -195,63 +172,10 @@ def test_a_worker_with_other_mounts(elsewhere, here):
     assert all(np.array_equal(np.load(results / f"out{i}.npy"), expected[i]) for i in range(NRANKS))
 
 
-@pytest.mark.needs("strace")
-def test_workers_write_results_of_several_ranks_where_they_are_to_be(here):
-    """And bring them to the disk; the command itself has no element to write."""
-    words = command("scan", "--op", "sum", "-o", "out{rank}.npy", *RANKS)
-    traced = 'exec strace -f --seccomp-bpf -qq -y -e trace=pwrite64,fsync -o trace.$PMI_RANK "$@"'
-    assert launched(3, "sh", "-c", traced, "sh", *words).returncode == 0
-    expected = np.cumsum([np.load(f"r{i}.npy") for i in range(4)], axis=0)
-    assert all(np.array_equal(np.load(f"out{i}.npy"), expected[i]) for i in range(4))
-    traces = [Path(f"trace.{rank}").read_text() for rank in range(3)]
-    written = [sum(map(int, re.findall(r"pwrite64\(.* = (\d+)", trace))) for trace in traces]
-    assert written[0] < 8 * COUNT
-    assert all(written[1:])  # each worker has one of the first tasks; who is done first gets the next
-    assert written[1] + written[2] >= 4 * 8 * COUNT
-    assert all(len(re.findall(r"fsync\(", trace)) >= 4 for trace in traces[1:])
-
-
-@pytest.mark.needs("strace")
-@pytest.mark.parametrize(("ranks", "loading"), [(["r0.npy", "r1.npy"], ["0"]), (["r?.npy"], ["0", "1", "2"])])
-def test_workers_load_numpy_where_they_may_have_work(here, ranks, loading):
-    """Not for a few small files, which the command reads itself."""
-    words = [command_line.COMMAND, "reduce", "--engine", "mpi", "--op", "sum", "-o", "out.npy", *ranks]
-    traced = 'exec strace -f --seccomp-bpf -qq -e trace=openat -o trace.$PMI_RANK "$@"'
-    assert launched(3, "sh", "-c", traced, "sh", *words).returncode == 0
-    loaded = [rank for rank in "012" if "_multiarray_umath" in Path(f"trace.{rank}").read_text()]
-    assert loaded == loading
-    arrays = [np.load(path) for rank in ranks for path in sorted(here.glob(rank))]
-    assert np.array_equal(np.load("out.npy"), np.cumsum(arrays, axis=0)[-1])
-
-
-@pytest.mark.parametrize(
-    ("op", "suffix", "warned"), [("ops.py:add", "npy", 1), ("sum", "npy", 0), ("ops.py:add", "i", 0)]
-)
-@pytest.mark.sampled(2)
-def test_processors_that_differ(op, suffix, warned, here):
-    """NumPy says so of a worker that may not use all that its processor can do; integers are not rounded."""
-    for rank in range(NRANKS):
-        with open(f"r{rank}.i", "wb") as file:
-            np.save(file, np.arange(COUNT))
-    words = command("reduce", "--op", op, "-o", "out.npy", *(f"r{rank}.{suffix}" for rank in range(NRANKS)))
-    done = beside(words, "env", "NPY_DISABLE_CPU_FEATURES=AVX2 FMA3 X86_V3 X86_V4")
-    assert done.returncode == 0
-    lacks = f"mpired: warning: the processor on {os.uname().nodename} lacks .*: ops.py:add may round otherwise"
-    assert len(re.findall(lacks, done.stderr)) == warned, done.stderr
-    assert len(done.stderr.splitlines()) == 1 + warned
-
-
 def with_another(here: Path, *prefix: str) -> subprocess.CompletedProcess[str]:
     """A reduction with a worker that has something before its command."""
     ranks = [f"{here}/{name}" for name in RANKS]
     return beside(command("reduce", "--op", "sum", "-o", f"{here}/out.npy", *ranks), *prefix)
-
-
-def test_a_worker_with_another_directory_and_fewer_open_files(here):
-    done = with_another(here, "sh", "-c", 'cd / && ulimit -n 48 && exec "$@"', "sh")
-    assert (done.returncode, done.stdout) == (0, "")
-    assert " 2 workers on 1 machine (mpi)" in done.stderr
-    assert np.array_equal(np.load("out.npy"), mpired.reduce(RANKS, "sum"))
 
 
 def test_a_worker_with_other_programs(here):

@@ -98,14 +98,6 @@ def test_an_exception_in_the_block_ends_all(body, status, said, here):
     assert not list(here.glob("out*"))
 
 
-def test_what_is_no_with_statement(here):
-    """The others end, without a word."""
-    stack = "import contextlib\nwith contextlib.ExitStack() as stack:\n    engine = stack.enter_context(mpired.mpi())\n"
-    done = run(3, stack + '    mpired.reduce(RANKS, "sum", output="out.npy", engine=engine)\nsay(f"after {RANK}")')
-    assert (done.returncode, done.stdout, done.stderr) == (0, "after 0\n", "")
-    assert Path("out.npy").exists()
-
-
 def test_without_a_launcher(here, monkeypatch):
     error = (
         'try:\n    with mpired.mpi() as engine:\n        say("in")\nexcept mpired.MpiredError as e:\n    say(str(e))'

@@ -5,11 +5,9 @@ The functions that workers call are of the standard library, so that any process
 
 from __future__ import annotations
 
-import copyreg
 import errno
 import operator
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -21,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import alive, children, in_child, refused, run, wait_until
+from command import children, in_child, refused, run
 
 from mpired.collectives import plan as planning
 from mpired.engines import pool
@@ -48,37 +46,6 @@ def call_all(*functions: Callable[[], object], jobs: int = 2) -> list[object]:
     return list(pool.run(operator.call, functions, jobs))
 
 
-def test_results_are_complete(within):
-    assert within(lambda: sorted(pool.run(abs, range(-50, 50), 3))) == sorted(abs(i) for i in range(-50, 50))
-    assert within(lambda: list(pool.run(abs, [], 2))) == []
-
-
-def test_one_job_works_here_and_only_when_asked():
-    done = []
-    results = pool.run(done.append, [1, 2, 3], 1)
-    next(results)
-    assert done == [1]
-    assert list(results) == [None, None]
-    assert done == [1, 2, 3]
-
-
-def test_workers_are_other_processes_and_end_with_the_results(within):
-    processes, own = within(lambda: [call_all(*[os.getpid] * 8), os.getpid()])
-    assert own not in processes
-    assert 1 <= len(set(processes)) <= 2
-    wait_until(lambda: not any(map(alive, processes)))
-
-
-def test_workers_end_when_nobody_wants_more(within):
-    def left() -> None:
-        results = pool.run(operator.call, [os.getpid] * 100, 2)
-        first = next(results)
-        results.close()
-        wait_until(lambda: not alive(first))
-
-    within(left)
-
-
 def test_start_depends_on_the_threads(monkeypatch):
     """A process with threads must not fork: what another thread holds is held for ever in the child."""
 
@@ -91,43 +58,6 @@ def test_start_depends_on_the_threads(monkeypatch):
     fork = os.fork
     assert in_child(forks) == 2
     assert in_child(lambda: (start_thread(), forks())[1]) == 0
-
-
-def test_what_workers_are_like(within):
-    """Ctrl-C is the parent's matter, what was ignored stays ignored, and there are no core dumps."""
-
-    def found() -> list[object]:
-        def handler(_number: int, _frame: object) -> None: ...
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, handler)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        asked = [partial(signal.getsignal, number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
-        handlers = [next(iter(call_all(each))).name for each in asked]
-        return [handlers, call_all(partial(resource.getrlimit, resource.RLIMIT_CORE))]
-
-    assert within(found) == [["SIG_IGN", "SIG_DFL", "SIG_IGN"], [[0, 0]]]
-
-
-def test_a_signal_while_workers_are_ended_leaves_none(within, monkeypatch):
-    """It comes after the first was ended, and is told only when the last one is."""
-
-    def left() -> list[object]:
-        def end(worker: object) -> None:
-            ended(worker)
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(0.05)  # until a thread has got it
-
-        ended = pool._Worker.end  # noqa: SLF001 - no other moment is between two workers
-        monkeypatch.setattr(pool._Worker, "end", end)  # noqa: SLF001
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-        results = pool.run(operator.call, [os.getpid, os.getppid], 2)
-        next(results)
-        with pytest.raises(KeyboardInterrupt):
-            results.close()
-        return children(os.getpid())
-
-    assert within(left) == []
 
 
 # What goes wrong
@@ -246,40 +176,6 @@ def _made_in(process: int) -> _WorkersOwnError:
     return _WorkersOwnError()
 
 
-def _with_its_cause(args: tuple[str, str], cause: BaseException | None) -> WorkerError:
-    error = WorkerError(*args)
-    error.__cause__ = cause
-    return error
-
-
-def _fail() -> None:
-    raise WorkerError("op", "has failed") from _WorkersOwnError()
-
-
-def test_an_error_leaves_its_causes_behind(monkeypatch):
-    """Libraries teach pickle to send causes too, as distributed does when it is imported."""
-
-    def call() -> None:
-        with pytest.raises(WorkerError, match="has failed"):
-            call_all(_fail, _fail)
-
-    reduced = lambda error: (_with_its_cause, (error.args, error.__cause__))  # noqa: E731 - one line of a table
-    monkeypatch.setitem(copyreg.dispatch_table, WorkerError, reduced)
-    in_child(call)
-
-
-def test_children_of_others_are_left_alone():
-    def survives() -> bool:
-        with subprocess.Popen(["sleep", "60"]) as other:
-            with pytest.raises(WorkerError):
-                call_all(partial(os._exit, 1), os.getpid)
-            lives = other.poll() is None
-            other.kill()
-        return lives
-
-    assert in_child(survives)
-
-
 def test_a_worker_that_cannot_be_started_is_an_error_of_the_system(tmp_path, monkeypatch):
     """Too many processes: the error number is that of the system, and nothing is written."""
 
@@ -328,47 +224,3 @@ def test_script_without_a_guard(way, tmp_path: Path):
         )
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout == "started\n0.0 7999998.0 4000000\n"
-
-
-_THREADS = """
-import multiprocessing, sys, threading
-import numpy as np
-import mpired
-
-expected = np.arange(131072.0)
-
-def square(number):
-    return number * number
-
-def reduce_often(wrong):
-    for turn in range(25):
-        # Enough ranks for workers, which are interpreters of their own, in the first turn alone.
-        nranks = 2 if turn else 60
-        result = mpired.reduce(["rank.npy"] * nranks, op="sum", jobs=2)
-        if not (result == nranks * expected).all():
-            wrong.append(nranks)
-
-if __name__ == "__main__":
-    here, wrong = sys.modules["__main__"], []
-    threads = [threading.Thread(target=reduce_often, args=[wrong]) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    while any(thread.is_alive() for thread in threads):
-        assert sys.modules["__main__"] is here
-        threads[0].join(0.001)
-        threads = [thread for thread in threads if thread.is_alive()] or threads
-    assert wrong == []
-    assert sys.modules["__main__"] is here
-    for method in ("spawn", "forkserver"):
-        with multiprocessing.get_context(method).Pool(2) as pool:
-            print(pool.map(square, range(4)), flush=True)
-"""
-
-
-def test_threads_that_reduce_at_once(tmp_path: Path):
-    """The first use is from all of them; the caller's own processes find its script as before."""
-    np.save(tmp_path / "rank.npy", np.arange(131072.0))
-    (tmp_path / "script.py").write_text(_THREADS)
-    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "[0, 1, 4, 9]\n" * 2

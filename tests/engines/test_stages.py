@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import command as command_line
 import numpy as np
@@ -22,10 +21,7 @@ from needs import needs
 from pyarrow import feather
 from rows import check_refusals
 from running import end_in_time
-from values import folder_in_memory
 
-from mpired.collectives import plan as planning
-from mpired.engines import ENGINES, LOCAL, Limits
 from mpired.engines.messages import lines_of
 
 NRANKS, COUNT = 7, 4550
@@ -152,10 +148,6 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
-def ranks_spread(nprocesses: int, verb: str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return launched(nprocesses, *command(verb, *words, spread="ranks"), **environment)
-
-
 @pytest.fixture
 def here(folder, tmp_path, monkeypatch) -> Path:
     """A folder with ranks of doubles."""
@@ -218,20 +210,6 @@ def test_after_an_error_in_any_stage_the_same_processes_go_on(here):
         assert all(np.array_equal(np.load(f"out{number}-{rank}.npy"), expected[rank]) for rank in range(NRANKS))
 
 
-def test_a_rank_that_changes_is_an_error_of_its_stage(here):
-    """A file that is shorter than it says, seen only by the stage that reads it."""
-    (here / "ops.py").write_text(
-        "import os\n"
-        "def cuts(invec, inoutvec):\n"
-        f"    os.truncate({str(here / 'r6.npy')!r}, 5000)\n"
-        "    return invec + inoutvec\n"
-    )
-    done = ranks_spread(4, "reduce", "--op", "ops.py:cuts", "-o", "out.npy", *NAMES)
-    assert done.returncode == 3
-    assert "r6.npy" in done.stderr
-    assert not list(here.glob("out*"))
-
-
 @pytest.mark.parametrize(
     ("rank", "whom", "sent"),
     [(3, "stage", "SIGKILL"), (1, "stage", "SIGKILL"), (6, "stage", "SIGTERM"), (3, "mpiexec", "SIGINT")],
@@ -257,31 +235,6 @@ def test_nothing_is_left_of_what_is_killed(rank, whom, sent, here):
     assert not list(here.glob(".*"))
 
 
-@pytest.mark.parametrize(("rank", "worker"), [(3, 2), (1, 1), (6, 3)])
-@pytest.mark.sampled(3)
-def test_the_stage_that_stands_is_named(rank, worker, here):
-    """The others wait for it, and say so."""
-    options = ["--engine-timeout", "2", "--op", "ops.py:waits", "-o", "out.npy"]
-    done = ranks_spread(4, "reduce", *options, *NAMES, BAD=firsts(rank)[0])
-    assert done.returncode == 8
-    assert f"mpired: the worker of rank {worker} on {os.uname().nodename}: has sent nothing for 2 s" in done.stderr
-    assert not list(here.glob("out*"))
-
-
-@pytest.mark.needs("strace")
-def test_opens_of_a_rank(here):
-    """For the checks, and by one stage; up to eight ranks are opened by all to look at."""
-    ranks = [f"many{rank}.npy" for rank in range(20)]
-    for name in ranks:
-        (here / name).write_bytes((here / "r0.npy").read_bytes())
-    words = [MPIEXEC, "-n", "5", *command("reduce", "--op", "sum", "-o", "out.npy", *ranks, spread="ranks")]
-    subprocess.run(["strace", "-f", "--seccomp-bpf", "-qq", "-e", "trace=openat", "-o", "trace", *words], check=True)
-    trace = Path("trace").read_text()
-    opens = sorted(len(re.findall(rf'openat\([^"]*"[^"]*/?{name}"', trace)) for name in ranks)
-    assert opens[0] >= 2
-    assert opens[-9] <= 3
-
-
 def test_an_engine_that_cannot_chain_refuses_it(here):
     reason = "--spread: ranks is for the engine mpi, whose workers hand blocks to one another, and this one is"
     words = ("reduce", "--op", "sum", "-o", "out.npy", *NAMES, "--spread")
@@ -290,18 +243,6 @@ def test_an_engine_that_cannot_chain_refuses_it(here):
         here, [((*words, "ranks"), 2, f"{reason} local"), ((*words, *dask), 2, f"{reason} dask; leave it out")]
     )
     assert command_line.run(*words, "elements", cwd=here).status == 0
-
-
-def test_what_is_said_of_it(here):
-    """Of ranks in memory, too: /dev/shm has files of this machine, not descriptors of a process."""
-    said = ranks_spread(3, "reduce", "--dry-run", "--op", "sum", "-o", "out.npy", *NAMES)
-    assert "1 segment, 2 workers, spread over ranks, " in said.stdout
-    with folder_in_memory() as folder:
-        for name in NAMES:
-            (folder / name).write_bytes((here / name).read_bytes())
-        in_memory = [f"{folder}/{name}" for name in NAMES]
-        done = ranks_spread(3, "reduce", "--op", "sum", "-o", "out.npy", *in_memory, MPIRED_JSON="1")
-    assert json.loads(done.stdout or done.stderr)["spread"] == "ranks"
 
 
 LINES = [
@@ -319,27 +260,6 @@ LINES = [
 def test_a_machine_is_a_stage_and_its_workers_are_in_different_lines():
     found = [(hosts, most, [*map(list, lines_of(hosts, most))]) for hosts, most, _ in LINES]
     assert found == LINES
-
-
-SPREAD = [  # what is said, workers, machines, ranks, and whether ranks are spread
-    ("auto", 800, 100, 126, True),
-    ("auto", 800, 100, 125, False),  # exactly 100,000 opens
-    ("auto", 2000, 100, 99, False),  # some machines would have no rank
-    ("elements", 800, 100, 10_000, False),
-    ("ranks", 2, 1, 2, True),
-]
-
-
-def test_when_ranks_are_spread():
-    found = []
-    for spread, jobs, machines, nranks, _ in SPREAD:
-        hosts = [str(worker % machines) for worker in range(jobs)]
-        runner = SimpleNamespace(lines=lambda _jobs, most, hosts=hosts: lines_of(hosts, most))
-        engine, limits = ENGINES["mpi"]._replace(connected=runner), Limits(jobs, 1024, machines)
-        lines = planning.lines_for(spread, engine, limits, jobs, nranks)
-        found.append((spread, jobs, machines, nranks, bool(lines)))
-        assert planning.lines_for(spread, LOCAL, limits, jobs, nranks) == ()
-    assert found == SPREAD
 
 
 @pytest.mark.needs("mount")

@@ -52,18 +52,6 @@ def test_it_comes_at_the_end(beside):
     assert in_child(held) == [["all", number, True, 0] for number in NUMBERS]
 
 
-def test_what_is_ignored_from_then_on_does_not_come(beside):
-    def ignored():
-        signal.signal(signal.SIGTERM, handler)
-        another_thread(beside=beside)
-        with interrupts.defer_signals():
-            send(signal.SIGTERM)
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        return signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
-
-    assert in_child(ignored) is True
-
-
 def test_a_block_of_another_thread_leaves_the_handlers(beside):
     def another():
         seen = []
@@ -124,19 +112,3 @@ def test_handlers_that_raise_leave_nothing_held_back(beside):
         return "nothing"
 
     assert in_child(storm) == "nothing"
-
-
-def test_a_signal_without_a_handler_ends_the_process_at_the_end(beside):
-    read, write = os.pipe()
-    pid = os.fork()
-    if not pid:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        another_thread(beside=beside)
-        with interrupts.defer_signals():
-            send(signal.SIGTERM)
-            os.write(write, b"all")
-        os._exit(1)
-    os.close(write)
-    assert os.read(read, 9) == b"all"
-    os.close(read)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGTERM

@@ -209,13 +209,3 @@ def test_the_keys_are_as_open_to_others_as_the_target(folder):
         assert (stat.S_IMODE(status.st_mode), status.st_gid) == (mode, NOBODY)
         (folder / "t.npy.mpired-keys").unlink()
         os.removexattr(folder / "t.npy", keys.ATTRIBUTE)
-
-
-def test_long_names_and_texts(folder):
-    name = "n" * 250 + ".npy"
-    (folder / "t.npy").rename(folder / name)
-    key = "a long key, of which the end is shown: é" * 5
-    assert [added(folder, key, name), added(folder, key, name)] == [True, False]
-    shown = run("info", name, cwd=folder).out.decode()
-    assert "the last one first: ..." in shown
-    assert shown.endswith("of which the end is shown: é\n")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from command import COMMAND, Child, refused, run, succeeded, unchanged, wait_until
+from command import Child, refused, run, unchanged, wait_until
 from rows import check_refusals
 from updates import has_open, hold
 
@@ -118,34 +117,6 @@ def test_an_update_is_refused(here):
         check_refusals(here, [(UPDATES[0], 5, *reasons)], setup=mounted(here, *mount))
 
 
-@pytest.mark.parametrize("name", ["new.npy", "r0.npy"])
-def test_results_are_written(name, here):
-    """An existing file is replaced, as one that is no target of updates there."""
-    succeeded(run("reduce", "-q", "-f", "--op", "sum", *RANKS[1:], "-o", name, cwd=here, setup=mounted(here)))
-    assert np.load(here / name).tolist() == [5.0] * 8
-    succeeded(run("scan", "-q", "-f", "--op", "sum", *RANKS[1:], "-o", "s{rank}.npy", cwd=here, setup=mounted(here)))
-    assert np.load(here / "s1.npy").tolist() == [5.0] * 8
-    assert not list(here.glob(".*"))
-
-
-@pytest.mark.parametrize("setup", [mounted, elsewhere])
-def test_a_committed_set_waits_for_recover(setup, here):
-    """A lock that is free says nothing, on this machine neither."""
-    words = ("scan", "-q", "-f", "--op", "sum", *RANKS, "-o", "s{rank}.npy")
-    succeeded(run(*words[:-3], *RANKS[::-1], *words[-2:], cwd=here))
-
-    def killed() -> None:
-        mounted(here)()
-        os.replace = lambda *_, **__: os._exit(99)
-
-    assert run(*words, cwd=here, setup=killed).status == 99
-    reasons = "there are no locks that show whether its command still runs", "`mpired recover`"
-    check_refusals(here, [(f"info {name}", 5, *reasons) for name in ("s0.npy", "s2.npy")], setup=setup(here))
-    assert run("recover", "s1.npy", cwd=here, setup=setup(here)).status == 0
-    assert [np.load(here / f"s{rank}.npy")[0] for rank in range(3)] == [1, 3, 6]
-    assert not list(here.glob(".*"))
-
-
 @pytest.mark.parametrize(("ending", "words"), [
     ("mpired", ("info", "r0.npy")),
     ("mpired-new", ("reduce", "-f", "--op", "sum", *RANKS[1:], "-o", "r0.npy", "--lock-timeout", "0.1")),
@@ -173,14 +144,3 @@ def test_a_reader_waits_for_a_command_of_this_machine(here):
     log.unlink()
     os.close(held)
     assert reader.finish() == (0, np.full(8, 1.0).tobytes(), "")
-
-
-@pytest.mark.needs("mount")
-def test_the_system_says_how_it_is_mounted(here):
-    """The whole command, with another list of mounts."""
-    (here / "mounts").write_text(line(here, "nfs4", "rw", "rw,local_lock=all") + "\n")
-    script = 'mount --bind mounts /proc/$$/mountinfo && exec "$@"'
-    words = ["unshare", "--mount", "sh", "-c", script, "sh", COMMAND, *UPDATES[0].split()]
-    done = subprocess.run(words, cwd=here, capture_output=True, text=True, check=False)
-    assert done.returncode == 5
-    assert "(nfs4 with `local_lock=all`) does not show the locks of other machines" in done.stderr

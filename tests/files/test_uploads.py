@@ -209,11 +209,3 @@ def test_a_rehearsal_looks_and_puts_nothing(store, folder):
     assert {each.split()[0] for each in store.asked()} == {"HEAD"}
     store.put("out.npy", OLD)
     assert run(*words, cwd=folder, env=store.environment).status == 2
-
-
-def test_the_record_of_a_result_names_its_objects(store, folder):
-    store.put("a.npy", content(folder, SMALL))
-    words = ["--op", "sum", "--provenance", "s3://bucket/a.npy", "-o", "s3://bucket/out.parquet"]
-    assert put(store, folder, *words).status == 0
-    told = run("info", "--json", "s3://bucket/out.parquet", cwd=folder, env=store.environment)
-    assert b'"file": "s3://bucket/a.npy"' in told.out

@@ -9,12 +9,10 @@ import lzma
 import subprocess
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from bad_files import npy_of
 from command import measured, reduce, refused, run, succeeded, unchanged
 from needs import needs
-from tables import bytes_of
 
 import mpired
 from mpired.codecs import CODECS
@@ -24,7 +22,6 @@ from mpired.sources.local import LocalSource
 
 CHANCE = np.random.default_rng(16)
 RANKS = [CHANCE.integers(-1000, 1000, (300, 500)).astype("f8") for _ in range(3)]
-SUM = RANKS[0] + RANKS[1] + RANKS[2]
 
 
 def by_program(name: str, data: bytes) -> bytes:
@@ -40,37 +37,7 @@ PACK = {
     "lz4": functools.partial(by_program, "lz4"),
 }
 SUFFIXES = {name: row.suffix for name, row in CODECS.items()}
-FORMS = {
-    ".npy": npy_of,
-    ".bin": np.ndarray.tobytes,
-    ".parquet": lambda array: bytes_of(pa.table({"x": array.ravel()}), "parquet"),
-    ".arrow": lambda array: bytes_of(pa.table({"x": array.ravel()}), "arrow"),
-}
 every_codec = pytest.mark.parametrize("codec", PACK)
-
-
-def test_every_codec_is_tried():
-    assert PACK.keys() == CODECS.keys()
-
-
-@every_codec
-def test_ranks_of_every_format(codec, tmp_path):
-    """A name says nothing; members come one after another; an op may read twice."""
-    form = [*FORMS][[*PACK].index(codec) % len(FORMS)]
-    names = [f"r{i}{form}{SUFFIXES[codec]}" for i in range(3)]
-    for name, array in zip(names, RANKS, strict=True):
-        (tmp_path / name).write_bytes(PACK[codec](FORMS[form](array)))
-    words = ("--op", "sum", "--type", "double", "--to", "raw", *names[:2])
-    assert reduce(*words, names[2], cwd=tmp_path) == (0, SUM.tobytes(), "")
-    assert reduce(*words, "-", cwd=tmp_path, stdin=(tmp_path / names[2]).read_bytes()) == (0, SUM.tobytes(), "")
-    data = RANKS[0].astype("i2").tobytes()
-    (tmp_path / "r.0").write_bytes(PACK[codec](data[:1000]) + PACK[codec](data[1000:]))
-    (tmp_path / "r.1").write_bytes(data)
-    ranks = [tmp_path / "r.0", tmp_path / "r.1"]
-    found = mpired.reduce(ranks, "prod", type="int16_t", overflow="wrap")
-    assert np.array_equal(found, np.frombuffer(data, "i2") ** 2)
-    with pytest.raises(mpired.MpiredError, match="overflow"):
-        mpired.reduce(ranks, "prod", type="int16_t", overflow="error")
 
 
 @every_codec

@@ -5,15 +5,11 @@ import re
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from command import run, succeeded
 from object_store import BYTES, MEBIBYTE, big
 from rows import together
-from setups import little_is_enough
 from tables import bytes_of
-
-from mpired.files import urls
 
 RANKS = [np.arange(1000.0) * 3**rank + 0.1 for rank in range(5)]
 
@@ -65,30 +61,6 @@ def test_requests_are_one_a_rank_for_the_checks_and_one_a_block(remote):
         assert [each["if_match"] is not None for each in mine] == [False, True, True, True]
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
-def test_columns_are_read_in_few_requests(remote, suffix):
-    """Two for the checks, and then about one for 4 MiB, not one for each page; of arrow some for each record batch."""
-    for ncolumns, ngroups in ((1, 1), (4, 8)):
-        count = (8 << 20) // 8 // ncolumns
-        arrays = [np.random.default_rng(rank).standard_normal(count) for rank in range(2)]
-        for rank, array in enumerate(arrays):
-            table = pa.table({f"x{column}": array for column in range(ncolumns)})
-            if suffix == "parquet":
-                pq.write_table(table, remote.folder / "rank", row_group_size=count // ngroups, compression="none")
-            else:
-                with pa.ipc.new_file(remote.folder / "rank", table.schema) as file:
-                    file.write_table(table, max_chunksize=count // ngroups)
-            remote.store.put(f"r{rank}.{suffix}", (remote.folder / "rank").read_bytes())
-        remote.store.log()
-        remote.reduced("--op", "sum", "-j", "1", "-f", "-o", "out.npz", f"s3://bucket/r{{0..1}}.{suffix}")
-        with np.load(remote.folder / "out.npz") as found:
-            assert all(np.array_equal(found[f"x{column}"], arrays[0] + arrays[1]) for column in range(ncolumns))
-        asked = [each for each in remote.store.asked() if f"r1.{suffix}" in each]
-        most = 5 + 2 * ncolumns + ngroups + (ngroups * (1 + ncolumns) if suffix == "arrow" else 0)
-        assert len(asked) <= most, asked
-        assert sum(stop - start + 1 for start, stop in ranges(asked)) < 2.2 * (9 << 20)
-
-
 def test_small_ranks_are_asked_for_once(remote):
     for rank in range(40):
         remote.store.put(f"r{rank}.bin", bytes([rank]))
@@ -97,16 +69,6 @@ def test_small_ranks_are_asked_for_once(remote):
     assert remote.reduced(*BYTES, "-o", "-", "s3://bucket/r{0..39}.bin") == bytes([0])
     assert len(remote.store.asked()) == 40
     assert remote.reduced(*BYTES, "-o", "-", "s3://bucket/empty.bin") == b""
-
-
-def test_keys_of_several_pages_of_a_list(remote):
-    remote.store.tell("page/40")
-    remote.store.tell("many/run/r%04d.bin/44", b"\1\2\0\0")
-    remote.store.tell("many/other/r%04d.bin/3", b"\7\7")
-    remote.store.log()
-    found = remote.reduced("--op", "sum", "--type", "int32_t", "-o", "-", "s3://bucket/run/r*.bin")
-    assert found == np.array([0x0201 * 44], "<i4").tobytes()
-    assert len([each for each in remote.store.asked() if "list-type" in each]) == 2
 
 
 OBJECTS = ["top.bin", "a/1.bin", "a/2.bin", "a/deep/1.bin", "a/.hidden", "b/1.bin", "b/with[1].bin", "b/with1.bin"]
@@ -133,51 +95,6 @@ def test_globs_are_those_of_files(remote):
                 assert [each for each in OBJECTS if f's3://bucket/{each}"' in out] == names
 
 
-def test_lists_and_orders(remote):
-    """Lists in files and in stores; ranks in one object; and the order of ranks, which is that of paths."""
-    for rank in range(12):
-        remote.store.put(f"run/{rank}.bin", bytes([rank]))
-    (remote.folder / "list").write_text("s3://bucket/run/1.bin\ns3://bucket/run/2.bin\n")
-    remote.store.put("run/list", b"4.bin\ns3://bucket/run/8.bin\n")
-    assert remote.reduced(*BYTES, "-o", "-", "@list", "@s3://bucket/run/list") == b"\x0f"
-    remote.store.put("all.bin", bytes([1, 2, 3, 4, 5, 6]))
-    assert remote.reduced(*BYTES, "-o", "-", "--ranks-in-file", "3", "s3://bucket/all.bin") == b"\7\0"
-    words = [*BYTES[2:], "--op", "maxloc", "--index", "rank", "--to", "csv", "s3://bucket/run/*.bin"]
-    for more, expected in (([], b"11,3"), (["--sort", "natural", "--expect-ranks", "0-11"], b"11,11")):
-        assert remote.reduced(*words, *more).split()[1] == expected
-
-
-def test_several_workers_ask_for_themselves(remote):
-    expected = big(remote.store, 2, 9 * MEBIBYTE)
-    words = [*BYTES, "-j", "2", "-o", "out", "s3://bucket/r0.bin", "s3://bucket/r1.bin"]
-    done = remote.run("reduce", *words, setup=little_is_enough)
-    assert done.status == 0, done.err
-    assert ", 2 workers" in done.err
-    assert (remote.folder / "out").read_bytes() == expected
-
-
-def test_queries_and_python_take_urls(ranks):
-    url = "s3://bucket/run 7/r0.npy"
-    for status, expected, *words in (
-        (0, f"{url}: npy, 8128 bytes\n".encode(), "info", url),
-        (0, b"", "diff", url, "r0.npy"),
-        (1, b"", "diff", url, "r1.npy"),
-        (0, b"r1.npy", "locate", "--op", "maxloc", url, "r1.npy"),
-        (0, b"999.1", "show", url),
-        (0, RANKS[0].tobytes(), "pack", "-q", "--type", "double", "-o", "-", "s3://bucket/run 7/r0.bin"),
-    ):
-        outcome = ranks.run(*words)
-        assert (outcome.status, expected in outcome.out) == (status, True), words
-    program = (
-        "import mpired, pickle; from mpired.context import NO_LIMITS; from mpired.sources.open import open_source\n"
-        "urls = [f's3://bucket/run 7/r{rank}.npy' for rank in range(5)]\n"
-        "mpired.reduce(urls, 'sum', output='s3://bucket/out.npy')\n"
-        "print(mpired.reduce(['s3://bucket/out.npy'], 'sum')[999])\n"
-        "sent = pickle.dumps(open_source(urls[0], NO_LIMITS)); assert b'secret' not in sent and len(sent) < 1000\n"
-    )
-    assert float(ranks.python(program)) == float(sum(values[999] for values in RANKS))
-
-
 def test_an_object_is_an_origin_but_no_target(ranks):
     url = "s3://bucket/run 7/r1.npy"
     succeeded(ranks.run("accumulate", "-q", "--op", "sum", "r0.npy", url))
@@ -197,20 +114,6 @@ def test_an_object_is_an_origin_but_no_target(ranks):
         with case("input"):
             words = ("reduce", "--op", "sum", "-f", "-o", url, url, "r2.npy")
             ranks.refuses(2, f"{url}: is the file of rank 0, an input of this command", words=words)
-
-
-def test_commands_on_files_load_nothing_of_it(ranks):
-    program = (
-        "import sys; sys.argv = ['mpired', 'reduce', '-q', '--op', 'sum', '-o', 'out.npy', 'r0.npy', 'r1.npy']\n"
-        "from mpired.cli import main; main(); print([name for name in sys.modules if 'obstore' in name"
-        " or name in ('mpired.files.stores', 'mpired.files.upload', 'mpired.sources.remote')])"
-    )
-    assert ranks.python(program) == "[]\n"
-
-
-def test_urls_are_known_by_their_schemes():
-    assert all(urls.is_url(f"{name}://a/b") for name in urls.SCHEMES)
-    assert not any(map(urls.is_url, ["a/b", "./s3://a", "s3:/a/b", "file://a", "s3"]))
 
 
 def test_other_schemes_lead_to_their_stores(remote):

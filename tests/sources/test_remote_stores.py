@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from command import refused, succeeded
 from rows import together
-from setups import little_is_enough, repeating
+from setups import little_is_enough
 
 from mpired.files.stores import Version
 from mpired.sources import prefix
@@ -78,28 +78,6 @@ def test_the_same_result_as_of_directories(remote, version):
     assert all(each["if_match"] for each in log if "list-type" not in each["of"])
 
 
-def test_a_shard_that_is_cut_off_by_the_shape_is_asked_for_once(remote):
-    values = np.arange(70.0).reshape(7, 10)
-    group = zarr.create_group(remote.folder / "r.zarr")
-    group.create_array("v", data=values, chunks=(2, 2), shards=(4, 4))
-    remote.store.put_folder(remote.folder / "r.zarr", "r.zarr")
-    remote.store.log()
-    remote.reduced("--op", "sum", "-o", "out.npy", "s3://bucket/r.zarr")
-    assert np.array_equal(np.load(remote.folder / "out.npy"), values)
-    shards = [each for each in remote.store.asked() if "/v/c/" in each]
-    assert (len(shards), len(set(shards))) == (6, 6)
-
-
-def test_chunks_of_several_pages_of_a_list(remote):
-    remote.store.tell("page/40")
-    put_plain(remote.store, count=44)
-    remote.store.tell("many/x.zarr/%d/44", np.int32(3).tobytes())
-    remote.store.log()
-    assert remote.reduced("--op", "sum", "--to", "raw", "-o", "-", URL) == np.full(44, 3, "<i4").tobytes()
-    asked = remote.store.asked()
-    assert (len([each for each in asked if "list-type" in each]), len(asked)) == (4, 49)
-
-
 def all_are_long():
     vars(prefix)["_DOCUMENTS_NBYTES"] = 0
 
@@ -115,23 +93,6 @@ def test_chunks_that_are_not_there_and_limits(remote):
         assert csv(remote, URL, **settings) == ["7", "1", "7", "3"]
     assert not any("x.zarr/0" in each or "x.zarr/2" in each for each in remote.store.asked())
     remote.refuses(3, f"{URL}: has more than 2 objects under it", words=(*SUM, "-", URL), setup=few_are_many)
-
-
-@pytest.mark.parametrize(("limit", "least", "most"), [((), 7, 17), (("--max-memory", "250M"), 2, 6)])
-def test_chunks_ahead_are_within_the_memory(remote, limit, least, most):
-    """16 chunks of 1 MiB without a limit; with one a part of what is left of it, and the chunk that exceeds that.
-
-    The one that is waited for comes to these.
-    """
-    values = np.arange(24 << 17, dtype="f8")
-    put_plain(remote.store, count=len(values), dtype="<f8", chunk=1 << 17)
-    for number, chunk in enumerate(np.split(values, 24)):
-        remote.store.put(f"x.zarr/{number}", chunk.tobytes())
-    remote.store.log()
-    remote.store.faults({"method": "GET", "of": r"x\.zarr/\d", "times": 1000, "slow": 0.5})
-    remote.reduced("--op", "sum", *limit, "-o", "out.npy", URL, "-j", "1")
-    assert np.array_equal(np.load(remote.folder / "out.npy"), values)
-    assert least <= 1 + max(each["busy"] for each in remote.store.log()) <= most
 
 
 def test_a_store_that_changes_meanwhile_is_an_error(remote):
@@ -152,18 +113,6 @@ def test_a_store_that_changes_meanwhile_is_an_error(remote):
                 remote.refuses(3, reason, words=(*SUM, "out.npy", URL))
 
 
-def test_what_fails_on_the_way_is_repeated(remote):
-    put_plain(remote.store, more=(1, 3))
-    with together(remote.folder) as case:
-        for of in ("list-type", "x.zarr/.zarray", "x.zarr/1[?]"):
-            with case(of):
-                remote.store.faults({"of": of, "status": 500, "times": 2})
-                assert csv(remote, URL) == ["7", "1", "7", "3"]
-                remote.store.faults({"of": of, "status": 500, "times": 99})
-                words = (*SUM, "out.csv", URL)
-                remote.refuses(4, URL, "the store answers 500", words=words, setup=repeating(1))
-
-
 def test_what_is_no_store(remote):
     put_plain(remote.store, more=(1,))
     for name in ("plain.zarr/a", "plain/a"):
@@ -179,14 +128,6 @@ def test_what_is_no_store(remote):
         ):
             with case(word):
                 remote.refuses(status, f"mpired: {message}", words=(*SUM, "out", word))
-
-
-def test_a_result_is_one_object(remote):
-    put_plain(remote.store, more=(0, 1, 2, 3))
-    reason = "name it s3://bucket/y.zarr.zip"
-    remote.refuses(2, "s3://bucket/y.zarr", reason, words=(*SUM, "s3://bucket/y.zarr", URL))
-    succeeded(remote.run(*SUM, "s3://bucket/y.zarr.zip", URL))
-    succeeded(remote.run("diff", "s3://bucket/y.zarr.zip", f"{URL}/"))
 
 
 def test_globs_match_stores_and_objects_in_one_order(remote):

@@ -1,19 +1,11 @@
 """URLs with a query, as presigned ones: the query is asked with, and shown to nobody."""
 
-import pickle
-
 import boto3
 import numpy as np
 import pytest
 import xarray as xr
-from command import refused, succeeded
-from object_store import BYTES, MEBIBYTE, big
+from object_store import BYTES
 from rows import together
-from setups import little_is_enough
-
-from mpired.errors import BufferFileError, without_secrets
-from mpired.files import stores
-from mpired.files.urls import identity, place_of, signed
 
 SECRET = "se%2Fcret+x='y"
 RANKS = [np.arange(1000.0) * 3**rank + 0.1 for rank in range(3)]
@@ -54,19 +46,6 @@ def test_ranks_lists_and_ranges(remote, url):
     by_another_program = client.generate_presigned_url("get_object", {"Bucket": "bucket", "Key": "run/r1.npy"})
     assert "Signature=" in by_another_program
     assert summed(remote, by_another_program) == RANKS[1].tolist()
-
-
-def test_in_workers_and_blocks(remote):
-    """An object that is replaced meanwhile is an error without its query."""
-    expected = big(remote.store, 2, 9 * MEBIBYTE)
-    remote.store.faults(ONLY_GET, ONLY_SIGNED)
-    words = ("reduce", "-q", *BYTES, "-j", "2", "-o", "out", f"{remote.store.url}/bucket/r{{0..1}}.bin?sig={SECRET}")
-    succeeded(remote.run(*words, setup=little_is_enough))
-    assert (remote.folder / "out").read_bytes() == expected
-    remote.store.faults({"of": "r1.bin.*bytes=4194304", "fresh": 9 * MEBIBYTE})
-    done = remote.run(*words, "-f")
-    refused(done, 3, f"{remote.store.url}/bucket/r1.bin: was replaced while being read")
-    assert "sig=" not in done.err
 
 
 def test_once_knows_an_object_by_its_url_without_the_signature(remote, url):
@@ -142,25 +121,3 @@ def test_the_query_is_nowhere(remote, url):
     assert f"{RANKS[1][1]}\n" in out
     assert xr.open_dataset(remote.folder / "out.nc").sizes
     check(out.encode())
-
-
-def test_a_signature_that_has_expired_is_one_line(remote, url):
-    way_out = "its signature is not valid, or not any more; ask for a new URL that is signed for GET"
-    remote.refuses(4, f"{url}/r1.npy: access is denied; {way_out}", words=("info", f"{url}/r1.npy?sig=old"))
-
-
-def test_two_queries_are_two_objects():
-    """A query may choose a version, or be all that names the object; errors have none."""
-    one, other = (signed(f"https://host/get?version={number}") for number in (1, 2))
-    assert ("".join(one), one == other, identity(one) == identity(other)) == ("https://host/get", False, False)
-    again = pickle.loads(pickle.dumps(one))
-    assert (again == one, place_of(again)) == (True, place_of(one))
-    assert signed("s3://bucket/r?.npy") == "s3://bucket/r?.npy"
-    error = BufferFileError("https://host/a?sig=x", "is not 'https://host/b?sig=y', or is it?")
-    assert str(error) == "https://host/a?...: is not 'https://host/b?...', or is it?"
-    assert without_secrets("s3://bucket/r?.npy: no") == "s3://bucket/r?.npy: no"
-
-
-def test_a_host_of_a_cloud_is_a_web_server_too():
-    for host in ("bucket.s3.us-east-1.amazonaws.com", "account.blob.core.windows.net"):
-        assert type(vars(stores)["_store"](f"https://{host}")).__name__ == "HTTPStore"

@@ -32,22 +32,6 @@ def test_any_url_is_one_line(tmp_path, word):
     assert list(tmp_path.iterdir()) == []
 
 
-@EXAMPLES
-@given(data=st.data())
-def test_any_key_that_a_glob_finds(store, tmp_path, data):
-    """One that cannot be asked for hides the others, because the library does not go on; the reason is told."""
-    parts = st.sampled_from(["a", "b", ".", "..", "", "%", "\x01", "é", "[", "*", "?"])
-    keys = data.draw(st.lists(st.lists(parts, min_size=1, max_size=3).map("/".join).filter(len), max_size=3))
-    store.tell("clear")
-    for key in keys:
-        store.put(key, b"\1")
-    word = data.draw(st.sampled_from(["s3://bucket/*", "s3://bucket/**", "s3://bucket/a/*", "s3://bucket/?/b"]))
-    done = reduce(*BYTES, "-o", "-", word, cwd=tmp_path, env=store.environment, setup=repeating(0))
-    if done.status:
-        assert done.status in {2, 3, 4}, done.err
-        refused(done, done.status)
-
-
 REASONS = [
     ("s3://", 2, "s3://: names no object; write s3://BUCKET/NAME"),
     ("@s3://", 2, "s3://: names no object; write s3://BUCKET/NAME"),

@@ -6,37 +6,13 @@ import os
 import shutil
 
 import numpy as np
-from bad_files import DATA, THREE, npy_of
-from command import reduce, refused, run, succeeded
+from bad_files import DATA, THREE
+from command import run, succeeded
 from rows import check_refused, each
 
 from mpired.files import mounts
 
 ADD = "def add(a, b):\n    return a + b\n"
-
-
-def test_names_that_look_like_more_than_names(folder):
-    for name in ("*.npy", "file:a.npy", "a b.npy", "./@a.npy", "~.npy", "$HOME.npy", "{0..1}.npy", "%d.npy"):
-        (folder / name).write_bytes(npy_of(THREE))
-        assert reduce("--op", "sum", name, "--to", "raw", cwd=folder) == (0, DATA, ""), name
-
-
-@each(
-    "source, target",
-    [("good.npy", "good.npy"), ("hard.npy", "good.npy"), ("good.npy", "hard.npy"), ("soft.npy", "good.npy"),
-     ("good.npy", "soft.npy")],
-)  # fmt: skip
-def test_output_that_is_an_input(source, target, folder):
-    for name in ("good.npy", "hard.npy", "soft.npy"):
-        (folder / name).unlink(missing_ok=True)
-    (folder / "good.npy").write_bytes(npy_of(THREE))
-    os.link(folder / "good.npy", folder / "hard.npy")
-    os.symlink("good.npy", folder / "soft.npy")
-    words = ("reduce", "--op", "sum", source, "-o", target, "-f")
-    check_refused(folder, words, 2, target, "is the file of rank 0")
-    succeeded(reduce("--op", "sum", source, "good.npy", "--in-place", cwd=folder))
-    np.testing.assert_array_equal(np.load(folder / source), 2 * THREE)
-    assert (folder / "soft.npy").is_symlink()
 
 
 @each(
@@ -75,16 +51,6 @@ def test_outputs_of_which_one_is_the_file_of_the_op(folder):
     (folder / "op1.py").write_text(ADD)
     words = ("scan", "--op", "op1.py:add", "good.npy", "good.npy", "--to", "raw", "-f", "-o", "op{rank}.py")
     check_refused(folder, words, 2, "op1.py: is the file of the op, an input of this command")
-
-
-def test_input_by_its_descriptor(folder):
-    def open_it() -> None:
-        assert os.open("good.npy", os.O_RDONLY) == 3
-
-    words = ("reduce", "-q", "--op", "sum", "/proc/self/fd/3", "/dev/fd/3", "-f", "-o")
-    check_refused(folder, (*words, "good.npy"), 2, "good.npy", "is the file of rank 1", setup=open_it)
-    succeeded(run(*words, "new.npy", cwd=folder, setup=open_it))
-    np.testing.assert_array_equal(np.load(folder / "new.npy"), 2 * THREE)
 
 
 @each(
@@ -130,13 +96,3 @@ def test_odd_names(name, shown, folder):
 )
 def test_impossible_names(words, reason, folder):
     check_refused(folder, ("reduce", "--op", "sum", *words), 4, reason)
-
-
-def test_working_directory_that_is_gone(folder):
-    gone = folder / "gone"
-    gone.mkdir()
-    words = ("--op", "sum", str(folder / "good.npy"), "-o", str(folder / "new.npy"))
-    succeeded(reduce(*words, cwd=gone, setup=gone.rmdir))
-    np.testing.assert_array_equal(np.load(folder / "new.npy"), THREE)
-    gone.mkdir()
-    refused(reduce("--op", "sum", "good.npy", cwd=gone, setup=gone.rmdir), 4, "good.npy")

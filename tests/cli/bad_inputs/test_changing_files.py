@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import itertools
 import os
 import time
@@ -13,9 +11,6 @@ from pathlib import Path
 from bad_files import DATA, THREE, npy_of
 from command import Child, open_fifo, reduce, refused, snapshot
 from rows import each
-
-import mpired
-import mpired.sources.local
 
 
 def _replace(path: Path) -> None:
@@ -115,41 +110,3 @@ def test_a_change_within_the_second_of_a_coarse_file_time_is_noticed(folder):
     setup = at_reads(lambda number: write(100) if number == 1 else None)  # between the first rank and the second
     outcome = reduce("--op", "sum", "good.npy", "good.npy", "--to", "npy", cwd=folder, setup=setup)
     assert outcome == (0, npy_of(THREE * 200), "")
-
-
-@each("name", ["good.npy", "good.bin"])
-def test_reads_that_give_less_than_asked_for_are_repeated(name, folder):
-    def setup() -> None:
-        pread, preadv = os.pread, os.preadv
-        os.pread = lambda fd, nbytes, offset: pread(fd, min(nbytes, 5), offset)
-        os.preadv = lambda fd, buffers, offset: preadv(fd, [memoryview(buffers[0]).cast("B")[:5]], offset)
-
-    words = ("--op", "sum", "--type", "double", "--to", "raw", name)
-    assert reduce(*words, name, cwd=folder, setup=setup) == (0, (THREE * 2).tobytes(), "")
-    with open(folder / name, "rb") as stdin:
-        outcome = reduce(*words, "-", cwd=folder, setup=setup, stdin=stdin.fileno())
-    assert outcome == (0, (THREE * 2).tobytes(), "")
-
-
-@each("number", [errno.EIO, errno.EINTR, errno.EAGAIN])
-@each("name", ["good.npy", "good.bin"])
-def test_a_close_that_fails_after_all_was_read_is_no_failure(number, name, folder):
-    def setup() -> None:
-        close = os.close
-
-        def failing(fd: int) -> None:
-            only_read = not fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE
-            close(fd)
-            if only_read:
-                raise OSError(number, os.strerror(number))
-
-        os.close = failing
-
-    outcome = reduce("--op", "sum", "--type", "double", name, "--to", "raw", cwd=folder, setup=setup)
-    assert outcome == (0, DATA, "")
-
-
-def test_times_in_the_future_are_not_waited_for(folder, monkeypatch):
-    os.utime(folder / "good.npy", (2**33, 2**33))
-    monkeypatch.setattr(mpired.sources.local.time, "sleep", None)
-    assert mpired.info(folder / "good.npy").buffers[0].count == 3

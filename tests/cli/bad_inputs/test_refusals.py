@@ -38,7 +38,6 @@ from bad_files import (
     with_footer,
     zip_of,
 )
-from command import installed, refused, unchanged
 from rows import check_refused, each
 
 
@@ -283,10 +282,3 @@ def test_raw_files_and_words(case: Case, folder: Path):
 @each("case", PARQUET + ARROW)
 def test_columns(case: Case, folder: Path):
     check(case, folder)
-
-
-@each("case", [NPY[0], RAW[0], PARQUET[0], ARROW[0]])
-def test_refused_by_the_installed_command(case: Case, folder: Path):
-    place(folder, case.files)
-    with unchanged(folder):
-        refused(installed("reduce", *case.words, cwd=folder), case.status, *case.reasons)

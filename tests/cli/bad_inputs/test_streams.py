@@ -1,55 +1,23 @@
-"""Standard streams that are closed, full or broken, or whose readers go, and odd environments."""
+"""Streams that are closed, full, broken or no files, or whose readers go, and odd environments."""
 
 from __future__ import annotations
 
 import os
+import pty
+import socket
 import subprocess
-from pathlib import Path
 
 import numpy as np
-import pytest
 from bad_files import DATA, THREE, npy_of
-from command import COMMAND, installed, reduce, refused, run, shell, unchanged
-from rows import each
+from command import COMMAND, installed, refused, run, shell, unchanged
+from rows import check_refused, each
 
 
-@each("to", ["raw", "npy", "text", "csv", "json", "table"])
-def test_full_standard_output(to, folder):
+@each("words", ["ops", "info good.npy", "--help", *(f"reduce -q --op sum good.npy --to {to}" for to in ("raw", "csv"))])
+def test_full_standard_output(words, folder):
     with unchanged(folder), open("/dev/full", "wb") as full:
-        words = ("--op", "sum", "good.npy", "good.npy", "--to", to)
-        refused(reduce(*words, cwd=folder, stdout=full.fileno()), 4, "standard output", "No space left")
-
-
-@each("words", ["ops", "types", "info good.npy", "--help", "reduce --help", "--version"])
-def test_full_standard_output_of_what_only_prints(words, folder):
-    with open("/dev/full", "wb") as full:
         outcome = run(*words.split(), cwd=folder, stdout=full.fileno())
         refused(outcome, 4, "standard output", "No space left")
-
-
-@pytest.fixture
-def place(mounted):
-    """A file system with room for the beginning of a text."""
-    return mounted("size=4k")
-
-
-@each("words", ["ops --json", "types", "reduce --help", "recover --list" + 200 * " good.npy"])
-def test_standard_output_that_takes_a_part(words, place, folder):
-    """Python writes each text once without a buffer, and takes what is left of it for written."""
-    whole = run(*words.split(), cwd=folder).out
-    with open(place / "out", "wb") as file:
-        settings = {"stdout": file, "stderr": subprocess.PIPE, "env": os.environ | {"PYTHONUNBUFFERED": "1"}}
-        done = subprocess.run([COMMAND, *words.split()], cwd=folder, check=False, **settings)
-    part = (place / "out").read_bytes()
-    assert whole.startswith(part)
-    if part == whole:
-        assert (done.returncode, done.stderr) == (0, b"")
-    else:
-        assert done.returncode == 4
-        assert b"No space left on device" in done.stderr
-        assert done.stderr.startswith(b'{"' if "--json" in words else b"mpired: standard output: ")
-    piped = installed(*words.split(), cwd=folder, env=os.environ | {"PYTHONUNBUFFERED": "1"})
-    assert piped == (0, whole, "")
 
 
 def test_closed_standard_output(folder):
@@ -69,7 +37,7 @@ def test_closed_standard_input(folder):
             refused(shell('"$@" <&-', *each_words.split(), cwd=folder), 4, f"{name}: is closed")
 
 
-@each("where", ["2>&-", "2>/dev/full", "0<&- 2>&-"])
+@each("where", ["2>/dev/full", "0<&- 2>&-"])
 def test_standard_error_that_takes_nothing(where, folder):
     """The summary cannot be written, but the result is in place, and that is what the status tells of."""
     outcome = shell(f'"$@" {where}', "reduce", "--op", "sum", "good.npy", "-f", "-o", "new.npy", cwd=folder)
@@ -100,41 +68,32 @@ def test_odd_environments(env, to, expected, folder):
     assert outcome == (0, expected, "")
 
 
-# Readers of results and messages that go
-
-
-@pytest.fixture
-def large(folder: Path) -> Path:
-    """More elements than a pipe holds."""
-    (folder / "large.bin").write_bytes(bytes(2 << 20))
-    return folder
-
-
 @each("script, to", [('"$@" | head -c 10', "raw"), ('"$@" | :', "npy"), ('"$@" | head -c 10', "csv")])
-def test_reader_that_goes(script, to, large):
+def test_reader_that_goes(script, to, folder):
+    (folder / "large.bin").write_bytes(bytes(2 << 20))  # more than a pipe holds
     words = ("reduce", "-q", "--op", "sum", "--type", "double", "large.bin", "--to", to)
-    with unchanged(large):
-        outcome = shell(f"{script}; exit ${{PIPESTATUS[0]}}", *words, cwd=large)
+    with unchanged(folder):
+        outcome = shell(f"{script}; exit ${{PIPESTATUS[0]}}", *words, cwd=folder)
         assert (outcome.status, outcome.err) == (141, "")
-
-
-def without_a_reader(*words, stream, **settings):
-    """Run the installed command with a pipe as one of its streams that nobody reads."""
-    read, write = os.pipe()
-    os.close(read)
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: write}
-    done = subprocess.run([COMMAND, *words], check=False, **streams, **settings)
-    os.close(write)
-    return done.returncode, done.stdout, done.stderr
 
 
 @each("words", ["ops", "ops --json", "--help"])
 def test_reader_that_goes_before_anything_is_printed(words, tmp_path):
-    assert without_a_reader(*words.split(), stream="stdout", cwd=tmp_path) == (141, None, b"")
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([COMMAND, *words.split()], cwd=tmp_path, stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
-def test_messages_that_nobody_reads(large):
-    """The result is in place when the summary is written; a reader that is gone does not make that untrue."""
-    words = ("reduce", "--op", "sum", "--type", "double", "large.bin", "-o", "new.bin")
-    assert without_a_reader(*words, stream="stderr", cwd=large) == (0, b"", None)
-    assert (large / "new.bin").read_bytes() == bytes(2 << 20)
+def test_terminal_and_socket_as_input(folder):
+    typed, output = ("reduce", "--op", "sum", "--type", "double"), ("-o", "out", "-f")
+    master, slave = pty.openpty()
+    check_refused(folder, (*typed, os.ttyname(slave), *output), 2, "/dev/pts/", "--count")
+    check_refused(folder, (*typed, "-", *output), 2, "standard input", "--count", stdin=slave)
+    os.close(master)
+    os.close(slave)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "socket"))
+        check_refused(folder, (*typed, "socket", *output), 4, "socket")
+        check_refused(folder, ("reduce", "--op", "sum", "good.npy", "-f", "-o", "socket"), 4, "socket")

@@ -1,67 +1,37 @@
-"""What the system does not give: rights, room on the disk, descriptors, memory; and what a replaced file keeps."""
+"""What the system does not give: rights, room on the disk, descriptors, memory."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import resource
-import stat
 import subprocess
 import sys
-import threading
-from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from bad_files import DATA, THREE, furnish
-from command import become_nobody, reduce, refused, run, shell, succeeded, unchanged
+from bad_files import DATA, furnish, header, npy
+from command import become_nobody, measured, reduce, refused, run, shell, unchanged
 from rows import check_refused, each
 
 import mpired
 import mpired.files.calls
 
 
+def test_claimed_size_takes_no_memory(folder):
+    (folder / "bad.npy").write_bytes(npy(header(shape="(65536, 65536)"), DATA[:8]))
+    status, peak, err = measured("reduce", "--op", "sum", "bad.npy", cwd=folder)
+    assert (status, err.count("\n")) == (3, 1)
+    assert peak < 100 << 20
+
+
 def test_too_few_descriptors(folder):
     almost_none = functools.partial(resource.setrlimit, resource.RLIMIT_NOFILE, (4, 4))
     words = ("reduce", "--op", "sum", "good.npy", "good.npy", "-o", "out", "-f")
     check_refused(folder, words, 4, "Too many open files", setup=almost_none)
-
-
-@each("to", ["npy", "parquet"])
-def test_too_little_memory(to, folder):
-    np.save(folder / "large.npy", np.zeros(100_000))
-    taken = []
-
-    def take_all_memory() -> None:
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        limit = pages * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-        for nbytes in (1 << 24, 1 << 20, 1 << 17):
-            with contextlib.suppress(MemoryError):
-                while True:
-                    taken.append(np.empty(nbytes, np.uint8))
-
-    words = ("reduce", "--op", "sum", "large.npy", "large.npy", "--to", to, "-o", "out", "-f")
-    check_refused(folder, words, 8, "memory", setup=take_all_memory)
-
-
-def test_no_more_threads(folder):
-    with open(folder / "large.bin", "wb") as file:
-        file.truncate(64 << 20)
-
-    def no_threads() -> None:
-        def start(_thread: threading.Thread) -> NoReturn:
-            raise RuntimeError("can't start new thread")
-
-        threading.Thread.start = start
-
-    words = ("--op", "sum", "--type", "double", "large.bin", "large.bin", "-j", "2", "-o", "new.bin")
-    succeeded(reduce(*words, cwd=folder, setup=no_threads))
-    assert (folder / "new.bin").stat().st_size == 64 << 20
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +55,7 @@ def test_too_little_address_space_for_numpy(words, share, needed, folder):
         refused(outcome, 8, "memory")
 
 
-@pytest.mark.parametrize("more", range(8, 152, 24))
+@pytest.mark.parametrize("more", range(8, 152, 36))
 @pytest.mark.parametrize("suffix", ["bin", "parquet"])
 @pytest.mark.sampled(3)
 def test_address_space_limit(suffix, more, needed, folder):
@@ -111,7 +81,6 @@ def test_address_space_limit(suffix, more, needed, folder):
         ("/lib/x.so: failed to map segment from shared object: Operation not permitted", 4),
         ("/lib/x.so: failed to map segment from shared object", 8),
         ("/lib/x.so: cannot map zero-fill pages: Cannot allocate memory", 8),
-        ("libx.so.1: cannot create shared object descriptor: Cannot allocate memory", 8),
         ("libx.so.1: cannot open shared object file: Cannot allocate memory", 8),
     ],
 )
@@ -135,52 +104,14 @@ def test_a_library_that_cannot_be_loaded(words, status, wrapped, folder):
 SUM = ("reduce", "-q", "--op", "sum", "good.npy")
 
 
-def test_links_as_outputs(folder):
-    os.symlink("nowhere.npy", folder / "dangling")
-    os.symlink("loop", folder / "loop")
-    check_refused(folder, (*SUM, "-o", "loop", "-f"), 4, "loop", "symbolic links")
-    check_refused(folder, ("reduce", "--op", "sum", "loop", "-o", "out", "-f"), 4, "loop", "symbolic links")
-    assert reduce("--op", "sum", "good.npy", "-o", "/dev/null", cwd=folder) == (0, b"", "")
-    succeeded(reduce("--op", "sum", "good.npy", "-o", "dangling", cwd=folder))
-    assert (folder / "dangling").is_symlink()
-    np.testing.assert_array_equal(np.load(folder / "nowhere.npy"), THREE)
-
-
 def test_input_without_permission(as_root, open_folder):
     (furnish(open_folder) / "good.npy").chmod(0)
     open_folder.chmod(0o777)
     check_refused(open_folder, (*SUM, "-o", "new"), 4, "good.npy", "Permission denied", setup=become_nobody)
 
 
-def test_output_without_permission_is_replaced_where_the_folder_allows(as_root, open_folder):
-    """As with any program that writes beside and renames: the folder decides; in one like /tmp the owner does."""
-    (furnish(open_folder) / "out").chmod(0o444)
-    open_folder.chmod(0o1777)
-    check_refused(open_folder, (*SUM, "-o", "out", "-f"), 4, "out", "not permitted", setup=become_nobody)
-    open_folder.chmod(0o777)
-    words = ("--op", "sum", "good.npy", "--to", "raw", "-o", "out", "-f")
-    succeeded(reduce(*words, cwd=open_folder, setup=become_nobody))
-    assert (open_folder / "out").read_bytes() == DATA
-    status = (open_folder / "out").stat()
-    assert (stat.S_IMODE(status.st_mode), status.st_uid) == (0o444, 65534)
-
-
-def test_read_only_file_system(mounted):
-    where = mounted("size=1m")
-    furnish(where)
-    subprocess.run(["mount", "-o", "remount,ro", where], check=True)
-    check_refused(where, (*SUM, "-o", "new"), 4, "new", "Read-only")
-    check_refused(where, (*SUM, "good.npy", "--in-place"), 4, "good.npy", "Read-only")
-
-
-@each("words, name", [(("-o", "new"), "new"), (("-o", "out", "-f"), "out"), (("--in-place",), "good.npy")])
-def test_folder_that_cannot_be_written_to(words, name, as_root, open_folder):
-    furnish(open_folder)
-    check_refused(open_folder, (*SUM, "good.npy", *words), 4, "Permission denied", name, setup=become_nobody)
-
-
 @each("count", [8_000, 100_000])
-@each("to", ["npy", "parquet", "arrow", "csv", "npz", "hdf5"])
+@each("to", ["npy", "parquet", "arrow", "csv", "hdf5"])
 def test_file_size_limit(to, count, folder):
     """Of the result, for which 64000 bytes of elements still fit but not what a format adds, and of what is before."""
     np.save(folder / "large.npy", np.random.default_rng(1).random(count) + 1e-300)
@@ -203,10 +134,9 @@ def test_file_size_limit_of_a_target(folder):
         check_refused(folder, f"accumulate --op sum {target} large.npy", 4, f"{target}: File too large", setup=limit)
 
 
-@pytest.mark.parametrize("count", [131_000, 300_000], ids=["the result", "the intermediate result"])
-def test_full_disk(count, mounted, folder):
+def test_full_disk(mounted, folder):
     where = mounted("size=1m")
-    np.save(folder / "large.npy", np.random.default_rng(1).random(count))
+    np.save(folder / "large.npy", np.random.default_rng(1).random(131_000))
     (where / "out").write_bytes(b"the old result")
     for to in ("npy", "parquet", "arrow", "json"):
         with unchanged(where):
@@ -214,28 +144,3 @@ def test_full_disk(count, mounted, folder):
             outcome = reduce(*words, cwd=where)
             refused(outcome, 4, "No space left")
             assert outcome.err.startswith(("mpired: out: ", f"mpired: {where}: ")), to
-
-
-def test_mode_of_results(folder):
-    """A new file has that of any new file, one that is replaced keeps its own and its attributes."""
-    for to in ("raw", "npy", "parquet", "csv"):
-        words = ("--op", "sum", "good.npy", "--to", to, "-o", f"new.{to}")
-        succeeded(reduce(*words, cwd=folder, setup=functools.partial(os.umask, 0o027)))
-        assert stat.S_IMODE((folder / f"new.{to}").stat().st_mode) == 0o640, to
-    out = folder / "out"
-    os.setxattr(out, "user.origin", b"run 7")
-    out.chmod(0o604)
-    succeeded(reduce("--op", "sum", "good.npy", "--to", "raw", "-o", "out", "-f", cwd=folder))
-    assert (out.read_bytes(), stat.S_IMODE(out.stat().st_mode)) == (DATA, 0o604)
-    assert os.getxattr(out, "user.origin") == b"run 7"
-
-
-def test_group_of_the_folder(as_root, open_folder):
-    furnish(open_folder)
-    os.chown(open_folder, -1, 12345)
-    open_folder.chmod(0o2777)
-    os.chown(open_folder / "out", -1, 23456)
-    for words in (("-o", "new"), ("-o", "out", "-f")):
-        succeeded(reduce("--op", "sum", "good.npy", *words, cwd=open_folder))
-    assert (open_folder / "new").stat().st_gid == 12345
-    assert (open_folder / "out").stat().st_gid == 23456

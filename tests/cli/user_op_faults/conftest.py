@@ -13,12 +13,9 @@ from op_faults import GOOD, OPS, RANKS, distribution
 FILES = {
     "syntax.py": "def f(:\n",
     "import_error.py": "import nonexistent_package\ndef f(a, b): pass\n",
-    "raises.py": "raise ValueError('at import')\n",
-    "exits.py": "import sys; sys.exit(0)\n",
     "ends.py": "import os; os._exit(0)\n",
     "hangs.py": "import time; time.sleep(600)\n",
     "datatype.py": "import mpired\n@mpired.op(datatypes=['duble'])\ndef f(a, b): pass\n",
-    "identity.py": "import mpired\n@mpired.op(identity='zero')\ndef f(a, b): pass\n",
     "bytes.py": "x = '\udcff'\n",
     "empty.py": "",
     "text.txt": "def f(a, b): pass\n",
@@ -32,13 +29,8 @@ C = """
 #include <unistd.h>
 #define OP(name) void name(double *in, double *inout, int *len, void **datatype)
 OP(segv) { *(volatile int *)0 = 1; }
-OP(aborts) { abort(); }
-OP(fpe) { raise(SIGFPE); }
-OP(exits) { exit(0); }
 OP(after) { inout[*len] = 1; }
-OP(before) { inout[-1] = 1; }
 OP(far_after) { ((char *)(inout + *len))[63] = 1; }
-OP(after_in) { in[*len] = 1; }
 OP(before_in) { in[-1] = 1; }
 OP(loops) { for (volatile int i = 0;; i = 0) {} }
 """
@@ -54,8 +46,6 @@ def site(tmp_path_factory):
     distribution(folder, "other", {"doubled": "second:f"})
     distribution(folder, "shadow", {"sum": "good_package:f", "MPI_PROD": "good_package:f"})
     distribution(folder, "absent", {"absent": "absent_package:f"})
-    distribution(folder, "raising", {"raising": "raising_package:f"}, raising_package="raise ValueError('at import')")
-    distribution(folder, "exiting", {"exiting": "exiting_package:f"}, exiting_package="raise SystemExit(0)")
     distribution(folder, "ending", {"ending": "ending_package:f"}, ending_package="import os; os._exit(0)")
     distribution(folder, "printing", {"printing": "printing:f"}, printing=f"print('printed')\n{GOOD}")
     distribution(folder, "strange", {"module": "good_package", "senseless": "3:::4"})
@@ -86,7 +76,6 @@ def workshop(tmp_path_factory):
     gcc(CONSTRUCTOR, folder / "constructor.so")
     library = (folder / "faults.so").read_bytes()
     (folder / "cut.so").write_bytes(library[:100])
-    (folder / "foreign.so").write_bytes(library[:18] + b"\xf3\x00" + library[20:])  # e_machine: RISC-V
     return folder
 
 

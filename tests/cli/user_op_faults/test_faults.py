@@ -3,10 +3,9 @@
 Runs are forked children of the test process, which adopts what they leave behind: so nothing may be left.
 """
 
-import numpy as np
 import pytest
 from command import refused, run, unchanged
-from op_faults import DOUBLED, OPS, RANKS, nothing_left
+from op_faults import DOUBLED, RANKS, nothing_left
 from rows import each
 from setups import seeing
 
@@ -18,118 +17,68 @@ ARGUMENTS = "must take two arrays, or (invec, inoutvec, len, datatype)"
 TOO_LONG = "took longer than 0.3 s; nothing was written"
 
 FAULTS = [
-    # the file
     ("./missing.py:f", "the file does not exist"),
-    ("./missing.so:f", "the file does not exist"),
     (".:f", "raised"),
-    ("./:f", "./ is not a regular file"),
     ("./fifo.py:f", "./fifo.py is not a regular file"),
     ("./text.txt:f", "./text.txt is not a Python file (.py)"),
     ("./ops.py:", "names no function"),
-    (":f", "names no function"),
-    # loading it
-    ("./syntax.py:f", "raised SyntaxError: invalid syntax (syntax.py, line 1)"),
     ("./import_error.py:f", "raised ModuleNotFoundError: No module named 'nonexistent_package'"),
-    ("./raises.py:f", "raised ValueError: at import (raises.py, line 1)"),
-    ("./exits.py:f", "raised SystemExit: 0 (exits.py, line 1)"),
     ("./ends.py:f", "it ended with status 0"),
     ("./hangs.py:f", TOO_LONG, *TIMEOUT),
     ("./bytes.py:f", "raised SyntaxError"),
     ("nonexistent_package:f", "raised ModuleNotFoundError"),
-    ("numpy.nonexistent:f", "raised ModuleNotFoundError"),
     (".ops:f", "raised TypeError"),
     ("./datatype.py:f", "raised UnknownDatatypeError: unknown datatype 'duble'"),
-    ("./identity.py:f", "raised TypeError: the identity is str"),
-    # the function
     ("./empty.py:f", "there is no 'f' in"),
-    ("numpy:linalg.nothing", "there is no 'nothing' in"),
     ("./ops.py:number", "is int, not a function"),
     ("./ops.py:one", ARGUMENTS),
     ("./ops.py:three", "takes three arguments, as functions of mpi4py do"),
-    ("./ops.py:keywords", ARGUMENTS),
     ("numpy:cos", ARGUMENTS),
-    ("builtins:abs", ARGUMENTS),
-    # what it returns
     ("./ops.py:returns_array", "returned ndarray of float64 with the shape (4,); an op of four arguments leaves"),
-    ("./ops.py:generator", "returned generator; an op of four arguments leaves its result in inoutvec"),
     ("./ops.py:none", f"returned NoneType; {RETURNS}"),
-    ("./ops.py:short", f"returned ndarray of float64 with the shape (3,); {RETURNS}"),
     ("./ops.py:wrong_dtype", f"returned ndarray of float32 with the shape (4,); {RETURNS}"),
-    ("./ops.py:a_list", f"returned list; {RETURNS}"),
-    ("./ops.py:two_dimensional", f"returned ndarray of float64 with the shape (4, 1); {RETURNS}"),
-    ("./ops.py:masked", f"returned MaskedArray of float64 with the shape (4,); {RETURNS}"),
-    ("./ops.py:two_arrays", f"returned tuple; {RETURNS}"),
-    # exceptions
     ("./ops.py:raises", "raised ValueError: bad number (ops.py, line "),
-    ("./ops.py:without_text", "raised LookupError (ops.py, line "),
-    ("./ops.py:long_text", "raised ValueError: xxx"),
     ("./ops.py:unspeakable", "raised Unspeakable: (and its message cannot be had)"),
     ("./ops.py:unpicklable", "raised Unpicklable: text"),
     ("./ops.py:control", r"raised ValueError: \x1b[2J\udcff"),
     ("./ops.py:interrupt", "raised KeyboardInterrupt"),
-    ("./ops.py:generator_exit", "raised GeneratorExit"),
-    ("./ops.py:stop_iteration", "raised StopIteration"),
     ("./ops.py:memory", "raised MemoryError"),
-    ("./ops.py:huge", "raised MemoryError: Unable to allocate 8.00 PiB"),
-    ("./ops.py:recursion", "raised RecursionError"),
     ("./ops.py:system_exit", "raised SystemExit: 0"),
     ("./ops.py:of_mpired", "raised DatatypeError: somewhere: something"),
-    ("./ops.py:nested", "raised FileNotFoundError"),
     ("./ops.py:aborts", "aborted: the norm of element 3 is zero"),
-    # read-only operands
     ("./ops.py:writes_invec", "raised ValueError: assignment destination is read-only"),
-    ("./ops.py:adds_to_invec", "raised ValueError: output array is read-only"),
     ("./ops.py:adds_to_inoutvec", "raised ValueError: output array is read-only"),
     ("./ops.py:looks_around", "gives other bits for 4 elements at once than for 2 and the rest"),
     ("./ops.py:compares", "an op gets arrays, not numbers: use numpy.maximum, numpy.where and the like"),
-    # standard output
     ("./ops.py:prints_and_raises", "raised ValueError: after it"),
-    # no end, and ends of the wrong kind
     ("./ops.py:loops", TOO_LONG, *TIMEOUT),
-    ("./ops.py:loops_in_c", TOO_LONG, *TIMEOUT),
     ("./ops.py:sleeps", TOO_LONG, *TIMEOUT),
     ("./ops.py:sleeps_through_signals", TOO_LONG, *TIMEOUT),
     ("./ops.py:exits", "it ended with status 0"),
-    ("./ops.py:terminates", "it was killed by SIGTERM"),
     ("./ops.py:crashes", "it was killed by SIGSEGV"),
-    ("./ops.py:leaves_and_raises", "raised ValueError: left"),
-    ("./ops.py:leaves_and_crashes", "it was killed by SIGSEGV"),
     ("./ops.py:leaves_and_sleeps", TOO_LONG, *TIMEOUT),
-    # libraries
     ("./text.so:f", "cannot be loaded ("),
     ("./cut.so:f", "cannot be loaded ("),
-    ("./foreign.so:segv", "cannot be loaded ("),
     ("./constructor.so:f", "it was killed by SIGABRT"),
     ("./faults.so:missing", "there is no symbol 'missing' in ./faults.so"),
-    ("./faults.so:__class__", "there is no symbol '__class__' in ./faults.so"),
     ("faults.so:segv", "a library needs a path; write ./faults.so:segv"),
-    ("libm.so.6:pow", "a library needs a path; write ./libm.so.6:pow"),
     ("./faults.so:segv:long", "has ':long' behind the symbol, where only :count can be"),
     ("./faults.so:segv", "it was killed by SIGSEGV"),
-    ("./faults.so:aborts", "it was killed by SIGABRT"),
-    ("./faults.so:fpe", "it was killed by SIGFPE"),
-    ("./faults.so:exits", "it ended with status 0"),
     ("./faults.so:after", "wrote outside its buffers of 4 elements of MPI_DOUBLE"),
-    ("./faults.so:before", "wrote outside its buffers of 4 elements of MPI_DOUBLE"),
     ("./faults.so:far_after", "wrote outside its buffers"),
-    ("./faults.so:after_in", "wrote outside its buffers"),
     ("./faults.so:before_in", "wrote outside its buffers"),
     ("./faults.so:loops", TOO_LONG, *TIMEOUT),
-    # packages
     ("doubled", DOUBLED),
     ("absent", "raised ModuleNotFoundError: No module named 'absent_package'"),
-    ("raising", "raised ValueError: at import (raising_package.py, line 1)"),
-    ("exiting", "raised SystemExit: 0 (exiting_package.py, line 1)"),
     ("ending", "it ended with status 0"),
     ("module", "is module, not a function"),
     ("senseless", "raised "),
 ]
-PARTS = 6
+PARTS = 3
 
 
 # Each fault with a file or with standard output in turn.
 @pytest.mark.parametrize("part", range(PARTS))
-@pytest.mark.sampled(2)
 def test_fault(part, workshop, site):
     chosen = [(*row[:2], row[2:], ("output.npy", "-")[i % 2]) for i, row in enumerate(FAULTS[part::PARTS])]
 
@@ -143,20 +92,3 @@ def test_fault(part, workshop, site):
         assert outcome.err.startswith("printed\n") == ("prints" in op)
 
     is_told()
-
-
-# Each number of workers with a file and with what is written as it comes.
-@each("jobs, target", [("1", "-"), ("2", "new.npy"), ("2", "output.csv"), ("7", "output.npy")])
-def test_fault_in_the_last_element_when_all_others_are_written(tmp_path, monkeypatch, jobs, target):
-    monkeypatch.setattr("mpired.collectives.plan._BLOCK_BYTES", 64)
-    monkeypatch.setattr("mpired.collectives.plan.SMALL_NBYTES", 0)
-    (tmp_path / "ops.py").write_text(OPS)
-    (tmp_path / "output.npy").write_bytes(b"what was there before")
-    for name in RANKS:
-        array = np.arange(1001.0)
-        array[-1] = -1
-        np.save(tmp_path / name, array)
-    words = ("reduce", "--op", "./ops.py:at_the_end", "-j", jobs, "--force", "-o", target, *RANKS)
-    with unchanged(tmp_path), nothing_left():
-        outcome = run(*words, cwd=tmp_path)
-    refused(outcome, 7, "./ops.py:at_the_end: raised ValueError: negative")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import re
@@ -16,15 +15,6 @@ from users import ACCESS_LIST, LIST
 from mpired.errors import OutputExistsError
 from mpired.files import calls
 from mpired.files.output import open_output
-
-
-def test_existing_file_is_kept_unless_it_may_be_replaced(kind, folder):
-    out = folder / "results" / "out"
-    with unchanged(folder), pytest.raises(OutputExistsError, match="`overwrite=True` replaces it"):
-        write(out)
-    write(out, overwrite=True)
-    write(folder / "results" / "new")
-    assert {path.name: path.read_bytes() for path in (folder / "results").iterdir()} == {"out": NEW, "new": NEW}
 
 
 def test_leaving_without_a_commit_changes_nothing(kind, folder):
@@ -45,15 +35,6 @@ def test_draft_is_private_locked_and_beside_the_result(tmp_path, monkeypatch):
         with open(tmp_path / name, "rb+") as other, pytest.raises(BlockingIOError):
             fcntl.lockf(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     assert os.listdir(tmp_path) == []
-
-
-def test_name_of_a_draft_that_is_taken(tmp_path, monkeypatch):
-    """Nothing is written through a link that has its name."""
-    monkeypatch.setattr(calls, "open_unnamed", lambda _dirfd: None)
-    (tmp_path / "secret").write_bytes(OLD)
-    os.symlink("secret", tmp_path / ".out.mpired-new")
-    with unchanged(tmp_path), pytest.raises(FileExistsError):
-        write(tmp_path / "out")
 
 
 def test_symbolic_links_are_kept(kind, folder):
@@ -84,24 +65,6 @@ def test_hard_link_is_split_and_said(kind, folder):
     out.unlink()
     os.link(other, out)
     assert run(*words, "-q", cwd=folder).err == ""
-
-
-def test_names_that_cannot_be_files(kind, folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    for name, leads_to in {"nowhere": "missing/new", "a": "b", "b": "a"}.items():
-        os.symlink(leads_to, name)
-    names = {
-        "": errno.ENOENT, ".": errno.EISDIR, "results": errno.EISDIR, "results/": errno.EISDIR, "new/": errno.EISDIR,
-        "results/out/": errno.ENOTDIR, "results/out/x": errno.ENOTDIR, "missing/x": errno.ENOENT,
-        "nowhere": errno.ENOENT, "a": errno.ELOOP,
-    }  # fmt: skip
-    found = {}
-    for name in names:
-        with unchanged(folder), pytest.raises(OSError, match=r".*") as caught:
-            write(name, overwrite=True)
-        found[name] = caught.value.errno
-        assert caught.value.filename == name
-    assert found == names
 
 
 def test_mode_of_a_new_file_is_that_of_any_new_file(kind, tmp_path):
@@ -145,12 +108,3 @@ def test_owner_that_cannot_be_kept_loses_set_uid(as_root, kind, open_folder):
     succeeded(reduce(*WORDS, "-o", "out", "-f", cwd=open_folder, setup=become_nobody))
     status = (open_folder / "out").stat()
     assert (stat.S_IMODE(status.st_mode), status.st_uid) == (0o755, NOBODY)
-
-
-def test_file_system_without_attributes(kind, folder, monkeypatch):
-    def unsupported(*_: object) -> None:
-        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
-
-    monkeypatch.setattr(os, "listxattr", unsupported)
-    write(folder / "results" / "out", overwrite=True)
-    assert (folder / "results" / "out").read_bytes() == NEW

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 import numpy as np
-import pytest
 from command import run
 from protocols import LOG
 from users import (
@@ -96,16 +95,6 @@ def test_a_log_is_open_to_no_more_users_than_the_target(shared):
     assert found == expected
 
 
-@pytest.mark.parametrize(("groups", "kept"), [((PROJECT,), True), ((), False)])
-def test_an_access_list_goes_with_its_group(groups, kept, shared):
-    belonging(shared, OWNER, PROJECT, 0o600)
-    path = shared / "t.npy"
-    os.setxattr(path, ACCESS_LIST, LIST)
-    assert accumulate(shared, "rename", become(OWNER, *groups)).status == 0
-    assert rights(path) == ((OWNER, PROJECT, 0o664) if kept else (OWNER, USERS, 0o600))
-    assert [os.getxattr(path, name) for name in os.listxattr(path)] == ([LIST] if kept else [])
-
-
 def test_the_list_of_the_folder_lets_no_other_user_in(shared):
     """New files inherit it; the target came from elsewhere and has none."""
     os.setxattr(shared, "system.posix_acl_default", LIST)
@@ -162,12 +151,3 @@ def test_fetched_elements_lose_a_list_that_the_target_has_not(shared):
     os.setxattr(shared / "old.npy", ACCESS_LIST, LIST)
     assert fetched(shared, 0, "t.npy") == (OWNER, PROJECT, 0o600)
     assert ACCESS_LIST not in os.listxattr(shared / "old.npy")
-
-
-@pytest.mark.parametrize("closed", ["t.npy", "u.npy"])
-def test_fetched_elements_of_several_windows(closed, shared):
-    """The narrowest of the windows counts, wherever the elements are from."""
-    np.save(shared / "u.npy", np.zeros(500))
-    (shared / closed).chmod(0o600)
-    windows = ("--window", "t.npy", "--window", "u.npy", "--target-rank", "1", "--target-count", "1")
-    assert fetched(shared, 0, *windows) == (0, 0, 0o600)

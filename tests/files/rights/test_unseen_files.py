@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
-import struct
 from collections.abc import Callable
 
-import numpy as np
 import pytest
-from command import run
 from faults import failing
 from rows import check_refusals
-from users import killed, value
+from users import killed
 
 from mpired.files.names import MARK
 
@@ -42,42 +38,6 @@ def test_what_cannot_be_looked_for_is_an_error(number, shared):
     check_refusals(shared, cases, setup=failing(number, "lstat", when=named(".t.npy.mpired")))
     cases = [(f"{words} u.npy", 4, text) for words in READING[:3]]
     check_refusals(shared, cases, setup=failing(number, "getxattr", when=named("u.npy")))
-
-
-def generation(value: int) -> Callable[[], None]:
-    """Return a setup by which the system says that of every file; a negative number is an error."""
-
-    def setup() -> None:
-        original = fcntl.ioctl
-
-        def ioctl(fd: int, request: int, *arguments: object) -> object:
-            if request != 0x80087601:
-                return original(fd, request, *arguments)
-            if value < 0:
-                raise OSError(-value, os.strerror(-value))
-            return struct.pack("q", value)
-
-        fcntl.ioctl = ioctl
-
-    return setup
-
-
-def test_a_generation_that_is_not_known_is_no_other_one(shared):
-    """The file system is met by a mount, or in a sandbox, that does not tell it."""
-    unknown = [0, -errno.ENOTTY, -errno.EPERM]
-    found = {}
-    for then, now in [(7, 7), *((7, each) for each in unknown), *((each, 7) for each in (*unknown, -errno.EOPNOTSUPP))]:
-        np.save(shared / "t.npy", np.zeros(500))
-        killed(shared, generation(then))
-        found[then, now] = run("info", "t.npy", cwd=shared, setup=generation(now)).status, value(shared)
-    assert set(found.values()) == {(0, 1)}, found
-
-
-def test_another_generation_is_another_file_and_an_error_is_none(shared):
-    killed(shared, generation(7))
-    moved = [("info t.npy", 3, "is not the file any more", "t.npy.mpired")]
-    check_refusals(shared, moved, setup=generation(8))
-    check_refusals(shared, [("info t.npy", 4, "t.npy", "Input/output")], setup=generation(-errno.EIO))
 
 
 def test_no_file_takes_the_name_of_one_whose_update_waits(shared):

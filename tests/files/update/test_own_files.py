@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command import NOBODY, refused, run, unchanged
+from command import NOBODY, refused, run
 from protocols import LOG
 from rows import check_refusals
 from updates import WORDS, hold, value
@@ -131,39 +130,6 @@ def test_the_next_command_removes_what_a_kill_has_left(words, folder):
     assert len(os.listdir(folder / "here")) == 2
     assert run(*words, cwd=folder).status == 0
     assert os.listdir(folder / "here") == ["t.npy"]
-
-
-def test_a_draft_of_a_living_command_is_waited_for(folder):
-    draft = folder / "here" / ".t.npy.mpired-new"
-    draft.write_bytes(b"x")
-    fd = hold(draft)
-    waits = ((*WORDS, "--lock-timeout", "0.2"), 5, "here/t.npy", ".t.npy.mpired-new", "mpired recover")
-    check_refusals(folder, [waits])
-    os.close(fd)
-    assert run(*WORDS, cwd=folder).status == 0
-    assert os.listdir(folder / "here") == ["t.npy"]
-
-
-def test_a_log_whose_making_fails_does_not_stay(folder):
-    """Whatever fails after its name is there."""
-
-    def fail_after_the_making() -> None:
-        make, chmod = calls.open_new, os.fchmod
-
-        def fail(*_arguments: object) -> None:
-            os.fchmod = chmod
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-        def open_new(*arguments: object) -> int:
-            fd = make(*arguments)
-            os.fchmod = fail
-            return fd
-
-        calls.open_new, calls.open_unnamed = open_new, lambda _dirfd: None
-
-    with unchanged(folder):
-        outcome = run(*WORDS, "--commit", "journal", cwd=folder, setup=fail_after_the_making)
-        refused(outcome, 4, "here/t.npy", "Input/output error")
 
 
 def test_dead_drafts_are_removed_and_living_ones_stay(folder):

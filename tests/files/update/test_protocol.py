@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
-import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +11,7 @@ import pytest
 from command import NOBODY, become_nobody, run
 from protocols import COMMITS
 from rows import check_refusals
-from updates import WORDS, add, value
+from updates import add, value
 
 from mpired.errors import ChangedError
 from mpired.files import copying
@@ -32,34 +30,6 @@ def test_a_target_that_was_replaced_before_the_commit(folder, monkeypatch):
     with pytest.raises(ChangedError, match="was replaced by another program"):
         add(folder, commit="journal")
     assert (value(folder), os.listdir(folder / "here")) == (7, ["t.npy"])
-
-
-@pytest.mark.parametrize("commit", COMMITS)
-def test_what_is_kept_of_the_file(commit, as_root, folder):
-    """Mode, owner and attributes, a symbolic link to it; and its inode, if it is patched."""
-    path = folder / "here" / "t.npy"
-    os.chown(path, 12345, 23456)
-    path.chmod(0o640)
-    os.setxattr(path, "user.origin", b"detector 7")
-    os.symlink("here/t.npy", folder / "link.npy")
-    before = path.stat()
-    add(folder, "link.npy", commit=commit)
-    found = path.stat()
-    assert (value(folder), (folder / "link.npy").is_symlink()) == (1, True)
-    assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (12345, 23456, 0o640)
-    assert os.getxattr(path, "user.origin") == b"detector 7"
-    assert (found.st_ino == before.st_ino) == (commit == "journal")
-    assert os.listdir(folder / "here") == ["t.npy"]
-
-
-def test_hard_links_stay_together(folder):
-    os.link(folder / "here" / "t.npy", folder / "other.npy")
-    add(folder)
-    assert value(folder, "other.npy") == 1
-    assert (folder / "other.npy").stat().st_nlink == 2
-    outcome = run("accumulate", "--op", "sum", "--commit", "rename", "here/t.npy", "ones.npy", cwd=folder)
-    assert "hard link" in outcome.err
-    assert (value(folder), value(folder, "other.npy")) == (2, 1)
 
 
 def protocol(folder: Path, nbytes: int, part: int, setup: Callable[[], None] = lambda: None) -> str:
@@ -119,8 +89,3 @@ def test_full_disk(mounted, folder):
     words = ("scan", "-f", "--op", "sum", "--type", "double", *(f"r{rank}.bin" for rank in range(6)))
     check_refusals(folder, [((*words, "-o", f"{where}/out_{{rank}}"), 4, "No space left", "out_")])
     assert os.listdir(where) == ["t.bin"]
-
-
-def test_file_size_limit(folder):
-    cases = [((*WORDS, "--commit", commit), 4, "here/t.npy", "File too large") for commit in COMMITS]
-    check_refusals(folder, cases, setup=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)))

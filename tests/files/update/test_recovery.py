@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from command import NOBODY, Child, Outcome, become_nobody, open_fifo, refused, run, unchanged
+from command import NOBODY, become_nobody, run, unchanged
 from protocols import LOG
 from rows import check_refusals
 from updates import WORDS, pending, value
@@ -102,16 +101,6 @@ def test_a_change_of_another_user_is_not_finished(shared):
     check_refusals(shared, [(WORDS, 3, "runuser -u ", "-- mpired recover here/t.npy")])
 
 
-@pytest.mark.parametrize("content", [b"", b"garbage", bytes(5000)])
-def test_what_is_not_a_log_goes_and_is_not_written_to(content, folder):
-    """A neighbour may have given a file of this user that name."""
-    mine = folder / "mine"
-    mine.write_bytes(content)
-    os.link(mine, folder / "here" / LOG)
-    assert run("info", "here/t.npy", cwd=folder).status == 0
-    assert (os.listdir(folder / "here"), mine.read_bytes()) == (["t.npy"], content)
-
-
 @pytest.mark.parametrize("renew", [True, False], ids=["with a new file", "without"])
 def test_a_file_that_was_renamed_does_not_lose_its_update_by_advice(renew, folder):
     """Its name leads to its log no more, which is the only place of its update."""
@@ -149,23 +138,10 @@ def test_a_log_that_names_files_elsewhere_is_refused(name, folder):
     check_refusals(folder, [("info here/t.npy", 3, f"{name}: is not a name of a file")])
 
 
-def test_messages_name_the_file_as_the_user_does(folder):
-    pending(folder)
-    os.rename(folder / "here" / LOG, folder / "kept")
-    (folder / "here" / LOG).write_bytes((folder / "kept").read_bytes())
-    (folder / "alias").symlink_to("here/t.npy")
-    with unchanged(folder):
-        refused(run(*WORDS, cwd=folder), 3, LOG, "is a copy of a log", "mpired recover --adopt here/t.npy")
-        refused(run("recover", "alias", cwd=folder), 3, LOG, "is a copy of a log", "mpired recover --adopt alias")
-    assert run("recover", "--adopt", "alias", cwd=folder).status == 0
-    assert value(folder) == 1
-
-
 # Many ranks
 
 
 NAMES = ["t.npy", *(f"r{rank}.npy" for rank in range(99))]
-REDUCE = ("reduce", "-q", "--op", "sum", "--to", "raw")
 
 
 @pytest.fixture
@@ -173,73 +149,3 @@ def ranks(folder: Path) -> Path:
     for name in NAMES[1:]:
         np.save(folder / "here" / name, np.full(500, 0.5))
     return folder / "here"
-
-
-def half_done(ranks: Path) -> Callable[[], None]:
-    """Return what leaves an update in the middle: its log, and half of the elements."""
-    pending(ranks.parent)
-    kept = ranks.parent / "kept"
-    (ranks / LOG).rename(kept)
-
-    def leave() -> None:
-        kept.rename(ranks / LOG)
-        with open(ranks / "t.npy", "r+b") as file:
-            file.seek(-4000, os.SEEK_END)
-            file.write(np.ones(250).tobytes())
-
-    return leave
-
-
-def at_first(call: str, path: str, leave: Callable[[], None]) -> Callable[[], None]:
-    """Return a setup in which the update stands there just before the first such call of the system for a path."""
-
-    def setup() -> None:
-        original, left = getattr(os, call), [leave]
-
-        def called(name: object, **settings: object) -> object:
-            if name == path and left:
-                left.pop()()
-            return original(name, **settings)
-
-        setattr(os, call, called)
-
-    return setup
-
-
-def check_finished(outcome: Outcome, ranks: Path) -> None:
-    assert outcome[:2] == (0, np.full(500, 50.5).tobytes())
-    assert outcome.err.startswith("mpired: t.npy: finished an update of 4000 bytes")
-    assert value(ranks.parent) == 1
-
-
-def test_an_update_that_was_interrupted(ranks):
-    """Before the command; before its look at the file; and between that and the look for its log."""
-    for path in ("", "t.npy", LOG):
-        np.save(ranks / "t.npy", np.zeros(500))
-        leave = half_done(ranks)
-        if not path:
-            leave()
-        check_finished(run(*REDUCE, *NAMES, cwd=ranks, setup=at_first("lstat", path, leave)), ranks)
-
-
-def beside(ranks: Path, *names: str) -> Outcome:
-    """Reduce ranks and one that comes late, from a FIFO; an update stands half done when that one is waited for."""
-    leave = half_done(ranks)
-    os.mkfifo(ranks / "slow.npy")
-    child = Child(*REDUCE, *names, "slow.npy", cwd=ranks)
-    with open_fifo(ranks / "slow.npy") as fifo:
-        leave()
-        fifo.write((ranks / "r0.npy").read_bytes())
-    return child.finish()
-
-
-def test_an_update_that_begins_behind_the_look(ranks):
-    """What was read with the look is the file as it was before."""
-    outcome = beside(ranks, *NAMES)
-    assert outcome == (0, np.full(500, 50.0).tobytes(), "") or (outcome.status == 3 and "changed" in outcome.err)
-
-
-def test_an_update_of_another_file_is_none_of_a_rank(ranks):
-    """Its log stays as it is."""
-    assert beside(ranks, *NAMES[1:]) == (0, np.full(500, 50.0).tobytes(), "")
-    assert (ranks / LOG).exists()
