@@ -19,7 +19,7 @@ from mpired.datatypes import agrees, as_numbers
 from mpired.files import calls, copying
 from mpired.formats import conventions, deflated, hierarchy
 from mpired.formats.array import Array
-from mpired.formats.arrays import copy_whole
+from mpired.formats.arrays import copy_whole, selections
 from mpired.formats.conventions import Attributes
 from mpired.formats.hierarchy import DIMENSION_ONLY, HdfFile, address, each_attribute, octets_of, text_of
 from mpired.formats.layout import encoded
@@ -279,7 +279,7 @@ def _copied(found: Any, to: Any, link: bytes) -> Any:
         # The library copies the fill value of such as a place in the old file.
         old = h5py.Dataset(found)
         made = h5py.Dataset(h5d.create(to, link, tid.copy(), found.get_space(), _laid_out_as(old, old.dtype)))
-        for _, selection in hierarchy.selections(old.shape or (), old.chunks, tid.get_size(), 0, DECODED_NBYTES):
+        for _, selection, _ in selections(old.shape or (), old.chunks or (), tid.get_size(), 0, DECODED_NBYTES // 2):
             made[selection] = old[selection]
         return made.id
     plist = h5p.create(h5p.OBJECT_COPY)
@@ -421,9 +421,8 @@ def _fill(dataset: h5py.Dataset, result: Array, jobs: int = 0) -> None:
     form = as_numbers(form)
     native = form.newbyteorder("=")
     mark = conventions.fill(attributes, native) if native.names is None else None
-    chosen = [each for _, each in hierarchy.selections(dataset.shape, dataset.chunks, form.itemsize, 0, DECODED_NBYTES)]
-    frame = np.broadcast_to(np.False_, dataset.shape)
-    shapes = [frame[selection].shape for selection in chosen]
+    every = list(selections(dataset.shape, dataset.chunks or (), form.itemsize, 0, DECODED_NBYTES // 2))
+    chosen, shapes = [each for _, each, _ in every], [shape for *_, shape in every]
     elements = encoded(result, form, list(map(math.prod, shapes)), mark)
     # They may be of truth values, or unsigned.
     arrays = (block.view(dataset.dtype).reshape(shape) for shape, block in zip(shapes, elements, strict=True))
