@@ -143,25 +143,24 @@ def _copy_objects(
     """Make what the old file has, but for the elements of results; return the new names by the old addresses."""
     made: dict[tuple[int, int] | None, str] = {address(old.id): ""}
     for each in hierarchy.walk(old["/"].id):
-        name, found, dataset = octets_of(each.name), each.object, each.dataset
-        is_scale = dataset is not None and h5ds.is_scale(found) and found.rank
+        link, found, dataset = octets_of(each.name), each.object, each.dataset
         if each.soft:
             target = posixpath.join("/", posixpath.dirname(each.name), text_of(each.soft))
             if posixpath.normpath(target).lstrip("/") not in left_out:
-                file.id.links.create_soft(name, each.soft)
-        elif each.outside:
-            if each.name in results:
-                _create(file, results[each.name])
+                file.id.links.create_soft(link, each.soft)
         elif each.address in made:
             file[each.name] = file[f"/{made[each.address]}"]
-        elif each.address not in left_out or (is_scale and model.has_history):
+        elif each.outside or each.address in left_out:
+            is_scale = dataset is not None and h5ds.is_scale(found) and found.rank
+            if is_scale and model.has_history and each.name not in results:
+                _dimension_only(dataset, file.id, link)
+                made[each.address] = each.name
+        else:
             made[each.address] = each.name
             if each.name in results and dataset is not None:
                 _create(file, results[each.name])
-            elif each.address in left_out:
-                _dimension_only(dataset, file.id, name)
             else:
-                _copy_attributes(each_attribute(found), _copied(found, file.id, name))
+                _copy_attributes(each_attribute(found), _copied(found, file.id, link))
     return made
 
 
