@@ -345,12 +345,11 @@ def _buffer(
         numbers = [(each.name, from_dtype(each.dtype).group) for each in arrays if each.dtype is not None]
         ways = rank.ways_out(array.way_out, rank.choice(numbers, inputs.taken))
         raise DatatypeError(source.name, f"{_other(array).reason}{ways}")
-    shape = array.shape or ()
+    shape, missing = array.shape or (), None if array.dtype is None else array.missing
     found = Array(
         array.source or source, datatype, array.count, stored, array.offset or 0, shape, array.fortran_order and
-        len(shape) > 1, array.name, nulls=0 if array.missing is None else None, nullable=inputs.nullable,
-        missing=array.missing, unset=array.unset, unit=array.unit, storage=array.storage,
-        fixed_order=array.fixed_order,
+        len(shape) > 1, array.name, nulls=0 if missing is None else None, nullable=inputs.nullable, missing=missing,
+        unset=array.unset, unit=array.unit, storage=array.storage, fixed_order=array.fixed_order,
     )  # fmt: skip
     if array.offset is not None and (array.dtype is not None or array.stored is not None):
         return found
