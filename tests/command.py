@@ -39,7 +39,6 @@ OF_EXTRAS = (
     "mpired.queries.drawing",
     "mpired.cli.bars",
     "mpired.formats.hierarchy",
-    "mpired.formats.deflated",
     "mpired.formats.hdf5_results",
     "mpired.engines.dask",
     "mpired.engines.mpi",

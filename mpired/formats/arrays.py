@@ -10,7 +10,7 @@ from __future__ import annotations
 import fnmatch
 import itertools
 import math
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
@@ -30,174 +30,24 @@ from mpired.formats.input_options import InputOptions
 from mpired.formats.missing import Missing, of_parts
 from mpired.formats.names import also, check_pair, picked
 from mpired.formats.rank import Kept, RankFile, SkippedArray
-from mpired.formats.streamed import DECODED_NBYTES, ColumnFile, Decoded, Values, errors_of, form_of
+from mpired.formats.streamed import (
+    DECODED_NBYTES,
+    ColumnFile,
+    Decoded,
+    Values,
+    errors_of,
+    form_of,
+    limited_memory,
+    too_large,
+)
 from mpired.formats.transposed import in_order
 from mpired.sources.source import Source
 from mpired.values import listed
 
 _BLOCK_NBYTES = 1 << 20
-
-
-class ArrayHeader(NamedTuple):
-    """An array of a file, as its header describes it."""
-
-    name: str  # its name, with the groups that it is in, such as `group/name`
-    dtype: np.dtype | None  # the NumPy form of its elements as they are combined; None if they are not numbers
-    shape: tuple[int, ...]  # its dimensions
-    # bytes before the first element of a flat array; None where a library decodes the elements
-    offset: int | None = None
-    stored: np.dtype | None = None  # the form of an element in the file, if it is not `dtype`
-    fortran_order: bool = False  # whether the first index runs fastest
-    label: str = ""  # what its elements are, in the words of the format; "" for those of NumPy
-    reason: str = ""  # why it is not a buffer, for an error of the file
-    way_out: str = ""  # what makes it one, if anything does
-    carried: bool = False  # whether it is carried into results unless it is chosen
-    # of the elements of an array that is carried, and of the attributes that define their meaning; b"" of others
-    digest: bytes = b""
-    chunk: tuple[int, ...] = ()  # the dimensions of the pieces that a library decodes; () if all is one
-    missing: Missing | None = None  # which values mean that an element is missing; None if none does
-    dims: tuple[str, ...] = ()  # the names of the dimensions, "" for one without; () if none has any
-    unit: str = ""  # the unit of the values, "" if there is none
-    attributes: Mapping[str, str] = {}  # those of `conventions.described`
-    # how it is stored, in a few words, such as "chunks of (1, 721), deflate 4"; "" if there is nothing to say
-    storage: str = ""
-    # whether the format has one byte order for all, so that results in others do not take it over
-    fixed_order: bool = False
-    leaf: Any = None  # what the library knows it by, which then tells the missing elements itself; None for its name
-    unseen: bool = False  # whether not even a shape is known, or there is none
-    keeps: bool = True  # whether results can carry it
-    source: Source | None = None  # the file that has its elements; None for that of its header
-    packed: np.dtype | None = None  # the form of the elements in the file, where they are packed; None of others
-    # the value of elements that were never written, if nothing declares it; None without one
-    unset: float | None = None
-
-    @property
-    def count(self) -> int:  # type: ignore[override]  # tuples are not counted
-        """Number of elements."""
-        return math.prod(self.shape)
-
-    @property
-    def grain(self) -> int:
-        """The elements of a row of chunks, which are decoded together, or of several of them."""
-        if not self.chunk:
-            return max(1, self.count)
-        first = next((i for i, length in enumerate(self.chunk) if length > 1), len(self.chunk) - 1)
-        length = self.chunk[first]
-        if first and self.shape[first] % length:  # else rows would not begin at its multiples
-            length = self.shape[first]
-        return max(1, length * math.prod(self.shape[first + 1 :]))
-
-
-class Library(NamedTuple):
-    """The library that decodes the arrays of a format which are not stored as they are."""
-
-    # opens the file, whose leaves are the names of the arrays, or `Field`s of them
-    opener: Callable[..., ColumnFile]
-    errors: tuple[type[Exception], ...] = ()  # exceptions for a damaged file, besides the usual ones
-    context: Context | None = None  # of a library that only a worker calls
-
-
-class Field(NamedTuple):
-    """A leaf that is one field of an array of structures."""
-
-    array: str
-    field: str
-
-
-def inspect(
-    source: Source, inputs: InputOptions, arrays: Sequence[ArrayHeader], library: Library | None = None
-) -> RankFile:
-    """Describe a file by its arrays."""
-    by_name = {array.name: array for array in arrays}
-    kept = picked(source, by_name, inputs.keep, inputs.noun)
-    carried = [each for each in arrays if each.name in kept or each.carried]
-    for each in carried:
-        if not each.digest:
-            what = _other(each).reason if each.dtype is None else f"{each.name!r} holds {_other(each).label}"
-            raise DatatypeError(source.name, f"{what}, which `keep` does not carry in this format; leave it out")
-    if inputs.pair:
-        parts = [picked(source, by_name, [name], inputs.noun)[0] for name in inputs.pair]
-        buffers = [_pair(source, inputs, [by_name[name] for name in parts], library)]
-    else:
-        names = picked(source, by_name, inputs.columns, inputs.noun)
-        if not inputs.columns:
-            names = [each.name for each in arrays if _is_taken(each, inputs, library) and each not in carried]
-        buffers = [_buffer(source, inputs, by_name[name], library, arrays) for name in names]
-    combined = {name for buffer in buffers for name in buffer.columns}
-    used = tuple(each for each in arrays if each.name in combined)
-    carried = [each for each in carried if each.name not in combined]
-    others = [each for each in arrays if each.name not in combined and each not in carried]
-    others_of = () if inputs.columns or inputs.pair else tuple(map(_other, others))
-    names = [each.name for each in carried]
-    ignored = picked(source, names, inputs.ignore_coordinates, "coordinate") if inputs.check_coordinates else names
-    along = KeptArrays(source, tuple(carried), library, kept, used, {*ignored} - {*kept}, inputs.coordinate_rtol)
-    dims = {each.name: each.dims for each in arrays if any(each.dims)}
-    return RankFile(source, buffers, others_of, tuple(by_name), kept=along if carried else None, dims=dims)
-
-
-def _is_taken(array: ArrayHeader, inputs: InputOptions, library: Library | None) -> bool:
-    """Return whether an array is a buffer: one of numbers, or any that can be read."""
-    can_be_read = (library or array.stored) and not (array.unseen or array.way_out)
-    return array.dtype is not None or (inputs.any_type and bool(can_be_read))
-
-
-def _other(array: ArrayHeader) -> SkippedArray:
-    """Describe an array that is not a buffer."""
-    label = array.label or ("elements of no datatype" if array.dtype is None else rank.element_text(array.dtype))
-    if array.packed is not None:
-        label = f"packed {rank.element_text(array.packed)}"
-    reason = array.reason or f"{array.name!r} holds {label}, not numbers"
-    other = SkippedArray(array.name, label, reason, array.count, array.shape, label, array.way_out, unit=array.unit)
-    other = other._replace(keeps=array.keeps and not array.unseen, storage=array.storage)
-    return other._replace(count=None, shape=None) if array.unseen else other
-
-
-def _buffer(
-    source: Source, inputs: InputOptions, array: ArrayHeader, library: Library | None, arrays: Sequence[ArrayHeader]
-) -> Array:
-    """Return an array as a buffer: of numbers, or of objects of Python where elements of any type are wanted."""
-    if array.dtype is not None:
-        datatype = rank.declared(source, inputs, array.dtype, f"{array.name!r} holds")
-        stored = as_numbers(array.stored or array.dtype)
-    elif _is_taken(array, inputs, library):
-        datatype = value_type(array.label or "values")
-        stored = array.stored or datatype.form
-    else:
-        numbers = [(each.name, from_dtype(each.dtype).group) for each in arrays if each.dtype is not None]
-        ways = rank.ways_out(array.way_out, rank.choice(numbers, inputs.taken))
-        raise DatatypeError(source.name, f"{_other(array).reason}{ways}")
-    order = array.fortran_order and len(array.shape) > 1
-    found = Array(array.source or source, datatype, array.count, stored, 0, array.shape, order, array.name)
-    found = found._replace(unit=array.unit)
-    if array.dtype is not None:
-        found = found._replace(
-            nulls=0 if array.missing is None else None,
-            nullable=inputs.nullable,
-            missing=array.missing,
-            unset=array.unset,
-            storage=array.storage,
-            fixed_order=array.fixed_order,
-        )
-    if array.offset is not None and (array.dtype is not None or array.stored is not None):
-        return found._replace(offset=array.offset)
-    assert library is not None  # noqa: S101 - an array that is not flat
-    found = found._replace(isolated=True, memory=DECODED_NBYTES, grain=array.grain)
-    if array.dtype is None:
-        leaf = array.leaf._replace(packed=None) if isinstance(array.leaf, Pieces) else array.name
-        return found._replace(stored=datatype.form, reader=Decoded(library.opener, (leaf,), library.errors))
-    fields = array.dtype.names or ()
-    leaves = tuple(Field(array.name, field) for field in fields) or (array.leaf or array.name,)
-    return found._replace(
-        stored=form_of(datatype, fields).newbyteorder(byte_order(stored)) if fields else stored,
-        reader=Decoded(library.opener, leaves, library.errors),
-        missing=_missing(array),
-        packed="" if array.packed is None else array.packed.newbyteorder("=").name,
-    )
-
-
-def _missing(array: ArrayHeader) -> Missing | None:
-    """Return which values mean that an element is missing, unless what unpacks them tells that itself."""
-    return None if getattr(array.leaf, "packed", array.leaf) is not None else array.missing
+_ROWS_NBYTES = 4 << 20  # of several rows of chunks that are read at a time
+_OBJECT_NBYTES = 256  # of a string or list, as far as blocks depend on it
+_SPARE_NBYTES = 128 << 20  # of a library itself, and of what its filters need besides the elements
 
 
 class Pieces(NamedTuple):
@@ -208,7 +58,6 @@ class Pieces(NamedTuple):
     each: int
     pieces: int = 1
     stride: int = 0
-    packed: Any = None  # a `conventions.Packed`, which unpacks them; None if they are not packed
 
     @property
     def nbytes(self) -> int:
@@ -237,54 +86,306 @@ class Pieces(NamedTuple):
             position += count
 
 
-class PiecesFile(ColumnFile):
-    """An open file, of whose pieces the values are given in blocks. The caller closes it."""
+class ArrayHeader(NamedTuple):
+    """An array of a file, as its header describes it."""
 
-    def arrays(self, leaf: Pieces, start: int = 0, *, nullable: bool = False) -> Generator[Values, None, None]:
-        """Yield the values of a leaf from an element on."""
-        for at, count in leaf.ranges(start):
-            block = np.empty(count, leaf.form)
+    name: str  # its name, with the groups that it is in, such as `group/name`
+    dtype: np.dtype | None  # the NumPy form of its elements as they are combined; None if they are not numbers
+    shape: tuple[int, ...] | None  # its dimensions; None if they are not known, or there are none
+    # bytes before the first element of a flat array; None where a library decodes the elements
+    offset: int | None = None
+    stored: np.dtype | None = None  # the form of an element in the file, if it is not `dtype`
+    fortran_order: bool = False  # whether the first index runs fastest
+    label: str = ""  # what its elements are, in the words of the format; "" for those of NumPy
+    reason: str = ""  # why it is not a buffer, for an error of the file
+    way_out: str = ""  # what makes it one, if anything does
+    carried: bool = False  # whether it is carried into results unless it is chosen
+    digest: bytes = b""  # that of `ArrayFile.digest`, if the array is carried and only a worker can read it
+    chunk: tuple[int, ...] = ()  # the dimensions of the pieces that a library decodes; () if all is one
+    missing: Missing | None = None  # which values mean that an element is missing; None if none does
+    dims: tuple[str, ...] = ()  # the names of the dimensions, "" for one without; () if none has any
+    unit: str = ""  # the unit of the values, "" if there is none
+    attributes: Mapping[str, str] = {}  # strings that describe a coordinate, or name those of an array
+    # how it is stored, in a few words, such as "chunks of (1, 721), deflate 4"; "" if there is nothing to say
+    storage: str = ""
+    # whether the format has one byte order for all, so that results in others do not take it over
+    fixed_order: bool = False
+    pieces: Pieces | None = None  # where its elements are, if a `PiecesFile` reads them
+    packing: Any = None  # a `conventions.Packed`, which unpacks them, and tells the missing ones itself; or None
+    keeps: bool = True  # whether results can carry it
+    source: Source | None = None  # the file that has its elements; None for that of its header
+    # the value of elements that were never written, if nothing declares it; None without one
+    unset: float | None = None
+
+    @property
+    def count(self) -> int:  # type: ignore[override]  # tuples are not counted
+        """Number of elements."""
+        return math.prod(self.shape or ())
+
+    @property
+    def place(self) -> Any:
+        """What `ArrayFile.blocks` knows it by."""
+        return self.pieces or self.name
+
+    @property
+    def grain(self) -> int:
+        """The elements of a row of chunks, which are decoded together, or of several of them."""
+        if not self.chunk or not self.shape:
+            return max(1, self.count)
+        first = next((i for i, length in enumerate(self.chunk) if length > 1), len(self.chunk) - 1)
+        length = self.chunk[first]
+        if first and self.shape[first] % length:  # else rows would not begin at its multiples
+            length = self.shape[first]
+        return max(1, length * math.prod(self.shape[first + 1 :]))
+
+
+class ArrayLeaf(NamedTuple):
+    """The values of an array: its elements, one of their fields, or those that they stand for."""
+
+    place: Any  # that of its header
+    field: str = ""
+    packing: Any = None  # that of its header
+
+
+class ArrayFile(ColumnFile):
+    """An open file of arrays, whose format gives their elements in blocks. The caller closes it."""
+
+    def blocks(self, place: Any, start: int = 0) -> Iterator[np.ndarray]:
+        """Yield the elements of an array from one on, as they are in the file."""
+        raise NotImplementedError
+
+    def rows(self, name: str, array: Any, chunk: Sequence[int], start: int, limit: int) -> Iterator[np.ndarray]:
+        """Yield the elements of an array of a library from one on, in blocks of whole rows of chunks."""
+        dtype, memory = array.dtype, self._memory
+        itemsize = max(1, dtype.itemsize)
+        nbytes = math.prod(chunk) * itemsize
+        if nbytes > memory:
+            raise too_large(self._source.name, f"a chunk of array {name!r}", nbytes, memory)
+        if dtype.hasobject:  # whose values are elsewhere in the file
+            itemsize = max(itemsize, _OBJECT_NBYTES)
+        for skipped, selection, shape in selections(array.shape, chunk, itemsize, start, limit):
+            most = memory if dtype.hasobject else max(nbytes, math.prod(shape) * itemsize)
+            error = ValueError(f"a chunk of array {name!r} unfolds to more than the {most} bytes of its shape")
+            with limited_memory(8 * most + _SPARE_NBYTES, error):
+                values = array[selection]
+            # Without dimensions the one element may be a list.
+            is_one = not array.shape and dtype.hasobject
+            values = (np.fromiter([values], object) if is_one else np.asarray(values)).reshape(-1, *dtype.shape)
+            if skipped < len(values):
+                yield values[skipped:]
+
+    def arrays(self, leaf: ArrayLeaf, start: int, *, nullable: bool) -> Iterator[Values]:
+        """Yield the values of a leaf from an element on, truth values as bytes."""
+        for block in self.blocks(leaf.place, start):
+            values = block[leaf.field] if leaf.field else block
+            if leaf.packing is not None:
+                yield leaf.packing.unpacked(values, nullable=nullable)
+            else:
+                yield values.view(np.uint8) if values.dtype == np.bool_ else values, None
+
+    def with_digest(self, array: ArrayHeader, keep: Sequence[str]) -> ArrayHeader:
+        """Return an array with its digest if results may carry it."""
+        is_kept = array.keeps and any(fnmatch.fnmatchcase(array.name, each) or array.name == each for each in keep)
+        return array._replace(digest=self.digest(array)) if array.carried or is_kept else array
+
+    def digest(self, array: ArrayHeader) -> bytes:
+        """Return the digest of an array that is carried: of its values, and of what defines their meaning."""
+        packed = None if array.packing is None else (array.packing.scale, array.packing.offset)
+        form = "" if array.dtype is None else rank.dtype_text(array.dtype.newbyteorder("="))
+        meaning = array.shape, array.label, form, *map(array.attributes.get, ("units", "calendar")), packed
+        found = begun_digest(repr(meaning).encode())
+        for number, block in enumerate(self.blocks(array.place)):
+            native = block if block.dtype.isnative else block.astype(block.dtype.newbyteorder("="))
+            if not number:
+                found.update(f"{native.dtype.name} {rank.dtype_text(native.dtype)}".encode())
+            # Text for values with addresses or gaps, however the blocks are cut.
+            is_plain = not native.dtype.hasobject and native.dtype.names is None
+            found.update(native.tobytes() if is_plain else (repr(_plain(native))[1:-1] + ", ").encode())
+        return found.digest()
+
+
+def selections(
+    shape: Sequence[int], chunk: Sequence[int], itemsize: int, start: int, limit: int
+) -> Iterator[tuple[int, tuple[int | slice, ...], tuple[int, ...]]]:
+    """Yield how many elements of a selection come before `start`, the selection, and its shape, to the end of an array.
+
+    They are of whole rows of chunks, unless these take more than the limit.
+    """
+    if not math.prod(shape):
+        return
+    if not shape:
+        yield start, (), ()
+        return
+    sizes = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]  # the elements behind each index
+    axis = next((axis for axis, size in enumerate(sizes) if size * itemsize <= limit), len(shape) - 1)
+    inner, rows, total = sizes[axis], shape[axis], math.prod(shape[: axis + 1])
+    least, length = max(1, chunk[axis]) if chunk else 1, max(1, limit // (inner * itemsize))
+    if length >= least:
+        length = max(least, min(length, _ROWS_NBYTES // (inner * itemsize))) // least * least
+    row = start // inner
+    while row < total:
+        prefix, index = divmod(row, rows)
+        end = min(rows, (index // length + 1) * length)
+        outer = tuple(map(int, np.unravel_index(prefix, shape[:axis]))) if axis else ()
+        yield max(0, start - row * inner), (*outer, slice(index, end)), (end - index, *shape[axis + 1 :])
+        row = prefix * rows + end
+
+
+def _plain(value: Any) -> Any:
+    """Return a value whose arrays are lists, which are shown as text to their ends."""
+    value = value.tolist() if isinstance(value, np.ndarray) else value
+    return [*map(_plain, value)] if isinstance(value, list | tuple) else value
+
+
+class PiecesFile(ArrayFile):
+    """An open file whose elements are stored as they are. The caller closes it."""
+
+    def blocks(self, place: Pieces, start: int = 0) -> Iterator[np.ndarray]:
+        """Yield the elements of pieces from one on."""
+        for at, count in place.ranges(start):
+            block = np.empty(count, place.form)
             if self._bytes.read_into(block.view(np.uint8).data, at) < block.nbytes:
                 raise self._source.changed()
-            yield (block, None) if leaf.packed is None else leaf.packed.unpacked(block, nullable=nullable)
+            yield block
 
-    def whole(self, leaf: Pieces) -> np.ndarray:
-        """Return all values of a leaf, packed ones as they are."""
-        blocks = (block for block, _ in self.arrays(leaf._replace(packed=None)))
-        return np.concatenate([np.empty(0, leaf.form.newbyteorder("=")), *blocks])
-
-
-def digest_of(source: Source, leaf: Pieces, what: Sequence[object]) -> bytes:
-    """Return the digest of an array that is carried, whose elements are stored as they are."""
-    with closing(PiecesFile(source)) as file:
-        return digest(what, (block for block, _ in file.arrays(leaf)))
+    def whole(self, place: Pieces) -> np.ndarray:
+        """Return all elements."""
+        return np.concatenate([np.empty(0, place.form.newbyteorder("=")), *self.blocks(place)])
 
 
 def copy_pieces(source: Source, old: Pieces, fd: int, new: Pieces) -> None:
     """Copy the elements of an array to a place of another file."""
     with closing(PiecesFile(source)) as file:
-        put(fd, new, (block for block, _ in file.arrays(old)))
+        put(fd, new, file.blocks(old))
 
 
-def put(fd: int, leaf: Pieces, found: Iterator[np.ndarray]) -> None:
+def put(fd: int, place: Pieces, blocks: Iterator[np.ndarray]) -> None:
     """Write blocks, which are as long as they are read."""
-    for (at, _), block in zip(leaf.ranges(), found, strict=True):
+    for (at, _), block in zip(place.ranges(), blocks, strict=True):
         calls.pwrite_all(fd, block.view(np.uint8).data, at)
+
+
+class Library(NamedTuple):
+    """The library that decodes the arrays of a format which are not stored as they are."""
+
+    opener: Callable[..., ArrayFile]  # opens a file
+    errors: tuple[type[Exception], ...] = ()  # exceptions for a damaged file, besides the usual ones
+    context: Context | None = None  # of a library that only a worker calls
+
+
+def inspect(
+    source: Source, inputs: InputOptions, arrays: Sequence[ArrayHeader], library: Library | None = None
+) -> RankFile:
+    """Describe a file by its arrays."""
+    by_name = {array.name: array for array in arrays}
+    kept = picked(source, by_name, inputs.keep, inputs.noun)
+    carried = [_with_digest(source, each, library) for each in arrays if each.name in kept or each.carried]
+    along = {each.name: each for each in carried}
+    if inputs.pair:
+        parts = [picked(source, by_name, [name], inputs.noun)[0] for name in inputs.pair]
+        buffers = [_pair(source, inputs, [by_name[name] for name in parts], library)]
+    else:
+        names = picked(source, by_name, inputs.columns, inputs.noun)
+        if not inputs.columns:
+            names = [each.name for each in arrays if _is_taken(each, inputs, library) and each.name not in along]
+        buffers = [_buffer(source, inputs, by_name[name], library, arrays) for name in names]
+    combined = {name for buffer in buffers for name in buffer.columns}
+    carried = [each for each in carried if each.name not in combined]
+    others = [_other(each) for each in arrays if each.name not in combined and each.name not in along]
+    names = [each.name for each in carried]
+    ignored = picked(source, names, inputs.ignore_coordinates, "coordinate") if inputs.check_coordinates else names
+    used = tuple(each for each in arrays if each.name in combined)
+    same = KeptArrays(source, tuple(carried), library, kept, used, {*ignored} - {*kept}, inputs.coordinate_rtol)
+    dims = {each.name: each.dims for each in arrays if any(each.dims)}
+    others = [] if inputs.columns or inputs.pair else others
+    return RankFile(source, buffers, others, tuple(by_name), kept=same if carried else None, dims=dims)
+
+
+def _with_digest(source: Source, array: ArrayHeader, library: Library | None) -> ArrayHeader:
+    """Return an array that is carried with its digest."""
+    if array.digest:
+        return array
+    if not array.keeps or library is None or library.context is not None:
+        what = _other(array).reason if array.dtype is None else f"{array.name!r} holds {_other(array).label}"
+        raise DatatypeError(source.name, f"{what}, which `keep` does not carry in this format; leave it out")
+    with errors_of(source.name, library.errors), closing(library.opener(array.source or source)) as file:
+        return array._replace(digest=file.digest(array))
+
+
+def _is_taken(array: ArrayHeader, inputs: InputOptions, library: Library | None) -> bool:
+    """Return whether an array is a buffer: one of numbers, or any that can be read."""
+    can_be_read = (library or array.stored) and array.shape is not None and not array.way_out
+    return array.dtype is not None or (inputs.any_type and bool(can_be_read))
+
+
+def _other(array: ArrayHeader) -> SkippedArray:
+    """Describe an array that is not a buffer."""
+    label = array.label or ("elements of no datatype" if array.dtype is None else rank.element_text(array.dtype))
+    if array.packing is not None:
+        label = f"packed {rank.element_text(array.packing.form)}"
+    reason = array.reason or f"{array.name!r} holds {label}, not numbers"
+    is_known = array.shape is not None
+    return SkippedArray(
+        array.name, label, reason, array.count if is_known else None, array.shape, label, array.way_out,
+        keeps=array.keeps and is_known, unit=array.unit, storage=array.storage,
+    )  # fmt: skip
+
+
+def _buffer(
+    source: Source, inputs: InputOptions, array: ArrayHeader, library: Library | None, arrays: Sequence[ArrayHeader]
+) -> Array:
+    """Return an array as a buffer: of numbers, or of objects of Python where elements of any type are wanted."""
+    if array.dtype is not None:
+        datatype = rank.declared(source, inputs, array.dtype, f"{array.name!r} holds")
+        stored = as_numbers(array.stored or array.dtype)
+    elif _is_taken(array, inputs, library):
+        datatype = value_type(array.label or "values")
+        stored = array.stored or datatype.form
+    else:
+        numbers = [(each.name, from_dtype(each.dtype).group) for each in arrays if each.dtype is not None]
+        ways = rank.ways_out(array.way_out, rank.choice(numbers, inputs.taken))
+        raise DatatypeError(source.name, f"{_other(array).reason}{ways}")
+    shape, missing = array.shape or (), None if array.dtype is None else array.missing
+    found = Array(
+        array.source or source, datatype, array.count, stored, array.offset or 0, shape, array.fortran_order and
+        len(shape) > 1, array.name, nulls=0 if missing is None else None, nullable=inputs.nullable, missing=missing,
+        unset=array.unset, unit=array.unit, storage=array.storage, fixed_order=array.fixed_order,
+    )  # fmt: skip
+    if array.offset is not None and (array.dtype is not None or array.stored is not None):
+        return found
+    if array.dtype is None:
+        return _decoded(found._replace(stored=datatype.form), library, [ArrayLeaf(array.place)], array.grain)
+    fields = array.dtype.names or ()
+    if fields:
+        found = found._replace(stored=form_of(datatype, fields).newbyteorder(byte_order(stored)))
+    elif array.packing is not None:
+        found = found._replace(packed=array.packing.form.name, missing=None)
+    leaves = [ArrayLeaf(array.place, field) for field in fields] or [ArrayLeaf(array.place, "", array.packing)]
+    return _decoded(found, library, leaves, array.grain)
+
+
+def _decoded(array: Array, library: Library | None, leaves: Sequence[ArrayLeaf], grain: int) -> Array:
+    """Return a buffer that a library decodes."""
+    assert library is not None  # noqa: S101 - an array that is not flat
+    reader = Decoded(library.opener, tuple(leaves), library.errors)
+    return array._replace(isolated=True, memory=DECODED_NBYTES, reader=reader, grain=grain)
 
 
 def _pair(source: Source, inputs: InputOptions, parts: Sequence[ArrayHeader], library: Library | None) -> Array:
     """Return two arrays as a buffer of pairs."""
     forms = []
-    leaves: list[object] = [part.leaf or part.name for part in parts]
     for part in parts:
         if part.dtype is None or part.dtype.names:
             reason = f"{part.name!r} is not a plain array of numbers"
             raise DatatypeError(source.name, f"{reason}, as the two of a pair have to be")
         forms.append(part.dtype.newbyteorder("="))
+    leaves = [ArrayLeaf(part.place, "", part.packing) for part in parts]
     if library is None or all(part.offset is not None for part in parts):
         library = Library(PiecesFile)
         stored = [as_numbers(part.stored or form) for part, form in zip(parts, forms, strict=True)]
-        leaves = [Pieces(part.offset or 0, form, part.count) for part, form in zip(parts, stored, strict=True)]
+        leaves = [
+            ArrayLeaf(Pieces(part.offset or 0, form, part.count)) for part, form in zip(parts, stored, strict=True)
+        ]
     first, second = parts
     if first.source is not second.source:
         raise DatatypeError(source.name, f"{first.name!r} and {second.name!r} are in two files, and a pair is in one")
@@ -296,11 +397,13 @@ def _pair(source: Source, inputs: InputOptions, parts: Sequence[ArrayHeader], li
     check_pair(source, names, dtype, "arrays")
     name = ",".join(names)
     datatype = rank.declared(source, inputs, dtype, f"{name!r} holds")
-    pairs = Array(first.source or source, datatype, first.count, form_of(datatype, FIELDS), name=name, parts=names)
-    pairs = pairs._replace(shape=first.shape, fixed_order=True, isolated=True, memory=DECODED_NBYTES)
-    missing = of_parts(FIELDS, [_missing(part) for part in parts])
-    pairs = pairs._replace(missing=missing, nulls=0 if missing is None else None, nullable=inputs.nullable)
-    return pairs._replace(reader=Decoded(library.opener, tuple(leaves), library.errors), grain=first.grain)
+    missing = of_parts(FIELDS, [None if part.packing is not None else part.missing for part in parts])
+    pairs = Array(
+        first.source or source, datatype, first.count, form_of(datatype, FIELDS), shape=first.shape, name=name,
+        parts=names, nulls=0 if missing is None else None, nullable=inputs.nullable, missing=missing,
+        fixed_order=True,
+    )  # fmt: skip
+    return _decoded(pairs, library, leaves, first.grain)
 
 
 class KeptArrays(NamedTuple):
@@ -369,7 +472,7 @@ class KeptArrays(NamedTuple):
     def _is_close(self, array: ArrayHeader, other: Any, theirs: ArrayHeader) -> bool:
         """Return whether a coordinate differs by no more than the tolerance; units, calendar and packing are equal."""
         both = array, theirs
-        are_numbers = all(each.dtype is not None and each.dtype.kind in "iuf" and each.packed is None for each in both)
+        are_numbers = all(each.dtype is not None and each.dtype.kind in "iuf" and each.packing is None for each in both)
         units = {(each.attributes.get("units"), each.attributes.get("calendar")) for each in both}
         if self.rtol is None or not are_numbers or len(units) > 1:
             return False
@@ -391,8 +494,8 @@ def _whole(source: Source, library: Library, arrays: Sequence[ArrayHeader]) -> d
     for own, some in itertools.groupby(arrays, lambda each: each.source or source):
         with errors_of(own.name, library.errors), closing(library.opener(own)) as file:
             for each in some:
-                values = file.whole(each.leaf if isinstance(each.leaf, Pieces) else each.name)
-                found[each.name] = values.reshape(each.shape) if values.size == each.count else values
+                values = file.whole(each.place)
+                found[each.name] = values.reshape(each.shape or ()) if values.size == each.count else values
     return found
 
 
@@ -404,24 +507,3 @@ def copy_whole(source: Source, fd: int) -> None:
             return
         for at in range(0, source.nbytes, _BLOCK_NBYTES):
             calls.pwrite_all(fd, file.read(_BLOCK_NBYTES, at), at)
-
-
-def is_kept(name: str, keep: Sequence[str]) -> bool:
-    """Return whether an array is carried because the user says so, so that it needs a digest."""
-    return any(fnmatch.fnmatchcase(name, pattern) or name == pattern for pattern in keep)
-
-
-def digest(what: Sequence[object], blocks: Iterable[np.ndarray]) -> bytes:
-    """Return the digest of an array that is carried: of its values, and of the attributes that define their meaning."""
-    found = begun_digest(repr(what).encode())
-    for block in blocks:
-        # Text for values with addresses or gaps, however the blocks are cut.
-        is_plain = not block.dtype.hasobject and block.dtype.names is None
-        found.update(block.tobytes() if is_plain else (repr(_plain(block))[1:-1] + ", ").encode())
-    return found.digest()
-
-
-def _plain(value: Any) -> Any:
-    """Return a value whose arrays are lists, which are shown as text to their ends."""
-    value = value.tolist() if isinstance(value, np.ndarray) else value
-    return [*map(_plain, value)] if isinstance(value, list | tuple) else value

@@ -11,11 +11,10 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from mpired.formats.arrays import ArrayHeader, Field
+from mpired.formats.arrays import ArrayHeader
 from mpired.formats.input_options import InputOptions
 from mpired.formats.missing import Missing, NullsError
 from mpired.formats.rank import dtype_text
-from mpired.formats.streamed import Values
 
 Attribute: TypeAlias = np.ndarray | str  # the value of an attribute: numbers in one dimension, or a text
 Attributes: TypeAlias = Mapping[str, Attribute]
@@ -77,36 +76,22 @@ class Variable(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """A leaf of an array whose values stand for others: for themselves times a scale, plus an offset."""
+    """The values that elements stand for: themselves times a scale, plus an offset."""
 
-    array: str
-    scale: np.ndarray  # of the form of what the values stand for, as the offset
+    scale: np.ndarray  # of the form of the values, as the offset
     offset: np.ndarray
-    missing: Missing | None  # which packed values mean that an element is missing; None if none does
-    form: np.dtype  # the form that the packed values are read in
+    missing: Missing | None  # which elements are missing; None if none is
+    form: np.dtype  # the form that the elements are read in
     wrong: str = ""  # the attribute that is not one number, so that nothing can be unpacked; "" if both are
 
-    @property
-    def dtype(self) -> np.dtype:
-        """The form of what the values stand for."""
-        return self.scale.dtype
-
     def unpacked(self, values: np.ndarray, *, nullable: bool) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return what packed values stand for, and which are there; None if all are, which they have to be."""
+        """Return the values of elements, and which are valid; None if all are, which they have to be."""
         values = values.astype(self.form, copy=False)
         there = None if self.missing is None else self.missing.present(values)
         if there is not None and not nullable:
             raise NullsError(int(np.count_nonzero(~there)))
         with np.errstate(over="ignore", invalid="ignore"):  # as in the arithmetic of the ops
-            return values.astype(self.dtype) * self.scale + self.offset, there
-
-
-def values(leaf: Packed | Field | str, block: np.ndarray, *, nullable: bool) -> Values:
-    """Return the values of a leaf in a block of elements, and which are valid."""
-    if isinstance(leaf, Packed):
-        return leaf.unpacked(block, nullable=nullable)
-    block = block[leaf.field] if isinstance(leaf, Field) else block
-    return block.view(np.uint8) if block.dtype == np.bool_ else block, None
+            return values.astype(self.scale.dtype) * self.scale + self.offset, there
 
 
 def text(attributes: Attributes, name: str) -> str:
@@ -124,12 +109,17 @@ def numbers(attributes: Attributes, name: str, count: int | None = None) -> list
     return values if count in (None, len(values)) else []
 
 
+def marks(attributes: Attributes) -> list[float]:
+    """Return the values that mean that an element is missing, of which a result takes the first; [] if none does."""
+    return numbers(attributes, FILL) + numbers(attributes, MISSING)
+
+
 def missing(attributes: Attributes, dtype: np.dtype) -> Missing | None:
     """Return which values of an array mean that an element is missing; None if none does."""
     if dtype.kind not in "iuf":
         return None
-    marks = dict.fromkeys(numbers(attributes, FILL) + numbers(attributes, MISSING))
-    values = tuple(float(each) if dtype.kind == "f" else each for each in marks if each == each)  # noqa: PLR0124 - no NaN
+    each_mark = dict.fromkeys(marks(attributes))
+    values = tuple(float(each) if dtype.kind == "f" else each for each in each_mark if each == each)  # noqa: PLR0124 - no NaN
     least, greatest = (numbers(attributes, name, 1) for name in (LEAST, GREATEST))
     limits = numbers(attributes, RANGE, 2)
     low, high = limits or (least[0] if least else None, greatest[0] if greatest else None)
@@ -146,7 +136,7 @@ def viewed(attributes: Attributes, dtype: np.dtype) -> tuple[Attributes, np.dtyp
     return {**attributes, **{key: value.astype(form) for key, value in own.items() if value.dtype.kind in "iu"}}, form
 
 
-def packing(name: str, attributes: Attributes, dtype: np.dtype) -> Packed | None:
+def packing(attributes: Attributes, dtype: np.dtype) -> Packed | None:
     """Return how an array is packed; None if it is not, or if numbers of floating point stand for themselves."""
     keys = [key for key in (SCALE, OFFSET) if key in attributes]
     if dtype.kind not in "iuf" or not keys:
@@ -158,7 +148,7 @@ def packing(name: str, attributes: Attributes, dtype: np.dtype) -> Packed | None
     scale, offset = (np.asarray(given.get(key, default), form) for key, default in ((SCALE, 1), (OFFSET, 0)))
     if dtype.kind == "f" and scale == 1 and offset == 0 and not wrong:
         return None
-    return Packed(name, scale, offset, missing(attributes, dtype), dtype.newbyteorder("="), wrong)
+    return Packed(scale, offset, missing(attributes, dtype), dtype.newbyteorder("="), wrong)
 
 
 def header(
@@ -170,17 +160,22 @@ def header(
     found = ArrayHeader(name, dtype, shape, unit=unit, attributes=strings)
     if dtype is None:
         return found
-    packed, default = packing(name, attributes, dtype), default_fill(dtype)
-    found = found._replace(missing=missing(attributes, dtype))
+    packed, default = packing(attributes, dtype), default_fill(dtype)
+    found = found._replace(missing=missing(attributes, dtype), packing=packed)
     if not (default is None or dtype.itemsize == 1 or {FILL, MISSING} & attributes.keys() or found.missing):
         unset = default if packed is None else packed.unpacked(default, nullable=True)[0]
         found = found._replace(unset=unset.item())
     if packed is None:
         return found
-    found = found._replace(dtype=packed.dtype, packed=dtype, leaf=packed)
     if inputs.unpack and not inputs.window and not packed.wrong:
-        return found
-    reason, way_out = _refusal(what, attributes, packed, window=inputs.window)
+        return found._replace(dtype=packed.scale.dtype)
+    reason = f"{what} is packed by {' and '.join(f'`{key}`' for key in (SCALE, OFFSET) if key in attributes)}"
+    lacks = ", and skip missing values with `nulls='ignore'`" if packed.missing is not None else ""
+    way_out = f"unpack it with `unpack`{lacks}"
+    if packed.wrong:
+        reason, way_out = f"{reason}, and `{packed.wrong}` is not a number", ""
+    elif inputs.window:
+        reason, way_out = f"{reason}, and packed elements are not updated", ""
     return found._replace(dtype=None, label=dtype_text(dtype), reason=reason, way_out=way_out)
 
 
@@ -216,12 +211,6 @@ def _is_carried(variable: Variable) -> bool:
     return any(_TELLING[name].fullmatch(text(attributes, name)) for name in telling)
 
 
-def identity(attributes: Attributes) -> tuple[str, ...]:
-    """Return the attributes of an array that define the meaning of its values."""
-    packed = [repr(numbers(attributes, name, 1)) for name in (SCALE, OFFSET) if name in attributes]
-    return (*(text(attributes, name) for name in ("units", "calendar")), *packed)
-
-
 def default_fill(dtype: np.dtype) -> np.ndarray | None:
     """Return netCDF's fill value for a form; None if it has none."""
     code = dtype.newbyteorder("=").str[1:]
@@ -239,7 +228,7 @@ def of_result(
     attributes: Attributes, stored: np.dtype, dtype: np.dtype, *, is_same: bool, nullable: bool
 ) -> tuple[dict[str, np.ndarray], Collection[str]]:
     """Return the attributes that a result has in its own form, and those of its model that it has not as they are."""
-    unpacked = packing("", attributes, stored) is not None
+    unpacked = packing(attributes, stored) is not None
     if is_same and not unpacked and not nullable:
         return {}, ()
     found = {} if unpacked else {name: attributes[name] for name in OF_THE_TYPE if name in attributes}
@@ -253,20 +242,6 @@ def of_result(
 
 
 def fill(attributes: Attributes, dtype: np.dtype) -> np.ndarray | None:
-    """Return the value that means that an element of a result is missing; None if there is none."""
-    for name in (FILL, MISSING):
-        value = attributes.get(name)
-        if isinstance(value, np.ndarray) and value.size:
-            return np.asarray(value.reshape(-1)[0])
-    return default_fill(dtype)
-
-
-def _refusal(what: str, attributes: Attributes, packed: Packed, *, window: bool) -> tuple[str, str]:
-    """Return why a packed array is not combined, or as a window not changed, and the way out."""
-    reason = f"{what} is packed by {' and '.join(f'`{key}`' for key in (SCALE, OFFSET) if key in attributes)}"
-    if packed.wrong:
-        return f"{reason}, and `{packed.wrong}` is not a number", ""
-    if window:
-        return f"{reason}, and packed elements are not updated", ""
-    lacks = ", and skip missing values with `nulls='ignore'`" if packed.missing is not None else ""
-    return reason, f"unpack it with `unpack`{lacks}"
+    """Return the value of missing elements of a result; None if there is none."""
+    found = marks(attributes)
+    return np.asarray(found[0]) if found else default_fill(dtype)

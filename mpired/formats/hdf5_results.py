@@ -6,10 +6,13 @@ import io
 import math
 import os
 import posixpath
+import zlib
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import h5py
 import numpy as np
@@ -17,9 +20,9 @@ from h5py import h5a, h5d, h5ds, h5f, h5fd, h5g, h5o, h5p, h5s, h5t, h5z
 
 from mpired.datatypes import agrees, as_numbers
 from mpired.files import calls, copying
-from mpired.formats import conventions, deflated, hierarchy
+from mpired.formats import conventions, hierarchy
 from mpired.formats.array import Array
-from mpired.formats.arrays import copy_whole
+from mpired.formats.arrays import copy_whole, selections
 from mpired.formats.conventions import Attributes
 from mpired.formats.hierarchy import DIMENSION_ONLY, HdfFile, address, each_attribute, octets_of, text_of
 from mpired.formats.layout import encoded
@@ -29,6 +32,8 @@ from mpired.formats.streamed import DECODED_NBYTES
 from mpired.machine import usable_cores
 from mpired.sources.source import Source
 
+_LEAST_CHUNK_NBYTES = 64 << 10  # of a chunk for a thread, which would begin and end with a smaller one in no time
+_AHEAD_NBYTES = 32 << 20  # of deflated chunks in memory
 _COMPACT_NBYTES = 60_000  # what fits into the header of an object
 _LARGER = 1.1  # the most that a copy may be larger than the elements that are changed in it
 _LOSSY = frozenset({32013, 32017, 32018, 32024, 32028, 32033})  # zfp, sz and the like: results are exact
@@ -143,25 +148,24 @@ def _copy_objects(
     """Make what the old file has, but for the elements of results; return the new names by the old addresses."""
     made: dict[tuple[int, int] | None, str] = {address(old.id): ""}
     for each in hierarchy.walk(old["/"].id):
-        name, found, dataset = octets_of(each.name), each.object, each.dataset
-        is_scale = dataset is not None and h5ds.is_scale(found) and found.rank
+        link, found, dataset = octets_of(each.name), each.object, each.dataset
         if each.soft:
             target = posixpath.join("/", posixpath.dirname(each.name), text_of(each.soft))
             if posixpath.normpath(target).lstrip("/") not in left_out:
-                file.id.links.create_soft(name, each.soft)
-        elif each.outside:
-            if each.name in results:
-                _create(file, results[each.name])
+                file.id.links.create_soft(link, each.soft)
         elif each.address in made:
             file[each.name] = file[f"/{made[each.address]}"]
-        elif each.address not in left_out or (is_scale and model.has_history):
+        elif each.outside or each.address in left_out:
+            is_scale = dataset is not None and h5ds.is_scale(found) and found.rank
+            if is_scale and model.has_history and each.name not in results:
+                _dimension_only(dataset, file.id, link)
+                made[each.address] = each.name
+        else:
             made[each.address] = each.name
             if each.name in results and dataset is not None:
                 _create(file, results[each.name])
-            elif each.address in left_out:
-                _dimension_only(dataset, file.id, name)
             else:
-                _copy_attributes(each_attribute(found), _copied(found, file.id, name))
+                _copy_attributes(each_attribute(found), _copied(found, file.id, link))
     return made
 
 
@@ -279,7 +283,7 @@ def _copied(found: Any, to: Any, link: bytes) -> Any:
         # The library copies the fill value of such as a place in the old file.
         old = h5py.Dataset(found)
         made = h5py.Dataset(h5d.create(to, link, tid.copy(), found.get_space(), _laid_out_as(old, old.dtype)))
-        for _, selection in hierarchy.selections(old.shape or (), old.chunks, tid.get_size(), 0, DECODED_NBYTES):
+        for _, selection, _ in selections(old.shape or (), old.chunks or (), tid.get_size(), 0, DECODED_NBYTES // 2):
             made[selection] = old[selection]
         return made.id
     plist = h5p.create(h5p.OBJECT_COPY)
@@ -415,25 +419,77 @@ def encode(model: Model, line: str, jobs: int, results: Sequence[Array], path: s
             _fill(dataset, result, jobs)
 
 
+_Blocks: TypeAlias = Iterator[tuple[tuple[int | slice, ...], np.ndarray]]  # a selection of an array, and its elements
+
+
 def _fill(dataset: h5py.Dataset, result: Array, jobs: int = 0) -> None:
     """Write all elements of a dataset; those that are missing as its value for that."""
     attributes, form = _read(dataset)
     form = as_numbers(form)
     native = form.newbyteorder("=")
-    mark = conventions.fill(attributes, native) if native.names is None else None
-    chosen = [each for _, each in hierarchy.selections(dataset.shape, dataset.chunks, form.itemsize, 0, DECODED_NBYTES)]
-    frame = np.broadcast_to(np.False_, dataset.shape)
-    shapes = [frame[selection].shape for selection in chosen]
-    elements = encoded(result, form, list(map(math.prod, shapes)), mark)
-    # They may be of truth values, or unsigned.
-    arrays = (block.view(dataset.dtype).reshape(shape) for shape, block in zip(shapes, elements, strict=True))
-    blocks = zip(chosen, arrays, strict=True)
-    level = deflated.level_of(dataset, chosen) if hierarchy.is_plain(dataset) else None
+    fill = conventions.fill(attributes, native) if native.names is None else None
+    every = list(selections(dataset.shape, dataset.chunks or (), form.itemsize, 0, DECODED_NBYTES // 2))
+    elements = encoded(result, form, [math.prod(shape) for *_, shape in every], fill)
+    blocks: _Blocks = (
+        (selection, block.view(dataset.dtype).reshape(shape))  # they may be of truth values, or unsigned
+        for (_, selection, shape), block in zip(every, elements, strict=True)
+    )
+    level = _deflate_level(dataset, [selection for _, selection, _ in every]) if hierarchy.is_plain(dataset) else None
     if level is not None:
-        deflated.write(dataset, level, blocks, jobs or usable_cores())
+        _write_deflated(dataset, level, blocks, jobs or usable_cores())
         return
     for selection, block in blocks:
         dataset[selection] = block
+
+
+def _deflate_level(dataset: h5py.Dataset, chosen: Sequence[Sequence[int | slice]]) -> int | None:
+    """Return the level of deflate; None if selections are not whole chunks, or small, or filtered otherwise."""
+    plist, chunk = dataset.id.get_create_plist(), dataset.chunks or ()
+    filters = [plist.get_filter(number) for number in range(plist.get_nfilters())]
+    if [code for code, *_ in filters] not in ([h5z.FILTER_DEFLATE], [h5z.FILTER_SHUFFLE, h5z.FILTER_DEFLATE]):
+        return None
+    are_whole = all(
+        each.start % step == 0 if isinstance(each, slice) else step == 1
+        for selection in chosen
+        for each, step in zip(selection, chunk, strict=False)
+    )
+    level: int = filters[-1][2][0]
+    return level if are_whole and math.prod(chunk) * dataset.dtype.itemsize >= _LEAST_CHUNK_NBYTES else None
+
+
+def _write_deflated(dataset: h5py.Dataset, level: int, blocks: _Blocks, nthreads: int) -> None:
+    """Write blocks of whole chunks, which several threads deflate: the library has one."""
+    is_shuffled = dataset.id.get_create_plist().get_nfilters() > 1
+
+    def deflated(part: np.ndarray) -> bytes:
+        chunk = np.zeros(dataset.chunks, part.dtype)  # one at an edge of the array ends with zeros
+        chunk[tuple(map(slice, part.shape))] = part
+        octets = chunk.reshape(-1).view(np.uint8)
+        if is_shuffled:  # the first bytes of all elements, then the second ones
+            octets = np.ascontiguousarray(octets.reshape(-1, part.dtype.itemsize).T)
+        return zlib.compress(octets.data, level)
+
+    most = max(1, min(2 * nthreads, _AHEAD_NBYTES // (math.prod(dataset.chunks) * dataset.dtype.itemsize)))
+    begun: deque[tuple[tuple[int, ...], Future[bytes]]] = deque()
+    with ThreadPoolExecutor(nthreads) as pool:
+        for at, part in _chunks(dataset.chunks, blocks):
+            if len(begun) == most:
+                dataset.id.write_direct_chunk(begun[0][0], begun.popleft()[1].result())
+            begun.append((at, pool.submit(deflated, part)))
+        for at, chunk in begun:
+            dataset.id.write_direct_chunk(at, chunk.result())
+
+
+def _chunks(chunk: Sequence[int], blocks: _Blocks) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+    """Yield where each chunk of some blocks begins, and its elements."""
+    for selection, values in blocks:
+        first = [each.start if isinstance(each, slice) else each for each in selection]
+        first += [0] * (len(chunk) - len(first))
+        block = values.reshape((1,) * (len(chunk) - values.ndim) + values.shape)
+        for number in np.ndindex(*(-(-length // step) for length, step in zip(block.shape, chunk, strict=True))):
+            at = [each * step for each, step in zip(number, chunk, strict=True)]
+            part = block[tuple(slice(each, each + step) for each, step in zip(at, chunk, strict=True))]
+            yield tuple(map(sum, zip(first, at, strict=True))), part
 
 
 def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:

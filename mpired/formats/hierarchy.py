@@ -11,33 +11,30 @@ import importlib
 import math
 import os
 import sys
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
-from h5py import h5, h5a, h5d, h5f, h5fd, h5g, h5o, h5p, h5s, h5t, h5z
+from h5py import h5, h5a, h5d, h5f, h5fd, h5g, h5o, h5p, h5r, h5s, h5t, h5z
 
 from mpired.datatypes import from_dtype
 from mpired.errors import BufferFileError, DatatypeError, MpiredError, installation
+from mpired.files.names import digest
 from mpired.formats import conventions
-from mpired.formats.arrays import ArrayHeader, digest, is_kept
+from mpired.formats.arrays import ArrayFile, ArrayHeader, ArrayLeaf
 from mpired.formats.conventions import Attribute, Attributes, Variable
 from mpired.formats.hdf5 import ERRORS
 from mpired.formats.input_options import InputOptions
 from mpired.formats.local import SourceFile
 from mpired.formats.rank import dtype_text
-from mpired.formats.streamed import DECODED_NBYTES, ColumnFile, Values, limited_memory, too_large
+from mpired.formats.streamed import DECODED_NBYTES, Values
 from mpired.sources.source import Source
 
 _MAX_VIRTUAL = 64  # virtual datasets of virtual ones
-_MAX_LINKS = 16  # on the way to an object; the library takes no more
 _ATTRIBUTE_NBYTES = 1 << 20
-_BLOCK_NBYTES = 4 << 20
 _SMALL_NBYTES = 64 << 20
-_OBJECT_NBYTES = 256  # of a string or list, as far as blocks depend on it
-_SPARE_NBYTES = 64 << 20  # of the library itself
 _MOST_UNFOLDED = 1 << 16  # times the size of the file
 _FILTERS = {
     307: "bzip2", 32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32013: "zfp", 32015: "zstd", 32017: "sz",
@@ -54,7 +51,7 @@ with contextlib.suppress(ImportError):
 DIMENSION_ONLY = "This is a netCDF dimension but not a netCDF variable"
 
 
-class HdfFile(ColumnFile):
+class HdfFile(ArrayFile):
     """An open file. The caller closes it."""
 
     def __init__(self, source: Source, memory: int = DECODED_NBYTES, *, outside: bool = False) -> None:
@@ -65,13 +62,13 @@ class HdfFile(ColumnFile):
         """Open it by the library."""
         path = f"/proc/self/fd/{self._bytes.fd}"
         real = "" if self._bytes.fd is None else os.readlink(path)
-        self.is_apart = not os.path.exists(real)  # then the library would look for other files in this one
         access = _access(self._memory)
-        if self.is_apart:
-            access = access.copy()
+        if not os.path.exists(real):  # else the library would look for other files in this one
+            self._outside, access = False, access.copy()
             access.set_fileobj_driver(h5fd.fileobj_driver, SourceFile(self._bytes, self._source.nbytes))
         if self._outside:
             os.environ["HDF5_EXTFILE_PREFIX"] = os.environ["HDF5_VDS_PREFIX"] = "${ORIGIN}"
+            os.environ.pop("HDF5_EXT_PREFIX", None)
             path = real
         try:
             self.file = h5py.File(h5f.open(os.fsencode(path), h5f.ACC_RDONLY, access))
@@ -81,35 +78,40 @@ class HdfFile(ColumnFile):
             reason = "was not closed by the program that writes it; let that end"
             raise BufferFileError(self._source.name, f"{reason}, or clear its mark with `h5clear -s`") from None
 
-    def arrays(self, leaf: Any, start: int, *, nullable: bool) -> Generator[Values, None, None]:
-        """Yield the values of an array from an element on, in blocks of whole rows of chunks."""
-        dataset = self.file[getattr(leaf, "array", leaf)]
-        for values in blocks(dataset, start, self._memory, self._source.name):
+    def blocks(self, place: str, start: int = 0) -> Iterator[np.ndarray]:
+        """Yield the elements of an array from one on, in blocks of whole rows of chunks."""
+        dataset = self.file[place]
+        if (octets := _octets(dataset)) is None:
+            yield from self.rows(place, dataset, dataset.chunks or (), start, self._memory // 2)
+        else:
+            yield octets.reshape(-1)[start:]
+
+    def arrays(self, leaf: ArrayLeaf, start: int, *, nullable: bool) -> Iterator[Values]:
+        """Yield the values of a leaf; lists and references as objects that can be sent to other processes."""
+        for values, there in super().arrays(leaf, start, nullable=nullable):
             if values.dtype.hasobject or values.ndim > 1:
                 objects = values.tolist() if values.dtype.names else values
-                yield np.fromiter(map(self._without_references, objects), object, len(values)), None
+                yield np.fromiter(map(self._plain, objects), object, len(values)), None
             else:
-                yield conventions.values(leaf, values, nullable=nullable)
+                yield values, there
 
-    def _without_references(self, value: Any) -> Any:
-        """Return a value with the names of objects in the places of references to them."""
+    def _plain(self, value: Any) -> Any:
+        """Return a value with lists in the places of arrays, and the names of objects in those of references."""
         if isinstance(value, tuple):
-            return tuple(map(self._without_references, value))
+            return tuple(map(self._plain, value))
         if isinstance(value, np.ndarray):
-            return list(map(self._without_references, value)) if value.dtype.hasobject else value.tolist()
-        if not isinstance(value, h5py.h5r.Reference):
+            return list(map(self._plain, value)) if value.dtype.hasobject else value.tolist()
+        if not isinstance(value, h5r.Reference):
             return value
-        if not value:
-            return None
-        name = text_of(h5py.h5r.get_name(value, self.file.id) or b"")
-        if not isinstance(value, h5py.h5r.RegionReference):
+        name = text_of(h5r.get_name(value, self.file.id) or b"") if value else None
+        if not isinstance(value, h5r.RegionReference) or not value:
             return name
-        region = h5py.h5r.get_region(value, self.file.id)
+        region = h5r.get_region(value, self.file.id)
         return name, str(region.get_select_bounds()) if region.get_select_npoints() else ""
 
-    def whole(self, leaf: str) -> np.ndarray:
+    def whole(self, place: str) -> np.ndarray:
         """Return all values of an array."""
-        dataset = self.file[leaf]
+        dataset = self.file[place]
         if dataset.shape is None:
             return np.empty(0, _dtype(dataset.id))
         if (octets := _octets(dataset)) is not None:
@@ -121,6 +123,104 @@ class HdfFile(ColumnFile):
         self.file.close()
         super().close()
 
+    def described(self, inputs: InputOptions) -> list[ArrayHeader]:
+        """Describe all arrays, those too that the library does not know."""
+        found = list(walk(self.file["/"].id))
+        scales = {each.address: each.name for each in found if each.dataset is not None}
+        arrays = [
+            each
+            for each in found
+            if each.outside or (each.dataset is not None and not is_dimension_only(each.attributes))
+        ]
+        dims = {each.name: _dims(each, scales) for each in arrays}
+        variables = [Variable("", (), attributes_of(self.file.id))]
+        variables += [Variable(f"{each.name}/", (), each.attributes) for each in found if each.is_group]
+        variables += [Variable(each.name, dims[each.name], each.attributes) for each in arrays]
+        carried = conventions.carried(variables)
+        headers = (self._array(each, inputs, is_carried=each.name in carried) for each in arrays)
+        return [each._replace(dims=dims[each.name]) for each in headers]
+
+    def _array(self, found: Found, inputs: InputOptions, *, is_carried: bool) -> ArrayHeader:
+        name, dataset, where = found.name, found.dataset, found.outside
+        if dataset is not None and dataset.external:
+            where = dataset.external[0][0]
+        elif dataset is not None and dataset.is_virtual:  # to ask for its shape may open other files
+            where = "a virtual dataset"
+        if where and (not self._outside or inputs.window):
+            way_out = "" if self._outside or inputs.follow_links or inputs.window else "read it with `follow_links`"
+            label, reason = f"elements in another file ({where})", f"{name!r} is stored in another file ({where})"
+            return ArrayHeader(name, None, None, label=label, reason=reason, way_out=way_out)
+        try:
+            if dataset is None:
+                link = self.file.get(name, getlink=True)
+                dataset = _followed(_beside(self.file, link.filename), link.path)
+                found, is_carried = found._replace(attributes=attributes_of(dataset.id)), False
+            if where:
+                _check_sources(dataset)
+            return self._described(found, dataset, inputs, is_carried=is_carried and not inputs.any_type)
+        except MpiredError:
+            raise
+        except (OSError, *ERRORS) as error:  # the library does not know it; others may be read
+            if isinstance(error, OSError) and (is_carried or error.errno is not None):
+                raise  # a coordinate could not be compared
+            reason = f"{name!r} cannot be read ({' '.join(str(error).split())[:200]})"
+            return ArrayHeader(name, None, None, label="elements that cannot be read", reason=reason)
+
+    def _described(self, found: Found, dataset: h5py.Dataset, inputs: InputOptions, *, is_carried: bool) -> ArrayHeader:
+        name, attributes, shape, tid = found.name, found.attributes, dataset.shape, dataset.id.get_type()
+        if shape is None:
+            if inputs.any_type:
+                return ArrayHeader(name, None, (0,), label="no elements")
+            own, reason = digest(tid.encode()).digest(), f"{name!r} has no elements"
+            return ArrayHeader(name, None, None, label="no elements", reason=reason, digest=own, carried=True)
+        if gone := _missing_filters(dataset):
+            return self._encoded(name, shape, gone, is_carried=is_carried)
+        plain, label, reason = _form(name, dataset)
+        nbytes = math.prod(shape) * max(1, _dtype(dataset.id).itemsize)
+        if not self._outside and nbytes > _SMALL_NBYTES and nbytes > _MOST_UNFOLDED * self._source.nbytes:
+            reason = f"{name!r} claims {nbytes} bytes, and the file has {self._source.nbytes}"
+            raise BufferFileError(self._source.name, f"{reason}; it is damaged, or made to fill the memory")
+        if plain is None:
+            is_carried = is_carried or (isinstance(tid, h5t.TypeStringID | h5t.TypeEnumID) and not inputs.any_type)
+            header = conventions.header(name, shape, attributes, None, inputs, "")._replace(label=label, reason=reason)
+        else:
+            attributes, dtype = conventions.viewed(attributes, plain)
+            header = conventions.header(name, shape, attributes, dtype, inputs, f"{name!r}")
+            if header.packing is None and not found.outside:
+                header = header._replace(offset=self._offset(dataset, plain, nbytes))
+            has_fill = dataset.id.get_create_plist().fill_value_defined() != h5d.FILL_VALUE_UNDEFINED
+            if header.unset is not None and not (has_fill and dataset.fillvalue == conventions.default_fill(dtype)):
+                header = header._replace(unset=None)
+            if inputs.window and _is_narrow(dataset):
+                reason = f"{name!r} has elements of fewer bits than {dtype_text(dtype)}, which new ones may not fit"
+                header = header._replace(dtype=None, label=dtype_text(dtype), reason=reason, way_out="")
+        is_here = not (found.outside or dataset.is_virtual or dataset.external or leads(tid))
+        header = header._replace(carried=is_carried, keeps=is_here)
+        header = header._replace(chunk=dataset.chunks or (), storage=_storage(dataset))
+        return self.with_digest(header, inputs.keep)
+
+    def _encoded(self, name: str, shape: tuple[int, ...], gone: Mapping[int, str], *, is_carried: bool) -> ArrayHeader:
+        """Describe an array whose filters are missing."""
+        filters = " and ".join(gone.values())
+        reason = f"array {name!r} is encoded by {filters}, for which HDF5 needs a plugin"
+        way_out = "set HDF5_PLUGIN_PATH"
+        if gone.keys() <= _FILTERS.keys() and "hdf5plugin" not in sys.modules:
+            way_out = f"install it with {installation('hdf5plugin')}"
+        if is_carried:  # a coordinate could not be compared
+            raise BufferFileError(self._source.name, f"{reason}; {way_out}")
+        label = f"elements encoded by {filters}"
+        return ArrayHeader(name, None, shape, label=label, reason=reason, way_out=way_out, keeps=False)
+
+    def _offset(self, dataset: h5py.Dataset, dtype: np.dtype, nbytes: int) -> int | None:
+        """Return where the elements of an array of the file lie, in one piece as NumPy has them; else None."""
+        offset = offset_of(dataset) if nbytes else None
+        if offset is None or not dataset.id.get_type().equal(h5t.py_create(dtype, logical=True)):
+            return None
+        if offset + nbytes > self._source.nbytes:
+            reason = f"{dataset.name!r} ends at byte {offset + nbytes}, and the file has {self._source.nbytes}"
+            raise BufferFileError(self._source.name, f"{reason}; it is cut off or damaged")
+        return offset
+
 
 @functools.cache
 def _access(memory: int) -> h5p.PropFAID:
@@ -131,49 +231,10 @@ def _access(memory: int) -> h5p.PropFAID:
     return access
 
 
-def selections(
-    shape: Sequence[int], chunk: Sequence[int] | None, itemsize: int, start: int, memory: int
-) -> Iterator[tuple[int, tuple[int | slice, ...]]]:
-    """Yield how many elements of a selection come before `start`, and the selection, to the end of an array."""
-    if not math.prod(shape):
-        return
-    if not shape:
-        yield start, ()
-        return
-    limit = max(1, memory // 2)
-    sizes = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]  # the elements behind each index
-    axis = next((axis for axis, size in enumerate(sizes) if size * itemsize <= limit), len(shape) - 1)
-    inner, rows, total = sizes[axis], shape[axis], math.prod(shape[: axis + 1])
-    least, length = max(1, chunk[axis]) if chunk else 1, max(1, limit // (inner * itemsize))
-    if length >= least:
-        length = max(least, min(length, _BLOCK_NBYTES // (inner * itemsize))) // least * least
-    row = start // inner
-    while row < total:
-        prefix, index = divmod(row, rows)
-        end = min(rows, (index // length + 1) * length)
-        outer = tuple(map(int, np.unravel_index(prefix, shape[:axis]))) if axis else ()
-        yield max(0, start - row * inner), (*outer, slice(index, end))
-        row = prefix * rows + end
-
-
-def blocks(dataset: h5py.Dataset, start: int, memory: int, name: str) -> Iterator[np.ndarray]:
-    """Yield the values of an array from an element on; a chunk that takes more than the memory is an error."""
-    itemsize = dataset.dtype.itemsize
-    nbytes = math.prod(dataset.chunks or ()) * itemsize
-    if dataset.dtype.hasobject:  # whose values are elsewhere in the file
-        itemsize = max(itemsize, _OBJECT_NBYTES)
-    what = f"a chunk of array {dataset.name.lstrip('/')!r}"
-    if nbytes > memory:
-        raise too_large(name, what, nbytes, memory)
-    for skipped, selection in selections(dataset.shape, dataset.chunks, itemsize, start, memory):
-        error = too_large(name, what, None, memory)
-        with limited_memory(4 * memory + _SPARE_NBYTES, error):
-            values = dataset[selection]
-        # Without dimensions the one element may be a list.
-        is_one = not dataset.shape and dataset.dtype.hasobject
-        values = (np.fromiter([values], object) if is_one else np.asarray(values)).reshape(-1, *dataset.dtype.shape)
-        if skipped < len(values):
-            yield values[skipped:]
+def look(source: Source, inputs: InputOptions) -> list[ArrayHeader]:
+    """Describe all arrays of a file."""
+    with closing(HdfFile(source, outside=inputs.follow_links)) as opened:
+        return opened.described(inputs)
 
 
 class Found(NamedTuple):
@@ -186,7 +247,11 @@ class Found(NamedTuple):
     dataset: h5py.Dataset | None = None  # if it is one
     outside: str = ""  # where it leads if that is in another file
     soft: bytes = b""  # the path of a soft link
-    dims: tuple[str, ...] = ()  # the names of its dimensions
+
+    @property
+    def is_group(self) -> bool:
+        """Whether it is a group."""
+        return isinstance(self.object, h5g.GroupID)
 
 
 def walk(group: h5g.GroupID, prefix: str = "", seen: set[tuple[int, int]] | None = None) -> Iterator[Found]:
@@ -264,24 +329,6 @@ def _value(attribute: Any) -> Attribute | None:
     return text_of(octets.split(b"\0")[0])
 
 
-def look(source: Source, inputs: InputOptions) -> list[ArrayHeader]:
-    """Describe all arrays of a file."""
-    with closing(_Looking(source, inputs)) as opened:
-        found = list(walk(opened.file["/"].id))
-        scales = {each.address: each.name for each in found if each.dataset is not None}
-        arrays = [
-            each._replace(dims=_dims(each, scales))
-            for each in found
-            if each.outside or (each.dataset is not None and not is_dimension_only(each.attributes))
-        ]
-        variables = [Variable("", (), attributes_of(opened.file.id))]
-        groups = [each for each in found if isinstance(each.object, h5g.GroupID)]
-        variables += [Variable(f"{each.name}/", (), each.attributes) for each in groups]
-        variables += [Variable(each.name, each.dims, each.attributes) for each in arrays]
-        carried = conventions.carried(variables)
-        return [opened.array(each, is_carried=each.name in carried) for each in arrays]
-
-
 def is_dimension_only(attributes: Attributes) -> bool:
     """Return whether a dataset is, by its attributes, a dimension of netCDF without values."""
     return attributes.get("CLASS") == "DIMENSION_SCALE" and DIMENSION_ONLY in str(attributes.get("NAME"))
@@ -290,215 +337,58 @@ def is_dimension_only(attributes: Attributes) -> bool:
 def _dims(found: Found, scales: Mapping[Any, str]) -> tuple[str, ...]:
     """Return the names of the dimensions of an array that is itself one, or has a scale for each."""
     dataset = found.dataset
-    if dataset is None or found.attributes.get("CLASS") == "DIMENSION_SCALE":
-        return () if dataset is None else (found.name.rpartition("/")[2],)
-    names: list[str] = [""] * len(_shape(dataset) or ())
-    if not dataset.is_virtual and h5a.exists(dataset.id, b"DIMENSION_LIST"):
+    if dataset is None or dataset.is_virtual:
+        return ()
+    if found.attributes.get("CLASS") == "DIMENSION_SCALE":
+        return (found.name.rpartition("/")[2],)
+    names: list[str] = [""] * len(dataset.shape or ())
+    if h5a.exists(dataset.id, b"DIMENSION_LIST"):
         for number, dimension in enumerate(dataset.dims):
             for scale in dimension.values():
                 names[number] = scales.get(address(scale.id), "").rpartition("/")[2]
     return tuple(names)
 
 
-class _Looking(HdfFile):
-    """An open file whose arrays are described."""
-
-    def __init__(self, source: Source, inputs: InputOptions) -> None:
-        super().__init__(source, outside=inputs.follow_links)
-        self._inputs = inputs
-
-    def array(self, found: Found, *, is_carried: bool) -> ArrayHeader:
-        try:
-            header = self._placed(found, is_carried=is_carried)
-        except MpiredError:
-            raise
-        except (OSError, *ERRORS) as error:  # the library does not know it; others may be read
-            if isinstance(error, OSError) and (is_carried or error.errno is not None):
-                raise  # a coordinate could not be compared
-            reason = f"{found.name!r} cannot be read ({' '.join(str(error).split())[:200]})"
-            label = "elements that cannot be read"
-            header = ArrayHeader(found.name, None, (), label=label, reason=reason, unseen=True)
-        return header._replace(dims=found.dims)
-
-    def _placed(self, found: Found, *, is_carried: bool) -> ArrayHeader:
-        name, where, dataset = found.name, found.outside, found.dataset
-        if dataset is not None and dataset.external:
-            where = dataset.external[0][0]
-        elif dataset is not None and dataset.is_virtual:
-            where = "a virtual dataset"
-        if where:
-            if not self._outside or self._inputs.window or self.is_apart:
-                way_out = "" if self._outside or self._inputs.window else "read it with `follow_links`"
-                label, reason = f"elements in another file ({where})", f"{name!r} is stored in another file ({where})"
-                shape = None if dataset is None else _shape(dataset)
-                header = ArrayHeader(name, None, shape or (), label=label, reason=reason, way_out=way_out)
-                return header._replace(unseen=shape is None)
-            try:
-                if dataset is None:
-                    dataset = _linked(self.file, name, where)
-                    found, is_carried = found._replace(attributes=attributes_of(dataset.id)), False
-                _check_sources(dataset)
-            except LookupError as error:
-                reason = f"{name!r} {error.args[0]}"
-                return ArrayHeader(name, None, (), label="elements in other files", reason=reason, unseen=True)
-        assert dataset is not None  # noqa: S101 - it is in this file, or was found
-        return self._described(found, dataset, is_carried=is_carried)
-
-    def _described(self, found: Found, dataset: h5py.Dataset, *, is_carried: bool) -> ArrayHeader:
-        name, attributes, shape, inputs = found.name, found.attributes, dataset.shape, self._inputs
-        tid = dataset.id.get_type()
-        if shape is None:
-            header = ArrayHeader(name, None, (0,), label="no elements")
-            reason, same = f"{name!r} has no elements", digest((tid.encode(),), ())
-            return header if inputs.any_type else header._replace(reason=reason, digest=same, carried=True, unseen=True)
-        if gone := _missing_filters(dataset):
-            return self._encoded(name, shape, gone, is_carried=is_carried)
-        plain, label, reason = _form(name, dataset)
-        nbytes = math.prod(shape) * max(1, _dtype(dataset.id).itemsize)
-        if not self._outside and nbytes > _SMALL_NBYTES and nbytes > _MOST_UNFOLDED * self._source.nbytes:
-            reason = f"{name!r} claims {nbytes} bytes, and the file has {self._source.nbytes}"
-            raise BufferFileError(self._source.name, f"{reason}; it is damaged, or made to fill the memory")
-        if plain is None:
-            is_carried = is_carried or isinstance(tid, h5t.TypeStringID | h5t.TypeEnumID)
-            header = conventions.header(name, shape, attributes, None, inputs, "")._replace(label=label, reason=reason)
-        else:
-            attributes, dtype = conventions.viewed(attributes, plain)
-            header = conventions.header(name, shape, attributes, dtype, inputs, f"{name!r}")
-            if header.leaf is None and not found.outside:
-                header = header._replace(offset=self._offset(dataset, plain, nbytes))
-            has_fill = dataset.id.get_create_plist().fill_value_defined() != h5d.FILL_VALUE_UNDEFINED
-            if header.unset is not None and not (has_fill and dataset.fillvalue == conventions.default_fill(dtype)):
-                header = header._replace(unset=None)
-            if inputs.window and _is_narrow(dataset):
-                reason = f"{name!r} has elements of fewer bits than {dtype_text(dtype)}, which new ones may not fit"
-                header = header._replace(dtype=None, label=dtype_text(dtype), reason=reason, way_out="")
-        is_here = not (found.outside or dataset.is_virtual or dataset.external or leads(tid))
-        is_carried = is_carried and not inputs.any_type
-        if is_carried or (is_here and is_kept(name, inputs.keep)):
-            header = header._replace(digest=self._digest(dataset, attributes))
-        return header._replace(carried=is_carried, keeps=is_here, chunk=dataset.chunks or (), storage=_storage(dataset))
-
-    def _encoded(self, name: str, shape: tuple[int, ...], gone: Mapping[int, str], *, is_carried: bool) -> ArrayHeader:
-        """Describe an array whose filters are missing."""
-        filters = " and ".join(gone.values())
-        reason = f"array {name!r} is encoded by {filters}, for which HDF5 needs a plugin"
-        way_out = "set HDF5_PLUGIN_PATH"
-        if gone.keys() <= _FILTERS.keys() and "hdf5plugin" not in sys.modules:
-            way_out = f"install it with {installation('hdf5plugin')}"
-        if is_carried:  # a coordinate could not be compared
-            raise BufferFileError(self._source.name, f"{reason}; {way_out}")
-        label = f"elements encoded by {filters}"
-        return ArrayHeader(name, None, shape, label=label, reason=reason, way_out=way_out, keeps=False)
-
-    def _offset(self, dataset: h5py.Dataset, dtype: np.dtype, nbytes: int) -> int | None:
-        """Return where the elements of an array of the file lie, in one piece as NumPy has them; else None."""
-        offset = offset_of(dataset) if nbytes else None
-        if offset is None or not dataset.id.get_type().equal(h5t.py_create(dtype, logical=True)):
-            return None
-        if offset + nbytes > self._source.nbytes:
-            reason = f"{dataset.name!r} ends at byte {offset + nbytes}, and the file has {self._source.nbytes}"
-            raise BufferFileError(self._source.name, f"{reason}; it is cut off or damaged")
-        return offset
-
-    def _digest(self, dataset: h5py.Dataset, attributes: Attributes) -> bytes:
-        """Return the digest of an array that is carried."""
-        native, octets = _dtype(dataset.id).newbyteorder("="), _octets(dataset)
-        values = blocks(dataset, 0, _SMALL_NBYTES, self._source.name) if octets is None else [octets]
-        what = dtype_text(native), *conventions.identity(attributes)
-        return digest(what, (each.astype(native.base, copy=False) for each in values))
-
-
-def _linked(file: h5py.File, name: str, where: str) -> h5py.Dataset:
-    """Return the dataset that a link to another file leads to; a `LookupError` says why there is none."""
-    place = f"is stored in another file ({where})"
-    try:
-        found = _followed(file["/"], name)
-    except (KeyError, OSError, RuntimeError) as error:
-        reason = " ".join(str(error.args[-1] if error.args else error).split())
-        raise LookupError(f"{place}, which cannot be opened ({reason})") from None
+def _followed(file: h5py.File, path: str) -> h5py.Dataset:
+    """Return a dataset that is in a file itself: further links may lead to a pipe, for which the library would wait."""
+    found: Any = file["/"]
+    for part in filter(None, path.split("/")):
+        is_here = isinstance(found, h5py.Group) and isinstance(found.get(part, getlink=True), h5py.HardLink)
+        found = found[part] if is_here else None
     if isinstance(found, h5py.Dataset):
         return found
-    raise LookupError(f"{place}, and is a group there")
+    raise ValueError(f"{os.path.basename(file.filename)!r} has no array {path!r}, or only a link to one")
 
 
-def _followed(place: Any, name: str, nlinks: int = 0) -> Any:
-    """Return an object; no file on the way to it is opened but a regular one: for a pipe the library would wait."""
-    parts = name.split("/")
-    while parts and nlinks <= _MAX_LINKS and isinstance(place, h5py.Group):
-        part = parts.pop(0)
-        if part in ("", "."):
-            continue
-        link = place.get(part, getlink=True)
-        nlinks += isinstance(link, h5py.SoftLink | h5py.ExternalLink)
-        if isinstance(link, h5py.ExternalLink):
-            prefixes = os.environ.get("HDF5_EXT_PREFIX", "").split(":")
-            place, parts = _beside(place.file, link.filename, *prefixes)["/"], [*link.path.split("/"), *parts]
-        elif isinstance(link, h5py.SoftLink):
-            place = place.file["/"] if link.path.startswith("/") else place
-            parts = [*link.path.split("/"), *parts]
-        else:
-            place = place[part]
-    if parts:
-        raise KeyError(f"no object, or more than {_MAX_LINKS} links")
-    return place
-
-
-def _beside(file: h5py.File, name: str, *prefixes: str) -> h5py.File:
-    """Open a file that another one names, the first one that is where the library looks for it, in its order."""
-    folder, base = os.path.dirname(file.filename), os.path.basename(name) if os.path.isabs(name) else name
-    folders = (*filter(None, prefixes), folder, "", os.path.dirname(os.path.realpath(file.filename)))
-    places = [name] * os.path.isabs(name) + [os.path.join(each, base) for each in folders]
-    path = next(filter(os.path.exists, places), None)
-    if path is None:
-        raise FileNotFoundError(f"there is no {name!r}")
+def _beside(file: h5py.File, name: str) -> h5py.File:
+    """Open a file that another one names: in its folder, where of a whole path that leads nowhere is the last part."""
+    path = os.path.join(folder := os.path.dirname(file.filename), name)
+    if os.path.isabs(name) and not os.path.exists(path):
+        path = os.path.join(folder, os.path.basename(name))
     if not os.path.isfile(path):
-        raise OSError(f"{name!r} is not a regular file")
+        raise ValueError(f"{name!r} is not a regular file" if os.path.exists(path) else f"there is no {name!r}")
     try:
         return h5py.File(path, "r", locking=False)
     except OSError as error:
-        raise OSError(f"{name!r} cannot be opened ({' '.join(str(error).split())[:100]})") from None
-
-
-def _shape(dataset: h5py.Dataset) -> tuple[int, ...] | None:
-    """Return the shape of an array; of a virtual one as it was made: for that of now the library opens other files."""
-    if not dataset.is_virtual:
-        shape: tuple[int, ...] | None = dataset.shape
-        return shape
-    plist = dataset.id.get_create_plist()
-    return tuple(plist.get_virtual_vspace(0).shape) if plist.get_virtual_count() else None
+        raise ValueError(f"{name!r} cannot be opened ({' '.join(str(error).split())[:100]})") from None
 
 
 def _check_sources(dataset: h5py.Dataset, above: tuple[object, ...] = ()) -> None:
-    """Raise `LookupError` if elements of an array are in no file, which the library would read as zeros."""
-    own = os.path.realpath(dataset.file.filename)
-    at, folder = (own, address(dataset.id)[1]), os.path.dirname(own)
+    """Raise an error if elements of an array are in no file, which the library would read as zeros."""
+    at = os.path.realpath(dataset.file.filename), address(dataset.id)[1]
     if at in above or len(above) >= _MAX_VIRTUAL:
-        raise LookupError(f"is a virtual dataset that is made of itself, or of more than {_MAX_VIRTUAL} others in turn")
-    left = math.prod(_shape(dataset) or ()) * dataset.dtype.itemsize
+        raise ValueError(f"it is a virtual dataset that is made of itself, or of more than {_MAX_VIRTUAL} in turn")
+    left = dataset.nbytes if dataset.external else 0
     for name, offset, size in dataset.external or ():
-        path, end = os.path.join(folder, name), offset + min(size, left)
+        path, end = os.path.join(os.path.dirname(dataset.file.filename), name), offset + min(size, left)
         left -= min(size, left)
         if (nbytes := os.path.getsize(path) if os.path.isfile(path) else 0) < end:
-            raise LookupError(f"is stored in other files, and {name!r} has {nbytes} bytes of {end}")
+            raise ValueError(f"{name!r} has {nbytes} bytes of {end}")
     for source in dataset.virtual_sources() if dataset.is_virtual else ():
         if "%" in f"{source.file_name}{source.dset_name}".replace("%%", ""):
-            raise LookupError("is stored in other files by a pattern of their names, which is not read")
-        try:
-            found = _virtual_source(dataset.file, *(each.replace("%%", "%") for each in source[1:3]))
-        except (OSError, KeyError) as error:
-            raise LookupError(f"is stored in other files, and {error.args[0]}") from None
-        _check_sources(found, (*above, at))
-
-
-def _virtual_source(file: h5py.File, name: str, array: str) -> h5py.Dataset:
-    """Return a dataset that a virtual one is made of."""
-    opened = file if name == "." else _beside(file, name)
-    if not os.path.isabs(opened.filename):  # other processes may look elsewhere
-        raise OSError(f"{name!r} is not beside it")
-    with contextlib.suppress(KeyError):
-        if isinstance(found := _followed(opened["/"], array), h5py.Dataset):
-            return found
-    raise KeyError(f"{name!r} has no array {array!r}")
+            raise ValueError("it is in files by a pattern of their names, which is not read")
+        name, array = (each.replace("%%", "%") for each in source[1:3])
+        _check_sources(_followed(dataset.file if name == "." else _beside(dataset.file, name), array), (*above, at))
 
 
 def _form(name: str, dataset: h5py.Dataset) -> tuple[np.dtype | None, str, str]:
@@ -572,11 +462,18 @@ def _is_narrow(dataset: h5py.Dataset) -> bool:
     return dataset.dtype.kind in "iu" and (is_cut or not is_plain(dataset))
 
 
+def _filters(dataset: h5py.Dataset) -> list[tuple[int, str, Sequence[int]]]:
+    """Return the numbers, names and settings of the filters of an array."""
+    plist = dataset.id.get_create_plist()
+    found = [plist.get_filter(number) for number in range(plist.get_nfilters() if dataset.chunks else 0)]
+    names = [_FILTERS.get(code) or text_of(name)[:40] or f"filter {code}" for code, _, _, name in found]
+    return [(code, name, values) for (code, _, values, _), name in zip(found, names, strict=True)]
+
+
 def _storage(dataset: h5py.Dataset) -> str:
     """Say how an array is stored."""
-    plist = dataset.id.get_create_plist()
-    words = [f"chunks of {dataset.chunks}"] if dataset.chunks else []
-    words += ["compact"] if plist.get_layout() == h5d.COMPACT else []
+    is_compact = dataset.id.get_create_plist().get_layout() == h5d.COMPACT
+    words = [f"chunks of {dataset.chunks}"] if dataset.chunks else ["compact"] if is_compact else []
     for code, text, values in _filters(dataset):
         words.append(f"{text} {values[0]}" if code == h5z.FILTER_DEFLATE and values else text)
     return ", ".join(words)
@@ -585,17 +482,7 @@ def _storage(dataset: h5py.Dataset) -> str:
 def _missing_filters(dataset: h5py.Dataset) -> dict[int, str]:
     """Return the filters that a chunk of an array needs and the library has not, by their numbers."""
     gone = {at: (code, text) for at, (code, text, _) in enumerate(_filters(dataset)) if not h5z.filter_avail(code)}
-    if not gone:
-        return {}
     bits = sum(1 << at for at in gone)
-    if not dataset.id.chunk_iter(lambda chunk: True if bits & ~chunk.filter_mask else None):
+    if not gone or not dataset.id.chunk_iter(lambda chunk: True if bits & ~chunk.filter_mask else None):
         return {}
     return {code: text if str(code) in text else f"{text} (filter {code})" for code, text in gone.values()}
-
-
-def _filters(dataset: h5py.Dataset) -> Iterator[tuple[int, str, tuple[int, ...]]]:
-    """Yield the numbers, names and settings of the filters of an array."""
-    plist = dataset.id.get_create_plist()
-    for number in range(plist.get_nfilters() if dataset.chunks else 0):
-        code, _, values, name = plist.get_filter(number)
-        yield code, _FILTERS.get(code) or text_of(name)[:40] or f"filter {code}", values

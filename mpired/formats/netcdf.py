@@ -10,10 +10,10 @@ import functools
 import io
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
@@ -110,7 +110,7 @@ class _ClassicHeader:
         sizes = [each.piece for each in self.variables.values() if each.is_record]
         return sizes[0] if len(sizes) == 1 else sum(map(_padded, sizes))
 
-    def leaf(self, name: str) -> Pieces:
+    def pieces(self, name: str) -> Pieces:
         """Return where the elements of a variable are."""
         var = self.variables[name]
         stride, records = (self.stride, self.nrecords) if var.is_record else (var.piece, 1)
@@ -190,7 +190,7 @@ class _Cursor:
             nrecords = max(0, self._source.nbytes - min(begins)) // max(1, header.stride) if begins else 0
             header = replace(header, nrecords=nrecords)
         for name in by_name:
-            if (end := header.leaf(name).end) > self._source.nbytes:
+            if (end := header.pieces(name).end) > self._source.nbytes:
                 where = f"variable {name!r} ends at byte {end}, and the file has {self._source.nbytes}"
                 raise DamageError(f"{where}, it is cut off")
         return header
@@ -221,32 +221,56 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
     ]
     group = Variable("", (), {name: each.value for name, each in header.attributes.items()})
     carried = () if inputs.any_type else conventions.carried([*variables, group])
-    found = [_array(source, header, each, each.name in carried, inputs) for each in header.variables.values()]
+    found = [_array(header, each, each.name in carried, inputs) for each in header.variables.values()]
     return arrays.inspect(source, inputs, found, Library(PiecesFile))
 
 
-def _array(source: Source, header: _ClassicHeader, var: _Var, is_carried: bool, inputs: InputOptions) -> ArrayHeader:  # noqa: FBT001
-    (attributes, form), shape, leaf = var.viewed, header.shape(var), header.leaf(var.name)
+def _array(header: _ClassicHeader, var: _Var, is_carried: bool, inputs: InputOptions) -> ArrayHeader:  # noqa: FBT001
+    (attributes, form), shape, pieces = var.viewed, header.shape(var), header.pieces(var.name)
     what = f"variable {var.name!r}"
     if var.code == _CHAR:
-        found = ArrayHeader(var.name, None, shape, label="strings", reason=f"{what} holds strings", leaf=leaf)
-        found = found._replace(carried=not inputs.any_type)
-    else:
-        found = conventions.header(var.name, shape, attributes, form, inputs, what)
-        found = found._replace(
-            offset=leaf.begin if leaf.is_one and found.leaf is None else None,
-            stored=form if found.leaf is None else None,
-            carried=is_carried,
-            chunk=(1, *shape[1:]) if var.is_record else (1,) * len(shape),
-            dims=tuple(each.name for each in var.dims),
-            storage=f"records of {header.stride} bytes" if var.is_record else "",
-            fixed_order=True,
-            leaf=leaf._replace(packed=found.leaf),
-        )
-    if not (found.carried or (var.code != _CHAR and arrays.is_kept(var.name, inputs.keep))):
-        return found
-    same = arrays.digest_of(source, leaf, (leaf.form.str, shape, *conventions.identity(attributes)))
-    return found._replace(digest=same)
+        found = ArrayHeader(var.name, None, shape, label="strings", reason=f"{what} holds strings", pieces=pieces)
+        return found._replace(carried=not inputs.any_type)
+    found = conventions.header(var.name, shape, attributes, form, inputs, what)
+    if found.packing is None:
+        found = found._replace(offset=pieces.begin if pieces.is_one else None, stored=form)
+    return found._replace(
+        carried=is_carried,
+        chunk=(1, *shape[1:]) if var.is_record else (1,) * len(shape),
+        dims=tuple(each.name for each in var.dims),
+        storage=f"records of {header.stride} bytes" if var.is_record else "",
+        fixed_order=True,
+        pieces=pieces,
+    )
+
+
+class _NewFile(NamedTuple):
+    """A file of results."""
+
+    header: _ClassicHeader
+    results: Sequence[str]  # the names of their variables
+    source: Source | None  # the file that it is modelled on
+    # the variables that it has as this file has them: where they are in it and in the new one, and changed values
+    carried: Sequence[tuple[Pieces, Pieces, np.ndarray | None]]
+
+    def lay(self, fd: int) -> list[int]:
+        """Write all but the elements of results, and return where these begin."""
+        head, places = _packed(self.header), [self.header.pieces(name) for name in self.header.variables]
+        ends = [each.begin + _padded(each.end - each.begin) for each in places if each.end]
+        calls.allocate(fd, max([len(head), *ends]))
+        calls.pwrite_all(fd, head, 0)
+        for old, place, values in self.carried:
+            if values is not None:
+                ends = list(itertools.accumulate(count for _, count in place.ranges()))
+                arrays.put(fd, place, iter(np.split(values.astype(place.form).reshape(-1), ends[:-1])))
+            elif self.source is not None:
+                arrays.copy_pieces(self.source, old, fd, place)
+        return [self.header.variables[name].begin for name in self.results]
+
+    def encode(self, results: Sequence[Array], fd: int) -> None:
+        """Write the file with its results."""
+        self.lay(fd)
+        _put_results(fd, self.header, dict(zip(self.results, results, strict=True)))
 
 
 def prepare(model: Model) -> ArrayLayout | MarkingLayout:
@@ -258,17 +282,17 @@ def prepare(model: Model) -> ArrayLayout | MarkingLayout:
     new = {buffer.name or "value": _new(buffer, old, dimensions, model.cells.methods) for buffer in model.buffers}
     kept = set(model.kept.names if model.kept else ()) - new.keys()
     variables = {name: each for name, each in old.variables.items() if name in new or name in kept} | new
-    attributes = _with_history(old.attributes, model.context.history())
+    attributes = {key: each for key, each in old.attributes.items() if key != _HISTORY or each.code == _CHAR}
+    before = [attributes[_HISTORY].octets] if _HISTORY in attributes else []
+    attributes[_HISTORY] = _Attribute(_CHAR, b"\n".join([_octets(model.context.history()), *before]))
     header = _placed(replace(old, dimensions=tuple(dimensions), attributes=attributes, variables=variables))
-    moved = [
-        (old.leaf(name), header.leaf(name), model.cells.values.get(name)) for name in old.variables if name in kept
-    ]
-    lay = functools.partial(_lay, header, tuple(new), model.source, moved)
-    leaves = [header.leaf(name) for name in new]
+    carried = [(old.pieces(name), header.pieces(name), model.cells.values.get(name)) for name in kept]
+    made = _NewFile(header, tuple(new), model.source, carried)
+    places = [header.pieces(name) for name in new]
     missing = tuple(conventions.missing(*each.viewed) for each in new.values())
-    if all(leaf.is_one for leaf in leaves) and not any(buffer.nullable for buffer in model.buffers):
-        return ArrayLayout(lay, tuple(leaf.form for leaf in leaves), missing=missing)
-    return MarkingLayout(functools.partial(_encode, lay, header, tuple(new)), missing)
+    if all(each.is_one for each in places) and not any(buffer.nullable for buffer in model.buffers):
+        return ArrayLayout(made.lay, tuple(each.form for each in places), missing=missing)
+    return MarkingLayout(made.encode, missing)
 
 
 def _new(buffer: Array, old: _ClassicHeader, dimensions: list[_Dimension], methods: Mapping[str, str]) -> _Var:
@@ -290,7 +314,7 @@ def _new(buffer: Array, old: _ClassicHeader, dimensions: list[_Dimension], metho
     own, left_out = conventions.of_result(*like.viewed, form, is_same=is_same, nullable=buffer.nullable)
     made = {key: _Attribute(code, value.astype(_FORMS[code]).tobytes()) for key, value in own.items()}
     if text := methods.get(name):
-        made[conventions.METHODS] = _Attribute(_CHAR, text.encode("utf-8", "surrogateescape"))
+        made[conventions.METHODS] = _Attribute(_CHAR, _octets(text))
     kept = {key: each for key, each in like.attributes.items() if key in own or key not in left_out}
     return replace(like, name=name, code=code, attributes=kept | made)
 
@@ -306,11 +330,8 @@ def _dimension(length: int, dimensions: list[_Dimension], *, first: bool) -> _Di
     return wanted
 
 
-def _with_history(attributes: Mapping[str, _Attribute], line: str) -> dict[str, _Attribute]:
-    """Return the attributes of a file with a line more in its history, which replaces one that is not a text."""
-    kept = {key: each for key, each in attributes.items() if key != _HISTORY or each.code == _CHAR}
-    before = b"\n" + kept[_HISTORY].octets if _HISTORY in kept else b""
-    return kept | {_HISTORY: _Attribute(_CHAR, line.encode("utf-8", "surrogateescape") + before)}
+def _octets(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _placed(header: _ClassicHeader) -> _ClassicHeader:
@@ -338,7 +359,7 @@ def _packed(header: _ClassicHeader) -> bytes:
         return number(len(octets) // itemsize) + octets.ljust(_padded(len(octets)), b"\0")
 
     def name(found: str) -> bytes:
-        return text(found.encode("utf-8", "surrogateescape"))
+        return text(_octets(found))
 
     def entries(tag: int, parts: Sequence[bytes]) -> bytes:
         return number(tag if parts else 0, 4) + number(len(parts)) + b"".join(parts)
@@ -359,39 +380,11 @@ def _packed(header: _ClassicHeader) -> bytes:
     return head + dimensions + attributes(header.attributes) + variables
 
 
-_Moved: TypeAlias = tuple[Pieces, Pieces, np.ndarray | None]  # of a carried variable: from, to, and changed values
-
-
-def _lay(
-    header: _ClassicHeader, new: Sequence[str], source: Source | None, moved: Sequence[_Moved], fd: int
-) -> list[int]:
-    """Write all but the elements of results, and return where these begin."""
-    leaves = [header.leaf(name) for name in header.variables]
-    head = _packed(header)
-    calls.allocate(fd, max([len(head), *(leaf.begin + _padded(leaf.end - leaf.begin) for leaf in leaves if leaf.end)]))
-    calls.pwrite_all(fd, head, 0)
-    for old, leaf, values in moved:
-        if values is not None:
-            ends = itertools.accumulate(count for _, count in leaf.ranges())
-            arrays.put(fd, leaf, iter(np.split(values.astype(leaf.form).reshape(-1), [*ends][:-1])))
-        elif source is not None:
-            arrays.copy_pieces(source, old, fd, leaf)
-    return [header.variables[name].begin for name in new]
-
-
 def _put_results(fd: int, header: _ClassicHeader, results: Mapping[str, Array]) -> None:
     """Write the elements of results into their variables; those that are missing as its value for that."""
     for name, result in results.items():
-        leaf, fill = header.leaf(name), conventions.fill(*header.variables[name].viewed)
-        arrays.put(fd, leaf, encoded(result, leaf.form, [count for _, count in leaf.ranges()], fill))
-
-
-def _encode(
-    lay: Callable[[int], object], header: _ClassicHeader, new: Sequence[str], results: Sequence[Array], fd: int
-) -> None:
-    """Write a file with its results."""
-    lay(fd)
-    _put_results(fd, header, dict(zip(new, results, strict=True)))
+        place, fill = header.pieces(name), conventions.fill(*header.variables[name].viewed)
+        arrays.put(fd, place, encoded(result, place.form, [count for _, count in place.ranges()], fill))
 
 
 def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:

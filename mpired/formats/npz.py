@@ -13,7 +13,7 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Generator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
@@ -24,13 +24,13 @@ from mpired.errors import BufferFileError, DatatypeError
 from mpired.files import calls
 from mpired.formats import arrays, npy
 from mpired.formats.array import Array
-from mpired.formats.arrays import ArrayHeader, Field, KeptArrays, Library, digest, is_kept
+from mpired.formats.arrays import ArrayFile, ArrayHeader, Library
 from mpired.formats.format import Encoder
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, encoded
 from mpired.formats.local import SourceFile
-from mpired.formats.rank import Model, RankFile, dtype_text
-from mpired.formats.streamed import ColumnFile, Values, errors_of
+from mpired.formats.rank import Model, RankFile
+from mpired.formats.streamed import errors_of
 from mpired.sources.source import Source
 
 _ERRORS = (ValueError, zipfile.BadZipFile, zlib.error, EOFError, struct.error)
@@ -40,20 +40,14 @@ _LENGTHS = 26  # of the name and the extra field between a local header and the 
 _BLOCK_NBYTES = 1 << 20
 _HEAD_NBYTES = 66 << 10  # more than any header of an array
 _MAX_MEMBERS = 1 << 16
-_DATE = (1980, 1, 1, 0, 0, 0)
-_CARRIED = "USmM"
 
 
 class _Member(NamedTuple):
-    """A member of an archive, the header of its array, and where its data begin in the archive."""
+    """A member of an archive, the header of its array, and where its elements begin if they are stored as they are."""
 
     info: zipfile.ZipInfo
     header: npy.NpyHeader
     start: int
-
-    @property
-    def name(self) -> str:
-        return self.info.filename.removesuffix(_SUFFIX)
 
     @property
     def is_stored(self) -> bool:
@@ -61,23 +55,24 @@ class _Member(NamedTuple):
         return self.info.compress_type == zipfile.ZIP_STORED
 
 
-class _Archive(ColumnFile):
+class _Archive(ArrayFile):
     """An open archive. The caller closes it."""
 
     def begin(self) -> None:
         """Read the directory."""
         self.zip = zipfile.ZipFile(SourceFile(self._bytes, self._source.nbytes))
 
-    def members(self) -> list[_Member]:
+    def members(self) -> dict[str, _Member]:
+        """Return the members by the names of their arrays."""
         infos = [info for info in self.zip.infolist() if not info.is_dir()]
         name = self._source.name
         if len(infos) > _MAX_MEMBERS:
             raise BufferFileError(name, f"has {len(infos)} members, more than {_MAX_MEMBERS}")
         if len({info.filename for info in infos}) < len(infos):
             raise BufferFileError(name, "has two members of one name; not a valid npz file")
-        return [self.member(info) for info in infos]
+        return {info.filename.removesuffix(_SUFFIX): self._member(info) for info in infos}
 
-    def member(self, info: zipfile.ZipInfo) -> _Member:
+    def _member(self, info: zipfile.ZipInfo) -> _Member:
         subject = f"{self._source.name}: member {info.filename!r}"
         if not info.filename.endswith(_SUFFIX) or info.flag_bits & 1:
             what = "is encrypted" if info.flag_bits & 1 else "is no .npy array"
@@ -88,58 +83,30 @@ class _Archive(ColumnFile):
         npy.check_size(subject, header, info.file_size - len(header.head))
         local = self._bytes.read(_LOCAL_NBYTES, info.header_offset)
         start = info.header_offset + _LOCAL_NBYTES + sum(struct.unpack_from("<HH", local, _LENGTHS))
-        return _Member(info, header, start)
+        return _Member(info, header, start + len(header.head))
 
-    def array(self, member: _Member, inputs: InputOptions) -> ArrayHeader:
-        """Describe the array of a member."""
-        reason, header, dtype = "", member.header, member.header.dtype
-        try:
-            npy.check_datatype(member.name, dtype)
-        except DatatypeError as error:
-            reason = f"array {member.name!r}: {error.reason}"
-        carried, same = dtype.kind in _CARRIED and not dtype.hasobject and not inputs.any_type, b""
-        if not dtype.hasobject and (carried or is_kept(member.name, inputs.keep)):  # objects are never loaded
-            octets = np.frombuffer(self.zip.read(member.info), np.uint8)
-            same = digest((dtype_text(dtype), header.shape), [octets[len(header.head) :]])
-        return ArrayHeader(
-            member.name,
-            None if reason else dtype,
-            header.shape,
-            member.start + len(header.head) if member.is_stored else None,
-            stored=dtype if reason and not dtype.hasobject else None,
-            fortran_order=header.fortran_order,
-            label=npy.label_of(dtype) if reason else "",
-            reason=reason,
-            carried=carried,
-            digest=same,
-            storage="" if member.is_stored else "deflated",
-            keeps=not dtype.hasobject,
-        )
-
-    def arrays(self, leaf: str | Field, start: int, *, nullable: bool) -> Generator[Values, None, None]:  # noqa: ARG002
-        """Yield the elements of an array from one on; none is missing."""
-        name, field = (leaf.array, leaf.field) if isinstance(leaf, Field) else (leaf, None)
-        info = self.zip.getinfo(name + _SUFFIX)
-        header = self.member(info).header
+    def blocks(self, place: str, start: int = 0) -> Iterator[np.ndarray]:
+        """Yield the elements of an array from one on."""
+        info = self.zip.getinfo(place + _SUFFIX)
+        header = self._member(info).header
         dtype = as_numbers(header.dtype)
-        npy.check_not_objects(f"array {name!r}", dtype)
-        step = max(1, _BLOCK_NBYTES // dtype.itemsize)
-        left = math.prod(header.shape) - start
+        npy.check_not_objects(f"array {place!r}", dtype)
+        step, left = max(1, _BLOCK_NBYTES // max(1, dtype.itemsize)), math.prod(header.shape) - start
         with self.zip.open(info) as file:
             file.seek(len(header.head) + start * dtype.itemsize)
             while left:
-                octets = file.read(min(step, left) * dtype.itemsize)
-                if not octets or len(octets) % dtype.itemsize:
+                count = min(step, left)
+                octets = file.read(count * dtype.itemsize)
+                if len(octets) < count * dtype.itemsize:
                     raise EOFError(f"member {info.filename!r} ends before its last element")
-                values = np.frombuffer(octets, dtype)
-                left -= len(values)
-                yield values if field is None else values[field], None
+                left -= count
+                yield np.ndarray(count, dtype, octets)
             if file.read(1):  # which compares the checksum, too
                 raise EOFError(f"member {info.filename!r} goes on behind its last element")
 
-    def whole(self, leaf: str) -> np.ndarray:
+    def whole(self, place: str) -> np.ndarray:
         """Return a whole array: strings, times or numbers."""
-        with self.zip.open(leaf + _SUFFIX) as file:
+        with self.zip.open(place + _SUFFIX) as file:
             return np.lib.format.read_array(file, allow_pickle=False, max_header_size=_HEAD_NBYTES)
 
     def close(self) -> None:
@@ -150,8 +117,24 @@ class _Archive(ColumnFile):
 def inspect(source: Source, inputs: InputOptions) -> RankFile:
     """Describe an npz file from its directory and the headers of its members."""
     with errors_of(source.name, _ERRORS), closing(_Archive(source)) as archive:
-        found = [archive.array(member, inputs) for member in archive.members()]
+        found = [_described(name, member, inputs) for name, member in archive.members().items()]
     return arrays.inspect(source, inputs, found, Library(_Archive, _ERRORS))
+
+
+def _described(name: str, member: _Member, inputs: InputOptions) -> ArrayHeader:
+    """Describe the array of a member."""
+    header, dtype = member.header, member.header.dtype
+    found = ArrayHeader(
+        name, dtype, header.shape, member.start if member.is_stored else None, fortran_order=header.fortran_order,
+        storage="" if member.is_stored else "deflated", keeps=not dtype.hasobject,  # objects are never loaded
+        carried=dtype.kind in "USmM" and not dtype.hasobject and not inputs.any_type,
+    )  # fmt: skip
+    try:
+        npy.check_datatype(name, dtype)
+    except DatatypeError as error:
+        stored, reason = None if dtype.hasobject else dtype, f"array {name!r}: {error.reason}"
+        return found._replace(dtype=None, stored=stored, label=npy.label_of(dtype), reason=reason)
+    return found
 
 
 class _NewNpz(NamedTuple):
@@ -172,17 +155,16 @@ def prepare(model: Model) -> ArrayLayout | Encoder:
     old: dict[str, _Member] = {}
     if model.source is not None:
         with errors_of(model.source.name, _ERRORS), closing(_Archive(model.source)) as archive:
-            old = {member.name: member for member in archive.members()}
+            old = archive.members()
     method = zipfile.ZIP_STORED if all(member.is_stored for member in old.values()) else zipfile.ZIP_DEFLATED
-    kept = model.kept.names if isinstance(model.kept, KeptArrays) else []
-    new = [_NewNpz(_info(old[name].info.filename, method, old[name].info.file_size)) for name in kept]
+    kept = [old[name].info for name in (model.kept.names if model.kept else ())]
+    new = [_NewNpz(_info(each.filename, method, each.file_size)) for each in kept]
     for number, buffer in enumerate(model.buffers):
-        name = buffer.name or f"arr_{number}"
         dtype = old[buffer.own_name].header.dtype if buffer.own_name in old else None
         is_same = dtype is not None and agrees(buffer.datatype, dtype)
         stored, head = npy.laid_out(buffer, dtype if is_same else None)
-        info = _info(name + _SUFFIX, method, len(head) + buffer.count * stored.itemsize)
-        new.append(_NewNpz(info, head, stored))
+        name = (buffer.name or f"arr_{number}") + _SUFFIX
+        new.append(_NewNpz(_info(name, method, len(head) + buffer.count * stored.itemsize), head, stored))
     if method == zipfile.ZIP_DEFLATED and model.source is not None:
         return functools.partial(_write, new, model.source)
     for member, after in itertools.pairwise(new):
@@ -193,7 +175,7 @@ def prepare(model: Model) -> ArrayLayout | Encoder:
 
 def _info(name: str, method: int, nbytes: int = 0) -> zipfile.ZipInfo:
     """Return a member that is the same whenever it is written."""
-    info = zipfile.ZipInfo(name, _DATE)
+    info = zipfile.ZipInfo(name)  # with the first time that archives can tell
     info.compress_type, info.external_attr = method, 0o600 << 16
     info.header_offset, info.file_size, info.compress_size, info.CRC = 0, nbytes, nbytes, 0
     return info
@@ -245,8 +227,9 @@ def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
     results = {each.name: each for each in changed}
     with errors_of(source.name, _ERRORS), closing(_Archive(source)) as old:
         members = old.members()
-    new = [_NewNpz(_info(each.info.filename, each.info.compress_type)) for each in members]
-    for number, each in enumerate(members):
-        if each.name in results:
-            new[number] = new[number]._replace(head=each.header.head, stored=as_numbers(each.header.dtype))
-    _write(new, source, [results[each.name] for each in members if each.name in results], fd)
+    new = []
+    for name, (info, header, _) in members.items():
+        is_new = name in results
+        made = _info(info.filename, info.compress_type)
+        new.append(_NewNpz(made, header.head, as_numbers(header.dtype)) if is_new else _NewNpz(made))
+    _write(new, source, [results[name] for name in members if name in results], fd)

@@ -55,30 +55,25 @@ class _Header(NamedTuple):
     tensors: dict[str, dict[str, Any]]  # in the order of their bytes
     metadata: dict[str, str]
 
-    def leaf(self, name: str, form: np.dtype | None = None) -> Pieces:
-        """Return where a tensor is, by default as bytes."""
-        (begin, end), form = self.tensors[name]["data_offsets"], form or np.dtype("u1")
-        return Pieces(self.start + begin, form, (end - begin) // form.itemsize)
-
 
 def inspect(source: Source, inputs: InputOptions) -> RankFile:
     """Describe a safetensors file from its header."""
     parts = _headers(source, inputs.context)
-    found = [_array(part, name, inputs.keep) for part in parts for name in part.tensors]
+    found = [_array(part, name) for part in parts for name in part.tensors]
     shards = () if parts[0].source is source else tuple(part.source for part in parts)
     return arrays.inspect(source, inputs, found, Library(PiecesFile))._replace(shards=shards)
 
 
-def _array(part: _Header, name: str, keep: Sequence[str]) -> ArrayHeader:
-    source, code, shape = part.source, part.tensors[name]["dtype"], tuple(part.tensors[name]["shape"])
+def _array(part: _Header, name: str) -> ArrayHeader:
+    tensor = part.tensors[name]
+    code, shape, (begin, end) = tensor["dtype"], tuple(tensor["shape"]), tensor["data_offsets"]
     try:
         form = _form(code) if code in _SHORT else np.dtype(_DTYPES.get(code, "u1"))
     except ImportError:
         reason = f"has tensors of {_SHORT[code]}, for which mpired needs ml_dtypes"
-        raise UsageError(source.name, f"{reason}; install it with {installation('mpired[ml]')}") from None
-    leaf = part.leaf(name, form)
-    same = arrays.digest_of(source, leaf, (code, shape)) if arrays.is_kept(name, keep) else b""
-    found = ArrayHeader(name, form, shape, leaf.begin, leaf=leaf, digest=same, source=source)
+        raise UsageError(part.source.name, f"{reason}; install it with {installation('mpired[ml]')}") from None
+    pieces = Pieces(part.start + begin, form, (end - begin) // form.itemsize)
+    found = ArrayHeader(name, form, shape, pieces.begin, pieces=pieces, source=part.source)
     if code in _SHORT:
         return found._replace(dtype=np.dtype("<f4"), stored=form, storage=code)
     reason = f"tensor {name!r} is {code}, which mpired does not read"
@@ -206,7 +201,8 @@ def prepare(model: Model) -> ArrayLayout:
         stored.append(form)
     names = list(new)
     for each in kept:
-        new[each.name], sizes[each.name] = old[each.name], each.leaf.nbytes
+        begin, end = old[each.name]["data_offsets"]
+        new[each.name], sizes[each.name] = old[each.name], end - begin
     end = 0
     places = {name: place for place, name in enumerate(old)}  # where each begins where its type may
     origins = {name: places.get(buffer.origin, 0) for name, buffer in zip(names, model.buffers, strict=True)}
@@ -240,7 +236,7 @@ def _lay(
     calls.pwrite_all(fd, head, 0)
     starts = {name: len(head) + each["data_offsets"][0] for name, each in header.items()}
     for each in kept:
-        arrays.copy_pieces(each.source, each.leaf, fd, each.leaf._replace(begin=starts[each.name]))
+        arrays.copy_pieces(each.source, each.pieces, fd, each.pieces._replace(begin=starts[each.name]))
     return [starts[name] for name in names]
 
 
@@ -265,7 +261,7 @@ def divided(
         )
         layout = prepare(part)
         nbytes += sum(each.count * form.itemsize for each, form in zip(part.buffers, layout.stored, strict=True))
-        nbytes += sum(each.leaf.nbytes for each in carried)
+        nbytes += sum(each.pieces.nbytes for each in carried if each.pieces)
         yield shard, own, layout
     index |= {"metadata": index["metadata"] | {"total_size": nbytes}, "weight_map": shards}
     yield name, (), ArrayLayout(functools.partial(_lay_index, index, model.note), ())
@@ -284,7 +280,8 @@ def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
     arrays.copy_whole(source, fd)
     header = _read_header(source)
     for each in changed:
-        write_elements(each, _form(header.tensors[each.name]["dtype"]), fd, header.leaf(each.name).begin)
+        tensor = header.tensors[each.name]
+        write_elements(each, _form(tensor["dtype"]), fd, header.start + tensor["data_offsets"][0])
 
 
 def note(source: Source) -> str | None:

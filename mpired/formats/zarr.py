@@ -16,7 +16,7 @@ import struct
 import warnings
 import zipfile
 from base64 import standard_b64decode
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from typing import Any, NamedTuple
 
@@ -29,7 +29,7 @@ from mpired.errors import BufferFileError, DatatypeError, MpiredError
 from mpired.files import calls
 from mpired.formats import arrays, conventions
 from mpired.formats.array import Array
-from mpired.formats.arrays import ArrayHeader, Library, digest, is_kept
+from mpired.formats.arrays import ArrayFile, ArrayHeader, Library
 from mpired.formats.conventions import Attributes, Variable
 from mpired.formats.decoding import apart, look_apart
 from mpired.formats.input_options import InputOptions
@@ -37,7 +37,7 @@ from mpired.formats.layout import MarkingLayout, encoded
 from mpired.formats.local import SourceFile
 from mpired.formats.missing import Missing
 from mpired.formats.rank import Cells, Model, RankFile, dtype_text
-from mpired.formats.streamed import ColumnFile, Values, errors_of, limited_memory, too_large
+from mpired.formats.streamed import errors_of, too_large
 from mpired.sources.source import STORE_DOCUMENTS, OpenStore, Source
 
 _ROOT = "/"  # the name of an array that is the whole store
@@ -45,13 +45,10 @@ _V2_ALL, _V3_NODE = ".zmetadata", "zarr.json"
 _MARKS = {2: (".zarray", ".zgroup"), 3: (_V3_NODE,)}
 _MAX_DOCUMENT = 16 << 20
 _MAX_NDIM = 64
-_CARRIED_NBYTES = 1 << 30
-_SPARE_NBYTES = 128 << 20  # of stacks of threads, and of what a codec needs besides the elements
 _DIMENSIONS = "_ARRAY_DIMENSIONS"
 _DOUBLE = struct.Struct("<d")
 _BLOSC_NBYTES = 16  # of a header, whose last four bytes are the length of the chunk
 _CHUNK_NBYTES = 4 << 20
-_DATE = (1980, 1, 1, 0, 0, 0)
 _FAILURES = (Exception,)  # of the library
 _PLACES = (*conventions.PLACES, _DIMENSIONS)
 _PACKING = (conventions.SCALE, conventions.OFFSET, conventions.UNSIGNED)
@@ -98,8 +95,12 @@ class _Buffers(dict[str, Any]):
     def __missing__(self, key: str) -> Any:
         return _library().core.buffer.default_buffer_prototype().buffer.from_bytes(self._others[key])
 
+    def array(self, path: str) -> Any:
+        """Open an array to change it."""
+        return _library().open_array(self.store, path=path, mode="r+")
 
-class Store(ColumnFile):
+
+class Store(ArrayFile):
     """An open store: its keys, their bytes, and the nodes that they describe. The caller closes it."""
 
     def begin(self) -> None:
@@ -161,102 +162,68 @@ class Store(ColumnFile):
             raise ValueError(f"{node.size} elements in chunks of {_chunk_of(node)} make no sense")
         return node
 
-    def nodes(self) -> tuple[dict[str, Any], dict[str, str]]:
-        """Open all groups and arrays; return them, and why other arrays cannot be opened."""
-        self.expect(key for key in self.names if key.rpartition("/")[2] in STORE_DOCUMENTS)
-        found, wrong = {}, {}
-        for path in self.paths:
-            try:
-                found[path] = self.node(path)
-            except MpiredError:
-                raise
-            except Exception as error:  # noqa: BLE001 - of any kind
-                wrong[path] = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        if not self.paths:
-            raise BufferFileError(self._source.name, "has no documents of groups or arrays")
-        return found, wrong
-
     @property
     def is_consolidated(self) -> bool:
         """Whether the root has the documents of all nodes, too."""
         return _V2_ALL in self.names or ("" in self.paths and bool(self._document("")[0].get("consolidated_metadata")))
 
-    def rows(self, name: str, start: int = 0) -> Generator[np.ndarray, None, None]:
-        """Yield the elements of an array from `start` on."""
-        array, memory = self.node(name.lstrip(_ROOT)), self._memory
-        shape, chunk = array.shape or (1,), _chunk_of(array) or (1,)
-        height, width = chunk[0], math.prod(shape[1:])
-        nbytes = max(1, array.dtype.itemsize) * max(math.prod(chunk), min(height, shape[0]) * width)
-        if nbytes > memory:
-            raise too_large(self._source.name, f"a row of chunks of array {name!r}", nbytes, memory)
-        first, skipped = divmod(start, height * width) if width else (0, 0)
-        self.expect(_chunk_keys(array, first))
-        for row in range(first * height, shape[0] if width else 0, height):
-            most = memory if array.dtype.hasobject else nbytes
-            error = ValueError(f"a chunk of array {name!r} unfolds to more than the {most} bytes of its shape")
-            with limited_memory(8 * most + _SPARE_NBYTES, error):
-                block = np.asarray(array[row : row + height] if array.shape else array[()]).reshape(-1)
-            yield block[skipped:]
-            skipped = 0
+    def blocks(self, place: str, start: int = 0) -> Iterator[np.ndarray]:
+        """Yield the elements of an array from one on, in blocks of whole rows of chunks."""
+        array = self.node(place.lstrip(_ROOT))
+        chunk = _chunk_of(array)
+        self.expect(_chunk_keys(array, start // max(1, math.prod((*chunk[:1], *array.shape[1:])))))
+        return self.rows(place, array, chunk, start, self._memory)
 
-    def arrays(self, leaf: Any, start: int, *, nullable: bool) -> Generator[Values, None, None]:
-        """Yield the values of a leaf from an element on, in rows of chunks."""
-        for block in self.rows(getattr(leaf, "array", leaf), start):
-            yield conventions.values(leaf, block, nullable=nullable)
+    def whole(self, place: str) -> np.ndarray:
+        """Return all elements of an array."""
+        return np.concatenate([np.empty(0, self.node(place.lstrip(_ROOT)).dtype), *self.blocks(place)])
 
     def described(self, inputs: InputOptions) -> list[ArrayHeader]:
         """Describe all arrays, those too that the library does not open."""
-        nodes, wrong = self.nodes()
-        variables = {path: _variable(path, node) for path, node in nodes.items()}
-        carried = conventions.carried(list(variables.values()))
-        found = []
+        if not self.paths:
+            raise BufferFileError(self._source.name, "has no documents of groups or arrays")
+        self.expect(key for key in self.names if key.rpartition("/")[2] in STORE_DOCUMENTS)
+        nodes, found = {}, {}
         for path in self.paths:
             name = path or _ROOT
-            if path in wrong:
-                found.append(_unknown(name, wrong[path]))
-            elif hasattr(nodes[path], "shape"):
-                array = self._array(name, nodes[path], inputs)
-                is_carried = (array.carried or name in carried) and not inputs.any_type
-                identity = self._digest(name, nodes[path]) if is_carried or is_kept(name, inputs.keep) else b""
-                found.append(array._replace(carried=is_carried, digest=identity, dims=variables[path].dims))
-        return found
-
-    def _array(self, name: str, node: Any, inputs: InputOptions) -> ArrayHeader:
-        values, form = _attributes(node), None
-        with contextlib.suppress(DatatypeError, TypeError):  # NumPy's strings of any length have no byte order
-            from_dtype(node.dtype)
-            values, form = conventions.viewed(values, node.dtype)
-        header = conventions.header(name, node.shape, values, form, inputs, f"array {name!r}")
-        is_text = node.dtype.kind in "USTmMO"
-        if header.leaf is not None:
-            missing = (header.leaf.missing or Missing())._replace(nan=True)
-            header = header._replace(leaf=header.leaf._replace(missing=missing))
-        if form is None:
-            header = header._replace(label="strings" if is_text else dtype_text(node.dtype))
-        return header._replace(
-            carried=is_text,
-            chunk=tuple(min(one, max(1, all_)) for one, all_ in zip(_chunk_of(node), node.shape, strict=True)),
-            storage=", ".join([f"chunks of {_chunk_of(node)}", *_codec_names(node)]),
-            unset=None,
-        )
-
-    def _digest(self, name: str, node: Any) -> bytes:
-        """Return the digest of an array that is carried, by its values whatever their compression."""
-        nbytes = node.shape and node.size * node.dtype.itemsize
-        if nbytes and nbytes > _CARRIED_NBYTES:
-            reason = f"array {name!r} has {nbytes} bytes, more than {_CARRIED_NBYTES} of a coordinate or text"
-            raise BufferFileError(self._source.name, f"{reason} that a result carries")
-        return digest((dtype_text(node.dtype), node.shape, node.attrs.get("units")), self.rows(name))
-
-    def whole(self, leaf: str) -> np.ndarray:
-        """Return all elements of an array."""
-        return np.concatenate([np.empty(0, self.node(leaf.lstrip(_ROOT)).dtype), *self.rows(leaf)])
+            try:
+                nodes[name] = self.node(path)
+            except MpiredError:
+                raise
+            except Exception as error:  # noqa: BLE001 - of any kind
+                reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+                label, reason = f"elements of unknown type ({reason})", f"array {name!r} cannot be opened ({reason})"
+                found[name] = ArrayHeader(name, None, None, label=label, reason=reason)
+        variables = [_variable(name, node) for name, node in nodes.items()]
+        carried = conventions.carried(variables)
+        for variable, node in zip(variables, nodes.values(), strict=True):
+            if hasattr(node, "shape"):
+                header = _described(variable, node, inputs)
+                is_carried = (header.carried or variable.name in carried) and not inputs.any_type
+                found[variable.name] = self.with_digest(header._replace(carried=is_carried), inputs.keep)
+        return [found[name] for name in (path or _ROOT for path in self.paths) if name in found]
 
 
-def _unknown(name: str, error: str) -> ArrayHeader:
-    """Describe an array that the library does not open."""
-    reason = f"array {name!r} cannot be opened ({error})"
-    return ArrayHeader(name, None, (), label=f"elements of unknown type ({error})", reason=reason, unseen=True)
+def _described(variable: Variable, node: Any, inputs: InputOptions) -> ArrayHeader:
+    """Describe an array, without the digest of its elements."""
+    values, form, what = _attributes(node), None, f"array {variable.name!r}"
+    with contextlib.suppress(DatatypeError, TypeError):  # NumPy's strings of any length have no byte order
+        from_dtype(node.dtype)
+        values, form = conventions.viewed(values, node.dtype)
+    header = conventions.header(variable.name, node.shape, values, form, inputs, what)
+    if header.packing is not None:
+        missing = (header.packing.missing or Missing())._replace(nan=True)
+        header = header._replace(packing=header.packing._replace(missing=missing))
+    is_text = node.dtype.kind in "USTmMO"
+    if form is None:
+        header = header._replace(label="strings" if is_text else dtype_text(node.dtype))
+    return header._replace(
+        carried=is_text,
+        chunk=tuple(min(one, max(1, all_)) for one, all_ in zip(_chunk_of(node), node.shape, strict=True)),
+        dims=variable.dims,
+        storage=", ".join([f"chunks of {_chunk_of(node)}", *_codec_names(node)]),
+        unset=None,
+    )
 
 
 def _chunk_keys(array: Any, row: int) -> Iterator[str]:
@@ -268,13 +235,13 @@ def _chunk_keys(array: Any, row: int) -> Iterator[str]:
         yield prefix + array.metadata.encode_chunk_key(tuple(map(int, place)))
 
 
-def _variable(path: str, node: Any) -> Variable:
-    """Return a group or an array with the names of its dimensions, as xarray writes them."""
+def _variable(name: str, node: Any) -> Variable:
+    """Return a group, or an array with the names of its dimensions as xarray writes them."""
     if not hasattr(node, "shape"):
-        return Variable(f"{path}/", (), node.metadata.attributes)
+        return Variable(f"{name.lstrip(_ROOT)}/", (), node.metadata.attributes)
     dims = getattr(node.metadata, "dimension_names", None) or node.attrs.get(_DIMENSIONS)
     dims = dims if isinstance(dims, list | tuple) else (None,) * node.ndim
-    return Variable(path or _ROOT, tuple(each or "" for each in dims), node.metadata.attributes)
+    return Variable(name, tuple(each or "" for each in dims), node.metadata.attributes)
 
 
 def _attributes(array: Any) -> Attributes:
@@ -342,19 +309,11 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
     return arrays.inspect(source, inputs, found, Library(Store, _FAILURES, inputs.context))
 
 
-class _NewArray(NamedTuple):
-    """An array of a result."""
-
-    path: str
-    missing: Missing | None  # which values mean that an element is missing
-    null: float | None  # the value that is written for missing elements
-
-
 class _ZarrPlan(NamedTuple):
     """A new store: its documents, with the chunks of changed coordinates, and the arrays that get their chunks."""
 
     documents: Mapping[str, bytes]
-    new: Sequence[_NewArray]
+    new: Mapping[str, Missing | None]  # the arrays of results by their paths: which values mean missing elements
     source: Source | None
     kept: Sequence[str]  # the paths of the arrays whose chunks are copied from the source
 
@@ -364,7 +323,7 @@ def prepare(model: Model) -> MarkingLayout:
     installed.check("`to='zarr'`", "Zarr", "zarr", "zarr")
     kept = [name.lstrip(_ROOT) for name in (model.kept.names if model.kept else ())]
     plan = apart(model.context, model.subject, _planned, model.buffers, model.source, kept, model.cells)
-    return MarkingLayout(functools.partial(_encode, plan, model.context), tuple(each.missing for each in plan.new))
+    return MarkingLayout(functools.partial(_encode, plan, model.context), tuple(plan.new.values()))
 
 
 @contextlib.contextmanager
@@ -381,13 +340,11 @@ def _planned(buffers: Sequence[Array], source: Source | None, kept: Sequence[str
         if old is not None:
             copied = [path for path in old.paths if path in kept or not old.is_array(path)]
             documents |= {key: old.buffers[key] for path in copied for key in old.keys_of(path)}
-        new = [_create(documents, buffer, old) for buffer in buffers]
-        for path in (*cells.values, *cells.methods):
-            array = _library().open_array(documents.store, path=path, mode="r+")
-            if path in cells.values:
-                array[...] = cells.values[path]
-            else:
-                array.attrs[conventions.METHODS] = cells.methods[path]
+        new = dict(_create(documents, buffer, old) for buffer in buffers)
+        for path, values in cells.values.items():
+            documents.array(path)[...] = values
+        for path, text in cells.methods.items():
+            documents.array(path).attrs[conventions.METHODS] = text
         if old is not None and old.is_consolidated:
             _library().consolidate_metadata(documents.store, zarr_format=old.version)
         keys = sorted(documents, key=lambda key: (key.count("/"), key))
@@ -395,8 +352,8 @@ def _planned(buffers: Sequence[Array], source: Source | None, kept: Sequence[str
         return _ZarrPlan({key: documents[key].to_bytes() for key in keys}, new, source, same)
 
 
-def _create(documents: _Buffers, buffer: Array, store: Store | None) -> _NewArray:
-    """Make the document of the array of a result."""
+def _create(documents: _Buffers, buffer: Array, store: Store | None) -> tuple[str, Missing | None]:
+    """Make the document of the array of a result; return its path, and which of its values mean missing elements."""
     dtype, shape = np.dtype(np.bool_) if buffer.datatype.is_bool else buffer.datatype.form, buffer.dimensions
     path, origin = (buffer.name or "value").lstrip(_ROOT), buffer.origin.lstrip(_ROOT)
     version, stored, is_same = 3 if store is None else store.version, dtype, False
@@ -413,54 +370,43 @@ def _create(documents: _Buffers, buffer: Array, store: Store | None) -> _NewArra
     if not is_same and dtype.kind not in "biufc":
         raise DatatypeError(buffer.datatype.label, "has no form in zarr; use `to='npy'` or `to='npz'`")
     values = conventions.viewed(_as_numbers(attributes, fill, version), stored)[0]
-    null = _null(values, math.nan if dtype.kind in "fc" else None)
-    default = conventions.default_fill(dtype)
-    if buffer.nullable and null is None and default is not None:
-        null, values, is_same = int(default), {**values, conventions.FILL: default.reshape(1)}, False
-        attributes, fill = {**attributes, conventions.FILL: null}, default[()]
+    default = conventions.default_fill(dtype) if buffer.nullable and dtype.kind in "iu" else None
+    if default is not None and not conventions.marks(values):
+        values, is_same = {**values, conventions.FILL: default.reshape(1)}, False
+        attributes, fill = {**attributes, conventions.FILL: int(default)}, default[()]
     if is_same and store is not None:
         documents |= {key: store.buffers[key] for key in store.keys_of(path)}
-        array = _library().open_array(documents.store, path=path, mode="r+", zarr_format=version)
+        array = documents.array(path)
         if array.shape != shape:
             array.resize(shape)
     else:
         like = _plain(shape, stored, version) if old is None else _layout(old, stored)
         settings = {"zarr_format": version, "attributes": attributes, "fill_value": fill, **like}
         _library().create_array(documents.store, name=path or None, shape=shape, dtype=stored, **settings)
-    return _NewArray(path, conventions.missing(values, dtype), null if buffer.nullable else None)
+    return path, conventions.missing(values, dtype)
 
 
 def _like(old: Any, buffer: Array, dtype: np.dtype) -> tuple[dict[str, Any], Any, bool]:
     """Return attributes and fill value of a result that is like an array, and whether its elements are of one type."""
     values, form = conventions.viewed(_attributes(old), old.dtype)
-    packed = conventions.packing("", values, form)
-    attributes, fill, is_own = dict(old.metadata.attributes), old.fill_value, buffer.origin == buffer.own_name
+    attributes, fill = dict(old.metadata.attributes), old.fill_value
+    if buffer.origin != buffer.own_name:  # it has other values
+        return {key: value for key, value in attributes.items() if key in _PLACES}, None, False
+    is_packed = conventions.packing(values, form) is not None
     is_specified = old.dtype.names is None or old.metadata.zarr_format == 2  # noqa: PLR2004 - structures in version 3
-    is_same = is_own and packed is None and is_specified and agrees(buffer.datatype, form)
-    if not is_own:  # it has other values
-        attributes, fill = {key: value for key, value in attributes.items() if key in _PLACES}, None
-    elif not is_same:
-        are_floats = dtype.kind == "f" and old.dtype.kind == "f" and packed is None
-        lost = (*_PACKING, *(() if are_floats else conventions.OF_THE_TYPE))
-        attributes = {key: value for key, value in attributes.items() if key not in lost}
-        fill = _converted(fill if packed is None else math.nan, dtype)
-    return attributes, fill, is_same
-
-
-def _null(attributes: Attributes, default: float | None) -> float | None:
-    """Return the value that is written for missing elements."""
-    marks = conventions.numbers(attributes, conventions.FILL) + conventions.numbers(attributes, conventions.MISSING)
-    return next(iter(marks), default)
+    if not is_packed and is_specified and agrees(buffer.datatype, form):
+        return attributes, fill, True
+    are_floats = dtype.kind == "f" and old.dtype.kind == "f" and not is_packed
+    lost = (*_PACKING, *(() if are_floats else conventions.OF_THE_TYPE))
+    attributes = {key: value for key, value in attributes.items() if key not in lost}
+    return attributes, _converted(math.nan if is_packed else fill, dtype), False
 
 
 def _converted(fill: Any, dtype: np.dtype) -> Any:
     """Return a fill value for another type, None if that cannot have it."""
-    number = np.asarray(fill)
-    if number.dtype.kind not in "iuf":
-        return None
-    if dtype.kind == "f":
-        return number.astype(dtype)[()]
-    new = conventions.converted(number, dtype) if dtype.kind in "iu" else None
+    number, new = np.asarray(fill), None
+    if number.dtype.kind in "iuf" and dtype.kind in "iuf":
+        new = number.astype(dtype) if dtype.kind == "f" else conventions.converted(number, dtype)
     return None if new is None else new[()]
 
 
@@ -480,8 +426,8 @@ def _write(plan: _ZarrPlan, results: Sequence[Array], file: calls.SharedFile) ->
             old.expect(carried)
             for key in carried:
                 archive.writestr(_info(key), old[key])
-        for new, result in zip(plan.new, results, strict=True):
-            _write_chunks(archive, plan.documents, new.path, new.null, result)
+        for path, result in zip(plan.new, results, strict=True):
+            _write_chunks(archive, plan.documents, path, result)
 
 
 def _plain(shape: tuple[int, ...], dtype: np.dtype, version: int) -> dict[str, Any]:
@@ -517,18 +463,17 @@ def _is_chunk(key: str, path: str) -> bool:
     return (not path or key.startswith(f"{path}/")) and key.rpartition("/")[2] not in STORE_DOCUMENTS
 
 
-def _write_chunks(
-    archive: zipfile.ZipFile, documents: Mapping[str, bytes], path: str, null: float | None, result: Array
-) -> None:
+def _write_chunks(archive: zipfile.ZipFile, documents: Mapping[str, bytes], path: str, result: Array) -> None:
     """Write the chunks of an array, a row at a time."""
     chunks = _Buffers(documents)
-    array = _library().open_array(chunks.store, path=path, mode="r+")
+    array = chunks.array(path)
     shape = array.shape or (1,)
     height, width = (_chunk_of(array) or (1,))[0], math.prod(shape[1:])
-    stored = as_numbers(conventions.viewed(_attributes(array), array.dtype)[1])
+    attributes, form = conventions.viewed(_attributes(array), array.dtype)
+    null = next(iter(conventions.marks(attributes)), math.nan if form.kind in "fc" else None)
     starts = range(0, shape[0] if width else 0, height)
     counts = [min(height, shape[0] - row) * width for row in starts]
-    for row, block in zip(starts, encoded(result, stored, counts, null), strict=True):
+    for row, block in zip(starts, encoded(result, as_numbers(form), counts, null), strict=True):
         where = slice(row, row + len(block) // width) if array.shape else ()
         array[where] = block.view(array.dtype).reshape((-1, *shape[1:]) if array.shape else ())
         for key in sorted(chunks):
@@ -537,7 +482,7 @@ def _write_chunks(
 
 def _info(key: str) -> zipfile.ZipInfo:
     """Return a member that is the same whenever it is written."""
-    info = zipfile.ZipInfo(key, _DATE)
+    info = zipfile.ZipInfo(key)  # with the first time that archives can tell
     info.external_attr = 0o644 << 16
     return info
 
@@ -555,5 +500,4 @@ def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
                 archive.writestr(_info(key), old[key])
         for each in changed:
             path = each.name.lstrip(_ROOT)
-            documents = {key: old[key] for key in old.keys_of(path)}
-            _write_chunks(archive, documents, path, _null(_attributes(old.node(path)), math.nan), each)
+            _write_chunks(archive, {key: old[key] for key in old.keys_of(path)}, path, each)

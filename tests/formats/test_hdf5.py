@@ -9,7 +9,6 @@ from rows import check_refusals, each, together
 from setups import without
 
 from mpired.formats import hdf5_results
-from mpired.formats.hierarchy import selections
 
 SETTINGS = {"SOURCE_DATE_EPOCH": "86400"}
 VALUES = np.linspace(0, 1, 20_000)
@@ -183,11 +182,15 @@ def test_the_library_reads_what_is_in_deflated_chunks(tmp_path, monkeypatch):
 
 
 def test_steps_through_an_array_larger_than_the_memory():
+    from mpired.formats.arrays import selections
+
     array = np.arange(5 * 7 * 11).reshape(5, 7, 11)
-    for chunk in [None, (2, 3, 4), (1, 1, 11)]:
+    for chunk in [(), (2, 3, 4), (1, 1, 11)]:
         for memory in (8, 100, 1000, 1 << 20):
             for start in (0, 1, 76, 384):
-                found = [array[at].reshape(-1)[skip:] for skip, at in selections(array.shape, chunk, 8, start, memory)]
+                every = list(selections(array.shape, chunk, 8, start, memory // 2))
+                assert all(array[at].shape == shape for _, at, shape in every)
+                found = [array[at].reshape(-1)[skip:] for skip, at, _ in every]
                 np.testing.assert_array_equal(np.concatenate(found), array.reshape(-1)[start:])
 
 
