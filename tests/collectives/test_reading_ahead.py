@@ -19,7 +19,7 @@ import mpired
 from mpired.collectives import plan as planning
 from mpired.errors import MpiredError
 from mpired.files import mounts
-from mpired.formats import ahead
+from mpired.sources import ahead
 
 NRANKS, COUNT = 80, 3000
 
