@@ -24,7 +24,7 @@ from mpired.formats.npy import header_of
 from mpired.sources.local import LocalSource
 from mpired.sources.open import open_source
 from mpired.sources.source import STANDARD_INPUT, OpenBytes, OpenSource, Source
-from mpired.sources.stream import StreamSource, check_has_end
+from mpired.sources.stream import StreamSource
 
 if TYPE_CHECKING:
     from mpired.formats.array import Array
@@ -107,6 +107,10 @@ class ArrayRank(AtHand):
         super().__init__(name)
         self._array = array
 
+    def inputs(self, inputs: InputOptions) -> InputOptions:
+        """Return the options of this rank: it has its own type, whatever the format of the files beside it."""
+        return inputs._replace(format="npy")
+
     def source(self, inputs: InputOptions) -> Source:  # noqa: ARG002 - it is not a stream
         """Return the array as an npy file."""
         array = np.asarray(self._array)
@@ -187,7 +191,6 @@ class OpenFile(AtHand):
                 path = f"/proc/{os.getpid()}/fd/{fd}"
                 own = self.path and calls.followed(self.path)
                 return LocalSource.inspected(self.name, path, own, inputs.context, status)
-            check_has_end(self.name, status, inputs.stream_limit)
             self._stream = self._stream or StreamSource.of_descriptor(
                 self.name, os.dup(fd), inputs.stream_limit, digested=bool(inputs.context.record)
             )

@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
 
-from mpired.codecs import CODECS, Codec, Unpacker
+from mpired.codecs import CODECS, Codec
 from mpired.context import RESERVED, spare_open_files
 from mpired.errors import BufferFileError, MpiredError
 from mpired.files import calls
@@ -37,7 +37,7 @@ class CompressedSource(Source):
         self._max_open_files = max_open_files  # None without a limit
         self.threads = 0  # how many such files are decompressed ahead together
         if isinstance(packed, StreamSource):
-            packed.unlimited()
+            packed.forward.limit = None  # the limit counts decompressed bytes
         # The bytes read of a stream are gone, and so is the state of its decompressor.
         self._only = self._opened() if packed.is_forward else None
 
@@ -131,18 +131,12 @@ class _Ahead:
         while done < len(view):
             if not self._ready and self._next is not None:
                 block, filled = self._next
-                self._next = None
-                self._ready = block[: filled.result()]
-                if not self._ready:
-                    break
-            if not self._ready:
-                got = self._fill(view[done:])
-                done += got
+                self._next, self._ready = None, block[: filled.result()]
+            if not (part := self._ready[: len(view) - done]):
+                done += self._fill(view[done:])
                 break
-            part = self._ready[: len(view) - done]
             view[done : done + len(part)] = part
-            self._ready = self._ready[len(part) :]
-            done += len(part)
+            self._ready, done = self._ready[len(part) :], done + len(part)
         if done == len(view) >= _LEAST_AHEAD and not self._ready:
             block = memoryview(bytearray(len(view)))
             self._next = block, _pool(self._threads).submit(self._fill, block)
@@ -155,13 +149,13 @@ class _Unpacking:
     def __init__(self, packed: Source, codec: Codec) -> None:
         self._packed, self._codec = packed, codec
         self._at = 0
-        self._unpacker: Unpacker | None = None
+        self._unpacker: Any = None
 
     def fill(self, view: memoryview) -> int:
         """Fill a view with the next bytes, and return how many there were before the end."""
         try:
             self._unpacker = self._unpacker or self._codec.unpacker(self._read)
-            return self._unpacker.fill(view)
+            return int(self._unpacker.fill(view))
         except MpiredError:
             raise
         except ValueError as error:
