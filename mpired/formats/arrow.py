@@ -64,7 +64,7 @@ class ArrowFile(Table):
         ]
         nulls = [sum(max(batch.nulls[own]) for batch in batches) for own in nodes]
         rows = tuple(batch.rows for batch in batches)
-        return Contents(self.schema, rows, sum(rows), nulls, self._source.nbytes)
+        return self.schema, rows, nulls, self._source.nbytes
 
     def batches(self, names: Sequence[str], rows: Sequence[int], start: int = 0) -> Iterator[pa.RecordBatch]:
         """Yield the rows from `start` on with at least some columns."""
@@ -140,7 +140,7 @@ def rewriting(source: Source) -> int:
 def prepare(model: Model, new: Callable[[BinaryIO, pa.Schema], Any] = pa.ipc.new_file) -> Encoder:
     """Say how a result like `model` is written by what `new` returns, with the schema of the file that it is like."""
     schema = columns.asked(model.context, model.source, ArrowFile, columns.SCHEMA) if model.source else None
-    return columns.layout_like(model, schema).encoder(new, _BATCH_ROWS)
+    return columns.encoder(model, columns.layout_like(model, schema), new, _BATCH_ROWS)
 
 
 prepare_stream = functools.partial(prepare, new=pa.ipc.new_stream)
