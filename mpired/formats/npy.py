@@ -135,21 +135,14 @@ def _bad(name: str, reason: str) -> NoReturn:
 def header_in(name: str, read: Callable[[int, int], bytes]) -> NpyHeader:
     """Read the header of an array; `read` takes a number of bytes and an offset."""
     start = read(_START_NBYTES, 0)
-    if not start:
-        _bad(name, "the file is empty")
-    if start[:6] != MAGIC[: len(start)]:
-        _bad(name, f"starts with {start[:6]!r}")
-    if len(start) < _START_NBYTES:
-        _bad(name, "the header is truncated")
-    width = _LENGTH_BYTES.get(start[6:8])
-    if width is None:
-        _bad(name, f"version {start[6]}.{start[7]} is not supported")
-    length = int.from_bytes(start[8 : 8 + width], "little")
-    if length > _MAX_HEADER:
-        _bad(name, f"the header claims {length} bytes, more than {_MAX_HEADER}")
-    head = read(8 + width + length, 0)
-    if len(head) < 8 + width + length:
-        _bad(name, "the header is truncated")
+    if start[:6] != MAGIC or (start[6:8] and start[6:8] not in _LENGTH_BYTES):
+        _bad(name, f"starts with {start[:8]!r}")
+    width = _LENGTH_BYTES.get(start[6:8], 0)
+    nbytes = 8 + width + int.from_bytes(start[8 : 8 + width], "little")
+    head = read(min(nbytes, _MAX_HEADER), 0)
+    if len(head) < nbytes:
+        what = "truncated" if nbytes <= _MAX_HEADER else f"of {nbytes} bytes, more than {_MAX_HEADER}"
+        _bad(name, f"the header is {what}")
     try:
         return NpyHeader(head, *_parsed(head[8 + width :], is_utf8=start[6] == 3))  # noqa: PLR2004 - version 3
     except Exception as error:  # noqa: BLE001 - of any kind
