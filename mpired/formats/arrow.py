@@ -54,7 +54,9 @@ class ArrowFile(Table):
         counts = [columns.count_of(field.type, leaves=False) for field in self.schema]
         if any(len(batch.nulls) != sum(counts) for batch in batches):
             raise DamageError("a record batch does not have the columns of the schema")
-        if any(field.type in DTYPES for field in self.schema) and not all(map(_has_room, batches)):
+        # A record batch has at least a bit for each row of numbers; of a compressed one the size does not show that.
+        is_short = any(each.codec is None and each.rows > 8 * each.nbytes for each in batches)
+        if is_short and any(field.type in DTYPES for field in self.schema):
             raise DamageError("a record batch has more rows than values")
         starts = itertools.accumulate(counts, initial=0)
         # A value is missing if it is null, or one of its fields is; values within a list do not count.
@@ -72,8 +74,14 @@ class ArrowFile(Table):
         while not self._is_stream and skipped < len(rows) and rows[skipped] <= start:
             start -= rows[skipped]
             skipped += 1
-        batches = (batch for batch, _ in self._decoded(names, skipped))
-        yield from columns.behind(start, _counted(batches, rows[skipped:]))
+        decoded = self._decoded(names, skipped)
+        for count in rows[skipped:]:
+            batch, _ = next(decoded, (None, None))
+            if batch is None or batch.num_rows != count:
+                raise DamageError(f"a record batch does not have the {count} rows that its header says")
+            if start < count:
+                yield batch[start:]
+            start = max(0, start - count)
 
     def _decoded(self, names: Sequence[str], skipped: int = 0) -> Iterator[_Decoded]:
         """Yield record batches with at least some columns, and their metadata."""
@@ -110,20 +118,6 @@ class ArrowFile(Table):
     def compression(self) -> str | None:
         """Return the compression of the first record batch, None if there is none."""
         return next((each.codec for each in ipc.batches(self._bytes, self._source.nbytes)), None)
-
-
-def _has_room(batch: ipc.RecordBatch) -> bool:
-    """Return whether a record batch may have a bit for each row; the size of a compressed one does not show that."""
-    return batch.codec is not None or batch.rows <= 8 * batch.nbytes
-
-
-def _counted(batches: Iterator[pa.RecordBatch], rows: Sequence[int]) -> Iterator[pa.RecordBatch]:
-    """Yield record batches that have the rows that their headers say."""
-    for count in rows:
-        batch = next(batches, None)
-        if batch is None or batch.num_rows != count:
-            raise DamageError(f"a record batch does not have the {count} rows that its header says")
-        yield batch
 
 
 inspect = functools.partial(columns.inspect, opener=ArrowFile)

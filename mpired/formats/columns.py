@@ -13,16 +13,16 @@ import operator
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
 from mpired.codecs.arrow import pa
 from mpired.context import NO_LIMITS, Context
-from mpired.datatypes import TIMES, Datatype, Group, from_dtype, value_type
+from mpired.datatypes import TIMES, Datatype, from_dtype, value_type
 from mpired.datatypes.pairs import FIELDS
 from mpired.datatypes.times import as_times, time_type
 from mpired.errors import BufferFileError, DatatypeError, UsageError, shortened
@@ -40,7 +40,6 @@ from mpired.formats.streamed import ColumnFile, Decoded, Values, form_of
 from mpired.progress import track
 from mpired.sources.source import Source
 
-_T = TypeVar("_T")
 _DECODED_NBYTES = 256 << 20  # a page or record batch is decoded at once
 _OBJECT_ROWS = 4 << 10  # that become objects of Python at a time
 _PIECE_ROWS = 512 << 10
@@ -122,21 +121,12 @@ def count_of(kind: pa.DataType, *, leaves: bool) -> int:
     return within or 1 if leaves else within + 1
 
 
-def behind(start: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield record batches without their first rows."""
-    for batch in batches:
-        if start < batch.num_rows:
-            yield batch[start:]
-        start = max(0, start - batch.num_rows)
-
-
-def asked(context: Context, source: Source, opener: Opener, question: Callable[[Any], _T]) -> _T:
+def asked(context: Context, source: Source, opener: Opener, question: Callable[[Any], Any]) -> Any:
     """Let a worker open a file, and return its answer to a question."""
-    answer: _T = look_apart(context, _answer, source, opener, question)
-    return answer
+    return look_apart(context, _answer, source, opener, question)
 
 
-def _answer(source: Source, opener: Opener, question: Callable[[Any], _T]) -> _T:
+def _answer(source: Source, opener: Opener, question: Callable[[Any], Any]) -> Any:
     with errors_of(source.name), closing(opener(source)) as file:
         return question(file)
 
@@ -314,11 +304,6 @@ def _datatype(kind: pa.DataType) -> Datatype | None:
     return None
 
 
-def _group(kind: pa.DataType) -> Group | None:
-    datatype = _datatype(kind)
-    return None if datatype is None else datatype.group
-
-
 def _others(table: TableHeader, inputs: InputOptions) -> tuple[SkippedArray, ...]:
     """Return the columns that hold no numbers or share a name, unless the columns were chosen."""
     if inputs.columns or inputs.pair:
@@ -331,7 +316,8 @@ def _others(table: TableHeader, inputs: InputOptions) -> tuple[SkippedArray, ...
         if name in inputs.keep or (is_one and is_taken):
             continue
         reason = _no_buffer(field) if is_one else _not_one(names, name)
-        group = _group(kind) if is_one else None
+        datatype = _datatype(kind) if is_one else None
+        group = None if datatype is None else datatype.group
         other = SkippedArray(name, str(kind), reason, table.nrows, label=_in_words(kind), group=group, nulls=nulls)
         others.append(other._replace(keeps=has_arrays(kind)))
     return tuple(others)

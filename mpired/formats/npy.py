@@ -63,7 +63,7 @@ _last: _Known | None = None
 def inspect(source: Source, inputs: InputOptions) -> RankFile:
     """Describe an npy file from its header."""
     global _last  # noqa: PLW0603 - read and set at once: threads that meet understand a header again
-    known, declarations = _last, (inputs.datatype, inputs.type_order, inputs.named)
+    known, declarations = _last, (inputs.datatype, inputs.type_order, inputs.named, inputs.any_type)
     is_alike = known is not None and known.nbytes == source.nbytes and known.declared == declarations
     if known and is_alike and not source.is_forward and peek(source, len(known.head)) == known.head:
         return RankFile(source, (known.buffer_of(source),), format=_NAME)
@@ -74,14 +74,14 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
     try:
         check_datatype(source.name, dtype)
     except DatatypeError as error:
-        if inputs.any_type and not dtype.hasobject:
-            values = Array(source, value_type(label_of(dtype)), math.prod(shape), dtype, len(header.head), shape)
-            return RankFile(source, (values._replace(fortran_order=header.fortran_order and len(shape) > 1),))
-        other = SkippedArray("", dtype_text(dtype), error.reason, math.prod(shape), shape, label_of(dtype))
-        return RankFile(source, (), (other,))
-    datatype = declared(source, inputs, dtype, "holds")
+        if dtype.hasobject or not inputs.any_type:
+            other = SkippedArray("", dtype_text(dtype), error.reason, math.prod(shape), shape, label_of(dtype))
+            return RankFile(source, (), (other,))
+        datatype, stored = value_type(label_of(dtype)), dtype
+    else:
+        datatype, stored = declared(source, inputs, dtype, "holds"), as_numbers(dtype)
     order = header.fortran_order and len(shape) > 1  # with one dimension both orders are the same
-    array: dict[str, Any] = {"stored": as_numbers(dtype), "shape": shape, "fortran_order": order, "to_end": True}
+    array: dict[str, Any] = {"stored": stored, "shape": shape, "fortran_order": order, "to_end": True}
     buffer_of: Callable[[Source], Array] = functools.partial(
         Array, datatype=datatype, count=math.prod(shape), offset=len(header.head), **array
     )

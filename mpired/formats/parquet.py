@@ -88,9 +88,13 @@ class ParquetFile(Table):
         """Yield the rows from `start` on with some columns."""
         del rows  # the row groups are those of the footer
         for number, nrows in enumerate(self.group_rows):
-            if start < nrows:
-                yield from columns.behind(start, self.group(number, names))
-            start = max(0, start - nrows)
+            if start >= nrows:
+                start -= nrows
+                continue
+            for batch in self.group(number, names):
+                if start < batch.num_rows:
+                    yield batch[start:]
+                start = max(0, start - batch.num_rows)
 
     def group(self, number: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a row group with some columns; long rows by fewer."""
