@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from typing import ClassVar
@@ -63,9 +62,7 @@ class RemoteStore(Source):
     def __init__(self, url: str, found: dict[str, Version], context: Context) -> None:
         """Set the source of the objects that were found under a URL, and read its documents."""
         self.name = self.url = url
-        # the names of the objects, in their order, and what each of them was when it was looked at; in JSON, because
-        # they may be many
-        self.listing = _dumped(found)
+        self.versions = found  # of the objects, by their names, when they were looked at
         self.nbytes = sum(each.nbytes for each in found.values())
         spare = context.spare_memory(STREAMED_BASE_NBYTES)
         # how many bytes of all stores a process asks for before they are read
@@ -88,7 +85,7 @@ class RemoteStore(Source):
 
     def check_unchanged(self) -> None:
         """Raise `ChangedError` if there are other objects under the prefix: one that was not there was not read."""
-        if _dumped(_listed(self.url)) != self.listing:
+        if _listed(self.url) != self.versions:
             raise self.changed()
 
 
@@ -100,14 +97,14 @@ class _OpenRemoteStore(OpenStore):
     def __init__(self, source: RemoteStore) -> None:
         super().__init__()
         self._source = source
-        self._versions = {name: Version(*version) for name, *version in json.loads(source.listing)}
+        self._versions = source.versions
         self._documents = dict(source.documents)
         self._ahead: ReadAhead[str, bytes] = ReadAhead((), lambda _: None, bool)
         self._last = "", b""  # an unfinished shard is asked for once for each chunk in it
 
     def names(self) -> list[str]:
         """Return the names, in their order."""
-        return list(self._versions)
+        return sorted(self._versions)
 
     def content(self, name: str, most: int) -> bytes:
         """Return the bytes of an object, see `OpenStore.content`."""
@@ -151,10 +148,6 @@ def _listed(url: str) -> dict[str, Version]:
     """Return the objects under a prefix, by their names behind it."""
     key = urls.place_of(url).key
     found = stores.versions_under(url, key, _MOST_OBJECTS)
-    return {name.removeprefix(f"{key}/"): version for name, version in found.items()}
-
-
-def _dumped(found: dict[str, Version]) -> bytes:
-    """Return the list as bytes that stay the same as long as the objects do."""
-    versions = ((name, one.nbytes, one.etag, one.modified if one.etag is None else 0) for name, one in found.items())
-    return json.dumps(sorted(versions)).encode()
+    # Versions that are equal as long as the objects stay the same.
+    versions = ((name, one if one.etag is None else one._replace(modified=0)) for name, one in found.items())
+    return {name.removeprefix(f"{key}/"): version for name, version in versions}
