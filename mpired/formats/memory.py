@@ -107,10 +107,6 @@ class ArrayRank(AtHand):
         super().__init__(name)
         self._array = array
 
-    def inputs(self, inputs: InputOptions) -> InputOptions:
-        """Return the options of this rank: it has its own type, whatever the format of the files beside it."""
-        return inputs._replace(format="npy")
-
     def source(self, inputs: InputOptions) -> Source:  # noqa: ARG002 - it is not a stream
         """Return the array as an npy file."""
         array = np.asarray(self._array)

@@ -12,7 +12,7 @@ from mpired.formats import foreign, plugins
 from mpired.formats.array import Array
 from mpired.formats.format import Format
 from mpired.formats.input_options import InputOptions
-from mpired.formats.memory import AtHand, RankInFile
+from mpired.formats.memory import ArrayRank, AtHand, RankInFile
 from mpired.formats.rank import RankFile
 from mpired.sources.directory import INDEX_SUFFIX
 from mpired.sources.local import HEAD_NBYTES, peek
@@ -140,6 +140,8 @@ def look(word: str | AtHand, inputs: InputOptions) -> RankFile:
 
 def recognised(source: Source, inputs: InputOptions, word: object = None) -> tuple[Source, Format]:
     """Return the bytes that are a rank's, decompressed if they are compressed, and their format."""
+    if isinstance(word, ArrayRank):  # it has its own type, whatever the format of the files beside it
+        return source, ARRAY
     start, form = peek(source), _BY_SUFFIX.get(f".{source.name.rpartition('.')[2]}")
     if form is None or not form.magic or inputs.format is not None or not start.startswith(form.magic):
         packed, source = source, _decompressed(source, inputs, start)
