@@ -41,7 +41,7 @@ class Codec(NamedTuple):
         """Return the memory that decompressing a file with this beginning takes; damage is an error later."""
         try:
             window = self.window(_first_frame(head)) if self.window else 0
-        except IndexError:
+        except (IndexError, ValueError):
             window = 0
         return self.unpacking + min(window, _MOST_MEMORY)
 
@@ -101,21 +101,9 @@ def _by(library: str, make: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
 
 def _xz_window(head: bytes) -> int:
     """Return the dictionary of the last filter of the first block, LZMA2 (The .xz File Format, 3.1, 5.3.1)."""
-    flags, at = head[13], 14
-    for present in (flags & 0x40, flags & 0x80):  # the sizes, if they are there
-        at = _behind_number(head, at) if present else at
-    for _ in range(flags & 3):
-        at = _behind_number(head, at)
-        at += 1 + head[at]
-    bits = head[_behind_number(head, at) + 1] & 0x3F
+    fields = head[14 : 8 + 4 * (head[12] + 1)]  # of the block's header, between its flags and its checksum
+    bits = fields[fields.rindex(b"\x21\1") + 2] & 0x3F
     return (2 | bits & 1) << (bits // 2 + 11)
-
-
-def _behind_number(head: bytes, at: int) -> int:
-    """Return the place behind a number of seven bits a byte."""
-    while head[at] & 0x80:
-        at += 1
-    return at + 1
 
 
 def _zstd_window(head: bytes) -> int:
