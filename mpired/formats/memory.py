@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from mpired.errors import ChangedError, DatatypeError, UsageError
+from mpired.errors import DatatypeError, UsageError
 from mpired.files import calls
 from mpired.files.scratch import Scratch
 from mpired.files.urls import signed
@@ -56,10 +56,6 @@ class MemorySource(Source):
     def open(self) -> OpenSource:
         """Open it for reading."""
         return OpenBytes(*self.parts)
-
-    def changed(self) -> ChangedError:
-        """Return the error for bytes that are missing."""
-        return ChangedError(self.name, "has become shorter")
 
 
 def masks_of(elements: np.ndarray) -> np.ndarray:

@@ -49,7 +49,7 @@ class CompressedSource(Source):
         return self._only or self._opened()
 
     def _opened(self) -> Forward:
-        fill = _Unpacking(of_file(self), CODECS[self.codec]).fill
+        fill = _unpacking(of_file(self), CODECS[self.codec])
         return Forward(self.name, _Ahead(fill, self.threads).fill if self.threads else fill, self._limit)
 
     def reading_ahead(self, threads: int) -> CompressedSource:
@@ -143,27 +143,27 @@ class _Ahead:
         return done
 
 
-class _Unpacking:
-    """Compressed bytes on their way; between two reads no descriptor is held, so that many may be under way."""
+def _unpacking(packed: Source, codec: Codec) -> Callable[[memoryview], int]:
+    """Return what fills a view with the next bytes, and returns how many there were before the end."""
+    at = 0
 
-    def __init__(self, packed: Source, codec: Codec) -> None:
-        self._packed, self._codec = packed, codec
-        self._at = 0
-        self._unpacker: Any = None
+    def read(nbytes: int) -> bytes:
+        # Between two reads no descriptor is held, so that many sources may be under way.
+        nonlocal at
+        with calls.errors_name(packed.name), closing(packed.open()) as file:
+            data = file.read(nbytes, at)
+        at += len(data)
+        return data
 
-    def fill(self, view: memoryview) -> int:
-        """Fill a view with the next bytes, and return how many there were before the end."""
+    unpacker = codec.unpacker(read)
+
+    def fill(view: memoryview) -> int:
         try:
-            self._unpacker = self._unpacker or self._codec.unpacker(self._read)
-            return int(self._unpacker.fill(view))
+            return int(unpacker.fill(view))
         except MpiredError:
             raise
         except ValueError as error:
-            damage = f"the {self._codec.name} data is damaged ({' '.join(str(error).split())[:200]})"
-            raise BufferFileError(self._packed.name, f"cannot be decompressed, {damage}") from None
+            damage = f"the {codec.name} data is damaged ({' '.join(str(error).split())[:200]})"
+            raise BufferFileError(packed.name, f"cannot be decompressed, {damage}") from None
 
-    def _read(self, nbytes: int) -> bytes:
-        with calls.errors_name(self._packed.name), closing(self._packed.open()) as file:
-            data = file.read(nbytes, self._at)
-        self._at += len(data)
-        return data
+    return fill

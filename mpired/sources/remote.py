@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mpired.context import FEW_BYTES
-from mpired.errors import ChangedError, UsageError
+from mpired.errors import UsageError
 from mpired.files import stores, urls
 from mpired.files.stores import Version
 from mpired.sources.source import STORE_SUFFIX, Distance, OpenBytes, OpenSource, Source
@@ -63,10 +63,6 @@ class RemoteSource(Source):
     def open(self) -> OpenSource:
         """Open it for reading: nothing is asked for before bytes are."""
         return _OpenRemote(self) if self.content is None else OpenBytes(self.content)
-
-    def changed(self) -> ChangedError:
-        """Return the error for an object that was replaced."""
-        return ChangedError(self.name, "was replaced while being read; run again when its writer has finished")
 
 
 class _OpenRemote(OpenSource):

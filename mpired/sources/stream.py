@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mpired import interrupts
-from mpired.errors import BufferFileError, ChangedError, UsageError
+from mpired.errors import BufferFileError, UsageError
 from mpired.files import calls
 from mpired.files.scratch import Scratch
 from mpired.sources.local import LocalSource
@@ -132,10 +132,6 @@ class StreamSource(Source):
         forward = self.forward
         is_done = forward.ended or (forward.limit is not None and forward.stop >= forward.limit)
         return (forward.stop, forward.digest.hexdigest()) if forward.digest and is_done else (None, None)
-
-    def changed(self) -> ChangedError:
-        """Return the error for bytes that are missing."""
-        return ChangedError(self.name, "ended before its end")
 
 
 class _StreamDescriptor:

@@ -65,7 +65,7 @@ def test_in_workers_and_blocks(remote):
     assert (remote.folder / "out").read_bytes() == expected
     remote.store.faults({"of": "r1.bin.*bytes=4194304", "fresh": 9 * MEBIBYTE})
     done = remote.run(*words, "-f")
-    refused(done, 3, f"{remote.store.url}/bucket/r1.bin: was replaced while being read")
+    refused(done, 3, f"{remote.store.url}/bucket/r1.bin: changed while being read")
     assert "sig=" not in done.err
 
 
