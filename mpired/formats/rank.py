@@ -120,6 +120,11 @@ class RankFile(NamedTuple):
     noun: str = "array"  # the format's word for one
     shards: Sequence[Source] = ()  # the files with its elements, if the source is only their index
 
+    @classmethod
+    def not_read(cls, source: Source, what: str, obstacle: str) -> RankFile:
+        """Return a file that is only inspected: its kind, and why it has no buffers."""
+        return cls(source, (), format=what, obstacle=obstacle)
+
     def __repr__(self) -> str:
         """Say what `mpired info` says, on one line."""
         what = [(each.name, f"{each.count} x {each.datatype.label}") for each in self.buffers]

@@ -130,11 +130,10 @@ def look(word: str | AtHand, inputs: InputOptions) -> RankFile:
     try:
         source, row = recognised(source, inputs, word)
     except NotReadError as error:
-        return RankFile(source.kept(), (), format=error.kind, obstacle=error.reason)
+        return RankFile.not_read(source.kept(), error.kind, error.reason)
     source = source.kept()
     if row.needs_type and inputs.datatype is None:
-        obstacle = "does not store the type of its elements; give it with `type`"
-        return RankFile(source, (), format=row.name, obstacle=obstacle)
+        return RankFile.not_read(source, row.name, "does not store the type of its elements; give it with `type`")
     return row.inspect(source, inputs)
 
 
