@@ -9,7 +9,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from mpired.engines import pool
 from mpired.engines.worker import be_quiet, ended_after, portable, results
@@ -186,22 +186,15 @@ def _values(
         yield from file.arrays(leaf, start, nullable=nullable)
 
 
-_Rewrite: TypeAlias = Callable[[Source, Sequence[Array], int], None]
-
-
-def rewrite(write: _Rewrite, source: Source, changed: Sequence[Array], new: calls.SharedFile) -> None:
+def rewrite(write: Callable[..., None], source: Source, changed: Sequence[Array], new: calls.SharedFile) -> None:
     """Let a worker write a file again by the function of its format, some of its buffers with new elements."""
     with closing(Decoder()) as worker:
         worker.do(source.name, _rewrite, write, source, changed, new)
 
 
-def _rewrite(write: _Rewrite, source: Source, changed: Sequence[Array], new: calls.SharedFile) -> None:
-    fd = new.open()
-    try:
-        with calls.errors_name(source.name):
-            write(source, changed, fd)
-    finally:
-        os.close(fd)
+def _rewrite(write: Callable[..., None], source: Source, changed: Sequence[Array], new: calls.SharedFile) -> None:
+    with os.fdopen(new.open(), "r+b", buffering=0) as file, calls.errors_name(source.name):
+        write(source, changed, file.fileno())
 
 
 def check_kept(files: Sequence[Kept], like: str) -> None:

@@ -48,12 +48,7 @@ class RemoteSource(Source):
     @classmethod
     def of(cls, url: str) -> RemoteSource:
         """Return the source of an object as it is now: one request tells that, and its first bytes."""
-        try:
-            head, version = stores.get(url, 0, _PAGE_NBYTES)
-        except stores.NothingThereError:  # an empty one has no first byte
-            if (found := stores.look(url)) is None:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url) from None
-            head, version = memoryview(b""), found
+        head, version = _head(url)
         if version.nbytes <= FEW_BYTES:
             return cls(url, url, version, bytes(head))
         _kept.keep((url, version), 0, head)
@@ -179,6 +174,17 @@ class _Pieces:
 
 
 _kept = _Pieces(_KEPT_NBYTES)
+
+
+def _head(url: str) -> tuple[memoryview, Version]:
+    """Return the first bytes of an object, and its version."""
+    try:
+        return stores.get(url, 0, _PAGE_NBYTES)
+    except stores.NothingThereError:  # an empty one has no first byte
+        version = stores.look(url)
+        if version is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url) from None
+        return memoryview(b""), version
 
 
 def matching(pattern: str) -> list[str]:
