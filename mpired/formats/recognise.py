@@ -232,7 +232,7 @@ def check_records(source: Source, offset: int) -> None:
 
 def output_format(path: str, to: str | None, like: str, *, terminal: bool = False) -> Format:
     """Return the format of a result: by `--to`, the suffix, or `like` the inputs; never binary to a terminal."""
-    row, name, suffix = _meant(path) if to is None else (format_named(to, "to"), "", "")
+    row, name, suffix = _format_of_name(path) if to is None else (format_named(to, "to"), "", "")
     chosen = row or format_named(like)
     if row is None:  # no program may take the result for its own
         if name:
@@ -246,7 +246,7 @@ def output_format(path: str, to: str | None, like: str, *, terminal: bool = Fals
     return _FOR_TERMINALS if terminal and chosen.readable else chosen
 
 
-def _meant(path: str) -> tuple[Format | None, str, str]:
+def _format_of_name(path: str) -> tuple[Format | None, str, str]:
     """Return the format that a suffix means, its name or that of another program's, and the suffix if it has none."""
     row, suffix = by_suffix(path), _suffix(path)
     kind = None if row else foreign.by_suffix(codecs.stripped(path))
@@ -256,7 +256,7 @@ def _meant(path: str) -> tuple[Format | None, str, str]:
 
 def format_to_create(path: str, *, like: str = "", declared: bool) -> Format:
     """Return the format of a file that `--create` makes: one that can be changed in place, or one `like` another."""
-    (row, name, suffix), codec = _meant(path), codecs.by_suffix(path)
+    (row, name, suffix), codec = _format_of_name(path), codecs.by_suffix(path)
     is_fit = row is not None and row.updatable and (row.is_flat or row.name == like)
     if codec or (name and not is_fit):
         names = " and ".join(sorted(each.name for each in _ROWS if each.updatable and each.is_flat))
@@ -277,7 +277,7 @@ def format_to_create(path: str, *, like: str = "", declared: bool) -> Format:
 
 def check_raw_suffix(path: str) -> None:
     """Raise `UsageError` if the suffix of a result that is always raw binary means something else."""
-    row, name, _ = _meant(path)
+    row, name, _ = _format_of_name(path)
     if name and row is not RAW:
         raise UsageError(path, f"would be {name} by its suffix, but records are raw binary; choose another name")
 

@@ -1,4 +1,4 @@
-"""Reading ahead: while a reader waits for another machine, what it needs next is on its way too."""
+"""Reading ahead: while a reader waits for another machine, its next reads are under way too."""
 
 from __future__ import annotations
 
