@@ -165,16 +165,13 @@ class OpenFile(AtHand):
 
     def source(self, inputs: InputOptions) -> Source:
         """Return the bytes of the file; those of a stream can be read once."""
-        if getattr(self._file, "closed", False):
-            raise UsageError(self.name, "is closed")
-        if isinstance(self._file, io.TextIOBase):
-            raise UsageError(self.name, "is open as text; open it as bytes, by open(..., 'rb')")
-        if isinstance(self._file, io.BytesIO):
-            return MemorySource(self.name, self._file.getvalue())
         try:
+            if isinstance(self._file, io.BytesIO):
+                return MemorySource(self.name, self._file.getvalue())
             fd = self._file.fileno()
-        except (AttributeError, OSError):
-            raise UsageError(self.name, "has no descriptor (fileno); read it into an array or a BytesIO") from None
+        except (AttributeError, OSError, ValueError):
+            reason = "is closed, or has no descriptor (fileno); read it into an array or a BytesIO"
+            raise UsageError(self.name, reason) from None
         with calls.errors_name(self.name):
             if self._file.writable():
                 self._file.flush()
