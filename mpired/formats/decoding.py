@@ -193,8 +193,12 @@ def rewrite(write: Callable[..., None], source: Source, changed: Sequence[Array]
 
 
 def _rewrite(write: Callable[..., None], source: Source, changed: Sequence[Array], new: calls.SharedFile) -> None:
-    with os.fdopen(new.open(), "r+b", buffering=0) as file, calls.errors_name(source.name):
-        write(source, changed, file.fileno())
+    fd = new.open()
+    try:
+        with calls.errors_name(source.name):
+            write(source, changed, fd)
+    finally:
+        os.close(fd)
 
 
 def check_kept(files: Sequence[Kept], like: str) -> None:
