@@ -46,7 +46,7 @@ class Context(NamedTuple):
     record: Mapping[str, Any] = {}  # how the call was made, for the record of its results; empty without a record
     # the `Decoder` that calls libraries on files that may be damaged; None for a new one each time
     worker: Any = None
-    prefetch: Any = None  # the `Prefetch` of the files that are inspected together
+    prefetch: Any = None  # the `ReadAhead` of the files that are inspected together
     few_bytes: int = FEW_BYTES  # the largest file that is read when it is inspected
 
     @classmethod

@@ -6,7 +6,7 @@ import importlib
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from mpired.errors import UsageError
 
@@ -14,23 +14,6 @@ Read: TypeAlias = Callable[[int], bytes]  # returns the next bytes, at most a nu
 _CHUNK_NBYTES = 64 << 10
 # The most that is decompressed, a file says how much it needs: 65 MiB with level 9 of xz; zstd's library takes no more.
 _MOST_MEMORY = 256 << 20
-
-
-class Unpacker(Protocol):
-    """Decompresses."""
-
-    def fill(self, view: memoryview) -> int:
-        """Fill a view with the next bytes, and return how many there were before the end."""
-
-
-class Packer(Protocol):
-    """Compresses."""
-
-    def compress(self, data: memoryview, /) -> bytes:
-        """Take more bytes, and return those that are compressed so far."""
-
-    def flush(self) -> bytes:
-        """Return the rest."""
 
 
 class Codec(NamedTuple):
@@ -42,8 +25,8 @@ class Codec(NamedTuple):
     begin: bytes  # what such bytes begin with, as a regular expression: long enough that no numbers have it by chance
     levels: range
     level: int  # the usual one
-    unpacker: Callable[[Read], Unpacker]
-    packer: Callable[[int], Packer]  # with a level
+    unpacker: Callable[[Read], Any]  # `fill(view)` of it returns how many bytes there were before the end
+    packer: Callable[[int], Any]  # with a level; `compress(data)` and `flush()` of it return compressed bytes
     unpacking: int  # bytes of memory that decompressing a file takes, beside its window
     packing: Mapping[int, int]  # megabytes of memory that making one takes, from each of these levels on
     library: int = 0  # bytes of memory that the library takes, unless it is there
@@ -58,7 +41,7 @@ class Codec(NamedTuple):
         """Return the memory that decompressing a file with this beginning takes; damage is an error later."""
         try:
             window = self.window(_first_frame(head)) if self.window else 0
-        except IndexError:
+        except (IndexError, ValueError):
             window = 0
         return self.unpacking + min(window, _MOST_MEMORY)
 
@@ -84,39 +67,31 @@ class _Members:
     def fill(self, view: memoryview) -> int:
         """Fill a view with the next bytes."""
         done = 0
-        while done < len(view) and (data := self._next(len(view) - done)):
-            view[done : done + len(data)] = data
-            done += len(data)
-        return done
-
-    def _next(self, most: int) -> bytes:
-        while self._begun():
+        while done < len(view) and (self._member is not None or self._begin()):
             data, needed = b"", getattr(self._member, "needs_input", True)
             if needed:
                 data = self._rest or self._read(_CHUNK_NBYTES)
             try:
-                found: bytes = self._member.decompress(data, most)
+                found: bytes = self._member.decompress(data, len(view) - done)
             except self._errors as error:
                 raise ValueError(str(error)) from None
+            view[done : done + len(found)] = found
+            done += len(found)
             self._rest = getattr(self._member, "unconsumed_tail", b"")  # of zlib; the others keep it
             if self._member.eof:
                 self._member, self._rest = None, self._member.unused_data
             elif needed and not data and not found:
                 raise ValueError("it is cut off")
-            if found:
-                return found
-        return b""
+        return done
 
-    def _begun(self) -> bool:
+    def _begin(self) -> bool:
         """Begin with the next member if there is one; behind the first there may be zeros."""
-        while self._member is None:
-            data = self._rest or self._read(_CHUNK_NBYTES)
-            if not data:
-                return False
+        while data := self._rest or self._read(_CHUNK_NBYTES):
             self._rest = data if self._first else data.lstrip(b"\0")
             if self._rest:
                 self._member, self._first = self._make(), False
-        return True
+                return True
+        return False
 
 
 def _by(library: str, make: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
@@ -126,21 +101,9 @@ def _by(library: str, make: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
 
 def _xz_window(head: bytes) -> int:
     """Return the dictionary of the last filter of the first block, LZMA2 (The .xz File Format, 3.1, 5.3.1)."""
-    flags, at = head[13], 14
-    for present in (flags & 0x40, flags & 0x80):  # the sizes, if they are there
-        at = _behind_number(head, at) if present else at
-    for _ in range(flags & 3):
-        at = _behind_number(head, at)
-        at += 1 + head[at]
-    bits = head[_behind_number(head, at) + 1] & 0x3F
+    fields = head[14 : 8 + 4 * (head[12] + 1)]  # of the block's header, between its flags and its checksum
+    bits = fields[fields.rindex(b"\x21\1") + 2] & 0x3F
     return (2 | bits & 1) << (bits // 2 + 11)
-
-
-def _behind_number(head: bytes, at: int) -> int:
-    """Return the place behind a number of seven bits a byte."""
-    while head[at] & 0x80:
-        at += 1
-    return at + 1
 
 
 def _zstd_window(head: bytes) -> int:

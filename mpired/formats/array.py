@@ -260,12 +260,14 @@ class FlatReader:
         return valid
 
     def _check_short(self, nbytes: int, lacking: int) -> None:
-        """Raise an error unless bytes that are lacking are padding."""
-        array = self._array
-        if array.source.is_forward and lacking > array.datatype.tail:
-            raise self._short(nbytes)
+        """Raise an error unless bytes that are lacking behind `nbytes` of elements are padding."""
+        array, tail = self._array, self._array.datatype.tail
+        if array.source.is_forward and lacking > tail:
+            count, rest = divmod(nbytes, self._itemsize)
+            is_uneven = array.shape is None and rest > tail
+            raise self._uneven(nbytes) if is_uneven else array.miscounted(f"count {count}")
         # A raw file may end with the last element's last component, before its padding (MPI-4.1, 5.1.6).
-        if self._itemsize != array.datatype.extent or lacking > array.datatype.tail:
+        if self._itemsize != array.datatype.extent or lacking > tail:
             raise array.source.changed()
 
     def available(self, start: int, count: int) -> int:
@@ -285,12 +287,6 @@ class FlatReader:
         array = self._array
         if array.to_end and self.file.ahead(1, array.end):
             raise array.miscounted(f"more than {array.count} elements")
-
-    def _short(self, nbytes: int) -> MpiredError:
-        """Return the error for a source that ends after too few bytes of elements."""
-        count, rest = divmod(nbytes, self._itemsize)
-        is_uneven = self._array.shape is None and rest > self._array.datatype.tail
-        return self._uneven(nbytes) if is_uneven else self._array.miscounted(f"count {count}")
 
     def _uneven(self, nbytes: int) -> CountError:
         """Return the error for a source whose bytes are not a whole number of elements."""

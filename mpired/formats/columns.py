@@ -13,16 +13,16 @@ import operator
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
 from mpired.codecs.arrow import pa
 from mpired.context import NO_LIMITS, Context
-from mpired.datatypes import TIMES, Datatype, Group, from_dtype, value_type
+from mpired.datatypes import TIMES, Datatype, from_dtype, value_type
 from mpired.datatypes.pairs import FIELDS
 from mpired.datatypes.times import as_times, time_type
 from mpired.errors import BufferFileError, DatatypeError, UsageError, shortened
@@ -40,7 +40,6 @@ from mpired.formats.streamed import ColumnFile, Decoded, Values, form_of
 from mpired.progress import track
 from mpired.sources.source import Source
 
-_T = TypeVar("_T")
 _DECODED_NBYTES = 256 << 20  # a page or record batch is decoded at once
 _OBJECT_ROWS = 4 << 10  # that become objects of Python at a time
 _PIECE_ROWS = 512 << 10
@@ -55,17 +54,11 @@ class Leaf(NamedTuple):
 
     column: str
     field: int | None
-    rows: tuple[int, ...]  # see `Contents`
+    rows: tuple[int, ...]  # see `TableHeader`
 
 
-class Contents(NamedTuple):
-    """Contents of a file with columns."""
-
-    schema: pa.Schema
-    rows: tuple[int, ...]  # of each row group or record batch
-    nrows: int
-    nulls: Sequence[int | None]  # of each column, as many as the header tells of; None if it does not say
-    nbytes: int  # about those of all values
+Contents: TypeAlias = tuple[pa.Schema, tuple[int, ...], Sequence[int | None], int]
+"""The schema, rows, nulls and bytes of a `TableHeader`."""
 
 
 class Table(ColumnFile):
@@ -85,7 +78,7 @@ class Table(ColumnFile):
         raise NotImplementedError
 
     def batches(self, names: Sequence[str], rows: Sequence[int], start: int = 0) -> Iterator[pa.RecordBatch]:
-        """Yield the rows from `start` on with at least some columns; `rows` are those of `Contents`."""
+        """Yield the rows from `start` on with at least some columns; `rows` are those of `TableHeader`."""
         raise NotImplementedError
 
     def copy(self, new: BinaryIO, schema: pa.Schema, change: Change) -> None:
@@ -128,28 +121,17 @@ def count_of(kind: pa.DataType, *, leaves: bool) -> int:
     return within or 1 if leaves else within + 1
 
 
-def behind(start: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield record batches without their first rows."""
-    for batch in batches:
-        if start < batch.num_rows:
-            yield batch[start:]
-        start = max(0, start - batch.num_rows)
-
-
-SCHEMA: Callable[[Any], pa.Schema] = operator.attrgetter("schema")
-
-
-def asked(context: Context, source: Source, opener: Opener, question: Callable[[Any], _T]) -> _T:
+def asked(context: Context, source: Source, opener: Opener, question: Callable[[Any], Any]) -> Any:
     """Let a worker open a file, and return its answer to a question."""
-    answer: _T = look_apart(context, _answer, source, opener, question)
-    return answer
+    return look_apart(context, _answer, source, opener, question)
 
 
-def _answer(source: Source, opener: Opener, question: Callable[[Any], _T]) -> _T:
+def _answer(source: Source, opener: Opener, question: Callable[[Any], Any]) -> Any:
     with errors_of(source.name), closing(opener(source)) as file:
         return question(file)
 
 
+SCHEMA: Callable[[Any], pa.Schema] = operator.attrgetter("schema")
 errors_of = functools.partial(streamed.errors_of, errors=(pa.ArrowException,))
 """Turns pyarrow's exceptions about a file, or a result like it, into ours, on one line."""
 
@@ -159,7 +141,8 @@ def inspect(source: Source, inputs: InputOptions, opener: type[Table]) -> RankFi
     if source.nbytes == 0:
         raise BufferFileError(source.name, f"the file is empty; not a valid {opener.format} file")
     contents = asked(inputs.context, source, opener, operator.methodcaller("contents"))
-    names, others = contents.schema.names, _others(contents, inputs)
+    table = TableHeader(source, opener, inputs.keep, *contents)
+    names, others = table.schema.names, _others(table, inputs)
     picks = picked(source, names, inputs.columns, "column")
     if not inputs.columns:
         left = {*inputs.keep, *(other.name for other in others)}
@@ -169,43 +152,113 @@ def inspect(source: Source, inputs: InputOptions, opener: type[Table]) -> RankFi
     for name in (*itertools.chain(*chosen), *inputs.keep):
         if there[name] != 1:
             raise BufferFileError(source.name, _not_one(names, name))
-    table = TableHeader(source, opener, contents)
     buffers = tuple(_buffer(table, inputs, columns) for columns in chosen)
-    kept = KeptColumns(source, opener, contents, inputs.keep) if inputs.keep else None
-    return RankFile(source, buffers, others, tuple(names), kept=kept)
+    return RankFile(source, buffers, others, tuple(names), kept=table if inputs.keep else None)
 
 
 @dataclass(frozen=True, eq=False)
 class TableHeader:
-    """A file with columns, as its header describes it."""
+    """A file with columns, as its header describes it. As `Kept` those of any type that results have as they are."""
 
     source: Source
     opener: Opener
-    contents: Contents
+    chosen: tuple[str, ...]  # the names of the columns that are kept
+    schema: pa.Schema
+    rows: tuple[int, ...]  # of each row group or record batch
+    nulls: Sequence[int | None]  # of each column, as many as the header tells of; None if it does not say
+    nbytes: int  # about those of all values
+    kind: ClassVar[str] = "columns"
+    others: ClassVar[tuple[SkippedArray, ...]] = ()
+
+    @property
+    def nrows(self) -> int:
+        """The number of all rows."""
+        return sum(self.rows)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns that are kept, in the order of the file."""
+        return [name for name in self.schema.names if name in self.chosen]
 
     def array(
         self, columns: tuple[str, ...], datatype: Datatype, fields: Sequence[str] = (), *, nullable: bool
     ) -> Array:
         """Return a column, or two of pairs, as an array; of a column of structures with the names of the fields."""
-        contents = self.contents
-        leaves = [Leaf(name, None, contents.rows) for name in columns]
+        leaves = [Leaf(name, None, self.rows) for name in columns]
         if fields and len(columns) == 1:
-            leaves = [Leaf(columns[0], number, contents.rows) for number in range(len(fields))]
-        metadata = contents.schema.field(columns[0]).metadata or {}  # as files of other programs name a unit
-        nulls = [contents.nulls[contents.schema.get_field_index(each)] for each in columns]
+            leaves = [Leaf(columns[0], number, self.rows) for number in range(len(fields))]
+        metadata = self.schema.field(columns[0]).metadata or {}  # as files of other programs name a unit
+        nulls = [self.nulls[self.schema.get_field_index(each)] for each in columns]
         return Array(
-            self.source, datatype, contents.nrows, form_of(datatype, fields),
+            self.source, datatype, self.nrows, form_of(datatype, fields),
             name=",".join(columns), parts=columns, reader=Decoded(self.opener, tuple(leaves), (pa.ArrowException,)),
             isolated=True, memory=_DECODED_NBYTES, fixed_order=True,
-            grain=max((1, *contents.rows)),  # of a row group only the whole is decoded
+            grain=max((1, *self.rows)),  # of a row group only the whole is decoded
             unit=metadata.get(b"units", metadata.get(b"unit", b"")).decode(errors="replace"),
             nulls=None if None in nulls and not any(nulls) else sum(each or 0 for each in nulls), nullable=nullable,
         )  # fmt: skip
 
+    @property
+    def most_rows(self) -> int:
+        """The most rows of the columns that are kept that are in memory at a time."""
+        return max(1, _KEPT_NBYTES // max(1, self.nbytes // max(1, self.nrows)))
+
+    def kept_rows(self, count: int) -> Generator[pa.RecordBatch, None, None]:
+        """Yield the columns that are kept, `count` rows at a time, and fewer in the end."""
+        parts, lacking = list[pa.RecordBatch](), count
+        with errors_of(self.source.name), closing(self.opener(self.source)) as file:
+            for batch in file.batches(self.names, self.rows):
+                rest = batch.select(self.names)
+                while rest.num_rows >= lacking:
+                    yield _joined([*parts, rest[:lacking]])
+                    rest, parts, lacking = rest[lacking:], [], count
+                if rest.num_rows:
+                    parts.append(rest)
+                    lacking -= rest.num_rows
+            if parts:
+                yield _joined(parts)
+
+    def check_same(self, other: Any, like: str) -> None:
+        """Raise `BufferFileError` unless another file has equal ones; messages call this file `like`."""
+        for name in self.names:
+            kind, mine = (each.schema.field(name).type for each in (other, self))
+            if _plain_type(kind) != _plain_type(mine):
+                reason = f"has column {name!r} of {kind}, but {like} ({self.source.name!r}) of {mine}"
+                raise BufferFileError(other.source.name, reason + _NOT_EQUAL)
+        start, count = 0, min(self.most_rows, _COMPARED_ROWS)
+        with closing(self.kept_rows(count)) as left, closing(other.kept_rows(count)) as right:
+            for own, theirs in itertools.zip_longest(left, right):
+                if own is None or theirs is None or own.num_rows != theirs.num_rows:
+                    raise other.source.changed()
+                for name in self.names:  # perhaps in another order
+                    arrays = own.column(name), theirs.column(name)
+                    if (found := _first_difference(*arrays)) is not None:
+                        row, mine, others = found
+                        reason = f"row {start + row} of column {name!r} is {others}, but {mine} in {like}"
+                        raise BufferFileError(other.source.name, f"{reason} ({self.source.name!r}){_NOT_EQUAL}")
+                start += own.num_rows
+
+    def among(self, results: Sequence[Array]) -> list[Array]:
+        """Return results and these columns, as arrays too, in the order of the file."""
+        places = {name: place for place, name in enumerate(self.schema.names)}
+        columns = []
+        for name in self.names:
+            kind = self.schema.field(name).type
+            datatype = _datatype(kind) if is_plain(kind) else None
+            columns.append(self.array((name,), datatype or value_type(str(kind)), nullable=True))
+        return sorted((*results, *columns), key=lambda each: places.get(each.name.partition(",")[0], len(places)))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return all values of each as NumPy has them, masked ones where numbers or times are null."""
+        with errors_of(self.source.name), closing(self.opener(self.source)) as file:
+            batches = [batch.select(self.names) for batch in file.batches(self.names, self.rows)]
+        columns = pa.Table.from_batches(batches, pa.schema(map(self.schema.field, self.names))).columns
+        return {name: _as_numpy(column) for name, column in zip(self.names, columns, strict=True)}
+
 
 def _buffer(table: TableHeader, inputs: InputOptions, columns: tuple[str, ...]) -> Array:
     """Return a column, or two of pairs, as a buffer."""
-    source, fields = table.source, [table.contents.schema.field(each) for each in columns]
+    source, fields = table.source, [table.schema.field(each) for each in columns]
     what = f"column {','.join(columns)!r} holds"
     kind = fields[0].type
     if inputs.pair:
@@ -251,25 +304,21 @@ def _datatype(kind: pa.DataType) -> Datatype | None:
     return None
 
 
-def _group(kind: pa.DataType) -> Group | None:
-    datatype = _datatype(kind)
-    return None if datatype is None else datatype.group
-
-
-def _others(contents: Contents, inputs: InputOptions) -> tuple[SkippedArray, ...]:
+def _others(table: TableHeader, inputs: InputOptions) -> tuple[SkippedArray, ...]:
     """Return the columns that hold no numbers or share a name, unless the columns were chosen."""
     if inputs.columns or inputs.pair:
         return ()
-    names = contents.schema.names
+    names = table.schema.names
     there, others = Counter(names), []
-    for field, nulls in zip(contents.schema, contents.nulls, strict=True):
+    for field, nulls in zip(table.schema, table.nulls, strict=True):
         name, kind, is_one = field.name, field.type, there[field.name] == 1
         is_taken = has_arrays(kind) if inputs.any_type else _form(kind) is not None
         if name in inputs.keep or (is_one and is_taken):
             continue
         reason = _no_buffer(field) if is_one else _not_one(names, name)
-        group = _group(kind) if is_one else None
-        other = SkippedArray(name, str(kind), reason, contents.nrows, label=_in_words(kind), group=group, nulls=nulls)
+        datatype = _datatype(kind) if is_one else None
+        group = None if datatype is None else datatype.group
+        other = SkippedArray(name, str(kind), reason, table.nrows, label=_in_words(kind), group=group, nulls=nulls)
         others.append(other._replace(keeps=has_arrays(kind)))
     return tuple(others)
 
@@ -302,83 +351,6 @@ def _not_one(names: Sequence[str], name: str) -> str:
     if not (number := names.count(name)):
         return missing(name, names, "column")
     return f"has {number} columns named {name!r}; its columns are {listed(names)}"
-
-
-@dataclass(frozen=True, eq=False)
-class KeptColumns(TableHeader):
-    """Columns of any type that results have as a file has them."""
-
-    chosen: tuple[str, ...]  # their names
-    kind: ClassVar[str] = "columns"
-    others: ClassVar[tuple[SkippedArray, ...]] = ()
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The names and types of all columns of the file."""
-        return self.contents.schema
-
-    @property
-    def names(self) -> list[str]:
-        """Their names, in the order of the file."""
-        return [name for name in self.schema.names if name in self.chosen]
-
-    @property
-    def most_rows(self) -> int:
-        """The most rows of the file that are in memory at a time."""
-        contents = self.contents
-        return max(1, _KEPT_NBYTES // max(1, contents.nbytes // max(1, contents.nrows)))
-
-    def rows(self, count: int) -> Generator[pa.RecordBatch, None, None]:
-        """Yield the columns, `count` rows at a time, and fewer in the end."""
-        parts, lacking = list[pa.RecordBatch](), count
-        with errors_of(self.source.name), closing(self.opener(self.source)) as file:
-            for batch in file.batches(self.names, self.contents.rows):
-                rest = batch.select(self.names)
-                while rest.num_rows >= lacking:
-                    yield _joined([*parts, rest[:lacking]])
-                    rest, parts, lacking = rest[lacking:], [], count
-                if rest.num_rows:
-                    parts.append(rest)
-                    lacking -= rest.num_rows
-            if parts:
-                yield _joined(parts)
-
-    def check_same(self, other: Any, like: str) -> None:
-        """Raise `BufferFileError` unless another file has equal ones; messages call this file `like`."""
-        for name in self.names:
-            kind, mine = (each.schema.field(name).type for each in (other, self))
-            if _plain_type(kind) != _plain_type(mine):
-                reason = f"has column {name!r} of {kind}, but {like} ({self.source.name!r}) of {mine}"
-                raise BufferFileError(other.source.name, reason + _NOT_EQUAL)
-        start, count = 0, min(self.most_rows, _COMPARED_ROWS)
-        with closing(self.rows(count)) as left, closing(other.rows(count)) as right:
-            for own, theirs in itertools.zip_longest(left, right):
-                if own is None or theirs is None or own.num_rows != theirs.num_rows:
-                    raise other.source.changed()
-                for name in self.names:  # perhaps in another order
-                    arrays = own.column(name), theirs.column(name)
-                    if (found := _first_difference(*arrays)) is not None:
-                        row, mine, others = found
-                        reason = f"row {start + row} of column {name!r} is {others}, but {mine} in {like}"
-                        raise BufferFileError(other.source.name, f"{reason} ({self.source.name!r}){_NOT_EQUAL}")
-                start += own.num_rows
-
-    def among(self, results: Sequence[Array]) -> list[Array]:
-        """Return results and these columns, as arrays too, in the order of the file."""
-        places = {name: place for place, name in enumerate(self.schema.names)}
-        columns = []
-        for name in self.names:
-            kind = self.schema.field(name).type
-            datatype = _datatype(kind) if is_plain(kind) else None
-            columns.append(self.array((name,), datatype or value_type(str(kind)), nullable=True))
-        return sorted((*results, *columns), key=lambda each: places.get(each.name.partition(",")[0], len(places)))
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return all values of each as NumPy has them, masked ones where numbers or times are null."""
-        with errors_of(self.source.name), closing(self.opener(self.source)) as file:
-            batches = [batch.select(self.names) for batch in file.batches(self.names, self.contents.rows)]
-        columns = pa.Table.from_batches(batches, pa.schema(map(self.schema.field, self.names))).columns
-        return {name: _as_numpy(column) for name, column in zip(self.names, columns, strict=True)}
 
 
 def _joined(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
@@ -441,41 +413,37 @@ def note_of(source: Source, opener: Opener) -> str | None:
     return None if note is None else note.decode(errors="replace")
 
 
-class TableLayout(NamedTuple):
-    """Results as columns."""
+Layout: TypeAlias = tuple[pa.Schema, list[tuple[str, ...]]]
+"""The schema of a result, and the names of the columns of each array in it."""
 
-    model: Model
-    schema: pa.Schema
-    columns: tuple[tuple[str, ...], ...]  # the names of those of each result
 
-    def encoder(self, new: Callable[[BinaryIO, pa.Schema], Any], rows: int) -> Encoder:
-        """Return the encoder that gives record batches of `rows` rows to the writer that `new` returns."""
-        name = self.model.source.name if self.model.source else "the result"
-        schema, kept = self.schema, cast("KeptColumns | None", self.model.kept)
-        rows = min(rows, kept.most_rows) if kept else rows
+def encoder(model: Model, layout: Layout, new: Callable[[BinaryIO, pa.Schema], Any], rows: int) -> Encoder:
+    """Return the encoder that gives record batches of `rows` rows to the writer that `new` returns."""
+    (schema, columns), kept = layout, cast("TableHeader | None", model.kept)
+    rows = min(rows, kept.most_rows) if kept else rows
 
-        def encode(results: Sequence[Array], fd: int) -> None:
-            with (
-                errors_of(name, writes=True),
-                os.fdopen(os.dup(fd), "wb") as file,
-                new(file, with_note(schema, self.model.note)) as writer,
-                contextlib.ExitStack() as stack,
-            ):
-                readers = [stack.enter_context(closing(FlatReader(result))) for result in results]
-                carried = stack.enter_context(closing(kept.rows(rows))) if kept else None
-                for start, count in _blocks(readers[0], results[0].count, rows):
-                    arrays = {}
-                    if kept and carried:
-                        batch = next(carried, None)
-                        if batch is None or batch.num_rows != count:
-                            raise kept.source.changed()
-                        arrays = dict(zip(kept.names, batch.columns, strict=True))
-                    for names, result, reader in zip(self.columns, results, readers, strict=True):
-                        kinds = [schema.field(own).type for own in names]
-                        arrays |= zip(names, _columns_of(reader, result.datatype, start, count, kinds), strict=True)
-                    writer.write_batch(pa.record_batch([arrays[each] for each in schema.names], schema=schema))
+    def encode(results: Sequence[Array], fd: int) -> None:
+        with (
+            errors_of(model.subject, writes=True),
+            os.fdopen(os.dup(fd), "wb") as file,
+            new(file, with_note(schema, model.note)) as writer,
+            contextlib.ExitStack() as stack,
+        ):
+            readers = [stack.enter_context(closing(FlatReader(result))) for result in results]
+            carried = stack.enter_context(closing(kept.kept_rows(rows))) if kept else None
+            for start, count in _blocks(readers[0], results[0].count, rows):
+                arrays = {}
+                if kept and carried:
+                    batch = next(carried, None)
+                    if batch is None or batch.num_rows != count:
+                        raise kept.source.changed()
+                    arrays = dict(zip(kept.names, batch.columns, strict=True))
+                for names, result, reader in zip(columns, results, readers, strict=True):
+                    kinds = [schema.field(own).type for own in names]
+                    arrays |= zip(names, _columns_of(reader, result.datatype, start, count, kinds), strict=True)
+                writer.write_batch(pa.record_batch([arrays[each] for each in schema.names], schema=schema))
 
-        return encode
+    return encode
 
 
 def _columns_of(reader: Reader, datatype: Datatype, start: int, count: int, kinds: Sequence[pa.DataType]) -> list[Any]:
@@ -497,9 +465,9 @@ def _blocks(reader: FlatReader, count: int, rows: int) -> Iterator[tuple[int, in
         start += there
 
 
-def layout_like(model: Model, schema: pa.Schema | None) -> TableLayout:
+def layout_like(model: Model, schema: pa.Schema | None) -> Layout:
     """Return the layout of results with the fields of a schema; without one they are made from the datatypes."""
-    kept = cast("KeptColumns | None", model.kept)
+    kept = cast("TableHeader | None", model.kept)
     order = schema.names if schema is not None else kept.schema.names if kept else []
     places = {name: place for place, name in enumerate(order)}
     placed = [(places[name], kept.schema.field(name)) for name in kept.names] if kept else []
@@ -515,7 +483,7 @@ def layout_like(model: Model, schema: pa.Schema | None) -> TableLayout:
             place = min((places.get(name, len(places)) for name in own), default=len(places))
             placed.append((place, field.with_nullable(field.nullable or buffer.nullable)))
     fields = [field for _, field in sorted(placed, key=operator.itemgetter(0))]
-    return TableLayout(model, pa.schema(fields, None if schema is None else schema.metadata), tuple(columns))
+    return pa.schema(fields, None if schema is None else schema.metadata), columns
 
 
 def _plain_fields(buffer: Array) -> list[pa.Field]:

@@ -9,7 +9,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from mpired.engines import pool
 from mpired.engines.worker import be_quiet, ended_after, portable, results
@@ -35,8 +35,8 @@ class Decoder:
     def __init__(self) -> None:
         self._tasks: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
         self._results: Generator[Any, None, None] | None = None
-        self._numbers = itertools.count()  # of streams of values
-        self._left: list[int] = []  # the streams that are not needed any more
+        self.numbers = itertools.count()  # of streams of values
+        self.left: list[int] = []  # the streams that are not needed any more
 
     @property
     def is_there(self) -> bool:
@@ -44,11 +44,21 @@ class Decoder:
         return self._results is not None
 
     def do(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
-        """Return the result of a function; errors are those of `apart`."""
-        if not self.is_there:
+        """Return the result of a function, or raise its error; `name` is the file to blame if it ends the worker."""
+        if self._results is None:
             self._results = pool.run(_done, iter(self._tasks.popleft, None), 1, isolated=True)
         self._tasks.append((function, args))
-        return self._next(name)
+        try:
+            error, result = next(self._results)
+        except BaseException as end:
+            self._results = None  # the worker has ended
+            if not isinstance(end, WorkerError) or not pool.is_crash(end):
+                raise
+            how = end.reason.partition(";")[0]
+            raise BufferFileError(name, f"cannot be decoded, the file is damaged ({how})") from None
+        if error is not None:
+            raise error
+        return result
 
     def each(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Generator[Any, None, None]:
         """Apply a function to items, one after another, and yield the results, or those that it yields, of each."""
@@ -76,30 +86,6 @@ class Decoder:
 
         return with_stored(buffer, by_worker)
 
-    def arrays(self, name: str, stream: Callable[[], Any]) -> Iterator[Values]:
-        """Yield the values that a stream gives in the worker; `name` is the file that errors are of."""
-        number, opened = next(self._numbers), False
-        try:
-            while True:
-                left, self._left = tuple(self._left), []
-                values = self.do(name, _next_of, number, None if opened else stream, left)
-                if values is None:
-                    break
-                yield values
-                opened = True
-        finally:
-            self._left.append(number)
-
-    def _next(self, name: str) -> Any:
-        try:
-            return next(cast("Generator[Any, None, None]", self._results))
-        except BaseException as error:
-            self._results = None  # the worker has ended
-            if not isinstance(error, WorkerError) or not pool.is_crash(error):
-                raise
-            how = error.reason.partition(";")[0]
-            raise BufferFileError(name, f"cannot be decoded, the file is damaged ({how})") from None
-
     def close(self) -> None:
         """End the worker."""
         if self._results is not None:
@@ -108,9 +94,15 @@ class Decoder:
 
 
 def _done(task: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
+    """Return the error of a function, which does not end the worker, and its result; or yield the results of `each`."""
     function, args = task
     be_quiet()
-    return function(*args)
+    if function is _all_of:
+        return _all_of(*args)
+    try:
+        return None, function(*args)
+    except Exception as error:  # noqa: BLE001 - raised in the process that asked
+        return portable(error), None
 
 
 def _all_of(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[tuple[bool, Any]]:
@@ -118,14 +110,6 @@ def _all_of(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[tu
         for result in results(function, item):
             yield True, result
     yield False, None
-
-
-def _looked(function: Callable[..., Any], source: Source, args: tuple[Any, ...]) -> tuple[BaseException | None, Any]:
-    try:
-        with ended_after(_LOOK_SECONDS):
-            return None, function(source, *args)
-    except Exception as error:  # noqa: BLE001 - raised in the process that asked
-        return portable(error), None
 
 
 @contextlib.contextmanager
@@ -139,21 +123,23 @@ def decode_worker(context: Context) -> Iterator[Context]:
 
 
 def apart(context: Context, name: str, function: Callable[..., _T], *args: Any) -> _T:
-    """Let a worker call a function of a library, because a damaged file may end its process; return the result."""
+    """Return the result of a function of a library, which a worker calls: a damaged file may end its process."""
     with decode_worker(context) as served:
         return cast("_T", cast("Decoder", served.worker).do(name, function, *args))
 
 
 def look_apart(context: Context, function: Callable[..., _T], source: Source, *args: Any) -> _T:
-    """Let a worker inspect a file by a function of a library, like `apart`; an error does not end the worker."""
-    error, found = apart(context, source.name, _looked, function, source, args)
-    if error is not None:
-        raise error
-    return cast("_T", found)
+    """Let a worker inspect a file by a function of a library, like `apart`."""
+    return cast("_T", apart(context, source.name, _looked, function, source, *args))
+
+
+def _looked(function: Callable[..., Any], *args: Any) -> Any:
+    with ended_after(_LOOK_SECONDS):
+        return function(*args)
 
 
 class _Columns(NamedTuple):
-    """An open file with columns, whose leaves a worker decodes."""
+    """An open file with columns, whose leaves a worker decodes, each as a stream of values."""
 
     decoder: Decoder
     opener: Callable[[Source, int], Any]
@@ -162,18 +148,22 @@ class _Columns(NamedTuple):
 
     def arrays(self, leaf: object, start: int, *, nullable: bool) -> Iterator[Values]:
         """Yield the values of a leaf from the row `start` on."""
-        stream = functools.partial(_values, self.opener, self.source, self.memory, leaf, start, nullable=nullable)
-        return self.decoder.arrays(self.source.name, stream)
+        decoder, name, number = self.decoder, self.source.name, next(self.decoder.numbers)
+        stream: Callable[[], Any] | None = functools.partial(
+            _values, self.opener, self.source, self.memory, leaf, start, nullable=nullable
+        )
+        try:
+            while True:
+                left, decoder.left = decoder.left, []
+                if (values := decoder.do(name, _next_of, number, stream, left)) is None:
+                    return
+                yield values
+                stream = None
+        finally:
+            decoder.left.append(number)
 
     def close(self) -> None:
         """Close nothing: the file is open in the worker alone."""
-
-
-def _values(
-    opener: Callable[..., Any], source: Source, memory: int, leaf: object, start: int, *, nullable: bool
-) -> Generator[Values, None, None]:
-    with closing(opener(source, memory)) as file:
-        yield from file.arrays(leaf, start, nullable=nullable)
 
 
 _open: dict[int, Generator[Values, None, None]] = {}  # in a worker: the streams by their numbers
@@ -189,16 +179,20 @@ def _next_of(number: int, stream: Callable[[], Any] | None, left: Sequence[int])
     return next(_open[number], None)
 
 
-_Rewrite: TypeAlias = Callable[[Source, Sequence[Array], int], None]
+def _values(
+    opener: Callable[..., Any], source: Source, memory: int, leaf: object, start: int, *, nullable: bool
+) -> Generator[Values, None, None]:
+    with closing(opener(source, memory)) as file:
+        yield from file.arrays(leaf, start, nullable=nullable)
 
 
-def rewrite(write: _Rewrite, source: Source, changed: Sequence[Array], new: calls.SharedFile) -> None:
+def rewrite(write: Callable[..., None], source: Source, changed: Sequence[Array], new: calls.SharedFile) -> None:
     """Let a worker write a file again by the function of its format, some of its buffers with new elements."""
     with closing(Decoder()) as worker:
         worker.do(source.name, _rewrite, write, source, changed, new)
 
 
-def _rewrite(write: _Rewrite, source: Source, changed: Sequence[Array], new: calls.SharedFile) -> None:
+def _rewrite(write: Callable[..., None], source: Source, changed: Sequence[Array], new: calls.SharedFile) -> None:
     fd = new.open()
     try:
         with calls.errors_name(source.name):
@@ -209,12 +203,13 @@ def _rewrite(write: _Rewrite, source: Source, changed: Sequence[Array], new: cal
 
 def check_kept(files: Sequence[Kept], like: str) -> None:
     """Let a worker compare columns that are kept with those of the first file, which it decodes too if it is alone."""
+    check_same = files[0].check_same
     with closing(Decoder()) as worker:
         for kept in files:
-            if files[0].kind == "arrays":  # whose headers have digests
-                files[0].check_same(kept, like)
-                continue
-            worker.do(kept.source.name, files[0].check_same, kept, like)
+            if kept.kind == "arrays":  # whose headers have digests
+                check_same(kept, like)
+            else:
+                worker.do(kept.source.name, check_same, kept, like)
 
 
 def check(buffers: Iterable[Array]) -> None:

@@ -89,8 +89,7 @@ class Format(NamedTuple):
         """Describe a file of this format, from its header."""
         if inputs.noun != self.noun:  # with thousands of ranks a copy for each takes time
             inputs = inputs._replace(noun=self.noun)
-        args = source, inputs
-        file: RankFile = self._call("inspect", source.name, *args) if self.place else self.module.inspect(*args)
+        file: RankFile = self._call("inspect", source.name, source, inputs)
         return file if file.format == self.name else file._replace(format=self.name, noun=self.noun)
 
     def prepare(self, model: Model) -> Layout:
@@ -106,10 +105,8 @@ class Format(NamedTuple):
             split = zip(model.buffers, fields, strict=True)
             parts = [each.of_field(field_type(each.datatype, field), field) for each, own in split for field in own]
             return paired(self.prepare(model._replace(buffers=tuple(parts))), fields)
-        if self.place:
+        if self.readable or self.place:
             return cast("Layout", self._call("prepare", f"`to={self.name!r}`", model))
-        if self.readable:
-            return cast("Layout", self.module.prepare(model))
         text: Encoder = self.module.encoder(getattr(self.module, f"{self.name}_lines"), model.kept)
         return text
 

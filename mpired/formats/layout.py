@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -94,32 +93,30 @@ def in_two(array: Array) -> bool:
 
 def paired(layout: Any, fields: Sequence[Sequence[str]]) -> MarkingLayout:
     """Return the layout of results whose parts, which are `fields` of them, are written by another layout."""
+
+    def encode(results: Sequence[Array], fd: int) -> None:
+        parts = [
+            pairs._replace(datatype=field_type(pairs.datatype, field), stored=pairs.stored[[field]]) if field else pairs
+            for pairs, own in zip(results, fields, strict=True)
+            for field in own
+        ]
+        layout(parts, fd)
+
     ends = np.cumsum([len(own) for own in fields])
     missing = (of_parts(own, layout.missing[end - len(own) : end]) for own, end in zip(fields, ends, strict=True))
-    return MarkingLayout(partial(_encode_parts, layout, fields), tuple(missing))
-
-
-def _encode_parts(layout: Any, fields: Sequence[Sequence[str]], results: Sequence[Array], fd: int) -> None:
-    """Write results in parts: the fields of pairs as arrays of their own, and other results whole."""
-    parts = [
-        pairs._replace(datatype=field_type(pairs.datatype, field), stored=pairs.stored[[field]]) if field else pairs
-        for pairs, own in zip(results, fields, strict=True)
-        for field in own
-    ]
-    layout(parts, fd)
+    return MarkingLayout(encode, tuple(missing))
 
 
 def carrying(layout: Any, carried: Sequence[Array], count: int) -> MarkingLayout:
     """Return the layout of `count` results whose file has other arrays too, behind them in another layout."""
+
+    def encode(results: Sequence[Array], fd: int) -> None:
+        with ExitStack() as stack:
+            others = [_copied(each, stack.enter_context(Scratch())) if each.isolated else each for each in carried]
+            layout([*results, *others], fd)
+
     missing = layout.missing[:count] or (None,) * count
-    return MarkingLayout(partial(_encode_with, layout, carried), missing, tuple(each.name for each in carried))
-
-
-def _encode_with(layout: Any, carried: Sequence[Array], results: Sequence[Array], fd: int) -> None:
-    """Write results, and the arrays that are carried."""
-    with ExitStack() as stack:
-        others = [_copied(each, stack.enter_context(Scratch())) if each.isolated else each for each in carried]
-        layout([*results, *others], fd)
+    return MarkingLayout(encode, missing, tuple(each.name for each in carried))
 
 
 def _copied(array: Array, scratch: Scratch) -> Array:

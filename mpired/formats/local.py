@@ -16,14 +16,6 @@ class DamageError(ValueError):
     """Raised if the bytes of a file are invalid."""
 
 
-def read_all(file: OpenSource, nbytes: int, start: int) -> bytes:
-    """Read `nbytes` bytes of a file."""
-    data = file.read(nbytes, start) if start >= 0 else b""
-    if len(data) < nbytes:
-        raise DamageError(f"it has no {nbytes} bytes from {start} on, perhaps it is cut off")
-    return data
-
-
 class SourceFile(io.RawIOBase):
     """The bytes of an open source."""
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from mpired.errors import ChangedError, DatatypeError, UsageError
+from mpired.errors import DatatypeError, UsageError
 from mpired.files import calls
 from mpired.files.scratch import Scratch
 from mpired.files.urls import signed
@@ -24,7 +24,7 @@ from mpired.formats.npy import header_of
 from mpired.sources.local import LocalSource
 from mpired.sources.open import open_source
 from mpired.sources.source import STANDARD_INPUT, OpenBytes, OpenSource, Source
-from mpired.sources.stream import StreamSource, check_has_end
+from mpired.sources.stream import StreamSource
 
 if TYPE_CHECKING:
     from mpired.formats.array import Array
@@ -56,10 +56,6 @@ class MemorySource(Source):
     def open(self) -> OpenSource:
         """Open it for reading."""
         return OpenBytes(*self.parts)
-
-    def changed(self) -> ChangedError:
-        """Return the error for bytes that are missing."""
-        return ChangedError(self.name, "has become shorter")
 
 
 def masks_of(elements: np.ndarray) -> np.ndarray:
@@ -169,16 +165,13 @@ class OpenFile(AtHand):
 
     def source(self, inputs: InputOptions) -> Source:
         """Return the bytes of the file; those of a stream can be read once."""
-        if getattr(self._file, "closed", False):
-            raise UsageError(self.name, "is closed")
-        if isinstance(self._file, io.TextIOBase):
-            raise UsageError(self.name, "is open as text; open it as bytes, by open(..., 'rb')")
-        if isinstance(self._file, io.BytesIO):
-            return MemorySource(self.name, self._file.getvalue())
         try:
+            if isinstance(self._file, io.BytesIO):
+                return MemorySource(self.name, self._file.getvalue())
             fd = self._file.fileno()
-        except (AttributeError, OSError):
-            raise UsageError(self.name, "has no descriptor (fileno); read it into an array or a BytesIO") from None
+        except (AttributeError, OSError, ValueError):
+            reason = "is closed, or has no descriptor (fileno); read it into an array or a BytesIO"
+            raise UsageError(self.name, reason) from None
         with calls.errors_name(self.name):
             if self._file.writable():
                 self._file.flush()
@@ -187,7 +180,6 @@ class OpenFile(AtHand):
                 path = f"/proc/{os.getpid()}/fd/{fd}"
                 own = self.path and calls.followed(self.path)
                 return LocalSource.inspected(self.name, path, own, inputs.context, status)
-            check_has_end(self.name, status, inputs.stream_limit)
             self._stream = self._stream or StreamSource.of_descriptor(
                 self.name, os.dup(fd), inputs.stream_limit, digested=bool(inputs.context.record)
             )

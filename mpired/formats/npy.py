@@ -63,7 +63,7 @@ _last: _Known | None = None
 def inspect(source: Source, inputs: InputOptions) -> RankFile:
     """Describe an npy file from its header."""
     global _last  # noqa: PLW0603 - read and set at once: threads that meet understand a header again
-    known, declarations = _last, (inputs.datatype, inputs.type_order, inputs.named)
+    known, declarations = _last, (inputs.datatype, inputs.type_order, inputs.named, inputs.any_type)
     is_alike = known is not None and known.nbytes == source.nbytes and known.declared == declarations
     if known and is_alike and not source.is_forward and peek(source, len(known.head)) == known.head:
         return RankFile(source, (known.buffer_of(source),), format=_NAME)
@@ -74,14 +74,14 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
     try:
         check_datatype(source.name, dtype)
     except DatatypeError as error:
-        if inputs.any_type and not dtype.hasobject:
-            values = Array(source, value_type(label_of(dtype)), math.prod(shape), dtype, len(header.head), shape)
-            return RankFile(source, (values._replace(fortran_order=header.fortran_order and len(shape) > 1),))
-        other = SkippedArray("", dtype_text(dtype), error.reason, math.prod(shape), shape, label_of(dtype))
-        return RankFile(source, (), (other,))
-    datatype = declared(source, inputs, dtype, "holds")
+        if dtype.hasobject or not inputs.any_type:
+            other = SkippedArray("", dtype_text(dtype), error.reason, math.prod(shape), shape, label_of(dtype))
+            return RankFile(source, (), (other,))
+        datatype, stored = value_type(label_of(dtype)), dtype
+    else:
+        datatype, stored = declared(source, inputs, dtype, "holds"), as_numbers(dtype)
     order = header.fortran_order and len(shape) > 1  # with one dimension both orders are the same
-    array: dict[str, Any] = {"stored": as_numbers(dtype), "shape": shape, "fortran_order": order, "to_end": True}
+    array: dict[str, Any] = {"stored": stored, "shape": shape, "fortran_order": order, "to_end": True}
     buffer_of: Callable[[Source], Array] = functools.partial(
         Array, datatype=datatype, count=math.prod(shape), offset=len(header.head), **array
     )
@@ -135,21 +135,14 @@ def _bad(name: str, reason: str) -> NoReturn:
 def header_in(name: str, read: Callable[[int, int], bytes]) -> NpyHeader:
     """Read the header of an array; `read` takes a number of bytes and an offset."""
     start = read(_START_NBYTES, 0)
-    if not start:
-        _bad(name, "the file is empty")
-    if start[:6] != MAGIC[: len(start)]:
-        _bad(name, f"starts with {start[:6]!r}")
-    if len(start) < _START_NBYTES:
-        _bad(name, "the header is truncated")
-    width = _LENGTH_BYTES.get(start[6:8])
-    if width is None:
-        _bad(name, f"version {start[6]}.{start[7]} is not supported")
-    length = int.from_bytes(start[8 : 8 + width], "little")
-    if length > _MAX_HEADER:
-        _bad(name, f"the header claims {length} bytes, more than {_MAX_HEADER}")
-    head = read(8 + width + length, 0)
-    if len(head) < 8 + width + length:
-        _bad(name, "the header is truncated")
+    if start[:6] != MAGIC or (start[6:8] and start[6:8] not in _LENGTH_BYTES):
+        _bad(name, f"starts with {start[:8]!r}")
+    width = _LENGTH_BYTES.get(start[6:8], 0)
+    nbytes = 8 + width + int.from_bytes(start[8 : 8 + width], "little")
+    head = read(min(nbytes, _MAX_HEADER), 0)
+    if len(head) < nbytes:
+        what = "truncated" if nbytes <= _MAX_HEADER else f"of {nbytes} bytes, more than {_MAX_HEADER}"
+        _bad(name, f"the header is {what}")
     try:
         return NpyHeader(head, *_parsed(head[8 + width :], is_utf8=start[6] == 3))  # noqa: PLR2004 - version 3
     except Exception as error:  # noqa: BLE001 - of any kind

@@ -82,15 +82,19 @@ class ParquetFile(Table):
         groups = [self.metadata.row_group(number) for number in range(len(self.group_rows))]
         nulls = [_nulls(self.metadata, groups, own) for own in _own_leaves(self.schema)]
         nbytes = sum(each.total_byte_size for each in groups)
-        return Contents(self.schema, tuple(self.group_rows), sum(self.group_rows), nulls, nbytes)
+        return self.schema, tuple(self.group_rows), nulls, nbytes
 
     def batches(self, names: Sequence[str], rows: Sequence[int], start: int = 0) -> Iterator[pa.RecordBatch]:
         """Yield the rows from `start` on with some columns."""
         del rows  # the row groups are those of the footer
         for number, nrows in enumerate(self.group_rows):
-            if start < nrows:
-                yield from columns.behind(start, self.group(number, names))
-            start = max(0, start - nrows)
+            if start >= nrows:
+                start -= nrows
+                continue
+            for batch in self.group(number, names):
+                if start < batch.num_rows:
+                    yield batch[start:]
+                start = max(0, start - batch.num_rows)
 
     def group(self, number: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a row group with some columns; long rows by fewer."""
@@ -249,9 +253,9 @@ def prepare(model: Model) -> Encoder:
         rows = largest or _ROW_GROUP_ROWS
     layout = columns.layout_like(model, schema)
     if schema is None:
-        _check_held(layout.schema)
-    row_bytes = sum(buffer.datatype.itemsize for buffer in model.buffers)
-    return layout.encoder(functools.partial(_Writer, **written), max(1, min(rows, _ROW_GROUP_BYTES // row_bytes)))
+        _check_held(layout[0])
+    rows = max(1, min(rows, _ROW_GROUP_BYTES // sum(buffer.datatype.itemsize for buffer in model.buffers)))
+    return columns.encoder(model, layout, functools.partial(_Writer, **written), rows)
 
 
 def _form(file: ParquetFile) -> tuple[pa.Schema, int, dict[str, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
 from itertools import pairwise
 
 from mpired import codecs
@@ -109,40 +108,27 @@ def _suffix_of(name: str) -> str:
 
 def open_rank(word: str | AtHand, inputs: InputOptions) -> RankFile:
     """Look at one rank's file: the one door from a word of the command line, or what a program has, to buffers."""
-    if isinstance(word, str):
-        limit = None if inputs.count is None else inputs.stream_limit
-        source, form = recognised(open_source(word, inputs.context, limit), inputs)
-    else:
-        inputs = word.inputs(inputs)
-        source, form = _recognised_at_hand(word, word.source(inputs), inputs)
+    source, inputs = _source_of(word, inputs)
+    source, form = recognised(source, inputs, word)
     if source.is_forward and not (inputs.forward and form.forward):
         source = source.kept()
     file = form.inspect(source, inputs)
     return file if isinstance(word, str) else word.described(file, inputs)
 
 
-def _recognised_at_hand(word: AtHand, source: Source, inputs: InputOptions) -> tuple[Source, Format]:
-    """Return the bytes and the format of a rank that is not a path."""
-    if isinstance(word, ArrayRank):  # it has its own type, whatever the format of the files beside it
-        return source, ARRAY
-    source, form = recognised(source, inputs)
-    if not isinstance(word, RankInFile):
-        return source, form
-    if not form.needs_type or source.is_forward:
-        what = "compressed" if source.is_forward else form.name
-        raise BufferFileError(word.name, f"is {what}, and only raw files hold several ranks; name the file alone")
-    return source.named(word.name), form
+def _source_of(word: str | AtHand, inputs: InputOptions) -> tuple[Source, InputOptions]:
+    """Return the bytes of a rank, and its options."""
+    if isinstance(word, str):
+        return open_source(word, inputs.context, None if inputs.count is None else inputs.stream_limit), inputs
+    inputs = word.inputs(inputs)
+    return word.source(inputs), inputs
 
 
 def look(word: str | AtHand, inputs: InputOptions) -> RankFile:
     """Describe one file as far as possible, also one of a kind that is not read, or without a description."""
-    if isinstance(word, str):
-        source = open_source(word, inputs.context, inputs.stream_limit)
-    else:
-        inputs = word.inputs(inputs)
-        source = word.source(inputs)
+    source, inputs = _source_of(word, inputs)
     try:
-        source, row = recognised(source, inputs) if isinstance(word, str) else _recognised_at_hand(word, source, inputs)
+        source, row = recognised(source, inputs, word)
     except NotReadError as error:
         return RankFile.not_read(source.kept(), error.kind, error.reason)
     source = source.kept()
@@ -151,44 +137,53 @@ def look(word: str | AtHand, inputs: InputOptions) -> RankFile:
     return row.inspect(source, inputs)
 
 
-def recognised(source: Source, inputs: InputOptions) -> tuple[Source, Format]:
+def recognised(source: Source, inputs: InputOptions, word: object = None) -> tuple[Source, Format]:
     """Return the bytes that are a rank's, decompressed if they are compressed, and their format."""
-    start, usual = peek(source), _BY_SUFFIX.get(f".{source.name.rpartition('.')[2]}")
-    if usual is not None and usual.magic and inputs.format is None and start.startswith(usual.magic):
-        return source, usual
-    form = format_named(inputs.format, readable=True) if inputs.format else None
-    named = codecs.by_suffix(source.name)
-    codec = codecs.by_content(start)
-    if form is not None and form.needs_type and codec is not named:
-        return source, form  # the bytes as they are
-    if named is not None and codec is not named:
-        what = f"holds {codec.name} by its first bytes" if codec else f"does not begin as {named.name}"
-        raise BufferFileError(source.name, f"{what}, but its suffix means {named.name}; rename it")
+    if isinstance(word, ArrayRank):  # it has its own type, whatever the format of the files beside it
+        return source, ARRAY
+    start, form = peek(source), _BY_SUFFIX.get(f".{source.name.rpartition('.')[2]}")
+    if form is None or not form.magic or inputs.format is not None or not start.startswith(form.magic):
+        packed, source = source, _decompressed(source, inputs, start)
+        form = recognise(source, inputs, start if source is packed else None)
+    if isinstance(word, RankInFile):
+        if not form.needs_type or source.is_forward:
+            what = "compressed" if source.is_forward else form.name
+            raise BufferFileError(word.name, f"is {what}, and only raw files hold several ranks; name the file alone")
+        source = source.named(word.name)
+    return source, form
+
+
+def _decompressed(source: Source, inputs: InputOptions, start: bytes) -> Source:
+    """Return the bytes of a file that begins so, decompressed if they are compressed."""
+    named, codec = codecs.by_suffix(source.name), codecs.by_content(start)
+    if codec is not named:
+        if inputs.format and format_named(inputs.format, readable=True).needs_type:
+            return source  # the bytes as they are
+        if named is not None:
+            what = f"holds {codec.name} by its first bytes" if codec else f"does not begin as {named.name}"
+            raise BufferFileError(source.name, f"{what}, but its suffix means {named.name}; rename it")
     if codec is None:
-        return source, form or recognise(source, inputs, start)
-    if named is None and form is None and (plain := by_suffix(source.name)):
+        return source
+    if named is None and not inputs.format and (plain := by_suffix(source.name)):
         reason = f"holds {codec.name} by its first bytes, but its suffix means {plain.name}"
         raise BufferFileError(source.name, f"{reason}; rename it, for example to {source.name}{codec.suffix}")
     from mpired.sources.compressed import CompressedSource  # noqa: PLC0415 - few ranks are compressed
 
     takes, most = codec.unpacking_of(start), inputs.context.max_open_files
-    source = CompressedSource(source, codec.name, takes, inputs.stream_limit, most)
-    return source, form or recognise(source, inputs)
+    return CompressedSource(source, codec.name, takes, inputs.stream_limit, most)
 
 
 def unpacked(source: Source, inputs: InputOptions) -> Source:
     """Return the bytes of one file to be read in any order, decompressed if they are compressed."""
-    if codecs.by_suffix(source.name) or codecs.by_content(peek(source)):
-        source, _ = recognised(source, inputs._replace(count=None))
-    return source.kept()
+    return _decompressed(source, inputs._replace(count=None), peek(source)).kept()
 
 
 def recognise(source: Source, inputs: InputOptions, start: bytes | None = None) -> Format:
     """Return the format of a file: the declared one, or that of its content, which must agree with its suffix."""
     if inputs.format:
         return format_named(inputs.format, readable=True)
-    named = by_suffix(source.name)
-    start, by_content, kind = _by_content(source, start, named)
+    start, named = peek(source) if start is None else start, by_suffix(source.name)
+    by_content, kind = _by_content(source, start, named)
     # Raw bytes of a declared datatype have any name: only if they seem to be a file, packages are asked for it.
     if by_content is None and named is None and (kind or inputs.datatype is None or _is_word(_suffix(source.name))):
         by_content = plugins.by_content(source.name, start)
@@ -209,28 +204,25 @@ def recognise(source: Source, inputs: InputOptions, start: bytes | None = None) 
 
 
 def _by_content(
-    source: Source, start: bytes | None = None, named: Format | None = None
-) -> tuple[bytes, Format | None, foreign.Foreign | None]:
-    """Return the first bytes of a file, and the format or the kind of another program that they show, if any."""
-    start = peek(source) if start is None else start
-    row = next((row for row in _ROWS if row.magic and start.startswith(row.magic)), None)
-    if row is not None:
-        return start, row, None
+    source: Source, start: bytes, named: Format | None = None
+) -> tuple[Format | None, foreign.Foreign | None]:
+    """Return the format, or the kind of another program, that the first bytes of a file show, if any."""
+    if row := next((row for row in _ROWS if row.magic and start.startswith(row.magic)), None):
+        return row, None
     if source.is_forward:
-        nbytes = len(start) if len(start) < HEAD_NBYTES else _ANY_NBYTES
-        kind = foreign.by_content(start, nbytes)
+        kind = foreign.by_content(start, len(start) if len(start) < HEAD_NBYTES else _ANY_NBYTES)
     else:
         kind = foreign.by_content(start, source.nbytes, functools.partial(peek, source))
     if kind is None:
-        return start, None, None
+        return None, None
     rows = [row for row in _ROWS if row.told_by is kind] + [row for row in reversed(_ROWS) if kind in row.holds]
     row = named if named in rows else next(iter(rows), None)
-    return start, row, None if row else kind
+    return row, None if row else kind
 
 
 def check_records(source: Source, offset: int) -> None:
     """Raise `BufferFileError` if a file that is taken for raw records is something else by its content."""
-    _, row, kind = _by_content(source)
+    row, kind = _by_content(source, peek(source))
     # Bytes behind the header of a format of mpired itself, which an `offset` leaves out, may be records.
     what = f"{row.name} by its first bytes" if row and not offset else kind.name if kind else ""
     if what:
@@ -240,53 +232,43 @@ def check_records(source: Source, offset: int) -> None:
 
 def output_format(path: str, to: str | None, like: str, *, terminal: bool = False) -> Format:
     """Return the format of a result: by `--to`, the suffix, or `like` the inputs; never binary to a terminal."""
-    chosen = format_named(to, "to") if to is not None else by_suffix(path) or _as_the_inputs(path, like)
+    row, name, suffix = _format_of_name(path) if to is None else (format_named(to, "to"), "", "")
+    chosen = row or format_named(like)
+    if row is None:  # no program may take the result for its own
+        if name:
+            reason = f"would be {name} by its suffix, which mpired does not write"
+            raise UsageError(path, f"{reason}; choose another name, or say the format with `to`")
+        if suffix and not chosen.needs_type:
+            raise UsageError(path, f"no format has the suffix {suffix}; choose one with `to`, e.g. `to={like!r}`")
     if _suffix(path) in chosen.directories:
         reason = f"would be a directory by its suffix, and results in {chosen.name} are single files"
         raise UsageError(path, f"{reason}; name it {os.path.splitext(path)[0]}{chosen.suffixes[0]}")
     return _FOR_TERMINALS if terminal and chosen.readable else chosen
 
 
-def _as_the_inputs(path: str, like: str) -> Format:
-    """Return the format of the inputs for a result whose suffix means none, so that no program takes it for its own."""
-    row = format_named(like)
-    if kind := foreign.by_suffix(codecs.stripped(path)):
-        reason = f"would be {kind.name} by its suffix, which mpired does not write"
-        raise UsageError(path, f"{reason}; choose another name, or say the format with `to`")
-    if not row.needs_type and (suffix := _unknown_suffix(path)):
-        raise UsageError(path, f"no format has the suffix {suffix}; choose one with `to`, e.g. `to={row.name!r}`")
-    return row
-
-
-def _unknown_suffix(path: str) -> str:
-    """Return the suffix of a name if no format has it, else "", also for a number such as in `out.0`."""
-    suffix = _suffix(path)
-    return suffix if _is_word(suffix) and not by_suffix(path) else ""
-
-
-def _other_format(path: str, fits: Callable[[Format], bool]) -> str | None:
-    """Return what the suffix of a name means, unless that is nothing or a format that fits."""
-    if row := by_suffix(path):
-        return None if fits(row) else row.name
-    kind = foreign.by_suffix(codecs.stripped(path))
-    return kind.name if kind else None
+def _format_of_name(path: str) -> tuple[Format | None, str, str]:
+    """Return the format that a suffix means, its name or that of another program's, and the suffix if it has none."""
+    row, suffix = by_suffix(path), _suffix(path)
+    kind = None if row else foreign.by_suffix(codecs.stripped(path))
+    name = row.name if row else kind.name if kind else ""
+    return row, name, suffix if not row and _is_word(suffix) else ""
 
 
 def format_to_create(path: str, *, like: str = "", declared: bool) -> Format:
     """Return the format of a file that `--create` makes: one that can be changed in place, or one `like` another."""
-    if codec := codecs.by_suffix(path):
-        reason = f"{path} would be {codec.name} by its suffix; choose another name"
-        raise UsageError("`create`", f"makes files whose elements are changed where they lie, and {reason}")
-    if other := _other_format(path, lambda row: row.updatable and (row.is_flat or row.name == like)):
-        names = " and ".join(sorted(row.name for row in _ROWS if row.updatable and row.is_flat))
-        reason = f"makes {names} files, and {path} would be {other} by its suffix; choose another name"
-        if (row := by_suffix(path)) and row.updatable:
-            reason += f", or give it no value and a whole {other} file as the first origin"
+    (row, name, suffix), codec = _format_of_name(path), codecs.by_suffix(path)
+    is_fit = row is not None and row.updatable and (row.is_flat or row.name == like)
+    if codec or (name and not is_fit):
+        names = " and ".join(sorted(each.name for each in _ROWS if each.updatable and each.is_flat))
+        name = codec.name if codec else name
+        reason = f"makes {names} files, and {path} would be {name} by its suffix; choose another name"
+        if row and row.updatable and not codec:
+            reason += f", or give it no value and a whole {name} file as the first origin"
         raise UsageError("`create`", reason)
-    if not declared and (suffix := _unknown_suffix(path)):
+    if suffix and not declared:
         reason = f"no format has the suffix {suffix} of {path}; write .npy, or with `type` any suffix for raw binary"
         raise UsageError("`create`", reason)
-    row = by_suffix(path) or RAW
+    row = row or RAW
     if row.needs_type and not declared:
         reason = f"{path} would be {row.name}, which does not store the type of its elements; give `type`"
         raise UsageError("`create`", reason)
@@ -295,8 +277,9 @@ def format_to_create(path: str, *, like: str = "", declared: bool) -> Format:
 
 def check_raw_suffix(path: str) -> None:
     """Raise `UsageError` if the suffix of a result that is always raw binary means something else."""
-    if other := _other_format(path, lambda row: row is RAW):
-        raise UsageError(path, f"would be {other} by its suffix, but records are raw binary; choose another name")
+    row, name, _ = _format_of_name(path)
+    if name and row is not RAW:
+        raise UsageError(path, f"would be {name} by its suffix, but records are raw binary; choose another name")
 
 
 def arrays_in_place(file: RankFile) -> list[Array]:

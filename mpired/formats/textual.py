@@ -125,9 +125,8 @@ def rows(results: Sequence[Array], separator: str, null: str = "null") -> Iterat
         yield from map(separator.join, zip(*columns, strict=True))
 
 
-def text_lines(results: Sequence[Array]) -> Iterator[str]:
-    """Yield an element a line, the index after the value for a pair."""
-    return rows(results, " ")
+text_lines = partial(rows, separator=" ")
+"""Yields an element a line, the index after the value for a pair."""
 
 
 def csv_lines(results: Sequence[Array]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
 
-from mpired.codecs import CODECS, Codec, Unpacker
+from mpired.codecs import CODECS, Codec
 from mpired.context import RESERVED, spare_open_files
 from mpired.errors import BufferFileError, MpiredError
 from mpired.files import calls
@@ -37,7 +37,7 @@ class CompressedSource(Source):
         self._max_open_files = max_open_files  # None without a limit
         self.threads = 0  # how many such files are decompressed ahead together
         if isinstance(packed, StreamSource):
-            packed.unlimited()
+            packed.forward.limit = None  # the limit counts decompressed bytes
         # The bytes read of a stream are gone, and so is the state of its decompressor.
         self._only = self._opened() if packed.is_forward else None
 
@@ -49,7 +49,7 @@ class CompressedSource(Source):
         return self._only or self._opened()
 
     def _opened(self) -> Forward:
-        fill = _Unpacking(of_file(self), CODECS[self.codec]).fill
+        fill = _unpacking(of_file(self), CODECS[self.codec])
         return Forward(self.name, _Ahead(fill, self.threads).fill if self.threads else fill, self._limit)
 
     def reading_ahead(self, threads: int) -> CompressedSource:
@@ -131,45 +131,39 @@ class _Ahead:
         while done < len(view):
             if not self._ready and self._next is not None:
                 block, filled = self._next
-                self._next = None
-                self._ready = block[: filled.result()]
-                if not self._ready:
-                    break
-            if not self._ready:
-                got = self._fill(view[done:])
-                done += got
+                self._next, self._ready = None, block[: filled.result()]
+            if not (part := self._ready[: len(view) - done]):
+                done += self._fill(view[done:])
                 break
-            part = self._ready[: len(view) - done]
             view[done : done + len(part)] = part
-            self._ready = self._ready[len(part) :]
-            done += len(part)
+            self._ready, done = self._ready[len(part) :], done + len(part)
         if done == len(view) >= _LEAST_AHEAD and not self._ready:
             block = memoryview(bytearray(len(view)))
             self._next = block, _pool(self._threads).submit(self._fill, block)
         return done
 
 
-class _Unpacking:
-    """Compressed bytes on their way; between two reads no descriptor is held, so that many may be under way."""
+def _unpacking(packed: Source, codec: Codec) -> Callable[[memoryview], int]:
+    """Return what fills a view with the next bytes, and returns how many there were before the end."""
+    at = 0
 
-    def __init__(self, packed: Source, codec: Codec) -> None:
-        self._packed, self._codec = packed, codec
-        self._at = 0
-        self._unpacker: Unpacker | None = None
+    def read(nbytes: int) -> bytes:
+        # Between two reads no descriptor is held, so that many sources may be under way.
+        nonlocal at
+        with calls.errors_name(packed.name), closing(packed.open()) as file:
+            data = file.read(nbytes, at)
+        at += len(data)
+        return data
 
-    def fill(self, view: memoryview) -> int:
-        """Fill a view with the next bytes, and return how many there were before the end."""
+    unpacker = codec.unpacker(read)
+
+    def fill(view: memoryview) -> int:
         try:
-            self._unpacker = self._unpacker or self._codec.unpacker(self._read)
-            return self._unpacker.fill(view)
+            return int(unpacker.fill(view))
         except MpiredError:
             raise
         except ValueError as error:
-            damage = f"the {self._codec.name} data is damaged ({' '.join(str(error).split())[:200]})"
-            raise BufferFileError(self._packed.name, f"cannot be decompressed, {damage}") from None
+            damage = f"the {codec.name} data is damaged ({' '.join(str(error).split())[:200]})"
+            raise BufferFileError(packed.name, f"cannot be decompressed, {damage}") from None
 
-    def _read(self, nbytes: int) -> bytes:
-        with calls.errors_name(self._packed.name), closing(self._packed.open()) as file:
-            data = file.read(nbytes, self._at)
-        self._at += len(data)
-        return data
+    return fill

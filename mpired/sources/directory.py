@@ -107,24 +107,24 @@ class OpenDirectory(OpenStore):
 
 
 def _entries(name: str, path: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield all within a directory, each with its path there."""
+    """Yield all within a directory, each with its path there; that of a directory ends with a slash."""
     left = [""]
     while left:
         prefix = left.pop()
         with os.scandir(os.path.join(path, prefix)) as entries:
             for entry in entries:
                 within = prefix + entry.name
-                is_directory = entry.is_dir(follow_symlinks=False)
-                if not (is_directory or entry.is_file(follow_symlinks=False)):
+                if entry.is_dir(follow_symlinks=False):
+                    within += "/"
+                    left.append(within)
+                elif not entry.is_file(follow_symlinks=False):
                     reason = f"holds {within!r}, a link or no regular file, which is not followed"
                     raise BufferFileError(name, f"{reason}; put the file itself there")
-                if is_directory:
-                    left.append(f"{within}/")
                 yield within, entry
 
 
 def _files(name: str, path: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    return (each for each in _entries(name, path) if not each[1].is_dir(follow_symlinks=False))
+    return (each for each in _entries(name, path) if not each[0].endswith("/"))
 
 
 def _stamp(name: str, path: str) -> tuple[tuple[int, int, bytes], os.stat_result]:
@@ -132,7 +132,7 @@ def _stamp(name: str, path: str) -> tuple[tuple[int, int, bytes], os.stat_result
     top = newest = os.stat(path)
     found = [("", _times(top))]
     for within, entry in _entries(name, path):
-        if entry.name in STORE_DOCUMENTS or entry.is_dir(follow_symlinks=False):
+        if entry.name in STORE_DOCUMENTS or within.endswith("/"):
             status = entry.stat(follow_symlinks=False)
             newest = max(newest, status, key=lambda each: each.st_mtime_ns)
             found.append((within, _times(status)))

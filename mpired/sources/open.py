@@ -7,7 +7,6 @@ import errno
 import os
 import stat
 import sys
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
@@ -21,38 +20,15 @@ from mpired.files.urls import check_scheme, identity, is_url
 from mpired.sources.directory import DirectorySource, index_in, is_store
 from mpired.sources.local import LocalSource
 from mpired.sources.source import STANDARD_INPUT, Source
-from mpired.sources.stream import StreamSource, check_has_end
+from mpired.sources.stream import StreamSource
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
+    from concurrent.futures import ThreadPoolExecutor
 
 _THREADS = 32
 _KEPT_NBYTES = 32 << 20  # of all small files together
 _MOST_KEPT_NBYTES = 16 << 10  # of one of them
 _STANDARD_INPUTS = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
-
-
-class Prefetch:
-    """Files on other machines that are inspected in the order of their names, some of them ahead."""
-
-    def __init__(self, names: Iterable[str], context: Context, threads: ThreadPoolExecutor) -> None:
-        self._names, self._context, self._threads = iter(names), context, threads
-        self._asked: deque[tuple[str, Future[Source | None]]] = deque()
-
-    def taken(self, name: str) -> Source | None:
-        """Return the source; None if this name was not asked for."""
-        self._ask()
-        if all(name != other for other, _ in self._asked):
-            return None
-        while self._asked[0][0] != name:
-            self._asked.popleft()  # it was left out
-        _, look = self._asked.popleft()
-        self._ask()
-        return look.result()
-
-    def _ask(self) -> None:
-        while len(self._asked) < 2 * _THREADS and (name := next(self._names, None)) is not None:
-            self._asked.append((name, self._threads.submit(_inspect, name, self._context)))
 
 
 _MANY = 64
@@ -62,8 +38,7 @@ _MANY = 64
 def open_source(word: str, context: Context, limit: int | None = None) -> Source:
     """Look at the file, or the object of a store, that a word of the command line names; `-` is standard input."""
     # A pipe, FIFO or device is read forward; `Source.kept` makes a copy that is read by ranges.
-    prefetch = context.prefetch
-    if prefetch is not None and (found := prefetch.taken(word)) is not None:
+    if context.prefetch is not None and (look := context.prefetch.take(word)) and (found := look.result()):
         return cast("Source", found)
     if "://" in word and is_url(word):
         from mpired.sources.prefix import object_or_store  # noqa: PLC0415 - most ranks are files
@@ -93,7 +68,6 @@ def _opened_at(word: str, context: Context, limit: int | None) -> Source:
         if stat.S_ISREG(status.st_mode):
             path = word if is_named else f"/proc/{os.getpid()}/fd/0"
             return LocalSource.inspected(name, path, own, context, status)
-        check_has_end(name, status, limit)
         fd = interrupts.waited(os.open, word, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY) if is_named else os.dup(0)
         return StreamSource.of_descriptor(name, fd, limit, digested=bool(context.record))
 
@@ -120,8 +94,13 @@ def inspected_together(words: Sequence[object], context: Context) -> Iterator[Co
     if len(urls) < 2 and (len(names) < _MANY or not mounts.is_remote(names[0])):  # noqa: PLR2004 - several
         yield context
         return
+    from mpired.sources.ahead import ReadAhead  # noqa: PLC0415 - of few commands
+
     with _threads() as threads:
-        yield context._replace(prefetch=Prefetch(urls or names, context, threads))
+        reads: ReadAhead[str, Source | None] = ReadAhead(
+            urls or names, lambda name: threads.submit(_inspect, name, context), lambda begun: len(begun) < 2 * _THREADS
+        )
+        yield context._replace(prefetch=reads)
 
 
 @contextlib.contextmanager

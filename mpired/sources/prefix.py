@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from typing import ClassVar
 from weakref import WeakSet
@@ -14,6 +12,7 @@ from mpired.context import STREAMED_BASE_NBYTES, Context
 from mpired.errors import BufferFileError
 from mpired.files import stores, urls
 from mpired.files.stores import Version
+from mpired.sources.ahead import ReadAhead
 from mpired.sources.remote import RemoteSource, got
 from mpired.sources.source import STORE_DOCUMENTS, STORE_MARKS, STORE_SUFFIX, OpenStore, Source
 
@@ -21,7 +20,6 @@ _MOST_OBJECTS = 1_000_000
 # Documents up to here are read when a store is looked at, and are sent to workers with the list of its objects.
 _DOCUMENTS_NBYTES = 1 << 20
 _DEPTH = 16
-_MOST_LOOKED_AT = 1024  # names at a time, of which an array that is hardly there has any number
 _AHEAD_NBYTES = 32 << 20  # of all stores that a process reads
 _PART = 16  # of the memory within a limit, which several workers share with decoded elements
 
@@ -64,9 +62,7 @@ class RemoteStore(Source):
     def __init__(self, url: str, found: dict[str, Version], context: Context) -> None:
         """Set the source of the objects that were found under a URL, and read its documents."""
         self.name = self.url = url
-        # the names of the objects, in their order, and what each of them was when it was looked at; in JSON, because
-        # they may be many
-        self.listing = _dumped(found)
+        self.versions = found  # of the objects, by their names, when they were looked at
         self.nbytes = sum(each.nbytes for each in found.values())
         spare = context.spare_memory(STREAMED_BASE_NBYTES)
         # how many bytes of all stores a process asks for before they are read
@@ -89,7 +85,7 @@ class RemoteStore(Source):
 
     def check_unchanged(self) -> None:
         """Raise `ChangedError` if there are other objects under the prefix: one that was not there was not read."""
-        if _dumped(_listed(self.url)) != self.listing:
+        if _listed(self.url) != self.versions:
             raise self.changed()
 
 
@@ -101,72 +97,50 @@ class _OpenRemoteStore(OpenStore):
     def __init__(self, source: RemoteStore) -> None:
         super().__init__()
         self._source = source
-        self._versions = {name: Version(*version) for name, *version in json.loads(source.listing)}
+        self._versions = source.versions
         self._documents = dict(source.documents)
-        self._coming: Iterator[str] = iter(())
-        self._most = 0
-        self._asked: deque[tuple[str, Future[bytes]]] = deque()
+        self._ahead: ReadAhead[str, bytes] = ReadAhead((), lambda _: None, bool)
         self._last = "", b""  # an unfinished shard is asked for once for each chunk in it
 
     def names(self) -> list[str]:
         """Return the names, in their order."""
-        return list(self._versions)
+        return sorted(self._versions)
 
     def content(self, name: str, most: int) -> bytes:
         """Return the bytes of an object, see `OpenStore.content`."""
         if name in self._documents:
             return self._documents[name][: most + 1]
         if self._last[0] != name:
-            self._ask()
-            self._last = name, self._taken(name) or self._got(name, most)
+            coming = self._ahead.take(name)
+            self._last = name, coming.result() if coming else self._got(name, most)
         return self._last[1]
 
     def expect_names(self, names: Iterable[str], most: int) -> None:
         """Ask for some of these, and for more when they are taken; earlier ones that were not taken are dropped."""
-        self._leave()
-        self._expecting.add(self)
-        self._coming, self._most = iter(names), most
-        self._ask()
 
-    def _ask(self) -> None:
-        """Ask for the next objects: at least one, others within the bytes of this store's share."""
-        share = self._source.ahead // max(1, len(self._expecting))
-        waiting = sum(self._versions[name].nbytes for name, _ in self._asked)
-        for _ in range(_MOST_LOOKED_AT):
-            is_enough = len(self._asked) >= _DEPTH or (self._asked and waiting >= share)
-            if is_enough or (name := next(self._coming, None)) is None:
-                break
+        def begin(name: str) -> Future[bytes] | None:
             version = self._versions.get(name)
-            if version is not None and name not in self._documents and version.nbytes <= self._most:
-                self._asked.append((name, stores.begun(self._got, name, version.nbytes)))
-                waiting += version.nbytes
+            if version is None or name in self._documents or version.nbytes > most:
+                return None
+            return stores.begun(self._got, name, version.nbytes)
 
-    def _taken(self, name: str) -> bytes | None:
-        """Return an object that was asked for, None for another; earlier ones are dropped."""
-        if all(name != other for other, _ in self._asked):
-            return None
-        while self._asked:
-            other, found = self._asked.popleft()
-            if other == name:
-                self._ask()
-                return found.result()
-            found.cancel()
-        return None
+        def has_room(begun: Sequence[str]) -> bool:
+            share = self._source.ahead // max(1, len(self._expecting))
+            waiting = sum(self._versions[name].nbytes for name in begun)
+            return not begun or (len(begun) < _DEPTH and waiting < share)
+
+        self._ahead.close()
+        self._expecting.add(self)
+        self._ahead = ReadAhead(names, begin, has_room)
 
     def _got(self, name: str, most: int) -> bytes:
         version = self._versions[name]
         count = min(version.nbytes, most + 1)
         return bytes(got(self._source, f"{self._source.url}/{name}", version, 0, count)) if count else b""
 
-    def _leave(self) -> None:
-        self._coming = iter(())
-        for _, found in self._asked:
-            found.cancel()
-        self._asked.clear()
-
     def close(self) -> None:
         """Expect nothing more."""
-        self._leave()
+        self._ahead.close()
         self._expecting.discard(self)
 
 
@@ -174,10 +148,6 @@ def _listed(url: str) -> dict[str, Version]:
     """Return the objects under a prefix, by their names behind it."""
     key = urls.place_of(url).key
     found = stores.versions_under(url, key, _MOST_OBJECTS)
-    return {name.removeprefix(f"{key}/"): version for name, version in found.items()}
-
-
-def _dumped(found: dict[str, Version]) -> bytes:
-    """Return the list as bytes that stay the same as long as the objects do."""
-    versions = ((name, one.nbytes, one.etag, one.modified if one.etag is None else 0) for name, one in found.items())
-    return json.dumps(sorted(versions)).encode()
+    # Versions that are equal as long as the objects stay the same.
+    versions = ((name, one if one.etag is None else one._replace(modified=0)) for name, one in found.items())
+    return {name.removeprefix(f"{key}/"): version for name, version in versions}

@@ -15,23 +15,19 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mpired.context import FEW_BYTES
-from mpired.errors import ChangedError, UsageError
+from mpired.errors import UsageError
 from mpired.files import stores, urls
 from mpired.files.stores import Version
 from mpired.sources.source import STORE_SUFFIX, Distance, OpenBytes, OpenSource, Source
 
-# Bytes that are read at least: a request costs about as much.
-_PAGE_NBYTES = 64 << 10
-# Consecutive reads are made in longer and longer pages.
-_LONGEST_PAGE_NBYTES = 1 << 20
-# These bytes arrive in the time of a request: a shorter gap is not worth another request.
-_GAP_NBYTES = 512 << 10
-_KEPT_NBYTES = 8 << 20
-# Announced bytes are read in blocks, shorter ones if many objects are open, so that two of each are kept.
+_PAGE_NBYTES = 64 << 10  # that are read at least: a request costs about as much
+_LONGEST_PAGE_NBYTES = 1 << 20  # consecutive reads are made in longer and longer pages
+_GAP_NBYTES = 512 << 10  # that arrive in the time of a request: a shorter gap is not worth another one
+# Expected bytes are read in blocks, shorter ones if many objects are open, so that two of each are kept.
 _BLOCK_NBYTES, _LEAST_BLOCK_NBYTES = 4 << 20, 256 << 10
-_KEPT_BLOCKS_NBYTES = 32 << 20
-# Objects up to here are read whole, if that can be kept.
-_WHOLE_NBYTES = 16 << 20
+_BLOCKS_NBYTES = 32 << 20
+_KEPT_NBYTES = _BLOCKS_NBYTES + (8 << 20)  # of all pages and blocks
+_WHOLE_NBYTES = 16 << 20  # objects up to here are read whole, if that can be kept
 _MAGIC = frozenset("*?[")
 _ANY_FOLDERS = "**"
 _STORE = re.compile(rf"{re.escape(STORE_SUFFIX)}/")
@@ -52,11 +48,10 @@ class RemoteSource(Source):
     @classmethod
     def of(cls, url: str) -> RemoteSource:
         """Return the source of an object as it is now: one request tells that, and its first bytes."""
-        url = urls.signed(url)
         head, version = _head(url)
         if version.nbytes <= FEW_BYTES:
             return cls(url, url, version, bytes(head))
-        _pages.keep((url, version), 0, head)
+        _kept.keep((url, version), 0, head)
         return cls(url, url, version)
 
     @property
@@ -67,10 +62,6 @@ class RemoteSource(Source):
     def open(self) -> OpenSource:
         """Open it for reading: nothing is asked for before bytes are."""
         return _OpenRemote(self) if self.content is None else OpenBytes(self.content)
-
-    def changed(self) -> ChangedError:
-        """Return the error for an object that was replaced."""
-        return ChangedError(self.name, "was replaced while being read; run again when its writer has finished")
 
 
 class _OpenRemote(OpenSource):
@@ -87,7 +78,7 @@ class _OpenRemote(OpenSource):
         """Take notice of what will be read: it is asked for in blocks, and so are short gaps and short objects."""
         _OpenRemote._expecting += not self._expected
         nbytes = self._source.nbytes
-        if nbytes <= min(_WHOLE_NBYTES, _KEPT_BLOCKS_NBYTES // _OpenRemote._expecting):
+        if nbytes <= min(_WHOLE_NBYTES, _BLOCKS_NBYTES // _OpenRemote._expecting):
             ranges = [(0, nbytes)]
         merged: list[tuple[int, int]] = []
         for start, stop in sorted((start, min(start + count, nbytes)) for start, count in ranges):
@@ -97,12 +88,6 @@ class _OpenRemote(OpenSource):
                 merged.append((start, stop))
         self._expected = merged or [(0, 0)]
 
-    def _range_of(self, offset: int) -> tuple[int, int]:
-        """Return the range that is expected and holds an offset; one without bytes if there is none."""
-        number = bisect.bisect_right(self._expected, (offset, math.inf)) - 1
-        start, stop = self._expected[number] if number >= 0 else (0, 0)
-        return (start, stop) if offset < stop else (0, 0)
-
     def close(self) -> None:
         """Expect nothing more."""
         _OpenRemote._expecting -= bool(self._expected)
@@ -110,50 +95,37 @@ class _OpenRemote(OpenSource):
 
     def read_into(self, view: memoryview, offset: int) -> int:
         """Fill a view with the bytes from `offset` on, and return how many there were before the end."""
-        source = self._source
-        count = max(0, min(len(view), source.nbytes - offset))
-        if not count:
-            return 0
-        if offset + count <= self._range_of(offset)[1]:
-            return self._fill_from_blocks(view[:count], offset)
-        found = (self._paged if count <= _LONGEST_PAGE_NBYTES else self._got)(offset, count)
-        view[: len(found)] = found
-        return len(found)
+        at, stop = offset, min(offset + len(view), self._source.nbytes)
+        while at < stop:
+            piece = self._piece(at, stop - at)[: stop - at]
+            view[at - offset :][: len(piece)] = piece
+            at += len(piece)
+        return at - offset
 
-    def _fill_from_blocks(self, view: memoryview, offset: int) -> int:
-        """Fill a view with bytes that are expected."""
-        key, done, (first, end) = (self._source.url, self._source.version), 0, self._range_of(offset)
-        while done < len(view):
-            at, count = offset + done, len(view) - done
-            share = _KEPT_BLOCKS_NBYTES // (2 * max(1, _OpenRemote._expecting))
-            length = max(_LEAST_BLOCK_NBYTES, min(_BLOCK_NBYTES, share))
-            block, _ = _blocks.holding(key, at, 1)
-            if block is None:
-                start = at - (at - first) % length  # skipped bytes are often read next
-                block = self._got(start, min(start + length, end) - start)
-                _blocks.keep(key, start, block)
-                block = block[at - start :]
-            count = min(count, len(block))
-            view[done : done + count] = block[:count]
-            done += count
-        return done
-
-    def _paged(self, offset: int, count: int) -> memoryview:
-        """Return a few bytes, of a page that is kept for the next requests."""
+    def _piece(self, at: int, count: int) -> memoryview:
+        """Return the bytes from `at` on that are kept, or else those of a request that is worth it."""
         source = self._source
         key = source.url, source.version
-        page, wanted = _pages.holding(key, offset, count)
-        if page is None:
-            start, stop = offset, offset + count
-            if count <= _PAGE_NBYTES:  # a short read is followed by more, and one of the end by the bytes before it
-                start, stop = min(offset, max(0, source.nbytes - _PAGE_NBYTES)), max(stop, offset + wanted)
-            page = self._got(start, min(stop, source.nbytes) - start)
-            _pages.keep(key, start, page)
-            page = page[offset - start :]
-        return page[:count]
-
-    def _got(self, offset: int, count: int) -> memoryview:
-        return got(self._source, self._source.url, self._source.version, offset, count)
+        number = bisect.bisect_right(self._expected, (at, math.inf)) - 1
+        first, end = self._expected[number] if number >= 0 else (0, 0)
+        if at >= end and count > _LONGEST_PAGE_NBYTES:
+            return got(source, *key, at, count)
+        start, piece = _kept.near(key, at)
+        if at - start < len(piece):
+            return piece[at - start :]
+        if at < end:
+            share = _BLOCKS_NBYTES // (2 * max(1, _OpenRemote._expecting))
+            length = max(_LEAST_BLOCK_NBYTES, min(_BLOCK_NBYTES, share))
+            start = at - (at - first) % length  # skipped bytes are often read next
+            stop = min(start + length, end)
+        elif count > _PAGE_NBYTES:
+            start, stop = at, at + count
+        else:  # a short read is followed by more, and one of the end by the bytes before it
+            page = min(max(_PAGE_NBYTES, 2 * len(piece)), _LONGEST_PAGE_NBYTES)
+            start, stop = min(at, max(0, source.nbytes - _PAGE_NBYTES)), min(at + page, source.nbytes)
+        piece = got(source, *key, start, stop - start)
+        _kept.keep(key, start, piece)
+        return piece[at - start :]
 
 
 def got(source: Source, url: str, version: Version, offset: int, count: int) -> memoryview:
@@ -167,7 +139,7 @@ def got(source: Source, url: str, version: Version, offset: int, count: int) -> 
     return found
 
 
-class _Pages:
+class _Pieces:
     """The pieces of objects that were read last, up to a number of bytes."""
 
     def __init__(self, most: int) -> None:
@@ -176,33 +148,32 @@ class _Pages:
         self._known: OrderedDict[Any, tuple[int, memoryview]] = OrderedDict()
         self._nbytes = 0
 
-    def holding(self, key: object, offset: int, count: int) -> tuple[memoryview | None, int]:
-        """Return the bytes from `offset` on of a page that has them, or None and the length of the next page."""
-        wanted = _PAGE_NBYTES
+    def near(self, key: object, at: int) -> tuple[int, memoryview]:
+        """Return the start and the bytes of the piece that holds a byte, or else of the longest one shortly before."""
+        before = at, memoryview(b"")
         with self._lock:
             for place in reversed(self._known):
-                if place[0] != key:
+                start, piece = self._known[place]
+                if place[0] != key or not start <= at <= start + len(piece) + _GAP_NBYTES:
                     continue
-                start, page = self._known[place]
-                if start <= offset and offset + count <= start + len(page):
+                if at < start + len(piece):
                     self._known.move_to_end(place)
-                    return page[offset - start :], 0
-                if start <= offset <= start + len(page) + _GAP_NBYTES:
-                    wanted = max(wanted, min(2 * len(page), _LONGEST_PAGE_NBYTES))
-        return None, wanted
+                    return start, piece
+                before = max(before, (start, piece), key=lambda each: len(each[1]))
+        return before
 
-    def keep(self, key: object, start: int, page: memoryview) -> None:
-        """Keep a page, and forget those that were not used for the longest time."""
+    def keep(self, key: object, start: int, piece: memoryview) -> None:
+        """Keep a piece, and forget those that were not used for the longest time."""
         with self._lock:
             _, old = self._known.pop((key, start), (0, b""))
-            self._known[key, start] = start, page
-            self._nbytes += len(page) - len(old)
+            self._known[key, start] = start, piece
+            self._nbytes += len(piece) - len(old)
             while self._nbytes > self._most:
                 _, (_, old) = self._known.popitem(last=False)
                 self._nbytes -= len(old)
 
 
-_pages, _blocks = _Pages(_KEPT_NBYTES), _Pages(_KEPT_BLOCKS_NBYTES)
+_kept = _Pieces(_KEPT_NBYTES)
 
 
 def _head(url: str) -> tuple[memoryview, Version]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mpired import interrupts
-from mpired.errors import BufferFileError, ChangedError, UsageError
+from mpired.errors import BufferFileError, UsageError
 from mpired.files import calls
 from mpired.files.scratch import Scratch
 from mpired.sources.local import LocalSource
@@ -35,20 +35,15 @@ class Forward(OpenSource):
         self.limit = limit  # the most bytes that are taken
         self._buffer = bytearray()
         self._start = self.stop = 0  # of the bytes in the buffer; as many were read as it stops at
-        self._ended = False
+        self.ended = False
         self.digest: hashlib._Hash | None = None  # gets all bytes that are read
-
-    @property
-    def is_done(self) -> bool:
-        """Whether all is read of it that is wanted."""
-        return self._ended or (self.limit is not None and self.stop >= self.limit)
 
     def ahead(self, nbytes: int, offset: int) -> int:
         """Return how many of `nbytes` bytes from `offset` on there are before the end; they are read."""
         if offset < self._start:
             raise BufferFileError(self._name, f"is read forward, and byte {offset} is read already")
         stop = offset + nbytes if self.limit is None else min(offset + nbytes, self.limit)
-        if stop > self.stop and not self._ended:
+        if stop > self.stop and not self.ended:
             self._go_on(offset, stop)
         return max(0, min(nbytes, self.stop - offset))
 
@@ -61,7 +56,7 @@ class Forward(OpenSource):
 
     def _go_on(self, start: int, stop: int) -> None:
         """Read until the bytes from `start` to `stop` are in the buffer; forget those before, except a head."""
-        while start > self.stop + _COPIED_NBYTES and not self._ended:  # a long range may be skipped
+        while start > self.stop + _COPIED_NBYTES and not self.ended:  # a long range may be skipped
             self._go_on(self.stop, self.stop + _COPIED_NBYTES)
         first = self._start if stop - self._start <= _HEAD_NBYTES else min(start, self.stop)
         kept = memoryview(self._buffer)[first - self._start : self.stop - self._start]
@@ -70,13 +65,13 @@ class Forward(OpenSource):
             buffer[: len(kept)] = kept
             self._buffer, self._start = buffer, first
         room = memoryview(self._buffer)
-        while self.stop < stop and not self._ended:
+        while self.stop < stop and not self.ended:
             part = room[self.stop - first : stop - first]
             got = self._fill(part)
             if self.digest is not None:
                 self.digest.update(part[:got])
             self.stop += got
-            self._ended = not got
+            self.ended = not got
 
 
 def copied(name: str, file: OpenSource) -> LocalSource:
@@ -98,22 +93,24 @@ class StreamSource(Source):
     is_private = True
     is_forward = True
     nbytes = 0
+    pipe: tuple[int, int] | None = None  # device and inode of a pipe
 
     def __init__(self, name: str, fill: Callable[[memoryview], int], limit: int | None = None) -> None:
         self.name = name
-        self.pipe: tuple[int, int] | None = None
-        self._forward = Forward(name, fill, limit)
+        self.forward = Forward(name, fill, limit)  # the one reader: bytes that it has read are gone
         self._copy: Source | None = None
 
     @classmethod
     def of_descriptor(cls, name: str, fd: int, limit: int | None, *, digested: bool) -> StreamSource:
         """Return the stream of a descriptor, which it closes when it is forgotten."""
         stream, status = cls(name, _StreamDescriptor(fd).fill, limit), os.fstat(fd)
+        if limit is None and (stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode)):
+            raise UsageError(name, "is a device, which has no end; say with `type` and `count` how much to read")
         stream.pipe = (status.st_dev, status.st_ino) if stat.S_ISFIFO(status.st_mode) else None
         if digested:
             import hashlib  # noqa: PLC0415 - with it comes OpenSSL
 
-            stream._forward.digest = hashlib.sha256()
+            stream.forward.digest = hashlib.sha256()
         return stream
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -121,27 +118,20 @@ class StreamSource(Source):
         return self.kept().__reduce__()  # type: ignore[return-value]
 
     def open(self) -> OpenSource:
-        """Return the one reader: bytes that it has read are gone."""
-        return self._forward
+        """Return the one reader."""
+        return self.forward
 
     def kept(self) -> Source:
         """Return a copy, as long as nothing but a head is read."""
-        self._copy = self._copy or copied(self.name, self._forward)
+        self._copy = self._copy or copied(self.name, self.forward)
         return self._copy
 
     @property
     def passed(self) -> tuple[int | None, str | None]:
         """The number of bytes read by this process, and their SHA-256; None if unknown, or if not all were read."""
-        forward = self._forward
-        return (forward.stop, forward.digest.hexdigest()) if forward.digest and forward.is_done else (None, None)
-
-    def unlimited(self) -> None:
-        """Let all of it be read: the limit counts decompressed bytes, not its own."""
-        self._forward.limit = None
-
-    def changed(self) -> ChangedError:
-        """Return the error for bytes that are missing."""
-        return ChangedError(self.name, "ended before its end")
+        forward = self.forward
+        is_done = forward.ended or (forward.limit is not None and forward.stop >= forward.limit)
+        return (forward.stop, forward.digest.hexdigest()) if forward.digest and is_done else (None, None)
 
 
 class _StreamDescriptor:
@@ -170,9 +160,3 @@ class _StreamDescriptor:
 
     def __del__(self) -> None:
         calls.let_go(self._fd)
-
-
-def check_has_end(name: str, status: os.stat_result, limit: int | None) -> None:
-    """Raise `UsageError` if a file is a device, which has no end, and there is no limit to the bytes to read."""
-    if limit is None and (stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode)):
-        raise UsageError(name, "is a device, which has no end; say with `type` and `count` how much to read")

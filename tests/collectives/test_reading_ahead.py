@@ -14,7 +14,7 @@ import pytest
 import mpired
 from mpired.collectives import plan as planning
 from mpired.files import mounts
-from mpired.formats import ahead
+from mpired.sources import ahead
 
 NRANKS, COUNT = 80, 3000
 

@@ -167,7 +167,7 @@ REFUSED = {
     "one file": (io.BytesIO(), UsageError, r"^ranks: is one open file; give a list"),
     "one path": ("a.npy", UsageError, r"^ranks: is one path; give a list"),
     "nothing": (None, UsageError, r"^ranks: is of the type NoneType; give a list"),
-    "text": ([io.StringIO("1")], UsageError, r"^open file of rank 0: is open as text; open it as bytes"),
+    "text": ([io.StringIO("1")], UsageError, r"^open file of rank 0: is closed, or has no descriptor"),
     "closed": ([VALUES, closed()], UsageError, r"^open file of rank 1: is closed"),
     "empty": ([io.BytesIO()], UsageError, r"^open file of rank 0: is raw binary"),
     "several": ([VALUES, [1]], UsageError, r"^rank 1: is of the type list"),

@@ -53,7 +53,7 @@ def test_or_one_error(remote):
                 remote.store.log()
                 fault = {"of": "r1.bin.*bytes=4194304", "fresh": 5 * MEBIBYTE, "times": times}
                 remote.store.faults({"method": "GET", **fault})
-                reason = "s3://bucket/r1.bin: was replaced while being read; run again when its writer has finished"
+                reason = "s3://bucket/r1.bin: changed while being read; run again when its writer has finished"
                 remote.refuses(3, reason, words=words)
                 assert len([each for each in remote.store.asked() if "bytes=0-65535" in each]) == 2
 
