@@ -203,7 +203,7 @@ def test_commands_on_files_load_nothing_of_it(ranks):
     program = (
         "import sys; sys.argv = ['mpired', 'reduce', '-q', '--op', 'sum', '-o', 'out.npy', 'r0.npy', 'r1.npy']\n"
         "from mpired.cli import main; main(); print([name for name in sys.modules if 'obstore' in name"
-        " or name in ('mpired.files.stores', 'mpired.files.upload', 'mpired.sources.remote')])"
+        " or name in ('mpired.files.stores', 'mpired.sources.remote')])"
     )
     assert ranks.python(program) == "[]\n"
 
