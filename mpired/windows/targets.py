@@ -44,7 +44,7 @@ class WindowFile(NamedTuple):
     name: str
     format: Format
     windows: Sequence[Array]  # where the elements are changed: one array, or one for each column
-    file: Target | Draft | None = None  # locked, or being made; `None` in a dry run
+    file: Target | NewFile | None = None  # locked, or being made; `None` in a dry run
     nbytes: int = 0  # of the file
     # of a file that is written again the one that has all else, such as the schema; `None` if elements are changed
     # where they lie
@@ -61,7 +61,7 @@ class WindowFile(NamedTuple):
     @property
     def is_new(self) -> bool:
         """Whether the file is being made: even if nothing is combined into it."""
-        return isinstance(self.file, Draft)
+        return isinstance(self.file, NewFile)
 
     def keys(self, stack: ExitStack) -> Keys:
         """Return the keys of origins that were combined into it before; `stack` closes their file."""
@@ -73,14 +73,16 @@ class WindowFile(NamedTuple):
         """Begin to change it."""
         assert self.file is not None  # noqa: S101 - in a dry run nothing changes
         encode = None if self.like is None else self._encode
-        if isinstance(self.file, Draft):
-            return NewFile(self.file, self.fd, encode)
-        if encode is not None:
+        if isinstance(self.file, NewFile):
+            new = self.file
+        elif encode is not None:
             self.check_commit(request.commit)
-            draft = Draft(self.name, overwrite=True, durable=request.durable, place=self.file)
-            return NewFile(draft, self.fd, encode)
-        replaced = replacement(self.file, changed_nbytes, request.commit, durable=request.durable)
-        return replaced or Patch(self.file, changed_nbytes, durable=request.durable)
+            new = NewFile(self.name, overwrite=True, durable=request.durable, place=self.file)
+        else:
+            replaced = replacement(self.file, changed_nbytes, request.commit, durable=request.durable)
+            return replaced or Patch(self.file, durable=request.durable)
+        new.source, new.complete = self.fd, encode
+        return new
 
     def _encode(self, draft: Draft) -> None:
         """Write the file again, with the elements that the scratch file has."""
@@ -146,7 +148,7 @@ def make_window(name: str, request: WindowRequest, stack: ExitStack) -> WindowFi
     """Make a target that does not exist yet."""
     row, keyed = _row(name, request), bool(request.keys)
     try:  # of those who make it with a file of keys one at a time
-        draft = Draft(name, overwrite=False, context=request.inputs.context, durable=request.durable, named=keyed)
+        draft = NewFile(name, context=request.inputs.context, durable=request.durable, named=keyed)
     except OutputExistsError as error:
         raise Appeared from error
     stack.enter_context(draft)
@@ -162,7 +164,7 @@ def _row(name: str, request: WindowRequest) -> Format:
     return format_to_create(name, like=like, declared=(request.within or request.inputs.datatype) is not None)
 
 
-def _new_window(name: str, row: Format, request: WindowRequest, draft: Draft | None, stack: ExitStack) -> WindowFile:
+def _new_window(name: str, row: Format, request: WindowRequest, draft: NewFile | None, stack: ExitStack) -> WindowFile:
     """Fill the draft of a new target with initial elements; in a dry run there is no draft."""
     assert request.create is not None  # noqa: S101 - else nothing is made
     inputs, (elements, model, _) = request.inputs, request.create
@@ -190,7 +192,7 @@ def _new_window(name: str, row: Format, request: WindowRequest, draft: Draft | N
     return WindowFile(name, row, [window], draft, nbytes)
 
 
-def _new_columns(name: str, row: Format, request: WindowRequest, draft: Draft | None, stack: ExitStack) -> WindowFile:
+def _new_columns(name: str, row: Format, request: WindowRequest, draft: NewFile | None, stack: ExitStack) -> WindowFile:
     """Return a new target with columns: the first origin, with other elements in the columns that are combined."""
     filling = request.create
     assert filling is not None  # noqa: S101 - else nothing is made

@@ -30,7 +30,7 @@ from mpired.files.access import lock_all
 from mpired.files.keys import Keys
 from mpired.files.lock import LockTimeout, Target, open_replaced, open_target
 from mpired.files.places import parted
-from mpired.files.update import Update
+from mpired.files.update import Unchanged, Update
 from mpired.formats import Array, Model, format_named
 from mpired.formats.names import lacking
 from mpired.formats.rank import reordered
@@ -201,7 +201,7 @@ class Work:
         shares = [(i, share) for i, share in enumerate(placed) if share is not None and share.access.entries]
         shares.sort(key=lambda each: each[1].window.offset)
         nbytes = sum(share.access.nbytes for _, share in shares)
-        part = _Part(target, Update(target.fd), nbytes, shares, range(len(request.origins) if shares else 0))
+        part = _Part(target, Unchanged(target.fd), nbytes, shares, range(len(request.origins) if shares else 0))
         if not keys or not shares:
             return part
         part.keys = target.keys(self._stack)
@@ -236,7 +236,8 @@ class Work:
         for part in self._parts:
             is_changed = op.origin and (part.target.is_new or (part.shares and part.origins))
             if is_changed and (expected is None or self._is_there(expected, part)):
-                part.update = self._stack.enter_context(part.target.begin(part.nbytes, self.request))
+                part.update = part.target.begin(part.nbytes, self.request)
+                self._stack.enter_context(part.update)
             for i, share in part.shares if part.origins or self.fetched is not None else ():
                 origins = [self._origins[number][i] for number in part.origins]
                 origins = [self._as_in(share.window, each) for each in origins]
