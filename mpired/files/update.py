@@ -31,28 +31,10 @@ _SMALL_NBYTES = 64 << 20
 _LARGE_PART = 4
 
 
-class Unchanged(calls.Closing):
-    """No change of a file, for a request that only fetches."""
-
-    protocol = ""
-
-    def __init__(self, source: int) -> None:
-        self.source = source  # the descriptor that has the old bytes
-
-    def write(self, data: memoryview | bytes, offset: int, /) -> None:
-        """Take new bytes of the file; offsets ascend."""
-
-    def seal(self, new_keys: bytes, /) -> None:
-        """Do all that can fail; the file gets an attribute of new keys, if there are any."""
-
-    def publish(self, on_commit: Callable[[], None], /) -> None:
-        """Change the file."""
-
-
 class NewFile(Draft):
     """An update by a new file, of a new target or in the place of the old file."""
 
-    source = -1  # see `Unchanged`; the new bytes are written there too
+    source = -1  # the descriptor that has the old bytes; the new ones are written there too
     complete: Callable[[Draft], None] | None = None  # fills the file when all bytes are written
 
     @property
@@ -110,13 +92,12 @@ class Replacement(NewFile):
         super().seal(new_keys)
 
 
-class Patch(Unchanged):
+class Patch(calls.Closing):
     """New bytes of a file, which are first in a log and then written where they belong."""
 
     protocol = "journal"
 
     def __init__(self, target: Target, *, durable: bool) -> None:
-        super().__init__(target.fd)
         self._target, self._durable = target, durable
         self._has_names = calls.has_several_names(target.status)
         self._new: list[str] = []  # attributes that the file did not have, which are removed if nothing is committed
@@ -206,7 +187,7 @@ class Patch(Unchanged):
         """Close the log; if it was not committed, nothing has happened."""
         for name in [] if self._log.is_committed else self._new:
             with contextlib.suppress(OSError):
-                os.removexattr(self.source, name)
+                os.removexattr(self._target.fd, name)
         self._log.close()
 
 
@@ -232,7 +213,7 @@ def replacement(target: Target, changed_nbytes: int, commit: str, *, durable: bo
     return None
 
 
-Update: TypeAlias = "Unchanged | NewFile"
+Update: TypeAlias = "NewFile | Patch"
 """A change of a locked file in preparation."""
 
 
