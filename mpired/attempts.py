@@ -14,7 +14,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from mpired import cautions
-from mpired.context import Context
+from mpired.context import RESERVED, Context
 from mpired.engines import LOCAL
 from mpired.errors import ChangedError, UsageError
 from mpired.files import calls, lock
@@ -99,7 +99,9 @@ def carry_out(plan: Callable[[Context], _C], words: Words, context: Context, *, 
         with contextlib.ExitStack() as stack:
             held: Held = NOTHING_HELD
             if existing:
-                lock.check_descriptors(existing, context)
+                wanted = lock.descriptors_of(len(existing)) + RESERVED
+                context.check_open_files(wanted)
+                calls.allow_descriptors(wanted)
                 opened, waiting = partial(open_replaced, updated=updated), lock.LockTimeout(context.lock_timeout)
                 held = stack.enter_context(lock_all(existing, waiting, opened=opened))
                 try:

@@ -295,7 +295,7 @@ LATE = {
     "mpired.datatypes.derived": 4, "mpired.datatypes.external32": 0.2, "mpired.datatypes.text.definitions": 6,
     "mpired.datatypes.text.parse": 5, "mpired.datatypes.typemap.memory": 4, "mpired.datatypes.typemap.picture": 3,
     "mpired.datatypes.typemap.typemap": 3, "mpired.engines.mpi": 3, "mpired.engines.probe": 2,
-    "mpired.engines.userops": 14, "mpired.files.recovery": 0.9, "mpired.files.upload": 12,
+    "mpired.engines.userops": 14, "mpired.files.recovery": 0.9, "mpired.files.stores": 12,
     "mpired.formats.spread": 5, "mpired.ops.clibrary": 10, "mpired.ops.contract": 6,
     "mpired.ops.user": 13, "mpired.provenance": 5, "mpired.queries.drawing": 351, "mpired.report": 2,
     "mpired.sources.ahead": 5, "mpired.sources.compressed": 2, "mpired.sources.prefix": 9, "mpired.sources.remote": 8,

@@ -239,7 +239,7 @@ def plan_fold(group_plan: GroupPlan, results: tuple[Result, ...], request: Reque
     rows = ((format_named(result.format), result.path) for result in results)
     encoding = max((row.encoding + codecs.packing_nbytes(path, options["level"]) for row, path in rows), default=0)
     if any(is_url(result.path) for result in results):
-        from mpired.files.upload import sending_nbytes  # noqa: PLC0415 - most results are files
+        from mpired.files.stores import sending_nbytes  # noqa: PLC0415 - most results are files
 
         buffers = group_plan.senders[0].buffers
         encoding = max(encoding, sending_nbytes(sum(each.count * each.datatype.itemsize for each in buffers)))

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
 from mpired.context import Context
-from mpired.files.lock import LockTimeout, Target, lock_each, open_target
+from mpired.files.lock import Inode, LockTimeout, NoLocksError, Target, acquire, close_open, inode, open_target
 from mpired.files.names import check_is_data, check_no_old_journal, has_log, mark_of
 from mpired.log import notice
 
@@ -38,19 +38,42 @@ def lock_all(
     """
     while True:
         with contextlib.ExitStack() as stack:
-            targets = lock_each(names, waiting, opened, stack)
+            targets = _lock_each(names, waiting, opened, stack)
             for target in targets.values():
-                _recover(target)
+                check_is_data(target.path)
+                check_no_old_journal(target.path)
+                if has_log(target.path, target.status):
+                    from mpired.files import recovery  # noqa: PLC0415 - few files have a log
+
+                    recovery.recover(target.name, target.path, recovery.How(waiting, writing=True))
             if all(target.is_current for target in targets.values()):
                 yield targets
                 return
 
 
-def _recover(target: Target) -> None:
-    """Finish or forget the interrupted change of a locked file."""
-    check_is_data(target.path)
-    check_no_old_journal(target.path)
-    if has_log(target.path, target.status):
-        from mpired.files import recovery  # noqa: PLC0415 - few files have a log
-
-        recovery.recover(target.name, target.path, recovery.How(target.waiting, writing=True))
+def _lock_each(
+    names: Sequence[str], waiting: LockTimeout, opened: Callable[[str], Target | None], stack: contextlib.ExitStack
+) -> dict[str, Target]:
+    """Open files, and lock each inode once."""
+    targets: dict[str, Target] = {}
+    folders: dict[str, int] = {}
+    for name in names:
+        if (target := opened(name)) is not None:
+            targets[name] = stack.enter_context(target)
+            # Targets in one directory share its descriptor: many are locked at a time.
+            dirfd = folders.setdefault(target.directory, target.dirfd)
+            if dirfd != target.dirfd:
+                close_open(target.dirfd)
+            target.dirfd, target.waiting = dirfd, waiting
+    held: set[Inode] = set()
+    for name, target in sorted(targets.items(), key=lambda each: inode(each[1].status)):
+        if inode(target.status) in held:
+            continue
+        try:
+            acquire(target.fd, name, waiting, shared=target.shared)
+        except NoLocksError:
+            if not target.optional:
+                raise
+            del targets[name]
+        held.add(inode(target.status))
+    return targets

@@ -113,17 +113,13 @@ def followed(path: str) -> str:
 
 def real_paths(paths: Iterable[str]) -> list[str]:
     """Return many paths as `os.path.realpath` does, each directory being looked at once."""
-    directories: dict[str, str] = {}
+    real_directory = functools.cache(os.path.realpath)
     real = []
     for path in map(followed, paths):
         directory, base = os.path.split(path)
-        if base in {"", ".", ".."}:
-            real.append(os.path.realpath(path))
-            continue
-        if directory not in directories:
-            with errors_name(path):  # the current directory may be gone
-                directories[directory] = os.path.realpath(directory)
-        real.append(os.path.join(directories[directory], base))
+        with errors_name(path):  # the current directory may be gone
+            whole = base in {"", ".", ".."}
+            real.append(os.path.realpath(path) if whole else os.path.join(real_directory(directory), base))
     return real
 
 
@@ -212,12 +208,7 @@ def copy_range(source: int, target: int, start: int, stop: int, to: int, *, zero
             pwrite_all(target, block, start + shift)
         start += len(block)
     if start < stop:
-        raise ended_early(start, stop)
-
-
-def ended_early(end: int, expected: int) -> OSError:
-    """Return the error for a file that has become shorter while it was copied."""
-    return OSError(errno.EIO, f"ends at byte {end}, and had {expected} when it was looked at; run again")
+        raise OSError(errno.EIO, f"ends at byte {start}, and had {stop} when it was looked at; run again")
 
 
 def allocate(fd: int, nbytes: int, start: int = 0) -> None:
@@ -315,7 +306,7 @@ def directory(path: str) -> Iterator[int]:
 
 def reserve(fd: int, start: int, stop: int) -> bool:
     """Reserve the space of a range of a file; return whether the file system could promise it."""
-    if start >= stop or not mounts.has_extents(fd):
+    if start >= stop or mounts.filesystem_type(fd) not in mounts.WITH_EXTENTS:
         return False
     try:
         os.posix_fallocate(fd, start, stop - start)
@@ -335,17 +326,6 @@ def open_unnamed(dirfd: int) -> int | None:
         if error.errno in {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL}:
             return None
         raise
-
-
-def open_scratch(path: str) -> int:
-    """Open a file without a name in a directory, on any file system."""
-    with directory(path) as dirfd:
-        fd = open_unnamed(dirfd)
-        if fd is None:
-            name = b".%b.mpired-tmp" % os.urandom(8).hex().encode()
-            fd = open_new(name, dirfd)
-            unlink(name, dirfd)
-        return fd
 
 
 def open_new(name: bytes | str, dirfd: int | None = None) -> int:

@@ -1,20 +1,24 @@
-"""Copies of whole files and directories: shared blocks where the file system has them, holes as holes."""
+"""Copies of files and directories with their blocks, holes, owner, mode, access control list and attributes."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from mpired.errors import OutputExistsError
-from mpired.files import calls, metadata
+from mpired.files import calls, mounts
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+# Extended attributes of mpired itself belong to the content, so another content does not inherit them.
+OWN_ATTRIBUTES = "user.mpired."
+_ACCESS_LIST = "system.posix_acl_access"
 _BLOCKS_UNIT = 512  # bytes, whatever the blocks of the file system are (inode(7))
 _FICLONE = 0x40049409  # ioctl_ficlone(2), which Python does not name
 
@@ -66,22 +70,99 @@ def copy_into(directory: str, sources: Sequence[Path], *, on_commit: Callable[[]
     is_new = not os.path.lexists(directory)
     if not is_new and (not os.path.isdir(directory) or os.listdir(directory)):
         raise OutputExistsError(directory, "already exists, and is not an empty directory; name a new one")
-    copied = [
-        (each, os.path.join(directory, each.relative_to(source.parent)))
-        for source in sources
-        for each in (source, *sorted(source.rglob("*")))
-        if "__pycache__" not in each.parts
-    ]
-    folders = [target for each, target in copied if each.is_dir()]
-    with calls.errors_name(directory), ExitStack() as undo:
-        for folder in (directory, *folders) if is_new else folders:
-            os.mkdir(folder)
-            undo.callback(os.rmdir, folder)
-        for each, target in copied:
-            if each.is_file():
-                with os.fdopen(calls.open_new(target), "wb") as file:
-                    undo.callback(calls.unlink, target)
+    with calls.errors_name(directory), contextlib.ExitStack() as undo:
+        if is_new:
+            os.mkdir(directory)
+            undo.callback(os.rmdir, directory)
+        for source in sources:
+            for each in (source, *sorted(source.rglob("*"))):
+                copy = os.path.join(directory, each.relative_to(source.parent))
+                if "__pycache__" in each.parts:
+                    continue
+                if each.is_dir():
+                    os.mkdir(copy)
+                    undo.callback(os.rmdir, copy)
+                    continue
+                with os.fdopen(calls.open_new(copy), "wb") as file:
+                    undo.callback(calls.unlink, copy)
                     file.write(each.read_bytes())
-                    os.fchmod(file.fileno(), metadata.default_mode())
+                    os.fchmod(file.fileno(), default_mode())
         on_commit()
         undo.pop_all()
+
+
+def copy_metadata(source: os.stat_result, path: str, fd: int, *, within: Sequence[str] = ()) -> None:
+    """Give `fd` the extended attributes, the owner and the rights of the existing file `path`, as far as allowed."""
+    with contextlib.suppress(OSError):
+        for name in os.listxattr(path):
+            if name.startswith(("user.", "security.selinux")) and not name.startswith(OWN_ATTRIBUTES):
+                with contextlib.suppress(OSError):
+                    os.setxattr(fd, name, os.getxattr(path, name))
+    copy_access(source, path, fd, within=within)
+
+
+def copy_access(
+    source: os.stat_result, path: str | int, fd: int, *, bits: int = 0o7777, within: Sequence[str] = ()
+) -> None:
+    """Give `fd`, so far open to its owner alone, the owner and rights of an existing file, as far as allowed."""
+    # At no moment can a user open it who cannot open `path`, and the files `within` of its content, in the same way:
+    # rights that cannot be kept are taken away.
+    statuses = map(os.stat, within)
+    may_read = all(each.st_uid == source.st_uid or each.st_mode & stat.S_IROTH for each in statuses)
+    owner = source.st_uid if may_read else -1
+    try:
+        os.fchown(fd, owner, source.st_gid)
+    except OSError:
+        with contextlib.suppress(OSError):  # the owner may only be changed by root, the group by its members too
+            os.fchown(fd, -1, source.st_gid)
+    listed = access_list(path) if os.fstat(fd).st_gid == source.st_gid else b""
+    with contextlib.suppress(OSError):
+        if listed and all(access_list(each) == listed for each in within):
+            os.setxattr(fd, _ACCESS_LIST, listed)
+        elif access_list(fd):  # of the directory's, whose users `path` does not let in
+            os.removexattr(fd, _ACCESS_LIST)
+    os.fchmod(fd, mode_within(source, path, fd) & bits & widest(within, fd))
+
+
+def widest(within: Sequence[str], fd: int) -> int:
+    """Return the widest mode for `fd` that lets in its owner, and the users who may open all files `within`."""
+    mode = 0o7777
+    for path in within:
+        mode &= 0o600 | mode_within(os.stat(path), path, fd)
+    return mode
+
+
+def limit_readers(fd: int, readers: Sequence[str]) -> None:
+    """Let a new file be read by its owner, and by users who may open all of some files: it has the first's group."""
+    with contextlib.suppress(OSError):
+        os.fchown(fd, -1, os.stat(readers[0]).st_gid)
+    with contextlib.suppress(OSError):
+        os.removexattr(fd, _ACCESS_LIST)  # of the directory's
+    os.fchmod(fd, widest(readers, fd) & 0o644)
+
+
+def mode_within(source: os.stat_result, path: str | int, fd: int) -> int:
+    """Return the widest mode for `fd`, with the owner and group that it has, that lets no more users in than `path`."""
+    mode, own = stat.S_IMODE(source.st_mode), os.fstat(fd)
+    if (own.st_uid, own.st_gid) != (source.st_uid, source.st_gid):
+        mode &= 0o777  # set-uid for another owner would be a gift
+    if access_list(fd) != access_list(path):
+        return mode & 0o700  # with a list the bits of the group are a limit for all users in the list
+    if own.st_gid != source.st_gid:
+        # Members of the old group are others now, and members of the new one had at least the rights of others.
+        common = mode >> 3 & mode & 0o7
+        mode = mode & 0o700 | common << 3 | common
+    return mode
+
+
+def access_list(file: str | int) -> bytes:
+    """Return the access control list of a file, b"" if it has none beyond its mode."""
+    return calls.attribute(file, _ACCESS_LIST)
+
+
+def default_mode() -> int:
+    """Return the permissions of a new file: 0666 less the umask."""
+    for line in mounts.lines("/proc/self/status"):
+        if line.startswith("Umask:"):
+            return 0o666 & ~int(line.split()[1], 8)
+    return 0o600

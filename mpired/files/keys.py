@@ -24,11 +24,11 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from mpired.errors import BufferFileError, UsageError, number
-from mpired.files import calls, metadata
+from mpired.files import calls, copying
 from mpired.files.lock import Target, open_target
 from mpired.files.names import Place, digest
 
-ATTRIBUTE = metadata.OWN_ATTRIBUTES + "once"
+ATTRIBUTE = copying.OWN_ATTRIBUTES + "once"
 KEY_NBYTES = 16
 PREFIX_NBYTES = 4
 """The bytes of a key by which it is searched."""
@@ -48,6 +48,7 @@ class KeyRecord(NamedTuple):
     key: bytes
     text: str  # the key of the user, or the place of the origin; "" if only the digest is known
     seconds: int  # when, since 1970; 0 if that is not known
+    chain: bytes = b""  # digest up to it, if it is read from a file
 
 
 class Counted(NamedTuple):
@@ -112,7 +113,8 @@ class Keys:
             raise UsageError(place.name, reason) from error
         self._counted = Counted.of(value)
         pieces = (value[at : at + _OLD_NBYTES] for at in range(0, len(value), _OLD_NBYTES))
-        self._old = [] if self._counted else [each.ljust(KEY_NBYTES, b"\0") for each in pieces if any(each)]
+        padded = (each.ljust(KEY_NBYTES, b"\0") for each in pieces if any(each))
+        self._old = [] if self._counted else [KeyRecord(key, "", 0) for key in padded]
 
     @property
     def count(self) -> int:
@@ -122,7 +124,7 @@ class Keys:
     def find(self, prefixes: Collection[bytes]) -> set[bytes]:
         """Return the keys that begin with one of some prefixes."""
         if self._counted is None:
-            return {key for key in self._old if key[:PREFIX_NBYTES] in prefixes}
+            return {each.key for each in self._old if each.key[:PREFIX_NBYTES] in prefixes}
         with self._opened(self._counted) as (fd, _):
             keys = np.empty((self.count, KEY_NBYTES), np.uint8)
             for start in range(0, self.count, _PAGE):
@@ -133,30 +135,27 @@ class Keys:
     def last(self, most: int) -> list[KeyRecord]:
         """Return at most `most` keys, the last one first."""
         if self._counted is None:
-            return [KeyRecord(key[:_OLD_NBYTES], "", 0) for key in self._old[: -most - 1 : -1]]
+            return [each._replace(key=each.key[:_OLD_NBYTES]) for each in self._old[: -most - 1 : -1]]
         with self._opened(self._counted) as (fd, _):
-            return [entry for entry, _ in _entries(fd, max(0, self.count - most), self.count)][::-1]
+            return [*_entries(fd, max(0, self.count - most), self.count)][::-1]
 
     def append(self, new: Sequence[tuple[bytes, str]], *, durable: bool) -> bytes:
         """Record keys with their labels; return the attribute that lets them count."""
-        now = int(time.time())
-        entries = [KeyRecord(key, text, now) for key, text in new]
+        records, old = [KeyRecord(key, text, int(time.time())) for key, text in new], iter(self._old)
         with contextlib.ExitStack() as stack:
             if self._counted is not None:
                 fd, name = stack.enter_context(self._opened(self._counted, writable=True))
                 has_several_names = self._target is not None and calls.has_several_names(os.fstat(self._target))
                 if name == self._own_name or has_several_names:
-                    return self._extended(fd, self._counted._replace(name=name), entries, durable=durable)
-                old: Iterable[KeyRecord] = _verified(fd, self._counted, self._name)
-            else:
-                old = [KeyRecord(key, "", 0) for key in self._old]
+                    return self._extended(fd, self._counted._replace(name=name), records, durable=durable)
+                old = _verified(fd, self._counted, self._name)
             with calls.errors_name(self._keys_path):
                 created = self._created()
                 stack.callback(os.close, created)
                 identity = os.urandom(16)
                 calls.pwrite_all(created, (_MAGIC + identity).ljust(_HEADER_NBYTES, b"\0"), 0)
                 counted = Counted(identity, 0, identity, self._own_name)
-                value = self._extended(created, counted, itertools.chain(old, entries), durable=durable)
+                value = self._extended(created, counted, itertools.chain(old, records), durable=durable)
                 if durable:
                     calls.fsync_directory(self._dirfd)
             return value
@@ -172,9 +171,9 @@ class Keys:
             calls.unlink(self._own_name, self._dirfd)
         fd = calls.open_new(self._own_name, self._dirfd)
         if self._target is None:
-            os.fchmod(fd, metadata.default_mode())
+            os.fchmod(fd, copying.default_mode())
         else:
-            metadata.copy_access(os.fstat(self._target), self._target, fd, bits=0o666)
+            copying.copy_access(os.fstat(self._target), self._target, fd, bits=0o666)
         return fd
 
     def _extended(self, fd: int, counted: Counted, entries: Iterable[KeyRecord], *, durable: bool) -> bytes:
@@ -232,8 +231,8 @@ def _place(index: int, nbytes: int, begin: int = 0) -> int:
     return _HEADER_NBYTES + page * _PAGE_NBYTES + begin + slot * nbytes
 
 
-def _entries(fd: int, start: int, stop: int) -> Iterator[tuple[KeyRecord, bytes]]:
-    """Yield entries, each with the chain digest up to it; a page is read at once."""
+def _entries(fd: int, start: int, stop: int) -> Iterator[KeyRecord]:
+    """Yield the recorded keys of a range; a page is read at once."""
     while start < stop:
         end = min(stop, start + _PAGE - start % _PAGE)
         keys = calls.pread_some(fd, (end - start) * KEY_NBYTES, _place(start, KEY_NBYTES))
@@ -241,30 +240,30 @@ def _entries(fd: int, start: int, stop: int) -> Iterator[tuple[KeyRecord, bytes]
         details = calls.pread_some(fd, nbytes, _place(start, _DETAILS.size, _PAGE * KEY_NBYTES)).ljust(nbytes, b"\0")
         for index, (chain, seconds, text) in enumerate(_DETAILS.iter_unpack(details)):
             key = keys[index * KEY_NBYTES : (index + 1) * KEY_NBYTES]
-            yield KeyRecord(key, os.fsdecode(text.rstrip(b"\0")), seconds), chain
+            yield KeyRecord(key, os.fsdecode(text.rstrip(b"\0")), seconds, chain)
         start = end
 
 
 def _is_of(fd: int, counted: Counted) -> bool:
     """Return whether a file has the keys that an attribute counts."""
     header = calls.pread_some(fd, len(_MAGIC) + len(counted.identity), 0)
-    _, chain = next(_entries(fd, counted.number - 1, counted.number))
-    return header == _MAGIC + counted.identity and chain == counted.chain
+    last = next(_entries(fd, counted.number - 1, counted.number))
+    return header == _MAGIC + counted.identity and last.chain == counted.chain
 
 
 def _verified(fd: int, counted: Counted, name: str) -> Iterator[KeyRecord]:
-    """Yield the entries that count; `BufferFileError` at the end if they have changed."""
+    """Yield the keys that count; `BufferFileError` at the end if they have changed."""
     chain = counted.identity
-    for entry, _ in _entries(fd, 0, counted.number):
-        chain = _chained(chain, entry)
-        yield entry
+    for record in _entries(fd, 0, counted.number):
+        chain = _chained(chain, record)
+        yield record
     if chain != counted.chain:
         raise BufferFileError(name, f"has a damaged file of keys ({os.fsdecode(counted.name)}); restore it")
 
 
-def _chained(chain: bytes, entry: KeyRecord) -> bytes:
-    """Return the chain digest of an entry behind others."""
-    data = b"%b%b%d %b" % (chain, entry.key, entry.seconds, _shortened(entry.text))
+def _chained(chain: bytes, record: KeyRecord) -> bytes:
+    """Return the chain digest of a key behind others."""
+    data = b"%b%b%d %b" % (chain, record.key, record.seconds, _shortened(record.text))
     return digest(data, len(chain)).digest()
 
 

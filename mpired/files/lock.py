@@ -6,15 +6,14 @@ so that none is ever stale. It covers the whole file.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import functools
 import os
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 
 from mpired import interrupts
-from mpired.context import LOCK_TIMEOUT, RESERVED, Context
+from mpired.context import LOCK_TIMEOUT
 from mpired.errors import LockError
 from mpired.files import calls, mounts
 from mpired.files.names import Place
@@ -24,7 +23,6 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02  # seconds between two attempts
 # A file that may not be opened for writing can still be replaced by a user who may write to its directory.
 _NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ETXTBSY})
 _PATIENCE, _REMINDER = 2.0, 10.0  # seconds of a wait before a message, and between two messages
-_FEW = 8  # files whose locks are among the reserved descriptors
 
 
 class LockTimeout:
@@ -56,7 +54,7 @@ def inode(status: os.stat_result) -> Inode:
 _open: set[int] = set()
 
 
-def _close(*fds: int) -> None:
+def close_open(*fds: int) -> None:
     """Close descriptors of targets that are open in this process; several targets may have one directory."""
     for fd in _open.intersection(fds):
         _open.discard(fd)
@@ -64,7 +62,7 @@ def _close(*fds: int) -> None:
 
 
 # A worker must not keep the lock when the command ends that took it.
-os.register_at_fork(after_in_child=lambda: _close(*_open))
+os.register_at_fork(after_in_child=lambda: close_open(*_open))
 
 
 class Target(Place, calls.Closing):
@@ -90,7 +88,7 @@ class Target(Place, calls.Closing):
 
     def close(self) -> None:
         """Close the file."""
-        _close(self.fd, self.dirfd)
+        close_open(self.fd, self.dirfd)
 
 
 Held = Mapping[str, Target]
@@ -153,69 +151,26 @@ def descriptors_of(nfiles: int) -> int:
     return nfiles + 1 if nfiles else 0
 
 
-def check_descriptors(names: Sequence[str], context: Context) -> None:
-    """Raise `OSError` (EMFILE) unless all files can be locked at a time; the limit is raised if it may be."""
-    wanted = descriptors_of(len(names)) + RESERVED
-    context.check_open_files(wanted)
-    if len(names) > _FEW and (allowed := calls.allow_descriptors(wanted)) < wanted:
-        reason = f"is one of {len(names)} files to be replaced, whose locks need {wanted} open files, and {allowed}"
-        raise OSError(errno.EMFILE, f"{reason} are allowed; raise `ulimit -n`, or replace fewer at a time", names[0])
-
-
-def lock_each(
-    names: Sequence[str], waiting: LockTimeout, opened: Callable[[str], Target | None], stack: contextlib.ExitStack
-) -> dict[str, Target]:
-    """Open files, and lock each inode once."""
-    targets: dict[str, Target] = {}
-    folders: dict[str, int] = {}
-    for name in names:
-        if (target := opened(name)) is not None:
-            stack.callback(target.close)
-            # Targets in one directory share its descriptor: many are locked at a time.
-            dirfd = folders.setdefault(target.directory, target.dirfd)
-            if dirfd != target.dirfd:
-                _close(target.dirfd)
-            target.dirfd, target.waiting = dirfd, waiting
-            targets[name] = target
-    held: set[Inode] = set()
-    for name, target in sorted(targets.items(), key=lambda each: inode(each[1].status)):
-        if inode(target.status) in held:
-            continue
-        try:
-            acquire(target.fd, name, waiting, shared=target.shared)
-        except NoLocksError:
-            if not target.optional:
-                raise
-            del targets[name]
-        held.add(inode(target.status))
-    return targets
-
-
 def acquire(fd: int, name: str, waiting: LockTimeout, *, shared: bool = False) -> None:
     """Wait for the lock on an open file."""
     started, pause, next_message = time.monotonic(), _FIRST_PAUSE, _PATIENCE
-    with step("waiting for locks"):
-        while not _taken(fd, name, shared=shared):
-            left = waiting.deadline - time.monotonic()
-            if left <= 0:
-                reason = f"others kept it locked for {round(waiting.timeout, 2):g} s"
-                raise LockError(name, f"{reason}; wait longer with `lock_timeout`, or run again")
-            if time.monotonic() - started > next_message:
-                way_out = "ctrl-C ends the wait and changes nothing, `lock_timeout` limits it"
-                notice([name], f"waiting for another process, which has it locked; {way_out}", "INFO")
-                next_message += _REMINDER
-            spread = 0.5 + os.urandom(1)[0] / 255  # so that those who wait do not go on in step
-            interrupts.waited(time.sleep, min(pause * spread, left))
-            pause = min(2 * pause, _LONGEST_PAUSE)
-
-
-def _taken(fd: int, name: str, *, shared: bool) -> bool:
     try:
-        return calls.lock(fd, shared=shared)
+        with step("waiting for locks"):
+            while not calls.lock(fd, shared=shared):
+                left = waiting.deadline - time.monotonic()
+                if left <= 0:
+                    reason = f"others kept it locked for {round(waiting.timeout, 2):g} s"
+                    raise LockError(name, f"{reason}; wait longer with `lock_timeout`, or run again")
+                if time.monotonic() - started > next_message:
+                    way_out = "ctrl-C ends the wait and changes nothing, `lock_timeout` limits it"
+                    notice([name], f"waiting for another process, which has it locked; {way_out}", "INFO")
+                    next_message += _REMINDER
+                spread = 0.5 + os.urandom(1)[0] / 255  # so that those who wait do not go on in step
+                interrupts.waited(time.sleep, min(pause * spread, left))
+                pause = min(2 * pause, _LONGEST_PAUSE)
     except OSError as error:
         if error.errno not in calls.NO_LOCKS:
             error.filename = name
             raise
-        kind = mounts.filesystem_type(fd) or "unknown"
-        reason = f"its file system ({kind}) has no locks ({error.strerror}), so no update is safe; copy it elsewhere"
-        raise NoLocksError(name, reason) from error
+        reason = f"its file system ({mounts.filesystem_type(fd) or 'unknown'}) has no locks ({error.strerror}), so no"
+        raise NoLocksError(name, f"{reason} update is safe; copy it elsewhere") from error

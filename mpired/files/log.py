@@ -20,14 +20,14 @@ import errno
 import os
 import stat
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 from mpired.errors import UnconfirmedError
-from mpired.files import calls, metadata
+from mpired.files import calls, copying
 from mpired.files.names import MARK, digest
-from mpired.files.scratch import lock_own
+from mpired.files.scratch import create
 
 _MAGIC = b"MPIREDL1"
 _HEADER = struct.Struct("<8sQ8sQQQQQ16s")
@@ -97,17 +97,12 @@ class LogWriter(calls.Closing):
         self.is_committed = False  # also set if that is not certain: it is not removed then
         self.ranges: list[tuple[int, int]] = []
         self._end, self._content = HEADER_NBYTES, digest(nbytes=_DIGEST_NBYTES)
-        unnamed = calls.open_unnamed(dirfd)
-        self.fd = calls.open_new(name, dirfd) if unnamed is None else unnamed
-        self.names = [name] if unnamed is None else []
-        self._status = os.fstat(self.fd)
+        self.fd, is_named = create(name, dirfd)
+        self.names = [name] if is_named else []
         with calls.undoing(self.close):
-            lock_own(self.fd)
-            if self.names and not calls.leads_to(name, dirfd, self.fd):  # another command came before the lock
-                raise FileExistsError(errno.EEXIST, "was taken for a leftover")
             with contextlib.suppress(OSError):  # without attributes the rights on the directory have to do
                 os.setxattr(self.fd, MARK, self.identity.hex().encode())
-            metadata.limit_readers(self.fd, readers)
+            copying.limit_readers(self.fd, readers)
 
     def write(self, data: memoryview | bytes, offset: int) -> None:
         """Record new bytes of the file."""
@@ -115,8 +110,8 @@ class LogWriter(calls.Closing):
             return
         self._append(data)
         if self.ranges and sum(self.ranges[-1]) == offset:
-            start, nbytes = self.ranges.pop()
-            self.ranges.append((start, nbytes + len(data)))
+            offset, nbytes = self.ranges.pop()
+            self.ranges.append((offset, nbytes + len(data)))
         else:
             self.ranges.append((offset, len(data)))
 
@@ -127,12 +122,15 @@ class LogWriter(calls.Closing):
         payload, text = self._end - HEADER_NBYTES, json.dumps(body).encode()
         self._append(b"".join(_RANGE.pack(*each) for each in self.ranges))
         self._append(text)
-        os.ftruncate(self.fd, self._end)  # if more was reserved
-        folder = os.fstat(self.dirfd).st_ino
         self.header = LogHeader(
-            _MAGIC, kind, self.identity, self._status.st_ino, folder, payload, len(self.ranges), len(text),
-            self._content.digest(),
+            _MAGIC, kind, self.identity, os.fstat(self.fd).st_ino, os.fstat(self.dirfd).st_ino, payload,
+            len(self.ranges), len(text), self._content.digest(),
         )  # fmt: skip
+
+    def _append(self, data: memoryview | bytes) -> None:
+        self._content.update(data)
+        calls.pwrite_all(self.fd, data, self._end)
+        self._end += len(data)
 
     def link(self, name: bytes) -> None:
         """Give the log a name; `FileExistsError` if another log has it."""
@@ -142,7 +140,7 @@ class LogWriter(calls.Closing):
 
     def check(self, directory: str) -> None:
         """Raise an error if a recovery would not believe the log: not all mounts keep owners and modes."""
-        if self._status.st_uid != os.geteuid() or not has_mark(self.fd, self.dirfd, self.identity):
+        if os.fstat(self.fd).st_uid != os.geteuid() or not has_mark(self.fd, self.dirfd, self.identity):
             reason = "is not kept as a file of yours with its attributes, so after a crash it could not be believed"
             reason = f"{reason}; use a file system of this machine, or `commit='rename'`"
             raise OSError(errno.EOPNOTSUPP, reason, os.path.join(directory, os.fsdecode(self.names[0])))
@@ -168,20 +166,14 @@ class LogWriter(calls.Closing):
 
     def _take_back(self) -> bool:
         """Make a log that was perhaps committed worthless; return whether that is certain."""
-        with contextlib.suppress(OSError):
-            if read_header(self.fd) is None:  # not even in memory
-                return True
         try:
-            os.ftruncate(self.fd, 0)
-            if self._durable:
-                calls.fsync(self.fd)
+            if read_header(self.fd) is not None:  # else it is not even in memory
+                os.ftruncate(self.fd, 0)
+                if self._durable:
+                    calls.fsync(self.fd)
         except OSError:
             return False
         return True
-
-    def unlink(self) -> None:
-        """Remove the names of a note that is done."""
-        unlink(self.names, self.dirfd, self._status.st_ino, durable=self._durable)
 
     def finish(self) -> None:
         """Remove a log that is done."""
@@ -193,15 +185,10 @@ class LogWriter(calls.Closing):
             return
         if not self.is_committed:
             with contextlib.suppress(OSError):
-                unlink(self.names, self.dirfd, self._status.st_ino, durable=False)
+                _unlink(self.names, self.dirfd, self.fd)
         calls.unlock(self.fd)  # which a child that has the descriptor would keep
         calls.let_go(self.fd)
         self.fd = -1
-
-    def _append(self, data: memoryview | bytes) -> None:
-        self._content.update(data)
-        calls.pwrite_all(self.fd, data, self._end)
-        self._end += len(data)
 
 
 def read_header(fd: int) -> LogHeader | None:
@@ -257,20 +244,35 @@ def apply(fd: int, header: LogHeader, target: int, attributes: Mapping[str, str]
         os.setxattr(target, name, bytes.fromhex(value))
 
 
-def unlink(names: Sequence[bytes], dirfd: int, inode: int, *, durable: bool = True) -> None:
-    """Remove the names of a log, or of a note, the first last; another file with such a name stays."""
-    for name in reversed(names):
-        calls.unlink_inode(name, dirfd, inode)
+def finish(fd: int, names: Sequence[bytes], dirfd: int, *, durable: bool = True) -> None:
+    """Remove a log that is done: first its content, so that no name that a neighbour has kept means anything."""
+    os.ftruncate(fd, 0)
+    _unlink(names, dirfd, fd)
     if durable:
         calls.fsync_directory(dirfd)
 
 
-def finish(fd: int, names: Sequence[bytes], dirfd: int, *, durable: bool = True) -> None:
-    """Remove a log that is done: first its content, so that no name that a neighbour has kept means anything."""
-    os.ftruncate(fd, 0)
-    unlink(names, dirfd, os.fstat(fd).st_ino, durable=durable)
+def _unlink(names: Sequence[bytes], dirfd: int, fd: int) -> None:
+    """Remove the names of a log, or of a note, the first last; another file with such a name stays."""
+    for name in reversed(names):
+        calls.unlink_inode(name, dirfd, os.fstat(fd).st_ino)
 
 
 def stamp(status: os.stat_result | None) -> list[int] | None:
     """Return the identity of a replaced file in a log; None if no file is replaced."""
     return None if status is None else [status.st_ino, status.st_size, status.st_mtime_ns]
+
+
+@contextlib.contextmanager
+def unconfirmed(name: str, what: str) -> Iterator[None]:
+    """Raise `UnconfirmedError` for any error after a commit: the next command finishes the change."""
+    try:
+        yield
+    except Exception as error:
+        way_out = "do not repeat it, the next mpired command on it finishes it"
+        raise UnconfirmedError(name, f"{what} ({reason_of(error)}); {way_out}") from error
+
+
+def reason_of(error: Exception) -> str:
+    """Return the reason of an error without its subject."""
+    return (error.strerror if isinstance(error, OSError) else str(error)) or type(error).__name__

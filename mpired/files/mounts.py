@@ -10,7 +10,7 @@ import os
 from typing import NamedTuple
 
 # posix_fallocate is a promise of space on these; elsewhere the C library may emulate it by writing.
-_WITH_EXTENTS = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"})
+WITH_EXTENTS = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"})
 # The kernel takes fine times from a clock that moves once a tick; some file systems know even seconds only.
 _TICK, _EVEN_SECONDS = 10_000_000, 2_000_000_000
 # Each call on these waits for another machine, or for another process.
@@ -49,11 +49,6 @@ def lines(path: str) -> list[str]:
 def filesystem_type(file: int | str) -> str:
     """Return the type of the file system of a descriptor or a path, "" if it is not known, as in a chroot(2)."""
     return mount_of_device(os.stat(file).st_dev).type
-
-
-def has_extents(fd: int) -> bool:
-    """Return whether the file system of `fd` can promise space."""
-    return filesystem_type(fd) in _WITH_EXTENTS
 
 
 def time_granule(status: os.stat_result) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from mpired.errors import BufferFileError, OutputExistsError, UsageError
-from mpired.files import calls, metadata
+from mpired.files import calls, copying
 
 if TYPE_CHECKING:
     import hashlib
@@ -31,7 +31,7 @@ _OWN_FILES = {
     " one of them",
 }
 _LONGEST_BASE = 200
-MARK = metadata.OWN_ATTRIBUTES + "log"
+MARK = copying.OWN_ATTRIBUTES + "log"
 """The attribute that a log has, and a file with several names (hard links) while its change is unfinished."""
 _NO_MARK = calls.UNSUPPORTED | {errno.ENODATA, errno.ENOENT, errno.ENOTDIR}
 
@@ -120,9 +120,9 @@ def check_no_old_journal(path: str) -> None:
         raise BufferFileError(path, f"{reason}; finish it with that version: `mpired recover {path}`")
 
 
-def check_is_data(path: str, *, is_link: bool = True) -> str:
+def check_is_data(path: str) -> str:
     """Return where a path, perhaps a link, leads; `BufferFileError` if mpired gives such names to files of its own."""
-    followed = calls.followed(path) if is_link else path
+    followed = calls.followed(path)
     for each in (path, followed):
         for form, reason in _OWN_FILES.items() if ".mpired" in each else ():
             base, (before, after) = os.path.basename(each.rstrip(os.sep)), os.fsdecode(form).split("%b")
@@ -138,15 +138,11 @@ def check_are_data(words: Iterable[object]) -> None:
     # and to open a FIFO again would wait for a writer that never comes.
     pipes: dict[tuple[int, int], str] = {}
     for path in (os.fspath(word) for word in words if isinstance(word, str | os.PathLike)):
+        check_is_data(path)
         try:
-            is_file = stat.S_ISREG(os.lstat(path).st_mode)
+            status = os.stat(path)
         except (OSError, ValueError):  # raised again where the file is opened
-            is_file = True
-        if ".mpired" in path or not is_file:
-            check_is_data(path)
-        if is_file or not os.path.exists(path):
             continue
-        status = os.stat(path)
         if stat.S_ISFIFO(status.st_mode):
             pipe = status.st_dev, status.st_ino
             if pipe in pipes:

@@ -21,7 +21,7 @@ from mpired.files.transaction import Draft
 from mpired.files.urls import is_url
 
 if TYPE_CHECKING:
-    from mpired.files.upload import RemoteOutput
+    from mpired.files.stores import RemoteOutput
 
 
 Output: TypeAlias = "Draft | StreamOutput | RemoteOutput"
@@ -92,7 +92,7 @@ def open_output(
     """Open the output of a path: `-` is standard output, a URL an object, anything but a file a stream."""
     packing = Compression.of(path, level)
     if is_url(path):
-        from mpired.files.upload import RemoteOutput  # noqa: PLC0415 - most results are files
+        from mpired.files.stores import RemoteOutput  # noqa: PLC0415 - most results are files
 
         return RemoteOutput(path, overwrite=overwrite, packing=packing)
     if (number := descriptor_of(path)) is not None:

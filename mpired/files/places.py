@@ -16,7 +16,7 @@ from mpired.errors import MpiredError, OutputExistsError, raise_all
 from mpired.files import calls
 from mpired.files.access import recover_for_reading
 from mpired.files.names import exists_error
-from mpired.files.urls import check_scheme, is_url
+from mpired.files.urls import is_url
 
 # Paths of descriptors of this process, which are never replaced.
 _NAMED_DESCRIPTORS = {"-": 1, "/dev/stdout": 1, "/dev/stderr": 2}
@@ -32,8 +32,6 @@ def existing_file(path: str) -> os.stat_result | None:
     except FileNotFoundError:
         if path.endswith("/"):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path) from None
-        if ":" in path:
-            check_scheme(path)
         return None
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
@@ -62,9 +60,9 @@ def _check_new(path: str, context: Context, folders: set[str], *, overwrite: boo
     if is_stream(path):
         return
     if is_url(path):
-        from mpired.files import upload  # noqa: PLC0415 - most results are files
+        from mpired.files import stores  # noqa: PLC0415 - most results are files
 
-        upload.check_new(path, overwrite=overwrite)
+        stores.check_new(path, overwrite=overwrite)
         return
     if existing_file(path) is not None and not overwrite:
         raise exists_error(path)

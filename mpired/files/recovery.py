@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 from mpired import interrupts
 from mpired.context import Context
-from mpired.errors import BufferFileError, LockError, MpiredError, UnconfirmedError, raise_all
+from mpired.errors import BufferFileError, LockError, MpiredError, raise_all
 from mpired.files import calls, log, mounts
 from mpired.files.lock import LockTimeout, NoLocksError, acquire
-from mpired.files.log import LogHeader, LogKind
+from mpired.files.log import LogHeader, LogKind, unconfirmed
 from mpired.files.names import (
     MARK,
     Place,
@@ -41,7 +41,7 @@ _NO_FILE = "is not a regular file, so it is not the log of a change; remove it"
 _GIVE_UP = "`mpired recover --discard --force` gives the change up, and leaves the file as it is"
 # These errors are not about the file.
 _SYSTEM_FAILS = frozenset({errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE})
-_PENDING, _FOREIGN = "a committed change to finish", "a log that is not its own"
+_PENDING = "a committed change to finish"
 _INCOMPLETE = "the log of a change that was never committed"
 FORGOTTEN = f"removed {_INCOMPLETE}"
 _MARK = re.compile(rb"([0-9a-f]{16}) ([0-9]{1,20}) ([0-9]{1,20}) (/[^\0]*)", re.DOTALL)
@@ -70,8 +70,8 @@ def recover(name: str, path: str, how: How) -> str:
     with calls.errors_name(name):
         if not has_log(path) and (mark := mark_of(path)) is not None:
             return _recover_by_mark(name, path, mark, how)
-        with _opened(name, path) as place, _locked(place, how) as fd:
-            return "" if fd is None else _recover_locked(place, fd, how)
+        with _opened(name, path) as place:
+            return _recover_at(place, how) or ""
 
 
 def _recover_by_mark(name: str, path: str, mark: bytes, how: How) -> str:
@@ -80,29 +80,39 @@ def _recover_by_mark(name: str, path: str, mark: bytes, how: How) -> str:
     if match is None:  # not written by mpired
         return ""
     identity, other = bytes.fromhex(match[1].decode()), os.fsdecode(match[4])
-    status = os.stat(path)
-    if int(match[2]) != status.st_ino and not how.force:
+    if int(match[2]) != os.stat(path).st_ino and not how.force:
         reason = f"was copied in the middle of a change of {other}, and may be half changed"
         raise BufferFileError(name, f"{reason}; copy that file again, or take this one as it is: {_GIVE_UP}")
-    done, is_lost = "", False
-    try:
-        with _opened(name, other) as place, _locked(place, how) as fd:
-            header, folder = None if fd is None else log.read_header(fd), os.fstat(place.dirfd)
-            if fd is not None and header is not None and header.identity == identity:
-                done = _recover_locked(place, fd, how)
-            else:
-                is_lost = (folder.st_dev, folder.st_ino) != (status.st_dev, int(match[3]))
-    except (FileNotFoundError, NotADirectoryError):
-        is_lost = True
-    if is_lost and not how.force:
-        reason = f"has a change that was begun by its name {other}, whose directory is not there"
-        raise BufferFileError(name, f"{reason}; bring it back, or {_GIVE_UP}")
-    done = DISCARDED if is_lost else done
+    with _opened(name, path) as place:
+        done = _recover_elsewhere(place, other, int(match[3]), identity, how)
     if (now := mark_of(path)) is not None and now != mark:  # another change has begun meanwhile
         return _recover_by_mark(name, path, now, how)
     with contextlib.suppress(OSError):
         os.removexattr(path, MARK)  # its change is finished
-    return done
+    return done or ""
+
+
+def _recover_elsewhere(place: Place, path: str, inode: int, identity: bytes, how: How) -> str | None:
+    """Recover a file by the log of another one, in the directory of an inode; None if that log is done."""
+    with ExitStack() as stack:
+        try:
+            home = stack.enter_context(_folder(place, path, inode, how))
+        except BufferFileError:
+            if not how.force:
+                raise
+            return DISCARDED
+        return _recover_at(home, how, identity, place)
+
+
+def _recover_at(home: Place, how: How, identity: bytes = b"", asked: Place | None = None) -> str | None:
+    """Recover a file by its log, or the one `asked` for by the log of an identity there; None if there is none."""
+    with _locked(home, how) as fd:
+        if fd is None:
+            return None
+        header = log.read_header(fd) if identity else None
+        if identity and (header is None or header.identity != identity or header.kind == LogKind.NOTE):
+            return None
+        return _recover_locked(home, fd, how, asked or home)
 
 
 @contextlib.contextmanager
@@ -157,42 +167,44 @@ def _acquire(place: Place, fd: int, how: How) -> None:
 
 def _of_another(place: Place, status: os.stat_result) -> BufferFileError:
     """Return the error for a change that only another user can finish."""
-    user, name = _shown_user(status.st_uid)
-    command = f"mpired recover {place.name}"
-    way_out = f"run `runuser -u {name} -- {command}`" if os.geteuid() == 0 else f"that user finishes it: `{command}`"
-    return BufferFileError(place.name, f"has an unfinished change of {user}; {way_out}")
+    user, command = _user(status.st_uid), f"mpired recover {place.name}"
+    way_out = f"run `runuser -u {user} -- {command}`" if os.geteuid() == 0 else f"that user finishes it: `{command}`"
+    return BufferFileError(place.name, f"has an unfinished change of user {user} ({status.st_uid}); {way_out}")
 
 
-def _shown_user(user: int) -> tuple[str, str]:
-    """Return a user for messages, and the name alone."""
+def _user(number: int) -> str:
+    """Return the name of a user; the number if there is none."""
     try:
-        name = pwd.getpwuid(user).pw_name
+        return pwd.getpwuid(number).pw_name
     except KeyError:
-        return f"user {user}", f"'#{user}'"
-    return f"user {name} ({user})", name
+        return str(number)
 
 
-def _recover_locked(place: Place, fd: int, how: How) -> str:
+def _recover_locked(place: Place, fd: int, how: How, asked: Place) -> str:
     """Recover a file by a log, or a note, of a command that has ended."""
     header, status = _judged(place, fd, how), os.fstat(fd)
     if header is None and status.st_uid != os.geteuid():
         if how.writing:
-            reason = f"has a log of {_shown_user(status.st_uid)[0]} beside it, of which nothing was committed"
+            reason = f"has a log of user {_user(status.st_uid)} beside it, of which nothing was committed"
             raise LockError(place.name, f"{reason}; that user removes it: `mpired recover {place.name}`")
         return ""
     if header is not None and header.kind == LogKind.NOTE:
-        return _recover_noted(place, fd, header, how)
+        body = log.body_of(fd, header)
+        first = os.path.join(body["home"], _name(body["first"]))
+        done = _recover_elsewhere(place, first, body["inode"], header.identity, how)
+        # The log goes last: without it all of it was finished, or never committed.
+        return _forgotten(place, fd, alone=True) if done in {None, FORGOTTEN} else done or ""
     if not _is_writable(fd):
         if header is None and not how.writing:
             return ""
         reason = "has an unfinished change, and nothing can be written here"
         raise BufferFileError(place.name, f"{reason}; `mpired recover` finishes it where that can be done")
-    if header is None:
-        if mark_of(fd) is not None:  # a file that is not known as a log is not written to
-            os.ftruncate(fd, 0)
-            calls.fsync(fd)  # so that no loss of power brings it back to life
-        return _forgotten(place, fd)
-    return _finish(place, fd, header, how, place)
+    if header is not None:
+        return _finish(place, fd, header, how, asked)
+    if mark_of(fd) is not None:  # a file that is not known as a log is not written to
+        os.ftruncate(fd, 0)
+        calls.fsync(fd)  # so that no loss of power brings it back to life
+    return _forgotten(place, fd)
 
 
 def _judged(place: Place, fd: int, how: How) -> LogHeader | None:
@@ -226,32 +238,23 @@ def _forgotten(place: Place, fd: int, *, alone: bool = False) -> str:
     return FORGOTTEN
 
 
-def _recover_noted(place: Place, fd: int, header: LogHeader, how: How) -> str:
-    """Recover a file whose log is in another folder."""
-    body = log.body_of(fd, header)
-    with _folder(place, body["home"], body["inode"], how, _name(body["first"])) as home:
-        with _locked(home, how) as found:
-            whole = None if found is None else _judged(home, found, how)
-            if found is not None and whole is not None and whole.identity == header.identity:
-                return _finish(home, found, whole, how, place)
-        return _forgotten(place, fd, alone=True)  # the log goes last: all of it was finished, or never committed
-
-
 @contextlib.contextmanager
-def _folder(place: Place, path: str, inode: int, how: How, base: str = "") -> Iterator[Place]:
-    """Open another folder of a set of files, which must be the one that it was."""
-    directory = os.path.normpath(os.path.join(place.directory, path))
-    reason = f"has an unfinished change that belongs to files in {directory}, which is not the directory that it was"
+def _folder(place: Place, path: str, inode: int, how: How) -> Iterator[Place]:
+    """Open the directory of another file of a set, which must be the one of an inode."""
+    directory, base = os.path.split(os.path.join(place.directory, path))
+    directory = os.path.normpath(directory)
     with ExitStack() as stack:
+        why = ""
         try:
-            folder = stack.enter_context(_opened(place.name, os.path.join(directory, base)))
+            other = stack.enter_context(_opened(place.name, os.path.join(directory, base)))
+            here, there = os.fstat(place.dirfd), os.fstat(other.dirfd)
+            is_same = (there.st_dev, there.st_ino) == (here.st_dev, inode) or how.adopt
         except OSError as error:
-            why = f"{reason} ({error.strerror}); bring it back, or {_GIVE_UP}"
-            raise BufferFileError(place.name, why) from error
-        status, here = os.fstat(folder.dirfd), os.fstat(place.dirfd)
-        if (status.st_dev, status.st_ino) != (here.st_dev, inode) and not how.adopt:
-            raise BufferFileError(place.name, f"{reason}; bring it back, or {_GIVE_UP}")
-        yield folder
+            is_same, why = False, f" ({error.strerror})"
+        if not is_same:
+            reason = f"has an unfinished change that belongs to files in {directory}, which is not the directory that"
+            raise BufferFileError(place.name, f"{reason} it was{why}; bring it back, or {_GIVE_UP}")
+        yield other
 
 
 def _name(name: str) -> str:
@@ -286,9 +289,6 @@ def _finish_patch(home: Place, fd: int, header: LogHeader, body: dict[str, Any],
             calls.fsync(target)
             with contextlib.suppress(OSError):
                 os.removexattr(target, MARK)
-        except OSError as error:
-            reason = f"an earlier change in its log cannot be finished yet, {error.strerror}; it is kept"
-            raise OSError(error.errno, reason, home.name) from error
         finally:
             calls.let_go(target)
     _end(home, fd, [place])
@@ -299,28 +299,31 @@ def _finish_patch(home: Place, fd: int, header: LogHeader, body: dict[str, Any],
 
 def _patched(place: Place, pointer: str, body: dict[str, Any], how: How) -> int:
     """Open the file of a patch, and make sure that it is still the same file."""
+    reason = f"is not the file any more that the unfinished update in {pointer} is of"
     try:
         fd = calls.open_regular(place.base, os.O_RDWR, place.dirfd)
     except OSError as error:
         if error.errno in _SYSTEM_FAILS:
             raise
         reason = f"has an unfinished update, and cannot be opened for it ({error.strerror})"
-        raise BufferFileError(place.path, f"{reason}; bring it back, or {_GIVE_UP}") from error
-    status, generations = os.fstat(fd), {calls.generation(fd), body["generation"]}
-    # A generation of 0 is not known, as where a file system is met by another way than before.
-    is_same = status.st_ino == body["inode"] and (len(generations) == 1 or 0 in generations)
-    if status.st_size != body["size"] or not (is_same or how.adopt):
+    else:
+        status, generations = os.fstat(fd), {calls.generation(fd), body["generation"]}
+        # A generation of 0 is not known, as where a file system is met by another way than before.
+        is_same = status.st_ino == body["inode"] and (len(generations) == 1 or 0 in generations)
+        if status.st_size == body["size"] and (is_same or how.adopt):
+            return fd
         calls.let_go(fd)
-        reason = f"is not the file any more that the unfinished update in {pointer} is of"
-        way_out = f"give that file its name again and run `mpired recover`, or {_GIVE_UP}"
-        raise BufferFileError(place.path, f"{reason}; {way_out}")
-    return fd
+    way_out = f"give that file its name again and run `mpired recover`, or {_GIVE_UP}"
+    raise BufferFileError(place.path, f"{reason}; {way_out}")
 
 
 def _finish_puts(home: Place, fd: int, header: LogHeader, body: dict[str, Any], how: How, asked: Place) -> None:
     done: list[str] = []
     with ExitStack() as stack:
-        others = [stack.enter_context(_folder(home, path, inode, how)) for inode, path in body["folders"][1:]]
+        others = [
+            stack.enter_context(_folder(home, os.path.join(path, ""), inode, how))
+            for inode, path in body["folders"][1:]
+        ]
         folders = [home, *others]
         steps = []  # of each file its place, the inode of its pointer, that of its draft, the stamp of the old file
         for number, name, inode, old in body["steps"]:
@@ -376,30 +379,8 @@ def _put(place: Place, inode: int, old: list[int] | None, how: How) -> bool:
 
 def _end(home: Place, fd: int, places: Iterable[Place]) -> None:
     """Remove a log that is finished."""
-    try:
+    with unconfirmed(home.name, f"an earlier change is finished, but its log {own_path(home.path)} cannot be removed"):
         log.finish(fd, [place.pointer for place in places], home.dirfd)
-    except OSError as error:
-        reason = f"an earlier change is finished, but its log {own_path(home.path)} cannot be removed"
-        way_out = "allow that and run `mpired recover`"
-        raise UnconfirmedError(home.name, f"{reason} ({error.strerror}); {way_out}") from error
-
-
-def _look(name: str, path: str) -> list[str]:
-    """List the leftovers beside a file."""
-    with calls.errors_name(name), _opened(name, path) as place:
-        draft, how = place.draft_name, How(LockTimeout(timeout=0), alone=True)
-        drafts = [f"draft {os.fsdecode(draft)}"] if calls.status_at(draft, place.dirfd) else []
-        try:
-            with _locked(place, how) as fd:
-                if fd is None:
-                    return ([_PENDING] if mark_of(path) else []) + drafts
-                if os.fstat(fd).st_uid != os.geteuid():
-                    return [_FOREIGN, *drafts]
-                return [_INCOMPLETE if _judged(place, fd, how) is None else _PENDING, *drafts]
-        except LockError:
-            return ["a change at work", *drafts]
-        except BufferFileError:
-            return [_FOREIGN, *drafts]
 
 
 class Recovered(NamedTuple):
@@ -412,44 +393,51 @@ class Recovered(NamedTuple):
 
 def recover_files(files: Sequence[str], options: Options, context: Context, tell: Callable[[Recovered], None]) -> None:
     """Finish the interrupted update of each file, and remove its leftovers."""
-    wanted = {name: options[name] for name in ("adopt", "discard", "force")}
+    # The user asserts that no other command is at work.
+    chosen = {name: options[name] for name in ("adopt", "discard", "force")}
+    how = How(LockTimeout(context.lock_timeout), alone=True, **chosen)
     errors: list[MpiredError | OSError] = []
-    notices: list[tuple[Sequence[str], str]] = []  # the files that were finished, and the message
-    done: list[str] = []
-    with notices_to(lambda *notice: notices.append(notice)):
-        for name in files:
-            try:
-                path = os.path.realpath(check_is_data(name))
-                if options["only_list"]:
-                    found = Recovered(name, tuple(_look(name, path)))
-                else:
-                    how = How(LockTimeout(context.lock_timeout), alone=True, **wanted)
-                    found = _recovered(name, path, notices, how)
-            except (MpiredError, OSError) as error:
-                errors.append(error)
-            else:
-                tell(found)
-                done.append(name)
-    for paths, words in notices:
-        if not any(_concerns(paths, name) for name in done):
-            notice(paths, words)
+    for name in files:
+        notices: list[tuple[Sequence[str], str]] = []
+        try:
+            path = os.path.realpath(check_is_data(name))
+            with calls.errors_name(name), notices_to(lambda *each, to=notices: to.append(each)):
+                done = (_leftovers if options["only_list"] else _actions)(name, path, how)
+        except (MpiredError, OSError) as error:
+            errors.append(error)
+            for each in notices:
+                notice(*each)
+        else:
+            words = (*(text for _, text in notices), *done)
+            tell(Recovered(name, words, bool(words) and not options["only_list"]))
     raise_all(errors, len(files), "files")
 
 
-def _concerns(paths: Sequence[str], name: str) -> bool:
-    return os.path.realpath(name) in map(os.path.realpath, paths)
+def _leftovers(name: str, path: str, _how: How) -> list[str]:
+    """List the leftovers beside a file."""
+    how = How(LockTimeout(timeout=0), alone=True)
+    with _opened(name, path) as place:
+        draft = os.fsdecode(place.draft_name)
+        try:
+            with _locked(place, how) as fd:
+                if fd is None:
+                    found = _PENDING if mark_of(path) else ""
+                else:
+                    found = _INCOMPLETE if _judged(place, fd, how) is None else _PENDING
+        except LockError:
+            found = "a change at work"
+        except BufferFileError:
+            found = "a log that is not its own"
+        return [*filter(None, [found]), *([f"draft {draft}"] if calls.status_at(draft, place.dirfd) else [])]
 
 
-def _recovered(name: str, path: str, notices: Sequence[tuple[Sequence[str], str]], how: How) -> Recovered:
-    """Recover a file, and remove its draft; the user asserts that no other command is at work."""
+def _actions(name: str, path: str, how: How) -> list[str]:
+    """Recover a file, and remove its draft; list the actions of which there is no notice."""
     check_no_old_journal(path)
-    found = recover(name, path, how)
-    with calls.errors_name(name), _opened(name, path) as place:
-        removed = remove_dead(place.draft_name, place.dirfd, alone=True)
-    if not found and not removed:
-        with calls.errors_name(name):
-            calls.let_go(calls.open_regular(path, os.O_RDONLY))  # raises an error for a path that is not a file
-    done = [words for paths, words in notices if _concerns(paths, name)]
-    done += [found] if found not in {"", FINISHED} else []
-    done += [f"removed {os.fsdecode(place.draft_name)}"] if removed else []
-    return Recovered(name, tuple(done), bool(done))
+    done = recover(name, path, how)
+    with _opened(name, path) as place:
+        draft = os.fsdecode(place.draft_name)
+        is_removed = remove_dead(place.draft_name, place.dirfd, alone=True)
+    if not done and not is_removed:
+        calls.let_go(calls.open_regular(path, os.O_RDONLY))  # raises an error for a path that is not a file
+    return [*({done} - {"", FINISHED}), *([f"removed {draft}"] if is_removed else [])]

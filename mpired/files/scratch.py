@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Generator, Iterator
 from typing import NamedTuple
@@ -93,8 +94,11 @@ class Scratch(Single):
     ) -> None:
         place = directory or temporary_directory()
         self.name = name or place
-        with calls.errors_name(self.name):
-            self.fd = calls.open_scratch(place)
+        own_name = b".%b.mpired-tmp" % os.urandom(8).hex().encode()
+        with calls.errors_name(self.name), calls.directory(place) as dirfd:
+            self.fd, is_named = create(own_name, dirfd)
+            if is_named:
+                calls.unlink(own_name, dirfd)
 
     def close(self) -> None:
         """Close the file, which ends with that."""
@@ -113,37 +117,37 @@ def temporary_directory() -> str:
     return next((place for place in usual if place and os.access(place, os.W_OK | os.X_OK)), os.curdir)
 
 
-def claimed(name: bytes, dirfd: int) -> int | None:
-    """Create a locked file under a name of our own; None if a living command, or another program, has it."""
-    # The lock shows others that its owner lives. The file of a command that was killed is removed first.
-    while True:
-        try:
-            fd = calls.open_new(name, dirfd)
-        except FileExistsError:
-            if not remove_dead(name, dirfd):
-                return None
-            continue
-        try:
+def create(name: bytes, dirfd: int, *, named: bool = False) -> tuple[int, bool]:
+    """Create a locked file, under a name of our own only if it has to be named; return whether it is."""
+    # The lock shows other commands that the owner lives. `FileExistsError` if something has the name.
+    fd = None if named else calls.open_unnamed(dirfd)
+    is_named = fd is None
+    if fd is None:
+        fd = calls.open_new(name, dirfd)
+
+    def remove() -> None:
+        with contextlib.suppress(OSError):
+            if is_named:
+                calls.unlink_inode(name, dirfd, os.fstat(fd).st_ino)
+        calls.let_go(fd)
+
+    with calls.undoing(remove):
+        if is_named:
             os.fchmod(fd, 0o600)  # so that this user can open it again, whatever the umask takes away
-            # Between the opening and the lock another command may have taken the file for left behind.
-            if lock_own(fd) and calls.leads_to(name, dirfd, fd):
-                return fd
-        except BaseException:
-            with contextlib.suppress(OSError):
-                calls.unlink(name, dirfd)
-            os.close(fd)
-            raise
-        os.close(fd)
+        # Without locks it counts as locked, because no process can lock it.
+        if _lock(fd) is False or (is_named and not calls.leads_to(name, dirfd, fd)):
+            raise FileExistsError(errno.EEXIST, "was taken for a leftover before it was locked")
+    return fd, is_named
 
 
-def lock_own(fd: int) -> bool:
-    """Lock a file of our own; on a file system without locks it counts as locked, because no process can lock it."""
+def _lock(fd: int) -> bool | None:
+    """Lock a file of our own; None if there are no locks."""
     try:
         return calls.lock(fd)
     except OSError as error:
         if error.errno not in calls.NO_LOCKS:
             raise
-        return True
+        return None
 
 
 def remove_dead(name: bytes, dirfd: int, *, alone: bool = False) -> bool:
@@ -155,19 +159,12 @@ def remove_dead(name: bytes, dirfd: int, *, alone: bool = False) -> bool:
     except OSError:
         return False
     try:
-        ours = os.fstat(fd).st_uid == os.geteuid()
-        if is_dead := ours and _is_free(fd, alone=alone) and calls.leads_to(name, dirfd, fd):
+        is_locked = os.fstat(fd).st_uid == os.geteuid() and _lock(fd)
+        is_dead = alone if is_locked is None else is_locked and (alone or mounts.obstacle(fd) is None)
+        if is_dead := is_dead and calls.leads_to(name, dirfd, fd):
             calls.unlink(name, dirfd)
     except OSError:
         return False
     finally:
         calls.let_go(fd)
     return is_dead
-
-
-def _is_free(fd: int, *, alone: bool) -> bool:
-    """Return whether no living command has a file; where locks do not show that, `alone`."""
-    try:
-        return calls.lock(fd) and (alone or mounts.obstacle(fd) is None)
-    except OSError:  # there are no locks here
-        return alone

@@ -1,4 +1,4 @@
-"""Requests to object stores, through obstore, and their errors in words.
+"""Requests to object stores, through obstore, with their errors in words; and results that are objects.
 
 A store is made from the URL in each process that needs it, with the credentials that this process finds.
 """
@@ -8,18 +8,31 @@ from __future__ import annotations
 import base64
 import errno
 import functools
+import hashlib
 import netrc
 import os
 import re
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 from mpired import interrupts
-from mpired.errors import BufferFileError, MpiredError, UsageError, installation, without_secrets
-from mpired.files.urls import SERVERS, place_of, query_of
+from mpired.errors import (
+    BufferFileError,
+    MpiredError,
+    OutputExistsError,
+    UnconfirmedError,
+    UsageError,
+    installation,
+    without_secrets,
+)
+from mpired.files import calls
+from mpired.files.names import exists_error
+from mpired.files.scratch import Compression, Scratch
+from mpired.files.urls import SERVERS, STORES, place_of, query_of
+from mpired.log import step
 
 _T = TypeVar("_T")
 
@@ -34,7 +47,7 @@ _KEYS = (
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
     "AWS_SKIP_SIGNATURE",
 )
-_PROFILES = {"AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials", "AWS_CONFIG_FILE": "~/.aws/config"}
+_PROFILE = ("AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE")
 _WAYS_IN = {
     "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile of ~/.aws with boto3 installed,"
     " or AWS_SKIP_SIGNATURE=true for a public bucket",
@@ -50,16 +63,16 @@ _SIGN_AGAIN = "its signature is not valid, or not any more; ask for a new URL th
 _STATUS = re.compile(r"Server returned non-2xx status code: (\d{3} ?[^:\n]*)")
 _NOT_A_NAME = "has a name with an empty part, `.`, `..` or a control character, which cannot be asked for"
 _RETRIES = re.compile(r"after (\d+) retries")
-_INNERMOST = re.compile(r'(?:error|message): "([^"]+)"')
-_KIND = re.compile(r"kind: (Connect|Timeout|Interrupted|Decode|ConnectionRefused)")
-_KINDS = {
-    "Connect": "cannot be reached",
-    "Timeout": "does not answer in time",
-    "Interrupted": "ends its answers in the middle",
-}
 _MOST_STORES = 256  # each URL with a query is one, of about 100 KiB and a connection
 _NOT_FOUND, _NO_RANGE = "404", "416"
 _PAGE_OF_LIST = 1000  # what stores send at most
+_SINGLE_NBYTES = 64 << 20
+"""The most bytes that are put by one request; more are put in parts, which become an object at the end."""
+_PART_NBYTES = 8 << 20
+_PARTS_AT_A_TIME = 4
+_MOST_PARTS = 9_000  # stores take 10,000
+# Seconds that a request which may make the object has to end in after an interruption.
+_PATIENCE = 20
 
 
 class Version(NamedTuple):
@@ -84,19 +97,10 @@ class Version(NamedTuple):
         return self[:2] == other[:2]
 
 
-class ReplacedError(Exception):
-    """Raised when an object has changed since the first request."""
+class GoneError(Exception):
+    """Raised when an object has changed since the first request, or has no byte in the requested range."""
 
 
-class ThereError(Exception):
-    """Raised when an object exists that must not."""
-
-
-class NothingThereError(Exception):
-    """Raised when no byte of an object is in the requested range."""
-
-
-_OF_VERSIONS = {"PreconditionError": ReplacedError, "NotModifiedError": ReplacedError, "AlreadyExistsError": ThereError}
 _DENIED = {"PermissionDeniedError": "access is denied", "UnauthenticatedError": "the credentials are not valid"}
 
 
@@ -110,7 +114,7 @@ def get(url: str, start: int, stop: int, version: Version | None = None) -> tupl
         answer = _obstore().get(store, key, options=options)
         found = Version.of(answer.meta)
         if version is not None and not version.is_like(found):
-            raise ReplacedError
+            raise GoneError
         return memoryview(answer.bytes()), found
 
     return _called(url, answered)
@@ -223,21 +227,15 @@ def _login(root: str) -> str | None:
 
 def _profile() -> Any:
     """Return the provider of the credentials of a profile, from boto3; None if the environment has others."""
-    named = os.environ.get("AWS_PROFILE")
-    if any(map(os.environ.get, _KEYS)):
-        return None
-    places = (os.environ.get(name, usual) for name, usual in _PROFILES.items())
-    if not named and not any(os.path.exists(os.path.expanduser(place)) for place in places):
+    files = map(os.path.exists, map(os.path.expanduser, ("~/.aws/credentials", "~/.aws/config")))
+    if any(map(os.environ.get, _KEYS)) or not (any(map(os.environ.get, _PROFILE)) or any(files)):
         return None
     try:
         import boto3  # noqa: PLC0415 - found if it is installed
         from botocore.exceptions import BotoCoreError  # noqa: PLC0415 - as above
         from obstore.auth.boto3 import Boto3CredentialProvider  # noqa: PLC0415 - as above
     except ImportError:
-        if not named:
-            return None
-        reason = f"names the profile {named!r}, which needs boto3; {installation('boto3')}, or set AWS_ACCESS_KEY_ID"
-        raise UsageError("AWS_PROFILE", reason) from None
+        return None
     try:
         session = boto3.Session()
         return None if session.get_credentials() is None else Boto3CredentialProvider(session)
@@ -248,14 +246,16 @@ def _profile() -> Any:
 def _raise_again(url: str, error: BaseException) -> NoReturn:
     """Raise an error of the library in our own words, and another error as it is."""
     text, kind = without_secrets(str(error)), type(error).__name__
-    if kind in _OF_VERSIONS:
-        raise _OF_VERSIONS[kind] from None
     status = _STATUS.search(text)
-    if isinstance(error, FileNotFoundError) or (status and status[1].startswith(_NOT_FOUND)):
+    answer = status[1].strip() if status else ""
+    if kind in {"PreconditionError", "NotModifiedError"} or answer.startswith(_NO_RANGE):
+        raise GoneError from None
+    if kind == "AlreadyExistsError":
+        raise exists_error(url, appeared=True) from None
+    if isinstance(error, FileNotFoundError) or answer.startswith(_NOT_FOUND):
         what = "there is no such bucket" if "NoSuchBucket" in text else "there is no such object"
         raise FileNotFoundError(errno.ENOENT, what, url) from None
-    denied = _DENIED.get(kind) or (_NO_CREDENTIALS.search(text) and "there are no credentials")
-    if denied:
+    if denied := _DENIED.get(kind) or (_NO_CREDENTIALS.search(text) and "there are no credentials"):
         way_in = _SIGN_AGAIN if query_of(url) else _WAYS_IN.get(place_of(url).scheme)
         raise PermissionError(errno.EACCES, f"{denied}; {way_in}" if way_in else denied, url) from None
     if kind == "NotSupportedError":
@@ -268,20 +268,122 @@ def _raise_again(url: str, error: BaseException) -> NoReturn:
         raise UsageError(url, _NOT_A_NAME if "parse path" in text else words) from None
     if kind != "PanicException" and not isinstance(error, _obstore().exceptions.BaseError):
         raise error
-    if status and status[1].startswith(_NO_RANGE):
-        raise NothingThereError from None
-    raise OSError(errno.EIO, _failure(text, status), url) from None
-
-
-def _failure(text: str, status: re.Match[str] | None) -> str:
-    """Return a failure of the library in a few words."""
     retries = _RETRIES.search(text)
     times = f", after {retries[1]} repetitions" if retries and retries[1] != "0" else ""
-    if status:
-        return f"the store answers {status[1].strip()}{times}"
-    words, _, details = text.partition("\n\nDebug source")
-    kind, inner = _KIND.search(details), _INNERMOST.findall(details)
-    if kind and kind[1] in _KINDS:
-        because = f" ({inner[-1]})" if inner else ""
-        return f"the store {_KINDS[kind[1]]}{because}{times}"
-    return f"the store fails ({' '.join(words.split())[:200]})"
+    words = " ".join(text.partition("\n\nDebug source")[0].split())[:200]
+    raise OSError(
+        errno.EIO, f"the store answers {answer}{times}" if answer else f"the store fails ({words})", url
+    ) from None
+
+
+class RemoteOutput(Scratch):
+    """A result that is an object of a store: it appears whole, or not at all."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        overwrite: bool = False,  # whether an existing object may be replaced
+        packing: Compression | None = None,
+    ) -> None:
+        self._url, self._overwrite = url, overwrite
+        self._before = check_new(url, overwrite=overwrite)
+        super().__init__()
+        self.name = f"{url}, kept in {self.name} first"
+        self._packing = packing
+        self._stopped = False  # whether sending has to end
+
+    def commit(self, on_commit: Callable[[], None]) -> None:
+        """Put the object: the end of the last request is the commit point."""
+        if self._packing is None:
+            self._put(self.fd, on_commit)
+            return
+        with Scratch(name=self.name) as packed:
+            with calls.errors_name(self.name):
+                self._packing.pack(self.fd, packed.fd)
+            self._put(packed.fd, on_commit)
+
+    def _put(self, fd: int, on_commit: Callable[[], None]) -> None:
+        nbytes = os.fstat(fd).st_size
+        if not self._overwrite and nbytes > _SINGLE_NBYTES and look(self._url) is not None:
+            raise exists_error(self._url, appeared=True)
+        sent = begun(self._send, fd, nbytes)
+        try:
+            with step("sending results"):
+                sent.result()
+            on_commit()
+        except Exception as error:  # noqa: BLE001 - raised again
+            self._check_failure(error, _etag(fd, nbytes))
+            on_commit()
+        except BaseException:
+            self._stopped = True
+            if wait([sent], _PATIENCE).not_done:
+                reason = "was interrupted while it was sent; look whether it is there"
+                raise UnconfirmedError(self._url, reason) from None
+            if sent.exception() is not None:
+                raise
+            on_commit()  # the interruption came too late
+
+    def _send(self, fd: int, nbytes: int) -> None:
+        """Put the bytes of a file, in a thread."""
+        if nbytes <= _SINGLE_NBYTES:
+            whole = bytearray(nbytes)
+            calls.pread_into(fd, memoryview(whole), 0)
+            mode = "overwrite" if self._overwrite else "create"
+            put(self._url, whole, mode=mode, use_multipart=False)
+            return
+        part = max(_PART_NBYTES, -(-nbytes // _MOST_PARTS))
+        put(self._url, self._blocks(fd, nbytes), chunk_size=part, max_concurrency=_PARTS_AT_A_TIME)
+
+    def _blocks(self, fd: int, nbytes: int) -> Iterator[bytes]:
+        for block in calls.blocks(fd, 0, nbytes):
+            if self._stopped:
+                raise InterruptedError(errno.EINTR, os.strerror(errno.EINTR))  # then the parts are given up
+            yield bytes(block)
+
+    def _check_failure(self, error: Exception, etag: str | None) -> None:
+        """Raise the error of a failure, unless the object exists all the same, with exactly this content."""
+        appeared = isinstance(error, OutputExistsError)  # the first of two requests that are the same may have made it
+        if not appeared and not (isinstance(error, OSError) and error.errno == errno.EIO):
+            raise error
+        try:
+            found = look(self._url)
+        except OSError:
+            what = "it could not be looked at; look whether the object is there"
+        else:
+            if found is not None and found != self._before and found.etag == etag:
+                return
+            if found == self._before:
+                raise error
+            what = "it was another object; look whether it is the result"
+        if appeared:
+            raise error
+        raise UnconfirmedError(self._url, f"{getattr(error, 'strerror', error)}, and then {what}") from None
+
+
+def _etag(fd: int, nbytes: int) -> str | None:
+    """Return the ETag of an object that one request made of a file; None if it was sent in parts."""
+    if nbytes > _SINGLE_NBYTES:
+        return None
+    digest = hashlib.md5(usedforsecurity=False)
+    for block in calls.blocks(fd, 0, nbytes):
+        digest.update(block)
+    return f'"{digest.hexdigest()}"'
+
+
+def sending_nbytes(nbytes: int) -> int:
+    """Return the memory needed to send a result with elements of `nbytes`."""
+    # A result as text may have twice the bytes.
+    return min(2 * nbytes + _PART_NBYTES, max(_SINGLE_NBYTES, (_PARTS_AT_A_TIME + 1) * _PART_NBYTES))
+
+
+def check_new(url: str, *, overwrite: bool) -> Version | None:
+    """Return the version of an object at a URL, if a result may be put there."""
+    if place_of(url).scheme not in STORES:
+        takers = ", ".join(f"{name}://" for name in STORES)
+        reason = f"is of a server that may show a part of a result; write to {takers} or a file"
+        raise UsageError(url, reason)
+    there = look(url)
+    if there is not None and not overwrite:
+        raise exists_error(url)
+    return there

@@ -14,18 +14,19 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TypeVar
 
 from mpired import codecs, interrupts
 from mpired.context import NO_LIMITS, RESERVED, Context, spare_open_files
 from mpired.errors import ChangedError, LockError, UnconfirmedError, UsageError, raise_all
-from mpired.files import calls, copying, metadata
+from mpired.files import calls, copying
 from mpired.files.access import recover_for_reading
 from mpired.files.lock import NOTHING_HELD, Held, LockTimeout, Target, descriptors_of, inode
-from mpired.files.log import LogKind, LogWriter, stamp
-from mpired.files.names import DRAFT, Place, check_no_old_journal, exists_error, has_log, own_path, sync_folders
+from mpired.files.log import LogKind, LogWriter, reason_of, stamp, unconfirmed
+from mpired.files.names import DRAFT, Place, check_no_old_journal, exists_error, own_path, sync_folders
 from mpired.files.places import check_new, existing_file, is_stream, within
-from mpired.files.scratch import Compression, Scratch, Single, claimed, lock_own, remove_dead
+from mpired.files.scratch import Compression, Scratch, Single, create, remove_dead
 
 _PAUSE = 0.005  # seconds
 _T = TypeVar("_T")
@@ -35,6 +36,9 @@ class Draft(Place, Single):
     """A new file on its way to its name. Leaving the block before the commit changes nothing."""
 
     # A symbolic link stays, and its target is replaced. An existing file gives its mode, owner and attributes.
+
+    fd, has_name, _owns_dirfd = -1, False, False
+    inode = 0, 0
 
     def __init__(  # noqa: PLR0913 - all that a result depends on
         self,
@@ -46,11 +50,9 @@ class Draft(Place, Single):
         place: Place | None = None,  # a `Target` that is locked, or a place in a checked folder
         named: bool = False,  # whether it has a name, by which processes that are not children of this one can open it
         packing: Compression | None = None,  # how it is compressed when it is complete
-        kept_open: bool = True,  # else, of many, it is opened when it is filled, and has a name
+        kept_open: bool = True,  # else it has a name, and is opened when it is used
     ) -> None:
-        self.fd, self.has_name, self._owns_dirfd, self._is_locked = -1, False, False, False
-        self.inode = 0, 0  # when the file is made
-        self._packing, self._overwrite, self.durable = packing, overwrite, durable
+        self._packing, self._overwrite, self.durable, self._kept_open = packing, overwrite, durable, kept_open
         self.target = target = place if isinstance(place, Target) else None
         self._waiting = target.waiting if target else LockTimeout(context.lock_timeout)
         self.within: list[str] = []  # the files of its content: it is open to no more users than each of them
@@ -59,35 +61,43 @@ class Draft(Place, Single):
             raise exists_error(path)
         with calls.errors_name(path), calls.undoing(self.close):  # the current directory may be gone
             real = place.path if place else os.path.realpath(path)
-            if place is None and (self.existing is not None or has_log(real)):
+            if place is None:
                 recover_for_reading(path, context)  # else an unfinished change would meet a new file
             check_no_old_journal(real)
             super().__init__(path, real, place.dirfd if place else calls.open_directory(os.path.dirname(real)))
             self._owns_dirfd = place is None
-            if kept_open:
-                fd = None if named else calls.open_unnamed(self.dirfd)
-                self.fd = self._claimed() if fd is None else fd
-                if not self.has_name:
-                    self.inode = inode(os.fstat(self.fd))
-                    remove_dead(self.draft_name, self.dirfd)  # of a command that was killed
+            self._make(named=named or not kept_open)
+            if not self.has_name:
+                remove_dead(self.draft_name, self.dirfd)  # of a command that was killed
 
     @property
     def shared(self) -> calls.SharedFile:
         """The file for the tasks of an engine."""
-        if self.has_name:
-            return calls.SharedFile(own_path(self.path, DRAFT), self.inode)
-        return calls.SharedFile(self.shared_path)
+        return calls.SharedFile(own_path(self.path, DRAFT), self.inode) if self.has_name else super().shared
 
-    def _claimed(self) -> int:
-        """Create the file under its own name, when no other command writes to the same place."""
-        while True:
+    def _make(self, *, named: bool) -> None:
+        """Create the file, under its own name only if it has to be named."""
+
+        def make() -> None:
             with interrupts.defer_signals():
-                fd = claimed(self.draft_name, self.dirfd)
-                self.has_name = self._is_locked = fd is not None
-            if fd is not None:
-                self.inode = inode(os.fstat(fd))
-                return fd
-            self._wait()
+                self.fd, self.has_name = create(self.draft_name, self.dirfd, named=named)
+                self.inode = inode(os.fstat(self.fd))
+
+        self._when_free(make)
+        if not self._kept_open:
+            calls.let_go(self.fd)
+            self.fd = -1
+
+    def _when_free(self, take: Callable[[], None]) -> None:
+        """Take the name of the draft when no other command writes to the same place."""
+        while True:
+            try:
+                take()
+            except FileExistsError:
+                if not remove_dead(self.draft_name, self.dirfd):
+                    self._wait()
+            else:
+                return
 
     def _wait(self) -> None:
         status = calls.status_at(self.draft_name, self.dirfd)
@@ -101,32 +111,28 @@ class Draft(Place, Single):
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[int]:
-        if self.fd >= 0:
-            yield self.fd
-            return
-        fd = self._claimed() if not self.has_name else self.shared.open()
+        fd = self.fd if self.fd >= 0 else self.shared.open()
         try:
             yield fd
         finally:
-            calls.let_go(fd)
+            if fd != self.fd:
+                calls.let_go(fd)
 
     def repeat(self, original: Draft, *, link: bool) -> None:
         """Make this file a second name of another draft, if it may be linked, or a copy, by sharing blocks."""
         with calls.errors_name(self.name), original._opened() as source:
-            if link and os.fstat(source).st_dev == os.fstat(self.dirfd).st_dev and self._joins(original, source):
-                return
-            with self.created() as fd:
+            if link and os.fstat(source).st_dev == os.fstat(self.dirfd).st_dev:
+                self._drop()
+                self.inode = original.inode
+                if not original.has_name:
+                    self.fd = os.dup(source)
+                    return
+                self.has_name = calls.linked(original.draft_name, self.draft_name, original.dirfd, self.dirfd)
+                if self.has_name:
+                    return
+                self._make(named=True)
+            with self._opened() as fd:
                 copying.copy_file(source, fd)
-
-    def _joins(self, original: Draft, source: int) -> bool:
-        """Become another name of a draft; return whether the file system can."""
-        self._drop()
-        self.inode = original.inode
-        if not original.has_name:
-            self.fd = os.dup(source)
-            return True
-        self.has_name = calls.linked(original.draft_name, self.draft_name, original.dirfd, self.dirfd)
-        return self.has_name
 
     def seal(self) -> None:
         """Compress and sync the file; raise `OSError` for a lack of space or rights."""
@@ -139,10 +145,9 @@ class Draft(Place, Single):
                     copying.copy_file(packed.fd, fd)
                 os.utime(fd, ns=(made, made))
             if self.existing is not None:
-                metadata.copy_metadata(self.existing, self.path, fd, within=self.within)
+                copying.copy_metadata(self.existing, self.path, fd, within=self.within)
             else:
-                mode = metadata.default_mode()
-                os.fchmod(fd, mode & metadata.widest(self.within, fd) if self.within else mode)
+                os.fchmod(fd, copying.default_mode() & copying.widest(self.within, fd))
             if self.durable:
                 calls.fsync(fd)
 
@@ -168,20 +173,9 @@ class Draft(Place, Single):
 
     def take_draft_name(self) -> None:
         """Give the file the name of its draft, from which it can be renamed."""
-        self.lock()
-        while not self.has_name:
-            try:
-                calls.link(self.fd, self.draft_name, self.dirfd)
-                self.has_name = True
-            except FileExistsError:
-                if not remove_dead(self.draft_name, self.dirfd):
-                    self._wait()
-
-    def lock(self) -> None:
-        """Show other commands that the owner of the file lives; a file without a name needs no lock."""
-        if self.fd >= 0 and not self._is_locked:
-            with calls.errors_name(self.name):
-                self._is_locked = lock_own(self.fd)
+        if not self.has_name:
+            self._when_free(lambda: calls.link(self.fd, self.draft_name, self.dirfd))
+            self.has_name = True
 
     def check_in_place(self) -> None:
         """Raise an error unless the draft has its name, and the file that it replaces is still the same."""
@@ -196,13 +190,6 @@ class Draft(Place, Single):
         with calls.errors_name(self.name):
             calls.rename(self.draft_name, self.base, self.dirfd)
         self.has_name = False
-
-    def enter(self, folder: NewFolder) -> None:
-        """Move to a directory that is made now."""
-        old, above = self.draft_name, self.dirfd
-        Place.__init__(self, self.name, os.path.join(folder.path, os.path.basename(self.name)), folder.fd)
-        if self.has_name:
-            os.rename(old, self.draft_name, src_dir_fd=above, dst_dir_fd=self.dirfd)
 
     def take_back(self) -> bool:
         """Remove a file again that was new; return whether that worked."""
@@ -227,35 +214,9 @@ class Draft(Place, Single):
                 calls.unlink(self.draft_name, self.dirfd)
             self.has_name = False
         if self.fd >= 0:
-            if self._is_locked:
-                calls.unlock(self.fd)
+            calls.unlock(self.fd)
             calls.let_go(self.fd)
             self.fd = -1
-
-
-class NewFolder(Place, calls.Closing):
-    """A directory for new files, which appears when they take their names. Without any it is removed again."""
-
-    fd = -1
-
-    def make(self, drafts: Sequence[Draft]) -> None:
-        """Make it, and let its files come to it from the directory above."""
-        with calls.errors_name(self.name):
-            try:
-                os.mkdir(self.base, dir_fd=self.dirfd)
-            except FileExistsError:
-                raise ChangedError(self.name, "was made by another program meanwhile; run again") from None
-            self.fd = os.open(self.base, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.dirfd)
-        for draft in drafts:
-            if os.path.dirname(draft.name) == self.name:
-                draft.enter(self)
-
-    def close(self) -> None:
-        """Close it, and remove it if it is empty."""
-        if self.fd >= 0:
-            calls.let_go(self.fd)
-            with contextlib.suppress(OSError):
-                os.rmdir(self.base, dir_fd=self.dirfd)
 
 
 class Transaction(contextlib.ExitStack):
@@ -270,7 +231,7 @@ class Transaction(contextlib.ExitStack):
         held: Held = NOTHING_HELD,  # the files that are replaced and locked, by their names
         named: bool = False,  # see `Draft`
         level: int | None = None,  # of compression, where a suffix asks for a codec
-        folders: Sequence[str] = (),  # the directories of some of them, which are made
+        folders: Sequence[str] = (),  # new directories for some of them, which are removed if nothing is committed
     ) -> None:
         super().__init__()
         packings = [Compression.of(path, level if codecs.by_suffix(path) else None) for path in paths]
@@ -278,72 +239,74 @@ class Transaction(contextlib.ExitStack):
         raise_all([UsageError(path, reason) for path in filter(is_stream, paths)], len(paths), "outputs")
         check_new(within(paths, folders), context, overwrite=overwrite)
         self.drafts: list[Draft] = []
-        self._new: list[NewFolder] = []
-        self._folders: dict[str, int] = {}
+        opened: dict[str, int] = {}  # directories
         wanted = len(paths) + len(set(map(os.path.dirname, paths))) + descriptors_of(len(held)) + RESERVED
         many = spare_open_files(wanted, context.max_open_files) < wanted or calls.allow_descriptors(wanted) < wanted
         with calls.undoing(self.close):
-            for folder, real in zip(folders, calls.real_paths(folders), strict=True):
-                self._new.append(self.enter_context(NewFolder(folder, real, self._place(folder, real).dirfd)))
+            for folder in folders:
+                self._make_folder(folder)
             for path, real, packing in zip(paths, calls.real_paths(paths), packings, strict=True):
+                place: Place | None = held.get(path)
+                if place is None:
+                    if (directory := os.path.dirname(real)) not in opened:
+                        with calls.errors_name(path):
+                            opened[directory] = calls.open_directory(directory)
+                        self.callback(calls.let_go, opened[directory])
+                    place = Place(path, real, opened[directory])
                 draft = Draft(
-                    path, overwrite=overwrite, context=context, place=held.get(path) or self._place(path, real),
-                    named=named or many, packing=packing, kept_open=not many,
+                    path, overwrite=overwrite, context=context, place=place, named=named, packing=packing,
+                    kept_open=not many,
                 )  # fmt: skip
                 self.drafts.append(self.enter_context(draft))
             _check_one_device([draft for draft in self.drafts if draft.existing is not None])
 
-    def _place(self, path: str, real: str) -> Place:
-        """Open the folder of a file, each once; until that is made the file has another name above it."""
-        directory = os.path.dirname(real)
-        if any(directory == each.path for each in self._new):
-            directory, name = os.path.split(directory)
-            real = os.path.join(directory, f"{name}-{os.path.basename(real)}")
-        if directory not in self._folders:
-            with calls.errors_name(path):
-                self._folders[directory] = calls.open_directory(directory)
-            self.callback(calls.let_go, self._folders[directory])
-        return Place(path, real, self._folders[directory])
+    def _make_folder(self, folder: str) -> None:
+        """Make a directory, unless another process has made it meanwhile."""
+
+        def remove() -> None:
+            with contextlib.suppress(OSError):  # it is not empty when all is done
+                os.rmdir(folder)
+
+        with calls.errors_name(folder), contextlib.suppress(FileExistsError):
+            os.mkdir(folder)
+            self.callback(remove)
+            with calls.directory(os.path.dirname(os.path.abspath(folder))) as above:
+                calls.fsync_directory(above)
 
     def commit(self, on_commit: Callable[[], None]) -> None:
         """Make all files durable and put them in their places."""
         for draft in self.drafts:
             draft.seal()
-        publish(self.drafts, on_commit, self._new)
+        publish(self.drafts, on_commit)
 
 
 def _check_one_device(drafts: Sequence[Draft]) -> None:
     """Raise `UsageError` unless files that are replaced together are on one file system: a log is of one."""
-    if len(drafts) < 2:  # noqa: PLR2004 - one has no log
-        return
-    first = os.fstat(drafts[0].dirfd).st_dev
-    for draft in drafts:
-        if draft.existing is not None and {os.fstat(draft.dirfd).st_dev, draft.existing.st_dev} != {first}:
+    for draft in drafts if len(drafts) > 1 else ():  # one has no log
+        devices = {os.fstat(each.dirfd).st_dev for each in (drafts[0], draft)}
+        if draft.existing is not None and devices != {draft.existing.st_dev}:
             reason = f"is not on the file system of {drafts[0].name}, and both are replaced together"
             raise UsageError(draft.name, f"{reason}; replace the files of each file system by a command of their own")
 
 
-def publish(drafts: Sequence[Draft], on_commit: Callable[[], None], folders: Sequence[NewFolder] = ()) -> None:
+def publish(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None:
     """Let sealed drafts take their places, all of them or none: the new ones first, then those that replace."""
     new = [draft for draft in drafts if draft.existing is None]
     replaced = [draft for draft in drafts if draft.existing is not None]
+    linked: list[Draft] = []
     with interrupts.defer_signals():
-        linked: list[Draft] = []
         try:
-            for draft in drafts if len(drafts) > 1 else ():
-                draft.lock()  # so that no command changes a file that may be taken back
-            for folder in folders:
-                folder.make(new)
             for draft in new:
                 draft.take_free_name()
                 linked.append(draft)
             if replaced:
-                sync_folders([*new, *folders])
+                sync_folders(new)
+            for draft in replaced:
+                draft.take_draft_name()
             if len(replaced) > 1:
                 _publish_set(replaced, on_commit)
                 return
             for draft in replaced:
-                draft.take_draft_name()
                 draft.check_in_place()
                 draft.rename()
         except Exception as error:
@@ -352,10 +315,10 @@ def publish(drafts: Sequence[Draft], on_commit: Callable[[], None], folders: Seq
             raise
         on_commit()
         try:
-            sync_folders(replaced or [*new, *folders])
+            sync_folders(replaced or new)
         except Exception as error:
             what = "result is in place, but its" if len(drafts) == 1 else "results are in place, but their"
-            reason = f"the {what} directory could not be synced ({_why(error)})"
+            reason = f"the {what} directory could not be synced ({reason_of(error)})"
             raise UnconfirmedError(drafts[0].name, reason) from error
 
 
@@ -373,12 +336,10 @@ def _take_back(linked: Sequence[Draft], error: Exception) -> None:
 
 def _publish_set(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None:
     """Let several drafts replace their files by a log, which finishes that after a crash."""
-    for draft in drafts:
-        draft.take_draft_name()
     with contextlib.ExitStack() as stack:
         logs = _logs_of(drafts, stack)
         for draft in drafts:
-            link_log(logs[draft.directory], draft)
+            take_pointer(draft, partial(logs[draft.directory].link, draft.pointer))
         for directory, each in logs.items():
             each.check(directory)
         for draft in drafts:
@@ -397,66 +358,45 @@ def _publish_set(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None
             for draft in drafts:
                 draft.rename()
             sync_folders(drafts)
-            for note in notes:
-                note.unlink()
-            log.finish()
+            for each in (*notes, log):
+                each.finish()
 
 
 def _logs_of(drafts: Sequence[Draft], stack: contextlib.ExitStack) -> dict[str, LogWriter]:
     """Write the log of a set, but for its header, in the directory of the first file, and a note in each other one."""
-    first: dict[str, Draft] = {}  # of each directory
-    for draft in drafts:
-        first.setdefault(draft.directory, draft)
-    home, *others = first
+    first = {draft.directory: draft for draft in reversed(drafts)}
+    home, *others = dict.fromkeys(draft.directory for draft in drafts)
+    inodes = {directory: os.fstat(first[directory].dirfd).st_ino for directory in (home, *others)}
+    numbers = {directory: number for number, directory in enumerate(inodes)}
     log = stack.enter_context(new_log(drafts[0], [draft.path for draft in drafts]))
-    folders = {directory: os.fstat(draft.dirfd).st_ino for directory, draft in first.items()}
-    numbers = {directory: number for number, directory in enumerate(folders)}
     steps = [[numbers[each.directory], os.fsdecode(each.base), each.inode[1], stamp(each.existing)] for each in drafts]
-    paths = [[folder, os.path.relpath(directory, home)] for directory, folder in folders.items()]
-    log.seal(LogKind.PUTS, {"folders": paths, "steps": steps})
+    folders = [[inode, os.path.relpath(directory, home)] for directory, inode in inodes.items()]
+    log.seal(LogKind.PUTS, {"folders": folders, "steps": steps})
     logs, name = {home: log}, os.fsdecode(drafts[0].base)
     for directory in others:
-        note = stack.enter_context(new_log(first[directory], [first[directory].path], identity=log.identity))
-        note.seal(LogKind.NOTE, {"home": os.path.relpath(home, directory), "inode": folders[home], "first": name})
+        place = first[directory]
+        note = logs[directory] = stack.enter_context(new_log(place, [place.path], identity=log.identity))
+        note.seal(LogKind.NOTE, {"home": os.path.relpath(home, directory), "inode": inodes[home], "first": name})
         note.complete()
-        logs[directory] = note
     return logs
 
 
 def new_log(first: Place, readers: Sequence[str], *, identity: bytes = b"", durable: bool = True) -> LogWriter:
     """Make the log of a change, or a note of it, in the directory of a file; see `LogWriter`."""
     # A name from the start is only where no file is without one.
-    return _take_name(first, lambda: LogWriter(first.pointer, first.dirfd, readers, identity, durable=durable))
+    make = partial(LogWriter, first.pointer, first.dirfd, readers, identity, durable=durable)
+    return take_pointer(first, make)
 
 
-def link_log(writer: LogWriter, file: Place) -> None:
-    """Let a file lead to a log."""
-    _take_name(file, lambda: writer.link(file.pointer))
-
-
-def _take_name(file: Place, take: Callable[[], _T]) -> _T:
-    """Take the name of a log, after the recovery of a log that has come there since the file was locked."""
-    while True:
-        try:
-            return take()
-        except FileExistsError:
-            from mpired.files import recovery  # noqa: PLC0415 - a rare case
-
-            done = recovery.recover(file.name, file.path, recovery.How(LockTimeout(), writing=True))
-            if done == recovery.FINISHED or calls.status_at(file.pointer, file.dirfd) is not None:
-                raise LockError(file.name, "had a change of another command at work; run again") from None
-
-
-@contextlib.contextmanager
-def unconfirmed(name: str, what: str) -> Iterator[None]:
-    """Raise `UnconfirmedError` for any error after a commit: the next command finishes the change."""
+def take_pointer(file: Place, take: Callable[[], _T]) -> _T:
+    """Take the name of the log of a file, after the recovery of a log that has come there since it was locked."""
     try:
-        yield
-    except Exception as error:
-        way_out = "do not repeat it, the next mpired command on it finishes it"
-        raise UnconfirmedError(name, f"{what} ({_why(error)}); {way_out}") from error
+        return take()
+    except FileExistsError:
+        from mpired.files import recovery  # noqa: PLC0415 - a rare case
 
-
-def _why(error: Exception) -> str:
-    """Return the reason of an error without its subject."""
-    return (error.strerror if isinstance(error, OSError) else str(error)) or type(error).__name__
+        done = recovery.recover(file.name, file.path, recovery.How(LockTimeout(), writing=True))
+        if done != recovery.FINISHED:
+            with contextlib.suppress(FileExistsError):
+                return take()
+        raise LockError(file.name, "had a change of another command at work; run again") from None

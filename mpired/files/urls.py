@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 from typing import NamedTuple, Self
@@ -11,7 +10,6 @@ from mpired.errors import UsageError
 from mpired.files.names import digest
 
 _DEVICE = -2
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://", re.ASCII)
 _USER = re.compile(r"[^/?#]*@")
 # With other characters the library ends in the middle of a request, or asks another host.
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.~$-]+)(:[0-9]{1,5})?")
@@ -82,12 +80,6 @@ SERVERS = ("https", "http")
 SCHEMES = (*STORES, *SERVERS)
 
 
-def listing() -> str:
-    """Return the names of the schemes whose stores tell which objects they have."""
-    *most, last = STORES
-    return f"{', '.join(most)} and {last}"
-
-
 class ObjectPlace(NamedTuple):
     """The place of an object."""
 
@@ -148,12 +140,3 @@ def check_are_files(paths: Iterable[object]) -> None:
         if isinstance(path, str) and is_url(path):
             reason = "is an object of a store, of which no part can be changed, and which cannot be locked"
             raise UsageError(_shown(path), f"{reason}; copy it to a file, and change that")
-
-
-def check_scheme(path: str) -> None:
-    """Raise `UsageError` if a missing path is a URL of another scheme."""
-    match = _SCHEME.match(path)
-    if match and match[1] not in SCHEMES and not os.path.lexists(path):
-        *most, last = SCHEMES
-        reason = f"is a URL of the scheme {match[1]}, and those of {', '.join(most)} and {last} are read"
-        raise UsageError(path, f"{reason}; copy it to a file")

@@ -16,7 +16,7 @@ from mpired.errors import BufferFileError, UsageError
 from mpired.files import calls, mounts
 from mpired.files.access import recover_for_reading
 from mpired.files.names import check_is_data, has_log
-from mpired.files.urls import check_scheme, identity, is_url
+from mpired.files.urls import identity, is_url
 from mpired.sources.directory import DirectorySource, index_in, is_store
 from mpired.sources.local import LocalSource
 from mpired.sources.source import STANDARD_INPUT, Source
@@ -158,7 +158,6 @@ def _status(path: str, context: Context) -> os.stat_result:
     try:
         return os.stat(path)
     except FileNotFoundError:
-        check_scheme(path)
         if has_log(calls.followed(path)):
             recover_for_reading(path, context)
             return os.stat(path)

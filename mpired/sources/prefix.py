@@ -39,7 +39,7 @@ def object_or_store(url: str, context: Context) -> Source:
         return RemoteSource.of(url)
     except FileNotFoundError as error:
         if is_named and not lists:
-            where = f"a Zarr store of many objects is read from {urls.listing()}, which list their objects"
+            where = f"a Zarr store of many objects is read from {', '.join(urls.STORES)}, which list their objects"
             error.add_note(f"{where}: pack it into a zip archive (.zarr.zip)")
         if lists and not is_named:
             with contextlib.suppress(FileNotFoundError, PermissionError):  # who may read need not be let list

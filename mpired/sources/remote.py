@@ -132,7 +132,7 @@ def got(source: Source, url: str, version: Version, offset: int, count: int) -> 
     """Return bytes of an object of a source, which has to be the one that was looked at."""
     try:
         found, _ = stores.get(url, offset, offset + count, version)
-    except (stores.ReplacedError, stores.NothingThereError, FileNotFoundError):
+    except (stores.GoneError, FileNotFoundError):
         raise source.changed() from None
     if len(found) < count:
         raise source.changed()
@@ -180,7 +180,7 @@ def _head(url: str) -> tuple[memoryview, Version]:
     """Return the first bytes of an object, and its version."""
     try:
         return stores.get(url, 0, _PAGE_NBYTES)
-    except stores.NothingThereError:  # an empty one has no first byte
+    except stores.GoneError:  # an empty one has no first byte
         version = stores.look(url)
         if version is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url) from None

@@ -11,7 +11,6 @@ from mpired import cautions, ops
 from mpired.datatypes import Datatype
 from mpired.datatypes.datatype import gaps, tail
 from mpired.files import calls
-from mpired.files.update import Update
 from mpired.formats import Array
 from mpired.formats.convert import as_in
 from mpired.ops import overflow
@@ -19,9 +18,10 @@ from mpired.ops.overflow import Overflow, Steps, noting, steps
 from mpired.ops.running import run
 from mpired.ops.state import Elements, absent, valid_of
 from mpired.ops.table import REPLACE
-from mpired.windows.origin import Origin, at_each_byte, gathered
+from mpired.windows.origin import Origin, at_each_byte, can_be_null, gathered
 from mpired.windows.placement import WindowShare
 from mpired.windows.runs import Batch, Round
+from mpired.windows.targets import WindowFile
 
 
 def check_nulls(op: ops.Op, window: Array, origins: Sequence[Origin]) -> None:
@@ -31,27 +31,22 @@ def check_nulls(op: ops.Op, window: Array, origins: Sequence[Origin]) -> None:
         raise ops.null_refused(op, window.datatype, window.source.name, way_out)
 
 
-def can_be_null(op: ops.Op, window: Array, origins: Sequence[Origin]) -> bool:
-    """Return whether elements of a window may be null after a call."""
-    return ops.may_be_null(op, window.datatype, [window.nulls != 0, *(each.array.nulls != 0 for each in origins)])
-
-
 def fold(
     share: WindowShare,
     op: ops.Op,
     origins: Sequence[Origin],
-    update: Update,
+    file: WindowFile,
     fetched: np.ndarray | None,
     buffer: str = "",
 ) -> Generator[int, None, None]:
-    """Combine origins into a window, one after another, and give the new bytes to an update; then warn."""
+    """Combine origins into a window, one after another, and give the new bytes to its file; then warn."""
     # Yields the bytes of the elements that an origin was combined into. `buffer` is the name of the window for
     # warnings, if it is one of several in its file.
     window, found, nmasked = share.window, list[Overflow](), 0
     for batch in share.access.batches():
-        stored = _read(batch, window, update.source)
+        stored = _read(batch, window, file.fd)
         elements = as_in(window.datatype.form, gathered(stored.octets, stored.at, window.stored), window.datatype)
-        not_null, marks = _not_null(elements, batch, window, update.source) if window.nullable else (None, None)
+        not_null, marks = _not_null(elements, batch, window, file.fd) if window.nullable else (None, None)
         if not origins:
             if fetched is not None:
                 old = elements if not_null is None else np.ma.MaskedArray(elements, ~not_null)
@@ -64,9 +59,9 @@ def fold(
             yield elements.nbytes
         elements, not_null = held.results(window)
         nmasked += 0 if window.marked is None else window.marked.hidden(elements, not_null)
-        stored.change(as_in(window.stored, elements, window.datatype), update)
+        stored.change(as_in(window.stored, elements, window.datatype), file)
         if marks is not None and not_null is not None:
-            marks.change(not_null, update)
+            marks.change(not_null, file)
     for each in overflow.by_op(found):
         overflow.tell(op, window.datatype, each, [origin.name for origin in origins], buffer)
     if nunset := sum(origin.nunset for origin in origins):
@@ -82,8 +77,8 @@ class _Stored(NamedTuple):
     at: np.ndarray | None  # see `Batch`
     pieces: list[tuple[memoryview, int]]  # for each range its part of them, and its offset in the file
 
-    def change(self, elements: np.ndarray, update: Update) -> None:
-        """Give an update the bytes with other elements, without those that carry no value."""
+    def change(self, elements: np.ndarray, file: WindowFile) -> None:
+        """Give a file the bytes with other elements, without those that carry no value."""
         itemsize, source = elements.itemsize, elements.view(np.uint8)
         bounds = [0, *(bound for gap in gaps(elements.dtype) for bound in (gap.start, gap.stop)), itemsize]
         for start, stop in zip(bounds[::2], bounds[1::2], strict=True):
@@ -91,7 +86,7 @@ class _Stored(NamedTuple):
                 where = slice(start, None, itemsize) if self.at is None else self.at + start
                 at_each_byte(self.octets, stop - start)[where] = at_each_byte(source, stop - start)[start::itemsize]
         for data, offset in self.pieces:
-            update.write(data, offset)
+            file.write(data, offset)
 
 
 def _read(batch: Batch, window: Array, fd: int) -> _Stored:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from mpired import ops
 from mpired.context import BASE_NBYTES, STREAMED_BASE_NBYTES, Context, spare_open_files
 from mpired.datatypes import Datatype, agrees, as_numbers, from_dtype
 from mpired.datatypes.datatype import tail
@@ -289,3 +290,8 @@ def at_each_byte(octets: np.ndarray, nbytes: int) -> np.ndarray:
     dtype = np.dtype(f"{'u' if nbytes in transfer.NUMBERS else 'V'}{nbytes}")
     elements: np.ndarray = np.ndarray((len(octets) - nbytes + 1,), dtype, octets.data, 0, (1,))
     return elements
+
+
+def can_be_null(op: ops.Op, window: Array, origins: Sequence[Origin]) -> bool:
+    """Return whether elements of a window may be null after a call."""
+    return ops.may_be_null(op, window.datatype, [window.nulls != 0, *(each.array.nulls != 0 for each in origins)])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,8 @@ from mpired.formats.input_options import ORDERS
 from mpired.ops.state import Elements
 from mpired.sources.local import LocalSource
 from mpired.sources.source import Source
-from mpired.windows.elements import can_be_null
+from mpired.windows.origin import can_be_null
+from mpired.windows.placement import WindowShare
 from mpired.windows.request import WindowRequest
 
 _BLOCK_NBYTES = 4 << 20
@@ -38,19 +39,26 @@ class Appeared(Exception):  # noqa: N818 - no error: the request starts again wi
     """Raised when another process has made a target meanwhile."""
 
 
-class WindowFile(NamedTuple):
-    """A file of a window."""
+@dataclass
+class WindowFile:
+    """A file of a window, and the work on it."""
 
     name: str
     format: Format
     windows: Sequence[Array]  # where the elements are changed: one array, or one for each column
-    file: Target | Draft | None = None  # locked, or being made; `None` in a dry run
+    file: Target | NewFile | None = None  # locked, or being made; `None` in a dry run
     nbytes: int = 0  # of the file
     # of a file that is written again the one that has all else, such as the schema; `None` if elements are changed
     # where they lie
     like: Source | None = None
-    scratch: Scratch | None = None  # has the elements then, as native ones
     rewriting: int = 0  # memory that writing it again takes
+    scratch: Scratch | None = None  # has the elements then, as native ones
+    shares: Sequence[tuple[int, WindowShare]] = ()  # its elements in the call, each with the number of its array
+    origins: Sequence[int] = ()  # the numbers of the origins that are combined into it
+    changed_nbytes: int = 0  # about how many bytes are read and written for each origin
+    keys: Keys | None = None
+    new_keys: Sequence[tuple[bytes, str]] = ()  # with their labels
+    update: Update | None = None  # `None` if it does not change
 
     @property
     def fd(self) -> int:
@@ -61,26 +69,33 @@ class WindowFile(NamedTuple):
     @property
     def is_new(self) -> bool:
         """Whether the file is being made: even if nothing is combined into it."""
-        return isinstance(self.file, Draft)
+        return isinstance(self.file, NewFile)
 
-    def keys(self, stack: ExitStack) -> Keys:
+    def write(self, data: memoryview | bytes, offset: int) -> None:
+        """Take new bytes for the update, if there is one; offsets ascend."""
+        if self.update is not None:
+            self.update.write(data, offset)
+
+    def open_keys(self, stack: ExitStack) -> Keys:
         """Return the keys of origins that were combined into it before; `stack` closes their file."""
         if self.file is None:
             return stack.enter_context(keys_of_file(self.name))
         return Keys(self.file, None if self.is_new else self.file.fd)
 
-    def begin(self, changed_nbytes: int, request: WindowRequest) -> Update:
+    def begin(self, request: WindowRequest) -> Update:
         """Begin to change it."""
         assert self.file is not None  # noqa: S101 - in a dry run nothing changes
         encode = None if self.like is None else self._encode
-        if isinstance(self.file, Draft):
-            return NewFile(self.file, self.fd, encode)
-        if encode is not None:
+        if isinstance(self.file, NewFile):
+            new = self.file
+        elif encode is not None:
             self.check_commit(request.commit)
-            draft = Draft(self.name, overwrite=True, durable=request.durable, place=self.file)
-            return NewFile(draft, self.fd, encode)
-        replaced = replacement(self.file, changed_nbytes, request.commit, durable=request.durable)
-        return replaced or Patch(self.file, changed_nbytes, durable=request.durable)
+            new = NewFile(self.name, overwrite=True, durable=request.durable, place=self.file)
+        else:
+            replaced = replacement(self.file, self.changed_nbytes, request.commit, durable=request.durable)
+            return replaced or Patch(self.file, durable=request.durable)
+        new.source, new.complete = self.fd, encode
+        return new
 
     def _encode(self, draft: Draft) -> None:
         """Write the file again, with the elements that the scratch file has."""
@@ -120,7 +135,7 @@ def open_window(source: LocalSource, request: WindowRequest, target: Target | No
     nbytes = row.rewriting(file.source)
     window = WindowFile(source.name, row, (), target, source.nbytes, file.source, rewriting=nbytes)
     if target is None:
-        return window._replace(windows=[_native(source, each, row, request) for each in file.buffers])
+        return replace(window, windows=[_native(source, each, row, request) for each in file.buffers])
     arrays = [request.decoder.decoding(within_budget(each, inputs.context)) for each in file.buffers]
     elements = (blocks(each, max(1, _BLOCK_NBYTES // each.datatype.itemsize)) for each in arrays)
     return _decoded(window, arrays, elements, request, stack)
@@ -146,7 +161,7 @@ def make_window(name: str, request: WindowRequest, stack: ExitStack) -> WindowFi
     """Make a target that does not exist yet."""
     row, keyed = _row(name, request), bool(request.keys)
     try:  # of those who make it with a file of keys one at a time
-        draft = Draft(name, overwrite=False, context=request.inputs.context, durable=request.durable, named=keyed)
+        draft = NewFile(name, context=request.inputs.context, durable=request.durable, named=keyed)
     except OutputExistsError as error:
         raise Appeared from error
     stack.enter_context(draft)
@@ -162,7 +177,7 @@ def _row(name: str, request: WindowRequest) -> Format:
     return format_to_create(name, like=like, declared=(request.within or request.inputs.datatype) is not None)
 
 
-def _new_window(name: str, row: Format, request: WindowRequest, draft: Draft | None, stack: ExitStack) -> WindowFile:
+def _new_window(name: str, row: Format, request: WindowRequest, draft: NewFile | None, stack: ExitStack) -> WindowFile:
     """Fill the draft of a new target with initial elements; in a dry run there is no draft."""
     assert request.create is not None  # noqa: S101 - else nothing is made
     inputs, (elements, model, _) = request.inputs, request.create
@@ -190,7 +205,7 @@ def _new_window(name: str, row: Format, request: WindowRequest, draft: Draft | N
     return WindowFile(name, row, [window], draft, nbytes)
 
 
-def _new_columns(name: str, row: Format, request: WindowRequest, draft: Draft | None, stack: ExitStack) -> WindowFile:
+def _new_columns(name: str, row: Format, request: WindowRequest, draft: NewFile | None, stack: ExitStack) -> WindowFile:
     """Return a new target with columns: the first origin, with other elements in the columns that are combined."""
     filling = request.create
     assert filling is not None  # noqa: S101 - else nothing is made
@@ -205,7 +220,7 @@ def _new_columns(name: str, row: Format, request: WindowRequest, draft: Draft | 
     window = WindowFile(name, row, (), draft, nbytes, model.source, rewriting=row.rewriting(model.source))
     if draft is None:
         source = LocalSource(name, name, (0, 0, 0, 0))
-        return window._replace(windows=[_native(source, each, row, request) for each in model.buffers])
+        return replace(window, windows=[_native(source, each, row, request) for each in model.buffers])
     initial = partial(_initial, are_missing=request.op.rules.nulls == "ignore")
     return _decoded(window, model.buffers, map(initial, filling.elements, model.buffers), request, stack)
 
@@ -238,7 +253,7 @@ def _decoded(
         end = max(end, at)
         end += -end % _ALIGNMENT
         windows.append(array)
-    return window._replace(windows=windows, scratch=scratch)
+    return replace(window, windows=windows, scratch=scratch)
 
 
 def _native(source: Source, column: Array, row: Format, request: WindowRequest) -> Array:

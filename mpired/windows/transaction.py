@@ -10,7 +10,6 @@ import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,10 +26,8 @@ from mpired.errors import (
     number,
 )
 from mpired.files.access import lock_all
-from mpired.files.keys import Keys
 from mpired.files.lock import LockTimeout, Target, open_replaced, open_target
 from mpired.files.places import parted
-from mpired.files.update import Update
 from mpired.formats import Array, Model, format_named
 from mpired.formats.names import lacking
 from mpired.formats.rank import reordered
@@ -96,19 +93,6 @@ def _open(request: WindowRequest, replaced: Sequence[str], stack: ExitStack) -> 
     return windows
 
 
-@dataclass
-class _Part:
-    """The work on one window."""
-
-    target: WindowFile
-    update: Update
-    nbytes: int  # about how many bytes are read and written for each origin
-    shares: Sequence[tuple[int, WindowShare]] = ()  # its elements, each with the number of its array
-    origins: Sequence[int] = ()  # the numbers of the origins
-    keys: Keys | None = None
-    new: Sequence[tuple[bytes, str]] = ()  # new keys, and their labels
-
-
 class Work:
     """A request at work: all checks, and then the elements; nothing is visible of it until it is published."""
 
@@ -135,7 +119,8 @@ class Work:
             request.placement.shares([window.windows[i] for window in windows], each) for i, each in enumerate(given)
         ]
         self._placed = placed[0]
-        self._parts = [self._part(*each) for each in zip(windows, zip(*placed, strict=True), strict=True)]
+        for window, shares in zip(windows, zip(*placed, strict=True), strict=True):
+            self._choose(window, shares)
         if request.inputs.context.max_memory is not None:
             self._check_memory()
         choose_open(self._opened, request.inputs.context)
@@ -180,7 +165,7 @@ class Work:
 
     def _check_memory(self) -> None:
         """Raise `UsageError` if there is less memory than the call needs beside the blocks."""
-        request, shares = self.request, [share for part in self._parts for _, share in part.shares]
+        request, shares = self.request, [share for window in self.windows for _, share in window.shares]
         in_order = all(share.access.in_order for share in shares)
         held = sum(share.access.held for share in shares)
         for origin in self._opened:
@@ -194,54 +179,55 @@ class Work:
         one = max((origin.open_nbytes for origin in self._opened), default=0)
         request.inputs.context.check_memory(base + one + again + held * (2 if again else 1))
 
-    def _part(self, target: WindowFile, placed: Sequence[WindowShare | None]) -> _Part:
+    def _choose(self, window: WindowFile, placed: Sequence[WindowShare | None]) -> None:
         """Leave out what a window remembers; one that was changed before a crash is not changed again."""
         request, keys = self.request, self.request.keys
         # In the order of the file.
         shares = [(i, share) for i, share in enumerate(placed) if share is not None and share.access.entries]
-        shares.sort(key=lambda each: each[1].window.offset)
-        nbytes = sum(share.access.nbytes for _, share in shares)
-        part = _Part(target, Update(target.fd), nbytes, shares, range(len(request.origins) if shares else 0))
+        window.shares = sorted(shares, key=lambda each: each[1].window.offset)
+        window.changed_nbytes = sum(share.access.nbytes for _, share in shares)
+        window.origins = range(len(request.origins) if shares else 0)
         if not keys or not shares:
-            return part
-        part.keys = target.keys(self._stack)
-        remembered = part.keys.find({prefix for key in keys for prefix in key.prefixes})
+            return
+        window.keys = window.open_keys(self._stack)
+        remembered = window.keys.find({prefix for key in keys for prefix in key.prefixes})
         new = [key for key in keys if not key.is_in(remembered)]
         again = [number for key in new if key.has_known_content(remembered) for number in keys[key]]
         cautions.tell(*cautions.known_content([request.origins[number][0].name for number in again]))
-        part.origins = [number for key in new for number in keys[key]]
-        part.new = [(key.kept, key.text) for key in new]
-        return part
+        window.origins = [number for key in new for number in keys[key]]
+        window.new_keys = [(key.kept, key.text) for key in new]
 
     def combine(self) -> None:
         """Compute all new elements, and make the updates ready."""
         request = self.request
-        nbytes = sum(part.nbytes * len(part.origins) for part in self._parts)
+        nbytes = sum(window.changed_nbytes * len(window.origins) for window in self.windows)
         with step("combining the origins"):
             for _ in request.inputs.context.progress(self._combined(), nbytes):
                 pass
         request.decoder.close()  # a file that is written again takes another worker
         for origin in self._opened:
             origin.array.source.check_unchanged()
-        for part in self._parts:
-            is_changed = part.update.protocol and part.new
-            new_keys = part.keys.append(part.new, durable=request.durable) if part.keys and is_changed else b""
-            part.update.seal(new_keys)
+        for window in self.windows:
+            if window.update is not None:
+                new, durable = window.new_keys, request.durable
+                new_keys = window.keys.append(new, durable=durable) if window.keys and new else b""
+                window.update.seal(new_keys)
         if self.fetched is not None:
             self.windows[0].windows[0].datatype.clear_padding(np.ma.getdata(self.fetched))
 
     def _combined(self) -> Iterator[int]:
         """Combine the origins into each window, and yield the bytes of the elements that are done."""
         op, expected = self.request.op, self.request.expected
-        for part in self._parts:
-            is_changed = op.origin and (part.target.is_new or (part.shares and part.origins))
-            if is_changed and (expected is None or self._is_there(expected, part)):
-                part.update = self._stack.enter_context(part.target.begin(part.nbytes, self.request))
-            for i, share in part.shares if part.origins or self.fetched is not None else ():
-                origins = [self._origins[number][i] for number in part.origins]
+        for window in self.windows:
+            is_changed = op.origin and (window.is_new or (window.shares and window.origins))
+            if is_changed and (expected is None or self._is_there(expected, window)):
+                window.update = window.begin(self.request)
+                self._stack.enter_context(window.update)
+            for i, share in window.shares if window.origins or self.fetched is not None else ():
+                origins = [self._origins[number][i] for number in window.origins]
                 origins = [self._as_in(share.window, each) for each in origins]
-                name = share.window.name if len(part.shares) > 1 else ""
-                yield from fold(share, op, origins, part.update, self.fetched, name)
+                name = share.window.name if len(window.shares) > 1 else ""
+                yield from fold(share, op, origins, window, self.fetched, name)
 
     def _as_in(self, window: Array, origin: Origin) -> Origin:
         """Return an origin with its elements in the order and the datatype of a window."""
@@ -253,10 +239,10 @@ class Work:
             self._stack.callback(made.close)
         return made
 
-    def _is_there(self, expected: np.ndarray, part: _Part) -> bool:
+    def _is_there(self, expected: np.ndarray, window: WindowFile) -> bool:
         """Return whether a window has the element that is expected: a target that stays is not written."""
         found = np.ma.zeros(1, expected.dtype)
-        for _ in fold(part.shares[0][1], self.request.op, [], part.update, found):
+        for _ in fold(window.shares[0][1], self.request.op, [], window, found):
             pass
         missing = np.ma.is_masked(found)
         same = np.ma.getdata(found).tobytes() == np.ma.getdata(expected).tobytes()
@@ -265,35 +251,35 @@ class Work:
     def publish(self) -> None:
         """Commit one window after another."""
         changed: list[str] = []
-        for part in self._parts:
-            name = part.target.name
+        for window in self.windows:
+            if window.update is None:
+                continue
             try:
-                part.update.publish(interrupts.committed if changed else self.request.inputs.context.on_commit)
+                window.update.publish(interrupts.committed if changed else self.request.inputs.context.on_commit)
             except (MpiredError, OSError) as error:
                 if changed and not isinstance(error, UnconfirmedError):
                     why = error.reason if isinstance(error, MpiredError) else error.strerror
                     reason = f"is not changed ({why}), but {', '.join(changed)} is; several windows are not one"
-                    raise UnconfirmedError(name, f"{reason} transaction") from error
+                    raise UnconfirmedError(window.name, f"{reason} transaction") from error
                 if isinstance(error, OutputExistsError):  # of a target that did not exist
                     raise Appeared from error
                 raise
-            if part.update.protocol:
-                changed.append(name)
+            changed.append(window.name)
 
     def done(self) -> Done:
         """Return the outcome, or that of a dry run."""
-        applied = {number for part in self._parts for number in part.origins}
+        applied = {number for window in self.windows for number in window.origins}
         names = [arrays[0].name for arrays in self.request.origins]
         skipped = [name for number, name in enumerate(names) if number not in applied] if self.request.keys else []
         return Done(
             op=self.request.op,
-            protocols=tuple(part.update.protocol for part in self._parts),
+            protocols=tuple(window.update.protocol if window.update else "" for window in self.windows),
             datatypes=tuple(window.datatype for window in self.windows[0].windows),
             entries=self._entries,
             skipped=tuple(skipped),
             fetched=self.fetched,
             model=None if self.fetched is None else self.fetched_model,
-            nbytes=tuple(part.nbytes for part in self._parts),
+            nbytes=tuple(window.changed_nbytes for window in self.windows),
             origins=tuple(names),
         )
 

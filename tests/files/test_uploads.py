@@ -11,7 +11,7 @@ from object_store import BYTES, MEBIBYTE
 from rows import check_refusals
 from running import running
 
-from mpired.files import stores, upload
+from mpired.files import stores
 
 OLD = b"the old result"
 SMALL = ("--op", "sum", "a.npy")
@@ -31,7 +31,7 @@ def folder(tmp_path):
 def in_parts():
     """Let results be put in parts that are few bytes for a store."""
     stores.RETRYING["max_retries"] = 1
-    vars(upload).update(_SINGLE_NBYTES=MEBIBYTE)
+    vars(stores).update(_SINGLE_NBYTES=MEBIBYTE)
 
 
 def less_patient():
@@ -187,7 +187,6 @@ REFUSED = [
     ("reduce -o o.npy --count-valid s3://bucket/n.npy --nan ignore", "is for one of several results"),
     ("reduce -o s3://bucket/o.npy --provenance", "is recorded beside s3://bucket/o.npy"),
     ("reduce -o https://host/out.npy", "is of a server that may show a part of a result"),
-    ("reduce -o hdfs://host/out.npy", "is a URL of the scheme hdfs"),
     ("reduce -o s3://bucket/", "names no object; write s3://bucket/NAME"),
     ("reduce -o s3://bucket/out.npz.zarr", "would be a directory by its suffix"),
 ]

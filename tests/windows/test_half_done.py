@@ -133,7 +133,7 @@ def test_the_folder_of_the_log_was_moved(renew, another_name, folder):
     os.rename(folder / "targets", folder / "moved")
     if renew:
         (folder / "targets").mkdir()
-    missing = f"by its name {folder.resolve()}/targets/{BASE}, whose directory is not there"
+    missing = f"belongs to files in {folder.resolve()}/targets, which is not the directory that it was"
     commands = [f"info {OTHER}", f"recover --discard {OTHER}", f"accumulate --op sum {OTHER} origin.npy"]
     check_refusals(folder, [(words, 3, f"mpired: {OTHER}: ", missing, "--discard --force") for words in commands])
     assert b"a committed change to finish" in run("recover", "--list", OTHER, cwd=folder).out
