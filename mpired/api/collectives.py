@@ -55,13 +55,6 @@ def reduce(ranks: Ranks, op: Ops, *, output: PathLike | None = None, context: Co
         array, in which nulls are masked. For a list of ops a dict of these by the names of the ops. If it was written
         to a file, or to several, a `Summary`, as the command says it.
 
-    Raises
-    ------
-    mpired.errors.MpiredError
-        If the request breaks a rule of MPI or a file is not usable; the class says which.
-    OSError
-        If the system refuses.
-
     Warns
     -----
     mpired.errors.OverflowWarning
@@ -94,7 +87,7 @@ def _call(
             group_b = all_at_hand(options["group_b"], "`group_b`", "rank {} of group B")
             options = {**options, "group_b": ordered(group_b, options)}
         words = rank_list(words, options)
-        files = partial(paths, [*words, *(options["group_b"] or ())])
+        files = [*paths([*words, *(options["group_b"] or ())])]
         if output is not None or options["in_place"] or options["split"] or options["count_valid"]:
             path = None if output is None else path_at_hand(output, "output")
             plan = partial(plan_call, name, words, op, path, options)
@@ -154,13 +147,6 @@ def allreduce(ranks: Ranks, op: OpLike, *, output: PathLike | None = None, conte
         An array for each rank, like that of `mpired.reduce`; two lists if there is `group_b`. If files
         were written, a `Summary`.
 
-    Raises
-    ------
-    mpired.errors.MpiredError
-        If the request breaks a rule of MPI or a file is not usable; the class says which.
-    OSError
-        If the system refuses.
-
     Examples
     --------
     >>> import mpired
@@ -186,11 +172,6 @@ def scan(ranks: Ranks, op: OpLike, *, output: PathLike | None = None, context: C
     -------
     list or Summary
         An array for each rank. If files were written, a `Summary`.
-
-    Raises
-    ------
-    mpired.errors.MpiredError, OSError
-        As `allreduce`.
 
     Examples
     --------
@@ -221,11 +202,6 @@ def exscan(ranks: Ranks, op: OpLike, *, output: PathLike | None = None, context:
     list or Summary
         An array for each rank, None for rank 0 unless it gets the neutral element. If files were written, what was
         done.
-
-    Raises
-    ------
-    mpired.errors.MpiredError, OSError
-        As `allreduce`.
 
     Examples
     --------
@@ -258,13 +234,6 @@ def reduce_scatter(
         An array of one dimension for each rank; two lists if there is `group_b`. If files were written, what was
         done.
 
-    Raises
-    ------
-    mpired.errors.CountError
-        If the counts do not sum to that of a rank.
-    mpired.errors.MpiredError, OSError
-        As `allreduce`.
-
     Examples
     --------
     >>> import mpired
@@ -294,13 +263,6 @@ def reduce_scatter_block(
         An array of one dimension for each rank; two lists if there is `group_b`. If files were written, what was
         done.
 
-    Raises
-    ------
-    mpired.errors.CountError
-        If the elements cannot be divided evenly.
-    mpired.errors.MpiredError, OSError
-        As `allreduce`.
-
     Examples
     --------
     >>> import mpired
@@ -329,11 +291,6 @@ def reduce_local(invec: Rank, inoutvec: PathLike, op: OpLike, *, context: Contex
     -------
     Summary
         The result in figures.
-
-    Raises
-    ------
-    mpired.errors.MpiredError, OSError
-        As `mpired.reduce`.
     """
     pair: Any = [at_hand(invec, "invec"), path_at_hand(inoutvec, "inoutvec")]
     cautions.tell(*cautions.same_files([inoutvec], [invec]))

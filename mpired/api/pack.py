@@ -41,13 +41,6 @@ def pack(
     array or PackSummary
         The elements in native byte order: one value each, or a row of them. If they were written, a `PackSummary`.
 
-    Raises
-    ------
-    mpired.errors.MpiredError
-        If the file does not hold such elements, or a value does not fit external32.
-    OSError
-        If the system refuses.
-
     Examples
     --------
     >>> import mpired
@@ -57,11 +50,11 @@ def pack(
     chosen, file = checked(PACK, options), path_at_hand(file, "file")
     if output is not None:
         plan = partial(plan_pack, file, path_at_hand(output, "output"), chosen)
-        return summarise_packing(attempts.carry_out(plan, lambda: [file], context, overwrite=chosen["overwrite"]))
+        return summarise_packing(attempts.carry_out(plan, [file], context, overwrite=chosen["overwrite"]))
     if chosen["to"] or chosen["datarep"]:
         raise UsageError("`to` and `datarep`", "are for a file; name one with `output`")
     plan = partial(plan_pack, file, "-", {**chosen, "to": ARRAY.name})
-    return attempts.repeated(plan, _array, lambda: [file], context)
+    return attempts.repeated(plan, _array, [file], context)
 
 
 def _array(plan: Packing, context: Context) -> np.ndarray:
@@ -94,13 +87,6 @@ def unpack(
     PackSummary
         The unpacking in figures.
 
-    Raises
-    ------
-    mpired.errors.MpiredError
-        If the elements do not fit, or would overlap.
-    OSError
-        If the system refuses.
-
     Examples
     --------
     >>> import mpired
@@ -117,4 +103,4 @@ def unpack(
     plan = partial(plan_unpack, packed, "-" if output is None else path_at_hand(output, "output"), into, chosen)
     files = [packed] if into is None else [packed, into]
     overwrite = into is not None or chosen["overwrite"]
-    return summarise_packing(attempts.carry_out(plan, lambda: files, context, overwrite=overwrite))
+    return summarise_packing(attempts.carry_out(plan, files, context, overwrite=overwrite))

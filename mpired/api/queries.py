@@ -43,24 +43,13 @@ def info(path: Rank, *, context: Context, **options: Any) -> RankFile:
     RankFile
         The format, and of every buffer the name, datatype, count and shape; in `others` other arrays, and in
         `obstacle` why a file of another kind has none.
-
-    Raises
-    ------
-    MpiredError, OSError
-        If the file is damaged, differs from the options that describe it, or cannot be opened.
     """
     rank = ArrayRank("array", path) if isinstance(path, np.ndarray) else at_hand(path, "path")
-    return attempts.repeated(partial(look, rank, options), lambda file, _: file, lambda: list(paths([rank])), context)
+    return attempts.repeated(partial(look, rank, options), lambda file, _: file, [*paths([rank])], context)
 
 
 def look(rank: str | AtHand, options: Options, context: Context) -> RankFile:
-    """Describe a file as `info` does, in whose directory nothing is left to finish.
-
-    Raises
-    ------
-    MpiredError, OSError
-        As `info`.
-    """
+    """Describe a file as `info` does, in whose directory nothing is left to finish."""
     inputs = InputOptions.of(checked(INPUTS, options), context)
     file = describe(rank, inputs)
     if not file.obstacle:
@@ -85,11 +74,6 @@ def show(path: PathLike, *, context: Context, **options: Any) -> Shown:
     -------
     Shown
         Figures of each buffer; with `bins` they have histograms.
-
-    Raises
-    ------
-    MpiredError, OSError
-        If the file is damaged, holds no numbers, or cannot be opened, or the picture cannot be written.
 
     Examples
     --------
@@ -127,12 +111,6 @@ def diff(a: Rank | Several[Rank], b: Rank | Several[Rank], *, context: Context, 
         Whether they are equal; why not, if their counts, shapes, datatypes or columns are not the same; else for each
         buffer how many elements differ and the largest differences; and the first differences. Of directories and
         lists `files` has a Difference for each pair. `verdict` is "not known" if an array cannot be read.
-
-    Raises
-    ------
-    mpired.errors.MpiredError, OSError
-        If a file is damaged, differs from the options that describe it or cannot be opened, or if options exclude
-        each other.
 
     Examples
     --------
@@ -178,13 +156,6 @@ def locate(
     Location, list of Location, or dict of these
         The value, the number of the rank, the name of its file, the index and the name of the column; a dict by the
         names of the ops for a list of ops.
-
-    Raises
-    ------
-    mpired.errors.CountError
-        If a rank has no elements, or all elements are left out by `nan`, `nulls` and `missing`.
-    mpired.errors.MpiredError, OSError
-        If a rank cannot be used.
 
     Examples
     --------

@@ -19,13 +19,24 @@ from mpired.options import Group, Option, rows
 from mpired.progress import no_progress, shown_by
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_RAISES = """\
+Raises
+------
+mpired.errors.MpiredError
+    If the request breaks a rule of MPI, a file is not usable, or its lock is not free; the class says which. Nothing
+    has changed, except after an `UnconfirmedError`.
+OSError
+    If the system refuses.
+
+"""
 
 
 def with_options(*group: str) -> Callable[[_F], _F]:
     """Give a function the options of a group in place of its `**options`, and document each from its row.
 
     `help`, editors and notebooks show them. A line `**options` of its docstring, and the text below, make place for
-    them. It raises `TypeError` for a keyword that it has not, with a suggestion.
+    them, and the errors that all functions raise follow. It raises `TypeError` for a keyword that it has not, with a
+    suggestion.
     """
     return functools.partial(_with_options, group)
 
@@ -75,7 +86,12 @@ def _with_options(group: Group, function: _F) -> _F:
     # A paragraph for each option takes the place of the one for `**options`.
     paragraphs = "".join(map(_paragraph, table, table.values()))
     text = inspect.cleandoc(function.__doc__ or "")
-    checked.__doc__ = re.sub(r"\*\*options\n.*?(\n\n|\Z)", lambda _: f"{paragraphs}\n", text, flags=re.DOTALL)
+    text = re.sub(r"\*\*options\n.*?(\n\n|\Z)", lambda _: f"{paragraphs}\n", text, flags=re.DOTALL)
+    if text and "\nRaises\n" not in text:
+        text = re.sub(
+            r"^(?=(Warns|Examples)\n-)|\Z", _RAISES, f"{text.rstrip()}\n\n", count=1, flags=re.MULTILINE
+        ).rstrip()
+    checked.__doc__ = text
     return cast("_F", checked)
 
 

@@ -107,14 +107,6 @@ class Window:
         int
             How many origins were combined: fewer than given if `once` or `once_key` left out what had been applied
             before, or `skip_bad` what cannot be used.
-
-        Raises
-        ------
-        mpired.errors.MpiredError
-            If the request breaks a rule of MPI or the lock is not free; the class says which. Nothing has
-            changed, except after an `UnconfirmedError`.
-        OSError
-            If the system refuses.
         """
         given: Any = origin if isinstance(origin, list | tuple) else [origin]
         options = self._with(ACCUMULATE, options)
@@ -140,11 +132,6 @@ class Window:
         array
             In native byte order, with the shape of the window if all of it is read; a masked array if `nulls` allows
             missing elements.
-
-        Raises
-        ------
-        mpired.errors.MpiredError, OSError
-            See `accumulate`.
         """
         given = None if origin is None else _at_hand(origin, "origin")
         plan = partial(plan_get_accumulate, self.paths, given, op)
@@ -163,11 +150,6 @@ class Window:
             A predefined op or its name, "replace" or "no_op".
         **options
             target_disp, disp_unit (bytes), at, columns (one of a parquet or arrow file), target_rank, create.
-
-        Raises
-        ------
-        mpired.errors.MpiredError, OSError
-            See `accumulate`.
         """
         plan = partial(plan_fetch_and_op, self.paths, value, op)
         return _fetched(plan, self._with(FETCH_ELEMENT, options), context, value).reshape(-1)[0]
@@ -183,11 +165,6 @@ class Window:
             equal to `numpy.ma.masked` only.
         **options
             target_disp, disp_unit (bytes), at, columns, target_rank.
-
-        Raises
-        ------
-        mpired.errors.MpiredError, OSError
-            See `accumulate`.
         """
         plan = partial(plan_compare_and_swap, self.paths, compare, value)
         return _fetched(plan, self._with(SWAP, options), context, compare, value).reshape(-1)[0]
@@ -206,7 +183,7 @@ def _run(plan: Callable[..., WindowRequest], options: Options, context: Context,
     files = [origin for origin in given if isinstance(origin, str | os.PathLike)]
     if (timeout := options["lock_timeout"]) is not None:  # perhaps that of the window
         context = context._replace(lock_timeout=timeout)
-    return repeated(partial(plan, options), lambda request, _: transact(request), lambda: files, context)
+    return repeated(partial(plan, options), lambda request, _: transact(request), files, context)
 
 
 def _fetched(plan: Callable[..., WindowRequest], options: Options, context: Context, *origins: object) -> np.ndarray:

@@ -15,7 +15,7 @@ from mpired.cli import params
 from mpired.cli.messages import collect_warnings, end_without, report, tell_cautions, tell_plan, tell_summary
 from mpired.collectives.call import plan_call
 from mpired.collectives.table import COLLECTIVES
-from mpired.engines import connected, pool, worker
+from mpired.engines import connected
 from mpired.errors import InputWarning, MaskedWarning, OrderWarning, OverflowWarning
 from mpired.files.places import is_terminal
 from mpired.formats.memory import paths
@@ -180,7 +180,6 @@ def _combine(
     name: str, ranks: Sequence[str], op: str, output: str | None, given: Mapping[str, object], *, terminal: bool = False
 ) -> None:
     """Combine ranks, and print the summary on standard error; `terminal`: whether the result goes to one."""
-    pool.adopt_orphans()
     options = COLLECTIVES[name].checked(given)
     words: Sequence[RankWord] = ranks
     if "files_from" in given:  # else each word is a file of its own
@@ -190,8 +189,7 @@ def _combine(
         words = rank_list(words, options)
     if wants_summary := report()["as_json"] or not report()["quiet"]:  # before anything is in place
         from mpired.report import summarise  # noqa: PLC0415 - only for who wants to know
-    worker.keep_freed_memory()
-    files = partial(paths, [*words, *(options["group_b"] or ())])
+    files = [*paths([*words, *(options["group_b"] or ())])]
     plan = partial(plan_call, name, words, op, output, options, terminal=terminal)
     overwrite = options["overwrite"] or options["in_place"]
     with connected(options) as engine, collect_warnings() as warned:

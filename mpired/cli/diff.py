@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from mpired.cli import params
-from mpired.cli.messages import answer, in_flags
-from mpired.engines import pool, worker
+from mpired.cli.messages import answer
 from mpired.errors import MpiredError
 from mpired.options import DIFF
 from mpired.queries import several
@@ -56,21 +55,12 @@ def diff(ctx: click.Context, /, *, a: str, b: str, quiet: bool, **options: Any) 
     The padding of pairs, byte order, format and the order of dimensions make no difference. Another count,
     shape, datatype or column does. A and B can also be two lists, @LIST, whose files are compared line by line.
     """
-    pool.adopt_orphans()
-    worker.keep_freed_memory()
     words = zip((a, b), params.expand([a], [b]), strict=True)
     one, other = (ranks if word.startswith("@") or len(ranks) > 1 else word for word, ranks in words)
-    found = _in_flags(several.compare(one, other, options, params.context()))
+    found = several.compare(one, other, options, params.context())
     if not quiet:
         answer(_described(found), [str(found)])
     ctx.exit(_STATUSES[found.verdict])
-
-
-def _in_flags(found: Difference) -> Difference:
-    """Return a comparison whose reasons name flags."""
-    buffers = tuple(replace(each, reason=in_flags(each.reason)) for each in found.buffers)
-    reason, obstacle = in_flags(found.reason), in_flags(found.obstacle)
-    return replace(found, reason=reason, obstacle=obstacle, buffers=buffers, files=tuple(map(_in_flags, found.files)))
 
 
 def _described(found: Difference) -> dict[str, Any]:

@@ -60,11 +60,7 @@ def info(*, files: tuple[str, ...], **options: Any) -> None:
 
 def _described(word: RankWord, inputs: Options, context: Context) -> dict[str, Any]:
     # The files' directories have been looked at, each once.
-    described, note = repeated(partial(queries.look, word, inputs), _with_note, tuple, context)
-    if described["obstacle"] is not None:
-        described["obstacle"] = in_flags(described["obstacle"])
-    for each in [*described["buffers"], *described["other_columns"]]:
-        each["use"] = each["use"] and in_flags(each["use"])
+    described, note = repeated(partial(queries.look, word, inputs), _with_note, (), context)
     path = next(paths([word]), "-")
     where, record = (path, None) if is_stream(path) else provenance.found(path, note)
     return described | {

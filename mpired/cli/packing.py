@@ -62,7 +62,7 @@ def _carry_out(plan: Callable[[Context], Any], files: list[str], *, overwrite: b
     """Do a call that writes one file, and print its summary."""
     context = params.context()
     with collect_warnings() as warned:
-        planned = attempts.carry_out(plan, lambda: files, context, overwrite=overwrite)
+        planned = attempts.carry_out(plan, files, context, overwrite=overwrite)
     if context.dry_run:  # `pack` alone has one
         tell_plan(describe_packing(planned), [source.name for source in planned.sources], warned)
         return

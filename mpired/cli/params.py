@@ -14,7 +14,7 @@ import click
 from mpired.cli import progress, signals
 from mpired.cli.messages import REPORT_KEY, know, report, say
 from mpired.context import Context
-from mpired.engines import launched
+from mpired.engines import launched, pool, worker
 from mpired.formats import FORMATS, format_names
 from mpired.log import collect_steps
 from mpired.options import OPTIONS, REPORT, RUNNING, SECTIONS, Option, keyword
@@ -144,6 +144,8 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command with its settings."""
+        pool.adopt_orphans()
+        worker.keep_freed_memory()
         asked, argv = report(), ("mpired", *(ctx.obj or ()))
         has_bars = os.isatty(2) and not (asked.get("quiet") or ctx.params.get("quiet"))
         ctx.meta[_CONTEXT] = Context.of(

@@ -26,36 +26,25 @@ def recover(*, files: tuple[str, ...], **options: Any) -> None:
     """
     options = checked(RECOVER, options)
     signals.state.left = "repeat it for the files that have no line yet"
-    shown = _Outcomes("nothing" if options["only_list"] else "nothing to do")
-    try:
-        recover_files(files, options, params.context(), shown.add)
-    finally:
-        tell(None)
-    shown.check()
+    nothing = "nothing" if options["only_list"] else "nothing to do"
+    errors: list[OSError] = []  # of lines that could not be written; other files have their turn all the same
+    unseen = []  # changes that standard error has instead
 
-
-class _Outcomes:
-    """The files whose line was written; where standard output takes none, standard error has the changes."""
-
-    def __init__(self, nothing: str) -> None:
-        self._nothing, self._changed = nothing, False
-        self._error: OSError | None = None
-
-    def add(self, done: Recovered) -> None:
-        """Write the line of a file; the first error of that is kept, so that the other files have their turn."""
-        line = escaped(f"{done.file}: {', '.join(done.words) or self._nothing}")
+    def tell_file(done: Recovered) -> None:
+        line = escaped(f"{done.file}: {', '.join(done.words) or nothing}")
         try:
             show(json_line(done._asdict()) if report()["as_json"] else line)
         except OSError as error:
-            self._error = self._error or error
+            errors.append(error)
             if done.changed:
-                self._changed = True
+                unseen.append(line)
                 say(line)
 
-    def check(self) -> None:
-        """Raise the error of the first line that could not be written; the status is about the files."""
-        if self._error is None:
-            return
-        if self._changed:
-            signals.commit()
-        raise self._error
+    try:
+        recover_files(files, options, params.context(), tell_file)
+    finally:
+        tell(None)
+    if unseen:
+        signals.commit()  # the status is about the files
+    if errors:
+        raise errors[0]

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
@@ -24,17 +24,14 @@ from mpired.formats.memory import masks_of, paths
 from mpired.options import ACCUMULATE, FETCH, FETCH_ELEMENT, FETCHED, REPORT, SWAP, Group, checked
 from mpired.queries.elements import in_json
 from mpired.ranks import rank_list
-from mpired.report import request_line, summarise_request
+from mpired.report import Description, Written, describe_request, request_line, summarise_request
 from mpired.sources.local import LocalSource
 from mpired.sources.open import check_no_input, check_no_other_input
-from mpired.values import CREATION, LIKE
+from mpired.values import LIKE
 from mpired.windows.call import plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
 from mpired.windows.fetched import FetchOutput, planned_size
 from mpired.windows.request import Done, WindowRequest
 from mpired.windows.transaction import dry_run, transact
-
-if TYPE_CHECKING:
-    from mpired.report import Description
 
 _SHOWN = 8  # origins that were left out, of perhaps thousands
 _OPERANDS = 2  # of compare-and-swap
@@ -52,22 +49,14 @@ class _Creating(params.Command):
 
 
 def _is_shape(word: str, ctx: click.Context) -> bool:
-    """Return whether a word behind `--create` is a count or a shape; refuse an ambiguous one."""
-    is_there = os.path.lexists(word)
-    if word == LIKE and not is_there:
-        ways = f"write --create alone, or --create={word}, to make the target like the first origin"
-        slip = f"{ways}; a TARGET of that name is ./{word}"
-    elif not any(each.isdigit() for each in word) or any(each.isalpha() and each not in "xXeE" for each in word):
+    """Return whether a word behind `--create` is a count or a shape; refuse a slip, and one that is a file too."""
+    is_number = any(each.isdigit() for each in word) and not any(each.isalpha() and each not in "xXeE" for each in word)
+    is_value = re.fullmatch(r"\d{1,19}(,\d{1,19})*", word, re.ASCII)
+    exists = os.path.lexists(word)
+    if not is_value and (exists or not (is_number or word == LIKE) or "/" in word or word.startswith("-")):
         return False
-    else:
-        slip = f"{word} is a count and also a file; write --create={word}, or ./{word} for the file" if is_there else ""
-        try:
-            CREATION.parse(word)
-        except ValueError as error:
-            if "/" in word or is_there or word.startswith("-"):
-                return False
-            slip = f"{error}; a TARGET of that name is ./{word}"
-    if slip and not ctx.resilient_parsing:  # for who makes sense of the other words it is a value, which is none
+    if (exists or not is_value) and not ctx.resilient_parsing:
+        slip = f"{word!r} may be its value, such as 100 or 3,4, or a file; write --create={word}, or ./{word}"
         raise click.BadOptionUsage("create", f"--create: {slip}", ctx)
     return True
 
@@ -208,40 +197,36 @@ def _call(
     """Carry out a call on windows, and print its summary; or the plan of a dry run."""
     path, to, force = ("-", LINES.name, False) if is_element else fetch or (None, None, False)
 
-    def look(request: WindowRequest, context: Context) -> Description:
-        from mpired.report import Written, describe_request  # noqa: PLC0415 - for a dry run only
-
-        planned, output = dry_run(request), None
-        if path is not None:
-            output = Written(path, *planned_size(path, to, planned.fetched_model, request.op))
-            attempts.check_results([path], context, overwrite=force)
-        return describe_request(name, planned, output)
-
-    def work(request: WindowRequest, context: Context) -> Done:
-        with collect_warnings() as warned:
+    def work(request: WindowRequest, context: Context) -> Done | Description:
+        warned.clear()  # of an attempt before
+        if context.dry_run:
+            planned = dry_run(request)
             if path is None:
-                done = transact(request)
-            else:
-                with FetchOutput(path, to, context, targets, overwrite=force) as output:
-                    done = transact(request, output)
-                    output.send(targets[0], done)
-        return done._replace(cautions=tuple(warned))
+                return describe_request(name, planned)
+            attempts.check_results([path], context, overwrite=force)
+            return describe_request(
+                name, planned, Written(path, *planned_size(path, to, planned.fetched_model, request.op))
+            )
+        if path is None:
+            return transact(request)
+        with FetchOutput(path, to, context, targets, overwrite=force) as output:
+            done = transact(request, output)
+            output.send(targets[0], done)
+        return done
 
-    if params.context().dry_run:
-        with collect_warnings() as warned:
-            planned = attempts.repeated(plan, look, lambda: words, params.context())
-        tell_plan(planned, words, warned, "origin")
+    with collect_warnings() as warned:
+        done = attempts.repeated(plan, work, words, params.context())
+    if isinstance(done, Description):
+        tell_plan(done, words, warned, "origin")
         return
-    done = attempts.repeated(plan, work, lambda: words, params.context())
+    done = done._replace(cautions=tuple(warned))
     used = done.origins if path is None else words if is_element or done.op.origin else ()
     figures = summarise_request(name, targets, used, done, path)
     notes = [f"{origin}: already applied, left out" for origin in done.skipped[:_SHOWN]]
     if len(done.skipped) > _SHOWN:
         notes.append(f"{len(done.skipped) - _SHOWN} more origins: already applied, left out")
-    if is_element:
-        tell_summary(figures | _old(done), None, done.cautions)
-    else:
-        tell_summary(figures, request_line(figures), done.cautions, notes=notes)
+    line = None if is_element else request_line(figures)
+    tell_summary(figures | _old(done) if is_element else figures, line, done.cautions, notes=notes)
     if report().get("verbose") and not report()["as_json"]:
         for target, protocol, nbytes in zip(figures["windows"], done.protocols, done.nbytes, strict=True):
             say(f"{target}: {nbytes} bytes of elements, {protocol or 'not changed'}")

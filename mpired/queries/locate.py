@@ -220,5 +220,5 @@ def locate(
     with engines.connected(options) as engine:
         context = context._replace(engine=engine)
         plan = partial(_plan, chosen, ranks, options)
-        found = repeated(plan, lambda run, context: run(context), partial(paths, ranks), context)
+        found = repeated(plan, lambda run, context: run(context), [*paths(ranks)], context)
     return dict(zip(labels, found, strict=True))
