@@ -43,8 +43,6 @@ def reduce(ranks: Ranks, op: Ops, *, output: PathLike | None = None, context: Co
     output
         The file to write, with `{op}` in its name a file for each op; None returns the result. An existing file is
         replaced only with `overwrite=True`. It appears whole and durable, or not at all.
-    **options
-        Those of `mpired reduce`.
 
     Returns
     -------
@@ -138,8 +136,6 @@ def allreduce(ranks: Ranks, op: OpLike, *, output: PathLike | None = None, conte
     output
         The files to write, a pattern as `"out_{rank}.npy"`; None returns the results. All files appear
         together, whole and durable, or none does.
-    **options
-        Those of `mpired allreduce`.
 
     Returns
     -------
@@ -165,8 +161,6 @@ def scan(ranks: Ranks, op: OpLike, *, output: PathLike | None = None, context: C
     ----------
     ranks, op, output
         As for `allreduce`.
-    **options
-        As for `allreduce`, without link and group_b.
 
     Returns
     -------
@@ -193,9 +187,6 @@ def exscan(ranks: Ranks, op: OpLike, *, output: PathLike | None = None, context:
     ----------
     ranks, op, output
         As for `allreduce`.
-    **options
-        As for `scan`; and exscan_first, "identity" to give rank 0, which has none before it, the op's
-        neutral element.
 
     Returns
     -------
@@ -225,8 +216,6 @@ def reduce_scatter(
         As for `allreduce`.
     counts
         How many elements each rank gets, 0 allowed; they sum to the count of a rank.
-    **options
-        As for `allreduce`, without link; and counts_b, the counts of the ranks of group_b.
 
     Returns
     -------
@@ -254,8 +243,6 @@ def reduce_scatter_block(
     ----------
     ranks, op, output
         As for `allreduce`.
-    **options
-        As for `allreduce`, without link.
 
     Returns
     -------
@@ -284,8 +271,6 @@ def reduce_local(invec: Rank, inoutvec: PathLike, op: OpLike, *, context: Contex
         rank, as for `reduce`.
     op
         As for `mpired.reduce`.
-    **options
-        Those of `mpired reduce-local`.
 
     Returns
     -------

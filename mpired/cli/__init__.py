@@ -85,7 +85,6 @@ _MODULES = {
     **dict.fromkeys(_GROUPS[_COLLECTIVES], "collectives"),
     **dict.fromkeys(_GROUPS[_WINDOWS], "windows"),
     **dict.fromkeys(_GROUPS[_RECORDS], "packing"),
-    "recover": "recover",
     "completion": "help",
 }  # of the commands that have none of their own
 # Bytes of address space that NumPy needs to be loaded: with less its BLAS ends the process, or crashes.

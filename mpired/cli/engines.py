@@ -11,7 +11,7 @@ from mpired.cli import params
 from mpired.cli.messages import answer
 from mpired.engines import ENGINES, LOCAL, Engine, connected, probe
 from mpired.errors import UsageError, escaped, installation, number
-from mpired.options import ENGINE, checked
+from mpired.options import ENGINE
 from mpired.sources.open import open_source
 
 
@@ -26,7 +26,6 @@ def engines(*, ranks: tuple[str, ...], **options: Any) -> None:
     With --engine, describe each of its workers, and check that it sees the RANKs as this machine does. The status is
     that of an error if a worker cannot be used.
     """
-    options = checked(ENGINE, options)
     wrong = ""
     with connected(cast("Any", options)) as engine:
         if engine is LOCAL:

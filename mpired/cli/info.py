@@ -20,7 +20,7 @@ from mpired.files.places import is_stream
 from mpired.formats import RankFile, format_named
 from mpired.formats.decoding import decode_worker
 from mpired.formats.memory import paths
-from mpired.options import INFO, INPUTS, LISTING, Options, checked, part
+from mpired.options import INFO, INPUTS, Options, part
 from mpired.ranks import RankWord, rank_list
 from mpired.report import describe_file
 
@@ -40,7 +40,7 @@ def info(*, files: tuple[str, ...], **options: Any) -> None:
     The list includes columns that are not combined, such as strings, columns with nulls, and files of other programs;
     for elements that are not plain numbers it names the ops. Only a damaged or unreadable file is an error.
     """
-    words = rank_list(params.expand(files)[0], checked(LISTING, options))
+    words = rank_list(params.expand(files)[0], options)
     if not words:
         raise UsageError("FILE", "is missing; name at least one file")
     names = list(paths(words))

@@ -24,7 +24,7 @@ from mpired.files import calls
 from mpired.files.names import check_are_data
 from mpired.files.output import open_output
 from mpired.formats.textual import encoder
-from mpired.options import SHOW, checked, part
+from mpired.options import SHOW, part
 from mpired.queries.elements import in_json
 from mpired.queries.figures import Figures, Part, Shown
 from mpired.queries.selection import NULL, ElementTable
@@ -37,13 +37,12 @@ _SHOWN_INDICES = 5
 _WIDEST = 9999  # columns of a line
 _LEAST_BAR = 8
 _DIGITS = range(3, 18)
-_OPTIONS = ("histogram", *SHOW)
 _TOGETHER = 1000  # lines in which columns have one width
 _GAP = "..."
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?")  # as JSON has them
 
 
-@params.command(*_OPTIONS, "as_json@print", required=True, files="FILE...")
+@params.command("histogram", *SHOW, "as_json@print", required=True, files="FILE...")
 def show(*, files: tuple[str, ...], **options: Any) -> None:
     """Show the elements of each FILE, and figures: extremes and where they are, the exact mean, NaN, nulls.
 
@@ -57,7 +56,6 @@ def show(*, files: tuple[str, ...], **options: Any) -> None:
     Of pairs also how many different indices there are, and which is in the most pairs. All figures are of the whole
     file, which is read in blocks. --slice chooses the elements of the table, and of the picture if they are a plane.
     """
-    options = checked(_OPTIONS, options)
     if options["png"] is not None and len(files) > 1:
         raise UsageError("`png`", f"is of one file, and there are {len(files)}; draw one after another")
     if options["bins"] is not None and not options["histogram"] and options["png"] is None:

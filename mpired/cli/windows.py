@@ -1,4 +1,4 @@
-"""The commands that combine files, or a value, into a window, and may return its old elements (MPI-4.1, 12.3)."""
+"""The commands that combine files, or a value, into a window, and may return its old elements; and recovery."""
 
 from __future__ import annotations
 
@@ -15,13 +15,24 @@ import numpy as np
 from mpired import attempts
 from mpired.api.outcome import as_numpy
 from mpired.cli import params, signals
-from mpired.cli.messages import collect_warnings, end_without, report, say, tell_plan, tell_summary
+from mpired.cli.messages import (
+    collect_warnings,
+    end_without,
+    json_line,
+    report,
+    say,
+    show,
+    tell,
+    tell_plan,
+    tell_summary,
+)
 from mpired.context import Context
-from mpired.errors import UsageError
+from mpired.errors import UsageError, escaped
 from mpired.files.names import check_is_data
+from mpired.files.recovery import Recovered, recover_files
 from mpired.formats import LINES
 from mpired.formats.memory import masks_of, paths
-from mpired.options import ACCUMULATE, FETCH, FETCH_ELEMENT, FETCHED, REPORT, SWAP, Group, checked
+from mpired.options import ACCUMULATE, FETCH, FETCH_ELEMENT, FETCHED, RECOVER, REPORT, SWAP, Group
 from mpired.queries.elements import in_json
 from mpired.ranks import rank_list
 from mpired.report import Description, Written, describe_request, request_line, summarise_request
@@ -80,7 +91,6 @@ def accumulate(*, files: tuple[str, ...], windows: tuple[str, ...], op: str, **o
     format that stores elements: .npy, .npz, .nc, .h5, .safetensors, .parquet, .arrow, or raw binary with --type.
     --columns selects the columns or arrays that change. By default an origin must have as many elements as TARGET.
     """
-    options = checked(ACCUMULATE, options)
     targets, words = _split(windows, files)
     origins = rank_list(params.expand(words)[0], options)
     plan = partial(plan_accumulate, targets, origins, op, options)
@@ -110,7 +120,6 @@ def get_accumulate(
     No other command comes between the reading and the change. With --op no_op TARGET is only read, as it is
     between two updates, and no ORIGIN is needed. If OLD is a file, it is in place before TARGET changes.
     """
-    options = checked(FETCH, options)
     targets, origins = _split(windows, files)
     if len(origins) > 1:
         raise UsageError(origins[1], "is a second origin; a call that fetches takes one")
@@ -139,7 +148,6 @@ def fetch_and_op(*, words: tuple[str, ...], windows: tuple[str, ...], op: str, *
     --op no_op needs none and only reads. Several commands at once each see another old value: a counter, a place in
     a queue.
     """
-    options = checked(FETCH_ELEMENT, options)
     targets, values = _split(windows, _without_options(words))
     if len(values) > 1:
         raise UsageError(values[1], "is one word too many; there is one VALUE")
@@ -160,7 +168,6 @@ def compare_and_swap(*, words: tuple[str, ...], windows: tuple[str, ...], **opti
     The element has changed if COMPARE is printed. Elements are integers, truth values or bytes, and are
     compared bit by bit. COMPARE and VALUE are numbers, files with one element, or null for a missing one.
     """
-    options = checked(SWAP, options)
     targets, operands = _split(windows, _without_options(words))
     if len(operands) != _OPERANDS:
         raise UsageError("COMPARE and VALUE", f"are two words after the target, and there are {len(operands)}")
@@ -240,3 +247,41 @@ def _old(done: Done) -> dict[str, object]:
         return {"old": None}
     (old,) = as_numpy(np.ma.getdata(done.fetched), done.datatypes[0], None)
     return {"old": [in_json(old[field]) for field in old.dtype.names] if old.dtype.names else in_json(old)}
+
+
+@params.command(*RECOVER, "as_json@print", required=True, files="FILE...")
+def recover(*, files: tuple[str, ...], **options: Any) -> None:
+    """Finish the interrupted update of each FILE, and remove its leftovers.
+
+    \b
+    Examples:
+      mpired recover sample_data/counts_?.npy
+      mpired recover --list sample_data/counts_0.npy
+
+    Every mpired command that opens a file does this first, so use it before another program reads the file. A change
+    whose log is whole was committed, and is finished; otherwise the file has not changed, and the log is removed.
+    --discard --force gives a committed change up: the file may stay half changed.
+    """
+    signals.state.left = "repeat it for the files that have no line yet"
+    nothing = "nothing" if options["only_list"] else "nothing to do"
+    errors: list[OSError] = []  # of lines that could not be written; other files have their turn all the same
+    unseen = []  # changes that standard error has instead
+
+    def tell_file(done: Recovered) -> None:
+        line = escaped(f"{done.file}: {', '.join(done.words) or nothing}")
+        try:
+            show(json_line(done._asdict()) if report()["as_json"] else line)
+        except OSError as error:
+            errors.append(error)
+            if done.changed:
+                unseen.append(line)
+                say(line)
+
+    try:
+        recover_files(files, options, params.context(), tell_file)
+    finally:
+        tell(None)
+    if unseen:
+        signals.commit()  # the status is about the files
+    if errors:
+        raise errors[0]

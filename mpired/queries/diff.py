@@ -24,7 +24,7 @@ from mpired.formats import Array, AtHand, InputOptions, RankFile, open_rank
 from mpired.formats.array import blocks
 from mpired.formats.memory import paths
 from mpired.ops.table import NO_OP
-from mpired.options import DIFF, Options, checked
+from mpired.options import Options
 from mpired.progress import Pace
 from mpired.queries.elements import index_of, place_text
 from mpired.queries.measures import (
@@ -38,7 +38,7 @@ from mpired.queries.measures import (
     ulps,
     value_text,
 )
-from mpired.queries.pictures import DifferenceMap, Query, answered, check_picture, check_replaces_none, drawing
+from mpired.queries.pictures import DifferenceMap, answered, check_picture, check_replaces_none, drawing
 from mpired.ranks import check_formats, compare, in_one_order
 from mpired.sources.open import check_unchanged
 
@@ -382,8 +382,8 @@ def _described(pair: _ArrayPair, found: _Found) -> tuple[Compared, list[Example]
     return compared, [Example(pair.name, *each) for each in places]
 
 
-def _plan(words: Sequence[str | AtHand], options: Options, context: Context) -> Query[Difference]:
-    """Look at two files, whose headers are compared here, and return what compares their elements."""
+def _diff(words: Sequence[str | AtHand], options: Options, context: Context) -> tuple[Difference, bytes | None]:
+    """Compare the headers of two files, and their elements if these are alike."""
     tolerance = Tolerance(*(options[name] for name in Tolerance._fields))
     check_picture(options["png"])
     if list(words).count("-") > 1:
@@ -407,9 +407,9 @@ def _plan(words: Sequence[str | AtHand], options: Options, context: Context) -> 
         compare("B", b._replace(buffers=[*alike, *b.buffers[len(alike) :]]), ("A", a))
     except (CountError, DatatypeError) as error:
         reason = str(error).partition("; ")[0]  # the ways out are those of a reduction
-        return lambda _: (replace(result, equal=False, reason=reason, buffers=()), None)
+        return replace(result, equal=False, reason=reason, buffers=()), None
     if not a.buffers:
-        return lambda _: (result, None)
+        return result, None
     (files,) = in_one_order([(a, b)], 0)
     for buffer in files[0].buffers:
         _ = buffer.datatype.form
@@ -418,10 +418,9 @@ def _plan(words: Sequence[str | AtHand], options: Options, context: Context) -> 
     compared = tuple(_ArrayPair(arrays, kind or arrays[0].datatype) for arrays, kind in kinds)
     png = options["png"]
     comparison = _Comparison(plan, compared, tolerance, options["examples"], is_drawn=png is not None)
-    return partial(_compared, files, comparison, result, png)
+    return _compared(files, comparison, result, png, context)
 
 
-def diff(words: Sequence[str | AtHand], given: Mapping[str, object], context: Context) -> Difference:
-    """Compare two files, which `words` mean, by the options that are given."""
-    options = checked(DIFF, given)
-    return answered(partial(_plan, words, options), [*paths(words)], options, context)
+def diff(words: Sequence[str | AtHand], options: Options, context: Context) -> Difference:
+    """Compare two files, which `words` mean."""
+    return answered(partial(_diff, words, options), [*paths(words)], options, context)

@@ -29,11 +29,11 @@ Query: TypeAlias = Callable[[Context], tuple[_T, bytes | None]]
 """Reads files, which have not changed meanwhile, and returns the answer, and a picture if one is wanted."""
 
 
-def answered(plan: Callable[[Context], Query[_T]], inputs: Paths, options: Options, context: Context) -> _T:
-    """Plan a query, answer it and commit its picture; again if a file changed meanwhile."""
+def answered(query: Query[_T], inputs: Paths, options: Options, context: Context) -> _T:
+    """Answer a query and commit its picture; again if a file changed meanwhile."""
     png, overwrite = options["png"], options["overwrite"]
 
-    def work(query: Query[_T], context: Context) -> _T:
+    def attempt(context: Context) -> _T:
         answer, picture = query(context)
         if picture is not None:
             check_results([png], context, overwrite=overwrite)
@@ -43,7 +43,7 @@ def answered(plan: Callable[[Context], Query[_T]], inputs: Paths, options: Optio
                 output.commit(context.on_commit)
         return answer
 
-    return repeated(plan, work, inputs, context)
+    return repeated(attempt, lambda answer, _: answer, inputs, context)
 
 
 def check_picture(png: str | None) -> None:

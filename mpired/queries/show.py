@@ -21,7 +21,7 @@ from mpired.ops.state import Elements
 from mpired.options import Options
 from mpired.queries.elements import numbers
 from mpired.queries.figures import Figures, Plane, Shown, measure
-from mpired.queries.pictures import MOST_CELLS, Query, answered, check_picture, check_replaces_none, drawing
+from mpired.queries.pictures import MOST_CELLS, answered, check_picture, check_replaces_none, drawing
 from mpired.queries.selection import ElementTable, Selection
 from mpired.ranks import check_formats, compare
 from mpired.sources.open import check_unchanged
@@ -117,8 +117,8 @@ def _shown(
     return shown, picture
 
 
-def _plan(path: str, options: Options, tell: Tell, context: Context) -> Query[Shown]:
-    """Check the request; nothing is read but the header."""
+def _show(path: str, options: Options, tell: Tell, context: Context) -> tuple[Shown, bytes | None]:
+    """Check the request by the header of the file, and read it."""
     png, text = options["png"], options["slice"]
     check_picture(png)
     inputs = InputOptions.of(options, context)._replace(nullable=True)
@@ -145,10 +145,10 @@ def _plan(path: str, options: Options, tell: Tell, context: Context) -> Query[Sh
         reason = "a picture shows a plane, which has two axes of 2 or more elements, or the histogram of a whole file"
         out = "`diff`" if files[1:] else "`slice`"
         raise UsageError(f"`slice={text or '...'!r}`", f"{reason}; choose a plane, or leave {out} out")
-    return partial(_shown, files, selections, options, tell)
+    return _shown(files, selections, options, tell, context)
 
 
 def show(path: str, options: Options, context: Context, tell: Tell = lambda *_: None) -> Shown:
     """Show a file; `tell` gets the figures and the tables, before a picture is in place."""
     paths = [path, *filter(None, [options["diff"]])]
-    return answered(partial(_plan, path, options, tell), paths, options, context)
+    return answered(partial(_show, path, options, tell), paths, options, context)
