@@ -161,11 +161,8 @@ class Command(click.Command):
         if "quiet" in asked and ctx.params.get("engine") != "mpi" and (count := launched()) > 1:
             way_out = "One command for all: `engine='mpi'`" if "engine" in ctx.params else "Start it once"
             say(f"warning: started {count} times by a launcher; each process does the whole command. {way_out}")
-        with collect_steps() as steps:
-            result = super().invoke(ctx)
-        for line in steps.lines() if asked.get("verbose") else ():
-            say(line)
-        return result
+        with collect_steps(say if asked.get("verbose") else None):
+            return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, in sections if there are many."""

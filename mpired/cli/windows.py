@@ -67,8 +67,8 @@ def _is_shape(word: str, ctx: click.Context) -> bool:
     if not is_value and (exists or not (is_number or word == LIKE) or "/" in word or word.startswith("-")):
         return False
     if (exists or not is_value) and not ctx.resilient_parsing:
-        slip = f"{word!r} may be its value, such as 100 or 3,4, or a file; write --create={word}, or ./{word}"
-        raise click.BadOptionUsage("create", f"--create: {slip}", ctx)
+        slip = "is also a file" if exists else "is not a count or shape, such as 100 or 3,4"
+        raise click.BadOptionUsage("create", f"--create: {word} {slip}; write --create={word}, or ./{word}", ctx)
     return True
 
 
