@@ -47,14 +47,6 @@ _CLOSE_BYTES = 128 << 10
 _MOST_OBJECTS = 16 << 10  # of Python in a block
 
 
-class ElementPlace(NamedTuple):
-    """A number in a file."""
-
-    element: int  # in the order in which they are compared
-    number: int  # which number of the element it is, in the order of the type map
-    field: str  # the name of the field, such as `value`; "" of an element without fields
-
-
 @dataclass(frozen=True)
 class Example:
     """Two numbers that differ."""
@@ -176,8 +168,9 @@ def _figures(each: Compared) -> str:
     return f"{counts}, largest difference {', '.join(texts)}" if texts else counts
 
 
-_Amount: TypeAlias = tuple[Any, ElementPlace]
-"""A difference, and where it is."""
+_Place: TypeAlias = tuple[int, int]
+"""A number: that of the element, in the order of comparison, and its own in the element, in that of the type map."""
+_Largest: TypeAlias = tuple[_Place, Largest] | None
 
 
 class _Found(NamedTuple):
@@ -187,16 +180,16 @@ class _Found(NamedTuple):
     nbytes: int = 0
     differing: int = 0
     missing: tuple[int, int] = (0, 0)  # in A alone, and in B alone
-    examples: tuple[tuple[ElementPlace, Any, Any, Any, int | None], ...] = ()
-    largest: tuple[_Amount | None, _Amount | None] = (None, None)  # the difference, and units in the last place
+    examples: tuple[tuple[_Place, Example], ...] = ()
+    largest: tuple[_Largest, _Largest] = (None, None)  # the difference, and units in the last place
     places: tuple[np.ndarray, ...] = ()  # of elements that differ, if they are drawn
     unread: str = ""  # why the elements of one of the files cannot be read
 
 
-def _larger(one: _Amount | None, other: _Amount | None) -> _Amount | None:
+def _larger(one: _Largest, other: _Largest) -> _Largest:
     """Return the larger difference; of equal ones the first."""
     found = [each for each in (one, other) if each is not None]
-    return min(found, key=lambda each: (-each[0], each[1]), default=None)
+    return min(found, key=lambda each: (-each[1].amount, each[0]), default=None)
 
 
 class _ArrayPair(NamedTuple):
@@ -214,6 +207,10 @@ class _ArrayPair(NamedTuple):
     def name(self) -> str:
         """The name of the arrays; "" if they have none."""
         return self.arrays[0].name or self.arrays[1].name
+
+    def example(self, element: int, field: str, *found: Any) -> Example:
+        """Return an example of an element."""
+        return Example(self.name, index_of(self.shaped, element), field, *found)
 
 
 @dataclass(frozen=True)
@@ -257,7 +254,7 @@ class _Comparison:
             for at in range(0, len(a), close):
                 piece = slice(at, at + close)
                 some = a[piece], b[piece]
-                yield self._closer(pair.datatype, start + at, some, valid and [mask[piece] for mask in valid])
+                yield self._closer(pair, start + at, some, valid and [mask[piece] for mask in valid])
             start += len(a)
 
     def _may_differ(self, a: np.ndarray, b: np.ndarray, datatype: Datatype) -> bool:
@@ -284,9 +281,10 @@ class _Comparison:
 
     @np.errstate(all="ignore")  # numbers may be anything
     def _closer(
-        self, datatype: Datatype, start: int, some: Sequence[np.ndarray], valid: Sequence[np.ndarray] | None
+        self, pair: _ArrayPair, start: int, some: Sequence[np.ndarray], valid: Sequence[np.ndarray] | None
     ) -> _Found:
         """Return the differences of some elements of A and B, of which the first has the number `start`."""
+        datatype = pair.datatype
         a, b = (block.astype(datatype.form, copy=False) for block in some)
         found, wrong = _Found(), np.zeros(len(a), np.bool_)
         for block in (a, b):
@@ -296,33 +294,34 @@ class _Comparison:
             wrong, part, examples = lacks[0] | lacks[1], next(parts(a, b, datatype)), []
             for at in np.flatnonzero(wrong)[: self.examples].tolist():
                 one, other = (each if mask[at] else None for each, mask in zip(part.pair(at), valid, strict=True))
-                examples.append((ElementPlace(start + at, 0, part.name), one, other, None, None))
+                examples.append(((start + at, 0), pair.example(start + at, part.name, one, other, None, None)))
             found = _Found(missing=(int(lacks[0].sum()), int(lacks[1].sum())), examples=tuple(examples))
             for block in (a, b):
                 block[~(valid[0] & valid[1])] = np.zeros((), block.dtype)
         for which, part in enumerate(parts(a, b, datatype)):
             differs = differing(part, self.tolerance)
             wrong |= differs
-            found = self.merged(found, self._of_part(part, differs, start, which))
+            found = self.merged(found, self._of_part(pair, part, differs, start, which))
         places = start + np.flatnonzero(wrong)
         return found._replace(differing=len(places), places=(places,) if self.is_drawn and len(places) else ())
 
-    def _of_part(self, part: ComponentPair, differs: np.ndarray, start: int, which: int) -> _Found:
+    def _of_part(self, pair: _ArrayPair, part: ComponentPair, differs: np.ndarray, start: int, which: int) -> _Found:
         """Return examples and the largest differences of a part, which has the number `which` of each element."""
         apart, (units, known) = distance(part.a, part.b), ulps(part.a, part.b)
         examples = []
         for at in np.flatnonzero(differs)[: self.examples].tolist():
             amount = None if np.isnan(apart[at]) else _plain(apart[at])
             steps = int(units[at]) if known[at] else None
-            examples.append((ElementPlace(start + at, which, part.name), *part.pair(at), amount, steps))
+            example = pair.example(start + at, part.name, *part.pair(at), amount, steps)
+            examples.append(((start + at, which), example))
         if apart.dtype.kind == "f":
             apart[np.isnan(apart)] = 0
         units[~known] = 0
-        largest: list[_Amount | None] = []
+        largest: list[_Largest] = []
         for amounts in (apart, units):
             at = int(amounts.argmax())
-            place = ElementPlace(start + at, which, part.name)
-            largest.append((_plain(amounts[at]), place) if amounts[at] > 0 else None)
+            found = Largest(_plain(amounts[at]), index_of(pair.shaped, start + at), part.name)
+            largest.append(((start + at, which), found) if found.amount > 0 else None)
         return _Found(examples=tuple(examples), largest=(largest[0], largest[1]))
 
 
@@ -346,9 +345,8 @@ def _compared(
             if len(maps) > drawing().MOST_BUFFERS:
                 del maps[max(maps)]
         found[part.buffer] = comparison.merged(found[part.buffer], part._replace(places=()))
-    described = list(map(_described, pairs, found))
-    buffers = (*(each for each, _ in described), *result.buffers)
-    examples = tuple(example for _, some in described for example in some)[: comparison.examples]
+    buffers = (*map(_described, pairs, found), *result.buffers)
+    examples = tuple(example for each in found for _, example in each.examples)[: comparison.examples]
     equal = not any(each.differing or each.reason for each in buffers)
     result = replace(result, equal=equal, buffers=buffers, examples=examples)
     if png is not None:
@@ -368,18 +366,13 @@ def _picture(pairs: Sequence[_ArrayPair], maps: Mapping[int, DifferenceMap], res
     return picture
 
 
-def _described(pair: _ArrayPair, found: _Found) -> tuple[Compared, list[Example]]:
-    """Describe the comparison of two arrays, with examples."""
-    difference, ulp = (
-        amount and Largest(amount[0], index_of(pair.shaped, amount[1].element), amount[1].field)
-        for amount in found.largest
-    )
+def _described(pair: _ArrayPair, found: _Found) -> Compared:
+    """Describe the comparison of two arrays."""
     datatypes = dict.fromkeys(array.datatype for array in pair.arrays)
     datatype, dtypes = " beside ".join(map(str, datatypes)), " beside ".join(filter(None, map(dtype_name, datatypes)))
+    difference, ulp = (each and each[1] for each in found.largest)
     figures = pair.arrays[0].count, found.differing, difference, ulp
-    compared = Compared(pair.name, datatype, dtypes or None, *figures, *found.missing, found.unread)
-    places = [(index_of(pair.shaped, at.element), at.field, *rest) for at, *rest in found.examples]
-    return compared, [Example(pair.name, *each) for each in places]
+    return Compared(pair.name, datatype, dtypes or None, *figures, *found.missing, found.unread)
 
 
 def _diff(words: Sequence[str | AtHand], options: Options, context: Context) -> tuple[Difference, bytes | None]:
