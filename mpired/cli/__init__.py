@@ -85,7 +85,7 @@ _MODULES = {
     **dict.fromkeys(_GROUPS[_COLLECTIVES], "collectives"),
     **dict.fromkeys(_GROUPS[_WINDOWS], "windows"),
     **dict.fromkeys(_GROUPS[_RECORDS], "packing"),
-    "completion": "help",
+    **dict.fromkeys(["completion", "examples"], "help"),
 }  # of the commands that have none of their own
 # Bytes of address space that NumPy needs to be loaded: with less its BLAS ends the process, or crashes.
 _NUMPY = 88 << 20

@@ -21,6 +21,7 @@ from mpired.files.places import is_terminal
 from mpired.formats.memory import paths
 from mpired.options import LOCAL, REPORT
 from mpired.ranks import RankWord, ordered, rank_list
+from mpired.report import describe_call, summarise
 
 _AFTER = (OverflowWarning, InputWarning, MaskedWarning, OrderWarning)  # the summary
 
@@ -187,8 +188,6 @@ def _combine(
         words, *others = params.expand(ranks, *([group_b] if group_b else []))
         options = {**options, "group_b": ordered(others[0], options) if others else group_b}
         words = rank_list(words, options)
-    if wants_summary := report()["as_json"] or not report()["quiet"]:  # before anything is in place
-        from mpired.report import summarise  # noqa: PLC0415 - only for who wants to know
     files = [*paths([*words, *(options["group_b"] or ())])]
     plan = partial(plan_call, name, words, op, output, options, terminal=terminal)
     overwrite = options["overwrite"] or options["in_place"]
@@ -196,12 +195,8 @@ def _combine(
         context = params.context()._replace(engine=engine)
         planned = attempts.carry_out(plan, files, context, overwrite=overwrite)
     if context.dry_run:
-        from mpired.report import describe_call  # noqa: PLC0415 - for a dry run only
-
         tell_plan(describe_call(planned), [source.name for source in planned.sources], warned)
-    elif wants_summary:
+    else:
         summary = summarise(planned, warned)
         tell_summary(summary._asdict(), summary.line(), warned, _AFTER)
-    else:
-        tell_summary({}, None, warned, _AFTER)
     end_without(planned.request.skipped)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -13,7 +13,6 @@ from mpired.cli.messages import answer
 from mpired.errors import MpiredError
 from mpired.options import DIFF
 from mpired.queries import several
-from mpired.queries.diff import Difference
 from mpired.queries.elements import in_json
 
 _STATUSES = {"the same": 0, "different": 1, "not known": 3}
@@ -59,15 +58,13 @@ def diff(ctx: click.Context, /, *, a: str, b: str, quiet: bool, **options: Any) 
     one, other = (ranks if word.startswith("@") or len(ranks) > 1 else word for word, ranks in words)
     found = several.compare(one, other, options, params.context())
     if not quiet:
-        answer(_described(found), [str(found)])
+        answer(_described(in_json(asdict(found))), [str(found)])
     ctx.exit(_STATUSES[found.verdict])
 
 
-def _described(found: Difference) -> dict[str, Any]:
+def _described(found: dict[str, Any]) -> dict[str, Any]:
     """Return a comparison as JSON has it; what only some have is left out of the others."""
-    files = list(map(_described, found.files))
-    described: dict[str, Any] = in_json(asdict(replace(found, files=())) | {"reason": found.reason or None})
-    del described["noun"]
-    for each in described["buffers"]:
+    found |= {"reason": found["reason"] or None, "files": list(map(_described, found["files"]))}
+    for each in found["buffers"]:
         each["reason"] = each["reason"] or None
-    return {key: value for key, value in (described | {"files": files}).items() if key in _ALWAYS or value}
+    return {key: value for key, value in found.items() if key in _ALWAYS or (value and key != "noun")}

@@ -61,12 +61,9 @@ def info(*, files: tuple[str, ...], **options: Any) -> None:
 def _described(word: RankWord, inputs: Options, context: Context) -> dict[str, Any]:
     # The files' directories have been looked at, each once.
     described, note = repeated(partial(queries.look, word, inputs), _with_note, (), context)
-    path = next(paths([word]), "-")
+    path = next(paths([word]), "")
     where, record = (path, None) if is_stream(path) else provenance.found(path, note)
-    return described | {
-        "once_keys": _once_keys(next(paths([word]), "")),
-        "provenance": record and {"where": where, **record},
-    }
+    return described | {"once_keys": _once_keys(path), "provenance": record and {"where": where, **record}}
 
 
 def _once_keys(path: str) -> dict[str, Any]:

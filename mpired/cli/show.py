@@ -243,7 +243,7 @@ def _json_lines(shown: Shown, tables: Sequence[ElementTable]) -> Iterator[str]:
     head = {
         "file": shown.file,
         "format": shown.format,
-        "buffers": [_json_buffer(figures) for figures in shown.buffers],
+        "buffers": [in_json(vars(figures), short=True) for figures in shown.buffers],
         "columns": headings(tables[0].file.buffers),
     }
     yield json.dumps(head)[:-1] + ', "elements": ['
@@ -261,10 +261,3 @@ def _token(text: str) -> str:
     """Return a number as JSON has it, or as a text if it has none for it."""
     is_number = _NUMBER.fullmatch(text) and math.isfinite(float(text))
     return text if is_number or text == NULL else json.dumps(text)
-
-
-def _json_buffer(figures: Figures) -> Any:
-    parts = [each._asdict() for each in figures.parts]
-    for each in parts:
-        each["histogram"] = each.pop("histogram")  # the longest comes last
-    return in_json(vars(figures) | {"parts": parts}, short=True)

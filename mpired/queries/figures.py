@@ -55,8 +55,8 @@ class Part(NamedTuple):
     mean: float | None  # exact, rounded once to a double; None without numbers, and of points in time
     nan: int  # or NaT
     infinite: int
-    histogram: Histogram | None = None  # of finite numbers
     beyond: int = 0  # how many long doubles are finite and too large for a double; a histogram leaves them out
+    histogram: Histogram | None = None  # of finite numbers
 
     def without(self, nulls: int) -> str:
         """Return what the histogram leaves out, in words; "" if nothing."""
@@ -175,7 +175,7 @@ class _Statistics:
         if self.count and datatype.group is not Group.TIME:  # of numbers beyond a double the mean is like their sum
             mean = self._endless if self._infinite or self._beyond else float(self._sum / self.count)
         low, high = (_described(extreme, array) for extreme in self._extremes)
-        return Part(name, *low, *high, mean, self.nan, self._infinite, histogram, self._beyond)
+        return Part(name, *low, *high, mean, self.nan, self._infinite, self._beyond, histogram)
 
 
 def _without_nan(values: np.ndarray) -> np.ndarray:

@@ -100,7 +100,7 @@ class DifferenceMap:
 
     def figures(self, name: str) -> Figures:
         """Return them as figures of an array of that name."""
-        part = Part("", None, None, None, None, None, 0, 0, self._bins.histogram())
+        part = Part("", None, None, None, None, None, 0, 0, 0, self._bins.histogram())
         return Figures(name, "", None, self._array.count, self._array.shape, "", 0, (part,), None)
 
     @property
