@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -29,27 +29,18 @@ from mpired.sources.source import STANDARD_INPUT, Source
 
 _ATTEMPTS = 5
 
-Words = Callable[[], Iterable[str | os.PathLike[str]]]
-
 
 class Planned(Protocol):
     """A call whose results are files, that has passed all checks."""
 
     @property
-    def sources(self) -> Iterable[Source]:
-        """The files that it reads."""
-
+    def sources(self) -> Iterable[Source]: ...  # the files that it reads
     @property
-    def paths(self) -> Iterable[str]:
-        """The paths of its results."""
-
+    def paths(self) -> Iterable[str]: ...  # of its results
     @property
-    def renamed(self) -> Iterable[str]:
-        """The paths that new files take: those of all results, unless the call changes a file in place."""
-
+    def renamed(self) -> Iterable[str]: ...  # those that new files take: all, unless a file is changed in place
     @property
-    def folders(self) -> Sequence[str]:
-        """The directories that are made for its results."""
+    def folders(self) -> Sequence[str]: ...  # the directories that are made for its results
 
     def run(self, context: Context, *, overwrite: bool = False, held: Held) -> None:
         """Do it, and commit the results; `held` has the files that they replace."""
@@ -58,36 +49,37 @@ class Planned(Protocol):
 _P = TypeVar("_P")
 _R = TypeVar("_R")
 _C = TypeVar("_C", bound=Planned)
+Paths = Sequence[str | os.PathLike[str]]
 
 
-def repeated(plan: Callable[[Context], _P], work: Callable[[_P, Context], _R], words: Words, context: Context) -> _R:
+def repeated(plan: Callable[[Context], _P], work: Callable[[_P, Context], _R], inputs: Paths, context: Context) -> _R:
     """Plan and work, and again if a file changed while it was read: its writer may have replaced it."""
     # Not if it is an object of a store, or if workers may be on other machines.
-    engine = context.engine or LOCAL
-    if context.dry_run:
-        _refuse_streams(words, "is a stream, which can be read only once; `dry_run` looks at files")
-    if not engine.same_host:  # before they are read
-        reason = f"is a stream of this process, which workers of the engine {engine.name} cannot open"
-        _refuse_streams(words, f"{reason}; write it to a file first")
+    engine, number = context.engine or LOCAL, 0
+    if (context.dry_run or not engine.same_host) and (stream := _stream(inputs)):  # before it is read
+        reason = "is a stream, which can be read only once; `dry_run` looks at files"
+        if not context.dry_run:
+            reason = f"is a stream of this process, which workers of the engine {engine.name} cannot open"
+            reason += "; write it to a file first"
+        raise UsageError(STANDARD_INPUT if stream == "-" else stream, reason)
     with decode_worker(context) as served:
-        number = 0
         while True:
             number += 1
             try:
-                check_are_data(words())
+                check_are_data(inputs)
                 return work(plan(served), served)
             except ChangedError as error:
                 # To read all again is for the user to decide: objects are paid for, and many machines read.
-                if number == _ATTEMPTS or _has_stream(words) or is_url(error.subject) or not engine.same_host:
+                if number == _ATTEMPTS or _stream(inputs) or is_url(error.subject) or not engine.same_host:
                     raise
 
 
-def carry_out(plan: Callable[[Context], _C], words: Words, context: Context, *, overwrite: bool) -> _C:
+def carry_out(plan: Callable[[Context], _C], inputs: Paths, context: Context, *, overwrite: bool) -> _C:
     """Plan a call, lock the files that it replaces, and do it; return the plan that was carried out."""
     # A dry run ends with the checks: nothing is made, locked, or finished that an interrupted command has left.
 
     def attempt(planned: _C, context: Context) -> _C:
-        existing = [path for path in planned.paths if _is_file(path)] if overwrite else []  # by now
+        existing = [path for path in planned.paths if overwrite and not is_stream(path) and os.path.isfile(path)]
         updated = _updated(existing, planned.sources) if existing else set()
         if context.dry_run:
             for path in updated:
@@ -107,14 +99,14 @@ def carry_out(plan: Callable[[Context], _C], words: Words, context: Context, *, 
                 try:
                     check_unchanged([*planned.sources])
                 except (ChangedError, FileNotFoundError):
-                    if _has_stream(words):
+                    if _stream(inputs):
                         raise
                     planned = plan(context)
                 cautions.tell(*cautions.hard_links(parted(planned.renamed)))
             planned.run(context, overwrite=overwrite, held=held)
         return planned
 
-    return repeated(plan, attempt, words, context)
+    return repeated(plan, attempt, inputs, context)
 
 
 def check_results(
@@ -128,20 +120,12 @@ def check_results(
         cautions.tell(*cautions.hard_links(parted(results if renamed is None else renamed)))
 
 
-def _refuse_streams(words: Words, reason: str) -> None:
-    for word in (path for each in words() if is_stream(path := os.fspath(each))):
-        raise UsageError(STANDARD_INPUT if word == "-" else word, reason)
+def _stream(paths: Paths) -> str | None:
+    """Return the first path that is a stream."""
+    return next((os.fspath(path) for path in paths if is_stream(os.fspath(path))), None)
 
 
-def _has_stream(words: Words) -> bool:
-    return any(is_stream(os.fspath(word)) for word in words())
-
-
-def _is_file(path: str) -> bool:
-    return not is_stream(path) and os.path.isfile(path)
-
-
-def _updated(existing: Collection[str], sources: Iterable[Source]) -> set[str]:
+def _updated(existing: Sequence[str], sources: Iterable[Source]) -> set[str]:
     """Return the existing results that replace a source."""
     inodes = set()
     for path in existing:

@@ -1,33 +1,7 @@
-"""Exceptions, each with its exit status and its MPI error class.
+"""Exceptions and warnings.
 
-    MpiredError
-    ├── UsageError              2  MPI_ERR_ARG       words that make no sense
-    │   ├── RootError           2  MPI_ERR_ROOT
-    │   └── OutputExistsError   2  MPI_ERR_FILE_EXISTS
-    ├── OpError                 3  MPI_ERR_OP        an op that is not defined here
-    │   └── UnknownOpError      2
-    ├── DatatypeError           3  MPI_ERR_TYPE
-    │   └── UnknownDatatypeError 2
-    │       └── DefinitionError 2                    a file of named datatypes
-    ├── CountError              3  MPI_ERR_COUNT
-    ├── DisplacementError       3  MPI_ERR_DISP      a displacement that no window has
-    ├── RangeError              3  MPI_ERR_RMA_RANGE elements outside of the window
-    ├── OverlapError            3  MPI_ERR_TYPE      elements of the target that overlap
-    ├── ConversionError         3  MPI_ERR_CONVERSION a value that another form cannot hold
-    ├── ResultOverflowError     3  MPI_ERR_OTHER     a sum or product that its datatype cannot hold
-    ├── BufferFileError         3  MPI_ERR_FILE      a file that is damaged, or of another kind
-    │   ├── NotReadError        3                    one of a kind that mpired does not read
-    │   └── ChangedError        3                    one that changed while it was read; may be repeated
-    ├── LockError               5  MPI_ERR_RMA_SYNC  a target that others keep locked; may be repeated
-    ├── RankNumberError         3  MPI_ERR_RANK      numbers of ranks that are missing, twice there or not expected
-    ├── RanksError              .  the worst of      several ranks that cannot be used
-    ├── UserOpError             7  MPI_ERR_OP        a user-defined op that failed
-    ├── UnconfirmedError        6  MPI_ERR_IO        in place, but perhaps not on the disk
-    └── WorkerError             8  MPI_ERR_INTERN    a worker died
-
-The number is the exit status of the command. Each class also inherits the fitting builtin. `MpiredWarning` is the base
-of the categories of warnings: OverflowWarning, MaskedWarning, OrderWarning, SkippedWarning, SameFileWarning,
-SameContentWarning, HardLinkWarning, ProcessorWarning, InputWarning and UnusedWarning.
+The head of a class has the exit status of the command, its MPI error class, and the builtin that fits, where these
+differ from those of its base. An `OSError` has the exit status 4.
 """
 
 from __future__ import annotations
@@ -48,8 +22,11 @@ LONGEST_REASON = 2000
 class MpiredError(Exception):
     """The base of all errors that are not bugs: a subject, and the reason with the way out."""
 
-    exit_status = 3
-    mpi_class = "MPI_ERR_OTHER"
+    exit_status, mpi_class = 3, "MPI_ERR_OTHER"
+
+    def __init_subclass__(cls, status: int | None = None, mpi: str | None = None) -> None:
+        cls.exit_status = status or cls.exit_status
+        cls.mpi_class = mpi or cls.mpi_class
 
     def __init__(self, subject: str, reason: str) -> None:
         subject, reason = (shortened(without_secrets(text), LONGEST_REASON) for text in (subject, reason))
@@ -61,92 +38,64 @@ class MpiredError(Exception):
         return f"{self.subject}: {self.reason}"
 
 
-class UsageError(MpiredError, ValueError):
+class UsageError(MpiredError, ValueError, status=2, mpi="MPI_ERR_ARG"):
     """Raised when the request itself makes no sense, whatever the files hold."""
 
-    exit_status = 2
-    mpi_class = "MPI_ERR_ARG"
 
-
-class RootError(UsageError):
+class RootError(UsageError, mpi="MPI_ERR_ROOT"):
     """Raised when the root is not a rank."""
 
-    mpi_class = "MPI_ERR_ROOT"
 
-
-class OutputExistsError(UsageError, FileExistsError):
+class OutputExistsError(UsageError, FileExistsError, mpi="MPI_ERR_FILE_EXISTS"):
     """Raised when the output already exists and nothing allows replacing it."""
 
-    mpi_class = "MPI_ERR_FILE_EXISTS"
 
-
-class OpError(MpiredError, ValueError):
+class OpError(MpiredError, ValueError, mpi="MPI_ERR_OP"):
     """Raised when an op is not defined for a datatype, or not for this use."""
 
-    mpi_class = "MPI_ERR_OP"
 
-
-class UnknownOpError(OpError):
+class UnknownOpError(OpError, status=2):
     """Raised when no op has that name."""
 
-    exit_status = 2
 
-
-class DatatypeError(MpiredError, TypeError):
+class DatatypeError(MpiredError, TypeError, mpi="MPI_ERR_TYPE"):
     """Raised when a datatype is missing here, has no NumPy form, or disagrees between ranks."""
 
-    mpi_class = "MPI_ERR_TYPE"
 
-
-class UnknownDatatypeError(DatatypeError):
+class UnknownDatatypeError(DatatypeError, status=2):
     """Raised when no datatype has that name."""
-
-    exit_status = 2
 
 
 class DefinitionError(UnknownDatatypeError):
     """Raised when a file of named datatypes, or an entry of it, is wrong."""
 
 
-class CountError(MpiredError, ValueError):
+class CountError(MpiredError, ValueError, mpi="MPI_ERR_COUNT"):
     """Raised when counts or shapes differ between ranks or do not fit a file, or too few ranks can be used."""
-
-    mpi_class = "MPI_ERR_COUNT"
 
     def __init__(self, subject: str, reason: str, errors: Sequence[MpiredError | OSError] = ()) -> None:
         super().__init__(subject, reason)
         self.errors = tuple(errors)  # of the ranks that cannot be used
 
 
-class DisplacementError(MpiredError, ValueError):
+class DisplacementError(MpiredError, ValueError, mpi="MPI_ERR_DISP"):
     """Raised when a displacement is negative, or not a multiple of its unit."""
 
-    mpi_class = "MPI_ERR_DISP"
 
-
-class RangeError(MpiredError, IndexError):
+class RangeError(MpiredError, IndexError, mpi="MPI_ERR_RMA_RANGE"):
     """Raised when elements of the target would be outside of the window."""
 
-    mpi_class = "MPI_ERR_RMA_RANGE"
 
-
-class OverlapError(MpiredError, ValueError):
+class OverlapError(MpiredError, ValueError, mpi="MPI_ERR_TYPE"):
     """Raised when elements of the target overlap, which no accumulate allows (MPI-4.1, 12.3.4)."""
 
-    mpi_class = "MPI_ERR_TYPE"
 
-
-class LockError(MpiredError, TimeoutError):
+class LockError(MpiredError, TimeoutError, status=5, mpi="MPI_ERR_RMA_SYNC"):
     """Raised when the lock on a target cannot be had; nothing was changed, and a repetition may succeed."""
 
-    exit_status = 5
-    mpi_class = "MPI_ERR_RMA_SYNC"
 
-
-class ConversionError(MpiredError, ValueError):
+class ConversionError(MpiredError, ValueError, mpi="MPI_ERR_CONVERSION"):
     """Raised when a value does not fit the form of the file, such as external32."""
-
-    mpi_class = "MPI_ERR_CONVERSION"
 
 
 class ResultOverflowError(MpiredError, OverflowError):
@@ -158,6 +107,9 @@ class MpiredWarning(UserWarning):
 
     label = "warning: "  # what the command line puts before the text
 
+    def __init_subclass__(cls, label: str = label) -> None:
+        cls.label = label
+
     def __init__(self, text: str, details: dict[str, object] | None = None) -> None:
         super().__init__(text)
         self.details = details or {}  # figures in the text
@@ -167,10 +119,8 @@ class OrderWarning(MpiredWarning):
     """The category of the warning that ranks may be in a wrong order, such as rank10 before rank2."""
 
 
-class SkippedWarning(MpiredWarning):
+class SkippedWarning(MpiredWarning, label=""):
     """The category of the warning that ranks were left out because they cannot be used."""
-
-    label = ""
 
     def __init__(self, text: str, skipped: Sequence[Any] = ()) -> None:
         super().__init__(text)
@@ -185,10 +135,8 @@ class SameContentWarning(MpiredWarning):
     """The category of the warning that `once` counts an origin whose content came before, from another place."""
 
 
-class HardLinkWarning(MpiredWarning):
+class HardLinkWarning(MpiredWarning, label=""):
     """The category of the warning that a file that is replaced has other names, which keep its old content."""
-
-    label = ""
 
 
 class ProcessorWarning(MpiredWarning):
@@ -202,10 +150,8 @@ class InputWarning(MpiredWarning):
     """The category of the warning that the values of ranks have different units."""
 
 
-class UnusedWarning(MpiredWarning):
+class UnusedWarning(MpiredWarning, label=""):
     """The category of the warning that an origin is not used, because the op only reads the target."""
-
-    label = ""
 
 
 class OverflowWarning(MpiredWarning, RuntimeWarning):
@@ -216,10 +162,8 @@ class MaskedWarning(MpiredWarning):
     """The category of the warning that readers of a result will take elements as missing that are there."""
 
 
-class BufferFileError(MpiredError, ValueError):
+class BufferFileError(MpiredError, ValueError, mpi="MPI_ERR_FILE"):
     """Raised when a file is damaged, is not of its format, or changed while it was read."""
-
-    mpi_class = "MPI_ERR_FILE"
 
 
 class NotReadError(BufferFileError):
@@ -234,10 +178,8 @@ class ChangedError(BufferFileError):
     """Raised when a file changed while it was read; nothing was written, and a repetition reads the new content."""
 
 
-class RankNumberError(MpiredError, ValueError):
+class RankNumberError(MpiredError, ValueError, mpi="MPI_ERR_RANK"):
     """Raised when the names of ranks have no number, one twice, or not those that are expected."""
-
-    mpi_class = "MPI_ERR_RANK"
 
 
 class RanksError(MpiredError, ValueError):
@@ -289,29 +231,20 @@ def with_others(error: MpiredError | OSError, others: Sequence[MpiredError | OSE
     return joined
 
 
-class UnconfirmedError(MpiredError, OSError):
+class UnconfirmedError(MpiredError, OSError, status=6, mpi="MPI_ERR_IO"):
     """Raised when the result is in place but the disk has not confirmed it: do not repeat."""
 
-    exit_status = 6
-    mpi_class = "MPI_ERR_IO"
 
-
-class WorkerError(MpiredError, RuntimeError):
+class WorkerError(MpiredError, RuntimeError, status=8, mpi="MPI_ERR_INTERN"):
     """Raised when a worker of the pool died or memory ran out; nothing was written."""
-
-    exit_status = 8
-    mpi_class = "MPI_ERR_INTERN"
 
     def __init__(self, subject: str, reason: str, exitcode: int | None = None) -> None:
         super().__init__(subject, reason)
         self.exitcode = exitcode  # the exit status of the worker, or minus the number of the signal that ended it
 
 
-class UserOpError(MpiredError, RuntimeError):
+class UserOpError(MpiredError, RuntimeError, status=7, mpi="MPI_ERR_OP"):
     """Raised when a user-defined op cannot be loaded, fails, or breaks its contract; nothing was written."""
-
-    exit_status = 7
-    mpi_class = "MPI_ERR_OP"
 
 
 class Abort(Exception):  # noqa: N818 - MPI's name for it

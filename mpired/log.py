@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import threading
 import time
@@ -68,17 +69,19 @@ _collected: dict[int, StepTimes] = {}  # by thread
 
 
 @contextlib.contextmanager
-def collect_steps() -> Iterator[StepTimes]:
-    """Collect the steps of this thread while the block runs; a call within another one adds to its steps."""
+def collect_steps(write: Callable[[str], object] | None) -> Iterator[None]:
+    """Collect the steps of this thread in the block, and write their lines; a call within another adds to its steps."""
     thread = threading.get_ident()
-    if thread in _collected:
-        yield StepTimes()
+    if write is None or thread in _collected:
+        yield
         return
-    _collected[thread] = StepTimes()
+    _collected[thread] = steps = StepTimes()
     try:
-        yield _collected[thread]
+        yield
     finally:
         del _collected[thread]
+    for line in steps.lines() if steps.seconds else ():
+        write(line)
 
 
 def step(name: str) -> contextlib.AbstractContextManager[None]:
@@ -94,15 +97,10 @@ def plan(text: str) -> None:
         steps.plans.append(text)
 
 
-@contextlib.contextmanager
-def log_steps() -> Iterator[None]:
+def log_steps() -> contextlib.AbstractContextManager[None]:
     """Log the steps of the block as information of the logger `mpired`, if it is enabled for that."""
     logging = sys.modules.get("logging")  # the caller has set it up, and so has imported it
     logger = logging.getLogger("mpired") if logging else None
     if logger is None or not logger.isEnabledFor(20):  # INFO
-        yield
-        return
-    with collect_steps() as steps:
-        yield
-    for line in steps.lines() if steps.seconds else ():
-        logger.info("%s", line)
+        return contextlib.nullcontext()
+    return collect_steps(functools.partial(logger.info, "%s"))

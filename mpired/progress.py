@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import TypeAlias, TypeVar
 
 from mpired import interrupts
 from mpired.errors import UsageError
@@ -32,23 +32,17 @@ class Pace:
         return due
 
 
-def no_progress(done: Iterable[int], _total: int) -> Iterable[int]:
-    """Pass the byte counts on, and show nothing; ctrl-C can end the work between them."""
-    for nbytes in done:
-        interrupts.rest()
-        yield nbytes
-
-
 _T = TypeVar("_T")
 
 
-def track(things: Iterable[_T]) -> Iterator[_T]:
-    """Iterate over things; ctrl-C can end the work between them."""
+def track(things: Iterable[_T], _total: int = 0) -> Iterator[_T]:
+    """Iterate over things, and show nothing; ctrl-C can end the work between them."""
     for thing in things:
         interrupts.rest()
         yield thing
 
 
+no_progress: Progress = track
 Steps: TypeAlias = Callable[[range], Iterable[object]]
 """Takes a range, and gives one thing after another of it, as a bar of tqdm does."""
 _STEP_BYTES = 1_000_000
@@ -63,16 +57,15 @@ def shown_by(show: Steps) -> Progress:
 
     def watch(done: Iterable[int], total: int) -> Generator[int, None, None]:
         count = max(1, -(-total // _STEP_BYTES))
-        given = cast("Any", show(range(count)))
-        try:
-            shown: Iterator[object] = iter(given)
-        except TypeError:
+        given: object = show(range(count))
+        if not isinstance(given, Iterable):
             reason = f"returned {type(given).__name__}; it takes a range and yields its items, as tqdm does"
-            raise UsageError("`progress`", reason) from None
+            raise UsageError("`progress`", reason)
+        shown = iter(given)
         try:
             next(shown, None)
             read = steps = 0
-            for nbytes in no_progress(done, total):
+            for nbytes in track(done):
                 read += nbytes
                 while steps < min(count - 1, read // _STEP_BYTES):
                     next(shown, None)

@@ -11,7 +11,7 @@ from mpired import codecs
 from mpired.datatypes import DATATYPES, TIMES, Datatype, Group, beside
 from mpired.datatypes.times import dtype_name
 from mpired.errors import MpiredWarning, OverflowWarning, number
-from mpired.formats import FlatLayout
+from mpired.formats import Array, FlatLayout
 from mpired.formats.array import stored_array
 from mpired.formats.rank import dtype_text
 from mpired.ops import OPS, Op, Use, summary
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # a report of one command need not wait for the modules of al
     from mpired.collectives.call import Call
     from mpired.collectives.plan import Plan
     from mpired.collectives.run import Result
-    from mpired.formats import Array, RankFile
+    from mpired.formats import RankFile
     from mpired.formats.rank import SkippedArray
     from mpired.packing.pack import Packing
     from mpired.packing.units import Transfer
@@ -320,34 +320,34 @@ def describe_file(file: RankFile) -> dict[str, Any]:
         "file": file.source.name,
         "format": file.format,
         "nbytes": sum(source.nbytes for source in file.sources),
-        "buffers": [
-            _described(
-                buffer,
-                _names(buffer.datatype),
-                {
-                    "order": None if buffer.shape is None else "Fortran" if buffer.fortran_order else "C",
-                    "datarep": buffer.datarep,
-                    "byte_order": {"<": "little", ">": "big", "=": None}[buffer.byte_order],
-                },
-                {"label": _label(buffer), "use": _use_of(buffer)},
-            )
-            for buffer in file.buffers
-        ],
-        "other_columns": [
-            _described(other, {"type": other.type}, {}, {"label": other.label or other.type, "use": use})
-            for other, use in others
-        ],
+        "buffers": [_described(buffer, _label(buffer), _use_of(buffer)) for buffer in file.buffers],
+        "other_columns": [_described(other, other.label or other.type, use) for other, use in others],
         "obstacle": file.obstacle or None,
     }
 
 
-def _described(
-    each: Array | SkippedArray, datatype: Mapping[str, Any], stored: Mapping[str, Any], words: Mapping[str, Any]
-) -> dict[str, Any]:
+def _described(each: Array | SkippedArray, label: str, use: str | None) -> dict[str, Any]:
     """Return the description of an array, in the order of the JSON."""
+    datatype, stored = {"type": getattr(each, "type", None)}, {}
+    if isinstance(each, Array):
+        datatype = _names(each.datatype)
+        stored = {
+            "order": None if each.shape is None else "Fortran" if each.fortran_order else "C",
+            "datarep": each.datarep,
+            "byte_order": {"<": "little", ">": "big", "=": None}[each.byte_order],
+        }
     shape = None if each.shape is None else list(each.shape)
     meta = {"nulls": each.nulls, "unit": each.unit or None, "storage": each.storage or None}
-    return {"name": each.name, **datatype, "count": each.count, "shape": shape, **stored, **meta, **words}
+    return {
+        "name": each.name,
+        **datatype,
+        "count": each.count,
+        "shape": shape,
+        **stored,
+        **meta,
+        "label": label,
+        "use": use,
+    }
 
 
 class Written(NamedTuple):

@@ -43,8 +43,6 @@ def reduce(ranks: Ranks, op: Ops, *, output: PathLike | None = None, context: Co
     output
         The file to write, with `{op}` in its name a file for each op; None returns the result. An existing file is
         replaced only with `overwrite=True`. It appears whole and durable, or not at all.
-    **options
-        Those of `mpired reduce`.
 
     Returns
     -------
@@ -54,13 +52,6 @@ def reduce(ranks: Ranks, op: Ops, *, output: PathLike | None = None, context: Co
         an array. With `index`, an array with the fields value and index. With `nulls` "ignore" or "propagate" a masked
         array, in which nulls are masked. For a list of ops a dict of these by the names of the ops. If it was written
         to a file, or to several, a `Summary`, as the command says it.
-
-    Raises
-    ------
-    mpired.errors.MpiredError
-        If the request breaks a rule of MPI or a file is not usable; the class says which.
-    OSError
-        If the system refuses.
 
     Warns
     -----
@@ -94,7 +85,7 @@ def _call(
             group_b = all_at_hand(options["group_b"], "`group_b`", "rank {} of group B")
             options = {**options, "group_b": ordered(group_b, options)}
         words = rank_list(words, options)
-        files = partial(paths, [*words, *(options["group_b"] or ())])
+        files = [*paths([*words, *(options["group_b"] or ())])]
         if output is not None or options["in_place"] or options["split"] or options["count_valid"]:
             path = None if output is None else path_at_hand(output, "output")
             plan = partial(plan_call, name, words, op, path, options)
@@ -145,21 +136,12 @@ def allreduce(ranks: Ranks, op: OpLike, *, output: PathLike | None = None, conte
     output
         The files to write, a pattern as `"out_{rank}.npy"`; None returns the results. All files appear
         together, whole and durable, or none does.
-    **options
-        Those of `mpired allreduce`.
 
     Returns
     -------
     list or Summary
         An array for each rank, like that of `mpired.reduce`; two lists if there is `group_b`. If files
         were written, a `Summary`.
-
-    Raises
-    ------
-    mpired.errors.MpiredError
-        If the request breaks a rule of MPI or a file is not usable; the class says which.
-    OSError
-        If the system refuses.
 
     Examples
     --------
@@ -179,18 +161,11 @@ def scan(ranks: Ranks, op: OpLike, *, output: PathLike | None = None, context: C
     ----------
     ranks, op, output
         As for `allreduce`.
-    **options
-        As for `allreduce`, without link and group_b.
 
     Returns
     -------
     list or Summary
         An array for each rank. If files were written, a `Summary`.
-
-    Raises
-    ------
-    mpired.errors.MpiredError, OSError
-        As `allreduce`.
 
     Examples
     --------
@@ -212,20 +187,12 @@ def exscan(ranks: Ranks, op: OpLike, *, output: PathLike | None = None, context:
     ----------
     ranks, op, output
         As for `allreduce`.
-    **options
-        As for `scan`; and exscan_first, "identity" to give rank 0, which has none before it, the op's
-        neutral element.
 
     Returns
     -------
     list or Summary
         An array for each rank, None for rank 0 unless it gets the neutral element. If files were written, what was
         done.
-
-    Raises
-    ------
-    mpired.errors.MpiredError, OSError
-        As `allreduce`.
 
     Examples
     --------
@@ -249,21 +216,12 @@ def reduce_scatter(
         As for `allreduce`.
     counts
         How many elements each rank gets, 0 allowed; they sum to the count of a rank.
-    **options
-        As for `allreduce`, without link; and counts_b, the counts of the ranks of group_b.
 
     Returns
     -------
     list or Summary
         An array of one dimension for each rank; two lists if there is `group_b`. If files were written, what was
         done.
-
-    Raises
-    ------
-    mpired.errors.CountError
-        If the counts do not sum to that of a rank.
-    mpired.errors.MpiredError, OSError
-        As `allreduce`.
 
     Examples
     --------
@@ -285,21 +243,12 @@ def reduce_scatter_block(
     ----------
     ranks, op, output
         As for `allreduce`.
-    **options
-        As for `allreduce`, without link.
 
     Returns
     -------
     list or Summary
         An array of one dimension for each rank; two lists if there is `group_b`. If files were written, what was
         done.
-
-    Raises
-    ------
-    mpired.errors.CountError
-        If the elements cannot be divided evenly.
-    mpired.errors.MpiredError, OSError
-        As `allreduce`.
 
     Examples
     --------
@@ -322,18 +271,11 @@ def reduce_local(invec: Rank, inoutvec: PathLike, op: OpLike, *, context: Contex
         rank, as for `reduce`.
     op
         As for `mpired.reduce`.
-    **options
-        Those of `mpired reduce-local`.
 
     Returns
     -------
     Summary
         The result in figures.
-
-    Raises
-    ------
-    mpired.errors.MpiredError, OSError
-        As `mpired.reduce`.
     """
     pair: Any = [at_hand(invec, "invec"), path_at_hand(inoutvec, "inoutvec")]
     cautions.tell(*cautions.same_files([inoutvec], [invec]))

@@ -15,7 +15,7 @@ from mpired.errors import UsageError
 from mpired.files.scratch import Scratch
 from mpired.formats import ARRAY
 from mpired.formats.memory import path_at_hand
-from mpired.options import PACK, UNPACK, PathLike, checked
+from mpired.options import PACK, UNPACK, PathLike
 from mpired.packing.pack import Packing, plan_pack
 from mpired.packing.unpack import plan_unpack
 from mpired.report import PackSummary, summarise_packing
@@ -33,20 +33,11 @@ def pack(
         The records.
     output
         The file to write; None returns the elements.
-    **options
-        Those of `mpired pack`.
 
     Returns
     -------
     array or PackSummary
         The elements in native byte order: one value each, or a row of them. If they were written, a `PackSummary`.
-
-    Raises
-    ------
-    mpired.errors.MpiredError
-        If the file does not hold such elements, or a value does not fit external32.
-    OSError
-        If the system refuses.
 
     Examples
     --------
@@ -54,14 +45,14 @@ def pack(
     >>> mpired.pack("sample_data/maxloc_1.bin", type="resized(0,16,double)")[:3]
     array([0., 1., 2.])
     """
-    chosen, file = checked(PACK, options), path_at_hand(file, "file")
+    file = path_at_hand(file, "file")
     if output is not None:
-        plan = partial(plan_pack, file, path_at_hand(output, "output"), chosen)
-        return summarise_packing(attempts.carry_out(plan, lambda: [file], context, overwrite=chosen["overwrite"]))
-    if chosen["to"] or chosen["datarep"]:
+        plan = partial(plan_pack, file, path_at_hand(output, "output"), options)
+        return summarise_packing(attempts.carry_out(plan, [file], context, overwrite=options["overwrite"]))
+    if options["to"] or options["datarep"]:
         raise UsageError("`to` and `datarep`", "are for a file; name one with `output`")
-    plan = partial(plan_pack, file, "-", {**chosen, "to": ARRAY.name})
-    return attempts.repeated(plan, _array, lambda: [file], context)
+    plan = partial(plan_pack, file, "-", {**options, "to": ARRAY.name})
+    return attempts.repeated(plan, _array, [file], context)
 
 
 def _array(plan: Packing, context: Context) -> np.ndarray:
@@ -86,20 +77,11 @@ def unpack(
         The new file to write, with zeros between the elements; or
     into
         an existing file, whose other bytes stay. It is replaced in one step.
-    **options
-        Those of `mpired unpack`.
 
     Returns
     -------
     PackSummary
         The unpacking in figures.
-
-    Raises
-    ------
-    mpired.errors.MpiredError
-        If the elements do not fit, or would overlap.
-    OSError
-        If the system refuses.
 
     Examples
     --------
@@ -112,9 +94,9 @@ def unpack(
     """
     if output is None and into is None:
         raise UsageError("output", "is missing; name a new file, or with into an existing one")
-    chosen, packed = checked(UNPACK, options), path_at_hand(packed, "packed")
+    packed = path_at_hand(packed, "packed")
     into = None if into is None else path_at_hand(into, "into")
-    plan = partial(plan_unpack, packed, "-" if output is None else path_at_hand(output, "output"), into, chosen)
+    plan = partial(plan_unpack, packed, "-" if output is None else path_at_hand(output, "output"), into, options)
     files = [packed] if into is None else [packed, into]
-    overwrite = into is not None or chosen["overwrite"]
-    return summarise_packing(attempts.carry_out(plan, lambda: files, context, overwrite=overwrite))
+    overwrite = into is not None or options["overwrite"]
+    return summarise_packing(attempts.carry_out(plan, files, context, overwrite=overwrite))

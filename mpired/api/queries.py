@@ -17,7 +17,7 @@ from mpired.formats import AtHand, InputOptions, RankFile
 from mpired.formats import look as describe
 from mpired.formats.memory import ArrayRank, all_at_hand, at_hand, path_at_hand, paths
 from mpired.ops import Ops, is_list
-from mpired.options import DIFF, INPUTS, LOCATE, SHOW, Options, PathLike, Rank, Several, checked
+from mpired.options import DIFF, INPUTS, LOCATE, SHOW, Options, PathLike, Rank, Several
 from mpired.queries import locate as extremes
 from mpired.queries import several
 from mpired.queries import show as figures
@@ -35,33 +35,20 @@ def info(path: Rank, *, context: Context, **options: Any) -> RankFile:
     ----------
     path
         The path of the file; or an array, or a file that is open for reading bytes.
-    **options
-        Those of `mpired info`.
 
     Returns
     -------
     RankFile
         The format, and of every buffer the name, datatype, count and shape; in `others` other arrays, and in
         `obstacle` why a file of another kind has none.
-
-    Raises
-    ------
-    MpiredError, OSError
-        If the file is damaged, differs from the options that describe it, or cannot be opened.
     """
     rank = ArrayRank("array", path) if isinstance(path, np.ndarray) else at_hand(path, "path")
-    return attempts.repeated(partial(look, rank, options), lambda file, _: file, lambda: list(paths([rank])), context)
+    return attempts.repeated(partial(look, rank, options), lambda file, _: file, [*paths([rank])], context)
 
 
 def look(rank: str | AtHand, options: Options, context: Context) -> RankFile:
-    """Describe a file as `info` does, in whose directory nothing is left to finish.
-
-    Raises
-    ------
-    MpiredError, OSError
-        As `info`.
-    """
-    inputs = InputOptions.of(checked(INPUTS, options), context)
+    """Describe a file as `info` does, in whose directory nothing is left to finish."""
+    inputs = InputOptions.of(options, context)
     file = describe(rank, inputs)
     if not file.obstacle:
         check_formats(inputs, {file.format})
@@ -78,18 +65,11 @@ def show(path: PathLike, *, context: Context, **options: Any) -> Shown:
     ----------
     path
         The file.
-    **options
-        Those of `mpired show`.
 
     Returns
     -------
     Shown
         Figures of each buffer; with `bins` they have histograms.
-
-    Raises
-    ------
-    MpiredError, OSError
-        If the file is damaged, holds no numbers, or cannot be opened, or the picture cannot be written.
 
     Examples
     --------
@@ -101,10 +81,9 @@ def show(path: PathLike, *, context: Context, **options: Any) -> Shown:
     >>> energy.mean, energy.max, energy.max_at, energy.histogram.counts
     (2.5, 4.5, (2,), (2, 2, 2, 4))
     """
-    chosen = checked(SHOW, options)
-    if chosen["slice"] is not None and chosen["png"] is None:
+    if options["slice"] is not None and options["png"] is None:
         raise UsageError("`slice`", "chooses the plane of a picture; name one with `png`")
-    return figures.show(path_at_hand(path, "path"), chosen, context)
+    return figures.show(path_at_hand(path, "path"), options, context)
 
 
 @with_options(*DIFF, "progress")
@@ -118,8 +97,6 @@ def diff(a: Rank | Several[Rank], b: Rank | Several[Rank], *, context: Context, 
     ----------
     a, b
         The paths of files, arrays, or files that are open for reading bytes; or two directories, or two lists.
-    **options
-        Those of `mpired diff`.
 
     Returns
     -------
@@ -127,12 +104,6 @@ def diff(a: Rank | Several[Rank], b: Rank | Several[Rank], *, context: Context, 
         Whether they are equal; why not, if their counts, shapes, datatypes or columns are not the same; else for each
         buffer how many elements differ and the largest differences; and the first differences. Of directories and
         lists `files` has a Difference for each pair. `verdict` is "not known" if an array cannot be read.
-
-    Raises
-    ------
-    mpired.errors.MpiredError, OSError
-        If a file is damaged, differs from the options that describe it or cannot be opened, or if options exclude
-        each other.
 
     Examples
     --------
@@ -155,7 +126,7 @@ def _one_or_several(ranks: Rank | Several[Rank], name: str) -> str | AtHand | Se
 
 @with_options(*LOCATE, "progress")
 def locate(
-    ranks: Sequence[Rank], op: Ops, *, top: int | None = None, context: Context, **options: Any
+    ranks: Sequence[Rank], op: Ops, *, context: Context, **options: Any
 ) -> Location | list[Location] | dict[str, Any]:
     """Find the maximum or minimum of all ranks: its value, its rank and its index there (MPI-4.1, 6.9.4).
 
@@ -168,23 +139,12 @@ def locate(
         different counts and shapes.
     op
         `mpired.MAXLOC` or `mpired.MINLOC`, or its name; or a list of both, which reads the ranks once.
-    top
-        How many of the most extreme elements to return, as a list; None for the one.
-    **options
-        Those of `mpired locate`.
 
     Returns
     -------
     Location, list of Location, or dict of these
-        The value, the number of the rank, the name of its file, the index and the name of the column; a dict by the
-        names of the ops for a list of ops.
-
-    Raises
-    ------
-    mpired.errors.CountError
-        If a rank has no elements, or all elements are left out by `nan`, `nulls` and `missing`.
-    mpired.errors.MpiredError, OSError
-        If a rank cannot be used.
+        The value, the number of the rank, the name of its file, the index and the name of the column; a list with
+        `top`; a dict by the names of the ops for a list of ops.
 
     Examples
     --------
@@ -195,6 +155,6 @@ def locate(
     >>> int(mpired.locate(["sample_data/counts_0.npy"], op=["maxloc", "minloc"])["minloc"].value)
     0
     """
-    found = extremes.locate(all_at_hand(ranks), op, {**options, "top": top}, context)
-    places: dict[str, Any] = {name: each if top is not None else each[0] for name, each in found.items()}
+    found = extremes.locate(all_at_hand(ranks), op, options, context)
+    places: dict[str, Any] = {name: each[0] if options["top"] is None else each for name, each in found.items()}
     return places if is_list(op) else next(iter(places.values()))

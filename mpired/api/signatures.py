@@ -15,17 +15,25 @@ from mpired.context import Context
 from mpired.errors import MpiredError
 from mpired.files.urls import signed
 from mpired.log import log_steps
-from mpired.options import Group, Option, rows
+from mpired.options import Group, Option, checked, keyword, rows
 from mpired.progress import no_progress, shown_by
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_RAISES = """\
+Raises
+------
+mpired.errors.MpiredError
+    If the request breaks a rule of MPI, a file is not usable, or its lock is not free; the class says which. Nothing
+    has changed, except after an `UnconfirmedError`.
+OSError
+    If the system refuses."""
 
 
 def with_options(*group: str) -> Callable[[_F], _F]:
     """Give a function the options of a group in place of its `**options`, and document each from its row.
 
-    `help`, editors and notebooks show them. A line `**options` of its docstring, and the text below, make place for
-    them. It raises `TypeError` for a keyword that it has not, with a suggestion.
+    `help`, editors and notebooks show them, after the parameters in its docstring, and the errors that all functions
+    raise. It raises `TypeError` for a keyword that it has not, with a suggestion.
     """
     return functools.partial(_with_options, group)
 
@@ -45,38 +53,47 @@ def _with_options(group: Group, function: _F) -> _F:
     taken = {each.name: "" for each in own if each.name != "self" and each.kind is not each.VAR_POSITIONAL}
     taken |= {name: row.flags or "" for name, row in table.items()}
 
+    keys = tuple(key for key in group if keyword(key) in table)
+
     @functools.wraps(function)
-    def checked(*arguments: Any, **given: Any) -> Any:
+    def call(*arguments: Any, **given: Any) -> Any:
         __tracebackhide__ = True  # IPython and pytest leave such frames out
         for name, value in given.items():
             if name not in taken:
                 called = function.__qualname__.removesuffix(".__init__")
                 raise TypeError(f"{called}() has no keyword {name!r}; {_suggestion(name, taken)}")
             given[name] = _signed(value)
-        arguments = _signed(arguments)
-        show = given.get("progress")
-        context = Context.of(given, progress=no_progress if show is None else shown_by(show))
-        if given.get("provenance"):
-            keywords = {name: repr(value) for name, value in given.items()}
-            context = context._replace(record={"call": f"mpired.{function.__qualname__}", "keywords": keywords})
-        given.pop("progress", None)
-        if "context" in parameters:
-            given["context"] = context
+        options = {**getattr(arguments[0], "_options", {}), **given} if "self" in parameters else given
         with interrupts.Held() as end, log_steps():
             try:
-                found = function(*arguments, **given)
+                show = given.get("progress")
+                context = Context.of(options, progress=no_progress if show is None else shown_by(show))
+                if given.get("provenance"):
+                    keywords = {name: repr(value) for name, value in given.items()}
+                    context = context._replace(record={"call": f"mpired.{function.__qualname__}", "keywords": keywords})
+                given |= checked(keys, options) | ({"context": context} if "context" in parameters else {})
+                given.pop("progress", None)
+                found = function(*_signed(arguments), **given)
             except (MpiredError, OSError) as error:  # the caller's mistake: our frames do not help
                 raise error.with_traceback(None)  # noqa: B904 - as it is
         del end
         return found
 
     returned = _TypeText(signature.return_annotation)
-    checked.__signature__ = signature.replace(parameters=written, return_annotation=returned)  # type: ignore[attr-defined]
-    # A paragraph for each option takes the place of the one for `**options`.
-    paragraphs = "".join(map(_paragraph, table, table.values()))
-    text = inspect.cleandoc(function.__doc__ or "")
-    checked.__doc__ = re.sub(r"\*\*options\n.*?(\n\n|\Z)", lambda _: f"{paragraphs}\n", text, flags=re.DOTALL)
-    return cast("_F", checked)
+    call.__signature__ = signature.replace(parameters=written, return_annotation=returned)  # type: ignore[attr-defined]
+    call.__doc__ = _documented(inspect.cleandoc(function.__doc__ or ""), table)
+    return cast("_F", call)
+
+
+def _documented(text: str, table: Mapping[str, Option]) -> str:
+    """Return a docstring with a paragraph for each option after those of the parameters, and the errors of all."""
+    head, *sections = re.split(r"\n\n(?=\w+\n---)", text)
+    titles = [section.partition("\n")[0] for section in sections]
+    if "Parameters" in titles:
+        sections[0] = "\n".join([sections[0], *map(_paragraph, table, table.values())])
+        if "Raises" not in titles:
+            sections.insert(2 if "Returns" in titles else 1, _RAISES)
+    return "\n\n".join([head, *sections])
 
 
 def _signed(value: Any) -> Any:
@@ -106,4 +123,4 @@ def _paragraph(name: str, row: Option) -> str:
     default = "" if row.default is None else f", default {row.default!r}"
     flag = f" ({row.long_flags[0]})" if row.flags else ""
     body = textwrap.fill(f"{row.help}{words}{flag}", 96)
-    return f"{name}{default}\n{textwrap.indent(body, '    ')}\n"
+    return f"{name}{default}\n{textwrap.indent(body, '    ')}"

@@ -19,20 +19,7 @@ from mpired.formats import AtHand
 from mpired.formats.memory import at_hand, masks_of, path_at_hand
 from mpired.log import notice
 from mpired.ops import OpLike
-from mpired.options import (
-    ACCUMULATE,
-    FETCH,
-    FETCH_ELEMENT,
-    RECOVER,
-    SWAP,
-    WINDOW,
-    Group,
-    MpiDatatype,
-    Options,
-    PathLike,
-    Rank,
-    checked,
-)
+from mpired.options import ACCUMULATE, FETCH, FETCH_ELEMENT, RECOVER, SWAP, WINDOW, MpiDatatype, PathLike, Rank
 from mpired.ranks import rank_list
 from mpired.windows.call import plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
 from mpired.windows.request import Done, WindowRequest
@@ -82,7 +69,6 @@ class Window:
         if not paths:
             raise UsageError("Window", "needs a path, or one for each rank")
         self.paths = tuple(path_at_hand(path, "paths") for path in paths)
-        checked(WINDOW, how)
         self._options: dict[str, Any] = {"type": type, "byte_order": byte_order, **how}
 
     def __repr__(self) -> str:
@@ -99,27 +85,16 @@ class Window:
             transaction.
         op
             A predefined op or its name, or "replace".
-        **options
-            Those of `mpired accumulate`.
 
         Returns
         -------
         int
             How many origins were combined: fewer than given if `once` or `once_key` left out what had been applied
             before, or `skip_bad` what cannot be used.
-
-        Raises
-        ------
-        mpired.errors.MpiredError
-            If the request breaks a rule of MPI or the lock is not free; the class says which. Nothing has
-            changed, except after an `UnconfirmedError`.
-        OSError
-            If the system refuses.
         """
         given: Any = origin if isinstance(origin, list | tuple) else [origin]
-        options = self._with(ACCUMULATE, options)
         origins = rank_list([_at_hand(each, f"origin {number}") for number, each in enumerate(given)], options)
-        done = _run(partial(plan_accumulate, self.paths, origins, op), options, context, *origins)
+        done = _run(partial(plan_accumulate, self.paths, origins, op, options), context, *origins)
         return len(done.origins) - len(done.skipped)
 
     @with_options(*FETCH, "progress")
@@ -132,23 +107,15 @@ class Window:
             A path, an array or an open file; may be None for the op "no_op", which only reads the window.
         op
             See `accumulate`; or "no_op".
-        **options
-            See `accumulate`.
 
         Returns
         -------
         array
             In native byte order, with the shape of the window if all of it is read; a masked array if `nulls` allows
             missing elements.
-
-        Raises
-        ------
-        mpired.errors.MpiredError, OSError
-            See `accumulate`.
         """
         given = None if origin is None else _at_hand(origin, "origin")
-        plan = partial(plan_get_accumulate, self.paths, given, op)
-        return _fetched(plan, self._with(FETCH, options), context, given)
+        return _fetched(partial(plan_get_accumulate, self.paths, given, op, options), context, given)
 
     @with_options(*FETCH_ELEMENT)
     def fetch_and_op(self, value: object, op: OpLike, *, context: Context, **options: Any) -> Any:
@@ -161,16 +128,9 @@ class Window:
             for "no_op".
         op
             A predefined op or its name, "replace" or "no_op".
-        **options
-            target_disp, disp_unit (bytes), at, columns (one of a parquet or arrow file), target_rank, create.
-
-        Raises
-        ------
-        mpired.errors.MpiredError, OSError
-            See `accumulate`.
         """
-        plan = partial(plan_fetch_and_op, self.paths, value, op)
-        return _fetched(plan, self._with(FETCH_ELEMENT, options), context, value).reshape(-1)[0]
+        plan = partial(plan_fetch_and_op, self.paths, value, op, options)
+        return _fetched(plan, context, value).reshape(-1)[0]
 
     @with_options(*SWAP)
     def compare_and_swap(self, compare: object, value: object, *, context: Context, **options: Any) -> Any:
@@ -181,37 +141,25 @@ class Window:
         compare, value
             As the value of `fetch_and_op`; integers, truth values or bytes, compared bit by bit. A missing element is
             equal to `numpy.ma.masked` only.
-        **options
-            target_disp, disp_unit (bytes), at, columns, target_rank.
-
-        Raises
-        ------
-        mpired.errors.MpiredError, OSError
-            See `accumulate`.
         """
-        plan = partial(plan_compare_and_swap, self.paths, compare, value)
-        return _fetched(plan, self._with(SWAP, options), context, compare, value).reshape(-1)[0]
-
-    def _with(self, known: Group, options: Options) -> dict[str, Any]:
-        return checked(known, {**self._options, **options})
+        plan = partial(plan_compare_and_swap, self.paths, compare, value, options)
+        return _fetched(plan, context, compare, value).reshape(-1)[0]
 
 
 def _at_hand(origin: object, name: str) -> str | np.ndarray | AtHand:
     return origin if isinstance(origin, np.ndarray) else at_hand(origin, name)
 
 
-def _run(plan: Callable[..., WindowRequest], options: Options, context: Context, *origins: object) -> Done:
+def _run(plan: Callable[[Context], WindowRequest], context: Context, *origins: object) -> Done:
     """Plan a call and carry it out; some of the origins may be files."""
     given = [origin.path if isinstance(origin, AtHand) else origin for origin in origins]
     files = [origin for origin in given if isinstance(origin, str | os.PathLike)]
-    if (timeout := options["lock_timeout"]) is not None:  # perhaps that of the window
-        context = context._replace(lock_timeout=timeout)
-    return repeated(partial(plan, options), lambda request, _: transact(request), lambda: files, context)
+    return repeated(plan, lambda request, _: transact(request), files, context)
 
 
-def _fetched(plan: Callable[..., WindowRequest], options: Options, context: Context, *origins: object) -> np.ndarray:
+def _fetched(plan: Callable[[Context], WindowRequest], context: Context, *origins: object) -> np.ndarray:
     """Carry out a call, and return the old elements in their shape."""
-    done = _run(plan, options, context, *origins)
+    done = _run(plan, context, *origins)
     assert done.fetched is not None  # noqa: S101 - such a call fetches
     assert done.model is not None  # noqa: S101 - and has their model
     (like,) = done.model.buffers
@@ -233,8 +181,6 @@ def recover(files: PathLike | Sequence[PathLike], *, context: Context, **options
     ----------
     files
         A file, or several. One that cannot be recovered does not keep the others from it.
-    **options
-        Those of `mpired recover`.
 
     Returns
     -------
@@ -259,7 +205,7 @@ def recover(files: PathLike | Sequence[PathLike], *, context: Context, **options
     names = [path_at_hand(file, "files") for file in given]
     done: list[Recovered] = []
     try:
-        recover_files(names, checked(RECOVER, options), context, done.append)
+        recover_files(names, options, context, done.append)
     except (MpiredError, OSError):
         for each in done:  # nothing else reports these
             if each.changed:

@@ -21,7 +21,7 @@ import click
 
 from mpired import __version__
 from mpired.cli import signals
-from mpired.cli.messages import Failure, buffer_streams, from_environment, in_flags, notify, tell, tell_failure, wanted
+from mpired.cli.messages import Failure, buffer_streams, from_environment, in_flags, say, tell, tell_failure, wanted
 from mpired.errors import (
     LONGEST_REASON,
     MpiredError,
@@ -85,8 +85,7 @@ _MODULES = {
     **dict.fromkeys(_GROUPS[_COLLECTIVES], "collectives"),
     **dict.fromkeys(_GROUPS[_WINDOWS], "windows"),
     **dict.fromkeys(_GROUPS[_RECORDS], "packing"),
-    "recover": "recover",
-    "completion": "help",
+    **dict.fromkeys(["completion", "examples"], "help"),
 }  # of the commands that have none of their own
 # Bytes of address space that NumPy needs to be loaded: with less its BLAS ends the process, or crashes.
 _NUMPY = 88 << 20
@@ -192,7 +191,7 @@ def main(arguments: list[str] | None = None, came: list[int] | None = None) -> i
     words = sys.argv[1:] if arguments is None else arguments
     try:
         words = [*map(signed, words)]
-        with signals.kept_apart(), notices_to(notify):
+        with signals.kept_apart(), notices_to(lambda paths, text: say(f"{paths[0]}: {text}")):
             status = _run(words)
         _flush(sys.stdout)
     except signals.Interrupted as interrupted:

@@ -15,12 +15,13 @@ from mpired.cli import params
 from mpired.cli.messages import collect_warnings, end_without, report, tell_cautions, tell_plan, tell_summary
 from mpired.collectives.call import plan_call
 from mpired.collectives.table import COLLECTIVES
-from mpired.engines import connected, pool, worker
+from mpired.engines import connected
 from mpired.errors import InputWarning, MaskedWarning, OrderWarning, OverflowWarning
 from mpired.files.places import is_terminal
 from mpired.formats.memory import paths
 from mpired.options import LOCAL, REPORT
 from mpired.ranks import RankWord, ordered, rank_list
+from mpired.report import describe_call, summarise
 
 _AFTER = (OverflowWarning, InputWarning, MaskedWarning, OrderWarning)  # the summary
 
@@ -180,7 +181,6 @@ def _combine(
     name: str, ranks: Sequence[str], op: str, output: str | None, given: Mapping[str, object], *, terminal: bool = False
 ) -> None:
     """Combine ranks, and print the summary on standard error; `terminal`: whether the result goes to one."""
-    pool.adopt_orphans()
     options = COLLECTIVES[name].checked(given)
     words: Sequence[RankWord] = ranks
     if "files_from" in given:  # else each word is a file of its own
@@ -188,22 +188,15 @@ def _combine(
         words, *others = params.expand(ranks, *([group_b] if group_b else []))
         options = {**options, "group_b": ordered(others[0], options) if others else group_b}
         words = rank_list(words, options)
-    if wants_summary := report()["as_json"] or not report()["quiet"]:  # before anything is in place
-        from mpired.report import summarise  # noqa: PLC0415 - only for who wants to know
-    worker.keep_freed_memory()
-    files = partial(paths, [*words, *(options["group_b"] or ())])
+    files = [*paths([*words, *(options["group_b"] or ())])]
     plan = partial(plan_call, name, words, op, output, options, terminal=terminal)
     overwrite = options["overwrite"] or options["in_place"]
     with connected(options) as engine, collect_warnings() as warned:
         context = params.context()._replace(engine=engine)
         planned = attempts.carry_out(plan, files, context, overwrite=overwrite)
     if context.dry_run:
-        from mpired.report import describe_call  # noqa: PLC0415 - for a dry run only
-
         tell_plan(describe_call(planned), [source.name for source in planned.sources], warned)
-    elif wants_summary:
+    else:
         summary = summarise(planned, warned)
         tell_summary(summary._asdict(), summary.line(), warned, _AFTER)
-    else:
-        tell_summary({}, None, warned, _AFTER)
     end_without(planned.request.skipped)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import traceback
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import click
 
 from mpired.cli import params
-from mpired.cli.messages import answer, in_flags
-from mpired.engines import pool, worker
+from mpired.cli.messages import answer
 from mpired.errors import MpiredError
 from mpired.options import DIFF
 from mpired.queries import several
-from mpired.queries.diff import Difference
 from mpired.queries.elements import in_json
 
 _STATUSES = {"the same": 0, "different": 1, "not known": 3}
@@ -56,28 +54,17 @@ def diff(ctx: click.Context, /, *, a: str, b: str, quiet: bool, **options: Any) 
     The padding of pairs, byte order, format and the order of dimensions make no difference. Another count,
     shape, datatype or column does. A and B can also be two lists, @LIST, whose files are compared line by line.
     """
-    pool.adopt_orphans()
-    worker.keep_freed_memory()
     words = zip((a, b), params.expand([a], [b]), strict=True)
     one, other = (ranks if word.startswith("@") or len(ranks) > 1 else word for word, ranks in words)
-    found = _in_flags(several.compare(one, other, options, params.context()))
+    found = several.compare(one, other, options, params.context())
     if not quiet:
-        answer(_described(found), [str(found)])
+        answer(_described(in_json(asdict(found))), [str(found)])
     ctx.exit(_STATUSES[found.verdict])
 
 
-def _in_flags(found: Difference) -> Difference:
-    """Return a comparison whose reasons name flags."""
-    buffers = tuple(replace(each, reason=in_flags(each.reason)) for each in found.buffers)
-    reason, obstacle = in_flags(found.reason), in_flags(found.obstacle)
-    return replace(found, reason=reason, obstacle=obstacle, buffers=buffers, files=tuple(map(_in_flags, found.files)))
-
-
-def _described(found: Difference) -> dict[str, Any]:
+def _described(found: dict[str, Any]) -> dict[str, Any]:
     """Return a comparison as JSON has it; what only some have is left out of the others."""
-    files = list(map(_described, found.files))
-    described: dict[str, Any] = in_json(asdict(replace(found, files=())) | {"reason": found.reason or None})
-    del described["noun"]
-    for each in described["buffers"]:
+    found |= {"reason": found["reason"] or None, "files": list(map(_described, found["files"]))}
+    for each in found["buffers"]:
         each["reason"] = each["reason"] or None
-    return {key: value for key, value in (described | {"files": files}).items() if key in _ALWAYS or value}
+    return {key: value for key, value in found.items() if key in _ALWAYS or (value and key != "noun")}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from importlib import metadata
 from typing import Any, cast
@@ -11,7 +10,7 @@ from mpired.cli import params
 from mpired.cli.messages import answer
 from mpired.engines import ENGINES, LOCAL, Engine, connected, probe
 from mpired.errors import UsageError, escaped, installation, number
-from mpired.options import ENGINE, checked
+from mpired.options import ENGINE
 from mpired.sources.open import open_source
 
 
@@ -26,30 +25,35 @@ def engines(*, ranks: tuple[str, ...], **options: Any) -> None:
     With --engine, describe each of its workers, and check that it sees the RANKs as this machine does. The status is
     that of an error if a worker cannot be used.
     """
-    options = checked(ENGINE, options)
     wrong = ""
     with connected(cast("Any", options)) as engine:
         if engine is LOCAL:
             if ranks:
                 raise UsageError("ranks", "are seen by this machine's processes as by all others; name an `engine`")
             # Of processes that a launcher has started the first one speaks for all.
-            rows = list(map(_row, ENGINES.values())) if all(row.is_first for row in ENGINES.values()) else []
+            found = list(map(_described, ENGINES.values())) if all(row.is_first for row in ENGINES.values()) else []
         else:
-            rows, wrong = _looked(engine, ranks)
-    if rows:
-        answer(rows, (escaped("".join(_words(row))) for row in rows))
+            found, wrong = _workers(engine, ranks)
+    if found:
+        answer([row for row, _ in found], (escaped(line) for _, line in found))
     if wrong:
         raise UsageError("`engine`", f"{wrong}; let all workers have the same programs and see the same files")
 
 
-def _row(engine: Engine) -> dict[str, Any]:
-    """Return what there is of an engine."""
+def _described(engine: Engine) -> tuple[dict[str, Any], str]:
+    """Return what there is of an engine, for JSON and on a line."""
     try:
         version = metadata.version(engine.package) if engine.package else ""
     except metadata.PackageNotFoundError:
         version = None
-    workers = engine.runner.limits().workers if engine is LOCAL else None
-    return {
+    started = "".join(f", and started: {name} is {value}" for name, value in engine.started.items())
+    state, workers = f"{engine.package} {version} is installed{started}", None
+    if engine is LOCAL:
+        workers = engine.runner.limits().workers
+        state = number(workers, "worker")
+    elif version is None:
+        state = f"not installed: {installation(f'mpired[{engine.extra}]')}"
+    row = {
         "engine": engine.name,
         "what": engine.doc,
         "package": engine.package or None,
@@ -59,36 +63,21 @@ def _row(engine: Engine) -> dict[str, Any]:
         "usable": version is not None,
         "started": engine.started,
     }
+    return row, f"{engine.name:8}{engine.doc}; {state}"
 
 
-def _looked(engine: Engine, ranks: tuple[str, ...]) -> tuple[list[dict[str, Any]], str]:
-    """Return a line for each worker of the engine, and the error of one of them, "" if there is none."""
+def _workers(engine: Engine, ranks: tuple[str, ...]) -> tuple[list[tuple[dict[str, Any], str]], str]:
+    """Describe each worker of the engine, and return the error of one of them, "" if there is none."""
     sources = [open_source(cast("str", rank), params.context()) for rank in params.expand(ranks)[0]] if ranks else []
-    rows, wrong = [], ""
+    found, wrong = [], ""
     own = probe.versions()
     for seen in engine.runner.everywhere(partial(probe.look, sources, None)):
         bad = {source.name: reason for source, reason in zip(sources, seen.files, strict=True) if reason}
         other = [what for what, here in own.items() if seen.versions.get(what) != here]
-        rows.append({"host": seen.host, **seen.versions, "ranks": len(sources), "not_seen": bad})
+        line = f"{seen.host}: {', '.join(map(' '.join, seen.versions.items()))}"
+        if sources:
+            line += f"; sees {len(sources) - len(bad)} of {len(sources)} ranks"
+        found.append(({"host": seen.host, **seen.versions, "ranks": len(sources), "not_seen": bad}, line))
         for reason in (*(f"{what} differs" for what in other), *(f"{name}: {why}" for name, why in bad.items())):
             wrong = wrong or f"{reason}, in the worker on {seen.host}"
-    return rows, wrong
-
-
-def _words(row: dict[str, Any]) -> Iterator[str]:
-    if "host" in row:
-        versions = (f"{what} {row[what]}" for what in row if what not in {"host", "ranks", "not_seen"})
-        yield f"{row['host']}: {', '.join(versions)}"
-        if row["ranks"]:
-            yield f"; sees {row['ranks'] - len(row['not_seen'])} of {row['ranks']} ranks"
-        return
-    yield f"{row['engine']:8}{row['what']}; "
-    if row["workers"]:
-        yield number(row["workers"], "worker")
-    elif row["usable"]:
-        yield f"{row['package']} {row['version']} is installed"
-        for name, value in row["started"].items():
-            yield f", and started: {name} is {value}"
-    else:
-        extra = f"mpired[{row['extra']}]"
-        yield f"not installed: {installation(extra)}"
+    return found, wrong

@@ -20,7 +20,7 @@ from mpired.files.places import is_stream
 from mpired.formats import RankFile, format_named
 from mpired.formats.decoding import decode_worker
 from mpired.formats.memory import paths
-from mpired.options import INFO, INPUTS, LISTING, Options, checked, part
+from mpired.options import INFO, INPUTS, Options, part
 from mpired.ranks import RankWord, rank_list
 from mpired.report import describe_file
 
@@ -40,7 +40,7 @@ def info(*, files: tuple[str, ...], **options: Any) -> None:
     The list includes columns that are not combined, such as strings, columns with nulls, and files of other programs;
     for elements that are not plain numbers it names the ops. Only a damaged or unreadable file is an error.
     """
-    words = rank_list(params.expand(files)[0], checked(LISTING, options))
+    words = rank_list(params.expand(files)[0], options)
     if not words:
         raise UsageError("FILE", "is missing; name at least one file")
     names = list(paths(words))
@@ -60,17 +60,10 @@ def info(*, files: tuple[str, ...], **options: Any) -> None:
 
 def _described(word: RankWord, inputs: Options, context: Context) -> dict[str, Any]:
     # The files' directories have been looked at, each once.
-    described, note = repeated(partial(queries.look, word, inputs), _with_note, tuple, context)
-    if described["obstacle"] is not None:
-        described["obstacle"] = in_flags(described["obstacle"])
-    for each in [*described["buffers"], *described["other_columns"]]:
-        each["use"] = each["use"] and in_flags(each["use"])
-    path = next(paths([word]), "-")
+    described, note = repeated(partial(queries.look, word, inputs), _with_note, (), context)
+    path = next(paths([word]), "")
     where, record = (path, None) if is_stream(path) else provenance.found(path, note)
-    return described | {
-        "once_keys": _once_keys(next(paths([word]), "")),
-        "provenance": record and {"where": where, **record},
-    }
+    return described | {"once_keys": _once_keys(path), "provenance": record and {"where": where, **record}}
 
 
 def _once_keys(path: str) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from typing import Any
 from mpired import cautions, ops
 from mpired.cli import params
 from mpired.cli.messages import answer, collect_warnings, end_without, tell_cautions
-from mpired.engines import pool, worker
 from mpired.errors import SkippedWarning, escaped
 from mpired.options import LOCATE
 from mpired.queries import locate as queries
@@ -29,8 +28,6 @@ def locate(*, ranks: tuple[str, ...], op: str, **options: Any) -> None:
     Of equal elements the one of the lowest rank comes first, then the one with the smallest index. If --nan,
     --nulls and --missing leave all elements out, that is an error.
     """
-    pool.adopt_orphans()
-    worker.keep_freed_memory()
     with collect_warnings() as warned:
         found = queries.locate(params.expand(ranks)[0], op, options, params.context())
     skipped, several = cautions.of_kind(warned, SkippedWarning), ops.is_list(op)

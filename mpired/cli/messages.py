@@ -86,20 +86,24 @@ def show(text: str) -> None:
     click.echo(text)
 
 
-def show_json(value: object) -> None:
-    """Write a value as JSON to standard output."""
-    import json  # noqa: PLC0415 - here and below only where it is asked for
-
-    show(json.dumps(value, indent=1))
-
-
 def answer(value: object, lines: Iterable[str]) -> None:
-    """Write what a command was asked for: a value as JSON, or its lines."""
+    """Write what a command was asked for: a value as JSON, or its lines; with flags for keywords."""
     if report()["as_json"]:
-        show_json(value)
+        import json  # noqa: PLC0415 - here and below only where it is asked for
+
+        show(json.dumps(_with_flags(value), indent=1))
         return
     for line in lines:
-        show(line)
+        show(in_flags(line))
+
+
+def _with_flags(value: Any) -> Any:
+    """Return a value of JSON with flags for the keywords in its strings."""
+    if isinstance(value, dict):
+        return {name: _with_flags(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [*map(_with_flags, value)]
+    return in_flags(value) if isinstance(value, str) else value
 
 
 def say(text: str) -> None:
@@ -302,11 +306,6 @@ def tell_failure(failure: Failure, more: Sequence[str], want: Wanted, *, in_word
         for each in filter(None, more):
             text += f" {each[0].upper()}{each[1:]}" if text.endswith("?") else f"; {each}"
         say(text)
-
-
-def notify(paths: Sequence[str], text: str) -> None:
-    """Write a notice about files, with --quiet too."""
-    say(f"{paths[0]}: {text}")
 
 
 def tell_cautions(warned: Iterable[MpiredWarning]) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from mpired.cli import params
-from mpired.cli.messages import report, say, show, show_json
+from mpired.cli.messages import answer, report, say
 from mpired.datatypes import DATATYPES, Datatype, Group
 from mpired.datatypes.times import FAMILIES
-from mpired.engines import pool, userops
+from mpired.engines import userops
 from mpired.errors import UsageError, escaped
 from mpired.ops import OPS, PURPOSES, STATISTICS, Op, Use, native, options_of
 from mpired.options import FLAGS
@@ -35,46 +35,39 @@ def ops(*, file: str | None, matrix: bool) -> None:
     name = (file or "").upper().removeprefix("MPI_")
     if file and any(op.name == name for op in (*OPS, *STATISTICS)) and not os.path.exists(file):
         raise UsageError(file, "is an op, and there is no such file; `mpired ops` alone lists all ops")
-    pool.adopt_orphans()
     user_ops = list(userops.in_file(file) if file else userops.installed())
-    if report()["as_json"]:
-        rows = [] if file else [*map(_row, (*OPS, *STATISTICS))]
-        unknown = dict.fromkeys(_row(OPS[0])) | {"uses": ["reduce"], "groups": [], "options": [], "compiled": []}
-        show_json(rows + [in_json(unknown | op) for op in user_ops])
-        return
-    if not file:
-        (_matrix if matrix else _list)()
-    elif not user_ops:
-        say(f"{file}: no function in it is decorated with @mpired.op")
+    rows = [] if file else [*map(_row, (*OPS, *STATISTICS))]
+    unknown = dict.fromkeys(_row(OPS[0])) | {"uses": ["reduce"], "groups": [], "options": [], "compiled": []}
+    lines = [] if file else [*(_matrix() if matrix else _list())]
     if user_ops and not file:
-        show("\nuser-defined ops that are installed:")
-    for user_op in user_ops:
-        show(escaped(_user_line(user_op)))
+        lines.append("\nuser-defined ops that are installed:")
+    answer(rows + [in_json(unknown | op) for op in user_ops], [*lines, *map(_user_line, user_ops)])
+    if file and not user_ops and not report()["as_json"]:
+        say(f"{file}: no function in it is decorated with @mpired.op")
 
 
 def _user_line(op: dict[str, Any]) -> str:
-    if op["error"]:
-        return f"{op['name']} ({op['place']}): {op['error']}"
-    commute = {True: "commutes", False: "does not commute", None: "commute not declared"}[op["commute"]]
-    identity = "" if op["identity"] is None else f", identity {op['identity']}"
-    takes = ", ".join(op["datatypes"]) or "any datatype"
-    doc = f"; {op['doc']}" if op["doc"] else ""
-    return f"{op['name']} ({op['place']}): {commute}{identity}, {takes}{doc}"
+    description = op["error"]
+    if not description:
+        commute = {True: "commutes", False: "does not commute", None: "commute not declared"}[op["commute"]]
+        identity = "" if op["identity"] is None else f", identity {op['identity']}"
+        takes = ", ".join(op["datatypes"]) or "any datatype"
+        description = f"{commute}{identity}, {takes}{op['doc'] and '; '}{op['doc']}"
+    return escaped(f"{op['name']} ({op['place']}): {description}")
 
 
-def _show_ops(width: int, doc: str, takes: Callable[[Op], str]) -> None:
-    """Print what each op takes, in a column of some width, and its result."""
+def _table(width: int, doc: str, takes: Callable[[Op], str]) -> Iterator[str]:
+    """Yield a line for each op: its name, the datatypes that it takes in a column of some width, and its result."""
     for title, ops in (("op", OPS), ("statistic", STATISTICS)):
-        show(f"{title:11}{'takes':{width}}{doc}")
-        for op in ops:
-            show(f"{op.name.lower():11}{takes(op):{width}}{op.doc}")
-        show("")
+        yield f"{title:11}{'takes':{width}}{doc}"
+        yield from (f"{op.name.lower():11}{takes(op):{width}}{op.doc}" for op in ops)
+        yield ""
 
 
-def _list() -> None:
-    _show_ops(27, "result", _numbers)
-    show("maxloc and minloc take numbers too, with --index.")
-    show("`mpired ops --matrix` marks the datatypes of each op.")
+def _list() -> Iterator[str]:
+    yield from _table(27, "result", _numbers)
+    yield "maxloc and minloc take numbers too, with --index."
+    yield "`mpired ops --matrix` marks the datatypes of each op."
 
 
 def _numbers(op: Op) -> str:
@@ -95,16 +88,17 @@ _NUMBERS = {
 }
 
 
-def _matrix() -> None:
+def _matrix() -> Iterator[str]:
     groups = [group for group in Group if group in _LETTERS]
-    _show_ops(13, "description", lambda op: "".join(_LETTERS[each] if each in op.groups else "." for each in groups))
-    for rule, takers in _rules():
-        show(click.wrap_text(f"{rule}: {', '.join(takers)}", 80, subsequent_indent="   "))
-    show("")
+    yield from _table(
+        13, "description", lambda op: "".join(_LETTERS[each] if each in op.groups else "." for each in groups)
+    )
+    texts = [f"{rule}: {', '.join(takers)}" for rule, takers in _rules()] + [""]
     for group in groups:
         names = ", ".join(FAMILIES.get(group) or (row.name.lower() for row in DATATYPES if row.group is group))
         where = " (of columns and npy files, not of MPI)" if group in FAMILIES else ""
-        show(click.wrap_text(f"{_LETTERS[group]}  {group.title}{where}: {names}", 80, subsequent_indent="   "))
+        texts.append(f"{_LETTERS[group]}  {group.title}{where}: {names}")
+    yield from (click.wrap_text(text, 80, subsequent_indent="   ") for text in texts)
 
 
 def _rules() -> Iterator[tuple[str, list[str]]]:

@@ -11,7 +11,7 @@ from mpired.cli import params
 from mpired.cli.messages import collect_warnings, tell_plan, tell_summary
 from mpired.context import Context
 from mpired.files.places import is_terminal
-from mpired.options import PACK, SUMMARY, UNPACK, checked
+from mpired.options import PACK, SUMMARY, UNPACK
 from mpired.packing.pack import plan_pack
 from mpired.packing.unpack import plan_unpack
 from mpired.report import describe_packing, summarise_packing
@@ -33,7 +33,6 @@ def pack(*, file: str, output: str, **options: Any) -> None:
     row a value. Raw results are the bytes in the order of the type map, or with --datarep external32 what
     MPI_Pack_external writes. `mpired unpack` is the way back.
     """
-    options = checked(PACK, options)
     plan = partial(plan_pack, file, output, options, terminal=is_terminal(output))
     _carry_out(plan, [file], overwrite=options["overwrite"])
 
@@ -52,7 +51,6 @@ def unpack(*, packed: str, output: str, into: str | None, **options: Any) -> Non
     PACKED is raw, npy, parquet or arrow, and holds elements one after another. In a new file the bytes between
     them are zeros; with --into those of that file stay, and the file is replaced in one step.
     """
-    options = checked(UNPACK, options)
     plan = partial(plan_unpack, packed, output, into, options)
     files = [packed] if into is None else [packed, into]
     _carry_out(plan, files, overwrite=into is not None or options["overwrite"])
@@ -62,7 +60,7 @@ def _carry_out(plan: Callable[[Context], Any], files: list[str], *, overwrite: b
     """Do a call that writes one file, and print its summary."""
     context = params.context()
     with collect_warnings() as warned:
-        planned = attempts.carry_out(plan, lambda: files, context, overwrite=overwrite)
+        planned = attempts.carry_out(plan, files, context, overwrite=overwrite)
     if context.dry_run:  # `pack` alone has one
         tell_plan(describe_packing(planned), [source.name for source in planned.sources], warned)
         return

@@ -14,10 +14,10 @@ import click
 from mpired.cli import progress, signals
 from mpired.cli.messages import REPORT_KEY, know, report, say
 from mpired.context import Context
-from mpired.engines import launched
+from mpired.engines import launched, pool, worker
 from mpired.formats import FORMATS, format_names
 from mpired.log import collect_steps
-from mpired.options import OPTIONS, REPORT, RUNNING, SECTIONS, Option, keyword
+from mpired.options import OPTIONS, REPORT, RUNNING, SECTIONS, Option, checked, keyword
 from mpired.progress import no_progress
 from mpired.ranks import lists
 from mpired.values import FLAG, FORMAT, INPUT_FORMAT, TYPE, Kind, paths
@@ -143,7 +143,9 @@ class Command(click.Command):
         return words
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command with its settings."""
+        """Run the command with its settings and its options, which are checked here."""
+        pool.adopt_orphans()
+        worker.keep_freed_memory()
         asked, argv = report(), ("mpired", *(ctx.obj or ()))
         has_bars = os.isatty(2) and not (asked.get("quiet") or ctx.params.get("quiet"))
         ctx.meta[_CONTEXT] = Context.of(
@@ -154,14 +156,13 @@ class Command(click.Command):
             argv=argv,
             record={"argv": list(argv)} if ctx.params.get("provenance") else {},
         )
+        keys = [each.key for each in self.params if isinstance(each, RowOption)]
+        ctx.params |= checked(tuple(key for key in keys if key not in _KEPT), ctx.params)
         if "quiet" in asked and ctx.params.get("engine") != "mpi" and (count := launched()) > 1:
             way_out = "One command for all: `engine='mpi'`" if "engine" in ctx.params else "Start it once"
             say(f"warning: started {count} times by a launcher; each process does the whole command. {way_out}")
-        with collect_steps() as steps:
-            result = super().invoke(ctx)
-        for line in steps.lines() if asked.get("verbose") else ():
-            say(line)
-        return result
+        with collect_steps(say if asked.get("verbose") else None):
+            return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, in sections if there are many."""

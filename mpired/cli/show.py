@@ -10,7 +10,6 @@ import re
 import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,16 +19,16 @@ from mpired import interrupts
 from mpired.cli import params
 from mpired.cli.info import lines_of
 from mpired.cli.messages import report
-from mpired.engines import pool
 from mpired.errors import MpiredError, UsageError, escaped, number, raise_all
 from mpired.files import calls
 from mpired.files.names import check_are_data
 from mpired.files.output import open_output
 from mpired.formats.textual import encoder
-from mpired.options import SHOW, checked, part
+from mpired.options import SHOW, part
 from mpired.queries.elements import in_json
 from mpired.queries.figures import Figures, Part, Shown
-from mpired.queries.show import BINS, ElementTable, headings
+from mpired.queries.selection import NULL, ElementTable
+from mpired.queries.show import BINS, headings
 from mpired.queries.show import show as show_file
 from mpired.report import describe_file
 
@@ -38,13 +37,12 @@ _SHOWN_INDICES = 5
 _WIDEST = 9999  # columns of a line
 _LEAST_BAR = 8
 _DIGITS = range(3, 18)
-_OPTIONS = ("histogram", *SHOW)
 _TOGETHER = 1000  # lines in which columns have one width
 _GAP = "..."
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?")  # as JSON has them
 
 
-@params.command(*_OPTIONS, "as_json@print", required=True, files="FILE...")
+@params.command("histogram", *SHOW, "as_json@print", required=True, files="FILE...")
 def show(*, files: tuple[str, ...], **options: Any) -> None:
     """Show the elements of each FILE, and figures: extremes and where they are, the exact mean, NaN, nulls.
 
@@ -58,13 +56,11 @@ def show(*, files: tuple[str, ...], **options: Any) -> None:
     Of pairs also how many different indices there are, and which is in the most pairs. All figures are of the whole
     file, which is read in blocks. --slice chooses the elements of the table, and of the picture if they are a plane.
     """
-    options = checked(_OPTIONS, options)
     if options["png"] is not None and len(files) > 1:
         raise UsageError("`png`", f"is of one file, and there are {len(files)}; draw one after another")
     if options["bins"] is not None and not options["histogram"] and options["png"] is None:
         raise UsageError("`bins`", "is for histograms; add `histogram` or `png`")
     check_are_data(files)
-    pool.adopt_orphans()
     chosen, end, errors = part(SHOW, options), 0, list[MpiredError | OSError]()
     if options["histogram"]:
         chosen["bins"] = options["bins"] or BINS
@@ -135,80 +131,72 @@ def _list(table: ElementTable) -> Iterator[list[str]]:
     """Yield elements one below the other: the index, and the numbers."""
     columns = headings(table.buffers)
     yield ["element", *columns]
-    for place, wanted in enumerate(_wanted(table)):
+    for place, wanted in enumerate(_ends(table, table.selection.count)):
         if place:
             yield [_GAP, *[""] * len(columns)]
         for index, texts in table.rows([wanted]):
-            yield [",".join(map(str, index)), *map(_or_null, texts)]
+            yield [",".join(map(str, index)), *texts]
 
 
-def _wanted(table: ElementTable) -> list[range]:
-    """Return which elements are shown: the first and the last, unless they are chosen, or few."""
-    count = table.selection.count
-    if table.is_chosen or count <= _FIRST + _LAST + 1:
-        return [range(count)]
-    return [range(_FIRST), range(count - _LAST, count)]
+def _ends(table: ElementTable, count: int) -> list[range]:
+    """Return which of `count` elements, rows or columns are shown: the first and the last, unless all are."""
+    is_short = table.is_chosen or count <= _FIRST + _LAST + 1
+    return [range(count)] if is_short else [range(_FIRST), range(count - _LAST, count)]
 
 
 def _matrix(table: ElementTable, width: int) -> Iterator[list[str]]:
     """Yield elements of two dimensions as a matrix: the first and the last rows and columns, unless they are chosen."""
     if table.is_chosen:
-        yield from _whole_matrix(table)
+        yield from _rows(table)
         return
-    most = _FIRST + _LAST + 1
-    axes = tuple(a if len(a) <= most else [*a[:_FIRST], *a[-_LAST:]] for a in table.selection.axes)
-    rows = list(_whole_matrix(table._replace(selection=replace(table.selection, axes=axes))))
+    nrows, ncolumns = (len(table.selection.axes[axis]) for axis in table.selection.kept)
+    rows = list(_rows(table))
     columns = list(zip(*rows, strict=True))
-    whole = [len(axis) for axis in table.selection.axes]
     gap = (_GAP,) * len(rows)
     while True:
-        left_out = len(columns) - 1 < whole[1]
         half = (len(columns) + 1) // 2
-        shown = [*columns[: half + 1], gap, *columns[half + 1 :]] if left_out else columns
+        shown = columns if len(columns) > ncolumns else [*columns[: half + 1], gap, *columns[half + 1 :]]
         if sum(max(map(len, column)) + 2 for column in shown) - 2 <= width or len(columns) <= 3:  # noqa: PLR2004
             break
         del columns[half]
     for place, row in enumerate(zip(*shown, strict=True)):
-        if place == _FIRST + 1 and len(rows) - 1 < whole[0]:
+        if place == _FIRST + 1 and len(rows) - 1 < nrows:
             yield [_GAP] * len(row)
         yield list(row)
 
 
-def _whole_matrix(table: ElementTable) -> Iterator[list[str]]:
-    rows, columns = table.selection.kept
-    across = table.selection.axes[columns]
-    yield ["", *map(str, across)]
-    elements = table.rows([range(table.selection.count)])
-    while line := list(itertools.islice(elements, len(across))):
-        yield [str(line[0][0][rows]), *(_or_null(text) for _, (text,) in line)]
-
-
-def _or_null(text: str | None) -> str:
-    return "null" if text is None else text
+def _rows(table: ElementTable) -> Iterator[list[str]]:
+    """Yield the rows of a matrix that are shown, below the indices of the columns."""
+    down, across = table.selection.kept
+    columns = table.selection.axes[across]
+    ends = _ends(table, len(columns))
+    yield ["", *(str(columns[place]) for some in ends for place in some)]
+    starts = (row * len(columns) for some in _ends(table, len(table.selection.axes[down])) for row in some)
+    wanted = (range(start + some.start, start + some.stop) for start in starts for some in ends)
+    elements = table.rows([range(table.selection.count)] if table.is_chosen else wanted)
+    while line := list(itertools.islice(elements, sum(map(len, ends)))):
+        yield [str(line[0][0][down]), *(text for _, (text,) in line)]
 
 
 def _summary(shown: Shown, columns: Sequence[str]) -> Iterator[list[str]]:
     """Yield figures, those of a column of the table below its heading."""
-    of_buffer = [figures for figures in shown.buffers for _ in figures.parts]
-    parts = [each for figures in shown.buffers for each in figures.parts]
-    has_columns = any(figures.name for figures in of_buffer)
-    is_float = [each.nan > 0 or isinstance(each.min, float | np.floating) for each in parts]
+    both = [(figures, part) for figures in shown.buffers for part in figures.parts]
+    is_float = [part.nan > 0 or isinstance(part.min, float | np.floating) for _, part in both]
     yield ["", *columns]
-    if any(figures.unit for figures in of_buffer):
-        yield ["unit", *(escaped(figures.unit) for figures in of_buffer)]
-    yield ["count", *(str(figures.count) for figures in of_buffer)]
-    if has_columns:
-        yield ["nulls", *(str(figures.nulls) for figures in of_buffer)]
-    if any(is_float):
-        for name, counts in (("NaN", [each.nan for each in parts]), ("infinite", [each.infinite for each in parts])):
-            yield [name, *(str(count) if real else "" for count, real in zip(counts, is_float, strict=True))]
-    for name, values, places in (
-        ("min", [each.min for each in parts], [each.min_at for each in parts]),
-        ("max", [each.max for each in parts], [each.max_at for each in parts]),
-    ):
-        yield [name, *map(_or_nothing, values)]
-        yield ["at", *("" if place is None else ",".join(map(str, place)) for place in places)]
-    yield ["mean", *(_or_nothing(each.mean) for each in parts)]
+    if any(figures.unit for figures, _ in both):
+        yield ["unit", *(escaped(figures.unit) for figures, _ in both)]
+    yield ["count", *(str(figures.count) for figures, _ in both)]
+    if any(figures.name for figures, _ in both):
+        yield ["nulls", *(str(figures.nulls) for figures, _ in both)]
+    for label, name in (("NaN", "nan"), ("infinite", "infinite")) if any(is_float) else ():
+        yield [
+            label,
+            *(str(getattr(part, name)) if real else "" for (_, part), real in zip(both, is_float, strict=True)),
+        ]
+    for name in ("min", "max"):
+        yield [name, *(_or_nothing(getattr(part, name)) for _, part in both)]
+        yield ["at", *(",".join(map(str, getattr(part, f"{name}_at") or ())) for _, part in both)]
+    yield ["mean", *(_or_nothing(part.mean) for _, part in both)]
 
 
 def _or_nothing(value: object) -> str:
@@ -255,29 +243,21 @@ def _json_lines(shown: Shown, tables: Sequence[ElementTable]) -> Iterator[str]:
     head = {
         "file": shown.file,
         "format": shown.format,
-        "buffers": [_json_buffer(figures) for figures in shown.buffers],
+        "buffers": [in_json(vars(figures), short=True) for figures in shown.buffers],
         "columns": headings(tables[0].file.buffers),
     }
     yield json.dumps(head)[:-1] + ', "elements": ['
     previous = ""
     for table in tables:
         columns = f', "columns": {json.dumps(headings(table.buffers))}' if len(tables) > 1 else ""
-        for index, texts in table.rows(_wanted(table)):
+        for index, texts in table.rows(_ends(table, table.selection.count)):
             if previous:
                 yield f"{previous},"
             previous = f'{{"at": {list(index)}, "values": [{", ".join(map(_token, texts))}]{columns}}}'
     yield f"{previous}]}}"
 
 
-def _token(text: str | None) -> str:
+def _token(text: str) -> str:
     """Return a number as JSON has it, or as a text if it has none for it."""
-    if text is None:
-        return "null"
-    return text if _NUMBER.fullmatch(text) and math.isfinite(float(text)) else json.dumps(text)
-
-
-def _json_buffer(figures: Figures) -> Any:
-    parts = [each._asdict() for each in figures.parts]
-    for each in parts:
-        each["histogram"] = each.pop("histogram")  # the longest comes last
-    return in_json(vars(figures) | {"parts": parts}, short=True)
+    is_number = _NUMBER.fullmatch(text) and math.isfinite(float(text))
+    return text if is_number or text == NULL else json.dumps(text)

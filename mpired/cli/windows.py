@@ -1,4 +1,4 @@
-"""The commands that combine files, or a value, into a window, and may return its old elements (MPI-4.1, 12.3)."""
+"""The commands that combine files, or a value, into a window, and may return its old elements; and recovery."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
@@ -15,26 +15,34 @@ import numpy as np
 from mpired import attempts
 from mpired.api.outcome import as_numpy
 from mpired.cli import params, signals
-from mpired.cli.messages import collect_warnings, end_without, report, say, tell_plan, tell_summary
+from mpired.cli.messages import (
+    collect_warnings,
+    end_without,
+    json_line,
+    report,
+    say,
+    show,
+    tell,
+    tell_plan,
+    tell_summary,
+)
 from mpired.context import Context
-from mpired.errors import UsageError
+from mpired.errors import UsageError, escaped
 from mpired.files.names import check_is_data
+from mpired.files.recovery import Recovered, recover_files
 from mpired.formats import LINES
 from mpired.formats.memory import masks_of, paths
-from mpired.options import ACCUMULATE, FETCH, FETCH_ELEMENT, FETCHED, REPORT, SWAP, Group, checked
+from mpired.options import ACCUMULATE, FETCH, FETCH_ELEMENT, FETCHED, RECOVER, REPORT, SWAP, Group
 from mpired.queries.elements import in_json
 from mpired.ranks import rank_list
-from mpired.report import request_line, summarise_request
+from mpired.report import Description, Written, describe_request, request_line, summarise_request
 from mpired.sources.local import LocalSource
 from mpired.sources.open import check_no_input, check_no_other_input
-from mpired.values import CREATION, LIKE
+from mpired.values import LIKE
 from mpired.windows.call import plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
 from mpired.windows.fetched import FetchOutput, planned_size
 from mpired.windows.request import Done, WindowRequest
 from mpired.windows.transaction import dry_run, transact
-
-if TYPE_CHECKING:
-    from mpired.report import Description
 
 _SHOWN = 8  # origins that were left out, of perhaps thousands
 _OPERANDS = 2  # of compare-and-swap
@@ -52,23 +60,15 @@ class _Creating(params.Command):
 
 
 def _is_shape(word: str, ctx: click.Context) -> bool:
-    """Return whether a word behind `--create` is a count or a shape; refuse an ambiguous one."""
-    is_there = os.path.lexists(word)
-    if word == LIKE and not is_there:
-        ways = f"write --create alone, or --create={word}, to make the target like the first origin"
-        slip = f"{ways}; a TARGET of that name is ./{word}"
-    elif not any(each.isdigit() for each in word) or any(each.isalpha() and each not in "xXeE" for each in word):
+    """Return whether a word behind `--create` is a count or a shape; refuse a slip, and one that is a file too."""
+    is_number = any(each.isdigit() for each in word) and not any(each.isalpha() and each not in "xXeE" for each in word)
+    is_value = re.fullmatch(r"\d{1,19}(,\d{1,19})*", word, re.ASCII)
+    exists = os.path.lexists(word)
+    if not is_value and (exists or not (is_number or word == LIKE) or "/" in word or word.startswith("-")):
         return False
-    else:
-        slip = f"{word} is a count and also a file; write --create={word}, or ./{word} for the file" if is_there else ""
-        try:
-            CREATION.parse(word)
-        except ValueError as error:
-            if "/" in word or is_there or word.startswith("-"):
-                return False
-            slip = f"{error}; a TARGET of that name is ./{word}"
-    if slip and not ctx.resilient_parsing:  # for who makes sense of the other words it is a value, which is none
-        raise click.BadOptionUsage("create", f"--create: {slip}", ctx)
+    if (exists or not is_value) and not ctx.resilient_parsing:
+        slip = "is also a file" if exists else "is not a count or shape, such as 100 or 3,4"
+        raise click.BadOptionUsage("create", f"--create: {word} {slip}; write --create={word}, or ./{word}", ctx)
     return True
 
 
@@ -91,7 +91,6 @@ def accumulate(*, files: tuple[str, ...], windows: tuple[str, ...], op: str, **o
     format that stores elements: .npy, .npz, .nc, .h5, .safetensors, .parquet, .arrow, or raw binary with --type.
     --columns selects the columns or arrays that change. By default an origin must have as many elements as TARGET.
     """
-    options = checked(ACCUMULATE, options)
     targets, words = _split(windows, files)
     origins = rank_list(params.expand(words)[0], options)
     plan = partial(plan_accumulate, targets, origins, op, options)
@@ -121,7 +120,6 @@ def get_accumulate(
     No other command comes between the reading and the change. With --op no_op TARGET is only read, as it is
     between two updates, and no ORIGIN is needed. If OLD is a file, it is in place before TARGET changes.
     """
-    options = checked(FETCH, options)
     targets, origins = _split(windows, files)
     if len(origins) > 1:
         raise UsageError(origins[1], "is a second origin; a call that fetches takes one")
@@ -150,7 +148,6 @@ def fetch_and_op(*, words: tuple[str, ...], windows: tuple[str, ...], op: str, *
     --op no_op needs none and only reads. Several commands at once each see another old value: a counter, a place in
     a queue.
     """
-    options = checked(FETCH_ELEMENT, options)
     targets, values = _split(windows, _without_options(words))
     if len(values) > 1:
         raise UsageError(values[1], "is one word too many; there is one VALUE")
@@ -171,7 +168,6 @@ def compare_and_swap(*, words: tuple[str, ...], windows: tuple[str, ...], **opti
     The element has changed if COMPARE is printed. Elements are integers, truth values or bytes, and are
     compared bit by bit. COMPARE and VALUE are numbers, files with one element, or null for a missing one.
     """
-    options = checked(SWAP, options)
     targets, operands = _split(windows, _without_options(words))
     if len(operands) != _OPERANDS:
         raise UsageError("COMPARE and VALUE", f"are two words after the target, and there are {len(operands)}")
@@ -208,40 +204,36 @@ def _call(
     """Carry out a call on windows, and print its summary; or the plan of a dry run."""
     path, to, force = ("-", LINES.name, False) if is_element else fetch or (None, None, False)
 
-    def look(request: WindowRequest, context: Context) -> Description:
-        from mpired.report import Written, describe_request  # noqa: PLC0415 - for a dry run only
-
-        planned, output = dry_run(request), None
-        if path is not None:
-            output = Written(path, *planned_size(path, to, planned.fetched_model, request.op))
-            attempts.check_results([path], context, overwrite=force)
-        return describe_request(name, planned, output)
-
-    def work(request: WindowRequest, context: Context) -> Done:
-        with collect_warnings() as warned:
+    def work(request: WindowRequest, context: Context) -> Done | Description:
+        warned.clear()  # of an attempt before
+        if context.dry_run:
+            planned = dry_run(request)
             if path is None:
-                done = transact(request)
-            else:
-                with FetchOutput(path, to, context, targets, overwrite=force) as output:
-                    done = transact(request, output)
-                    output.send(targets[0], done)
-        return done._replace(cautions=tuple(warned))
+                return describe_request(name, planned)
+            attempts.check_results([path], context, overwrite=force)
+            return describe_request(
+                name, planned, Written(path, *planned_size(path, to, planned.fetched_model, request.op))
+            )
+        if path is None:
+            return transact(request)
+        with FetchOutput(path, to, context, targets, overwrite=force) as output:
+            done = transact(request, output)
+            output.send(targets[0], done)
+        return done
 
-    if params.context().dry_run:
-        with collect_warnings() as warned:
-            planned = attempts.repeated(plan, look, lambda: words, params.context())
-        tell_plan(planned, words, warned, "origin")
+    with collect_warnings() as warned:
+        done = attempts.repeated(plan, work, words, params.context())
+    if isinstance(done, Description):
+        tell_plan(done, words, warned, "origin")
         return
-    done = attempts.repeated(plan, work, lambda: words, params.context())
+    done = done._replace(cautions=tuple(warned))
     used = done.origins if path is None else words if is_element or done.op.origin else ()
     figures = summarise_request(name, targets, used, done, path)
     notes = [f"{origin}: already applied, left out" for origin in done.skipped[:_SHOWN]]
     if len(done.skipped) > _SHOWN:
         notes.append(f"{len(done.skipped) - _SHOWN} more origins: already applied, left out")
-    if is_element:
-        tell_summary(figures | _old(done), None, done.cautions)
-    else:
-        tell_summary(figures, request_line(figures), done.cautions, notes=notes)
+    line = None if is_element else request_line(figures)
+    tell_summary(figures | _old(done) if is_element else figures, line, done.cautions, notes=notes)
     if report().get("verbose") and not report()["as_json"]:
         for target, protocol, nbytes in zip(figures["windows"], done.protocols, done.nbytes, strict=True):
             say(f"{target}: {nbytes} bytes of elements, {protocol or 'not changed'}")
@@ -255,3 +247,41 @@ def _old(done: Done) -> dict[str, object]:
         return {"old": None}
     (old,) = as_numpy(np.ma.getdata(done.fetched), done.datatypes[0], None)
     return {"old": [in_json(old[field]) for field in old.dtype.names] if old.dtype.names else in_json(old)}
+
+
+@params.command(*RECOVER, "as_json@print", required=True, files="FILE...")
+def recover(*, files: tuple[str, ...], **options: Any) -> None:
+    """Finish the interrupted update of each FILE, and remove its leftovers.
+
+    \b
+    Examples:
+      mpired recover sample_data/counts_?.npy
+      mpired recover --list sample_data/counts_0.npy
+
+    Every mpired command that opens a file does this first, so use it before another program reads the file. A change
+    whose log is whole was committed, and is finished; otherwise the file has not changed, and the log is removed.
+    --discard --force gives a committed change up: the file may stay half changed.
+    """
+    signals.state.left = "repeat it for the files that have no line yet"
+    nothing = "nothing" if options["only_list"] else "nothing to do"
+    errors: list[OSError] = []  # of lines that could not be written; other files have their turn all the same
+    unseen = []  # changes that standard error has instead
+
+    def tell_file(done: Recovered) -> None:
+        line = escaped(f"{done.file}: {', '.join(done.words) or nothing}")
+        try:
+            show(json_line(done._asdict()) if report()["as_json"] else line)
+        except OSError as error:
+            errors.append(error)
+            if done.changed:
+                unseen.append(line)
+                say(line)
+
+    try:
+        recover_files(files, options, params.context(), tell_file)
+    finally:
+        tell(None)
+    if unseen:
+        signals.commit()  # the status is about the files
+    if errors:
+        raise errors[0]

@@ -24,7 +24,7 @@ from mpired.formats import Array, AtHand, InputOptions, RankFile, open_rank
 from mpired.formats.array import blocks
 from mpired.formats.memory import paths
 from mpired.ops.table import NO_OP
-from mpired.options import DIFF, Options, checked
+from mpired.options import Options
 from mpired.progress import Pace
 from mpired.queries.elements import index_of, place_text
 from mpired.queries.measures import (
@@ -38,21 +38,13 @@ from mpired.queries.measures import (
     ulps,
     value_text,
 )
-from mpired.queries.pictures import DifferenceMap, Query, answered, check_picture, check_replaces_none, drawing
+from mpired.queries.pictures import DifferenceMap, answered, check_picture, check_replaces_none, drawing
 from mpired.ranks import check_formats, compare, in_one_order
 from mpired.sources.open import check_unchanged
 
 # The elements compared closer at a time, so that the temporaries stay in the cache.
 _CLOSE_BYTES = 128 << 10
 _MOST_OBJECTS = 16 << 10  # of Python in a block
-
-
-class ElementPlace(NamedTuple):
-    """A number in a file."""
-
-    element: int  # in the order in which they are compared
-    number: int  # which number of the element it is, in the order of the type map
-    field: str  # the name of the field, such as `value`; "" of an element without fields
 
 
 @dataclass(frozen=True)
@@ -176,10 +168,9 @@ def _figures(each: Compared) -> str:
     return f"{counts}, largest difference {', '.join(texts)}" if texts else counts
 
 
-Valid: TypeAlias = Sequence[np.ndarray] | None
-"""The masks of valid elements of A and of B; None if all are."""
-_Amount: TypeAlias = tuple[Any, ElementPlace]
-"""A difference, and where it is."""
+_Place: TypeAlias = tuple[int, int]
+"""A number: that of the element, in the order of comparison, and its own in the element, in that of the type map."""
+_Largest: TypeAlias = tuple[_Place, Largest] | None
 
 
 class _Found(NamedTuple):
@@ -189,28 +180,23 @@ class _Found(NamedTuple):
     nbytes: int = 0
     differing: int = 0
     missing: tuple[int, int] = (0, 0)  # in A alone, and in B alone
-    examples: tuple[tuple[ElementPlace, Any, Any, Any, int | None], ...] = ()
-    difference: _Amount | None = None
-    ulp: _Amount | None = None
+    examples: tuple[tuple[_Place, Example], ...] = ()
+    largest: tuple[_Largest, _Largest] = (None, None)  # the difference, and units in the last place
     places: tuple[np.ndarray, ...] = ()  # of elements that differ, if they are drawn
     unread: str = ""  # why the elements of one of the files cannot be read
 
 
-def _larger(one: _Amount | None, other: _Amount | None) -> _Amount | None:
+def _larger(one: _Largest, other: _Largest) -> _Largest:
     """Return the larger difference; of equal ones the first."""
     found = [each for each in (one, other) if each is not None]
-    return min(found, key=lambda each: (-each[0], each[1]), default=None)
+    return min(found, key=lambda each: (-each[1].amount, each[0]), default=None)
 
 
-@dataclass(frozen=True)
-class _ArrayPair:
-    """Two arrays, and how their elements are compared."""
+class _ArrayPair(NamedTuple):
+    """Two arrays that are compared."""
 
     arrays: tuple[Array, ...]  # that of A, and that of B
     datatype: Datatype  # that the elements are compared in
-    tolerance: Tolerance
-    examples: int  # the most examples
-    is_drawn: bool  # whether a picture shows which elements differ
 
     @property
     def shaped(self) -> Array:
@@ -222,95 +208,9 @@ class _ArrayPair:
         """The name of the arrays; "" if they have none."""
         return self.arrays[0].name or self.arrays[1].name
 
-    def compared(self, start: int, stop: int, step: int) -> Iterator[_Found]:
-        """Compare some elements in blocks of `step`, and yield the differences of pieces of them."""
-        (one, other), found, pace = (array.datatype for array in self.arrays), _Found(), Pace()
-        are_bits = one == other and not one.form.hasobject
-        step = min(step, _MOST_OBJECTS) if one.group is Group.VALUE else step
-        pairs = zip(*(blocks(array, step, start, stop) for array in self.arrays), strict=True)
-        for at, ((a, valid_in_a), (b, valid_in_b)) in zip(range(start, stop, step), pairs, strict=True):
-            found = found._replace(nbytes=found.nbytes + a.nbytes + b.nbytes)
-            valid = _both(valid_in_a, valid_in_b)
-            if valid is not None or not are_bits or (bits(a) != bits(b)).any() or self._may_differ(a):
-                found = self.merged(found, self._looked_closer(at, [a, b], valid))
-            if pace.is_due():
-                yield found
-                found = _Found()
-        yield found
-
-    def _may_differ(self, block: np.ndarray) -> bool:
-        """Return whether a block differs from one of the same bits: by a NaN, which equals no other by its value."""
-        if self.tolerance.is_bitwise or self.tolerance.nan_equal:
-            return False
-        numbers = (part.a for part in parts(block, block, self.datatype) if not part.is_exact)
-        return any(np.isnan(each).any() for each in numbers if each.dtype.kind in "fc")
-
-    def merged(self, one: _Found, other: _Found) -> _Found:
-        """Return what two looks at the arrays have found, the same whatever their order."""
-        return _Found(
-            one.buffer,
-            one.nbytes + other.nbytes,
-            one.differing + other.differing,
-            (one.missing[0] + other.missing[0], one.missing[1] + other.missing[1]),
-            tuple(sorted(one.examples + other.examples, key=lambda each: each[0])[: self.examples]),
-            _larger(one.difference, other.difference),
-            _larger(one.ulp, other.ulp),
-            one.places + other.places,
-            one.unread or other.unread,
-        )
-
-    @np.errstate(all="ignore")  # numbers may be anything
-    def _looked_closer(self, start: int, blocks: Sequence[np.ndarray], valid: Valid) -> _Found:
-        """Return what differs in two blocks, of which the first element has the number `start`."""
-        pair = [block.astype(self.datatype.form, copy=False) for block in blocks]
-        for block in pair:
-            self.datatype.clear_padding(block)
-        total, step = self._missing(start, pair, valid), max(1, _CLOSE_BYTES // self.datatype.itemsize)
-        for at in range(0, len(pair[0]), step):
-            a, b = (block[at : at + step] for block in pair)
-            wrong = np.zeros(len(a), bool)
-            found = _Found()
-            for which, part in enumerate(parts(a, b, self.datatype)):
-                differs = differing(part, self.tolerance)
-                wrong |= differs
-                found = self.merged(found, self._of_part(part, differs, start + at, which))
-            places = np.flatnonzero(wrong)
-            drawn = (start + at + places,) if self.is_drawn and len(places) else ()
-            total = self.merged(total, found._replace(differing=len(places), places=drawn))
-        return total
-
-    def _missing(self, start: int, pair: Sequence[np.ndarray], valid: Valid) -> _Found:
-        """Count elements that are missing in one block alone, and give both one value where either has none."""
-        if valid is None:
-            return _Found()
-        lacks = [valid[1] & ~valid[0], valid[0] & ~valid[1]]
-        part, examples = next(parts(pair[0], pair[1], self.datatype)), []
-        for at in np.flatnonzero(lacks[0] | lacks[1])[: self.examples].tolist():
-            a, b = (each if mask[at] else None for each, mask in zip(part.pair(at), valid, strict=True))
-            examples.append((ElementPlace(start + at, 0, part.name), a, b, None, None))
-        for block in pair:
-            block[~(valid[0] & valid[1])] = np.zeros((), block.dtype)
-        counts = int(np.count_nonzero(lacks[0])), int(np.count_nonzero(lacks[1]))
-        places = (start + np.flatnonzero(lacks[0] | lacks[1]),) if self.is_drawn else ()
-        return _Found(differing=sum(counts), missing=counts, examples=tuple(examples), places=places)
-
-    def _of_part(self, part: ComponentPair, differs: np.ndarray, start: int, which: int) -> _Found:
-        """Return examples and the largest differences of a part, which has the number `which` of each element."""
-        apart, (units, known) = distance(part.a, part.b), ulps(part.a, part.b)
-
-        def largest(amounts: np.ndarray) -> _Amount | None:
-            at = int(amounts.argmax())
-            return (_plain(amounts[at]), ElementPlace(start + at, which, part.name)) if amounts[at] > 0 else None
-
-        examples = []
-        for at in np.flatnonzero(differs)[: self.examples].tolist():
-            amount = None if np.isnan(apart[at]) else _plain(apart[at])
-            steps = int(units[at]) if known[at] else None
-            examples.append((ElementPlace(start + at, which, part.name), *part.pair(at), amount, steps))
-        if apart.dtype.kind == "f":
-            apart[np.isnan(apart)] = 0
-        units[~known] = 0
-        return _Found(examples=tuple(examples), difference=largest(apart), ulp=largest(units))
+    def example(self, element: int, field: str, *found: Any) -> Example:
+        """Return an example of an element."""
+        return Example(self.name, index_of(self.shaped, element), field, *found)
 
 
 @dataclass(frozen=True)
@@ -319,22 +219,110 @@ class _Comparison:
 
     plan: Plan
     pairs: tuple[_ArrayPair, ...]
+    tolerance: Tolerance
+    examples: int  # the most examples
+    is_drawn: bool  # whether a picture shows which elements differ
 
     def __call__(self, segment: Segment) -> Iterator[_Found]:
-        """Compare the elements of a segment, and yield the differences of its pieces."""
-        pair, step = self.pairs[segment.buffer], self.plan.block_counts[segment.buffer]
+        """Compare the elements of a segment in blocks, and yield the differences of its pieces."""
+        none, pace = _Found(segment.buffer), Pace()
+        found = none
         try:
-            for found in pair.compared(segment.start, segment.stop, step):
-                yield found._replace(buffer=segment.buffer)
+            for some in self._blocks(segment):
+                found = self.merged(found, some)
+                if pace.is_due():
+                    yield found
+                    found = none
         except (BufferFileError, DatatypeError) as error:
-            yield _Found(segment.buffer, unread=str(error))
+            found = none._replace(unread=str(error))
+        yield found
 
+    def _blocks(self, segment: Segment) -> Iterator[_Found]:
+        """Compare the elements of a segment, and yield the bytes and the differences of each block."""
+        pair, step, start = self.pairs[segment.buffer], self.plan.block_counts[segment.buffer], segment.start
+        one, other = (array.datatype for array in pair.arrays)
+        step = min(step, _MOST_OBJECTS) if one.group is Group.VALUE else step
+        close = max(1, _CLOSE_BYTES // pair.datatype.itemsize)
+        for read in zip(*(blocks(array, step, start, segment.stop) for array in pair.arrays), strict=True):
+            (a, b), masks = zip(*read, strict=True)
+            yield _Found(nbytes=a.nbytes + b.nbytes)
+            is_whole = all(mask is None for mask in masks)
+            if is_whole and one == other and not a.dtype.hasobject and not self._may_differ(a, b, one):
+                start += len(a)
+                continue
+            valid = None if is_whole else [np.ones(len(a), np.bool_) if mask is None else mask for mask in masks]
+            for at in range(0, len(a), close):
+                piece = slice(at, at + close)
+                some = a[piece], b[piece]
+                yield self._closer(pair, start + at, some, valid and [mask[piece] for mask in valid])
+            start += len(a)
 
-def _both(valid_in_a: np.ndarray | None, valid_in_b: np.ndarray | None) -> Valid:
-    """Return which elements are valid in each of two blocks; None if all are."""
-    if valid_in_a is None:
-        return None if valid_in_b is None else [np.ones(len(valid_in_b), np.bool_), valid_in_b]
-    return [valid_in_a, np.ones(len(valid_in_a), np.bool_) if valid_in_b is None else valid_in_b]
+    def _may_differ(self, a: np.ndarray, b: np.ndarray, datatype: Datatype) -> bool:
+        """Return whether blocks may differ: by their bits, or by a NaN, which equals no other by its value."""
+        if (bits(a) != bits(b)).any():
+            return True
+        if self.tolerance.is_bitwise or self.tolerance.nan_equal:
+            return False
+        numbers = (part.a for part in parts(a, a, datatype) if not part.is_exact)
+        return any(np.isnan(each).any() for each in numbers if each.dtype.kind in "fc")
+
+    def merged(self, one: _Found, other: _Found) -> _Found:
+        """Return the differences of both, the same whatever their order."""
+        return _Found(
+            one.buffer,
+            one.nbytes + other.nbytes,
+            one.differing + other.differing,
+            (one.missing[0] + other.missing[0], one.missing[1] + other.missing[1]),
+            tuple(sorted(one.examples + other.examples, key=lambda each: each[0])[: self.examples]),
+            (_larger(one.largest[0], other.largest[0]), _larger(one.largest[1], other.largest[1])),
+            one.places + other.places,
+            one.unread or other.unread,
+        )
+
+    @np.errstate(all="ignore")  # numbers may be anything
+    def _closer(
+        self, pair: _ArrayPair, start: int, some: Sequence[np.ndarray], valid: Sequence[np.ndarray] | None
+    ) -> _Found:
+        """Return the differences of some elements of A and B, of which the first has the number `start`."""
+        datatype = pair.datatype
+        a, b = (block.astype(datatype.form, copy=False) for block in some)
+        found, wrong = _Found(), np.zeros(len(a), np.bool_)
+        for block in (a, b):
+            datatype.clear_padding(block)
+        if valid is not None:  # elements that lack one of both differ, and are compared as zeros
+            lacks = [valid[1] & ~valid[0], valid[0] & ~valid[1]]
+            wrong, part, examples = lacks[0] | lacks[1], next(parts(a, b, datatype)), []
+            for at in np.flatnonzero(wrong)[: self.examples].tolist():
+                one, other = (each if mask[at] else None for each, mask in zip(part.pair(at), valid, strict=True))
+                examples.append(((start + at, 0), pair.example(start + at, part.name, one, other, None, None)))
+            found = _Found(missing=(int(lacks[0].sum()), int(lacks[1].sum())), examples=tuple(examples))
+            for block in (a, b):
+                block[~(valid[0] & valid[1])] = np.zeros((), block.dtype)
+        for which, part in enumerate(parts(a, b, datatype)):
+            differs = differing(part, self.tolerance)
+            wrong |= differs
+            found = self.merged(found, self._of_part(pair, part, differs, start, which))
+        places = start + np.flatnonzero(wrong)
+        return found._replace(differing=len(places), places=(places,) if self.is_drawn and len(places) else ())
+
+    def _of_part(self, pair: _ArrayPair, part: ComponentPair, differs: np.ndarray, start: int, which: int) -> _Found:
+        """Return examples and the largest differences of a part, which has the number `which` of each element."""
+        apart, (units, known) = distance(part.a, part.b), ulps(part.a, part.b)
+        examples = []
+        for at in np.flatnonzero(differs)[: self.examples].tolist():
+            amount = None if np.isnan(apart[at]) else _plain(apart[at])
+            steps = int(units[at]) if known[at] else None
+            example = pair.example(start + at, part.name, *part.pair(at), amount, steps)
+            examples.append(((start + at, which), example))
+        if apart.dtype.kind == "f":
+            apart[np.isnan(apart)] = 0
+        units[~known] = 0
+        largest: list[_Largest] = []
+        for amounts in (apart, units):
+            at = int(amounts.argmax())
+            found = Largest(_plain(amounts[at]), index_of(pair.shaped, start + at), part.name)
+            largest.append(((start + at, which), found) if found.amount > 0 else None)
+        return _Found(examples=tuple(examples), largest=(largest[0], largest[1]))
 
 
 def _plain(number: Any) -> Any:
@@ -356,10 +344,9 @@ def _compared(
             maps[part.buffer].add(places)
             if len(maps) > drawing().MOST_BUFFERS:
                 del maps[max(maps)]
-        found[part.buffer] = pairs[part.buffer].merged(found[part.buffer], part._replace(places=()))
-    described = list(map(_described, pairs, found))
-    buffers = (*(each for each, _ in described), *result.buffers)
-    examples = tuple(example for _, some in described for example in some)[: pairs[0].examples]
+        found[part.buffer] = comparison.merged(found[part.buffer], part._replace(places=()))
+    buffers = (*map(_described, pairs, found), *result.buffers)
+    examples = tuple(example for each in found for _, example in each.examples)[: comparison.examples]
     equal = not any(each.differing or each.reason for each in buffers)
     result = replace(result, equal=equal, buffers=buffers, examples=examples)
     if png is not None:
@@ -379,22 +366,17 @@ def _picture(pairs: Sequence[_ArrayPair], maps: Mapping[int, DifferenceMap], res
     return picture
 
 
-def _described(pair: _ArrayPair, found: _Found) -> tuple[Compared, list[Example]]:
-    """Describe the comparison of two arrays, with examples."""
-    difference, ulp = (
-        amount and Largest(amount[0], index_of(pair.shaped, amount[1].element), amount[1].field)
-        for amount in (found.difference, found.ulp)
-    )
+def _described(pair: _ArrayPair, found: _Found) -> Compared:
+    """Describe the comparison of two arrays."""
     datatypes = dict.fromkeys(array.datatype for array in pair.arrays)
     datatype, dtypes = " beside ".join(map(str, datatypes)), " beside ".join(filter(None, map(dtype_name, datatypes)))
+    difference, ulp = (each and each[1] for each in found.largest)
     figures = pair.arrays[0].count, found.differing, difference, ulp
-    compared = Compared(pair.name, datatype, dtypes or None, *figures, *found.missing, found.unread)
-    places = [(index_of(pair.shaped, at.element), at.field, *rest) for at, *rest in found.examples]
-    return compared, [Example(pair.name, *each) for each in places]
+    return Compared(pair.name, datatype, dtypes or None, *figures, *found.missing, found.unread)
 
 
-def _plan(words: Sequence[str | AtHand], options: Options, context: Context) -> Query[Difference]:
-    """Look at two files, whose headers are compared here, and return what compares their elements."""
+def _diff(words: Sequence[str | AtHand], options: Options, context: Context) -> tuple[Difference, bytes | None]:
+    """Compare the headers of two files, and their elements if these are alike."""
     tolerance = Tolerance(*(options[name] for name in Tolerance._fields))
     check_picture(options["png"])
     if list(words).count("-") > 1:
@@ -418,21 +400,20 @@ def _plan(words: Sequence[str | AtHand], options: Options, context: Context) -> 
         compare("B", b._replace(buffers=[*alike, *b.buffers[len(alike) :]]), ("A", a))
     except (CountError, DatatypeError) as error:
         reason = str(error).partition("; ")[0]  # the ways out are those of a reduction
-        return lambda _: (replace(result, equal=False, reason=reason, buffers=()), None)
+        return replace(result, equal=False, reason=reason, buffers=()), None
     if not a.buffers:
-        return lambda _: (result, None)
+        return result, None
     (files,) = in_one_order([(a, b)], 0)
     for buffer in files[0].buffers:
         _ = buffer.datatype.form
     plan = make_plan((NO_OP,), files, context)
-    compared = (
-        _ArrayPair(arrays, kind or arrays[0].datatype, tolerance, options["examples"], options["png"] is not None)
-        for kind, arrays in zip(common, plan.buffers, strict=True)
-    )
-    return partial(_compared, files, _Comparison(plan, tuple(compared)), result, options["png"])
+    kinds = zip(plan.buffers, common, strict=True)
+    compared = tuple(_ArrayPair(arrays, kind or arrays[0].datatype) for arrays, kind in kinds)
+    png = options["png"]
+    comparison = _Comparison(plan, compared, tolerance, options["examples"], is_drawn=png is not None)
+    return _compared(files, comparison, result, png, context)
 
 
-def diff(words: Sequence[str | AtHand], given: Mapping[str, object], context: Context) -> Difference:
-    """Compare two files, which `words` mean, by the options that are given."""
-    options = checked(DIFF, given)
-    return answered(partial(_plan, words, options), partial(paths, words), options, context)
+def diff(words: Sequence[str | AtHand], options: Options, context: Context) -> Difference:
+    """Compare two files, which `words` mean."""
+    return answered(partial(_diff, words, options), [*paths(words)], options, context)

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from mpired.datatypes import TIMES, Datatype, Group
 from mpired.formats import Array
-from mpired.formats.array import blocks
-from mpired.formats.decoding import Decoder
 from mpired.formats.textual import components
-from mpired.ops.state import Elements
-
-BLOCK = 1 << 18
-"""The most numbers of a block: their sums by parts of 32 bits are exact in a double."""
-_BLOCK_NBYTES = 4 << 20
-
-
-def scan(buffers: Sequence[Array], decoder: Decoder) -> Iterator[tuple[int, tuple[Elements, ...]]]:
-    """Yield blocks of buffers of one count: the first position, and of each its elements, and which are valid."""
-    count = max(1, min(BLOCK, _BLOCK_NBYTES // max(buffer.datatype.itemsize for buffer in buffers)))
-    parts = zip(*(blocks(decoder.decoding(buffer), count) for buffer in buffers), strict=True)
-    return zip(itertools.count(0, count), parts)
 
 
 def numbers(block: np.ndarray, datatype: Datatype) -> list[np.ndarray]:
@@ -61,12 +46,6 @@ def as_integers(values: np.ndarray) -> np.ndarray:
     return values.view(np.int64) if values.dtype.kind == "m" else values
 
 
-def without_nan(values: np.ndarray) -> np.ndarray:
-    """Return the numbers that are not NaN or NaT, times as integers."""
-    nans = are_nan(values)
-    return as_integers(values if nans is None else values[~nans])
-
-
 def place_text(column: str, index: Sequence[int], field: str = "") -> str:
     """Return the place of an element, or of a field of it: `[3, 0]`, `energy[4]` or `[3].value`."""
     return f"{column}[{', '.join(map(str, index))}]{f'.{field}' if field else ''}"
@@ -81,10 +60,11 @@ def in_json(value: Any, *, short: bool = False) -> Any:
         return {name: in_json(each, short=short) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [in_json(each, short=short) for each in value]
+    if value is None or isinstance(value, str):
+        return value
     if short and isinstance(value, np.floating) and math.isfinite(float(value)):
         value = float(str(value))
-    if value is None or isinstance(value, str | np.datetime64 | np.timedelta64):
-        return None if value is None else str(value)
-    number = value.item() if isinstance(value, np.generic) and not isinstance(value, np.longdouble) else value
+    own = np.longdouble | np.datetime64 | np.timedelta64  # that Python has no number for
+    number = value.item() if isinstance(value, np.generic) and not isinstance(value, own) else value
     is_number = isinstance(number, int) or (isinstance(number, float) and math.isfinite(number))
     return number if is_number else str(value)

@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 import operator
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from mpired.datatypes import beside
+from mpired.datatypes import TIMES, Datatype, Group, beside
+from mpired.datatypes.times import as_times, dtype_name
 from mpired.errors import escaped
-from mpired.queries.elements import as_integers, without_nan
+from mpired.formats import Array
+from mpired.formats.array import blocks
+from mpired.formats.decoding import Decoder
+from mpired.formats.textual import component_names
+from mpired.queries.elements import are_nan, as_integers, numbers
 
 Places: TypeAlias = Callable[[np.ndarray], np.ndarray]
 """Gives for numbers within a block where they are in the C order of the array."""
+Extreme: TypeAlias = tuple[Any, int]
+"""The minimum or the maximum, and its first place in C order."""
+BLOCK = 1 << 18
+"""The most numbers of a block: their sums by parts of 32 bits are exact in a double."""
+_BLOCK_NBYTES = 4 << 20
 _MOST_INDICES = 1 << 16
 _MOST_WINNERS = 20
+_LAST_TIME = 2**63 - 1
 
 
 class Histogram(NamedTuple):
@@ -42,8 +55,8 @@ class Part(NamedTuple):
     mean: float | None  # exact, rounded once to a double; None without numbers, and of points in time
     nan: int  # or NaT
     infinite: int
-    histogram: Histogram | None = None  # of finite numbers
     beyond: int = 0  # how many long doubles are finite and too large for a double; a histogram leaves them out
+    histogram: Histogram | None = None  # of finite numbers
 
     def without(self, nulls: int) -> str:
         """Return what the histogram leaves out, in words; "" if nothing."""
@@ -102,8 +115,8 @@ class Plane(NamedTuple):
     """The numbers of an array of two dimensions, or of some rows and columns of a large one."""
 
     parts: tuple[np.ndarray, ...]  # the numbers of each component
-    steps: tuple[int, int]  # of how many rows and columns one each is there
-    axes: tuple[str, str]  # their names
+    steps: tuple[int, ...]  # of how many rows and columns one each is there
+    axes: tuple[str, ...]  # their names
     degrees: tuple[np.ndarray | None, ...]  # the latitudes or longitudes along each of them; None for others
     is_difference: bool  # whether its numbers are differences, drawn with one scale of colours on both sides of 0
 
@@ -124,82 +137,73 @@ def exact_sum(values: np.ndarray) -> Fraction:
     return total * Fraction(2) ** (least - 53) + rest
 
 
-class Extreme(NamedTuple):
-    """The minimum or the maximum, and its first place in C order."""
-
-    value: Any
-    place: int
-
-
-class Statistics:
+class _Statistics:
     """The figures of a component so far. NaN and NaT count for nothing else; nulls never come here."""
 
     def __init__(self) -> None:
-        self.count = self.nan = self.infinite = 0
-        self.beyond = 0  # finite long doubles that are too large for a double
-        self.low: Extreme | None = None
-        self.high: Extreme | None = None
+        self.count = self.nan = self._infinite = self._beyond = 0
+        self._extremes: list[Extreme | None] = [None, None]  # the minimum and the maximum
         self.drawn: tuple[Any, Any] | None = None  # the smallest and the largest finite number that a double can hold
         self._sum, self._endless = Fraction(), 0.0  # of finite doubles, and of the others
 
     def add(self, block: np.ndarray, places: Places) -> None:
         """Add the numbers of a block."""
-        values = without_nan(block)
+        values = _without_nan(block)
         self.nan += len(block) - len(values)
         self.count += len(values)
         if not len(values):
             return
-        self.low = _better(block, places, self.low, values.min(), operator.lt)
-        self.high = _better(block, places, self.high, values.max(), operator.gt)
+        ends = zip(self._extremes, (values.min(), values.max()), (operator.lt, operator.gt), strict=True)
+        self._extremes = [_better(block, places, *each) for each in ends]
         if values.dtype.kind == "f":
             with np.errstate(all="ignore"):
                 doubles = values.astype(np.float64)
                 fitting = np.isfinite(doubles)
                 self._endless += float(doubles[~fitting].sum())
             infinite = int(np.isinf(values).sum())
-            self.infinite += infinite
-            self.beyond += len(values) - int(fitting.sum()) - infinite
+            self._infinite += infinite
+            self._beyond += len(values) - int(fitting.sum()) - infinite
             values = values[fitting]
         if len(values):
             self._sum += exact_sum(values)
             low, high = self.drawn or (values[0], values[0])
             self.drawn = min(low, values.min()), max(high, values.max())
 
-    @property
-    def mean(self) -> float | None:
-        """The exact mean rounded once to a double; as the sum of numbers beyond it if there are any."""
-        if not self.count:
-            return None
-        return self._endless if self.infinite or self.beyond else float(self._sum / self.count)
+    def part(self, name: str, array: Array, histogram: Histogram | None) -> Part:
+        """Return the figures of the component, which has this name."""
+        datatype, mean = array.datatype, None
+        if self.count and datatype.group is not Group.TIME:  # of numbers beyond a double the mean is like their sum
+            mean = self._endless if self._infinite or self._beyond else float(self._sum / self.count)
+        low, high = (_described(extreme, array) for extreme in self._extremes)
+        return Part(name, *low, *high, mean, self.nan, self._infinite, self._beyond, histogram)
+
+
+def _without_nan(values: np.ndarray) -> np.ndarray:
+    """Return the numbers that are not NaN or NaT, times as integers."""
+    nans = are_nan(values)
+    return as_integers(values if nans is None else values[~nans])
 
 
 def _better(
     block: np.ndarray, places: Places, found: Extreme | None, value: Any, beats: Callable[[Any, Any], bool]
 ) -> Extreme:
     """Return an extreme and the first place of it, which in Fortran order may be in a later block."""
-    if found is not None and beats(found.value, value):
+    if found is not None and beats(found[0], value):
         return found
     place = int(places(np.flatnonzero(as_integers(block) == value)).min())
-    return found._replace(place=min(found.place, place)) if found and found.value == value else Extreme(value, place)
+    return (value, min(found[1], place)) if found and found[0] == value else (value, place)
 
 
-class Winners:
-    """The frequency of each index of pairs; of too many different indices a lower bound of their number."""
-
-    def __init__(self) -> None:
-        self.counts, self.exact = Counter[Any](), True
-
-    def add(self, block: np.ndarray) -> None:
-        """Add the indices of a block."""
-        if self.exact:
-            found, counts = np.unique(block, return_counts=True)
-            self.counts.update(dict(zip(found.tolist(), counts.tolist(), strict=True)))
-            self.exact = len(self.counts) <= _MOST_INDICES
-
-    def figures(self) -> Indices:
-        """Return the number of indices, and the most frequent ones if all are counted."""
-        most = heapq.nsmallest(_MOST_WINNERS, self.counts.items(), key=lambda each: (-each[1], each[0]))
-        return Indices(len(self.counts), self.exact, tuple(most) if self.exact else ())
+def _described(extreme: Extreme | None, array: Array) -> tuple[Any, tuple[int, ...] | None]:
+    """Return a number as Python has it, if Python has it exactly, points in time as NumPy's, and its index."""
+    if extreme is None:
+        return None, None
+    value, place = extreme
+    if array.datatype.group in TIMES:
+        value = as_times(np.array([value]), array.datatype)[0]
+    elif value.dtype.kind in "iu" or value.dtype.char == "d":
+        value = value.item()
+    return value, tuple(map(int, np.unravel_index(place, array.dimensions)))
 
 
 class Bins:
@@ -219,17 +223,19 @@ class Bins:
 
     def add(self, block: np.ndarray) -> None:
         """Count the finite numbers of a block."""
-        numbers = without_nan(block)
+        numbers = _without_nan(block)
         if numbers.dtype.kind == "f":
             with np.errstate(over="ignore"):
                 numbers = numbers.astype(np.float64)
             numbers = numbers[np.isfinite(numbers)]
         self._counts += np.bincount(np.searchsorted(self._inner, numbers, "right"), minlength=len(self._counts))
 
-    @property
-    def histogram(self) -> Histogram:
-        """The histogram."""
-        return Histogram(self.edges, tuple(self._counts.tolist()))
+    def histogram(self, datatype: Datatype | None = None) -> Histogram:
+        """Return the histogram, of which points in time have such edges."""
+        edges = self.edges
+        if datatype is not None and datatype.group is Group.TIME:  # the last one may be beyond
+            edges = tuple(as_times(np.array([min(edge, _LAST_TIME) for edge in edges], np.int64), datatype))
+        return Histogram(edges, tuple(self._counts.tolist()))
 
 
 def _float_edges(low: float, high: float, most: int) -> np.ndarray:
@@ -242,3 +248,54 @@ def _float_edges(low: float, high: float, most: int) -> np.ndarray:
         if most == 1 or np.all(np.diff(edges) > 0):
             return edges
         most //= 2
+
+
+def measure(array: Array, decoder: Decoder, bins: int | None, done: list[Figures]) -> Iterator[int]:
+    """Read all elements, and again for histograms, yield bytes as they are read, and add the figures to `done`."""
+    datatype, names = array.datatype, component_names(array.datatype)
+    components, indices = [_Statistics() for _ in names], Counter[Any]()
+    for start, nbytes, valid, parts in _blocks(array, decoder):
+        for component, values in zip(components, parts, strict=True):
+            component.add(values, partial(_in_c_order, array, start, valid))
+        if datatype.group is Group.PAIR and len(indices) <= _MOST_INDICES:
+            found, counts = np.unique(parts[1], return_counts=True)
+            indices.update(dict(zip(found.tolist(), counts.tolist(), strict=True)))
+        yield nbytes
+    counters = [Bins(*each.drawn, bins) if bins and each.drawn else None for each in components]
+    for _, nbytes, _, parts in _blocks(array, decoder) if bins else ():
+        for counter, values in zip(counters, parts, strict=True):
+            if counter:
+                counter.add(values)
+        yield nbytes
+    nulls = array.count - components[0].count - components[0].nan
+    histograms = (None if counter is None else counter.histogram(datatype) for counter in counters)
+    made = zip(components, names, histograms, strict=True)
+    figures = tuple(component.part(name, array, histogram) for component, name, histogram in made)
+    texts = array.name, str(datatype), dtype_name(datatype)
+    pairs = _most_frequent(indices) if datatype.group is Group.PAIR else None
+    done.append(Figures(*texts, array.count, array.shape, array.unit, nulls, figures, pairs))
+
+
+def _blocks(array: Array, decoder: Decoder) -> Iterator[tuple[int, int, np.ndarray | None, list[np.ndarray]]]:
+    """Yield blocks: the first position, the bytes, which elements are not null, and the numbers of each component."""
+    count = max(1, min(BLOCK, _BLOCK_NBYTES // array.datatype.itemsize))
+    for start, (block, mask) in zip(itertools.count(0, count), blocks(decoder.decoding(array), count)):
+        valid = None if mask is None else np.flatnonzero(mask)
+        parts = numbers(block, array.datatype)
+        yield start, block.nbytes, valid, parts if valid is None else [part[valid] for part in parts]
+
+
+def _in_c_order(array: Array, start: int, valid: np.ndarray | None, chosen: np.ndarray) -> np.ndarray:
+    """Return the places of chosen numbers of a block in C order."""
+    places = start + (chosen if valid is None else valid[chosen])
+    if array.shape is None or not array.fortran_order:
+        return places
+    return np.ravel_multi_index(np.unravel_index(places, array.shape, order="F"), array.shape)
+
+
+def _most_frequent(indices: Counter[Any]) -> Indices:
+    """Return the number of indices, and the most frequent ones if all are counted."""
+    if len(indices) > _MOST_INDICES:
+        return Indices(len(indices), exact=False, most=())
+    most = heapq.nsmallest(_MOST_WINNERS, indices.items(), key=lambda each: (-each[1], each[0]))
+    return Indices(len(indices), exact=True, most=tuple(most))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ from mpired.log import step
 from mpired.ops import Op
 from mpired.ops.state import valid_of
 from mpired.ops.table import MAX, MIN
-from mpired.options import EXTREMES, LOCATE, Options, checked
+from mpired.options import EXTREMES, Options
 from mpired.progress import Pace
 from mpired.queries.elements import are_nan, index_of, with_nat
 from mpired.ranks import open_groups, rank_list, skipped_warnings, unnatural
@@ -128,16 +128,6 @@ class _Search:
         yield _Best(nbytes, tuple(best))
 
 
-def _locations(files: Sequence[RankFile], search: _Search, context: Context) -> list[list[Location]]:
-    """Look at all elements, and return the places of the extremes of each op."""
-    none = _no_elements(with_nat(search.plan.firsts[0].datatype))
-    best = [none] * len(search.orders)
-    for some in run_segments(search.plan, search, context):
-        pairs = zip(search.orders, best, some.found, strict=True)
-        best = [order.best_of((one, other)) for order, one, other in pairs]
-    return [_places(files, each, search.plan) for each in best]
-
-
 def _places(files: Sequence[RankFile], best: np.ndarray, plan: Plan) -> list[Location]:
     """Return where the best elements are."""
     buffers = plan.firsts
@@ -166,10 +156,10 @@ def _op(op: ops.OpLike) -> Op:
     raise OpError(f"{chosen or op}", "does not find an extreme; give `op='maxloc'` or `op='minloc'`")
 
 
-def _plan(
+def _locate(
     chosen: Sequence[Op], words: Sequence[str | AtHand], options: Options, context: Context
-) -> Callable[[Context], list[list[Location]]]:
-    """Look at the ranks' headers, and return what looks at their elements."""
+) -> list[list[Location]]:
+    """Look at the ranks' headers and at their elements, and return the places of the extremes of each op."""
     plain = tuple(ops.with_policies(_PLAIN[op.name.lower()], options) for op in chosen)
     inputs = InputOptions.of(options, context)._replace(nullable=plain[0].rules.nulls != "error")
     with step("opening and checking the ranks"):
@@ -185,7 +175,12 @@ def _plan(
     ops.check_rules(plain[0], [files[0].buffers[0].datatype], len(files))
     plan = make_plan(plain, turned, context, apart=True)
     orders = tuple(_Order(op.name == MAX.name, options["top"] or 1) for op in plain)
-    return partial(_locations, files, _Search(plan, ranks, orders))
+    search = _Search(plan, ranks, orders)
+    best = [_no_elements(with_nat(plan.firsts[0].datatype))] * len(orders)
+    for some in run_segments(plan, search, context):
+        pairs = zip(orders, best, some.found, strict=True)
+        best = [order.best_of((one, other)) for order, one, other in pairs]
+    return [_places(files, each, plan) for each in best]
 
 
 def _check(op: Op, file: RankFile, rank: int, first: tuple[int, RankFile]) -> None:
@@ -211,14 +206,12 @@ def _check(op: Op, file: RankFile, rank: int, first: tuple[int, RankFile]) -> No
         raise DatatypeError(name, reason)
 
 
-def locate(
-    words: Sequence[str | AtHand], op: ops.Ops, given: Mapping[str, object], context: Context
-) -> dict[str, list[Location]]:
-    """Return for each op the extremes of all elements of the ranks that `words` mean, by the options that are given."""
-    options, chosen = checked(LOCATE, given), [*map(_op, ops.each_of(op))]
+def locate(words: Sequence[str | AtHand], op: ops.Ops, options: Options, context: Context) -> dict[str, list[Location]]:
+    """Return for each op the extremes of all elements of the ranks that `words` mean."""
+    chosen = [*map(_op, ops.each_of(op))]
     labels, ranks = ops.labels(chosen), rank_list(words, options)
     with engines.connected(options) as engine:
         context = context._replace(engine=engine)
-        plan = partial(_plan, chosen, ranks, options)
-        found = repeated(plan, lambda run, context: run(context), partial(paths, ranks), context)
+        search = partial(_locate, chosen, ranks, options)
+        found = repeated(search, lambda found, _: found, [*paths(ranks)], context)
     return dict(zip(labels, found, strict=True))

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from mpired.attempts import Words, check_results, repeated
+from mpired.attempts import Paths, check_results, repeated
 from mpired.context import Context
 from mpired.errors import UsageError, installation
 from mpired.files import calls
@@ -29,11 +29,11 @@ Query: TypeAlias = Callable[[Context], tuple[_T, bytes | None]]
 """Reads files, which have not changed meanwhile, and returns the answer, and a picture if one is wanted."""
 
 
-def answered(plan: Callable[[Context], Query[_T]], words: Words, options: Options, context: Context) -> _T:
-    """Plan a query, answer it and commit its picture; again if a file changed meanwhile."""
+def answered(query: Query[_T], inputs: Paths, options: Options, context: Context) -> _T:
+    """Answer a query and commit its picture; again if a file changed meanwhile."""
     png, overwrite = options["png"], options["overwrite"]
 
-    def work(query: Query[_T], context: Context) -> _T:
+    def attempt(context: Context) -> _T:
         answer, picture = query(context)
         if picture is not None:
             check_results([png], context, overwrite=overwrite)
@@ -43,7 +43,7 @@ def answered(plan: Callable[[Context], Query[_T]], words: Words, options: Option
                 output.commit(context.on_commit)
         return answer
 
-    return repeated(plan, work, words, context)
+    return repeated(attempt, lambda answer, _: answer, inputs, context)
 
 
 def check_picture(png: str | None) -> None:
@@ -100,7 +100,7 @@ class DifferenceMap:
 
     def figures(self, name: str) -> Figures:
         """Return them as figures of an array of that name."""
-        part = Part("", None, None, None, None, None, 0, 0, self._bins.histogram)
+        part = Part("", None, None, None, None, None, 0, 0, 0, self._bins.histogram())
         return Figures(name, "", None, self._array.count, self._array.shape, "", 0, (part,), None)
 
     @property

@@ -12,7 +12,7 @@ from mpired.errors import MpiredError, NotReadError, UsageError
 from mpired.formats import AtHand
 from mpired.formats.decoding import decode_worker
 from mpired.formats.recognise import RAW
-from mpired.options import Options
+from mpired.options import DIFF, Options, checked
 from mpired.progress import track
 from mpired.queries.diff import Difference, diff
 from mpired.ranks.opening import is_of_rank
@@ -23,19 +23,19 @@ _Files: TypeAlias = dict[str | int, _Word]  # by their names in a directory, or 
 _OF_BYTES = ("examples", "jobs", "max_memory", "max_open_files", "lock_timeout")  # the options that bytes take
 
 
-def compare(a: _Word | Sequence[_Word], b: _Word | Sequence[_Word], given: Options, context: Context) -> Difference:
+def compare(a: _Word | Sequence[_Word], b: _Word | Sequence[_Word], options: Options, context: Context) -> Difference:
     """Compare two files, or all files of two directories or lists."""
     if isinstance(a, str | AtHand) and isinstance(b, str | AtHand):
         if not (_is_directory(a) and _is_directory(b)):
-            return diff((a, b), given, context)
+            return diff((a, b), options, context)
     elif isinstance(alone := a, str | AtHand) or isinstance(alone := b, str | AtHand):
         raise UsageError(_name(alone), "is a file, and the other is a list; give two lists or files")
-    if given.get("png") is not None:
+    if options["png"] is not None:
         raise UsageError("`png`", "is of two files, and these are several; draw one after another")
     left, right = map(_files, (a, b))
     pairs = {key: (word, right[key]) for key, word in left.items() if key in right}
     with decode_worker(context) as served:
-        found = tuple(_one(key, pairs[key], given, served) for key in track(list(pairs)))
+        found = tuple(_one(key, pairs[key], options, served) for key in track(list(pairs)))
     only_in_a, only_in_b = (
         tuple(_title(key, word) for key, word in files.items() if key not in pairs) for files in (left, right)
     )
@@ -72,17 +72,17 @@ def _within(folder: str) -> Iterator[tuple[str, str]]:
             yield from ((os.path.join(entry.name, name), path) for name, path in _within(entry.path))
 
 
-def _one(key: str | int, words: Sequence[_Word], given: Options, context: Context) -> Difference:
+def _one(key: str | int, words: Sequence[_Word], options: Options, context: Context) -> Difference:
     """Compare two files; those of no format that is read by their bytes."""
     a, b = map(_name, words)
     try:
         try:
-            found = diff(words, given, context)
+            found = diff(words, options, context)
         except (NotReadError, UsageError) as error:
-            if error.subject not in (a, b) or given.get("type") is not None:
+            if error.subject not in (a, b) or options["type"] is not None:
                 raise
-            options = {key: given[key] for key in _OF_BYTES if key in given}
-            found = diff(words, {**options, "type": "byte", "format": RAW.name}, context)
+            of_bytes = {key: options[key] for key in _OF_BYTES} | {"type": "byte", "format": RAW.name}
+            found = diff(words, checked(DIFF, of_bytes), context)
     except (MpiredError, OSError) as error:
         if not is_of_rank(error):
             raise

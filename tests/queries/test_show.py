@@ -23,14 +23,15 @@ from values import BITING
 import mpired
 from mpired.datatypes import parse
 from mpired.errors import UsageError
+from mpired.formats.decoding import Decoder
 from mpired.queries.figures import exact_sum
-from mpired.queries.selection import Selection, cut, pick
+from mpired.queries.selection import Selection
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Let files of a few elements have several blocks."""
-    monkeypatch.setattr("mpired.queries.elements.BLOCK", 7)
+    monkeypatch.setattr("mpired.queries.figures.BLOCK", 7)
     monkeypatch.setattr("mpired.queries.selection._BLOCK", 5)
 
 
@@ -180,13 +181,14 @@ def test_slices_are_those_of_numpy(shape, order, data):
     selection = Selection.of(text_of(index or (...,)) + comma, shape)
     assert tuple(len(selection.axes[axis]) for axis in selection.kept) == expected.shape
 
-    buffer = SimpleNamespace(datatype=parse("int64")[0], isolated=False)
-    reader = SimpleNamespace(read=lambda start, block: np.copyto(block, stored[start : start + len(block)]))
+    reader = SimpleNamespace(
+        read=lambda start, block: np.copyto(block, stored[start : start + len(block)]), close=lambda: None
+    )
+    buffer = SimpleNamespace(
+        datatype=parse("int64")[0], isolated=False, dimensions=shape, fortran_order=order == "F", open=lambda: reader
+    )
     found = []
-    for block in cut([range(selection.count)]):
-        indices = selection.indices(block.start, block.stop)
-        positions = selection.positions(indices, fortran_order=order == "F")
-        picked, _ = pick(reader, buffer, positions)
+    for indices, ((picked, _),) in selection.read([buffer], [range(selection.count)], Decoder()):
         assert array[tuple(indices)].tolist() == picked.tolist()
         found += picked.tolist()
     assert found == expected.ravel().tolist()

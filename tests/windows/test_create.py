@@ -71,7 +71,7 @@ REFUSED = [
         (f"accumulate --op sum --create={slip} new.npy day.npy", 2, "--create", "is not a count or shape")
         for slip in ("", "x", "-1", "3x4")
     ),
-    ("accumulate --op sum --create like new.npy day.npy", 2, "--create alone, or --create=like", "./like",
+    ("accumulate --op sum --create like new.npy day.npy", 2, "write --create=like, or ./like",
      "see `mpired accumulate --help`"),
     ("fetch-and-op --op sum --create 3x4 new.npy 1", 2, "see `mpired fetch-and-op --help`"),
     ("accumulate --op sum --create -5 new.npy day.npy", 2, "-5"),
