@@ -11,7 +11,7 @@ from typing import Any
 from mpired import cautions, datatypes, ops
 from mpired.context import Context
 from mpired.datatypes import DATATYPES, Datatype, Group, value_index
-from mpired.errors import DatatypeError, MpiredError, MpiredWarning, OpError, UsageError
+from mpired.errors import DatatypeError, MpiredWarning, OpError, UsageError
 from mpired.files.lock import inode
 from mpired.files.names import check_are_data
 from mpired.files.urls import check_are_files
@@ -21,10 +21,8 @@ from mpired.formats.input_options import ORDERS
 from mpired.log import step
 from mpired.ops.policy import holds, real_type
 from mpired.options import INPUTS, PLACES, RANKING, WINDOW_VALUES, Options, PathLike, checked, part
-from mpired.progress import track
-from mpired.ranks import Opened, Skipped, check_formats, pieces, skipped_warnings
+from mpired.ranks import Opened, Skipped, check_formats, skipped_warnings
 from mpired.ranks.order import path_of
-from mpired.sources.open import inspected_together
 from mpired.windows.once import keys_of
 from mpired.windows.origin import Origin, OriginLike, array_of, check_like, open_origin
 from mpired.windows.placement import Given, Placement
@@ -161,26 +159,18 @@ def _request(
     component = component if within is None else inputs.datatype
     inputs = inputs._replace(datatype=component, taken=op.groups, nullable=op.rules.nulls != "error")
     placement = Placement.of(options, len(windows), context, target)
-    decoder, words = Decoder(), origins
-    if ranking["stride"] is not None or ranking["ranks_in_file"] is not None:
-        words = pieces(origins, inputs, ranking)
-    opened = Opened(words, ranking, "origins")
-    with step("opening and checking the origins"), inspected_together(words, inputs.context) as inspecting:
-        own = inputs._replace(context=inspecting)
-        for number, origin in enumerate(track(words)):
-            try:
-                arrays = open_origin(origin, own, options, derived, decoder)
-                if within is not None:
-                    _check_held(arrays, within)
-                if opened.files:
-                    check_like(arrays, opened.files[0], datatypes=ranking["skip_bad"] and within is None)
-            except (MpiredError, OSError) as error:
-                opened.leave_out(number, error)
-                continue
-            opened.files.append(arrays)
-            opened.words.append(origin)
-    if opened.skipped or ranking["min_inputs"] is not None:
-        opened.check()
+    decoder, opened = Decoder(), Opened(origins, inputs, ranking, "origins")
+
+    def inspect(origin: OriginLike, inputs: InputOptions, _number: int) -> list[Origin]:
+        arrays = open_origin(origin, inputs, options, derived, decoder)
+        if within is not None:
+            _check_held(arrays, within)
+        if opened.files:
+            check_like(arrays, opened.files[0], datatypes=ranking["skip_bad"] and within is None)
+        return arrays
+
+    with step("opening and checking the origins"):
+        opened.open(inspect)
     is_whole = not (options["origin_disp"] or options["origin_type"]) and options["origin_count"] is None
     request = WindowRequest(
         windows, op, inputs, placement, options["commit"], options["durability"] == "full",
