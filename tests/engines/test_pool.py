@@ -25,7 +25,7 @@ from command import alive, children, in_child, refused, run, wait_until
 
 from mpired.collectives import plan as planning
 from mpired.engines import pool
-from mpired.engines.channel import Channel
+from mpired.engines.worker import Channel
 from mpired.errors import WorkerError
 
 
