@@ -300,7 +300,7 @@ LATE = {
     "mpired.ops.user": 13, "mpired.provenance": 5, "mpired.queries.drawing": 351, "mpired.report": 2,
     "mpired.sources.compressed": 2, "mpired.sources.prefix": 9, "mpired.sources.remote": 8,
     "click.shell_completion": 0.7, "concurrent.futures": 3, "csv": 0.7, "fractions": 2, "hashlib": 3, "json": 2,
-    "logging": 2, "string": 0.5, "subprocess": 2, "sysconfig": 0.5, "traceback": 0.6, "urllib.parse": 3,
+    "logging": 2, "subprocess": 2, "sysconfig": 0.5, "traceback": 0.6, "urllib.parse": 3,
 }  # fmt: skip
 # Of extras.
 OPTIONAL = {"boto3", "botocore.exceptions", "dask", "distributed", "distributed.scheduler", "mpi4py", "obstore"} | {

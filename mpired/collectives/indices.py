@@ -14,7 +14,7 @@ from mpired.errors import DatatypeError, OpError, UsageError
 from mpired.formats import Array, AtHand, RankFile
 from mpired.formats.derived import GeneratedIndices, with_indices
 from mpired.options import Options
-from mpired.ranks import numbers_of, other_numbers
+from mpired.ranks.order import EXAMPLE, numbers_of
 
 _DEFAULTS = ("INT", "INT64_T")
 
@@ -79,9 +79,8 @@ def _numbers(files: Sequence[RankFile], words: Sequence[str | AtHand], regex: st
             ranks[number] = name
             continue
         reason = f"has the same number ({number}) in its name as {ranks[number]}" if number in ranks else ""
-        others = other_numbers(paths).replace(" with", ", or find another with", 1)
-        others = others if len({*paths}) == len(paths) else ""
-        raise UsageError(name, f"{reason or 'has no number in its name'}; use `index='rank'`{others}")
+        ways = f"use `index='rank'`, or say where it is, such as with {EXAMPLE}"
+        raise UsageError(name, f"{reason or 'has no number in its name'}; {ways}")
     return list(ranks)
 
 

@@ -39,9 +39,7 @@ from mpired.options import Options
 from mpired.sources.directory import INDEX_SUFFIX, check_one_file
 from mpired.sources.source import STANDARD_INPUT, of_file
 
-# The format of a field, behind its colon: digits for a number, nothing for a string.
-_FIELDS = {"rank": r"(0?[1-9][0-9]?d?)?", "stem": "", "group": ""}
-_TELLING = {"rank", "stem"}
+_PATTERN = re.compile(r"([^{}]|\{\{|\}\}|\{rank(:(0?[1-9][0-9]?d?)?)?\}|\{(stem|group):?\})*", re.DOTALL)
 NOT_TOGETHER = (
     "is for one of several results, and a store takes objects one by one, not together; write to files, and copy these"
 )
@@ -76,24 +74,13 @@ class Recipient(NamedTuple):
 
 def expand(pattern: str, ranks: Sequence[Recipient]) -> list[str]:
     """Return the name of each rank's result."""
-    import string  # noqa: PLC0415 - only where there is a pattern
-
-    try:
-        parts = list(string.Formatter().parse(pattern))
-    except ValueError as error:
-        raise UsageError(pattern, f"is not a pattern of names ({error}); a brace itself is written twice") from None
-    fields = {field for _, field, _, _ in parts if field is not None}
-    for _, field, form, conversion in parts:
-        if field is None:
-            continue
-        known = _FIELDS.get(field)
-        if known is None or conversion or not re.fullmatch(known, form or ""):
-            text = f"{{{field}{'!' + conversion if conversion else ''}{':' + form if form else ''}}}"
-            reason = f"has the field {text}; the fields are {{rank}}, {{rank:05d}}, {{stem}}, {{group}}"
-            raise UsageError(pattern, reason)
-    if not fields & _TELLING:
+    if not _PATTERN.fullmatch(pattern):
+        reason = "is not a pattern of names: its fields are {rank}, {rank:05d}, {stem} and {group}"
+        raise UsageError(pattern, f"{reason}, and a brace itself is written twice")
+    fields = pattern.replace("{{", "")
+    if "{rank" not in fields and "{stem" not in fields:
         raise UsageError(pattern, "names one file for several results; put {rank} or {stem} into it")
-    stems = "stem" in fields
+    stems = "{stem" in fields
     return [pattern.format(rank=each.share.rank, group=each.group, stem=each.stem if stems else "") for each in ranks]
 
 

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 RankWord: TypeAlias = str | AtHand
 _W = TypeVar("_W")
 _NUMBER = r"[0-9]+"
+EXAMPLE = "`rank_regex='r([0-9]+)'`"
+"""An option that names the number of a rank."""
 _DIGITS = str.maketrans("123456789", "0" * 9)
 _SHOWN_NAMES = 3
 _SHOWN_RANGES = 8
-_SHOWN_BEFORE = 8  # characters before a number
 
 
 def ordered(words: Sequence[_W], options: Options) -> list[_W]:
@@ -67,34 +68,17 @@ def numbers_of(paths: Sequence[str | None], regex: str | None = None) -> list[in
     for path in paths:
         stem, suffix = os.path.splitext(os.path.basename(path or ""))
         stems.append(stem + suffix if suffix[1:].isdecimal() else stem)
-    numbers, distinct, differing = _places(stems)
-    places = distinct or differing[-1:] or [-1]  # equal numbers are errors of the caller
+    numbers = [[int(each) for each in re.findall(_NUMBER, stem)] for stem in stems]
+    places: list[int] = []
+    if len({re.sub(_NUMBER, "0", stem) for stem in stems}) == 1:
+        values = [len(set(column)) for column in zip(*numbers, strict=True)]
+        places = [place for place, each in enumerate(values) if each == len(set(stems)) > 1]
+        places = places or [place for place, each in enumerate(values) if each > 1][-1:]  # the caller looks for doubles
     if len(places) > 1:
-        reason = f"{len(places)} numbers of the name differ between the ranks; choose one{other_numbers(paths)}"
-        raise RankNumberError(str(paths[0]), reason)
-    return [each[places[0]] if each else None for each in numbers]
-
-
-def _places(names: Sequence[str]) -> tuple[list[list[int]], list[int], list[int]]:
-    """Return the numbers in each name, where they differ between all, and where between some."""
-    numbers = [[int(each) for each in re.findall(_NUMBER, name)] for name in names]
-    if len({re.sub(_NUMBER, "0", name) for name in names}) != 1:
-        return numbers, [], []
-    values = [len(set(column)) for column in zip(*numbers, strict=True)]
-    differing = [place for place, each in enumerate(values) if each > 1]
-    return numbers, [place for place in differing if values[place] == len(set(names))], differing
-
-
-def other_numbers(paths: Sequence[str | None]) -> str:
-    """Return how `rank_regex` finds a number in each path that no other has; "" if there is none."""
-    names = [path or "" for path in paths]
-    numbers, distinct, _ = _places(names)
-    ways = []
-    for place in distinct:
-        before = re.sub(r"[^\w-]", ".", re.split(_NUMBER, names[0])[place])[-_SHOWN_BEFORE:].lstrip(".")
-        if numbers_of(names, f"{before}([0-9]+)") == [each[place] for each in numbers]:
-            ways.append(f"`rank_regex='{before}([0-9]+)'`")
-    return f" with {' or '.join(ways[:_SHOWN_NAMES])}" if ways else ""
+        reason = f"{len(places)} numbers of the name differ between the ranks"
+        raise RankNumberError(str(paths[0]), f"{reason}; choose one, such as with {EXAMPLE}")
+    place = places[0] if places else -1
+    return [each[place] if each else None for each in numbers]
 
 
 def _name(word: object) -> str:
