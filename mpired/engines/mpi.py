@@ -96,18 +96,12 @@ def _abort(world: Any, status: int) -> NoReturn:
     """End all processes. MPICH's launcher may drop unread bytes of their streams, so it is waited for."""
     flush_streams()
     until = time.monotonic() + _PATIENCE
-    with contextlib.suppress(OSError):  # closed, or no pipes: bytes written to a file are there
-        while any(_unread(stream) for stream in (1, 2)) and time.monotonic() < until:
+    with contextlib.suppress(OSError):  # closed: bytes written to a file are there
+        pipes = [stream for stream in (1, 2) if stat.S_ISFIFO(os.fstat(stream).st_mode)]
+        while any(any(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4))) for pipe in pipes) and time.monotonic() < until:
             time.sleep(0.001)
     world.Abort(status)
     raise AssertionError  # which does not return
-
-
-def _unread(stream: int) -> int:
-    """Return how many bytes of a pipe its reader has not taken."""
-    if not stat.S_ISFIFO(os.fstat(stream).st_mode):
-        return 0
-    return int.from_bytes(fcntl.ioctl(stream, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def _leave(mpi: Any, status: int) -> NoReturn:
@@ -164,17 +158,13 @@ class Mpi:
     def __init__(self, world: Any) -> None:
         self._world = world
         self._workers = list(range(1, world.size))
+        self.is_worker = bool(world.rank)  # this process does what rank 0 asks for
         self.is_running = True  # its block has not ended
         self._stuck = False
         self._runs = 0
         self._stops: Counter[int] = Counter()
         self._places: dict[int, far.WorkerPlace] = {}
         self._timeout = math.inf
-
-    @property
-    def is_worker(self) -> bool:
-        """Whether this process does what rank 0 asks for."""
-        return bool(self._world.rank)
 
     def serve(self) -> None:
         """Do what rank 0 asks for until it leaves the block."""

@@ -40,7 +40,7 @@ def ordered(words: Sequence[_W], options: Options) -> list[_W]:
 
     def key(word: _W) -> tuple[object, int]:
         path = path_of(word) or ""
-        return _natural(path) if sort == "natural" else path, start_of(word)
+        return _natural(path) if sort == "natural" else path, getattr(word, "start", 0)
 
     return sorted(words, key=key)
 
@@ -49,11 +49,6 @@ def path_of(word: object) -> str | None:
     """Return the path of a rank's file; None for a rank without one, such as standard input."""
     path = word.path if isinstance(word, AtHand) else word
     return os.fspath(path) if isinstance(path, str | os.PathLike) and path != "-" else None
-
-
-def start_of(word: object) -> int:
-    """Return where a rank starts in its file."""
-    return word.start if isinstance(word, RankInFile) else 0
 
 
 def numbers_of(paths: Sequence[str | None], regex: str | None = None) -> list[int | None]:
@@ -87,22 +82,21 @@ def _name(word: object) -> str:
 
 def _numbered(words: Sequence[_W], regex: str) -> list[_W]:
     """Return ranks in the order of their numbers."""
-    numbers: dict[int, _W] = {}
-    found: list[tuple[int, int, _W]] = []
+    numbers = numbers_of([*map(path_of, words)], regex)
+    firsts: dict[int, int] = {}
     errors: list[MpiredError | OSError] = []
-    for word, number in zip(words, numbers_of([*map(path_of, words)], regex), strict=True):
+    for rank, (word, number) in enumerate(zip(words, numbers, strict=True)):
         if number is None:
             errors.append(RankNumberError(_name(word), f"does not match `rank_regex={regex!r}`"))
             continue
+        other = words[firsts.setdefault(number, rank)]
         # Of several ranks in one file each has the number of the file.
-        if number in numbers and not (isinstance(word, RankInFile) and path_of(word) == path_of(numbers[number])):
-            errors.append(
-                RankNumberError(_name(word), f"has the same number ({number}) in its name as {_name(numbers[number])}")
-            )
-        numbers.setdefault(number, word)
-        found.append((number, start_of(word), word))
+        if firsts[number] < rank and not (isinstance(word, RankInFile) and path_of(word) == path_of(other)):
+            reason = f"has the same number ({number}) in its name as {_name(other)}"
+            errors.append(RankNumberError(_name(word), reason))
     raise_all(errors, len(words))
-    return [word for _, _, word in sorted(found, key=lambda each: each[:2])]
+    order = sorted(range(len(words)), key=lambda rank: (numbers[rank], getattr(words[rank], "start", 0)))
+    return [words[rank] for rank in order]
 
 
 def _check_expected(words: Sequence[object], regex: str | None, expected: Sequence[int]) -> None:
