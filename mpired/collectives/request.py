@@ -111,7 +111,11 @@ def read_request(
         ops.check_rules(each, [datatype for _, datatype in buffers], max(map(len, collective.combined(groups))))
     files_of_ops = tuple(filter(None, (ops.file_of(each) for each in named if isinstance(each, str) and ":" in each)))
     by_op = ops.is_list(op) and (not outputs or "{op}" in outputs[0])
-    note = _note(context) if options["provenance"] else None
+    note = None
+    if options["provenance"]:
+        from mpired.provenance import Note  # noqa: PLC0415 - few calls record where results come from
+
+        note = Note(context)
     skipped = tuple(each for group in opened for each in group.skipped)
     words = [group.words for group in opened]
     request = Request(collective, chosen, groups, words, inputs, options, files_of_ops, by_op, note, skipped)
@@ -142,8 +146,9 @@ def _inputs(chosen: Sequence[ops.Op], options: Options, context: Context) -> Inp
         # be known before its elements are combined.
         forward=not (options["in_place"] or options["keep"] or options["header"] != "none" or options["skip_bad"]),
     )
-    if inputs.keep:
-        _check_keep(inputs)
+    both = [*inputs.keep, *inputs.columns, *(inputs.pair or ())] if inputs.keep else []
+    if twice := next((name for name in both if both.count(name) > 1), None):
+        raise UsageError("`keep`", f"names the column {twice!r}, which is named already; it is kept or combined")
     return inputs
 
 
@@ -283,13 +288,6 @@ def _check_ops(chosen: Sequence[ops.Op], inputs: InputOptions, options: Options,
             _ = inputs.datatype.form
 
 
-def _note(context: Context) -> Note:
-    """Return what results say of where they come from."""
-    from mpired.provenance import Note  # noqa: PLC0415 - few calls record that
-
-    return Note(context)
-
-
 def _check_kept(request: Request) -> None:
     """Raise an error unless all ranks have the columns that are kept, with the same values."""
     kept: list[Kept] = []
@@ -301,13 +299,6 @@ def _check_kept(request: Request) -> None:
     like = "rank 0 of group A" if len(request.groups) > 1 else "rank 0"
     for each in [kept] if request.inputs.check_coordinates else [[one] for one in kept]:  # alone it is only decoded
         decoding.check_kept(each, like)
-
-
-def _check_keep(inputs: InputOptions) -> None:
-    """Raise `UsageError` if a column is named twice, or both combined and kept."""
-    named = [*inputs.keep, *inputs.columns, *(inputs.pair or ())]
-    if twice := next((name for name in named if named.count(name) > 1), None):
-        raise UsageError("`keep`", f"names the column {twice!r}, which is named already; it is kept or combined")
 
 
 def _weights(path: str) -> tuple[float, ...]:

@@ -35,7 +35,6 @@ from mpired.formats import (
 from mpired.formats.array import stored_array
 from mpired.formats.rank import Cells
 from mpired.formats.recognise import by_suffix
-from mpired.options import Options
 from mpired.sources.directory import INDEX_SUFFIX, check_one_file
 from mpired.sources.source import STANDARD_INPUT, of_file
 
@@ -86,7 +85,7 @@ def expand(pattern: str, ranks: Sequence[Recipient]) -> list[str]:
 
 def check_different(names: Sequence[str]) -> None:
     """Raise `UsageError` if two names of results are one file."""
-    paths = calls.real_paths(names)
+    paths = calls.real_paths(names) if len(names) > 1 else []
     if len(set(paths)) < len(paths):
         name = next(name for name, path in zip(names, paths, strict=True) if paths.count(path) > 1)
         reason = "would be the file of several results; put {rank}, {stem} or {group} into a pattern"
@@ -246,8 +245,13 @@ def _check_nulls(form: Format, model: Model, receiver: Recipient, request: Reque
 
 def _in_place(path: str, group_plan: GroupPlan, receiver: Recipient, request: Request) -> Result:
     """Let a result replace the file of its rank."""
-    file, share = receiver.file, receiver.share
+    file, share, options = receiver.file, receiver.share, request.options
     check_one_file(path)
+    if of_file(file.source) is not file.source or file.source.inode is None or file.source.name == STANDARD_INPUT:
+        reason = f"the root's rank, {file.source.name}, is a stream or compressed and cannot be replaced"
+        raise UsageError("`in_place`", reason)
+    if options["to"] not in (None, file.format):
+        raise UsageError("`in_place`", f"keeps the format of the root, {file.format}; leave `to` out")
     (op,) = request.ops
     for buffer in file.buffers:
         if (datatype := op.result(buffer.datatype)) != (own := stored_array(buffer).datatype):
@@ -258,30 +262,18 @@ def _in_place(path: str, group_plan: GroupPlan, receiver: Recipient, request: Re
     _check_nulls(form, model, receiver, request)
     is_plain = model.cells == Cells() and not any(each.nullable for each in model.buffers)
     if request.collective.to_root and form.has_arrays and is_plain:
-        check_replaceable(file, request.options)
         there = arrays_in_place(file)
         if any(each.count for each in there):
             return Result(share, path, form.name, ArrayLayout.in_place_of(there))
     layout = form.prepare(model._replace(context=request.inputs.context))
-    kept = keep_around(file, layout, request.options)
+    around = _around(file, layout)
     # Another number of elements needs another header, where that has the number.
     keeps = request.collective.whole or form.needs_type
-    return Result(share, path, form.name, kept if keeps else layout)
+    return Result(share, path, form.name, around if keeps else layout)
 
 
-def check_replaceable(file: RankFile, options: Options) -> None:
-    """Raise `UsageError` if the root's file is none that a result can replace, or not in the format that is wanted."""
-    packed = of_file(file.source) is not file.source
-    if packed or file.source.inode is None or file.source.name == STANDARD_INPUT:
-        reason = f"the root's rank, {file.source.name}, is a stream or compressed and cannot be replaced"
-        raise UsageError("`in_place`", reason)
-    if options["to"] not in (None, file.format):
-        raise UsageError("`in_place`", f"keeps the format of the root, {file.format}; leave `to` out")
-
-
-def keep_around(file: RankFile, layout: Layout, options: Options) -> Layout:
-    """Keep what the root's file has besides its buffers (MPI_IN_PLACE, MPI-4.1, 6.9.1)."""
-    check_replaceable(file, options)
+def _around(file: RankFile, layout: Layout) -> Layout:
+    """Return a layout with what the root's file has besides its buffers (MPI_IN_PLACE, MPI-4.1, 6.9.1)."""
     buffer = file.buffers[0]
     if isinstance(layout, FlatLayout):
         # An array that is read in the other order is replaced by one in the order of the root.

@@ -128,11 +128,16 @@ def _end(layout: FlatLayout, count: int) -> int:
 
 
 def _begun(result: Result, layout: FlatLayout, draft: Output, plan: Plan) -> ResultFile:
-    """Write what a flat file has besides the elements, and return where these go."""
+    """Write what a flat file has besides the elements, or another file around them; return where these go."""
     end = _end(layout, result.share.count_of(plan.buffers[0][0].count))
     with draft.created(None if layout.around or plan.has_unknown_length else end) as fd:
-        if surroundings := layout.around or layout.before:
-            _copy_surroundings(layout, surroundings, fd, draft.name, end)
+        if buffer := layout.around or layout.before:
+            with closing(buffer.source.open()) as file, calls.errors_name(draft.name):
+                copying.copy_sparse(local_fd(file), fd, 0, buffer.offset, 0)
+                if layout.around is not None:
+                    calls.set_size(fd, end + max(0, buffer.source.nbytes - buffer.end))
+                    copying.copy_sparse(local_fd(file), fd, buffer.end, buffer.source.nbytes, end)
+                    calls.allocate(fd, end - buffer.offset, buffer.offset)
         else:
             calls.pwrite_all(fd, layout.head, 0)
     region = Region(layout.offset, layout.stored, layout.around, end)
@@ -163,17 +168,6 @@ def _finish_headers(layout: Layout, draft: Output, plan: Plan) -> None:
                 layout.finish(fd)
             finally:
                 calls.let_go(fd)
-
-
-def _copy_surroundings(layout: FlatLayout, buffer: Array, fd: int, name: str, end: int) -> None:
-    """Write what a flat file has before and after its elements, as it is around those of another file."""
-    with closing(buffer.source.open()) as file, calls.errors_name(name):
-        copying.copy_sparse(local_fd(file), fd, 0, buffer.offset, 0)
-        if layout.around is None:
-            return
-        calls.set_size(fd, end + max(0, buffer.source.nbytes - buffer.end))
-        copying.copy_sparse(local_fd(file), fd, buffer.end, buffer.source.nbytes, end)
-        calls.allocate(fd, end - buffer.offset, buffer.offset)
 
 
 @contextmanager
