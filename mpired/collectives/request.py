@@ -130,17 +130,14 @@ def read_request(
 
 def _inputs(chosen: Sequence[ops.Op], options: Options, context: Context) -> InputOptions:
     """Return the options of the inputs, with what the chosen ops ask for."""
-    named, taken = False, ~Group(0)
-    op: ops.Op | None = chosen[0]
+    taken = ~Group(0)
     for each in chosen:
-        named |= each.user
         taken &= VALUES if _is_paired(each, options) else each.groups
-        op = op if "within" in each.takes else None
     inputs = InputOptions.of(options, context)._replace(
         nullable=chosen[0].rules.nulls != "error",
-        named=named,
+        named=any(op.user for op in chosen),
         taken=taken,
-        op=op,
+        op=chosen[0] if all("within" in op.takes for op in chosen) else None,
         keep=tuple(options["keep"]),
         # A result in place, or with a part of a rank's file, is made in another order. And a rank that is left out must
         # be known before its elements are combined.
@@ -218,22 +215,19 @@ def _resolve(named: Sequence[ops.OpLike], options: Options) -> tuple[ops.Op, ...
     if options["weights_from"] is not None:
         options = {**options, "weights": _weights(options["weights_from"])}
     found = [_named_op(op, options) for op in named]
-    taken = {name for op in found for name in _options_of(op)}
+    if len(found) == 1:
+        return (_ruled(found[0], options),)
+    own = [{*(_OF_USER if op.user else ops.options_of(op))} for op in found]
     chosen = []
-    for op in found:
-        of_others = {name: OPTIONS[name].default for name in taken.difference(_options_of(op))}
+    for op, takes in zip(found, own, strict=True):
+        of_others = {name: OPTIONS[name].default for name in set().union(*own) - takes}
         chosen.append(_ruled(op, {**options, **of_others}))
-    if len(chosen) > 1:
-        ops.labels(chosen)  # which are different
-        functions = [op for op in chosen if op.is_function]
-        if functions and (other := next((op for op in chosen if op.isolated), None)):
-            reason = f"is a function of this process, which {other}, a file's or a package's, never runs in"
-            raise UsageError(str(functions[0]), f"{reason}; combine by them in two calls")
+    ops.labels(chosen)  # which are different
+    functions = [op for op in chosen if op.is_function]
+    if functions and (other := next((op for op in chosen if op.isolated), None)):
+        reason = f"is a function of this process, which {other}, a file's or a package's, never runs in"
+        raise UsageError(str(functions[0]), f"{reason}; combine by them in two calls")
     return tuple(chosen)
-
-
-def _options_of(op: ops.Op) -> Sequence[str]:
-    return _OF_USER if op.user else ops.options_of(op)
 
 
 def _named_op(op: ops.OpLike, options: Options) -> ops.Op:

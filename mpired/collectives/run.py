@@ -298,16 +298,17 @@ def run_segments(plan: Plan, work: Callable[[Segment], Iterator[_P]], context: C
     """Let the engine work on all segments of a plan; yield the outcome of their pieces, in any order."""
     blocks = ", ".join(map(str, plan.block_counts))
     log.plan(f"segments {len(plan.segments)}, elements in a block {blocks}, ranks open at once {plan.max_open}")
-    runner = plan.engine.runner
     # In workers of this machine, and only because a library decodes.
     decodes_apart = plan.engine is LOCAL and plan.isolated and not any(op.user for op in plan.ops)
     if plan.lines:
-        begun = runner.chain(cast("Any", work), plan.tasks, plan.lines)
+        begun = plan.engine.runner.chain(cast("Any", work), plan.tasks, plan.lines)
     elif decodes_apart and plan.jobs == 1 and context.worker is not None and context.worker.is_there:
         begun = context.worker.each(work, plan.segments)  # the one that has inspected the ranks
+    elif plan.engine is LOCAL and plan.jobs == 1 and not plan.isolated:
+        begun = (part for segment in plan.segments for part in work(segment))
     else:
         done_there = partial(_quietly, work) if decodes_apart else work
-        begun = runner.run(done_there, plan.segments, plan.jobs, isolated=plan.isolated)
+        begun = plan.engine.runner.run(done_there, plan.segments, plan.jobs, isolated=plan.isolated)
     with log.step("combining the ranks"), closing(begun):
         try:
             for part in begun if context.progress is no_progress else _shown(begun, context.progress, plan.nbytes):
