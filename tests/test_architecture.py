@@ -138,7 +138,7 @@ def test_imports_go_to_the_rooms_before():
 def test_the_chapters_of_mpi_do_not_know_one_another():
     for chapter in CHAPTERS:
         imported = set().union(*(imported_rooms(module) for module in MODULES if room_of(module) == chapter))
-        assert imported & set(CHAPTERS) == {chapter}
+        assert imported & set(CHAPTERS) <= {chapter}
 
 
 def test_no_circle_of_files():

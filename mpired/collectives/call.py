@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from mpired import __version__, codecs, ops
-from mpired.collectives.counts import labelled
-from mpired.collectives.fields import taken_by
 from mpired.collectives.plan import Plan, make_plan
-from mpired.collectives.request import Request, read_request
+from mpired.collectives.request import Request, labelled, read_request
 from mpired.collectives.results import NOT_TOGETHER, GroupPlan, check_different, group_plans, paths_of, results_of
 from mpired.collectives.run import Result, fill
-from mpired.collectives.table import COLLECTIVES, Collective
+from mpired.collectives.table import COLLECTIVES, Collective, taken_by
 from mpired.context import Context
 from mpired.datatypes import Group
 from mpired.errors import MpiredError, UsageError, with_others

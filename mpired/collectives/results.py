@@ -8,10 +8,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from mpired import codecs, ops
-from mpired.collectives.fields import arrays_in, taken_by
 from mpired.collectives.request import Request
 from mpired.collectives.run import Result
-from mpired.collectives.table import BEFORE, CallShape, OpField, Share
+from mpired.collectives.table import BEFORE, CallShape, OpField, Share, arrays_in, taken_by
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.pairs import FIELDS, VALID, column_of
 from mpired.errors import CountError, UsageError

@@ -10,10 +10,9 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from mpired import cautions, interrupts, log
-from mpired.collectives.fields import ResultArray, arrays_in, taken_by
 from mpired.collectives.fold import Fold, PieceResult, Region, ResultFile, Writers
 from mpired.collectives.plan import Plan, Segment
-from mpired.collectives.table import Share
+from mpired.collectives.table import ResultArray, Share, arrays_in, taken_by
 from mpired.context import Context
 from mpired.datatypes.pairs import VALID
 from mpired.engines import LOCAL, pool

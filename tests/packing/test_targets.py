@@ -37,7 +37,7 @@ def test_a_full_disk_leaves_the_target(mounted):
 
 
 def test_a_file_that_grows_meanwhile_is_noticed(folder, monkeypatch):
-    from mpired.packing import pack as module
+    from mpired import packing as module
 
     def grows(run_, *arguments):
         with open(folder / "rank0.rec", "ab") as file:
