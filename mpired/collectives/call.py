@@ -44,6 +44,7 @@ class Call(NamedTuple):
     paths: tuple[str, ...]  # the files of the results, and after them those beside them
     folders: tuple[str, ...]  # the directories that are made for results in several files
     ranges: tuple[tuple[int, int], ...]  # the ranges of the file that results change; empty if they are new files
+    renamed: tuple[str, ...]  # the files that new ones take the place of
     results: tuple[Result, ...]  # of all groups
 
     @property
@@ -72,11 +73,6 @@ class Call(NamedTuple):
             return root.left_out
         carried = {name for each in self.results for name in getattr(each.layout, "carried", ())}
         return [name for name in (root.kept.chosen if root.kept else ()) if name not in carried]
-
-    @property
-    def renamed(self) -> tuple[str, ...]:
-        """The files that new ones take the place of."""
-        return () if self.ranges else self.paths
 
     def run(self, context: Context, *, overwrite: bool = False, held: Held = NOTHING_HELD) -> None:
         """Do it, and commit all results together; `held` has the files that they replace."""
@@ -179,8 +175,10 @@ def plan_call(  # noqa: PLR0913 - all that a call is
         beside = [request.note.beside(each.path) for each in every if not format_named(each.format).has_notes]
         _check_beside([*paths, *beside])
     new = tuple(folder for folder in sorted(folders) if not os.path.isdir(folder))
-    ranges = (each for result in every if isinstance(result.layout, ArrayLayout) for each in result.layout.ranges)
-    return Call(request, plans, results, outputs, tuple(beside), (*paths, *beside), new, tuple(ranges), every)
+    layouts = [result.layout for result in every if isinstance(result.layout, ArrayLayout)]
+    ranges, files = tuple(each for layout in layouts for each in layout.ranges), (*paths, *beside)
+    renamed = () if ranges else files
+    return Call(request, plans, results, outputs, tuple(beside), files, new, ranges, renamed, every)
 
 
 def _check_beside(paths: Sequence[str]) -> None:

@@ -73,33 +73,29 @@ class Opened:
         self.skipped: list[Skipped] = []
         self.first: tuple[int, Any] | None = None  # the first good rank, and its number
         self.alike = True  # whether the ranks differ by their sources alone, as far as that is known
-        self._errors: list[MpiredError | OSError] = []  # a rank may have several
+        self._errors: list[MpiredError | OSError] = []
 
     def open(self, inspect: Callable[[Any, InputOptions, int], Any]) -> None:
         """Inspect each word, of a number; several at once where each waits for other machines."""
+        skips = self._options["skip_bad"]
         with inspected_together(self._named, self._inputs.context) as context:
             inputs = self._inputs._replace(context=context)  # one for all: by it a header is remembered
             for number, word in enumerate(self._named):
                 interrupts.rest()
                 try:
                     file = inspect(word, inputs, number)
-                except (MpiredError, OSError, ExceptionGroup) as error:
-                    self._leave_out(number, error)
+                except (MpiredError, OSError, ExceptionGroup) as error:  # a rank may have several
+                    errors = getattr(error, "exceptions", [error])
+                    if skips and not all(map(is_of_rank, errors)):
+                        raise errors[0] from None
+                    self._errors += [each.with_traceback(None) for each in errors] if skips else errors
+                    self.skipped.append(Skipped(number, *parts(errors[0])))
                 else:
                     self.first = self.first or (number, file)
                     self.files.append(file)
                     self.words.append(word)
         if self.skipped or self._options["min_inputs"] is not None:
             self._check()
-
-    def _leave_out(self, number: int, error: Exception) -> None:
-        """Note the errors of a rank; raise one that is not of a rank if ranks are skipped."""
-        found = getattr(error, "exceptions", [error])
-        skips = self._options["skip_bad"]
-        if skips and not all(map(is_of_rank, found)):
-            raise found[0] from None
-        self._errors += [error.with_traceback(None) for error in found] if skips else found
-        self.skipped.append(Skipped(number, *parts(found[0])))
 
     def _check(self) -> None:
         """Raise one error for all that is wrong, unless these ranks are skipped and enough are left."""
@@ -137,8 +133,10 @@ def open_groups(
 
     def inspect(word: RankWord, inputs: InputOptions, rank: int) -> RankFile:
         ranks, file = opened[-1], open_rank(word, inputs)
-        if ranks.first and file.names:
-            file = _matched(file, ranks.first[1])
+        if ranks.first and file.names and (matched := file.ordered_as(ranks.first[1])) is not file:
+            file = matched
+            if not format_named(file.format).has_arrays:
+                log.plan("columns match by name: some ranks have them in another order")
         first = ranks.first or (rank, file)
         is_alike = check(file, rank, first) if check else _check(inputs, file, rank, first)
         ranks.alike = ranks.alike and bool(is_alike)
@@ -156,14 +154,6 @@ def open_groups(
     if streams := [file.source for file in files if file.source.is_forward]:
         _check_pipes(streams)
     return opened
-
-
-def _matched(file: RankFile, first: RankFile) -> RankFile:
-    """Return a rank with its columns in the order of those of the first good one, if they have the same names."""
-    matched = file.ordered_as(first)
-    if matched is not file and not format_named(file.format).has_arrays:
-        log.plan("columns match by name: some ranks have them in another order")
-    return matched
 
 
 def _check(inputs: InputOptions, file: RankFile, rank: int, first: tuple[int, RankFile]) -> bool:

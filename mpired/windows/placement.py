@@ -161,13 +161,12 @@ def _index_text(at: Any) -> str:
     """Return an index as on the command line; in Python it may be the object in brackets behind an array."""
     if isinstance(at, str):
         return at
-    parts = at if isinstance(at, tuple | list) else [at]
-    return ",".join(_slice_text(part) if isinstance(part, slice) else str(integer("`at`", part)) for part in parts)
-
-
-def _slice_text(part: slice) -> str:
-    bounds = [part.start, part.stop] + ([] if part.step is None else [part.step])
-    return ":".join("" if bound is None else str(integer("`at`", bound)) for bound in bounds)
+    texts = []
+    for part in at if isinstance(at, tuple | list) else [at]:
+        steps = [] if getattr(part, "step", None) is None else [part.step]
+        bounds = [part.start, part.stop, *steps] if isinstance(part, slice) else [part]
+        texts.append(":".join("" if bound is None else str(integer("`at`", bound)) for bound in bounds))
+    return ",".join(texts)
 
 
 def _read_map(path: Indices, context: Context) -> np.ndarray:
