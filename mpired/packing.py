@@ -164,7 +164,7 @@ class Packing(Transfer):
             yield units.nbytes
 
     def _blocks(self, file: OpenSource) -> Iterator[np.ndarray]:
-        """Yield the units in order, many at a time; what is read may end within one."""
+        """Yield the units in order, many at a time; a read may end within one."""
         nbytes, have = self.packed.stored.itemsize, 0
         kept: list[np.ndarray] = []
         for run in transfer.cut(self.records.run):
