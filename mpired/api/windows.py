@@ -118,7 +118,7 @@ class Window:
         """
         given: Any = origin if isinstance(origin, list | tuple) else [origin]
         options = self._with(ACCUMULATE, options)
-        origins = rank_list([_at_hand(each, f"origin {number}") for number, each in enumerate(given)], options)
+        origins = rank_list([at_hand(each, f"origin {number}") for number, each in enumerate(given)], options)
         done = _run(partial(plan_accumulate, self.paths, origins, op), options, context, *origins)
         return len(done.origins) - len(done.skipped)
 
@@ -146,7 +146,7 @@ class Window:
         mpired.errors.MpiredError, OSError
             See `accumulate`.
         """
-        given = None if origin is None else _at_hand(origin, "origin")
+        given = None if origin is None else at_hand(origin, "origin")
         plan = partial(plan_get_accumulate, self.paths, given, op)
         return _fetched(plan, self._with(FETCH, options), context, given)
 
@@ -194,10 +194,6 @@ class Window:
 
     def _with(self, known: Group, options: Options) -> dict[str, Any]:
         return checked(known, {**self._options, **options})
-
-
-def _at_hand(origin: object, name: str) -> str | np.ndarray | AtHand:
-    return origin if isinstance(origin, np.ndarray) else at_hand(origin, name)
 
 
 def _run(plan: Callable[..., WindowRequest], options: Options, context: Context, *origins: object) -> Done:

@@ -15,16 +15,17 @@ from mpired.errors import DatatypeError, MpiredWarning, OpError, UsageError
 from mpired.files.lock import inode
 from mpired.files.names import check_are_data
 from mpired.files.urls import check_are_files
-from mpired.formats import Array, InputOptions, Model
+from mpired.formats import Array, InputOptions, Model, open_rank
 from mpired.formats.decoding import Decoder
 from mpired.formats.input_options import ORDERS
+from mpired.formats.memory import ArrayRank
 from mpired.log import step
 from mpired.ops.policy import holds, real_type
 from mpired.options import INPUTS, PLACES, RANKING, WINDOW_VALUES, Options, PathLike, checked, part
 from mpired.ranks import Opened, check_formats, skipped_warnings
 from mpired.ranks.order import path_of
 from mpired.windows.once import keys_of
-from mpired.windows.origin import Origin, OriginLike, array_of, check_like, open_origin
+from mpired.windows.origin import Origin, OriginLike, check_like, open_origin
 from mpired.windows.placement import Given, Placement
 from mpired.windows.request import Filling, WindowRequest
 from mpired.windows.value import element_of
@@ -114,8 +115,10 @@ def _on_one_element(
         ops.check(op, datatype, ops.Use.FETCH)
         is_swap = op.name == ops.COMPARE_AND_SWAP.name
         expected = element_of(compare, datatype, "COMPARE", inputs) if is_swap else None
-        elements = [array_of(element_of(value, datatype, "VALUE", inputs), datatype, "VALUE") for value in read]
-        origins, doubts = [[Origin(element, context)] for element in elements], cautions.unread(op, values[len(read) :])
+        own = inputs._replace(datatype=datatype, type_order=None)
+        ranks = [ArrayRank("VALUE", element_of(value, datatype, "VALUE", inputs)) for value in read]
+        origins = [[Origin(open_rank(rank, own).only_buffer(), context)] for rank in ranks]
+        doubts = cautions.unread(op, values[len(read) :])
         return replace(request, origins=origins, expected=expected, complete=None, doubts=doubts)
 
     # Without --type the file has the datatype, which is read under the lock.
