@@ -17,7 +17,7 @@ from mpired.datatypes.typemap import transfer
 from mpired.datatypes.typemap.typemap import Run, TypeMap
 from mpired.errors import CountError, DatatypeError, DisplacementError, OverlapError, RangeError, UsageError
 from mpired.formats import Array, InputOptions, open_rank
-from mpired.formats.rank import element_text
+from mpired.formats.memory import ArrayRank
 from mpired.options import Indices, Options, integer
 from mpired.values import parsed_index
 from mpired.windows.origin import check_layout, whole
@@ -169,25 +169,19 @@ def _index_text(at: Any) -> str:
     return ",".join(texts)
 
 
-def _read_map(path: Indices, context: Context) -> np.ndarray:
+def _read_map(given: Indices, context: Context) -> np.ndarray:
     """Return the indices that a file, or an array, of integers holds."""
-    if not isinstance(path, str | os.PathLike):
-        name, indices = "map", np.asarray(path).ravel()
-        held = element_text(indices.dtype)
-    else:
-        name = os.fspath(path)
-        try:
-            array = open_rank(name, InputOptions(context=context)).only_buffer()
-        except UsageError as error:
-            reason = f"{name} {error.reason.partition(';')[0]}; a map is npy, or parquet or arrow with one column"
-            raise UsageError("`map`", reason) from None
-        context.check_memory(BASE_NBYTES + array.count * ENTRY_NBYTES)
-        indices = whole(array)
-        held = array.datatype.label
-        if array.datatype.group is Group.LOGICAL:
-            indices = indices != 0
-    if indices.dtype.kind not in "iu" and indices.size:
-        raise DatatypeError(name, f"holds elements of {held}, and a map is of integers")
+    name = os.fspath(given) if isinstance(given, str | os.PathLike) else "map"
+    word = name if isinstance(given, str | os.PathLike) else ArrayRank(name, np.asarray(given).ravel())
+    try:
+        array = open_rank(word, InputOptions(context=context)).only_buffer()
+    except UsageError as error:
+        reason = f"{name} {error.reason.partition(';')[0]}; a map is npy, or parquet or arrow with one column"
+        raise UsageError("`map`", reason) from None
+    context.check_memory(BASE_NBYTES + array.count * ENTRY_NBYTES)
+    indices = whole(array)
+    if (indices.dtype.kind not in "iu" or array.datatype.group is Group.LOGICAL) and indices.size:
+        raise DatatypeError(name, f"holds elements of {array.datatype.label}, and a map is of integers")
     if indices.dtype == np.uint64:
         indices = np.minimum(indices, np.uint64(2**63 - 1))
     return indices.astype(np.int64)
