@@ -77,7 +77,8 @@ def fill(plan: Plan, results: Sequence[Result], drafts: Sequence[Output], contex
             continue
         made.append((layout, draft))
         if isinstance(layout, FlatLayout):
-            flat.append(_flow(result, layout, draft, plan) or _begun(result, layout, draft, plan))
+            flow = _flow(result, layout, draft, plan) if isinstance(draft, StreamOutput) else None
+            flat.append(flow or _begun(result, layout, draft, plan))
         elif isinstance(layout, ArrayLayout):
             flat.append(_laid(result, layout, draft, plan, is_counted=result.share[1:] not in counted))
         else:
@@ -105,9 +106,9 @@ def _encode(plan: Plan, encoded: Sequence[tuple[Result, Output]], flat: Sequence
                 result.layout(buffers, fd)
 
 
-def _flow(result: Result, layout: FlatLayout, output: Output, plan: Plan) -> ResultFile | None:
+def _flow(result: Result, layout: FlatLayout, output: StreamOutput, plan: Plan) -> ResultFile | None:
     """Return a stream that takes a result as it is made, in order and in this process; None if that is not possible."""
-    if not isinstance(output, StreamOutput) or not any(rank.source.is_forward for rank in plan.buffers[0]):
+    if not any(rank.source.is_forward for rank in plan.buffers[0]):
         return None
     if len(plan.segments) > 1 or plan.isolated or layout.around or layout.before or layout.head_of:
         return None

@@ -81,7 +81,8 @@ def plan_fetch_and_op(
     if value is None and chosen.origin:
         raise UsageError("VALUE", f"{chosen} needs a value, which is missing (MPI-4.1, 12.3.5)")
     values = [] if value is None else [value]
-    return _with_create(_on_one_element(windows, values, chosen, options, context), options)
+    request = _on_one_element(windows, values, chosen, options, context)
+    return request if options["create"] is None else _with_create(request, options)
 
 
 def plan_compare_and_swap(
@@ -177,14 +178,12 @@ def _request(
     check_formats(InputOptions(offset=inputs.offset, count=inputs.count), request.formats)
     if options.get("once") or options.get("once_key") is not None:
         request = replace(request, keys=keys_of(opened.files, opened.words, op, options, placement.indices))
-    return _with_create(request, options)
+    return request if options["create"] is None else _with_create(request, options)
 
 
 def _with_create(request: WindowRequest, options: Options) -> WindowRequest:
-    """Return a request that makes its windows if they are missing, if the options say so."""
+    """Return a request that makes its windows if they are missing."""
     create: Any = options["create"]
-    if create is None:
-        return request
     inputs, first = request.inputs, next(iter(request.origins), ())
     declared = request.within or inputs.datatype
     if declared is None and not first:

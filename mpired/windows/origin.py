@@ -92,7 +92,7 @@ class Origin:
 
     def widened(self, datatype: Datatype, missing: float | None) -> Origin:
         """Return the same elements in a wider datatype."""
-        return self._of(widened(self.array, datatype, missing))
+        return self if datatype == self.datatype else self._of(widened(self.array, datatype, missing))
 
     def _of(self, array: Array) -> Origin:
         """Return an origin whose elements are made of these."""

@@ -57,6 +57,7 @@ class Placement(NamedTuple):
     box: str | None  # the index of a box, such as `3,0:5`
     indices: np.ndarray | None  # for each element of the origin the index of an element of the window
     rank: int | None  # the window, of several
+    is_numbered: bool  # whether numbers say where elements go
     context: Context
 
     @classmethod
@@ -70,8 +71,8 @@ class Placement(NamedTuple):
             disp = 0
         typemap = None if target is None else target.typemap
         box = None if options["at"] is None else _index_text(options["at"])
-        made = cls(disp, unit, number, typemap, box, indices, rank, context)
-        if sum([made.is_numbered, made.box is not None, indices is not None]) > 1:
+        is_numbered = (disp, unit, number, typemap) != (None,) * 4
+        if is_numbered + (box is not None) + (indices is not None) > 1:
             reason = "say in different ways where elements go; choose one"
             raise UsageError("`at`, `map` and the target's options", reason)
         if disp is not None and disp < 0:
@@ -84,12 +85,7 @@ class Placement(NamedTuple):
             raise UsageError(f"`target_rank={rank}`", f"is not a rank; there are {nwindows} windows")
         if nwindows > 1 and rank is None and indices is None:
             raise UsageError("`windows`", "is given several times; choose one with `target_rank`, or use `map`")
-        return made
-
-    @property
-    def is_numbered(self) -> bool:
-        """Whether numbers say where elements go."""
-        return (self.disp, self.unit, self.number, self.typemap) != (None,) * 4
+        return cls(disp, unit, number, typemap, box, indices, rank, is_numbered, context)
 
     @property
     def by_shape(self) -> bool:
