@@ -110,23 +110,16 @@ def group_plans(request: Request) -> Iterator[GroupPlan]:
         if "counts" in collective.options and counts[i] is None:
             reason = "is missing; give the count of elements of each rank of the group, e.g. 3,0,5"
             raise UsageError("`counts_b`" if i else "`counts`", reason)
-        task = CallShape(
-            last=len(senders) - 1,
-            nranks=len(receivers),
-            count=receivers[0].buffers[0].count,
-            counts=None if counts[i] is None else tuple(counts[i]),
-            root=options["root"],
-            identity=options["exscan_first"] == "identity",
-        )
+        count = receivers[0].buffers[0].count
+        task = CallShape(len(senders) - 1, len(receivers), count, options, counts[i] or ())
         shares: Sequence[Share] = collective.shares(task)
         if len(request.ops) > 1 or options["split"] is not None or options["count_valid"] is not None:
             shares = _split(shares, request)
         if not collective.whole and len({buffer.count for buffer in receivers[0].buffers}) > 1:
             reason = f"has {receivers[0].noun}s of different lengths, which are not cut alike"
             raise CountError(receivers[0].source.name, f"{reason}; choose some with `columns`")
-        for buffer in senders[0].buffers:
-            if any(share.last == BEFORE for share in shares):
-                ops.neutral(request.ops[0], buffer.datatype)  # raises if there is none
+        for buffer in senders[0].buffers if any(share.last == BEFORE for share in shares) else ():
+            ops.neutral(request.ops[0], buffer.datatype)  # raises if there is none
         last = max((share.last for share in shares), default=BEFORE)
         words = request.words[i]
         named = tuple(Recipient("ab"[i], share, receivers[share.rank], words[share.rank]) for share in shares)

@@ -52,9 +52,8 @@ class CallShape(NamedTuple):
     nranks: int  # how many ranks get something; with two groups not those that are combined
     # elements of a rank's buffer
     count: int  # type: ignore[assignment]  # tuples are not counted
-    counts: tuple[int, ...] | None = None  # what each rank gets of them, where the call says so
-    root: int = 0
-    identity: bool = False  # whether the first rank of an exclusive scan gets the neutral element, instead of nothing
+    options: Options
+    counts: Sequence[int]  # what each rank gets of them, where the call says so
 
 
 class Collective(NamedTuple):
@@ -81,9 +80,10 @@ class Collective(NamedTuple):
 
 
 def _root(task: CallShape) -> list[Share]:
-    if not 0 <= task.root < task.nranks:
-        raise RootError(f"root {task.root}", f"is not a rank; there are {task.nranks} ranks, 0 to {task.nranks - 1}")
-    return [Share(task.root, task.last)]
+    root = task.options["root"]
+    if not 0 <= root < task.nranks:
+        raise RootError(f"root {root}", f"is not a rank; there are {task.nranks} ranks, 0 to {task.nranks - 1}")
+    return [Share(root, task.last)]
 
 
 def _all(task: CallShape) -> list[Share]:
@@ -96,12 +96,13 @@ def _inclusive(task: CallShape) -> list[Share]:
 
 def _exclusive(task: CallShape) -> list[Share]:
     # The result of rank 0 is undefined (6.11.2): it gets no file, unless the call asks for the neutral element.
-    return [Share(rank, rank - 1) for rank in range(0 if task.identity else 1, task.nranks)]
+    first = 0 if task.options["exscan_first"] == "identity" else 1
+    return [Share(rank, rank - 1) for rank in range(first, task.nranks)]
 
 
 def _blocks(task: CallShape) -> list[Share]:
     """Give consecutive blocks with these counts to the ranks."""
-    counts: Sequence[int] = task.counts or ()
+    counts = task.counts
     if len(counts) != task.nranks:
         raise CountError("`counts`", f"has {len(counts)} values for {task.nranks} ranks; give one for each rank")
     if sum(counts) != task.count:
