@@ -304,7 +304,7 @@ LATE = {
 }  # fmt: skip
 # Of extras.
 OPTIONAL = {"boto3", "botocore.exceptions", "dask", "distributed", "distributed.scheduler", "mpi4py", "obstore"} | {
-    "obstore.auth.boto3", "obstore.store",
+    "mpi4py.util", "obstore.auth.boto3", "obstore.store",
 }  # fmt: skip
 # Where a start has to come first: of the command, of MPI, and of what needs neither NumPy nor an engine.
 STARTS = {"__init__.py", "__main__.py", "cli/__init__.py", "engines/messages.py"}
