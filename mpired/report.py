@@ -24,8 +24,7 @@ if TYPE_CHECKING:  # a report of one command need not wait for the modules of al
     from mpired.collectives.run import Result
     from mpired.formats import RankFile
     from mpired.formats.rank import SkippedArray
-    from mpired.packing.pack import Packing
-    from mpired.packing.units import Transfer
+    from mpired.packing import Packing, Transfer
     from mpired.windows.request import Done
     from mpired.windows.transaction import Work as WindowsWork
 

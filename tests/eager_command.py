@@ -4,7 +4,7 @@ import sys
 
 import mpired.__main__
 from mpired import progress
-from mpired.collectives import plan, sent
+from mpired.collectives import fold, plan
 
 SIZES = {
     "_BLOCK_BYTES": 4096,
@@ -23,7 +23,7 @@ def make_all_large() -> None:
 
 if __name__ == "__main__":
     make_all_large()
-    sent.__dict__["_SENT_BYTES"] = 1 << 16  # of workers, too
+    fold.__dict__["_SENT_BYTES"] = 1 << 16  # of workers, too
     progress.__dict__["PERIOD"] = 0
     sys.argv[0] = "mpired"
     mpired.__main__.run()

@@ -138,7 +138,7 @@ def test_imports_go_to_the_rooms_before():
 def test_the_chapters_of_mpi_do_not_know_one_another():
     for chapter in CHAPTERS:
         imported = set().union(*(imported_rooms(module) for module in MODULES if room_of(module) == chapter))
-        assert imported & set(CHAPTERS) == {chapter}
+        assert imported & set(CHAPTERS) <= {chapter}
 
 
 def test_no_circle_of_files():
@@ -291,7 +291,7 @@ def test_the_api_does_not_import_click(npy_ranks):
 
 # What few commands need, and the milliseconds of processor time that it would add to the start of each.
 LATE = {
-    "mpired.cli.offers": 0.9, "mpired.collectives.indices": 0.6, "mpired.collectives.sent": 0.4,
+    "mpired.cli.offers": 0.9, "mpired.collectives.indices": 0.6,
     "mpired.datatypes.derived": 4, "mpired.datatypes.external32": 0.2, "mpired.datatypes.text.definitions": 6,
     "mpired.datatypes.text.parse": 5, "mpired.datatypes.typemap.memory": 4, "mpired.datatypes.typemap.picture": 3,
     "mpired.datatypes.typemap.typemap": 3, "mpired.engines.mpi": 3, "mpired.engines.probe": 2,
@@ -300,11 +300,11 @@ LATE = {
     "mpired.ops.user": 13, "mpired.provenance": 5, "mpired.queries.drawing": 351,
     "mpired.sources.ahead": 5, "mpired.sources.compressed": 2, "mpired.sources.prefix": 9, "mpired.sources.remote": 8,
     "click.shell_completion": 0.7, "concurrent.futures": 3, "csv": 0.7, "fractions": 2, "hashlib": 3, "json": 2,
-    "logging": 2, "string": 0.5, "subprocess": 2, "sysconfig": 0.5, "traceback": 0.6, "urllib.parse": 3,
+    "logging": 2, "subprocess": 2, "sysconfig": 0.5, "traceback": 0.6, "urllib.parse": 3,
 }  # fmt: skip
 # Of extras.
 OPTIONAL = {"boto3", "botocore.exceptions", "dask", "distributed", "distributed.scheduler", "mpi4py", "obstore"} | {
-    "obstore.auth.boto3", "obstore.store",
+    "mpi4py.util", "obstore.auth.boto3", "obstore.store",
 }  # fmt: skip
 # Where a start has to come first: of the command, of MPI, and of what needs neither NumPy nor an engine.
 STARTS = {"__init__.py", "__main__.py", "cli/__init__.py", "engines/messages.py"}

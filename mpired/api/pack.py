@@ -16,8 +16,7 @@ from mpired.files.scratch import Scratch
 from mpired.formats import ARRAY
 from mpired.formats.memory import path_at_hand
 from mpired.options import PACK, UNPACK, PathLike
-from mpired.packing.pack import Packing, plan_pack
-from mpired.packing.unpack import plan_unpack
+from mpired.packing import Packing, plan_pack, plan_unpack
 from mpired.report import PackSummary, summarise_packing
 
 

@@ -93,7 +93,7 @@ class Window:
             before, or `skip_bad` what cannot be used.
         """
         given: Any = origin if isinstance(origin, list | tuple) else [origin]
-        origins = rank_list([_at_hand(each, f"origin {number}") for number, each in enumerate(given)], options)
+        origins = rank_list([at_hand(each, f"origin {number}") for number, each in enumerate(given)], options)
         done = _run(partial(plan_accumulate, self.paths, origins, op, options), context, *origins)
         return len(done.origins) - len(done.skipped)
 
@@ -114,7 +114,7 @@ class Window:
             In native byte order, with the shape of the window if all of it is read; a masked array if `nulls` allows
             missing elements.
         """
-        given = None if origin is None else _at_hand(origin, "origin")
+        given = None if origin is None else at_hand(origin, "origin")
         return _fetched(partial(plan_get_accumulate, self.paths, given, op, options), context, given)
 
     @with_options(*FETCH_ELEMENT)
@@ -144,10 +144,6 @@ class Window:
         """
         plan = partial(plan_compare_and_swap, self.paths, compare, value, options)
         return _fetched(plan, context, compare, value).reshape(-1)[0]
-
-
-def _at_hand(origin: object, name: str) -> str | np.ndarray | AtHand:
-    return origin if isinstance(origin, np.ndarray) else at_hand(origin, name)
 
 
 def _run(plan: Callable[[Context], WindowRequest], context: Context, *origins: object) -> Done:

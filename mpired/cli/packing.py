@@ -12,8 +12,7 @@ from mpired.cli.messages import collect_warnings, tell_plan, tell_summary
 from mpired.context import Context
 from mpired.files.places import is_terminal
 from mpired.options import PACK, SUMMARY, UNPACK
-from mpired.packing.pack import plan_pack
-from mpired.packing.unpack import plan_unpack
+from mpired.packing import plan_pack, plan_unpack
 from mpired.report import describe_packing, summarise_packing
 
 

@@ -7,16 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from mpired import __version__, codecs, ops
-from mpired.collectives.counts import labelled
-from mpired.collectives.fields import taken_by
 from mpired.collectives.plan import Plan, make_plan
-from mpired.collectives.request import Request, read_request
+from mpired.collectives.request import Request, labelled, read_request
 from mpired.collectives.results import NOT_TOGETHER, GroupPlan, check_different, group_plans, paths_of, results_of
 from mpired.collectives.run import Result, fill
-from mpired.collectives.table import COLLECTIVES, Collective
+from mpired.collectives.table import COLLECTIVES, Collective, taken_by
 from mpired.context import Context
 from mpired.datatypes import Group
-from mpired.engines import LOCAL, Engine
 from mpired.errors import MpiredError, UsageError, with_others
 from mpired.files import calls
 from mpired.files.lock import NOTHING_HELD, Held
@@ -47,6 +44,7 @@ class Call(NamedTuple):
     paths: tuple[str, ...]  # the files of the results, and after them those beside them
     folders: tuple[str, ...]  # the directories that are made for results in several files
     ranges: tuple[tuple[int, int], ...]  # the ranges of the file that results change; empty if they are new files
+    renamed: tuple[str, ...]  # the files that new ones take the place of
     results: tuple[Result, ...]  # of all groups
 
     @property
@@ -75,11 +73,6 @@ class Call(NamedTuple):
             return root.left_out
         carried = {name for each in self.results for name in getattr(each.layout, "carried", ())}
         return [name for name in (root.kept.chosen if root.kept else ()) if name not in carried]
-
-    @property
-    def renamed(self) -> tuple[str, ...]:
-        """The files that new ones take the place of."""
-        return () if self.ranges else self.paths
 
     def run(self, context: Context, *, overwrite: bool = False, held: Held = NOTHING_HELD) -> None:
         """Do it, and commit all results together; `held` has the files that they replace."""
@@ -146,65 +139,55 @@ def plan_call(  # noqa: PLR0913 - all that a call is
 ) -> Call:
     """Check a call: words, ranks, the op on the datatype, the name and form of every result. Write nothing."""
     collective, in_place = COLLECTIVES[name], options["in_place"]
-    outputs = _outputs(collective, output, options)
+    outputs = _outputs(collective, output, options, context)
     check_are_data(outputs)
-    _check_outputs(collective, outputs, context.engine or LOCAL, by_op=ops.is_list(op) and "{op}" in str(output))
+    if not collective.to_root or len(outputs) > 1 or (ops.is_list(op) and "{op}" in str(output)):
+        for url in filter(is_url, outputs):
+            raise UsageError(url, NOT_TOGETHER)
     try:
         request = read_request(collective, ranks, op, options, context, outputs)
     except (MpiredError, OSError) as error:
         new = outputs if collective.to_root and not options["overwrite"] else ()
         raise with_others(error, in_the_way(new)) from None
-    dealt = [(group_plan, paths_of(group_plan, request, outputs)) for group_plan in group_plans(request)]
-    paths = [path for _, each in dealt for path in each]
-    if len(paths) > 1:
-        check_different(paths)
+    groups = [*group_plans(request)]
+    paths_by_group = [paths_of(group_plan, request, outputs) for group_plan in groups]
+    paths = [path for each in paths_by_group for path in each]
+    check_different(paths)
     if not in_place:
         names = [*paths, *(map(request.note.beside, paths) if request.note is not None else ())]
         if existing := [name for name in names if is_url(name) or os.path.exists(name)]:
             request.check_no_input(existing, _WAY_OUT[collective.to_root])
-        for path in paths if options["link"] or options["level"] is not None else ():
-            if Compression.of(path, options["level"]) and options["link"]:
+        for path in paths if options["link"] else ():
+            if Compression.of(path, options["level"]):
                 raise UsageError("`link`", f"makes one file of all results, and {path} is compressed by itself")
-    results = [results_of(group_plan, each, request, terminal=terminal) for group_plan, each in dealt]
+    pairs = zip(groups, paths_by_group, strict=True)
+    results = tuple(results_of(group_plan, each, request, terminal=terminal) for group_plan, each in pairs)
     every = tuple(result for each in results for result in each)
     paths = [result.path for result in every]
-    if folders := {result.folder for result in every if result.folder}:
+    folders = {result.folder for result in every if result.folder}
+    if folders:
         request.check_no_input(paths, _WAY_OUT[collective.to_root])
         check_different(paths)
     nlocked = sum(map(os.path.isfile, paths)) if in_place or options["overwrite"] else 0
-    pairs = zip((group_plan for group_plan, _ in dealt), results, strict=True)
-    plans = tuple(plan_fold(group_plan, each, request, nlocked=nlocked) for group_plan, each in pairs)
+    plans = tuple(plan_fold(*each, request, nlocked=nlocked) for each in zip(groups, results, strict=True))
     beside: list[str] = []
     if request.note is not None:
         beside = [request.note.beside(each.path) for each in every if not format_named(each.format).has_notes]
-        _check_beside(paths, beside)
+        _check_beside([*paths, *beside])
     new = tuple(folder for folder in sorted(folders) if not os.path.isdir(folder))
-    ranges = (each for result in every if isinstance(result.layout, ArrayLayout) for each in result.layout.ranges)
-    return Call(request, plans, tuple(results), outputs, tuple(beside), (*paths, *beside), new, tuple(ranges), every)
+    layouts = [result.layout for result in every if isinstance(result.layout, ArrayLayout)]
+    ranges, files = tuple(each for layout in layouts for each in layout.ranges), (*paths, *beside)
+    renamed = () if ranges else files
+    return Call(request, plans, results, outputs, tuple(beside), files, new, ranges, renamed, every)
 
 
-def _check_beside(results: Sequence[str], beside: Sequence[str]) -> None:
-    """Raise `UsageError` if there is no place for what results say of where they come from."""
-    paths = [*results, *beside]
-    for path in paths:
-        if is_stream(path):
-            reason = "is recorded in or beside a file, and this result is a stream; name a file"
-            raise UsageError("`provenance`", reason)
-        if is_url(path) and len(paths) > 1:
-            reason = f"is recorded beside {path}, and a store takes objects one by one"
-            raise UsageError("`provenance`", f"{reason}; choose a format that has a place for it, such as parquet")
-    if twice := next((path for path in beside if paths.count(path) > 1), None):
-        raise UsageError(twice, "would be a result and the record of another one; name another output")
-
-
-def _check_outputs(collective: Collective, outputs: Sequence[str], engine: Engine, *, by_op: bool) -> None:
-    """Refuse standard output that is not the command's alone, and one of several results as an object of a store."""
-    if not engine.own_output and "-" in outputs:
-        reason = f"is standard output, which the launcher of {engine.name} may write to; name a file"
-        raise UsageError("`output`", reason)
-    if not collective.to_root or len(outputs) > 1 or by_op:
-        for url in filter(is_url, outputs):
-            raise UsageError(url, NOT_TOGETHER)
+def _check_beside(paths: Sequence[str]) -> None:
+    """Raise `UsageError` if there is no place for what results say of where they come from, or one for two."""
+    are_urls = len(paths) > 1 and any(map(is_url, paths))
+    if are_urls or any(map(is_stream, paths)) or len({*paths}) < len(paths):
+        reason = "is recorded in the file of a result, or in one beside it, and here is no place for that"
+        ways = "name files, other ones, or choose a format that has a place for it, such as parquet"
+        raise UsageError("`provenance`", f"{reason}; {ways}")
 
 
 _WAY_OUT = {
@@ -213,7 +196,7 @@ _WAY_OUT = {
 }
 
 
-def _outputs(collective: Collective, output: str | None, options: Options) -> tuple[str, ...]:
+def _outputs(collective: Collective, output: str | None, options: Options, context: Context) -> tuple[str, ...]:
     """Return where the results go, none if they replace the ranks' files."""
     in_place, split, count_valid = options["in_place"], options["split"], options["count_valid"]
     if in_place and output is not None:
@@ -225,6 +208,9 @@ def _outputs(collective: Collective, output: str | None, options: Options) -> tu
         raise UsageError("`count_valid`", "is written beside the result; name a file for that by `output`")
     if not in_place and split is None and output is None:
         reason = "is missing; name results by a pattern such as 'out_{rank}.npy', or use `in_place=True`"
+        raise UsageError("`output`", reason)
+    if output == "-" and context.engine and not context.engine.own_output:
+        reason = f"is standard output, which the launcher of {context.engine.name} may write to; name a file"
         raise UsageError("`output`", reason)
     if split is not None:
         return os.fspath(split[0]), os.fspath(split[1])

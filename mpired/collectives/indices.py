@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from mpired.errors import DatatypeError, OpError, UsageError
 from mpired.formats import Array, AtHand, RankFile
 from mpired.formats.derived import GeneratedIndices, with_indices
 from mpired.options import Options
-from mpired.ranks import numbers_of, other_numbers
+from mpired.ranks.order import EXAMPLE, numbers_of
 
 _DEFAULTS = ("INT", "INT64_T")
 
@@ -34,7 +34,7 @@ def as_pairs(
     """Return the ranks of each group as pairs of their values and an index."""
     counting = options["index"] == "global"
     firsts = [_firsts(files, names, options) for files, names in zip(groups, words, strict=True)]
-    index = _index_type(options["index_type"], [*_last_indices(groups, firsts, counting=counting)])
+    index = _index_type(options["index_type"], groups, firsts, counting=counting)
     # The columns of indices may not have the names of others.
     names = [name for buffer in groups[0][0].buffers for name in column_names(buffer.name)]
     if (twice := next((name for name in names if names.count(name) > 1), None)) is not None:
@@ -79,25 +79,21 @@ def _numbers(files: Sequence[RankFile], words: Sequence[str | AtHand], regex: st
             ranks[number] = name
             continue
         reason = f"has the same number ({number}) in its name as {ranks[number]}" if number in ranks else ""
-        others = other_numbers(paths).replace(" with", ", or find another with", 1)
-        others = others if len({*paths}) == len(paths) else ""
-        raise UsageError(name, f"{reason or 'has no number in its name'}; use `index='rank'`{others}")
+        ways = f"use `index='rank'`, or say where it is, such as with {EXAMPLE}"
+        raise UsageError(name, f"{reason or 'has no number in its name'}; {ways}")
     return list(ranks)
 
 
-def _last_indices(
-    groups: Sequence[Sequence[RankFile]], firsts: Sequence[Sequence[int]], *, counting: bool
-) -> Iterator[tuple[int, int, str]]:
-    """Yield the largest index of each rank, its rank, and its name."""
+def _index_type(
+    text: Any, groups: Sequence[Sequence[RankFile]], firsts: Sequence[Sequence[int]], *, counting: bool
+) -> Datatype:
+    """Return the type of indices: the one that is wanted, or else the first usual one that holds all."""
+    last: list[tuple[int, int, str]] = []  # the largest index of each rank, its rank, and its name
     for files, numbers in zip(groups, firsts, strict=True):
         for rank, (file, first) in enumerate(zip(files, numbers, strict=True)):
             most = max((buffer.count for buffer in file.buffers), default=0)
-            yield first + (max(0, most - 1) if counting else 0), rank, file.source.name
-
-
-def _index_type(text: Any, needed: Sequence[tuple[int, int, str]]) -> Datatype:
-    """Return the type of indices: the one that is wanted, or else the first usual one that holds all."""
-    greatest, rank, name = max(needed)
+            last.append((first + (max(0, most - 1) if counting else 0), rank, file.source.name))
+    greatest, rank, name = max(last)
     if text is None:
         types = [row for each in _DEFAULTS for row in DATATYPES if row.name == each]
     else:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import resource
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 from mpired import machine
-from mpired.collectives.fields import taken_by
+from mpired.collectives.table import taken_by
 from mpired.context import BASE_NBYTES, NO_LIMITS, RESERVED, STREAMED_BASE_NBYTES, STREAMED_LEAST_NBYTES, Context
 from mpired.engines import LOCAL, Engine, Limits
 from mpired.engines.table import IN_FLIGHT, SMALL_NBYTES, Lines
@@ -140,25 +141,45 @@ class Plan(NamedTuple):
 _Buffers: TypeAlias = tuple[tuple[Array, ...], ...]
 
 
-class _Costs(NamedTuple):
-    """The figures of ranks, ops and results that limits, blocks and cuts depend on."""
+class _Costs:
+    """The figures of ranks, ops and results that limits, blocks and cuts depend on; each buffer is looked at once."""
 
-    buffers: _Buffers  # for each buffer that of every rank
-    widths: list[int]  # for each buffer the most bytes: of an element, of what the ops keep of it, or of a result
-    longest: int  # bytes of the longest buffer of a rank
-    nranks: int
-    noutputs: int
-    apart: bool  # whether each buffer is read by itself
-    state_nbytes: int  # of a block whose state takes more than its elements
-    is_kept: bool  # whether ops keep more of an element than its bytes
-    is_small: bool  # whether workers cost more than they give
-    is_alone: bool  # whether one process does all: a function of this one, or a stream, which has one reader
-    is_decoded: bool  # whether a library decodes a rank
-    is_long: bool  # whether blocks are larger, because of that or because elements interleave
-    nforward: int  # the most ranks of a buffer that are read forward
-    nturned: int  # the most ranks of a buffer that are read in another order
-    far: Distance | None  # to the machine that has the ranks
-    unpacking: int  # memory that decompressing all ranks takes
+    def __init__(self, ops: Sequence[Op], files: Sequence[RankFile], noutputs: int, *, apart: bool) -> None:
+        each = [file.buffers for file in files]
+        self.buffers: _Buffers = (  # for each buffer that of every rank
+            tuple((buffer,) for own in each for buffer in own) if apart else tuple(zip(*each, strict=True))
+        )
+        self.noutputs = noutputs
+        self.apart = apart  # whether each buffer is read by itself
+        # for each buffer the most bytes: of an element, of what the ops keep of it, or of a result
+        self.widths: list[int] = []
+        self.nranks = len(self.buffers[0])
+        self.state_nbytes = _STATE_BLOCK_BYTES * (1 if len(ops) == 1 else _STATE_BLOCKS * len(ops))  # of a block
+        self.is_kept = False  # whether ops keep more of an element than its bytes
+        self.is_decoded = False  # whether a library decodes a rank
+        is_spread = False
+        nbytes = self.longest = 0  # bytes of a rank, and of its longest buffer
+        self.nforward = self.nturned = 0  # the most ranks of a buffer that are read forward, and in another order
+        for ranks in self.buffers:
+            first = ranks[0]
+            itemsize = first.datatype.itemsize
+            self.widths.append(sum(_width(op, first, len(ranks), alone=len(ops) == 1) for op in ops))
+            self.is_kept = self.is_kept or self.widths[-1] > itemsize
+            is_spread = is_spread or first.datatype.is_spread
+            self.is_decoded = self.is_decoded or any(rank.isolated for rank in ranks)
+            nbytes, self.longest = nbytes + first.count * itemsize, max(self.longest, first.count * itemsize)
+            self.nforward = max(self.nforward, sum(rank.source.is_forward for rank in ranks))
+            self.nturned = max(self.nturned, sum(stored_array(rank).is_turned for rank in ranks))
+        self.is_long = self.is_decoded or is_spread  # whether blocks are larger, because elements are decoded or spread
+        self.is_small = self.nranks * nbytes < SMALL_NBYTES  # whether workers cost more than they give
+        # whether one process does all: a function of this one, or a stream, which has one reader
+        self.is_alone = self.is_small or self.nforward > 0 or any(op.is_function for op in ops)
+        self.far = of_file(stored_array(self.buffers[0][0]).source).distance  # to the machine that has the ranks
+        self.unpacking = 0  # memory that decompressing all ranks takes
+        if self.nforward:
+            from mpired.sources.compressed import unpacking_nbytes  # noqa: PLC0415 - few ranks are compressed
+
+            self.unpacking = unpacking_nbytes(file.source for file in files)
 
     def blocks(self, jobs: int, max_open: int, preferred: int, ahead: int, lines: Lines) -> tuple[int, int]:
         """Return how many blocks a worker holds, and their bytes without a limit of memory; see `_far_reading`."""
@@ -215,55 +236,22 @@ class _Costs(NamedTuple):
         """The memory of a process before its blocks."""
         return (STREAMED_BASE_NBYTES if self.is_decoded else BASE_NBYTES) + self.unpacking
 
-    def decoding_within(self, share: int) -> _Buffers:
-        """Return the buffers, each with the memory that it may decode in."""
-        return tuple(tuple(within_memory(rank, share) for rank in ranks) for ranks in self.buffers)
+    def change(self, change: Callable[[int, Array], Array]) -> None:
+        """Change each rank of each buffer, by its number."""
+        self.buffers = tuple(tuple(change(*each) for each in enumerate(ranks)) for ranks in self.buffers)
 
-    def turned_within(self, left: int | None, jobs: int, max_open: int, block_bytes: int) -> _Buffers:
-        """Return the buffers, each with its share of the memory that a process has left for reading ahead."""
+    def limit_turned(self, left: int | None, jobs: int, max_open: int, block_bytes: int) -> None:
+        """Give each rank that is read in another order its share of the memory for reading ahead."""
         nturned = min(max_open, self.nturned)
         ahead = min(_AHEAD_BYTES, _AHEAD_BYTES_IN_ALL // (jobs * nturned))
         if left is not None:
             ahead = min(ahead, block_bytes + (left - self.base) // (_BLOCKS_AHEAD * nturned))
 
         def turned(number: int, rank: Array) -> Array:  # a rank that is opened for each block reads no more
-            is_turned = stored_array(rank).is_turned
             nbytes = max(block_bytes, ahead) if number < max_open else block_bytes
-            return within_memory(rank, nbytes) if is_turned else rank
+            return within_memory(rank, nbytes) if stored_array(rank).is_turned else rank
 
-        return tuple(tuple(turned(*each) for each in enumerate(ranks)) for ranks in self.buffers)
-
-
-def _costs(ops: Sequence[Op], files: Sequence[RankFile], noutputs: int, *, apart: bool) -> _Costs:
-    """Return the figures of a reduction; each buffer is looked at once."""
-    each = [file.buffers for file in files]
-    buffers = tuple((buffer,) for own in each for buffer in own) if apart else tuple(zip(*each, strict=True))
-    nbytes = longest = nforward = nturned = unpacking = 0
-    is_decoded = is_spread = is_kept = False
-    widths = []
-    for ranks in buffers:
-        first = ranks[0]
-        itemsize = first.datatype.itemsize
-        widths.append(sum(_width(op, first, len(ranks), alone=len(ops) == 1) for op in ops))
-        is_kept = is_kept or widths[-1] > itemsize
-        is_spread = is_spread or first.datatype.is_spread
-        is_decoded = is_decoded or any(rank.isolated for rank in ranks)
-        nbytes, longest = nbytes + first.count * itemsize, max(longest, first.count * itemsize)
-        nforward = max(nforward, sum(rank.source.is_forward for rank in ranks))
-        nturned = max(nturned, sum(stored_array(rank).is_turned for rank in ranks))
-    if nforward:
-        from mpired.sources.compressed import unpacking_nbytes  # noqa: PLC0415 - few ranks are compressed
-
-        unpacking = unpacking_nbytes(file.source for file in files)
-    nranks = len(buffers[0])
-    is_small = nranks * nbytes < SMALL_NBYTES
-    return _Costs(
-        buffers, widths, longest, nranks, noutputs, apart,
-        state_nbytes=_STATE_BLOCK_BYTES * (1 if len(ops) == 1 else _STATE_BLOCKS * len(ops)),
-        is_kept=is_kept, is_small=is_small, is_alone=is_small or nforward > 0 or any(op.is_function for op in ops),
-        is_decoded=is_decoded, is_long=is_decoded or is_spread, nforward=nforward, nturned=nturned,
-        far=of_file(stored_array(buffers[0][0]).source).distance, unpacking=unpacking,
-    )  # fmt: skip
+        self.change(turned)
 
 
 def make_plan(  # noqa: PLR0913 - all that a plan depends on
@@ -278,7 +266,7 @@ def make_plan(  # noqa: PLR0913 - all that a plan depends on
 ) -> Plan:
     """Cut a reduction into segments."""
     engine = context.engine or LOCAL
-    costs = _costs(ops, files, noutputs, apart=apart)
+    costs = _Costs(ops, files, noutputs, apart=apart)
     if not engine.same_host:
         engine, context = _remote_engine(costs, ops, files, engine, context)
     each = not engine.same_host  # whether limits are those of each process
@@ -289,7 +277,7 @@ def make_plan(  # noqa: PLR0913 - all that a plan depends on
     context.check_open_files(reserved + (2 if noutputs > 1 else 1))
     limits = Limits(1, resource.RLIM_INFINITY) if costs.is_alone else engine.runner.limits()
     if costs.nforward > 1 and context.jobs != 1 and not costs.is_small:  # streams that several threads decompress
-        costs = costs._replace(buffers=_decompressed_ahead(costs.buffers, context.jobs or machine.usable_cores()))
+        costs.change(partial(_decompressed_ahead, context.jobs or machine.usable_cores()))
     jobs = 1 if costs.is_alone else min(context.jobs or limits.workers, limits.workers if each else sys.maxsize)
     pipes = _PIPES if engine.same_host else 0
     jobs, max_open = _max_open(costs, limits, context.max_open_files, reserved, jobs, pipes)
@@ -306,9 +294,9 @@ def make_plan(  # noqa: PLR0913 - all that a plan depends on
         left = context.max_memory // (1 if jobs == 1 or each else jobs + 1) - nblocks * block_bytes
         if costs.is_decoded and not context.is_of_group:
             share = max(0, left - STREAMED_LEAST_NBYTES) // min(costs.nranks, max_open)
-            costs = costs._replace(buffers=costs.decoding_within(share))
+            costs.change(lambda _, rank: within_memory(rank, share))
     if costs.nturned:
-        costs = costs._replace(buffers=costs.turned_within(left, jobs, max_open, block_bytes))
+        costs.limit_turned(left, jobs, max_open, block_bytes)
     nopen = min(costs.nranks, max_open + ahead) + (min(noutputs, max_open) if noutputs > 1 else 0)
     block_counts = tuple(max(1, block_bytes // width) for width in costs.widths)
     pieces = len(lines) or (1 if costs.is_small else costs.pieces(engine, jobs))
@@ -370,16 +358,14 @@ def _far_reading(buffers: _Buffers, far: Distance | None, max_open: int, engine:
     return preferred, min(depth, len(buffers[0])) if flat else 0
 
 
-def _decompressed_ahead(buffers: _Buffers, threads: int) -> _Buffers:
-    """Return the buffers with threads that decompress those that are compressed."""
+def _decompressed_ahead(threads: int, _number: int, rank: Array) -> Array:
+    """Return a rank with threads that decompress it, if it is compressed."""
     from mpired.sources.compressed import CompressedSource  # noqa: PLC0415 - few ranks are compressed
 
-    def ahead(buffer: Array) -> Array:
-        if isinstance(buffer.source, CompressedSource):
-            return buffer._replace(source=buffer.source.reading_ahead(threads))
-        return buffer
-
-    return tuple(tuple(with_stored(rank, ahead) for rank in ranks) for ranks in buffers)
+    source = stored_array(rank).source
+    if not isinstance(source, CompressedSource):
+        return rank
+    return with_stored(rank, lambda array: array._replace(source=source.reading_ahead(threads)))
 
 
 def _width(op: Op, rank: Array, nranks: int, *, alone: bool) -> int:

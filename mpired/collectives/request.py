@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from mpired import cautions, ops
-from mpired.collectives.counts import counted, labelled
-from mpired.collectives.fields import taken_by
-from mpired.collectives.table import Collective
+from mpired.collectives.table import Collective, taken_by
 from mpired.context import Context
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.pairs import VALUES
 from mpired.errors import UsageError
-from mpired.formats import Format, InputOptions, RankFile, decoding, format_named
-from mpired.formats.array import has_unknown_length
+from mpired.formats import Array, Format, InputOptions, RankFile, decoding, format_named
+from mpired.formats.array import has_unknown_length, with_stored
 from mpired.formats.derived import widened
 from mpired.formats.rank import Kept
 from mpired.formats.recognise import by_suffix
@@ -25,6 +23,7 @@ from mpired.ranks import (
     Opened,
     RankWord,
     Skipped,
+    compare,
     in_one_order,
     open_groups,
     skipped_warnings,
@@ -37,6 +36,7 @@ from mpired.values import NUMBER, NUMBERS
 if TYPE_CHECKING:
     from mpired.provenance import Note
 
+_Groups: TypeAlias = tuple[tuple[RankFile, ...], ...]
 _WEIGHTS_NBYTES = 64 << 20
 _OF_USER = ("commute", "op_timeout")  # the options of user-defined ops
 
@@ -46,7 +46,7 @@ class Request(NamedTuple):
 
     collective: Collective  # which call it is
     ops: tuple[ops.Op, ...]  # what combines
-    groups: tuple[tuple[RankFile, ...], ...]  # the ranks of each group
+    groups: _Groups  # the ranks of each group
     words: Sequence[Sequence[RankWord]]  # the words for them
     inputs: InputOptions  # what the user says of them
     options: Options  # all options
@@ -111,7 +111,11 @@ def read_request(
         ops.check_rules(each, [datatype for _, datatype in buffers], max(map(len, collective.combined(groups))))
     files_of_ops = tuple(filter(None, (ops.file_of(each) for each in named if isinstance(each, str) and ":" in each)))
     by_op = ops.is_list(op) and (not outputs or "{op}" in outputs[0])
-    note = _note(context) if options["provenance"] else None
+    note = None
+    if options["provenance"]:
+        from mpired.provenance import Note  # noqa: PLC0415 - few calls record where results come from
+
+        note = Note(context)
     skipped = tuple(each for group in opened for each in group.skipped)
     words = [group.words for group in opened]
     request = Request(collective, chosen, groups, words, inputs, options, files_of_ops, by_op, note, skipped)
@@ -126,24 +130,22 @@ def read_request(
 
 def _inputs(chosen: Sequence[ops.Op], options: Options, context: Context) -> InputOptions:
     """Return the options of the inputs, with what the chosen ops ask for."""
-    named, taken = False, ~Group(0)
-    op: ops.Op | None = chosen[0]
+    taken = ~Group(0)
     for each in chosen:
-        named |= each.user
         taken &= VALUES if _is_paired(each, options) else each.groups
-        op = op if "within" in each.takes else None
     inputs = InputOptions.of(options, context)._replace(
         nullable=chosen[0].rules.nulls != "error",
-        named=named,
+        named=any(op.user for op in chosen),
         taken=taken,
-        op=op,
+        op=chosen[0] if all("within" in op.takes for op in chosen) else None,
         keep=tuple(options["keep"]),
         # A result in place, or with a part of a rank's file, is made in another order. And a rank that is left out must
         # be known before its elements are combined.
         forward=not (options["in_place"] or options["keep"] or options["header"] != "none" or options["skip_bad"]),
     )
-    if inputs.keep:
-        _check_keep(inputs)
+    both = [*inputs.keep, *inputs.columns, *(inputs.pair or ())] if inputs.keep else []
+    if twice := next((name for name in both if both.count(name) > 1), None):
+        raise UsageError("`keep`", f"names the column {twice!r}, which is named already; it is kept or combined")
     return inputs
 
 
@@ -158,12 +160,12 @@ def _may_grow(
 
 def _combinable(
     opened: Sequence[Opened], chosen: Sequence[ops.Op], inputs: InputOptions, options: Options, *, grows: bool
-) -> tuple[tuple[RankFile, ...], ...]:
+) -> _Groups:
     """Return the ranks of each group as they are combined: with one count, order and datatype, or with indices."""
     groups = tuple(tuple(group.files) for group in opened)
     if not all(group.alike for group in opened) or has_unknown_length(groups[0][0].buffers):
         warn_of_units(groups)
-        groups = in_one_order(counted(groups, inputs, may_stay_open=grows), options["root"])
+        groups = in_one_order(_counted(groups, inputs, may_stay_open=grows), options["root"])
     if options["accumulate_in"] is not None:
         groups = _widened(groups, chosen)
     if options["index"] is not None:
@@ -186,7 +188,7 @@ def _warn_of_order(request: Request) -> None:
             return
 
 
-def _widened(groups: tuple[tuple[RankFile, ...], ...], chosen: Sequence[ops.Op]) -> tuple[tuple[RankFile, ...], ...]:
+def _widened(groups: _Groups, chosen: Sequence[ops.Op]) -> _Groups:
     """Return ranks of several datatypes with their elements in the widest of these, or in that of `accumulate_in`."""
     columns = zip(*(file.buffers for files in groups for file in files), strict=True)
     wide = [_widest(chosen, [each.datatype for each in ranks]) for ranks in columns]
@@ -213,22 +215,19 @@ def _resolve(named: Sequence[ops.OpLike], options: Options) -> tuple[ops.Op, ...
     if options["weights_from"] is not None:
         options = {**options, "weights": _weights(options["weights_from"])}
     found = [_named_op(op, options) for op in named]
-    taken = {name for op in found for name in _options_of(op)}
+    if len(found) == 1:
+        return (_ruled(found[0], options),)
+    own = [{*(_OF_USER if op.user else ops.options_of(op))} for op in found]
     chosen = []
-    for op in found:
-        of_others = {name: OPTIONS[name].default for name in taken.difference(_options_of(op))}
+    for op, takes in zip(found, own, strict=True):
+        of_others = {name: OPTIONS[name].default for name in set().union(*own) - takes}
         chosen.append(_ruled(op, {**options, **of_others}))
-    if len(chosen) > 1:
-        ops.labels(chosen)  # which are different
-        functions = [op for op in chosen if op.is_function]
-        if functions and (other := next((op for op in chosen if op.isolated), None)):
-            reason = f"is a function of this process, which {other}, a file's or a package's, never runs in"
-            raise UsageError(str(functions[0]), f"{reason}; combine by them in two calls")
+    ops.labels(chosen)  # which are different
+    functions = [op for op in chosen if op.is_function]
+    if functions and (other := next((op for op in chosen if op.isolated), None)):
+        reason = f"is a function of this process, which {other}, a file's or a package's, never runs in"
+        raise UsageError(str(functions[0]), f"{reason}; combine by them in two calls")
     return tuple(chosen)
-
-
-def _options_of(op: ops.Op) -> Sequence[str]:
-    return _OF_USER if op.user else ops.options_of(op)
 
 
 def _named_op(op: ops.OpLike, options: Options) -> ops.Op:
@@ -283,13 +282,6 @@ def _check_ops(chosen: Sequence[ops.Op], inputs: InputOptions, options: Options,
             _ = inputs.datatype.form
 
 
-def _note(context: Context) -> Note:
-    """Return what results say of where they come from."""
-    from mpired.provenance import Note  # noqa: PLC0415 - few calls record that
-
-    return Note(context)
-
-
 def _check_kept(request: Request) -> None:
     """Raise an error unless all ranks have the columns that are kept, with the same values."""
     kept: list[Kept] = []
@@ -303,13 +295,6 @@ def _check_kept(request: Request) -> None:
         decoding.check_kept(each, like)
 
 
-def _check_keep(inputs: InputOptions) -> None:
-    """Raise `UsageError` if a column is named twice, or both combined and kept."""
-    named = [*inputs.keep, *inputs.columns, *(inputs.pair or ())]
-    if twice := next((name for name in named if named.count(name) > 1), None):
-        raise UsageError("`keep`", f"names the column {twice!r}, which is named already; it is kept or combined")
-
-
 def _weights(path: str) -> tuple[float, ...]:
     """Return the weights in a file."""
     with open(path, encoding="utf-8", errors="replace") as file:
@@ -318,3 +303,40 @@ def _weights(path: str) -> tuple[float, ...]:
         return cast("tuple[float, ...]", NUMBERS.check([NUMBER.parse(word) for word in words]))
     except ValueError as error:
         raise UsageError(os.fspath(path), f"{error}; a file of weights has numbers alone") from None
+
+
+def labelled(groups: Sequence[Sequence[RankFile]]) -> Iterator[tuple[str, RankFile]]:
+    """Yield all ranks, each with its number in words and, of two groups, the name of its group."""
+    names = ["rank {} of group A", "rank {} of group B"] if len(groups) > 1 else ["rank {}"]
+    for name, files in zip(names, groups, strict=True):
+        for rank, file in enumerate(files):
+            yield name.format(rank), file
+
+
+def _counted(groups: _Groups, inputs: InputOptions, *, may_stay_open: bool) -> _Groups:
+    """Give ranks whose end is not known the count of the others."""
+    # If there is none, they stay as they are if they may: the call then goes on to their end. Else they are read to
+    # their end first.
+    unknown = [has_unknown_length(file.buffers) for files in groups for file in files]
+    if not any(unknown) or (all(unknown) and may_stay_open):
+        return groups
+    ranks = list(labelled(groups))
+    if all(unknown):
+        given = iter([format_named(file.format).inspect(file.source.kept(), inputs) for _, file in ranks])
+        return _counted(tuple(tuple(next(given) for _ in files) for files in groups), inputs, may_stay_open=False)
+    known = ranks[unknown.index(False)]
+    for what, file in ranks:
+        compare(what, file, known, inputs.op)
+    pairs = zip(ranks, unknown, strict=True)
+    given = iter([_like(what, file, known) if is_unknown else file for (what, file), is_unknown in pairs])
+    return tuple(tuple(next(given) for _ in files) for files in groups)
+
+
+def _like(what: str, file: RankFile, known: tuple[str, RankFile]) -> RankFile:
+    """Return a rank with the count of the one that is known."""
+    like = what, f"{known[0]} ({known[1].source.name!r})"
+
+    def given(buffer: Array) -> Array:
+        return buffer._replace(count=known[1].buffers[0].count, like=like)
+
+    return file._replace(buffers=tuple(with_stored(buffer, given) for buffer in file.buffers))

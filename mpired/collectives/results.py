@@ -8,10 +8,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from mpired import codecs, ops
-from mpired.collectives.fields import arrays_in, taken_by
 from mpired.collectives.request import Request
 from mpired.collectives.run import Result
-from mpired.collectives.table import BEFORE, CallShape, OpField, Share
+from mpired.collectives.table import BEFORE, CallShape, OpField, Share, arrays_in, taken_by
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.pairs import FIELDS, VALID, column_of
 from mpired.errors import CountError, UsageError
@@ -35,13 +34,10 @@ from mpired.formats import (
 from mpired.formats.array import stored_array
 from mpired.formats.rank import Cells
 from mpired.formats.recognise import by_suffix
-from mpired.options import Options
 from mpired.sources.directory import INDEX_SUFFIX, check_one_file
 from mpired.sources.source import STANDARD_INPUT, of_file
 
-# The format of a field, behind its colon: digits for a number, nothing for a string.
-_FIELDS = {"rank": r"(0?[1-9][0-9]?d?)?", "stem": "", "group": ""}
-_TELLING = {"rank", "stem"}
+_PATTERN = re.compile(r"([^{}]|\{\{|\}\}|\{rank(:(0?[1-9][0-9]?d?)?)?\}|\{(stem|group):?\})*", re.DOTALL)
 NOT_TOGETHER = (
     "is for one of several results, and a store takes objects one by one, not together; write to files, and copy these"
 )
@@ -76,30 +72,19 @@ class Recipient(NamedTuple):
 
 def expand(pattern: str, ranks: Sequence[Recipient]) -> list[str]:
     """Return the name of each rank's result."""
-    import string  # noqa: PLC0415 - only where there is a pattern
-
-    try:
-        parts = list(string.Formatter().parse(pattern))
-    except ValueError as error:
-        raise UsageError(pattern, f"is not a pattern of names ({error}); a brace itself is written twice") from None
-    fields = {field for _, field, _, _ in parts if field is not None}
-    for _, field, form, conversion in parts:
-        if field is None:
-            continue
-        known = _FIELDS.get(field)
-        if known is None or conversion or not re.fullmatch(known, form or ""):
-            text = f"{{{field}{'!' + conversion if conversion else ''}{':' + form if form else ''}}}"
-            reason = f"has the field {text}; the fields are {{rank}}, {{rank:05d}}, {{stem}}, {{group}}"
-            raise UsageError(pattern, reason)
-    if not fields & _TELLING:
+    if not _PATTERN.fullmatch(pattern):
+        reason = "is not a pattern of names: its fields are {rank}, {rank:05d}, {stem} and {group}"
+        raise UsageError(pattern, f"{reason}, and a brace itself is written twice")
+    fields = pattern.replace("{{", "")
+    if "{rank" not in fields and "{stem" not in fields:
         raise UsageError(pattern, "names one file for several results; put {rank} or {stem} into it")
-    stems = "stem" in fields
+    stems = "{stem" in fields
     return [pattern.format(rank=each.share.rank, group=each.group, stem=each.stem if stems else "") for each in ranks]
 
 
 def check_different(names: Sequence[str]) -> None:
     """Raise `UsageError` if two names of results are one file."""
-    paths = calls.real_paths(names)
+    paths = calls.real_paths(names) if len(names) > 1 else []
     if len(set(paths)) < len(paths):
         name = next(name for name, path in zip(names, paths, strict=True) if paths.count(path) > 1)
         reason = "would be the file of several results; put {rank}, {stem} or {group} into a pattern"
@@ -125,23 +110,16 @@ def group_plans(request: Request) -> Iterator[GroupPlan]:
         if "counts" in collective.options and counts[i] is None:
             reason = "is missing; give the count of elements of each rank of the group, e.g. 3,0,5"
             raise UsageError("`counts_b`" if i else "`counts`", reason)
-        task = CallShape(
-            last=len(senders) - 1,
-            nranks=len(receivers),
-            count=receivers[0].buffers[0].count,
-            counts=None if counts[i] is None else tuple(counts[i]),
-            root=options["root"],
-            identity=options["exscan_first"] == "identity",
-        )
+        count = receivers[0].buffers[0].count
+        task = CallShape(len(senders) - 1, len(receivers), count, options, counts[i] or ())
         shares: Sequence[Share] = collective.shares(task)
         if len(request.ops) > 1 or options["split"] is not None or options["count_valid"] is not None:
             shares = _split(shares, request)
         if not collective.whole and len({buffer.count for buffer in receivers[0].buffers}) > 1:
             reason = f"has {receivers[0].noun}s of different lengths, which are not cut alike"
             raise CountError(receivers[0].source.name, f"{reason}; choose some with `columns`")
-        for buffer in senders[0].buffers:
-            if any(share.last == BEFORE for share in shares):
-                ops.neutral(request.ops[0], buffer.datatype)  # raises if there is none
+        for buffer in senders[0].buffers if any(share.last == BEFORE for share in shares) else ():
+            ops.neutral(request.ops[0], buffer.datatype)  # raises if there is none
         last = max((share.last for share in shares), default=BEFORE)
         words = request.words[i]
         named = tuple(Recipient("ab"[i], share, receivers[share.rank], words[share.rank]) for share in shares)
@@ -259,8 +237,13 @@ def _check_nulls(form: Format, model: Model, receiver: Recipient, request: Reque
 
 def _in_place(path: str, group_plan: GroupPlan, receiver: Recipient, request: Request) -> Result:
     """Let a result replace the file of its rank."""
-    file, share = receiver.file, receiver.share
+    file, share, options = receiver.file, receiver.share, request.options
     check_one_file(path)
+    if of_file(file.source) is not file.source or file.source.inode is None or file.source.name == STANDARD_INPUT:
+        reason = f"the root's rank, {file.source.name}, is a stream or compressed and cannot be replaced"
+        raise UsageError("`in_place`", reason)
+    if options["to"] not in (None, file.format):
+        raise UsageError("`in_place`", f"keeps the format of the root, {file.format}; leave `to` out")
     (op,) = request.ops
     for buffer in file.buffers:
         if (datatype := op.result(buffer.datatype)) != (own := stored_array(buffer).datatype):
@@ -271,30 +254,18 @@ def _in_place(path: str, group_plan: GroupPlan, receiver: Recipient, request: Re
     _check_nulls(form, model, receiver, request)
     is_plain = model.cells == Cells() and not any(each.nullable for each in model.buffers)
     if request.collective.to_root and form.has_arrays and is_plain:
-        check_replaceable(file, request.options)
         there = arrays_in_place(file)
         if any(each.count for each in there):
             return Result(share, path, form.name, ArrayLayout.in_place_of(there))
     layout = form.prepare(model._replace(context=request.inputs.context))
-    kept = keep_around(file, layout, request.options)
+    around = _around(file, layout)
     # Another number of elements needs another header, where that has the number.
     keeps = request.collective.whole or form.needs_type
-    return Result(share, path, form.name, kept if keeps else layout)
+    return Result(share, path, form.name, around if keeps else layout)
 
 
-def check_replaceable(file: RankFile, options: Options) -> None:
-    """Raise `UsageError` if the root's file is none that a result can replace, or not in the format that is wanted."""
-    packed = of_file(file.source) is not file.source
-    if packed or file.source.inode is None or file.source.name == STANDARD_INPUT:
-        reason = f"the root's rank, {file.source.name}, is a stream or compressed and cannot be replaced"
-        raise UsageError("`in_place`", reason)
-    if options["to"] not in (None, file.format):
-        raise UsageError("`in_place`", f"keeps the format of the root, {file.format}; leave `to` out")
-
-
-def keep_around(file: RankFile, layout: Layout, options: Options) -> Layout:
-    """Keep what the root's file has besides its buffers (MPI_IN_PLACE, MPI-4.1, 6.9.1)."""
-    check_replaceable(file, options)
+def _around(file: RankFile, layout: Layout) -> Layout:
+    """Return a layout with what the root's file has besides its buffers (MPI_IN_PLACE, MPI-4.1, 6.9.1)."""
     buffer = file.buffers[0]
     if isinstance(layout, FlatLayout):
         # An array that is read in the other order is replaced by one in the order of the root.

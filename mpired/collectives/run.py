@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from mpired import cautions, interrupts, log
-from mpired.collectives.fields import ResultArray, arrays_in, taken_by
-from mpired.collectives.fold import Fold, PieceResult, Region, ResultFile
+from mpired.collectives.fold import Fold, PieceResult, Region, ResultFile, Writers
 from mpired.collectives.plan import Plan, Segment
-from mpired.collectives.table import Share
+from mpired.collectives.table import ResultArray, Share, arrays_in, taken_by
 from mpired.context import Context
 from mpired.datatypes.pairs import VALID
 from mpired.engines import LOCAL, pool
@@ -23,14 +21,13 @@ from mpired.errors import WorkerError
 from mpired.files import calls, copying
 from mpired.files.output import Output, StreamOutput
 from mpired.files.scratch import Scratch
-from mpired.formats import ArrayLayout, FlatLayout, Layout, MarkingLayout, decoding, format_named
+from mpired.formats import ArrayLayout, FlatLayout, Layout, MarkingLayout, decoding
 from mpired.formats.array import Array, stored_array
 from mpired.ops import overflow, stands_for_null
 from mpired.progress import Progress, no_progress
 from mpired.sources.local import LocalSource
 from mpired.sources.open import check_unchanged
 from mpired.sources.source import local_fd
-from mpired.sources.stream import StreamSource
 
 if TYPE_CHECKING:
     from mpired.files.transaction import Draft
@@ -55,14 +52,17 @@ class Result(NamedTuple):
             around = self.layout.around
             after = 0 if around is None else max(0, around.source.nbytes - around.end)
             return _end(self.layout, self.share.count_of(plan.buffers[0][0].count)) + after, True
-        arrays = _arrays(self, plan).values()
+        arrays = self.arrays(plan).values()
         return sum(self.share.count_of(each.rank.count) * each.datatype.itemsize for each in arrays), False
+
+    def arrays(self, plan: Plan) -> dict[int, ResultArray]:
+        """Return the arrays in its file, by their numbers."""
+        arrays = enumerate(arrays_in(self.share, plan.ops, plan.firsts))
+        return {number: each for number, each in arrays if self.own is None or number in self.own}
 
 
 def fill(plan: Plan, results: Sequence[Result], drafts: Sequence[Output], context: Context, *, link: bool) -> None:
     """Carry out a fold into the drafts of its results: workers write flat ones, the others are encoded afterwards."""
-    if drafts and isinstance(drafts[0], StreamOutput) and _flow(plan, results[0], drafts[0], context):
-        return  # of a stream there is one
     flat: list[ResultFile] = []
     encoded: list[tuple[Result, Output]] = []
     made: list[tuple[Layout, Output]] = []
@@ -77,7 +77,8 @@ def fill(plan: Plan, results: Sequence[Result], drafts: Sequence[Output], contex
             continue
         made.append((layout, draft))
         if isinstance(layout, FlatLayout):
-            flat.append(_begun(result, layout, draft, plan))
+            flow = _flow(result, layout, draft, plan) if isinstance(draft, StreamOutput) else None
+            flat.append(flow or _begun(result, layout, draft, plan))
         elif isinstance(layout, ArrayLayout):
             flat.append(_laid(result, layout, draft, plan, is_counted=result.share[1:] not in counted))
         else:
@@ -86,7 +87,7 @@ def fill(plan: Plan, results: Sequence[Result], drafts: Sequence[Output], contex
     if encoded:
         _encode(plan, encoded, flat, context)
     else:
-        _fold(plan, flat, context)
+        fold(plan, flat, context)
     for layout, draft in made:
         if plan.has_unknown_length or isinstance(layout, ArrayLayout):
             _finish_headers(layout, draft, plan)
@@ -105,61 +106,18 @@ def _encode(plan: Plan, encoded: Sequence[tuple[Result, Output]], flat: Sequence
                 result.layout(buffers, fd)
 
 
-def _flow(plan: Plan, result: Result, output: StreamOutput, context: Context) -> bool:
-    """Send the result to a stream as it is made, in order and in this process; return whether that was possible."""
-    is_forward = any(rank.source.is_forward for ranks in plan.buffers for rank in ranks)
-    if not is_forward or len(plan.segments) > 1 or len(plan.ops) > 1 or plan.isolated:
-        return False
-    layout = result.layout
-    if isinstance(layout, FlatLayout):
-        flows = not (layout.around or layout.before or layout.head_of)
-    else:
-        form = format_named(result.format)
-        flows = form.streamed and form.grows and plan.ops[0].rules.nulls == "error"
-    stream = output.flow() if flows else None
-    if stream is None:
-        return False
+def _flow(result: Result, layout: FlatLayout, output: StreamOutput, plan: Plan) -> ResultFile | None:
+    """Return a stream that takes a result as it is made, in order and in this process; None if that is not possible."""
+    if not any(rank.source.is_forward for rank in plan.buffers[0]):
+        return None
+    if len(plan.segments) > 1 or plan.isolated or layout.around or layout.before or layout.head_of:
+        return None
+    if (stream := output.flow()) is None:
+        return None
     with calls.errors_name(output.stream_name):
-        if isinstance(layout, FlatLayout):
-            calls.write_all(stream, layout.head)
-            region, write = Region(layout.offset, layout.stored), partial(calls.write_all, stream)
-            _fold(plan, [ResultFile(output.shared, output.stream_name, result.share, {0: region}, flow=write)], context)
-        else:
-            with _flowing(plan, result.share, output, context) as elements:
-                layout([elements], stream)
-    return True
-
-
-@contextmanager
-def _flowing(plan: Plan, share: Share, output: StreamOutput, context: Context) -> Iterator[Array]:
-    """Give the result of a fold that goes on while the result is read."""
-    (result,) = arrays_in(share, plan.ops, plan.firsts[:1])
-    parts: list[PieceResult] = []
-    blocks: deque[memoryview] = deque()
-
-    def take(data: memoryview) -> None:
-        blocks.append(memoryview(bytes(data)))  # the fold uses the block again
-
-    def read_into(view: memoryview) -> int:
-        while not blocks:
-            part = next(working, None)
-            if part is None:
-                return 0
-            parts.append(part)
-        block = blocks.popleft()
-        count = min(len(view), len(block))
-        view[:count] = block[:count]
-        if count < len(block):
-            blocks.appendleft(block[count:])
-        return count
-
-    form = result.datatype.form
-    target = ResultFile(output.shared, output.name, share, {0: Region(0, form)}, flow=take)
-    with _decoded(plan) as decoded, closing(run_segments(plan, Fold(decoded, (target,)), context)) as working:
-        source = StreamSource(output.stream_name, read_into)
-        yield Array(source, result.datatype, share.count_of(result.rank.count), form, name=result.name)
-        parts.extend(working)
-    _report(plan, (target,), parts)
+        calls.write_all(stream, layout.head)
+    regions, write = {0: Region(layout.offset, layout.stored)}, partial(calls.write_all, stream)
+    return ResultFile(output.shared, output.stream_name, result.share, regions, flow=write)
 
 
 def _end(layout: FlatLayout, count: int) -> int:
@@ -169,18 +127,17 @@ def _end(layout: FlatLayout, count: int) -> int:
     return min(end, replaced.source.nbytes) if replaced is not None and end == replaced.end else end
 
 
-def _arrays(result: Result, plan: Plan) -> dict[int, ResultArray]:
-    """Return the arrays in a file of results, by their numbers."""
-    arrays = enumerate(arrays_in(result.share, plan.ops, plan.firsts))
-    return {number: each for number, each in arrays if result.own is None or number in result.own}
-
-
 def _begun(result: Result, layout: FlatLayout, draft: Output, plan: Plan) -> ResultFile:
-    """Write what a flat file has besides the elements, and return where these go."""
+    """Write what a flat file has besides the elements, or another file around them; return where these go."""
     end = _end(layout, result.share.count_of(plan.buffers[0][0].count))
     with draft.created(None if layout.around or plan.has_unknown_length else end) as fd:
-        if surroundings := layout.around or layout.before:
-            _copy_surroundings(layout, surroundings, fd, draft.name, end)
+        if buffer := layout.around or layout.before:
+            with closing(buffer.source.open()) as file, calls.errors_name(draft.name):
+                copying.copy_sparse(local_fd(file), fd, 0, buffer.offset, 0)
+                if layout.around is not None:
+                    calls.set_size(fd, end + max(0, buffer.source.nbytes - buffer.end))
+                    copying.copy_sparse(local_fd(file), fd, buffer.end, buffer.source.nbytes, end)
+                    calls.allocate(fd, end - buffer.offset, buffer.offset)
         else:
             calls.pwrite_all(fd, layout.head, 0)
     region = Region(layout.offset, layout.stored, layout.around, end)
@@ -195,7 +152,7 @@ def _laid(result: Result, layout: ArrayLayout, draft: Output, plan: Plan, *, is_
     regions = tuple(map(Region, places, layout.stored, replaced))
     if layout.missing and is_counted:
         regions = tuple(each._replace(missing=one) for each, one in zip(regions, layout.missing, strict=True))
-    own = dict(zip(_arrays(result, plan), regions, strict=True))
+    own = dict(zip(result.arrays(plan), regions, strict=True))
     return ResultFile(draft.shared, draft.name, result.share, own, start_writeback=True)
 
 
@@ -213,17 +170,6 @@ def _finish_headers(layout: Layout, draft: Output, plan: Plan) -> None:
                 calls.let_go(fd)
 
 
-def _copy_surroundings(layout: FlatLayout, buffer: Array, fd: int, name: str, end: int) -> None:
-    """Write what a flat file has before and after its elements, as it is around those of another file."""
-    with closing(buffer.source.open()) as file, calls.errors_name(name):
-        copying.copy_sparse(local_fd(file), fd, 0, buffer.offset, 0)
-        if layout.around is None:
-            return
-        calls.set_size(fd, end + max(0, buffer.source.nbytes - buffer.end))
-        copying.copy_sparse(local_fd(file), fd, buffer.end, buffer.source.nbytes, end)
-        calls.allocate(fd, end - buffer.offset, buffer.offset)
-
-
 @contextmanager
 def folded(
     plan: Plan,
@@ -235,16 +181,16 @@ def folded(
     missing: Sequence[Sequence[Missing | None]] = (),  # of each share which values of its arrays mean missing ones
 ) -> Generator[list[list[Array]], None, None]:
     """Fold all segments into a scratch file beside an output, and give each share of the result as native elements."""
-    placed, end = _placed(plan, shares, missing)
-    place = (beside.directory, beside.name) if beside else ()
-    with Scratch(*place) as scratch:
+    with Scratch(*((beside.directory, beside.name) if beside else ())) as scratch:
+        targets: dict[object, ResultFile] = {}  # by the share without its rank
+        end = 0
+        for share, values in zip(shares, missing or repeat(()), strict=False):
+            if share[1:] not in targets:
+                regions, end = _placed(share, values, plan, end)
+                targets[share[1:]] = ResultFile(scratch.shared, scratch.name, share, dict(enumerate(regions)))
         if not plan.has_unknown_length:
             scratch.allocate(end)
-        targets = [
-            ResultFile(scratch.shared, scratch.name, share, {number: region for number, (_, region) in enumerate(each)})
-            for share, each in placed.values()
-        ]
-        _fold(plan, [*also, *targets], context)
+        fold(plan, [*also, *targets.values()], context)
         source = LocalSource.of(scratch.name, scratch.shared_path)
 
         def native(share: Share, result: ResultArray, region: Region) -> Array:
@@ -252,42 +198,35 @@ def folded(
             flat = Array(source, result.datatype, count, region.stored, region.offset, validity=region.validity)
             return flat._replace(name=result.name)
 
-        arrays = {part: [native(share, *pair) for pair in each] for part, (share, each) in placed.items()}
+        arrays = {}
+        for part, target in targets.items():
+            results = zip(arrays_in(target.share, plan.ops, plan.firsts), target.regions.values(), strict=True)
+            arrays[part] = [native(target.share, *pair) for pair in results]
         yield [arrays[share[1:]] for share in shares]
 
 
-def _placed(
-    plan: Plan, shares: Sequence[Share], missing: Sequence[Sequence[Missing | None]]
-) -> tuple[dict[object, tuple[Share, list[tuple[ResultArray, Region]]]], int]:
-    """Give every different part of the result a place in a scratch file; return these and the bytes of all."""
-    placed: dict[object, tuple[Share, list[tuple[ResultArray, Region]]]] = {}  # by the share without its rank
-    end = 0
-    for share, values in zip(shares, missing or repeat(()), strict=False):
-        if share[1:] in placed:
-            continue
-        each: list[tuple[ResultArray, Region]] = []
-        placed[share[1:]] = share, each
-        arrays = arrays_in(share, plan.ops, plan.firsts)
-        for result, marks in zip(arrays, values or repeat(None), strict=False):
-            form, count = result.datatype.form, share.count_of(result.rank.count)
-            after = end + -(-count * form.itemsize // _ALIGNMENT) * _ALIGNMENT
-            has_nulls = result.op.rules.nulls != "error" and result.field != VALID
-            each.append((result, Region(end, form, validity=after if has_nulls else None, missing=marks)))
-            end = after + (-(-count // _ALIGNMENT) * _ALIGNMENT if has_nulls else 0)
-    return placed, end
+def _placed(share: Share, values: Sequence[Missing | None], plan: Plan, end: int) -> tuple[list[Region], int]:
+    """Return places behind `end` of a scratch file for the arrays of a share, and their end."""
+    regions = []
+    for result, marks in zip(arrays_in(share, plan.ops, plan.firsts), values or repeat(None), strict=False):
+        form, count = result.datatype.form, share.count_of(result.rank.count)
+        after = end + -(-count * form.itemsize // _ALIGNMENT) * _ALIGNMENT
+        has_nulls = result.op.rules.nulls != "error" and result.field != VALID
+        regions.append(Region(end, form, validity=after if has_nulls else None, missing=marks))
+        end = after + (-(-count // _ALIGNMENT) * _ALIGNMENT if has_nulls else 0)
+    return regions, end
 
 
-def _fold(plan: Plan, targets: Sequence[ResultFile], context: Context) -> None:
+def fold(plan: Plan, targets: Sequence[ResultFile], context: Context) -> None:
     """Fold all segments into files."""
-    if not plan.engine.same_host and not _are_filled(plan, targets):
-        parts = _received(plan, targets, context)
-    else:
-        is_function = any(op.is_function for op in plan.ops)
-        with (
-            _decoded(plan) if is_function else nullcontext(plan) as decoded,
-            closing(Fold(decoded, tuple(targets))) as fold,
-        ):
-            parts = list(run_segments(plan, fold, context))
+    is_sent = not plan.engine.same_host and not _are_filled(plan, targets)
+    is_function = any(op.is_function for op in plan.ops)
+    with (
+        _decoded(plan) if is_function else nullcontext(plan) as decoded,
+        closing(Fold(decoded, tuple(targets), sends=is_sent)) as work,
+    ):
+        working = run_segments(plan, work, context)
+        parts = list(_received(plan, targets, working) if is_sent else working)
     if plan.has_unknown_length or any(part.overflow or part.unset or part.hidden for part in parts):
         _report(plan, targets, parts)
 
@@ -325,13 +264,18 @@ def _report_hidden(plan: Plan, targets: Sequence[ResultFile], parts: Sequence[Pi
             cautions.tell(cautions.masked(count, name, missing.text, way_out))
 
 
-def _received(plan: Plan, targets: Sequence[ResultFile], context: Context) -> list[PieceResult]:
-    """Fold on other machines, and write their results here."""
-    from mpired.collectives.sent import Receiver, SendingFold  # noqa: PLC0415 - for other machines only
-
-    shares = tuple(target._replace(regions={}) for target in targets)
-    with closing(Receiver(plan, targets)) as receiver, closing(SendingFold(plan, shares)) as fold:
-        return [receiver.written(part) for part in run_segments(plan, fold, context)]
+def _received(plan: Plan, targets: Sequence[ResultFile], parts: Iterable[PieceResult]) -> Iterator[PieceResult]:
+    """Write the partial results that workers on other machines send, and yield the parts without them."""
+    writers, number = None, -1
+    with ExitStack() as stack:
+        for part in parts:
+            if part.sent and part.buffer != number:
+                stack.close()  # few files are open at a time
+                number, writers = part.buffer, stack.enter_context(closing(Writers(plan, targets, part.buffer)))
+            for each in part.sent:
+                block = each.block if each.block.flags.writeable else each.block.copy()
+                cast("Writers", writers).take(each._replace(block=block))
+            yield cast("Writers", writers).described(part._replace(sent=())) if part.sent else part
 
 
 def _are_filled(plan: Plan, targets: Sequence[ResultFile]) -> bool:
@@ -347,30 +291,24 @@ def _are_filled(plan: Plan, targets: Sequence[ResultFile]) -> bool:
     return probe.all_write(plan.engine.runner, list(one_in_each.values()))
 
 
-class _Piece(Protocol):
-    """Progress of a segment: the number of bytes read, and more."""
-
-    @property
-    def nbytes(self) -> int: ...
-
-
-_P = TypeVar("_P", bound=_Piece)
+_P = TypeVar("_P")  # progress of a segment, with the number of bytes read: `nbytes`
 
 
 def run_segments(plan: Plan, work: Callable[[Segment], Iterator[_P]], context: Context) -> Generator[_P, None, None]:
     """Let the engine work on all segments of a plan; yield the outcome of their pieces, in any order."""
     blocks = ", ".join(map(str, plan.block_counts))
     log.plan(f"segments {len(plan.segments)}, elements in a block {blocks}, ranks open at once {plan.max_open}")
-    runner = plan.engine.runner
     # In workers of this machine, and only because a library decodes.
     decodes_apart = plan.engine is LOCAL and plan.isolated and not any(op.user for op in plan.ops)
     if plan.lines:
-        begun = runner.chain(cast("Any", work), plan.tasks, plan.lines)
+        begun = plan.engine.runner.chain(cast("Any", work), plan.tasks, plan.lines)
     elif decodes_apart and plan.jobs == 1 and context.worker is not None and context.worker.is_there:
         begun = context.worker.each(work, plan.segments)  # the one that has inspected the ranks
+    elif plan.engine is LOCAL and plan.jobs == 1 and not plan.isolated:
+        begun = (part for segment in plan.segments for part in work(segment))
     else:
         done_there = partial(_quietly, work) if decodes_apart else work
-        begun = runner.run(done_there, plan.segments, plan.jobs, isolated=plan.isolated)
+        begun = plan.engine.runner.run(done_there, plan.segments, plan.jobs, isolated=plan.isolated)
     with log.step("combining the ranks"), closing(begun):
         try:
             for part in begun if context.progress is no_progress else _shown(begun, context.progress, plan.nbytes):
@@ -390,7 +328,7 @@ def _shown(working: Iterable[_P], progress: Progress, total: int) -> Iterator[_P
     def done() -> Iterator[int]:
         for part in working:
             parts.append(part)
-            yield part.nbytes
+            yield cast("Any", part).nbytes
 
     for _ in progress(done(), total):
         yield from parts

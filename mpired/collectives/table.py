@@ -1,4 +1,4 @@
-"""The collectives, one row each: which part of the fold goes to which rank (MPI-4.1, 6.9 to 6.11).
+"""The collectives, one row each: which part of the fold goes to which rank, and its arrays (MPI-4.1, 6.9 to 6.11).
 
 All of them are one fold. It goes through the partial results `r0`, `r0 o r1`, `(r0 o r1) o r2`, ..., and
 a row says which of these, and which elements of it, a rank gets.
@@ -7,10 +7,14 @@ a row says which of these, and which elements of it, a rank gets.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
+from mpired import datatypes, ops
+from mpired.datatypes.pairs import FIELDS, column_names, column_of, field_type
 from mpired.errors import CountError, RootError
+from mpired.formats import Array
+from mpired.formats.derived import without_indices
 from mpired.options import ALLREDUCE, CALL, EXSCAN, LOCAL, REDUCE, SCAN, SCATTER, SCATTER_BLOCK, Group, Options, checked
 
 _Group = TypeVar("_Group")
@@ -48,9 +52,8 @@ class CallShape(NamedTuple):
     nranks: int  # how many ranks get something; with two groups not those that are combined
     # elements of a rank's buffer
     count: int  # type: ignore[assignment]  # tuples are not counted
-    counts: tuple[int, ...] | None = None  # what each rank gets of them, where the call says so
-    root: int = 0
-    identity: bool = False  # whether the first rank of an exclusive scan gets the neutral element, instead of nothing
+    options: Options
+    counts: Sequence[int]  # what each rank gets of them, where the call says so
 
 
 class Collective(NamedTuple):
@@ -77,9 +80,10 @@ class Collective(NamedTuple):
 
 
 def _root(task: CallShape) -> list[Share]:
-    if not 0 <= task.root < task.nranks:
-        raise RootError(f"root {task.root}", f"is not a rank; there are {task.nranks} ranks, 0 to {task.nranks - 1}")
-    return [Share(task.root, task.last)]
+    root = task.options["root"]
+    if not 0 <= root < task.nranks:
+        raise RootError(f"root {root}", f"is not a rank; there are {task.nranks} ranks, 0 to {task.nranks - 1}")
+    return [Share(root, task.last)]
 
 
 def _all(task: CallShape) -> list[Share]:
@@ -92,12 +96,13 @@ def _inclusive(task: CallShape) -> list[Share]:
 
 def _exclusive(task: CallShape) -> list[Share]:
     # The result of rank 0 is undefined (6.11.2): it gets no file, unless the call asks for the neutral element.
-    return [Share(rank, rank - 1) for rank in range(0 if task.identity else 1, task.nranks)]
+    first = 0 if task.options["exscan_first"] == "identity" else 1
+    return [Share(rank, rank - 1) for rank in range(first, task.nranks)]
 
 
 def _blocks(task: CallShape) -> list[Share]:
     """Give consecutive blocks with these counts to the ranks."""
-    counts: Sequence[int] = task.counts or ()
+    counts = task.counts
     if len(counts) != task.nranks:
         raise CountError("`counts`", f"has {len(counts)} values for {task.nranks} ranks; give one for each rank")
     if sum(counts) != task.count:
@@ -126,3 +131,44 @@ _ROWS = (  # MPI-4.1, 6.9.1, 6.9.7, 6.9.6, 6.10.2, 6.10.1, 6.11.1, 6.11.2
     Collective("exscan", "MPI_Exscan", EXSCAN, _exclusive),
 )
 COLLECTIVES = {row.name: row for row in _ROWS}
+
+
+class ResultArray(NamedTuple):
+    """An array of a result."""
+
+    buffer: int  # the number of the buffer
+    number: int  # that of its op
+    op: ops.Op
+    field: str  # the field of the results of the op; "" for whole elements
+    rank: Array  # what the op takes of the first rank
+    name: str
+    datatype: datatypes.Datatype  # of its elements
+
+
+def taken_by(op: ops.Op, rank: Array) -> Array:
+    """Return what an op takes of a rank: of values with indices the pairs, or else the values alone."""
+    return rank if op.groups == datatypes.Group.PAIR else without_indices(rank)
+
+
+def arrays_in(share: Share, chosen: Sequence[ops.Op], buffers: Sequence[Array]) -> Iterator[ResultArray]:
+    """Yield the arrays of a share of the results of the chosen ops, in their order; `buffers` are those of a rank."""
+    labels = ops.labels(chosen) if share.has_ops else None
+    for number, buffer in enumerate(buffers):
+        for op, field in share.fields:
+            rank = taken_by(chosen[op], buffer)
+            datatype, name = chosen[op].result(rank.datatype), rank.name
+            if field:
+                datatype = field_type(datatype, field)
+            if field or labels is not None:
+                name = _name(rank, field, "" if labels is None else labels[op])
+            yield ResultArray(number, op, chosen[op], field, rank, name, datatype)
+
+
+def _name(rank: Array, field: str, label: str) -> str:
+    """Return the name of an array of a result, with the label of its op if there are several."""
+    is_pair = field in FIELDS and (rank.values is not None or len(rank.columns) != len(FIELDS))
+    name = without_indices(rank).name if label and is_pair else column_of(rank.name, rank.columns, field)
+    if not label:
+        return name
+    name = f"{name}_{label}" if name.strip("/") else label
+    return column_names(name)[FIELDS.index(field)] if is_pair else name

@@ -95,9 +95,9 @@ class Dask(Futures):
         return self.each(function, len(threads))
 
     def begin(self, octets: bytes) -> Any:
-        """Return the pickled function as the result of a task, which can be made again where a worker is lost."""
+        """Return the function as the result of a task, which can be made again where a worker is lost."""
         self._keys = []
-        return self._client.submit(far.Sent, octets, pure=False)
+        return self._client.submit(far.loaded, octets, pure=False)
 
     def submit(self, function: Any, item: Any, *, alone: bool, worker: int | None = None, only: bool = False) -> Any:
         """Hand over a task. Left alone the scheduler lets the one worker that has the function do the first ones."""

@@ -54,39 +54,22 @@ def portable_error(error: BaseException) -> BaseException:
     return portable(error)
 
 
-class Sent:
-    """A pickled function, which a process loads once, and has as long as it has this."""
-
-    def __init__(self, octets: bytes) -> None:
-        self._octets, self._lock = octets, threading.Lock()
-        self._function: Callable[[Any], Any] | None = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Sent, (self._octets,)
-
-    @property
-    def function(self) -> Callable[[Any], Any]:
-        """The function."""
-        with self._lock:
-            self._function = self._function or _loaded(self._octets)
-            return self._function
-
-
-def work(sent: Sent | bytes, item: Any, alone: bool) -> Answer:  # noqa: FBT001 - of a task, which has no keywords
-    """Apply a pickled function to an item; `alone` is what may run in one thread of a process at a time."""
+def work(sent: Callable[[Any], Any] | bytes, item: Any, alone: bool) -> Answer:  # noqa: FBT001 - of a task, which has no keywords
+    """Apply a function, pickled or not, to an item; `alone` is what may run in one thread of a process at a time."""
     found: list[Any] = []
     try:
         with _ONE if alone else contextlib.nullcontext():
-            found.extend(results(sent.function if isinstance(sent, Sent) else _loaded_last(sent), item))
+            found.extend(results(_loaded_last(sent) if isinstance(sent, bytes) else sent, item))
     except BaseException as error:  # noqa: BLE001 - raised again by the command
         return found, portable_error(error)
     return found, None
 
 
-def _loaded(octets: bytes) -> Callable[[Any], Any]:
+def loaded(octets: bytes) -> Callable[[Any], Any]:
+    """Return a function that was pickled for a run."""
     keep_freed_memory()
     function: Callable[[Any], Any] = pickle.loads(octets)  # noqa: S301 - made by the command, of the same user
     return function
 
 
-_loaded_last = functools.lru_cache(maxsize=1)(_loaded)
+_loaded_last = functools.lru_cache(maxsize=1)(loaded)

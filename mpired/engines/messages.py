@@ -1,4 +1,4 @@
-"""Messages between the processes of MPI: values with their arrays, and waiting that takes no core.
+"""Messages between the processes of MPI, by a communicator that sends arrays apart; waiting takes no core.
 
 In a line of stages each worker does its items with the values of the worker before, and hands on new values. No two
 stages wait for each other: one waits for the stage before or the one after it, the last one for rank 0, which takes
@@ -7,15 +7,14 @@ all.
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from mpired.engines.table import IN_FLIGHT, Lines
 
-HEAD, BODY, STOP = 1, 2, 3
+WORK, STOP = 1, 2  # tags
 _LEAST_PAUSE, _MOST_PAUSE = 20e-6, 1e-3  # seconds between two looks for a message
 WAITING = "waiting"
 """The message of a waiting stage to rank 0, so that rank 0 does not take it for the lost one."""
@@ -31,47 +30,6 @@ def wait(ready: Callable[[], object], until: float | None = None) -> None:
             raise TimeoutError
         time.sleep(pause)  # so that a process that waits takes no core
         pause = min(2 * pause, _MOST_PAUSE)
-
-
-def send(world: Any, message: tuple[str, Any], to: int) -> None:
-    """Send a message, arrays in it without a copy."""
-    head, views = _parts(message)
-    world.send(head, to, HEAD)
-    for view in views:
-        world.Send(view, to, BODY)
-
-
-def post(world: Any, message: tuple[str, Any], to: int) -> list[Any]:
-    """Begin to send a message whose arrays stay as they are; return requests that are done when it is received."""
-    # Not when it is sent: small messages are kept by MPI, any number of them.
-    head, views = _parts(message)
-    return [world.issend(head, to, HEAD), *(world.Issend(view, to, BODY) for view in views)]
-
-
-def are_taken(requests: Iterable[Any]) -> bool:
-    """Return whether the posted message was received."""
-    return all(request.Test() for request in requests)
-
-
-def received(world: Any, source: int) -> tuple[str, Any]:
-    """Receive a message."""
-    head, sizes = world.recv(None, source, HEAD)
-    bodies = []
-    if sizes:
-        import numpy as np  # noqa: PLC0415 - there are arrays
-
-        for nbytes in sizes:
-            bodies.append(np.empty(nbytes, np.uint8))
-            world.Recv(bodies[-1], source, BODY)
-    message: tuple[str, Any] = pickle.loads(head, buffers=bodies)  # noqa: S301 - of the same user
-    return message
-
-
-def _parts(message: tuple[str, Any]) -> tuple[tuple[bytes, list[int]], list[memoryview]]:
-    bodies: list[pickle.PickleBuffer] = []
-    head = pickle.dumps(message, 5, buffer_callback=bodies.append)
-    views = [body.raw() for body in bodies]
-    return (head, [view.nbytes for view in views]), views
 
 
 class Task(NamedTuple):
@@ -110,12 +68,12 @@ class Neighbours:
         self._world, self._stops = world, stops
         self._before, self._after = task.before, task.after
         self._has_ended = task.before is None
-        self._posted: deque[list[Any]] = deque()
+        self._posted: deque[Any] = deque()
 
     def receive(self) -> Any:
         """Wait for the next value of the stage before, and return it."""
-        self._wait(lambda: self._world.iprobe(self._before, HEAD))
-        kind, value = received(self._world, self._before or 0)
+        self._wait(lambda: self._world.iprobe(self._before, WORK))
+        kind, value = self._world.recv(None, self._before, WORK)
         if kind == _END:  # it has failed
             self._has_ended = True
             self._wait(lambda: False)
@@ -133,8 +91,8 @@ class Neighbours:
         wait(self._is_over)
 
     def _is_over(self) -> bool:
-        if not self._has_ended and self._world.iprobe(self._before, HEAD):
-            self._has_ended = received(self._world, self._before or 0)[0] == _END
+        if not self._has_ended and self._world.iprobe(self._before, WORK):
+            self._has_ended = self._world.recv(None, self._before, WORK)[0] == _END
         return not self._waiting() and self._has_ended
 
     def _wait(self, ready: Callable[[], object]) -> None:
@@ -145,19 +103,19 @@ class Neighbours:
             if self._stops.stop_requested():
                 raise Stopped
             if time.monotonic() > sent_at + _PERIOD:
-                send(self._world, (WAITING, None), 0)
+                self._world.send((WAITING, None), 0, WORK)
                 sent_at = time.monotonic()
             return ready()
 
         wait(is_asked_or_ready)
 
     def _post(self, kind: str, value: Any) -> None:
-        assert self._after is not None  # noqa: S101 - the last stage has no next one
-        self._posted.append(post(self._world, (kind, value), self._after))
+        # In a mode that ends when it is received, not when it is sent: small messages are kept by MPI, any number.
+        self._posted.append(self._world.issend((kind, value), self._after, WORK))
 
     def _waiting(self) -> int:
         """Return how many values the next stage has not taken."""
-        while self._posted and are_taken(self._posted[0]):
+        while self._posted and self._posted[0].test()[0]:
             self._posted.popleft()
         return len(self._posted)
 

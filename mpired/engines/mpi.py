@@ -50,12 +50,13 @@ def main(command: Callable[[], int], ahead: Callable[[], object]) -> int:
 
         mpi4py.rc(thread_level="funneled", finalize=False)
         from mpi4py import MPI  # noqa: PLC0415 - which initialises MPI
+        from mpi4py.util import pkl5  # noqa: PLC0415 - as above
     except ModuleNotFoundError:
         return command()  # its error names the missing package
     except (ImportError, RuntimeError) as error:
         _obstacle = _no_library(error)
         return command()
-    world = MPI.COMM_WORLD
+    world = pkl5.Intracomm(MPI.COMM_WORLD)
     if world.rank:
         prepare()
         for number in (signal.SIGTERM, signal.SIGHUP):
@@ -96,18 +97,12 @@ def _abort(world: Any, status: int) -> NoReturn:
     """End all processes. MPICH's launcher may drop unread bytes of their streams, so it is waited for."""
     flush_streams()
     until = time.monotonic() + _PATIENCE
-    with contextlib.suppress(OSError):  # closed, or no pipes: bytes written to a file are there
-        while any(_unread(stream) for stream in (1, 2)) and time.monotonic() < until:
+    with contextlib.suppress(OSError):  # closed: bytes written to a file are there
+        pipes = [stream for stream in (1, 2) if stat.S_ISFIFO(os.fstat(stream).st_mode)]
+        while any(any(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4))) for pipe in pipes) and time.monotonic() < until:
             time.sleep(0.001)
     world.Abort(status)
     raise AssertionError  # which does not return
-
-
-def _unread(stream: int) -> int:
-    """Return how many bytes of a pipe its reader has not taken."""
-    if not stat.S_ISFIFO(os.fstat(stream).st_mode):
-        return 0
-    return int.from_bytes(fcntl.ioctl(stream, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def _leave(mpi: Any, status: int) -> NoReturn:
@@ -150,12 +145,13 @@ def joined() -> Mpi:
     """Return the processes that run this program, with messages apart from those of the program."""
     try:
         from mpi4py import MPI  # noqa: PLC0415 - of few programs
+        from mpi4py.util import pkl5  # noqa: PLC0415 - as above
     except ModuleNotFoundError:
         raise UsageError("`engine`", not_installed(ENGINES["mpi"])) from None
     except (ImportError, RuntimeError) as error:
         raise _no_library(error) from None
     Mpi(MPI.COMM_WORLD).check_launcher(f"python {os.path.basename(sys.argv[0]) or 'FILE'}")
-    return Mpi(MPI.COMM_WORLD.Dup())
+    return Mpi(pkl5.Intracomm(MPI.COMM_WORLD.Dup()))
 
 
 class Mpi:
@@ -164,17 +160,13 @@ class Mpi:
     def __init__(self, world: Any) -> None:
         self._world = world
         self._workers = list(range(1, world.size))
+        self.is_worker = bool(world.rank)  # this process does what rank 0 asks for
         self.is_running = True  # its block has not ended
         self._stuck = False
         self._runs = 0
         self._stops: Counter[int] = Counter()
         self._places: dict[int, far.WorkerPlace] = {}
         self._timeout = math.inf
-
-    @property
-    def is_worker(self) -> bool:
-        """Whether this process does what rank 0 asks for."""
-        return bool(self._world.rank)
 
     def serve(self) -> None:
         """Do what rank 0 asks for until it leaves the block."""
@@ -277,9 +269,9 @@ class Mpi:
         self._runs += 1
         try:
             for worker, item in first:
-                messages.send(self._world, (_FUNCTION, (self._runs, octets)), worker)
+                self._world.send((_FUNCTION, (self._runs, octets)), worker, messages.WORK)
                 given.append(worker)
-                messages.send(self._world, (_ITEM, item), worker)
+                self._world.send((_ITEM, item), worker, messages.WORK)
                 busy[worker] = time.monotonic()
             while busy:
                 worker, (kind, value) = self._answer(busy)
@@ -296,13 +288,13 @@ class Mpi:
                 if kind == _ERROR:
                     raise value
                 for item in rest:
-                    messages.send(self._world, (_ITEM, item), worker)
+                    self._world.send((_ITEM, item), worker, messages.WORK)
                     busy[worker] = time.monotonic()
                     break
         finally:
             self._stop(set(busy))
             for worker in given:  # with the function it closes its open files
-                messages.send(self._world, (_FUNCTION, (self._runs, b"")), worker)
+                self._world.send((_FUNCTION, (self._runs, b"")), worker, messages.WORK)
 
     def _answer(self, last_messages: Mapping[int, float]) -> tuple[int, tuple[str, Any]]:
         """Wait for a message of a worker; `last_messages` has the time of the last one of each busy worker."""
@@ -319,8 +311,8 @@ class Mpi:
         from mpi4py import MPI  # noqa: PLC0415 - it is there
 
         status = MPI.Status()
-        messages.wait(lambda: self._world.Iprobe(MPI.ANY_SOURCE, messages.HEAD, status), until)
-        return status.source, messages.received(self._world, status.source)
+        messages.wait(lambda: self._world.Iprobe(MPI.ANY_SOURCE, messages.WORK, status), until)
+        return status.source, self._world.recv(None, status.source, messages.WORK)
 
     def _stop(self, busy: set[int]) -> None:
         """Let workers stop their work, and wait a moment for them."""
@@ -340,7 +332,7 @@ class Mpi:
         """End the workers, with a status if they end as processes; return whether all ended: an op may go on."""
         while self._workers and not self._stuck:
             worker = self._workers.pop()
-            messages.send(self._world, (_END, (self._stops[worker], status)), worker)
+            self._world.send((_END, (self._stops[worker], status)), worker, messages.WORK)
         return not self._stuck
 
 
@@ -348,8 +340,8 @@ def _serve(world: Any) -> int | None:
     """Do what rank 0 asks for until it says that this is the end; return the status that it says with that."""
     octets, function, stops = b"", None, messages.Stops(world)
     while True:
-        messages.wait(lambda: world.iprobe(0, messages.HEAD))
-        kind, value = messages.received(world, 0)
+        messages.wait(lambda: world.iprobe(0, messages.WORK))
+        kind, value = world.recv(None, 0, messages.WORK)
         if kind == _END:
             sent, status = value
             for _ in range(sent - stops.received):  # MPI ends only when nothing is under way
@@ -359,14 +351,14 @@ def _serve(world: Any) -> int | None:
             (stops.number, octets), function = value, None
             continue
         last: tuple[str, Any] = _DONE, None
-        sent_last: list[Any] = []
+        sent_last = None
         link = messages.Neighbours(world, value, stops) if isinstance(value, messages.Task) else None
         try:
             function = function or pickle.loads(octets)  # noqa: S301 - of rank 0, which the same user has started
             for result in results(function, value) if link is None else _of_stage(function, value, link):
                 flush_streams()
-                messages.wait(partial(messages.are_taken, sent_last))
-                sent_last = messages.post(world, (_RESULT, result), 0)  # taken while the next one is made
+                _wait_for(sent_last)
+                sent_last = world.issend((_RESULT, result), 0, messages.WORK)  # taken while the next one is made
                 if stops.stop_requested():
                     break
         except messages.Stopped:
@@ -374,10 +366,16 @@ def _serve(world: Any) -> int | None:
         except BaseException as error:  # noqa: BLE001 - raised again by rank 0
             last = _ERROR, far.portable_error(error)
         flush_streams()
-        messages.wait(partial(messages.are_taken, sent_last))
-        messages.send(world, last, 0)
+        _wait_for(sent_last)
+        world.send(last, 0, messages.WORK)
         if link is not None:
             link.end()
+
+
+def _wait_for(sent: Any) -> None:
+    """Wait until a message is received."""
+    if sent is not None:
+        messages.wait(lambda: sent.test()[0])
 
 
 def _of_stage(function: Callable[..., Any], task: messages.Task, link: Link) -> Iterator[Any]:

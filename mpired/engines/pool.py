@@ -16,9 +16,8 @@ from contextlib import closing
 from typing import Any, TypeVar
 
 from mpired import interrupts, machine
-from mpired.engines.channel import Channel, channel
 from mpired.engines.table import Limits
-from mpired.engines.worker import flush_streams, results, work
+from mpired.engines.worker import Channel, channel, flush_streams, results, work
 from mpired.errors import WorkerError
 from mpired.log import step
 

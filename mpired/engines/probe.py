@@ -43,7 +43,12 @@ def look(sources: Sequence[Source], kernel: Any, _number: int) -> Seen:
             kernel.check_file()
     except UserOpError as error:
         wrong = error.reason
-    return Seen(os.uname().nodename, versions(), tuple(map(_wrong, sources)), wrong, _features())
+    # What NumPy finds that this processor can do: its kernels, and those of libraries of C, depend on it.
+    from numpy._core import _multiarray_umath  # type: ignore[attr-defined]  # noqa: PLC0415 - not of its interface
+
+    features: dict[str, bool] = getattr(_multiarray_umath, "__cpu_features__", {})
+    there = frozenset(name for name, has_it in features.items() if has_it)
+    return Seen(os.uname().nodename, versions(), tuple(map(_wrong, sources)), wrong, there)
 
 
 def versions() -> dict[str, str]:
@@ -55,14 +60,6 @@ def versions() -> dict[str, str]:
         "the byte order": sys.byteorder,
         "long double": f"{double.dtype.itemsize} bytes, {double.nmant} bits",
     }
-
-
-def _features() -> frozenset[str]:
-    """Return what NumPy finds that this processor can do: its kernels, and those of libraries of C, depend on it."""
-    from numpy._core import _multiarray_umath  # type: ignore[attr-defined]  # noqa: PLC0415 - not of its interface
-
-    found: dict[str, bool] = getattr(_multiarray_umath, "__cpu_features__", {})
-    return frozenset(name for name, there in found.items() if there)
 
 
 def _wrong(source: Source) -> str:

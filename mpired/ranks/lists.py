@@ -60,10 +60,16 @@ def _expand(word: str, numbers: Sequence[int] | None) -> Iterator[RankWord]:
         yield from _of_list(with_query_of(word, word[1:]))
         return
     for name in (with_query_of(word, name) for name in _named(word, numbers)):
-        if _MAGIC.intersection(behind_host(name)) and not os.path.lexists(name):
-            yield from _matching(name)
-        else:
+        if not _MAGIC.intersection(behind_host(name)) or os.path.lexists(name):
             yield name
+        elif is_url(name):
+            from mpired.sources import remote  # noqa: PLC0415 - most ranks are files
+
+            yield from remote.matching(name)
+        elif found := sorted(path for path in glob.iglob(name, recursive=True) if not os.path.isdir(path)):
+            yield from found
+        else:
+            raise FileNotFoundError(errno.ENOENT, f"{os.strerror(errno.ENOENT)}, and no file matches", name)
 
 
 def _named(word: str, numbers: Sequence[int] | None) -> Iterator[str]:
@@ -95,18 +101,6 @@ def _range(first: str, last: str, step: str | None) -> tuple[range, int]:
     padded = any(re.match(r"-?0\d", text) for text in (first, last))
     numbers = range(start, stop + 1, by) if start <= stop else range(start, stop - 1, -by)
     return numbers, max(len(first), len(last)) if padded else 0
-
-
-def _matching(pattern: str) -> list[str]:
-    """Return the files that a glob matches, by name; directories are none."""
-    if is_url(pattern):
-        from mpired.sources import remote  # noqa: PLC0415 - most ranks are files
-
-        return remote.matching(pattern)
-    found = sorted(path for path in glob.iglob(pattern, recursive=True) if not os.path.isdir(path))
-    if not found:
-        raise FileNotFoundError(errno.ENOENT, f"{os.strerror(errno.ENOENT)}, and no file matches", pattern)
-    return found
 
 
 def _of_list(path: str, folder: str | None = None, end: str = "\n") -> Iterator[RankWord]:

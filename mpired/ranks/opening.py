@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import errno
-import functools
 import itertools
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
-from mpired import cautions, codecs, log, ops
+from mpired import cautions, codecs, interrupts, log, ops
 from mpired.errors import (
     BufferFileError,
     ChangedError,
@@ -30,7 +29,6 @@ from mpired.formats.memory import RankInFile, check_holds_several
 from mpired.formats.names import lacking
 from mpired.formats.rank import reordered, turned
 from mpired.formats.transposed import in_order
-from mpired.progress import track
 from mpired.ranks.order import RankWord
 from mpired.sources.open import inspected_together, open_source
 from mpired.sources.source import Source, of_file
@@ -66,24 +64,40 @@ class Skipped(NamedTuple):
 class Opened:
     """Ranks, or origins, that are opened one after another: those that can be used, and those that are left out."""
 
-    def __init__(self, named: Sequence[Any], options: Options, what: str = "ranks") -> None:
-        self._named, self._options, self._what = named, options, what
+    def __init__(self, words: Sequence[Any], inputs: InputOptions, options: Options, what: str = "ranks") -> None:
+        is_cut = options["stride"] is not None or options["ranks_in_file"] is not None
+        self._named = pieces(words, inputs, options) if is_cut else words
+        self._inputs, self._options, self._what = inputs, options, what
         self.files: list[Any] = []  # of an origin its arrays
         self.words: list[Any] = []  # the words for them
         self.skipped: list[Skipped] = []
+        self.first: tuple[int, Any] | None = None  # the first good rank, and its number
         self.alike = True  # whether the ranks differ by their sources alone, as far as that is known
-        self._errors: list[MpiredError | OSError] = []  # a rank may have several
+        self._errors: list[MpiredError | OSError] = []
 
-    def leave_out(self, rank: int, error: Exception) -> None:
-        """Note the errors of a rank; raise one that is not of a rank if ranks are skipped."""
-        found = getattr(error, "exceptions", [error])
+    def open(self, inspect: Callable[[Any, InputOptions, int], Any]) -> None:
+        """Inspect each word, of a number; several at once where each waits for other machines."""
         skips = self._options["skip_bad"]
-        if skips and not all(map(is_of_rank, found)):
-            raise found[0] from None
-        self._errors += [error.with_traceback(None) for error in found] if skips else found
-        self.skipped.append(Skipped(rank, *parts(found[0])))
+        with inspected_together(self._named, self._inputs.context) as context:
+            inputs = self._inputs._replace(context=context)  # one for all: by it a header is remembered
+            for number, word in enumerate(self._named):
+                interrupts.rest()
+                try:
+                    file = inspect(word, inputs, number)
+                except (MpiredError, OSError, ExceptionGroup) as error:  # a rank may have several
+                    errors = getattr(error, "exceptions", [error])
+                    if skips and not all(map(is_of_rank, errors)):
+                        raise errors[0] from None
+                    self._errors += [each.with_traceback(None) for each in errors] if skips else errors
+                    self.skipped.append(Skipped(number, *parts(errors[0])))
+                else:
+                    self.first = self.first or (number, file)
+                    self.files.append(file)
+                    self.words.append(word)
+        if self.skipped or self._options["min_inputs"] is not None:
+            self._check()
 
-    def check(self) -> None:
+    def _check(self) -> None:
         """Raise one error for all that is wrong, unless these ranks are skipped and enough are left."""
         errors, what, total = self._errors, self._what, len(self._named)
         is_usage = not self.files and all(isinstance(error, UsageError) for error in errors)
@@ -115,69 +129,49 @@ def open_groups(
         raise UsageError("ranks", "there are none; name at least one file")
     if [*itertools.chain(*groups)].count("-") > 1:
         raise UsageError("-", "standard input can be one rank only; write the others to files")
-    check = check or functools.partial(_check, inputs)
     opened: list[Opened] = []
-    for group in groups:
-        words = group if options["stride"] is options["ranks_in_file"] is None else pieces(group, inputs, options)
-        ranks, first = Opened(words, options), None
-        opened.append(ranks)
-        with inspected_together(words, inputs.context) as context:
-            inputs = inputs._replace(context=context)  # one for all: by it a header is remembered
-            for rank, word in enumerate(track(words)):
-                try:
-                    file = open_rank(word, inputs)
-                    if first and file.names:
-                        file = _matched(file, first[1])
-                    ranks.alike = bool(check(file, rank, first or (rank, file))) and ranks.alike
-                except (MpiredError, OSError, ExceptionGroup) as error:
-                    ranks.leave_out(rank, error)
-                    continue
-                first = first or (rank, file)
-                ranks.files.append(file)
-                ranks.words.append(word)
-        if ranks.skipped or options["min_inputs"] is not None:
-            ranks.check()
-    _check_all(opened, inputs, raw_result=raw_result)
-    return opened
 
+    def inspect(word: RankWord, inputs: InputOptions, rank: int) -> RankFile:
+        ranks, file = opened[-1], open_rank(word, inputs)
+        if ranks.first and file.names and (matched := file.ordered_as(ranks.first[1])) is not file:
+            file = matched
+            if not format_named(file.format).has_arrays:
+                log.plan("columns match by name: some ranks have them in another order")
+        first = ranks.first or (rank, file)
+        is_alike = check(file, rank, first) if check else _check(inputs, file, rank, first)
+        ranks.alike = ranks.alike and bool(is_alike)
+        return file
 
-def _check_all(groups: Sequence[Opened], inputs: InputOptions, *, raw_result: bool) -> None:
-    """Raise an error unless the groups are alike, the options have a meaning for a file, and each pipe is one rank."""
-    files = [*groups[0].files]
-    for ranks in groups[1:]:
+    for words in groups:
+        opened.append(Opened(words, inputs, options))
+        opened[-1].open(inspect)
+    files = [*opened[0].files]
+    for ranks in opened[1:]:
         reference = "rank 0 of group A", files[0]
         ranks.alike = compare("rank 0 of group B", ranks.files[0], reference, inputs.op) and ranks.alike
         files += ranks.files
     check_formats(inputs, {file.format for file in files}, raw_result=raw_result)
     if streams := [file.source for file in files if file.source.is_forward]:
         _check_pipes(streams)
-
-
-def _matched(file: RankFile, first: RankFile) -> RankFile:
-    """Return a rank with its columns in the order of those of the first good one, if they have the same names."""
-    matched = file.ordered_as(first)
-    if matched is not file and not format_named(file.format).has_arrays:
-        log.plan("columns match by name: some ranks have them in another order")
-    return matched
+    return opened
 
 
 def _check(inputs: InputOptions, file: RankFile, rank: int, first: tuple[int, RankFile]) -> bool:
     """Raise all that is wrong with a rank; return whether it differs from the first good one by its source alone."""
-    errors, differing, is_first = file.obstacles(inputs.taken, keeps=True), [], file is first[1]
+    errors, is_first, kept = file.obstacles(inputs.taken, keeps=True), file is first[1], first[1].kept
     alike = is_first
     try:
         if not (errors or is_first):
             alike = compare(f"rank {rank}", file, (f"rank {first[0]}", first[1]), inputs.op)
     except MpiredError as error:
-        differing.append(error)
-    try:
-        kept = first[1].kept  # only formats of arrays carry others
+        errors.append(error)
+    try:  # only formats of arrays carry others
         if not is_first and file.kept and kept and kept.kind == "arrays" and inputs.check_coordinates:
             kept.check_same(file.kept, f"rank {first[0]}")
     except MpiredError as error:
         errors.append(error)
-    if differing or errors:
-        raise ExceptionGroup("obstacles", [*differing, *errors])
+    if errors:
+        raise ExceptionGroup("obstacles", errors)
     return alike
 
 

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 RankWord: TypeAlias = str | AtHand
 _W = TypeVar("_W")
 _NUMBER = r"[0-9]+"
+EXAMPLE = "`rank_regex='r([0-9]+)'`"
+"""An option that names the number of a rank."""
 _DIGITS = str.maketrans("123456789", "0" * 9)
 _SHOWN_NAMES = 3
 _SHOWN_RANGES = 8
-_SHOWN_BEFORE = 8  # characters before a number
 
 
 def ordered(words: Sequence[_W], options: Options) -> list[_W]:
@@ -39,7 +40,7 @@ def ordered(words: Sequence[_W], options: Options) -> list[_W]:
 
     def key(word: _W) -> tuple[object, int]:
         path = path_of(word) or ""
-        return _natural(path) if sort == "natural" else path, start_of(word)
+        return _natural(path) if sort == "natural" else path, getattr(word, "start", 0)
 
     return sorted(words, key=key)
 
@@ -48,11 +49,6 @@ def path_of(word: object) -> str | None:
     """Return the path of a rank's file; None for a rank without one, such as standard input."""
     path = word.path if isinstance(word, AtHand) else word
     return os.fspath(path) if isinstance(path, str | os.PathLike) and path != "-" else None
-
-
-def start_of(word: object) -> int:
-    """Return where a rank starts in its file."""
-    return word.start if isinstance(word, RankInFile) else 0
 
 
 def numbers_of(paths: Sequence[str | None], regex: str | None = None) -> list[int | None]:
@@ -67,34 +63,17 @@ def numbers_of(paths: Sequence[str | None], regex: str | None = None) -> list[in
     for path in paths:
         stem, suffix = os.path.splitext(os.path.basename(path or ""))
         stems.append(stem + suffix if suffix[1:].isdecimal() else stem)
-    numbers, distinct, differing = _places(stems)
-    places = distinct or differing[-1:] or [-1]  # equal numbers are errors of the caller
+    numbers = [[int(each) for each in re.findall(_NUMBER, stem)] for stem in stems]
+    places: list[int] = []
+    if len({re.sub(_NUMBER, "0", stem) for stem in stems}) == 1:
+        values = [len(set(column)) for column in zip(*numbers, strict=True)]
+        places = [place for place, each in enumerate(values) if each == len(set(stems)) > 1]
+        places = places or [place for place, each in enumerate(values) if each > 1][-1:]  # the caller looks for doubles
     if len(places) > 1:
-        reason = f"{len(places)} numbers of the name differ between the ranks; choose one{other_numbers(paths)}"
-        raise RankNumberError(str(paths[0]), reason)
-    return [each[places[0]] if each else None for each in numbers]
-
-
-def _places(names: Sequence[str]) -> tuple[list[list[int]], list[int], list[int]]:
-    """Return the numbers in each name, where they differ between all, and where between some."""
-    numbers = [[int(each) for each in re.findall(_NUMBER, name)] for name in names]
-    if len({re.sub(_NUMBER, "0", name) for name in names}) != 1:
-        return numbers, [], []
-    values = [len(set(column)) for column in zip(*numbers, strict=True)]
-    differing = [place for place, each in enumerate(values) if each > 1]
-    return numbers, [place for place in differing if values[place] == len(set(names))], differing
-
-
-def other_numbers(paths: Sequence[str | None]) -> str:
-    """Return how `rank_regex` finds a number in each path that no other has; "" if there is none."""
-    names = [path or "" for path in paths]
-    numbers, distinct, _ = _places(names)
-    ways = []
-    for place in distinct:
-        before = re.sub(r"[^\w-]", ".", re.split(_NUMBER, names[0])[place])[-_SHOWN_BEFORE:].lstrip(".")
-        if numbers_of(names, f"{before}([0-9]+)") == [each[place] for each in numbers]:
-            ways.append(f"`rank_regex='{before}([0-9]+)'`")
-    return f" with {' or '.join(ways[:_SHOWN_NAMES])}" if ways else ""
+        reason = f"{len(places)} numbers of the name differ between the ranks"
+        raise RankNumberError(str(paths[0]), f"{reason}; choose one, such as with {EXAMPLE}")
+    place = places[0] if places else -1
+    return [each[place] if each else None for each in numbers]
 
 
 def _name(word: object) -> str:
@@ -103,22 +82,21 @@ def _name(word: object) -> str:
 
 def _numbered(words: Sequence[_W], regex: str) -> list[_W]:
     """Return ranks in the order of their numbers."""
-    numbers: dict[int, _W] = {}
-    found: list[tuple[int, int, _W]] = []
+    numbers = numbers_of([*map(path_of, words)], regex)
+    firsts: dict[int, int] = {}
     errors: list[MpiredError | OSError] = []
-    for word, number in zip(words, numbers_of([*map(path_of, words)], regex), strict=True):
+    for rank, (word, number) in enumerate(zip(words, numbers, strict=True)):
         if number is None:
             errors.append(RankNumberError(_name(word), f"does not match `rank_regex={regex!r}`"))
             continue
+        other = words[firsts.setdefault(number, rank)]
         # Of several ranks in one file each has the number of the file.
-        if number in numbers and not (isinstance(word, RankInFile) and path_of(word) == path_of(numbers[number])):
-            errors.append(
-                RankNumberError(_name(word), f"has the same number ({number}) in its name as {_name(numbers[number])}")
-            )
-        numbers.setdefault(number, word)
-        found.append((number, start_of(word), word))
+        if firsts[number] < rank and not (isinstance(word, RankInFile) and path_of(word) == path_of(other)):
+            reason = f"has the same number ({number}) in its name as {_name(other)}"
+            errors.append(RankNumberError(_name(word), reason))
     raise_all(errors, len(words))
-    return [word for _, _, word in sorted(found, key=lambda each: each[:2])]
+    order = sorted(range(len(words)), key=lambda rank: (numbers[rank], getattr(words[rank], "start", 0)))
+    return [words[rank] for rank in order]
 
 
 def _check_expected(words: Sequence[object], regex: str | None, expected: Sequence[int]) -> None:

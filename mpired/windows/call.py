@@ -11,22 +11,21 @@ from typing import Any
 from mpired import cautions, datatypes, ops
 from mpired.context import Context
 from mpired.datatypes import DATATYPES, Datatype, Group, value_index
-from mpired.errors import DatatypeError, MpiredError, MpiredWarning, OpError, UsageError
+from mpired.errors import DatatypeError, MpiredWarning, OpError, UsageError
 from mpired.files.lock import inode
 from mpired.files.names import check_are_data
 from mpired.files.urls import check_are_files
-from mpired.formats import Array, InputOptions, Model
+from mpired.formats import Array, InputOptions, Model, open_rank
 from mpired.formats.decoding import Decoder
 from mpired.formats.input_options import ORDERS
+from mpired.formats.memory import ArrayRank
 from mpired.log import step
 from mpired.ops.policy import holds, real_type
 from mpired.options import INPUTS, PLACES, RANKING, WINDOW_VALUES, Options, PathLike, checked, part
-from mpired.progress import track
-from mpired.ranks import Opened, Skipped, check_formats, pieces, skipped_warnings
+from mpired.ranks import Opened, check_formats, skipped_warnings
 from mpired.ranks.order import path_of
-from mpired.sources.open import inspected_together
 from mpired.windows.once import keys_of
-from mpired.windows.origin import Origin, OriginLike, array_of, check_like, open_origin
+from mpired.windows.origin import Origin, OriginLike, check_like, open_origin
 from mpired.windows.placement import Given, Placement
 from mpired.windows.request import Filling, WindowRequest
 from mpired.windows.value import element_of
@@ -41,17 +40,9 @@ def plan_accumulate(
     """Check an accumulate as far as possible without the lock: options, and every origin, applied in order."""
     if not origins:
         raise UsageError("ORIGIN", "there is none; name at least one file after the target")
-    if (key := options["once_key"]) == "":
-        raise UsageError("`once_key`", f"{key!r} is not a key; give a string such as 'run 5'")
-    chosen = _resolve(op, ops.Use.ACCUMULATE, options)
-    windows = _names(windows, options["map"])
-    doubts = cautions.same_files(windows, list(map(path_of, origins)), options["map"])
-    request, words, skipped = _request(windows, origins, chosen, options, context, options)
-    warnings = [*skipped_warnings(skipped, len(request.origins) + len(skipped), "origins"), *doubts]
-    request = replace(request, doubts=warnings)
-    if key is not None or options["once"]:
-        request = replace(request, keys=keys_of(request.origins, words, chosen, options, request.placement.indices))
-    return _with_create(request, options)
+    if options["once_key"] == "":
+        raise UsageError("`once_key`", "'' is not a key; give a string such as 'run 5'")
+    return _request(windows, origins, _resolve(op, ops.Use.ACCUMULATE, options), options, context, options)
 
 
 def plan_get_accumulate(
@@ -61,13 +52,8 @@ def plan_get_accumulate(
     chosen = _resolve(op, ops.Use.FETCH, options)
     if origin is None and chosen.origin:
         raise UsageError("ORIGIN", f"{chosen} needs an origin, which is missing (MPI-4.1, 12.3.4)")
-    origins = [] if origin is None else [origin]
-    windows = _names(windows, options["map"])
-    request, _, _ = _request(windows, origins if chosen.origin else [], chosen, options, context)
-    doubts: list[MpiredWarning] = [*cautions.unread(chosen, () if chosen.origin else origins)]
-    if chosen.origin:
-        doubts += cautions.same_files(windows, list(map(path_of, origins)), options["map"])
-    return _with_create(replace(request, fetch=True, doubts=doubts), options)
+    request = _request(windows, [] if origin is None else [origin], chosen, options, context)
+    return replace(request, fetch=True)
 
 
 def _names(windows: Sequence[PathLike], indices: object = None) -> list[str]:
@@ -95,7 +81,8 @@ def plan_fetch_and_op(
     if value is None and chosen.origin:
         raise UsageError("VALUE", f"{chosen} needs a value, which is missing (MPI-4.1, 12.3.5)")
     values = [] if value is None else [value]
-    return _with_create(_on_one_element(windows, values, chosen, options, context), options)
+    request = _on_one_element(windows, values, chosen, options, context)
+    return request if options["create"] is None else _with_create(request, options)
 
 
 def plan_compare_and_swap(
@@ -129,8 +116,10 @@ def _on_one_element(
         ops.check(op, datatype, ops.Use.FETCH)
         is_swap = op.name == ops.COMPARE_AND_SWAP.name
         expected = element_of(compare, datatype, "COMPARE", inputs) if is_swap else None
-        elements = [array_of(element_of(value, datatype, "VALUE", inputs), datatype, "VALUE") for value in read]
-        origins, doubts = [[Origin(element, context)] for element in elements], cautions.unread(op, values[len(read) :])
+        own = inputs._replace(datatype=datatype, type_order=None)
+        ranks = [ArrayRank("VALUE", element_of(value, datatype, "VALUE", inputs)) for value in read]
+        origins = [[Origin(open_rank(rank, own).only_buffer(), context)] for rank in ranks]
+        doubts = cautions.unread(op, values[len(read) :])
         return replace(request, origins=origins, expected=expected, complete=None, doubts=doubts)
 
     # Without --type the file has the datatype, which is read under the lock.
@@ -146,64 +135,55 @@ _ALL: Options = checked(RANKING, {})
 
 
 def _request(
-    windows: Sequence[str],
+    windows: Sequence[PathLike],
     origins: Sequence[OriginLike],
     op: ops.Op,
     options: Options,
     context: Context,
     ranking: Options = _ALL,
-) -> tuple[WindowRequest, Sequence[object], tuple[Skipped, ...]]:
-    """Open the origins, and say where they go; also return the words for them, and those that are left out."""
+) -> WindowRequest:
+    """Open the origins that the op reads, and say where they go."""
+    names = _names(windows, options["map"])
+    doubts: list[MpiredWarning] = [*cautions.unread(op, () if op.origin else origins)]
+    if op.origin:
+        doubts += cautions.same_files(names, list(map(path_of, origins)), options["map"])
     inputs = InputOptions.of(options, context)
     accumulate_in = options["accumulate_in"]
     within = None if accumulate_in is None else real_type(accumulate_in, "accumulate_in")
     component, target, derived = _sides(options, inputs.datatype if within is None else within)
     component = component if within is None else inputs.datatype
     inputs = inputs._replace(datatype=component, taken=op.groups, nullable=op.rules.nulls != "error")
-    placement = Placement.of(options, len(windows), context, target)
-    decoder, words = Decoder(), origins
-    if ranking["stride"] is not None or ranking["ranks_in_file"] is not None:
-        words = pieces(origins, inputs, ranking)
-    opened = Opened(words, ranking, "origins")
-    with step("opening and checking the origins"), inspected_together(words, inputs.context) as inspecting:
-        own = inputs._replace(context=inspecting)
-        for number, origin in enumerate(track(words)):
-            try:
-                arrays = open_origin(origin, own, options, derived, decoder)
-                if within is not None:
-                    _check_held(arrays, within)
-                if opened.files:
-                    check_like(arrays, opened.files[0], datatypes=ranking["skip_bad"] and within is None)
-            except (MpiredError, OSError) as error:
-                opened.leave_out(number, error)
-                continue
-            opened.files.append(arrays)
-            opened.words.append(origin)
-    if opened.skipped or ranking["min_inputs"] is not None:
-        opened.check()
+    placement = Placement.of(options, len(names), context, target)
+    decoder, opened = Decoder(), Opened(origins if op.origin else (), inputs, ranking, "origins")
+
+    def inspect(origin: OriginLike, inputs: InputOptions, _number: int) -> list[Origin]:
+        arrays = open_origin(origin, inputs, options, derived, decoder)
+        for each in arrays:
+            if within is not None and not holds(within, each.datatype):
+                reason = f"has datatype {each.datatype.label}, of which {within.label} does not hold all values"
+                raise DatatypeError(each.name, f"{reason}; convert it first")
+        if opened.files:
+            check_like(arrays, opened.files[0], datatypes=ranking["skip_bad"] and within is None)
+        return arrays
+
+    with step("opening and checking the origins"):
+        opened.open(inspect)
+    skipped = skipped_warnings(opened.skipped, len(opened.files) + len(opened.skipped), "origins")
     is_whole = not (options["origin_disp"] or options["origin_type"]) and options["origin_count"] is None
     request = WindowRequest(
-        windows, op, inputs, placement, options["commit"], options["durability"] == "full",
-        origins=opened.files, whole=is_whole, decoder=decoder, within=within,
+        names, op, inputs, placement, options["commit"], options["durability"] == "full",
+        origins=opened.files, whole=is_whole, decoder=decoder, within=within, doubts=[*skipped, *doubts],
     )  # fmt: skip
     # Which describe origins alone.
     check_formats(InputOptions(offset=inputs.offset, count=inputs.count), request.formats)
-    return request, opened.words, tuple(opened.skipped)
-
-
-def _check_held(arrays: Sequence[Origin], within: Datatype) -> None:
-    """Raise `DatatypeError` unless elements convert without loss to the datatype that is accumulated in."""
-    for each in arrays:
-        if not holds(within, each.datatype):
-            reason = f"has datatype {each.datatype.label}, of which {within.label} does not hold all values"
-            raise DatatypeError(each.name, f"{reason}; convert it first")
+    if options.get("once") or options.get("once_key") is not None:
+        request = replace(request, keys=keys_of(opened.files, opened.words, op, options, placement.indices))
+    return request if options["create"] is None else _with_create(request, options)
 
 
 def _with_create(request: WindowRequest, options: Options) -> WindowRequest:
-    """Return a request that makes its windows if they are missing, if the options say so."""
+    """Return a request that makes its windows if they are missing."""
     create: Any = options["create"]
-    if create is None:
-        return request
     inputs, first = request.inputs, next(iter(request.origins), ())
     declared = request.within or inputs.datatype
     if declared is None and not first:

@@ -11,7 +11,7 @@ import numpy as np
 
 from mpired import ops
 from mpired.context import BASE_NBYTES, STREAMED_BASE_NBYTES, Context, spare_open_files
-from mpired.datatypes import Datatype, agrees, as_numbers, from_dtype
+from mpired.datatypes import Datatype
 from mpired.datatypes.datatype import tail
 from mpired.datatypes.typemap import transfer
 from mpired.datatypes.typemap.typemap import Run
@@ -22,9 +22,8 @@ from mpired.formats.array import Reader, within_budget, within_memory
 from mpired.formats.convert import as_in
 from mpired.formats.decoding import Decoder
 from mpired.formats.derived import widened
-from mpired.formats.memory import MemorySource, with_masks
+from mpired.formats.memory import ArrayRank
 from mpired.formats.names import lacking
-from mpired.formats.rank import element_text
 from mpired.formats.transposed import in_order
 from mpired.ops.state import Elements
 from mpired.options import Options, PathLike
@@ -37,7 +36,7 @@ _MAX_OPEN = 16
 _COLUMNS_NBYTES, _OPEN_NBYTES = 20 << 20, 320 << 20
 _PLACE_NBYTES = 64  # memory of an element whose place a type map gives, while the place is computed
 
-OriginLike: TypeAlias = PathLike | np.ndarray | AtHand
+OriginLike: TypeAlias = PathLike | AtHand
 
 
 class Origin:
@@ -94,7 +93,7 @@ class Origin:
 
     def widened(self, datatype: Datatype, missing: float | None) -> Origin:
         """Return the same elements in a wider datatype."""
-        return self._of(widened(self.array, datatype, missing))
+        return self if datatype == self.datatype else self._of(widened(self.array, datatype, missing))
 
     def _of(self, array: Array) -> Origin:
         """Return an origin whose elements are made of these."""
@@ -179,19 +178,6 @@ def _taken(elements: Elements, index: Index) -> Elements:
     return some.copy() if isinstance(index, slice) else some, None if there is None else there[index]
 
 
-def array_of(elements: np.ndarray, declared: Datatype | None, name: str = "array") -> Array:
-    """Return an array of a program as one that a file has."""
-    datatype = declared or from_dtype(elements.dtype)
-    if not agrees(datatype, elements.dtype):
-        raise DatatypeError(name, f"has elements of {element_text(elements.dtype)}, which are not {datatype.label}")
-    fortran = elements.ndim > 1 and elements.flags.f_contiguous and not elements.flags.c_contiguous
-    flat = np.asarray(elements).ravel(order="F" if fortran else "C").view(as_numbers(elements.dtype))
-    source = MemorySource(name, flat.view(np.uint8).data if flat.nbytes else b"")
-    made = Array(source, datatype, len(flat), flat.dtype, 0, elements.shape, fortran)
-    made = made._replace(fixed_order=True)  # a target that is made like it has native byte order
-    return with_masks(made, elements) if np.ma.isMaskedArray(elements) else made
-
-
 def whole(array: Array) -> np.ndarray:
     """Return all elements of a small array."""
     elements = np.empty(array.count, array.datatype.form)
@@ -208,14 +194,8 @@ def open_origin(
     for name, number in (("`origin_disp`", first), ("`origin_count`", count or 0)):
         if number < 0:
             raise CountError(f"{name} {number}", "is negative; give 0 or more")
-    if isinstance(origin, np.ndarray):
-        if derived is not None:
-            raise UsageError("`origin_type`", "is for files; choose the elements of an array with NumPy")
-        array = array_of(origin, inputs.datatype)
-        if array.nulls and not inputs.nullable:
-            way_out = "skip them with `nulls='ignore'`, or use its `filled(...)`"
-            raise DatatypeError(array.source.name, f"has {array.nulls} masked elements; {way_out}")
-        return [Origin(array, context, "", first, count)]
+    if is_array := isinstance(origin, ArrayRank):  # which has the byte order that it has
+        inputs = inputs._replace(type_order=None)
     # A raw file with too few bytes for an element has none to give (MPI-4.1, 12.3.4).
     inputs = inputs._replace(count=0) if count == 0 and not first else inputs
     # The elements of a derived type need not be whole elements of the basic one.
@@ -225,6 +205,8 @@ def open_origin(
     if derived is not None:
         return [_scattered(file.only_buffer(), derived, first, count, context)]
     arrays = [decoder.decoding(within_budget(array, context)) for array in file.buffers]
+    if is_array:  # a target that is made like it has the format of its name, and native byte order
+        arrays, file = [array._replace(fixed_order=True) for array in arrays], file._replace(format="")
     return [Origin(array, context, file.format, first, count) for array in arrays]
 
 

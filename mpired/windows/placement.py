@@ -17,7 +17,7 @@ from mpired.datatypes.typemap import transfer
 from mpired.datatypes.typemap.typemap import Run, TypeMap
 from mpired.errors import CountError, DatatypeError, DisplacementError, OverlapError, RangeError, UsageError
 from mpired.formats import Array, InputOptions, open_rank
-from mpired.formats.rank import element_text
+from mpired.formats.memory import ArrayRank
 from mpired.options import Indices, Options, integer
 from mpired.values import parsed_index
 from mpired.windows.origin import check_layout, whole
@@ -57,6 +57,7 @@ class Placement(NamedTuple):
     box: str | None  # the index of a box, such as `3,0:5`
     indices: np.ndarray | None  # for each element of the origin the index of an element of the window
     rank: int | None  # the window, of several
+    is_numbered: bool  # whether numbers say where elements go
     context: Context
 
     @classmethod
@@ -70,8 +71,8 @@ class Placement(NamedTuple):
             disp = 0
         typemap = None if target is None else target.typemap
         box = None if options["at"] is None else _index_text(options["at"])
-        made = cls(disp, unit, number, typemap, box, indices, rank, context)
-        if sum([made.is_numbered, made.box is not None, indices is not None]) > 1:
+        is_numbered = (disp, unit, number, typemap) != (None,) * 4
+        if is_numbered + (box is not None) + (indices is not None) > 1:
             reason = "say in different ways where elements go; choose one"
             raise UsageError("`at`, `map` and the target's options", reason)
         if disp is not None and disp < 0:
@@ -84,12 +85,7 @@ class Placement(NamedTuple):
             raise UsageError(f"`target_rank={rank}`", f"is not a rank; there are {nwindows} windows")
         if nwindows > 1 and rank is None and indices is None:
             raise UsageError("`windows`", "is given several times; choose one with `target_rank`, or use `map`")
-        return made
-
-    @property
-    def is_numbered(self) -> bool:
-        """Whether numbers say where elements go."""
-        return (self.disp, self.unit, self.number, self.typemap) != (None,) * 4
+        return cls(disp, unit, number, typemap, box, indices, rank, is_numbered, context)
 
     @property
     def by_shape(self) -> bool:
@@ -161,34 +157,27 @@ def _index_text(at: Any) -> str:
     """Return an index as on the command line; in Python it may be the object in brackets behind an array."""
     if isinstance(at, str):
         return at
-    parts = at if isinstance(at, tuple | list) else [at]
-    return ",".join(_slice_text(part) if isinstance(part, slice) else str(integer("`at`", part)) for part in parts)
+    texts = []
+    for part in at if isinstance(at, tuple | list) else [at]:
+        steps = [] if getattr(part, "step", None) is None else [part.step]
+        bounds = [part.start, part.stop, *steps] if isinstance(part, slice) else [part]
+        texts.append(":".join("" if bound is None else str(integer("`at`", bound)) for bound in bounds))
+    return ",".join(texts)
 
 
-def _slice_text(part: slice) -> str:
-    bounds = [part.start, part.stop] + ([] if part.step is None else [part.step])
-    return ":".join("" if bound is None else str(integer("`at`", bound)) for bound in bounds)
-
-
-def _read_map(path: Indices, context: Context) -> np.ndarray:
+def _read_map(given: Indices, context: Context) -> np.ndarray:
     """Return the indices that a file, or an array, of integers holds."""
-    if not isinstance(path, str | os.PathLike):
-        name, indices = "map", np.asarray(path).ravel()
-        held = element_text(indices.dtype)
-    else:
-        name = os.fspath(path)
-        try:
-            array = open_rank(name, InputOptions(context=context)).only_buffer()
-        except UsageError as error:
-            reason = f"{name} {error.reason.partition(';')[0]}; a map is npy, or parquet or arrow with one column"
-            raise UsageError("`map`", reason) from None
-        context.check_memory(BASE_NBYTES + array.count * ENTRY_NBYTES)
-        indices = whole(array)
-        held = array.datatype.label
-        if array.datatype.group is Group.LOGICAL:
-            indices = indices != 0
-    if indices.dtype.kind not in "iu" and indices.size:
-        raise DatatypeError(name, f"holds elements of {held}, and a map is of integers")
+    name = os.fspath(given) if isinstance(given, str | os.PathLike) else "map"
+    word = name if isinstance(given, str | os.PathLike) else ArrayRank(name, np.asarray(given).ravel())
+    try:
+        array = open_rank(word, InputOptions(context=context)).only_buffer()
+    except UsageError as error:
+        reason = f"{name} {error.reason.partition(';')[0]}; a map is npy, or parquet or arrow with one column"
+        raise UsageError("`map`", reason) from None
+    context.check_memory(BASE_NBYTES + array.count * ENTRY_NBYTES)
+    indices = whole(array)
+    if (indices.dtype.kind not in "iu" or array.datatype.group is Group.LOGICAL) and indices.size:
+        raise DatatypeError(name, f"holds elements of {array.datatype.label}, and a map is of integers")
     if indices.dtype == np.uint64:
         indices = np.minimum(indices, np.uint64(2**63 - 1))
     return indices.astype(np.int64)

@@ -80,15 +80,19 @@ def _parts(value: Any, names: Sequence[str]) -> tuple[Any, ...]:
 
 def _element(parts: Sequence[Any], datatype: Datatype, read: Callable[[Any, np.dtype], Any]) -> np.ndarray:
     """Return an array of one element that is made of one part, or of two."""
-    element = np.zeros(1, datatype.form)
+    element, form = np.zeros(1, datatype.form), datatype.form
     if datatype.group is Group.PAIR:
-        for name, part in zip(datatype.form.names or (), parts, strict=True):
-            element[name] = _fitting(read(part, datatype.form[name]), datatype.form[name])
-    elif datatype.form.names is not None:  # a complex number that NumPy has no type for
-        number = _fitting(read(parts[0], np.dtype(complex)), np.dtype(complex))
-        element[0] = tuple(_finite(each, datatype.component) for each in (number.real, number.imag))
+        for name, part in zip(form.names or (), parts, strict=True):
+            element[name] = _fitting(read(part, form[name]), form[name])
+    elif datatype.group is Group.COMPLEX:
+        number = read(parts[0], np.dtype(complex))
+        both = [_fitting(each, datatype.component) for each in (number.real, number.imag)]
+        if form.names:  # NumPy has no type for it
+            element[0] = tuple(both)
+        else:
+            element.real, element.imag = both
     else:
-        element[0] = _fitting(read(parts[0], datatype.form), datatype.form)
+        element[0] = _fitting(read(parts[0], form), form)
     return element
 
 
@@ -137,20 +141,11 @@ def _from_number(value: Any, form: np.dtype) -> Any:
 
 
 def _fitting(number: Any, form: np.dtype) -> Any:
-    """Return a number in a form, which has to hold it."""
+    """Return a number, or its text, in a form, which has to hold it: no finite one becomes infinite."""
     if form.kind in "iu":
         if not np.iinfo(form).min <= number <= np.iinfo(form).max:
             raise OverflowError
         return number
-    if form.kind == "c":
-        element = np.zeros(1, form)
-        element.real, element.imag = (_finite(part, element.real.dtype) for part in (number.real, number.imag))
-        return element[0]
-    return _finite(number, form)
-
-
-def _finite(number: Any, form: np.dtype) -> Any:
-    """Return a number, or its text, in a floating-point form; a finite number that becomes infinite is refused."""
     with np.errstate(all="ignore"):
         cast = form.type(number)
         if np.isinf(cast) and not np.isinf(np.longdouble(number)):

@@ -112,7 +112,7 @@ def test_the_number_that_differs_between_the_names(tmp_path):
             path.parent.mkdir(exist_ok=True)
             np.save(path, [value])
         if "/" in name:
-            with pytest.raises(UsageError, match=r"the same number \(1\).*`rank_regex='run_\(\[0-9\]\+\)'`"):
+            with pytest.raises(UsageError, match=r"the same number \(1\).*`rank_regex='r\(\[0-9\]\+\)'`"):
                 mpired.reduce(names, "maxloc", index="number")
             regex = {"rank_regex": "run_([0-9]+)"}
         else:
@@ -149,7 +149,7 @@ def test_what_is_refused(folder):
         (f"{number} a.npy b.npy", 2, "a.npy: has no number / --index rank"),
         (f"{number} m1.npy m001.npy", 2, "m001.npy: / number (1) / m1.npy / --index rank"),
         (f"{number} -", 2, "standard input: has no number"),
-        (f"{number} a0.1.npy a1.2.npy", 3, "2 numbers / choose one with --rank-regex 'a([0-9]+)'"),
+        (f"{number} a0.1.npy a1.2.npy", 3, "2 numbers / choose one, such as with --rank-regex 'r([0-9]+)'"),
         (f"{maxloc} --columns x,x_index {columns}", 2, "--index: / 'x_index' / --columns"),
         (f"{maxloc} --columns flag {columns}", 3, "--index: / 'flag' / MPI_C_BOOL"),
         (f"{maxloc} --columns x --keep x_index {columns} -o o.parquet", 2, "--keep: / 'x_index' / leave it out"),

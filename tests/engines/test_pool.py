@@ -23,7 +23,7 @@ from command import children, in_child, refused, run
 
 from mpired.collectives import plan as planning
 from mpired.engines import pool
-from mpired.engines.channel import Channel
+from mpired.engines.worker import Channel
 from mpired.errors import WorkerError
 
 

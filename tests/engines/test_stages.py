@@ -96,8 +96,8 @@ MATRIX: list[tuple[str, str, str, str, dict[str, object]]] = [
 MATRIX_PROGRAM = f"""\
 {PROGRAM}
 import json, warnings
-from mpired.collectives import sent
-sent._SENT_BYTES = 1 << 15
+from mpired.collectives import fold
+fold._SENT_BYTES = 1 << 15
 def all_of_it(folder, step=1, **engine):
     os.mkdir(folder)
     for number, (function, suffix, to, op, options) in list(enumerate(json.load(open("matrix.json"))))[::step]:

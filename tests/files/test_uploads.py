@@ -185,7 +185,7 @@ REFUSED = [
     ("allreduce -o s3://bucket/{rank}.npy", "is for one of several results"),
     ("reduce-scatter-block -o s3://bucket/{rank}.npy", "is for one of several results"),
     ("reduce -o o.npy --count-valid s3://bucket/n.npy --nan ignore", "is for one of several results"),
-    ("reduce -o s3://bucket/o.npy --provenance", "is recorded beside s3://bucket/o.npy"),
+    ("reduce -o s3://bucket/o.npy --provenance", "is recorded in the file of a result, or in one beside it"),
     ("reduce -o https://host/out.npy", "is of a server that may show a part of a result"),
     ("reduce -o s3://bucket/", "names no object; write s3://bucket/NAME"),
     ("reduce -o s3://bucket/out.npz.zarr", "would be a directory by its suffix"),

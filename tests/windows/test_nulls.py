@@ -203,7 +203,7 @@ def test_refusals(tmp_path):
             ("get-accumulate --op no_op --nulls ignore --fetch x.npy o.parquet --dry-run", 2, "npy has no value"),
         ],
     )
-    with pytest.raises(DatatypeError, match="has 1 masked elements; skip them with `nulls='ignore'`"):
+    with pytest.raises(DatatypeError, match="array of origin 0: has 1 null; skip them with `nulls='ignore'`"):
         mpired.Window(tmp_path / "n.npy").accumulate(np.ma.MaskedArray([1, 2, 3, 4], [0, 0, 1, 0], "i4"), "sum")
     with pytest.raises(UsageError, match="`nulls`"):
         mpired.Window(tmp_path / "n.npy", nulls="no")
