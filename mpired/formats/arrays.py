@@ -124,7 +124,7 @@ class ArrayHeader(NamedTuple):
 
     @property
     def place(self) -> Any:
-        """What `ArrayFile.blocks` knows it by."""
+        """The key of `ArrayFile.blocks`."""
         return self.pieces or self.name
 
     @property
