@@ -309,13 +309,6 @@ def values(name: str, octets: bytes) -> list[bytes]:
     return [reference.without_padding(name, element) for element in reference.elements(name, octets)]
 
 
-def plain(name: str, leaf: Type, count: int, rng: random.Random) -> Side:
-    """Draw elements one after another, with anything in their padding."""
-    drawn, extent = side(name, leaf, count, rng), reference.FORMS[name][1]
-    octets = drawn.octets[drawn.start :].ljust(count * extent, b"?")[: count * extent]
-    return Side(name, leaf, count, 0, octets, list(range(0, count * extent, extent)))
-
-
 def spelled(mpi: Any, name: str, text: str) -> Type:
     """Return the type that a text means."""
 

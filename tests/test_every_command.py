@@ -22,15 +22,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import Outcome, become, run
+from command import Outcome, run
 from faults import Counter, Fault, at
 from values import folder_in_memory
 
-from mpired.files import calls
-from mpired.files.keys import ATTRIBUTE, Counted
-
 COUNT = 1500  # elements: pages and a part of one
-MEMBER, GROUP = 1001, 2000
 ENDS = (
     Fault("kill before"), Fault("short, then kill"), Fault("short"),
     *(Fault("signal", number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)),
@@ -53,20 +49,14 @@ class Scenario(NamedTuple):
         Makes what is there.
     together
         Whether all files are old or all are new; otherwise each by itself.
-    member
-        Whether the command, and the recovery, run as a member of the group that the files are shared in.
     before
         Files that are in place before anything else changes.
-    named
-        Whether drafts have names from the start, as on some file systems.
     """
 
     words: tuple[str, ...]
     prepare: Callable[[Path], None]
     together: bool = True
-    member: bool = False
     before: tuple[str, ...] = ()
-    named: bool = False
 
 
 def ranks(folder: Path) -> None:
@@ -77,12 +67,6 @@ def ranks(folder: Path) -> None:
 def target(folder: Path) -> None:
     ranks(folder)
     np.save(folder / "t.npy", np.ones(COUNT))
-
-
-def existing_results(folder: Path) -> None:
-    ranks(folder)
-    for rank in range(3):
-        np.save(folder / f"s{rank}.npy", np.zeros(rank))
 
 
 def two_folders(folder: Path) -> None:
@@ -97,21 +81,6 @@ def columns(folder: Path) -> None:
     pq.write_table(table, folder / "t.parquet")
     with pa.OSFile(str(folder / "t.arrow"), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
-
-
-def linked(folder: Path) -> None:
-    target(folder)
-    (folder / "other").mkdir()
-    (folder / "other" / "second.npy").hardlink_to(folder / "t.npy")
-
-
-def shared(folder: Path) -> None:
-    """A target of root's that a group works on, in a directory that does not hand the group on."""
-    target(folder)
-    os.chown(folder, 0, GROUP)
-    folder.chmod(0o775)
-    os.chown(folder / "t.npy", 0, GROUP)
-    (folder / "t.npy").chmod(0o660)
 
 
 def two_windows(folder: Path) -> None:
@@ -129,17 +98,8 @@ SUM = ("-q", "--op", "sum")
 ALL = ("r0.npy", "r1.npy", "r2.npy")
 INTO = ("accumulate", *SUM, "t.npy", "r1.npy")
 SCENARIOS = {
-    "accumulate by rename": Scenario((*INTO, "--commit", "rename"), target),
-    "accumulate by rename of a named file": Scenario((*INTO, "--commit", "rename"), target, named=True),
-    "accumulate by journal": Scenario((*INTO, "--commit", "journal"), target),
     "accumulate as fits": Scenario(INTO, target),
     "accumulate many": Scenario(("accumulate", *SUM, "t.npy", *ALL), target),
-    "accumulate once by rename": Scenario((*INTO, "--commit", "rename", "--once"), target),
-    "accumulate once by journal": Scenario((*INTO, "--commit", "journal", "--once-key", "k"), target),
-    "accumulate into one of two names": Scenario(INTO, linked),
-    "accumulate into the other name": Scenario(("accumulate", *SUM, "other/second.npy", "r1.npy"), linked),
-    "accumulate as a member of the group by rename": Scenario((*INTO, "--commit", "rename"), shared, member=True),
-    "accumulate as a member of the group by journal": Scenario((*INTO, "--commit", "journal"), shared, member=True),
     "accumulate into parquet": Scenario(("accumulate", *SUM, "t.parquet", "r1.npy", "--columns", "x"), columns),
     "accumulate into arrow": Scenario(("accumulate", *SUM, "t.arrow", "r1.npy", "--columns", "x"), columns),
     "accumulate creates": Scenario(("accumulate", *SUM, "new.npy", "r1.npy", "--create", str(COUNT)), target),
@@ -154,19 +114,15 @@ SCENARIOS = {
     "fetch-and-op": Scenario(("fetch-and-op", "--op", "sum", "t.npy", "5"), target),
     "compare-and-swap": Scenario(("compare-and-swap", "--type", "int64_t", "i.npy", "0", "7"), target),
     "reduce": Scenario(("reduce", *SUM, *ALL, "-o", "x.npy"), ranks),
-    "reduce over a file with a named draft": Scenario(("reduce", *SUM, *ALL, "-f", "-o", "t.npy"), target, named=True),
     "reduce to parquet": Scenario(("reduce", *SUM, *ALL, "-o", "x.parquet"), ranks),
     "reduce over a file": Scenario(("reduce", *SUM, "r1.npy", "r2.npy", "-f", "-o", "t.npy"), target),
     "reduce in place": Scenario(("reduce", *SUM, *ALL, "--in-place"), ranks),
     "reduce-local": Scenario(("reduce-local", *SUM, "r0.npy", "r1.npy"), ranks),
     "scan": Scenario(("scan", *SUM, *ALL, "-o", "s{rank}.npy"), ranks),
-    "scan over files": Scenario(("scan", *SUM, *ALL, "-f", "-o", "s{rank}.npy"), existing_results),
-    "scan in place": Scenario(("scan", *SUM, *ALL, "--in-place"), ranks),
     "scan in two folders": Scenario(
         ("scan", *SUM, "a/r0.npy", "b/r1.npy", "a/r2.npy", "b/r3.npy", "--in-place"), two_folders
     ),
     "exscan": Scenario(("exscan", *SUM, *ALL, "-o", "s{rank}.parquet"), ranks),
-    "allreduce": Scenario(("allreduce", *SUM, *ALL, "-o", "s{rank}.npy"), ranks),
     "allreduce with links": Scenario(("allreduce", *SUM, *ALL, "--link", "-o", "s{rank}.npy"), ranks),
     "reduce-scatter": Scenario(("reduce-scatter", *SUM, *ALL, "--counts", "700,0,800", "-o", "s{rank}.npy"), ranks),
     "reduce-scatter-block": Scenario(("reduce-scatter-block", *SUM, *ALL, "-o", "s{rank}.npy"), ranks),
@@ -199,33 +155,16 @@ class Stage:
         self.calls = self._undisturbed()
 
     def set(self) -> dict[str, tuple[object, ...]]:
-        """Put what is there at first, and return it; files that were one are one."""
+        """Put what is there at first, and return it."""
         if self.folder.exists():
             shutil.rmtree(self.folder)
-        made: dict[int, Path] = {}
-        shutil.copytree(self._template, self.folder, copy_function=lambda old, new: _copied(Path(old), Path(new), made))
-        for path in (self._template, *self._template.rglob("*")):
-            status, copy = path.stat(), self.folder / path.relative_to(self._template)
-            os.chown(copy, status.st_uid, status.st_gid)
-            copy.chmod(stat.S_IMODE(status.st_mode))
+        shutil.copytree(self._template, self.folder)
         self.counter.clear()
         return state(self.folder)
 
     def run(self, number: int, fault: Fault) -> Outcome:
         """Run the command with a fault at a call."""
-        shim = at(number, fault, self.counter, "")
-
-        def setup() -> None:
-            if self._scenario.named:
-                calls.open_unnamed = lambda _dirfd: None
-            self._become_member()
-            shim()
-
-        return run(*self._scenario.words, cwd=self.folder, setup=setup)
-
-    def _become_member(self) -> None:
-        if self._scenario.member:
-            become(MEMBER, MEMBER, [GROUP])
+        return run(*self._scenario.words, cwd=self.folder, setup=at(number, fault, self.counter, ""))
 
     def _undisturbed(self) -> int:
         self.old = self.set()
@@ -238,7 +177,7 @@ class Stage:
     def recover(self) -> dict[str, tuple[object, ...]]:
         """Recover every file that is there or should be, and return what there is then."""
         names = sorted({*self.old, *self.new})
-        run("recover", *names, cwd=self.folder, setup=self._become_member)  # finishes those that are not there, too
+        run("recover", *names, cwd=self.folder)  # finishes those that are not there, too
         there = [name for name in names if os.access(self.folder / name, os.W_OK)]
         outcome = run("recover", *there, cwd=self.folder)
         assert (outcome.status, outcome.err) == (0, ""), outcome
@@ -268,26 +207,16 @@ class Stage:
         yield from chosen[zlib.crc32(" ".join(self._scenario.words).encode()) % min(every, len(chosen)) :: every]
 
 
-def _copied(old: Path, new: Path, made: dict[int, Path]) -> None:
-    inode = old.stat().st_ino
-    if inode in made:
-        new.hardlink_to(made[inode])
-    else:
-        shutil.copyfile(old, new)
-        made[inode] = new
-
-
 def state(folder: Path) -> dict[str, tuple[object, ...]]:
-    """Return what is in a folder: of each file its content, who may do what with it, and how many keys count."""
-    found: dict[str, tuple[object, ...]] = {}
-    for path in folder.rglob("*"):
-        status = path.lstat()
-        if path.is_file() and not path.name.endswith(".mpired-keys"):  # which may have more than count
-            content = hashlib.sha256(path.read_bytes()).hexdigest()
-            keys = Counted.of(os.getxattr(path, ATTRIBUTE)) if ATTRIBUTE in os.listxattr(path) else None
-            rights = stat.S_IMODE(status.st_mode), status.st_gid
-            found[str(path.relative_to(folder))] = (content, *rights, keys.number if keys else 0)
-    return found
+    """Return the digest of the content and the mode of each file in a folder."""
+    return {
+        str(path.relative_to(folder)): (
+            hashlib.sha256(path.read_bytes()).hexdigest(),
+            stat.S_IMODE(path.stat().st_mode),
+        )
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 @pytest.fixture

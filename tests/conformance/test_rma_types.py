@@ -7,7 +7,7 @@ import random
 
 import numpy as np
 import pytest
-from one_sided import OPS, PAIRS, Both, Draw, Side, plain, same, spelled, true_extent, values
+from one_sided import Both, Side, same, spelled, true_extent, values
 
 import mpired
 
@@ -21,27 +21,6 @@ def test_random_calls(mpi, tmp_path, long, record_property, kind):
         if both.calls == wanted:
             break
     record_property("tried", both.calls)
-
-
-@pytest.mark.parametrize("name", [*PAIRS, "LONG_DOUBLE"])
-def test_padding_stays_where_a_rank_is_replaced(name, mpi, tmp_path):
-    """As MPI_Reduce_local leaves it in `inoutvec`, and so MPI_Reduce with MPI_IN_PLACE."""
-    rng, op = random.Random(name), OPS[name][0]
-    leaf = Draw(mpi, name, rng).leaf
-    low, high = (plain(name, leaf, 40, rng) for _ in range(2))
-    expected = bytearray(high.octets)
-    getattr(mpi, op).Reduce_local([bytearray(low.octets), 40, leaf.real], [expected, 40, leaf.real])
-    for order, call in itertools.product(("little", "big"), ("reduce_local", "reduce")):
-        paths = [tmp_path / f"{i}.bin" for i in range(2)]
-        for path, each in zip(paths, (low, high), strict=True):
-            path.write_bytes(each.octets if order == "little" else each.swapped(each.octets))
-        said = {"type": name.lower(), "byte_order": order}
-        if call == "reduce_local":
-            mpired.reduce_local(*paths, op, **said)
-        else:
-            mpired.reduce(paths, op, in_place=True, root=1, **said)
-        found = paths[1].read_bytes()
-        assert same(high, found if order == "little" else high.swapped(found), bytes(expected)), (order, call)
 
 
 @pytest.mark.parametrize("verb", ["accumulate", "get_accumulate"])
@@ -79,18 +58,6 @@ def test_legal_calls_at_the_edges(verb, case, mpi, tmp_path):
         found, fetched = both.ours(*sides, "REPLACE", verb, order=order)
         assert same(sides[0], found if order == "little" else sides[0].swapped(found), expected[0])
         assert values(name, fetched) == values(name, expected[1])
-
-
-def test_no_op_reads_a_derived_target(mpi, tmp_path):
-    """As many elements as the target's type and count mean; there is no origin to count."""
-    kind = spelled(mpi, "DOUBLE", "vector(3,1,2,double)")
-    octets = random.Random(0).randbytes(120)
-    target = Side("DOUBLE", kind, 2, 8, octets, [8 + i * kind.extent + disp for i in range(2) for disp in kind.disps])
-    both = Both(mpi, tmp_path)
-    origin = Side("DOUBLE", spelled(mpi, "DOUBLE", "double"), 6, 0, bytes(48), [])
-    assert both.ours(target, origin, "NO_OP", "get_accumulate", order="little") == both.theirs(
-        target, origin, "NO_OP", "get_accumulate"
-    )
 
 
 def test_matrix_plus_its_transpose(mpi, tmp_path):
