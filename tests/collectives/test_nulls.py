@@ -97,7 +97,8 @@ def test_other_rules_go_together_with_it(tmp_path):
 def two(tmp_path):
     """Two ranks, of whose elements the first has one null and the second two; the last has no value."""
     for name, column in (("a", [-5, 7, None]), ("b", [-3, None, None])):
-        write(tmp_path / f"{name}.parquet", pa.table({"n": pa.array(column, pa.int32())}))
+        kinds = {"n": pa.int32(), "t": pa.timestamp("us")}
+        write(tmp_path / f"{name}.parquet", pa.table({key: pa.array(column, kind) for key, kind in kinds.items()}))
     return tmp_path
 
 
@@ -109,7 +110,7 @@ def test_nulls_as_text(two):
         "text": "-8\n7\nnull\n",
         "table": "element     n\n      0    -8\n      1     7\n      2  null\n",
     }
-    words = ("reduce", "-q", "--op", "sum", "--nulls", "ignore", "a.parquet", "b.parquet")
+    words = ("reduce", "-q", "--op", "sum", "--nulls", "ignore", "--columns", "n", "a.parquet", "b.parquet")
     for to, content in texts.items():
         outcome = run(*words, "--to", to, cwd=two)
         assert (outcome.out.decode(), outcome.err) == (content, ""), to
@@ -119,10 +120,10 @@ def test_ranks_of_formats_without_nulls_go_together_with_others(two):
     """With one of them no element is left out in all ranks, but any null propagates."""
     np.save(two / "c.npy", np.array([1, 2, 3], "i4"))
     paths = [two / "a.parquet", two / "c.npy"]
-    mpired.reduce(paths, "sum", nulls="ignore", output=two / "out.npy")
+    mpired.reduce(paths, "sum", columns="n", nulls="ignore", output=two / "out.npy")
     assert np.load(two / "out.npy").tolist() == [-4, 9, 3]
     with pytest.raises(UsageError, match="may give nulls"):
-        mpired.reduce(paths, "sum", nulls="propagate", output=two / "new.npy")
+        mpired.reduce(paths, "sum", columns="n", nulls="propagate", output=two / "new.npy")
     found = mpired.reduce([two / "c.npy", two / "c.npy"], "sum", nulls="propagate")
     assert (found.tolist(), type(found)) == ([2, 4, 6], np.ma.MaskedArray)
 
@@ -139,10 +140,10 @@ def test_a_null_does_not_overflow(tmp_path, recwarn):
 
 def test_without_it_nulls_are_an_error_that_names_it(two):
     with pytest.raises(DatatypeError, match=r"'n' has 1 null.*`nulls='ignore'`"):
-        mpired.reduce([two / "a.parquet"], "sum")
+        mpired.reduce([two / "a.parquet"], "sum", columns="n")
     assert "--nulls" not in run("diff", "a.parquet", "b.parquet", cwd=two).err
     with pytest.raises(UsageError, match="`nulls`: is for predefined ops"):
-        mpired.reduce([two / "a.parquet"], np.hypot, nulls="ignore")
+        mpired.reduce([two / "a.parquet"], np.hypot, columns="n", nulls="ignore")
 
 
 # In formats with arrays, and in place
