@@ -56,7 +56,7 @@ class Door:
         self._application, self._backend = application, backend
         self._faults: list[dict[str, Any]] = []
         self._log: list[dict[str, Any]] = []
-        self._busy, self._page = 0, 1000
+        self._busy = 0
 
     def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         """Answer a request."""
@@ -70,8 +70,6 @@ class Door:
         asked = f"{path}?{environ.get('QUERY_STRING', '')} {environ.get('HTTP_RANGE', '')}"
         heads = {name: environ.get(f"HTTP_{name.upper()}") for name in ("if_match", "if_none_match", "authorization")}
         self._log.append({"method": method, "of": asked, "busy": self._busy, **heads})
-        if "list-type" in asked:
-            environ["QUERY_STRING"] += f"&max-keys={self._page}"
         fault = self._fault(method, asked) or {}
         self._busy += 1
         try:
@@ -126,22 +124,10 @@ class Door:
         self._backend.put_object(BUCKET, key, body).set_acl(get_canned_acl("public-read"))
         return b""
 
-    def many(self, pattern: str, body: bytes) -> bytes:
-        """Put the same under many names: a pattern with a place for a number, and a range of these."""
-        pattern, _, count = pattern.rpartition("/")
-        for number in range(int(count)):
-            self.put(pattern % number, body)
-        return b""
-
     def get(self, key: str, _body: bytes) -> bytes:
         """Return "+" and the content of an object, or nothing if there is none."""
         found = self._backend.buckets[BUCKET].keys.get(key)
         return b"" if found is None else b"+" + found.value
-
-    def page(self, key: str, _body: bytes) -> bytes:
-        """Take the most keys of a page of a list."""
-        self._page = int(key)
-        return b""
 
     def busy(self, _key: str, _body: bytes) -> bytes:
         """Return how many requests are being answered."""
@@ -155,7 +141,7 @@ class Door:
         """Forget everything."""
         self._backend.buckets[BUCKET].keys.clear()
         self._backend.buckets[BUCKET].multiparts.clear()
-        self._faults, self._log, self._page = [], [], 1000
+        self._faults, self._log = [], []
         return b""
 
 

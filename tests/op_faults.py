@@ -132,5 +132,3 @@ def nothing_left():
 
 def total(out):
     return np.frombuffer(out, "f8").tolist()
-
-

@@ -176,11 +176,3 @@ FORMATS = "raw npy parquet arrow arrows npz safetensors hdf5 netcdf zarr"
 )
 def test_words_that_are_offered(line, words, folder):
     assert sorted(word for kind, word in asked(line, folder) if kind == "plain") == sorted(words.split())
-
-
-@each(
-    "line, offered",
-    [("mpired nonsense x", []), ("mpired reduce --op ./", [("file", "./")]), ("mpired accumulate --op ./", [])],
-)
-def test_files_and_nothing(line, offered, folder):
-    assert asked(line, folder) == offered

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import pty
-import sys
-from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -18,7 +13,6 @@ from terminals import on_terminal
 from mpired.cli import progress
 
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
-END = "<the end>"
 
 
 @pytest.fixture
@@ -78,54 +72,11 @@ def test_what_a_terminal_shows(words, shown, folder):
     assert seen.split() == shown
 
 
-@contextlib.contextmanager
-def terminal(monkeypatch, patience: float = -1.0) -> Iterator[Callable[[], str]]:
-    """Make a terminal of standard error, and give what reads the text that it shows."""
-    master, slave = pty.openpty()
-
-    def shown() -> str:
-        # The kernel hands the text over piece by piece, so it is read up to a mark.
-        sys.stderr.write(END)
-        sys.stderr.flush()
-        text = ""
-        while not text.endswith(END):
-            text += os.read(master, 100_000).decode()
-        return text.removesuffix(END)
-
-    with os.fdopen(slave, "w") as stream, monkeypatch.context() as changed:
-        changed.setattr(progress, "_PATIENCE", patience)
-        changed.setattr(sys, "stderr", stream)
-        yield shown
-    os.close(master)
-
-
-@each("patience, total, shares", [(-1.0, 100, ["10%", "30%", "100%"]), (-1.0, 0, []), (60.0, 100, None)])
-def test_bar_shows_how_far_the_work_is(patience, total, shares, monkeypatch):
-    """Work without a known end has no share, and short work no bar."""
-    with terminal(monkeypatch, patience) as shown:
-        assert list(progress.bar([10, 20, 70], total)) == [10, 20, 70]
-        text = shown()
-    assert ("GB/s" in text, text == "") == (shares is not None, shares is None)
-    assert ("%" in text) == bool(shares)
-    assert [share for share in shares or () if share not in text] == []
-
-
-@each("end", [KeyboardInterrupt, MemoryError, None])
-def test_the_cursor_comes_back(end, monkeypatch):
-    def work() -> Iterator[int]:
-        yield 10
-        if end is not None:
-            raise end
-        yield 90
-
-    with terminal(monkeypatch) as shown:
-        watched = progress.bar(work(), 100)
-        next(watched)
-        if end is None:
-            watched.close()
-        else:
-            with pytest.raises(end):
-                next(watched)
-        text = shown()
-    assert HIDE in text
-    assert text.rindex(SHOW) > text.rindex(HIDE)
+def test_the_bar_leaves_the_terminal_as_it_was(folder, monkeypatch):
+    monkeypatch.setattr(progress, "_PATIENCE", -1.0)
+    words = ("reduce", "--op", "sum", "a.npy", "b.npy", "-f", "-o", "out.npy")
+    outcome, seen = on_terminal(*words, cwd=folder, stream=2)
+    assert (outcome.status, outcome.out) == (0, b"")
+    assert "GB/s" in seen
+    assert seen.rindex(SHOW) > seen.rindex(HIDE)
+    assert on_terminal(*words, "-q", cwd=folder, stream=2)[1] == ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from click_commands import OPTIONS
 from command import refused, run
-from rows import check_refused, each
+from rows import each
 
 _LONG = "9x" * 21_000
 _WORDS = {
@@ -73,20 +73,3 @@ def test_an_option_of_the_environment_is_told_once_by_every_command(words, env, 
     assert outcome.status == 0, outcome.err
     assert outcome.err.count("from the environment: ") == 1
     assert outcome.err.endswith(f"from the environment: {told}\n") or "-v" in words
-
-
-@each(
-    "words, status",
-    [
-        ("reduce --op sum a.npy b.npy", 2),
-        ("reduce --op nope a.npy b.npy", 2),
-        ("reduce --op sum a.npy b.npy --offset=-1", 2),
-        ("reduce --op sum a.npy missing.npy", 4),
-        ("accumulate --op sum a.npy b.npy", 2),
-        ("fetch-and-op --op sum missing.npy 1", 4),
-        ("info a.npy", 2),
-    ],
-)
-def test_an_option_of_the_environment_is_told_by_a_failure_too(words, status, folder):
-    told = "; from the environment: --columns (MPIRED_COLUMNS)"
-    check_refused(folder, words, status, told, env={"MPIRED_COLUMNS": "x"})

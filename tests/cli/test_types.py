@@ -41,14 +41,6 @@ def test_the_byte_order_is_that_of_the_text(tmp_path, text, numpy):
     assert shown(text, tmp_path)["NumPy"] == numpy
 
 
-def test_a_long_map_is_shortened(tmp_path):
-    told = shown("contiguous(1000,vector(1000,1,2,double))", tmp_path)
-    assert told["type map"].startswith("(double,0) (double,16) ")
-    assert told["type map"].endswith(" ... 999992 more ... (double,15991992)")
-    assert told["NumPy"] == "(<f8[1000000]), packed"
-    assert shown("contiguous(600,double)", tmp_path)["NumPy"].endswith("<f8, ... 600 in all)")
-
-
 @each(
     "text, form",
     [

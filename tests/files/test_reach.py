@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -51,21 +50,6 @@ def mounted(folder: Path, kind: str = "lustre", of_all: str = "rw,localflock") -
         original, text = mounts.lines, line(folder, kind, "rw", of_all)
         mounts.mount_of_device.cache_clear()
         mounts.lines = lambda path: [text] if path == "/proc/self/mountinfo" else original(path)
-
-    return setup
-
-
-def elsewhere(folder: Path) -> Callable[[], None]:
-    """The same on another machine, which sees no lock of this one."""
-
-    def setup() -> None:
-        mounted(folder)()
-        original = fcntl.fcntl
-
-        def free(fd: int, request: int, *arguments: object) -> object:
-            return b"" if request == fcntl.F_OFD_SETLK else original(fd, request, *arguments)
-
-        fcntl.fcntl = free
 
     return setup
 

@@ -1,11 +1,131 @@
-"""URLs and keys of any form: a rank, or one line that says why not."""
+"""URLs of any form: a rank, or a line that says why not; with a query, as presigned ones, which is shown to nobody."""
 
+import boto3
+import numpy as np
+import pytest
+import xarray as xr
 from command import reduce, refused, run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from object_store import BYTES, CLOSED
 from rows import together
 from setups import repeating
+
+SECRET = "se%2Fcret+x='y"
+RANKS = [np.arange(1000.0) * 3**rank + 0.1 for rank in range(3)]
+ONLY_GET = {"method": "HEAD", "status": 403, "times": 9999}
+ONLY_SIGNED = {"of": r"^/bucket/(?!.*sig=se%2Fcret)", "status": 403, "times": 9999}
+QUERY = f"?a={{0..1}}*&sig={SECRET}"
+
+
+@pytest.fixture
+def url(remote):
+    """Put ranks that are told to who has the signature, and return the URL of their folder."""
+    for rank, values in enumerate(RANKS):
+        np.save(remote.folder / f"r{rank}.npy", values)
+        remote.store.put(f"run/r{rank}.npy", (remote.folder / f"r{rank}.npy").read_bytes())
+    remote.store.faults(ONLY_GET, ONLY_SIGNED)
+    remote.store.log()
+    return f"{remote.store.url}/bucket/run"
+
+
+def summed(remote, *words):
+    remote.reduced("--op", "sum", "-f", "-o", "out.npy", *words)
+    return np.load(remote.folder / "out.npy").tolist()
+
+
+def test_ranks_lists_and_ranges(remote, url):
+    (remote.folder / "list").write_text(f"{url}/r2.npy{QUERY}\n")
+    words = [f"{url}/r{{0..1}}.npy{QUERY}", "@list", "--sort", "natural", "--expect-ranks", "0-2"]
+    assert summed(remote, *words) == (RANKS[0] + RANKS[1] + RANKS[2]).tolist()
+    assert [each["method"] for each in remote.store.log()] == ["GET"] * 3
+    remote.store.put("run/list", f"{url}/r1.npy{QUERY}\n".encode())
+    for word in (f"@{url}/list{QUERY}", f"--files-from={url}/list{QUERY}"):
+        assert summed(remote, word) == RANKS[1].tolist()
+    remote.store.put("run/empty.bin", b"")
+    assert remote.reduced(*BYTES, "-o", "-", f"{url}/empty.bin{QUERY}") == b""
+    remote.store.faults(ONLY_GET)
+    keys = {"aws_access_key_id": "key", "aws_secret_access_key": "secret"}
+    client = boto3.client("s3", "us-east-1", endpoint_url=remote.store.url, **keys)
+    by_another_program = client.generate_presigned_url("get_object", {"Bucket": "bucket", "Key": "run/r1.npy"})
+    assert "Signature=" in by_another_program
+    assert summed(remote, by_another_program) == RANKS[1].tolist()
+
+
+def test_once_knows_an_object_by_its_url_without_the_signature(remote, url):
+    remote.store.put("run/same.npy", (remote.folder / "r0.npy").read_bytes())
+    np.save(remote.folder / "t.npy", np.zeros(1000))
+    for origins, told in (
+        ([f"{url}/r0.npy{QUERY}", f"{url}/same.npy{QUERY}"], ""),
+        ([f"{url}/r0.npy?new&sig={SECRET}"], f"mpired: {url}/r0.npy: already applied, left out\n"),
+    ):
+        done = remote.run("accumulate", "-q", "--op", "sum", "--once", "t.npy", *origins)
+        assert (done.status, done.err) == (0, told)
+        assert np.array_equal(np.load(remote.folder / "t.npy"), 2 * RANKS[0])
+
+
+SHOWN = [
+    ("reduce --verbose --provenance --op sum -o out.npy URL", 0),
+    ("reduce --json --provenance --op sum -o out.nc URL", 0),
+    ("reduce --op sum -o out.nc --files-from=URL", 2),
+    ("reduce --dry-run --json --op sum -o out.npy URL URL", 0),
+    ("reduce --verbose --op sum -o URL r1.npy", 2),
+    ("reduce --json --op URL -o out.npy r1.npy", 7),
+    ("info --json URL", 0),
+    ("show URL", 0),
+    ("diff r2.npy URL", 1),
+    ("locate --op maxloc r2.npy URL", 0),
+    ("reduce --json --op sum --skip-bad BAD URL", 9),
+    ("accumulate --op sum URL r1.npy", 2),
+    ("info --none=URL", 2),
+    ("info HTTPS://host/?sig=SECRET", 4),
+    ("info https://host/a#b?sig=SECRET", 2),
+    ("reduce --json --op sum -o out.npy NONE", 4),
+    ("reduce --op sum -o out.npy --expect-ranks 0-9 NONE r1.npy", 3),
+]
+
+
+def test_the_query_is_nowhere(remote, url):
+    """Not in what is printed, in a record, in a history or in a name of a file, nor where Python calls."""
+    given = {"URL": f"{url}/r1.npy{QUERY}", "BAD": f"{url}/r0.npy{QUERY}", "NONE": f"{url}/none.npy{QUERY}"}
+    given["SECRET"] = SECRET
+    before = set(remote.folder.iterdir())
+
+    def check(*texts):
+        new = set(remote.folder.iterdir()) - before
+        told = [*texts, *(str(path.name).encode() + path.read_bytes() for path in new)]
+        assert not any(each in text for each in (b"cret", b"sig=", b"x='y") for text in told)
+        for path in new:
+            path.unlink()
+
+    with together(remote.folder) as case:
+        for line, status in SHOWN:
+            words = line.split()
+            for name, value in given.items():
+                words = [word.replace(name, value) for word in words]
+            remote.store.faults(*([{"of": "r0.npy", "status": 403}] if "BAD" in line else [ONLY_GET, ONLY_SIGNED]))
+            with case(line) as folder:
+                folder.rmdir()
+                done = remote.run(*words)
+                assert done.status == status, done.err
+                check(done.out, done.err.encode())
+    remote.store.faults(ONLY_GET, ONLY_SIGNED)
+    program = (
+        "import mpired, sys, logging; sys.stderr = sys.stdout; logging.basicConfig(level=0); url = sys.argv[1]\n"
+        "print(mpired.reduce([url], 'sum')[1])\n"
+        "mpired.reduce([url], 'sum', output='out.nc', provenance=True)\n"
+        "for bad in (url.replace('r1', 'none'), url.replace('sig', 'other')):\n"
+        "    try: mpired.reduce([bad], 'sum')\n"
+        "    except OSError as error: print(error, error.filename)\n"
+        "for wrong in ({'output': url}, {'to': url}, {'type': url}, {'files_from': url}):\n"
+        "    try: mpired.reduce([url], 'sum', **wrong)\n"
+        "    except mpired.MpiredError as error: print(error)\n"
+    )
+    out = remote.python(program, given["URL"])
+    assert f"{RANKS[1][1]}\n" in out
+    assert xr.open_dataset(remote.folder / "out.nc").sizes
+    check(out.encode())
+
 
 EXAMPLES = settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]

@@ -47,12 +47,6 @@ def test_output_that_is_another_file_of_the_command(words, name, what, folder):
         check_refused(folder, (*words.split(), target, *force), 2, reason)
 
 
-def test_outputs_of_which_one_is_the_file_of_the_op(folder):
-    (folder / "op1.py").write_text(ADD)
-    words = ("scan", "--op", "op1.py:add", "good.npy", "good.npy", "--to", "raw", "-f", "-o", "op{rank}.py")
-    check_refused(folder, words, 2, "op1.py: is the file of the op, an input of this command")
-
-
 @each(
     "name, shown",
     [

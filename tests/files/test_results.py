@@ -1,27 +1,59 @@
-"""How a result gets to its place, whole and durable, or not at all: the order of the steps, and errors in each.
-
-And of results for standard output, devices, FIFOs and descriptors, and the scratch files before them.
-"""
+"""How a result gets to its place, whole and durable, or not at all, and what is kept of the file that is replaced."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import re
 import signal
 import stat
 from pathlib import Path
 
+import numpy as np
 import pytest
-from command import reduce, refused, shell, succeeded, unchanged
+from command import NOBODY, become_nobody, reduce, refused, run, shell, succeeded, unchanged
 from faults import failing
-from one_result import NEW, OLD, WORDS, write
+from users import ACCESS_LIST, LIST
 
 from mpired import interrupts
-from mpired.context import NO_LIMITS
+from mpired.context import NO_LIMITS, Context
 from mpired.errors import ChangedError, OutputExistsError, UnconfirmedError
 from mpired.files import calls
+from mpired.files.output import open_output
 from mpired.files.scratch import Scratch
 from mpired.files.transaction import Draft
+
+
+@pytest.fixture(params=["unnamed", "named"])
+def kind(request, monkeypatch) -> str:
+    """The kind of temporary file; patched here, children inherit it."""
+    if request.param == "named":
+        monkeypatch.setattr(calls, "open_unnamed", lambda _dirfd: None)
+    return request.param
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A rank, and a folder for the result alone."""
+    (tmp_path / "rank.bin").write_bytes(NEW)
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "out").write_bytes(OLD)
+    return tmp_path
+
+
+OLD, NEW = b"the old result", np.arange(1000.0).tobytes()
+
+WORDS = ("--op", "sum", "--type", "double", "rank.bin")
+
+
+def write(path: Path | str, data: bytes = NEW, context: Context = NO_LIMITS, **settings: object) -> None:
+    """Write `data` as a result."""
+    with open_output(os.fspath(path), context=context, **settings) as output:
+        output.allocate(len(data))
+        calls.pwrite_all(output.fd, data, 0)
+        output.commit(context.on_commit)
+
 
 RESULT = (*WORDS, "-o", "results/out", "-f")
 
@@ -70,10 +102,6 @@ def _is_folder(fd: int) -> bool:
     return stat.S_ISDIR(os.fstat(fd).st_mode)
 
 
-def _is_file(fd: int) -> bool:
-    return not _is_folder(fd)
-
-
 def _replace_and_fail() -> None:
     """Report a rename as failed that was done, as an NFS server does that answers the repetition of a rename."""
     original = os.replace
@@ -87,6 +115,7 @@ def _replace_and_fail() -> None:
 
 HARMLESS = {
     "no allocation": failing(errno.EOPNOTSUPP, "posix_fallocate"),
+    "no attributes": failing(errno.EOPNOTSUPP, "listxattr"),
     "folders that cannot be synced": failing(errno.EINVAL, "fsync", when=_is_folder),
     "a rename that is done and reported as failed": _replace_and_fail,
 }
@@ -134,7 +163,7 @@ def test_name_that_is_taken_between_check_and_commit(kind, own_fsync, folder):
         original = os.fsync
 
         def fsync(fd: int) -> None:
-            if _is_file(fd):
+            if not _is_folder(fd):
                 new.write_bytes(b"of somebody else")
             original(fd)
 
@@ -168,18 +197,12 @@ def test_commit_ends_with_the_callback_while_signals_are_held_back(kind, folder)
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
 
 
-# ---- streams
-
-
-def test_device_is_written_to(folder):
+def test_devices_and_fifos_are_written_to(folder):
     before = os.stat("/dev/null")
     with unchanged(folder):
         assert reduce(*WORDS, "-o", "/dev/null", cwd=folder) == (0, b"", "")
     after = os.stat("/dev/null")
     assert (after.st_ino, after.st_mode, after.st_rdev) == (before.st_ino, before.st_mode, before.st_rdev)
-
-
-def test_fifo_is_written_to(folder):
     os.mkfifo(folder / "fifo")
     with open(os.open(folder / "fifo", os.O_RDONLY | os.O_NONBLOCK), "rb") as fifo:
         succeeded(reduce(*WORDS, "-o", "fifo", cwd=folder))
@@ -188,21 +211,13 @@ def test_fifo_is_written_to(folder):
 
 
 @pytest.mark.parametrize(
-    ("script", "name"),
-    [
-        ('"$@" > results/out', "/dev/stdout"),
-        ('{ printf %s "$HEAD"; "$@"; } > results/out', "/proc/self/fd/1"),
-        ('"$@" >> results/out', "/dev/fd/1"),
-        ('"$@" >> results/out', "-"),
-    ],
+    ("script", "head"), [('{ printf head; "$@"; } > results/out', b"head"), ('"$@" >> results/out', OLD)]
 )
-def test_redirected_standard_output_is_written_through(script, name, folder):
+def test_redirected_standard_output_is_written_through(script, head, folder):
     """The shell's file is written to, after what is there; it is not replaced, and needs no --force."""
     out = folder / "results" / "out"
     inode = out.stat().st_ino
-    outcome = shell(script, "reduce", "-q", *WORDS, "-o", name, cwd=folder, env=os.environ | {"HEAD": "head"})
-    assert outcome == (0, b"", "")
-    head = OLD if ">>" in script else b"head" if "HEAD" in script else b""
+    assert shell(script, "reduce", "-q", *WORDS, "-o", "/proc/self/fd/1", cwd=folder) == (0, b"", "")
     assert (out.read_bytes(), out.stat().st_ino) == (head + NEW, inode)
     assert os.listdir(folder / "results") == ["out"]
 
@@ -215,3 +230,96 @@ def test_scratch_file_has_no_name_and_is_shared_by_path(kind, tmp_path):
             other.write(NEW[:1000])
         assert os.pread(scratch.fd, 2000, 0) == NEW[:1000]
     assert not os.path.exists(scratch.shared_path)
+
+
+def test_leaving_without_a_commit_changes_nothing(kind, folder):
+    before = os.listdir("/proc/self/fd")
+    with unchanged(folder), open_output(str(folder / "results" / "out"), overwrite=True) as output:
+        calls.pwrite_all(output.fd, NEW, 0)
+    with unchanged(folder), pytest.raises(ZeroDivisionError), open_output(str(folder / "results" / "new")) as output:
+        _ = 1 / 0
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_draft_is_private_locked_and_beside_the_result(tmp_path, monkeypatch):
+    monkeypatch.setattr(calls, "open_unnamed", lambda _dirfd: None)
+    with open_output(str(tmp_path / ("x" * 255))):
+        (name,) = os.listdir(tmp_path)
+        assert re.fullmatch(r"\.x{100}\.[0-9a-f]{32}\.mpired-new", name)
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
+        with open(tmp_path / name, "rb+") as other, pytest.raises(BlockingIOError):
+            fcntl.lockf(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert os.listdir(tmp_path) == []
+
+
+def test_symbolic_links_are_kept(kind, folder):
+    out, link = folder / "results" / "out", folder / "link"
+    link.symlink_to("middle")
+    (folder / "middle").symlink_to(out)
+    with pytest.raises(OutputExistsError):
+        write(link)
+    write(link, overwrite=True)
+    assert (link.is_symlink(), (folder / "middle").is_symlink(), out.is_symlink()) == (True, True, False)
+    assert out.read_bytes() == NEW
+    (folder / "dangling").symlink_to("results/new")
+    write(folder / "dangling")
+    assert (folder / "dangling").is_symlink()
+    assert (folder / "results" / "new").read_bytes() == NEW
+    assert sorted(os.listdir(folder)) == ["dangling", "link", "middle", "rank.bin", "results"]
+
+
+def test_hard_link_is_split_and_said(kind, folder):
+    out, other = folder / "results" / "out", folder / "other"
+    os.link(out, other)
+    words = ("reduce", *WORDS, "-o", "results/out", "-f")
+    outcome = run(*words, cwd=folder)
+    assert outcome.status == 0
+    assert "mpired: results/out is a hard link; its other names keep the old content" in outcome.err.splitlines()
+    assert (out.read_bytes(), other.read_bytes()) == (NEW, OLD)
+    assert (out.stat().st_nlink, other.stat().st_nlink) == (1, 1)
+    out.unlink()
+    os.link(other, out)
+    assert run(*words, "-q", cwd=folder).err == ""
+
+
+def test_mode_of_a_new_file_is_that_of_any_new_file(kind, tmp_path):
+    modes = {}
+    for umask in (0o000, 0o022, 0o027, 0o077, 0o777):
+        before = os.umask(umask)
+        try:
+            write(tmp_path / f"{umask:o}")
+            (tmp_path / f"like{umask:o}").touch()
+        finally:
+            os.umask(before)
+        modes[umask] = [(tmp_path / f"{name}{umask:o}").stat().st_mode for name in ("", "like")]
+    assert [umask for umask, (mode, like) in modes.items() if mode != like] == []
+
+
+def test_mode_of_an_existing_file_is_kept(as_root, kind, folder):
+    out, modes = folder / "results" / "out", (0, 0o400, 0o644, 0o755, 0o2750, 0o4755)
+    found = []
+    for mode in modes:
+        out.chmod(mode)
+        write(out, overwrite=True)
+        found.append(stat.S_IMODE(out.stat().st_mode))
+    assert found == [*modes]
+
+
+def test_owner_and_attributes_are_kept(as_root, kind, folder):
+    out, attributes = folder / "results" / "out", {"user.origin": b"run 7", "user.empty": b"", ACCESS_LIST: LIST}
+    os.chown(out, NOBODY, 12345)
+    for name, value in attributes.items():
+        os.setxattr(out, name, value)
+    write(out, overwrite=True)
+    assert (out.stat().st_uid, out.stat().st_gid) == (NOBODY, 12345)
+    assert {name: os.getxattr(out, name) for name in os.listxattr(out)} == attributes
+
+
+def test_owner_that_cannot_be_kept_loses_set_uid(as_root, kind, open_folder):
+    (open_folder / "rank.bin").write_bytes(NEW)
+    (open_folder / "out").write_bytes(OLD)
+    (open_folder / "out").chmod(0o6755)
+    open_folder.chmod(0o777)
+    succeeded(reduce(*WORDS, "-o", "out", "-f", cwd=open_folder, setup=become_nobody))
+    status = (open_folder / "out").stat()
+    assert (stat.S_IMODE(status.st_mode), status.st_uid) == (0o755, NOBODY)
