@@ -39,8 +39,8 @@ RANKS = [f"r{rank}.npy" for rank in range(4)]
 
 
 @contextlib.contextmanager
-def cluster(folder: Path, nworkers: int) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """A scheduler, whose file is `scheduler.json`, and workers of one thread; what is started, in order."""
+def cluster(folder: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """A scheduler, whose file is `scheduler.json`, and a worker of one thread; what is started, in order."""
     environment = os.environ | {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1"}
     started = []
 
@@ -50,8 +50,7 @@ def cluster(folder: Path, nworkers: int) -> Iterator[list[subprocess.Popen[bytes
         started.append(subprocess.Popen(command, cwd=folder, env=environment, **output))
 
     start("scheduler", "--host", "127.0.0.1", "--port", "0")
-    for _ in range(nworkers):
-        start("worker", "--no-nanny", "--nthreads", "1", "--death-timeout", "60", "--local-directory", str(folder))
+    start("worker", "--no-nanny", "--nthreads", "1", "--death-timeout", "60", "--local-directory", str(folder))
     try:
         wait_for(folder / "scheduler.json")
         yield started
@@ -168,26 +167,6 @@ def test_an_op_that_ends_its_workers_is_to_blame(here, client):
     client.wait_for_workers(2, timeout=60)
 
 
-def test_an_op_is_not_to_blame_when_all_workers_are_lost(here):
-    """One after another, each with tasks of the one before."""
-    (here / "dask").mkdir()
-    with cluster(here / "dask", 2) as (_, *workers), ThreadPoolExecutor(1) as thread:
-
-        def kill() -> None:
-            while len(list(here.glob("in_it.*"))) < len(workers):
-                time.sleep(0.01)
-            for worker in workers:
-                worker.kill()
-                time.sleep(0.2)  # much less than what the command waits, before it says who is to blame
-
-        killed = thread.submit(kill)
-        options = {"engine": "dask", "scheduler": str(here / "dask" / "scheduler.json"), "engine_timeout": 3}
-        with pytest.raises(WorkerError, match="has had no worker for 3 s"):
-            mpired.reduce(RANKS, "ops.py:all_wait", output="out.npy", **options)
-        killed.result()
-    assert not results(here)
-
-
 def test_others_do_what_a_lost_worker_has_not_done(here, client):
     def kill(_) -> None:
         wait_for(Path("in_it"))
@@ -279,7 +258,7 @@ def test_a_cluster_that_is_lost_leaves_nothing(end, said, here):
     (here / "dask").mkdir()
     limit = "60" if "was lost" in said else "2"  # a busy machine may see the end of a connection after 2 s
     with (
-        cluster(here / "dask", 1) as started,
+        cluster(here / "dask") as started,
         in_an_op(str(here / "dask" / "scheduler.json"), "--engine-timeout", limit) as it,
     ):
         end(*started)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import NOBODY, become_nobody, reduce, refused, run, shell, succeeded, unchanged
+from command import NOBODY, become_nobody, reduce, refused, shell, succeeded, unchanged
 from faults import failing
 from users import ACCESS_LIST, LIST
 
@@ -266,20 +266,6 @@ def test_symbolic_links_are_kept(kind, folder):
     assert (folder / "dangling").is_symlink()
     assert (folder / "results" / "new").read_bytes() == NEW
     assert sorted(os.listdir(folder)) == ["dangling", "link", "middle", "rank.bin", "results"]
-
-
-def test_hard_link_is_split_and_said(kind, folder):
-    out, other = folder / "results" / "out", folder / "other"
-    os.link(out, other)
-    words = ("reduce", *WORDS, "-o", "results/out", "-f")
-    outcome = run(*words, cwd=folder)
-    assert outcome.status == 0
-    assert "mpired: results/out is a hard link; its other names keep the old content" in outcome.err.splitlines()
-    assert (out.read_bytes(), other.read_bytes()) == (NEW, OLD)
-    assert (out.stat().st_nlink, other.stat().st_nlink) == (1, 1)
-    out.unlink()
-    os.link(other, out)
-    assert run(*words, "-q", cwd=folder).err == ""
 
 
 def test_mode_of_a_new_file_is_that_of_any_new_file(kind, tmp_path):

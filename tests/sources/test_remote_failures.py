@@ -2,13 +2,11 @@
 
 import os
 import re
-import signal
 
 import pytest
-from command import PIP, refused, run, wait_until
+from command import PIP, refused, run
 from object_store import BYTES, MEBIBYTE, big
 from rows import together
-from running import running
 from setups import repeating, without
 
 TWO = "s3://bucket/r{0..1}.bin"
@@ -101,16 +99,3 @@ def test_the_credentials_of_a_profile(remote):
     assert "Credential=OFPROFILE/" in remote.store.log()[-1]["authorization"]
     reason = "mpired: AWS_PROFILE: gives no credentials (The config profile (other) could not"
     remote.refuses(2, reason, words=words, env={**environment, "AWS_PROFILE": "other"})
-
-
-def test_a_signal_does_not_wait_for_an_answer(remote, monkeypatch):
-    big(remote.store, 2, 5 * MEBIBYTE)
-    for name, value in remote.store.environment.items():
-        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
-    remote.store.faults({"method": "GET", "of": "bytes=0-4194303", "stall": 100, "seconds": 25, "times": 9})
-    with running("reduce", *BYTES, "-o", "out", TWO, cwd=remote.folder) as command:
-        wait_until(lambda: any("4194303" in each["of"] for each in remote.store.log(kept=True)))
-        os.kill(command.pid, signal.SIGINT)
-        status, out, _ = command.end()
-    assert (status, out) == (-signal.SIGINT, b"")
-    assert list(remote.folder.iterdir()) == []

