@@ -67,6 +67,7 @@ def folder(tmp_path):
         ("compare-and-swap as.npy 0 1", 3, ["holds arrow by its first bytes, but its suffix means npy; rename it"]),
         ("compare-and-swap a.npy 1 2", 3, ["multi language; `mpired fetch-and-op` takes MPI_DOUBLE (float64)"]),
         ("accumulate --op sum nix.npy a.npy", 4, ["nix.npy", "--create"]),
+        ("compare-and-swap nix.npy 1 2", 4, ["nix.npy: No such file or directory\n"]),
         ("accumulate --op sum --create t.bin a.npy", 2, ["t.bin", "--type"]),
         ("reduce --op sum a.npy b.npy out.npy", 4, ["out.npy", "--output"]),  # as for nces
         # columns
@@ -85,22 +86,6 @@ def test_a_slip_is_answered_with_a_way_out(words, status, reasons, folder):
     if command and "did you mean" not in message and "; `mpired" not in message:
         own = {flag for parameter in command.params for flag in parameter.opts} | {"--help"}
         assert set(re.findall(r"--[a-z-]+", message)) <= own
-
-
-@each(
-    "words, option",
-    [
-        ("reduce --op sum missing.npy a.npy", "--output"),
-        ("reduce --op sum a.npy missing.npy -o out.npy", "--output"),
-        ("compare-and-swap nix.npy 1 2", "--create"),
-        ("reduce --op maxloc cells.parquet", "--columns"),  # none fits
-        ("reduce --op maxloc named.parquet", "--columns"),
-    ],
-)
-def test_what_would_not_help_is_not_offered(words, option, folder):
-    outcome = run(*words.split(), cwd=folder)
-    assert outcome.status > 2
-    assert option not in outcome.err
 
 
 @each(

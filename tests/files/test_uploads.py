@@ -162,17 +162,6 @@ def test_the_only_request_of_an_upload_that_is_ended(store, folder):
     assert (status, len(found)) == (0, MEBIBYTE)
 
 
-def test_compressed_and_empty_results(store, folder):
-    assert put(store, folder, *SMALL, "-o", "s3://bucket/out.npy.gz", "--level", "1").status == 0
-    assert store.get("out.npy.gz")[:2] == b"\x1f\x8b"
-    assert put(store, folder, *SMALL[:2], "s3://bucket/out.npy.gz", "-o", "out.npy").status == 0
-    assert content(folder, SMALL) == (folder / "out.npy").read_bytes()
-    (folder / "empty.bin").touch()
-    empty = ("--op", "sum", "--type", "int", "empty.bin", "-o", "s3://bucket/out.bin")
-    assert put(store, folder, *empty).status == 0
-    assert store.get("out.bin") == b""
-
-
 REFUSED = [
     ("scan -o s3://bucket/{rank}.npy", "is for one of several results, and a store takes objects"),
     ("reduce -o o.npy --count-valid s3://bucket/n.npy --nan ignore", "is for one of several results"),
