@@ -13,7 +13,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 KERNELS := mpired/ops/native/kernels.c.so
 OLDEST := .venv-oldest
-OLDEST_TESTS := tests/test_options.py $(addprefix tests/cli/test_,info.py itself.py messages.py options.py \
+OLDEST_TESTS := tests/test_options.py $(addprefix tests/cli/test_,info.py itself.py messages.py \
 	types.py) tests/cli/bad_inputs/test_refusals.py \
 	$(addprefix tests/collectives/test_,formats.py reduce.py) \
 	$(addprefix tests/formats/test_,columns_at_length.py formats.py hostile_columns.py npy.py textual.py) \

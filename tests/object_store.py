@@ -47,9 +47,8 @@ class Door:
     A fault has a `method`, a pattern of what is asked for (`of`: path, query and range), a number of such requests to
     let pass (`after`) and then of `times` that it happens, and what happens: `slow` (a pause of some seconds before),
     `fresh` (so many other bytes are under the key, or that which is named as `key`, before), `gone` (nothing is
-    under the key any more), `status` (an answer of that status), `late` (an answer of
-    that status when all is done), `cut` (so many bytes of the body, and the connection ends), `stall` (so many bytes,
-    and nothing more for some `seconds`).
+    under the key any more), `status` (an answer of that status), `late` (an answer of that status when all is done),
+    `cut` (so many bytes of the body, and the connection ends).
     """
 
     def __init__(self, application: Callable[..., Iterable[bytes]], backend: Any) -> None:
@@ -69,7 +68,7 @@ class Door:
             return [answer]
         asked = f"{path}?{environ.get('QUERY_STRING', '')} {environ.get('HTTP_RANGE', '')}"
         heads = {name: environ.get(f"HTTP_{name.upper()}") for name in ("if_match", "if_none_match", "authorization")}
-        self._log.append({"method": method, "of": asked, "busy": self._busy, **heads})
+        self._log.append({"method": method, "of": asked, **heads})
         fault = self._fault(method, asked) or {}
         self._busy += 1
         try:
@@ -91,7 +90,7 @@ class Door:
         if "late" in fault:
             b"".join(answers)
             return _failed(fault["late"], start)
-        if "cut" in fault or "stall" in fault:
+        if "cut" in fault:
             return _broken(b"".join(answers), fault, environ["werkzeug.socket"])
         return answers
 
@@ -156,9 +155,7 @@ def _failed(status: int, start: Callable[..., Any]) -> Iterable[bytes]:
 
 def _broken(body: bytes, fault: dict[str, Any], connection: socket.socket) -> Iterator[bytes]:
     """Yield the first bytes of a body; the others never come."""
-    yield body[: fault.get("cut", fault.get("stall", 0))]
-    if "stall" in fault:
-        time.sleep(fault["seconds"])
+    yield body[: fault["cut"]]
     connection.shutdown(socket.SHUT_RDWR)
 
 

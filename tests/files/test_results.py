@@ -19,7 +19,7 @@ from users import ACCESS_LIST, LIST
 from mpired import interrupts
 from mpired.context import NO_LIMITS, Context
 from mpired.errors import ChangedError, OutputExistsError, UnconfirmedError
-from mpired.files import calls
+from mpired.files import calls, copying, mounts
 from mpired.files.output import open_output
 from mpired.files.scratch import Scratch
 from mpired.files.transaction import Draft
@@ -309,3 +309,50 @@ def test_owner_that_cannot_be_kept_loses_set_uid(as_root, kind, open_folder):
     succeeded(reduce(*WORDS, "-o", "out", "-f", cwd=open_folder, setup=become_nobody))
     status = (open_folder / "out").stat()
     assert (stat.S_IMODE(status.st_mode), status.st_uid) == (0o755, NOBODY)
+
+
+MEBIBYTE = 1 << 20
+DATA = b"elements" * 1000
+
+
+@pytest.fixture
+def sparse(tmp_path: Path) -> Path:
+    """A file of 8 MiB with something at its beginning, in its middle and at its end."""
+    with open(tmp_path / "sparse", "wb") as file:
+        for at in (0, 4 * MEBIBYTE + 100, 8 * MEBIBYTE - len(DATA)):
+            file.seek(at)
+            file.write(DATA)
+    return tmp_path / "sparse"
+
+
+def copied(path: Path) -> Path:
+    new = path.with_name("new")
+    with open(path, "rb") as source, open(new, "wb") as target:
+        target.truncate(path.stat().st_size)
+        copying.copy_sparse(source.fileno(), target.fileno(), 0, path.stat().st_size, 0)
+    return new
+
+
+def allocated(path: Path) -> int:
+    return path.stat().st_blocks * 512
+
+
+def test_holes_stay_holes(sparse):
+    new = copied(sparse)
+    assert new.read_bytes() == sparse.read_bytes()
+    assert allocated(new) <= allocated(sparse) + MEBIBYTE // 4
+
+
+@pytest.mark.parametrize("kind", ["ext4", "nfs4"])
+def test_a_file_that_is_cut_while_it_is_copied_is_an_error(kind, sparse, monkeypatch):
+    monkeypatch.setattr(mounts, "filesystem_type", lambda _fd: kind)
+    monkeypatch.setattr(os, "copy_file_range", lambda *_: 0)
+    original = calls.pread_into
+
+    def cut(fd: int, buffer: memoryview, offset: int) -> int:
+        os.truncate(sparse, 1000)
+        return original(fd, buffer, offset)
+
+    monkeypatch.setattr(calls, "pread_into", cut)
+    with pytest.raises(OSError, match="ends at byte 1000"):
+        copied(sparse)
