@@ -67,6 +67,7 @@ def folder(tmp_path):
         ("compare-and-swap as.npy 0 1", 3, ["holds arrow by its first bytes, but its suffix means npy; rename it"]),
         ("compare-and-swap a.npy 1 2", 3, ["multi language; `mpired fetch-and-op` takes MPI_DOUBLE (float64)"]),
         ("accumulate --op sum nix.npy a.npy", 4, ["nix.npy", "--create"]),
+        ("get-accumulate --op sum a.npy b.npy b.npy", 2, ["is a second origin; a call that fetches takes one"]),
         ("compare-and-swap nix.npy 1 2", 4, ["nix.npy: No such file or directory\n"]),
         ("accumulate --op sum --create t.bin a.npy", 2, ["t.bin", "--type"]),
         ("reduce --op sum a.npy b.npy out.npy", 4, ["out.npy", "--output"]),  # as for nces

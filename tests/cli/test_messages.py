@@ -1,4 +1,4 @@
-"""What is printed: summaries as JSON, results on a terminal, a bar, long errors, and options of the environment."""
+"""What is printed: summaries as JSON, results on a terminal, a bar, and options of the environment."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from click_commands import OPTIONS
-from command import refused, run
+from command import run
 from rows import each
 from terminals import on_terminal
 
@@ -81,53 +80,6 @@ def test_the_bar_leaves_the_terminal_as_it_was(folder, monkeypatch):
     assert "GB/s" in seen
     assert seen.rindex(SHOW) > seen.rindex(HIDE)
     assert on_terminal(*words, "-q", cwd=folder, stream=2)[1] == ""
-
-
-_LONG = "9x" * 21_000
-_WORDS = {
-    "reduce-scatter": "--op sum --counts 3 a.npy",
-    "fetch-and-op": "--op sum a.npy 1",
-    "compare-and-swap": "a.npy 1 2",
-    "reduce-local": "--op sum a.npy b.npy",
-    "accumulate": "--op sum a.npy b.npy",
-    "get-accumulate": "--op sum a.npy b.npy",
-    "pack": "--type double a.npy -o out.bin",
-    "unpack": "--type double a.npy -o out.bin",
-    "diff": "a.npy b.npy",
-    "locate": "--op maxloc a.npy",
-    **dict.fromkeys(("info", "show", "recover"), "missing.npy"),
-    **dict.fromkeys(("ops", "types", "help", "examples", "completion"), ""),
-    **dict.fromkeys(("reduce", "allreduce", "scan", "exscan", "reduce-scatter-block"), "--op sum a.npy -o out{rank}"),
-}
-
-
-def _kind(option):
-    return id(getattr(getattr(option, "row", None), "kind", option))
-
-
-_LONG_WORDS = [
-    [f"--{_LONG}"],
-    *([name, *words.split(), _LONG] for name, words in _WORDS.items()),
-    *{
-        (_kind(option), option.nargs): [name, *_WORDS[name].split(), option.opts[-1], *[_LONG] * option.nargs]
-        for name, option in OPTIONS
-        if name in _WORDS and not option.is_flag
-    }.values(),  # an option of each kind
-    ["fetch-and-op", "--op", "no_op", "a.npy", _LONG],
-]
-
-
-@each("words", _LONG_WORDS)
-def test_a_message_has_an_end_however_long_a_word_is(words, tmp_path):
-    """Its beginning and its end are there: what it is about, and the way out."""
-    for name in ("a", "b"):
-        np.save(tmp_path / f"{name}.npy", np.arange(3.0))
-    outcome = run(*words, cwd=tmp_path)
-    assert len(outcome.err) < 6000
-    assert all(line.startswith("mpired: ") for line in outcome.err.splitlines())
-    if outcome.status:
-        refused(outcome, outcome.status)
-        assert outcome.status in {2, 3, 4, 7}
 
 
 @each(

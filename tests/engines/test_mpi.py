@@ -90,10 +90,7 @@ def in_an_op(here: Path, *options: str) -> tuple[subprocess.Popen[str], list[int
     return started, workers
 
 
-@pytest.mark.parametrize(
-    ("whom", "sent"), [("worker", "SIGKILL"), ("worker", "SIGTERM"), ("mpiexec", "SIGTERM"), ("mpiexec", "SIGINT")]
-)
-@pytest.mark.sampled(2)
+@pytest.mark.parametrize(("whom", "sent"), [("worker", "SIGKILL"), ("mpiexec", "SIGTERM")])
 def test_nothing_is_left_of_what_is_killed(whom, sent, here):
     started, workers = in_an_op(here)
     try:
@@ -119,10 +116,7 @@ def test_a_worker_that_stands_still_is_an_error(here):
         started.kill()
         started.wait()
     assert started.returncode == 8
-    stands = (
-        rf"mpired: the worker of rank [12] on {os.uname().nodename}: has sent nothing for 4 s; nothing was written\n"
-    )
-    assert re.match(stands, said)
+    assert re.match(rf"mpired: the worker of rank [12] on {os.uname().nodename}: has sent nothing for 4 s; ", said)
     end_in_time(workers)
     assert not results(here)
 
@@ -168,19 +162,13 @@ def test_a_worker_with_other_mounts(elsewhere, here):
     assert all(np.array_equal(np.load(results / f"out{i}.npy"), expected[i]) for i in range(NRANKS))
 
 
-def with_another(here: Path, *prefix: str) -> subprocess.CompletedProcess[str]:
-    """A reduction with a worker that has something before its command."""
-    ranks = [f"{here}/{name}" for name in RANKS]
-    return beside(command("reduce", "--op", "sum", "-o", f"{here}/out.npy", *ranks), *prefix)
-
-
 def test_a_worker_with_other_programs(here):
     """Before any work, with both versions and the machine."""
     own = probe.versions()
     assert list(own) == ["mpired", "NumPy", "the byte order", "long double"]
     (here / "site").mkdir()
     (here / "site" / "sitecustomize.py").write_text("import numpy; numpy.__version__ = 'other'")
-    done = with_another(here, "env", f"PYTHONPATH={here}/site")
+    done = beside(command("reduce", "--op", "sum", "-o", "out.npy", *RANKS), "env", f"PYTHONPATH={here}/site")
     assert done.returncode == 2
     said = f"NumPy is other in the worker on {os.uname().nodename}, and {own['NumPy']} here; let all have the same"
     assert done.stderr == f"mpired: --engine: {said}\n"

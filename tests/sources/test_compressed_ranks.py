@@ -36,6 +36,7 @@ PACK = {
     "zstd": functools.partial(by_program, "zstd"),
     "lz4": functools.partial(by_program, "lz4"),
 }
+assert PACK.keys() == CODECS.keys()
 SUFFIXES = {name: row.suffix for name, row in CODECS.items()}
 every_codec = pytest.mark.parametrize("codec", PACK)
 

@@ -1,7 +1,6 @@
 """Ranks that are objects of a store: the same bits as of files, one version of each, few requests."""
 
 import json
-import re
 
 import numpy as np
 import pyarrow as pa
@@ -28,10 +27,6 @@ def ranks(remote):
     return remote
 
 
-def ranges(asked):
-    return [tuple(map(int, re.findall(r"\d+", each.rpartition("=")[2]))) for each in asked]
-
-
 def test_the_same_bits_as_of_files(ranks):
     """And what mpired writes into a store is read again."""
     for suffix in ("npy", "bin", "parquet", "arrow"):
@@ -45,20 +40,6 @@ def test_the_same_bits_as_of_files(ranks):
         read = ranks.reduced("--op", "sum", "-o", "-", "--to", "csv", url)
         expected = RANKS[0] + RANKS[1] + RANKS[2] + RANKS[3] + RANKS[4]
         assert [float(line) for line in read.split()[1:]] == expected.tolist(), suffix
-
-
-def test_requests_are_one_a_rank_for_the_checks_and_one_a_block(remote):
-    expected = big(remote.store, 3, 9 * MEBIBYTE)
-    remote.store.log()
-    remote.reduced(*BYTES, "-o", "out", "s3://bucket/r{0..2}.bin")
-    assert (remote.folder / "out").read_bytes() == expected
-    log = remote.store.log()
-    for rank in range(3):
-        mine = [each for each in log if f"r{rank}.bin" in each["of"]]
-        first, *others = ranges(each["of"] for each in mine)
-        assert first == (0, 65535)
-        assert sorted(others) == [(at << 20, (min(at + 4, 9) << 20) - 1) for at in (0, 4, 8)]
-        assert [each["if_match"] is not None for each in mine] == [False, True, True, True]
 
 
 def test_small_ranks_are_asked_for_once(remote):

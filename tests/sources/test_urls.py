@@ -4,10 +4,8 @@ import boto3
 import numpy as np
 import pytest
 import xarray as xr
-from command import reduce, refused, run
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from object_store import BYTES, CLOSED
+from command import refused, run
+from object_store import CLOSED
 from rows import together
 from setups import repeating
 
@@ -39,11 +37,6 @@ def test_ranks_lists_and_ranges(remote, url):
     words = [f"{url}/r{{0..1}}.npy{QUERY}", "@list", "--sort", "natural", "--expect-ranks", "0-2"]
     assert summed(remote, *words) == (RANKS[0] + RANKS[1] + RANKS[2]).tolist()
     assert [each["method"] for each in remote.store.log()] == ["GET"] * 3
-    remote.store.put("run/list", f"{url}/r1.npy{QUERY}\n".encode())
-    for word in (f"@{url}/list{QUERY}", f"--files-from={url}/list{QUERY}"):
-        assert summed(remote, word) == RANKS[1].tolist()
-    remote.store.put("run/empty.bin", b"")
-    assert remote.reduced(*BYTES, "-o", "-", f"{url}/empty.bin{QUERY}") == b""
     remote.store.faults(ONLY_GET)
     keys = {"aws_access_key_id": "key", "aws_secret_access_key": "secret"}
     client = boto3.client("s3", "us-east-1", endpoint_url=remote.store.url, **keys)
@@ -123,31 +116,6 @@ def test_the_query_is_nowhere(remote, url):
     check(out.encode())
 
 
-EXAMPLES = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
-
-
-# What a URL is made of, and any characters between, those that have a meaning above all.
-characters = st.characters(exclude_characters="\0", exclude_categories=["Cs"]) | st.sampled_from(
-    "\udcff@:/?#[]{}*%\\\n"
-)
-pieces = st.sampled_from(["bucket", "127.0.0.1", "[::1]", ":99999", "user:password@", "..", ".", "%2e", "%ff", "a.npy"])
-texts = st.lists(pieces | characters, max_size=5).map("".join)
-urls = st.tuples(st.sampled_from(["s3", "gs", "az", "https", "http", "@s3", "@http"]), texts, texts).map(
-    lambda parts: "{}://{}/{}".format(*parts)
-)
-
-
-@EXAMPLES
-@given(word=urls | texts.map("s3://{}".format))
-def test_any_url_is_one_line(tmp_path, word):
-    done = reduce("--op", "sum", "-o", "out", "--", word, cwd=tmp_path, env=CLOSED, setup=repeating(0))
-    assert done.status in {2, 4}, done.err
-    refused(done, done.status)
-    assert list(tmp_path.iterdir()) == []
-
-
 REASONS = [
     ("s3://", 2, "s3://: names no object; write s3://BUCKET/NAME"),
     ("http://HOST:99999/x", 2, "http://HOST:99999/x: is not a URL that can be asked for (invalid port number)"),
@@ -166,11 +134,3 @@ def test_what_is_said(tmp_path):
         for word, status, reason in REASONS:
             with case(repr(word)):
                 refused(run("info", word, cwd=tmp_path, env=CLOSED, setup=repeating(0)), status, reason)
-
-
-def test_a_key_that_cannot_be_asked_for(remote):
-    remote.store.put("run/a/../b", b"\1")
-    remote.store.put("run/c", b"\1")
-    reason = "s3://bucket/run/**: has an object beside it whose name has an empty part, `.`, `..`"
-    remote.refuses(2, reason, words=("reduce", *BYTES, "-o", "-", "s3://bucket/run/**"))
-    assert remote.reduced(*BYTES, "-o", "-", "s3://bucket/run/c") == b"\1"
