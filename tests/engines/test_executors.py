@@ -119,9 +119,6 @@ def test_a_task_that_is_lost_is_an_error_of_the_engine(here):
     assert not Path("out.npy").exists()
 
 
-# Processes elsewhere
-
-
 VERBS = ("reduce", "allreduce", "scan", "exscan", "reduce_scatter", "reduce_scatter_block")
 
 
@@ -167,6 +164,3 @@ def test_something_else_under_the_name_of_a_draft_is_not_opened(here):
             shared.open()
         os.unlink(name)
     assert Path("precious").read_bytes() == b"precious"
-
-
-# The table

@@ -58,9 +58,6 @@ def test_start_depends_on_the_threads(monkeypatch):
     assert in_child(lambda: (start_thread(), forks())[1]) == 0
 
 
-# What goes wrong
-
-
 ENDS = {
     "status 0": partial(os._exit, 0),
     "status 3": partial(os._exit, 3),
@@ -160,9 +157,6 @@ def test_errors_of_a_worker_arrive(function, kind, within):
         return []
 
     assert within(error) == [kind.__name__, []]
-
-
-# In programs
 
 
 _SCRIPT = """
