@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from command import refused, run
-from object_store import CLOSED
+from object_store import BYTES, CLOSED
 from rows import together
 from setups import repeating
 
@@ -134,3 +134,10 @@ def test_what_is_said(tmp_path):
         for word, status, reason in REASONS:
             with case(repr(word)):
                 refused(run("info", word, cwd=tmp_path, env=CLOSED, setup=repeating(0)), status, reason)
+
+
+def test_a_key_that_cannot_be_asked_for(remote):
+    remote.store.put("run/a/../b", b"\1")
+    remote.store.put("run/c", b"\1")
+    reason = "s3://bucket/run/**: has an object beside it whose name has an empty part, `.`, `..`"
+    remote.refuses(2, reason, words=("reduce", *BYTES, "-o", "-", "s3://bucket/run/**"))
