@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
+from pathlib import Path
 
 import numpy as np
 import pytest
-from command import run
+import setups
+from command import Outcome, run
 from rows import each
-from terminals import on_terminal
 
 from mpired.cli import progress
 
@@ -50,6 +54,20 @@ def test_recovery_and_examples(ranks):
     assert (failure["exit_status"], failure["subject"]) == (outcome.status, "nix.npy")
     assert _line(run("examples", "--json", "new", cwd=ranks).out)["output"] == "new"
     assert _line(run("examples", "--json", "new", cwd=ranks).out)["exit_status"] == 2
+
+
+def on_terminal(*words: str, cwd: Path, stream: int = 1) -> tuple[Outcome, str]:
+    """Run the command with a terminal as standard output or error; return the outcome and what is seen."""
+    master, slave = pty.openpty()
+    name = os.ttyname(slave)
+    outcome = run(*words, cwd=cwd, setup=setups.on_terminal(name, stream))
+    os.close(slave)
+    seen = b""
+    with contextlib.suppress(OSError):  # the other end is closed
+        while part := os.read(master, 65536):
+            seen += part
+    os.close(master)
+    return outcome, seen.decode().replace("\r\n", "\n")
 
 
 TABLE = ["0", "11.5", "1", "2.25", "2", "2.0"]
