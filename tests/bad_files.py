@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import os
 import pickle
@@ -13,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from tables import THREE, bytes_of
 
 Content = bytes | Callable[[], bytes]
@@ -136,52 +134,12 @@ def flipped_page(compression: str) -> bytes:
     return bytes(content)
 
 
-def encrypted() -> bytes:
-    import pyarrow.parquet.encryption as pe
-
-    class Kms(pe.KmsClient):
-        """Keeps no secret: the wrapped key is the key."""
-
-        def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> bytes:  # noqa: ARG002
-            return base64.b64encode(key_bytes)
-
-        def unwrap_key(self, wrapped_key: bytes, master_key_identifier: str) -> bytes:  # noqa: ARG002
-            return base64.b64decode(wrapped_key)
-
-    factory = pe.CryptoFactory(lambda _config: Kms())
-    configuration = pe.EncryptionConfiguration(footer_key="key", column_keys={"key": ["x"]})
-    properties = factory.file_encryption_properties(pe.KmsConnectionConfig(), configuration)
-    file = io.BytesIO()
-    table = pa.table({"x": THREE})
-    with pq.ParquetWriter(file, table.schema, encryption_properties=properties) as writer:
-        writer.write_table(table)
-    return file.getvalue()
-
-
 def two_columns_of_one_name() -> bytes:
     return parquet(pa.Table.from_arrays([pa.array(THREE), pa.array(THREE)], ["x", "x"]))
 
 
 def column(array: object, kind: pa.DataType | None = None) -> Callable[[], bytes]:
     return lambda: parquet({"x": pa.array(array, kind)})
-
-
-class _Sixteen(pa.ExtensionType):
-    """A type of another program: 16 bytes, which its name makes something else."""
-
-    def __init__(self) -> None:
-        super().__init__(pa.binary(16), "other.sixteen")
-
-    def __arrow_ext_serialize__(self) -> bytes:
-        return b""
-
-    @classmethod
-    def __arrow_ext_deserialize__(cls, _storage: pa.DataType, _serialized: bytes) -> _Sixteen:
-        return cls()
-
-
-def of_another_type() -> bytes:
-    return parquet({"x": pa.ExtensionArray.from_storage(_Sixteen(), pa.array([bytes(16)] * 3, pa.binary(16)))})
 
 
 def nulls(**settings: object) -> Callable[[], bytes]:

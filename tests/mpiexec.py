@@ -35,11 +35,3 @@ def launched(nprocesses: int, *started: str, **environment: str) -> subprocess.C
 def beside(started: list[str], *prefix: str, count: int = 2) -> subprocess.CompletedProcess[str]:
     """Start processes that run a command, and one more that has something before it."""
     return launched(count, *started, ":", "-n", "1", *prefix, *started)
-
-
-def overlaid(folder: Path, spare: Path) -> str:
-    """Return a script that lays a layer over a folder, which takes what is written there."""
-    return (
-        f"mount -t tmpfs tmpfs {spare} && mkdir {spare}/u {spare}/w && "
-        f"mount -t overlay overlay -o lowerdir={folder},upperdir={spare}/u,workdir={spare}/w {folder}"
-    )

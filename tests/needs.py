@@ -34,8 +34,8 @@ def _may_mount() -> bool:
     return _runs("unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt")
 
 
-def _has_fuse(*programs: str) -> bool:
-    return all(map(shutil.which, programs)) and os.access("/dev/fuse", os.W_OK) and _may_mount()
+def _has_bindfs() -> bool:
+    return shutil.which("bindfs") is not None and os.access("/dev/fuse", os.W_OK) and _may_mount()
 
 
 NEEDS = {
@@ -59,19 +59,13 @@ NEEDS = {
         for name, package in {"bzip2": "bzip2", "xz": "xz-utils", "zstd": "zstd", "lz4": "lz4", "dash": "dash"}.items()
     },
     "nces": Need(lambda: shutil.which("nces") is not None, "apt-get install nco"),
-    "bash": Need(lambda: shutil.which("bash") is not None, "apt-get install bash"),
-    "zsh": Need(lambda: shutil.which("zsh") is not None, "apt-get install zsh"),
-    "fish": Need(lambda: shutil.which("fish") is not None, "apt-get install fish"),
     "sphinx": Need(
         lambda: all(map(importlib.util.find_spec, ("sphinx", "furo", "myst_parser"))), "pip install -e '.[docs]'"
     ),
     "strace": Need(lambda: _runs("strace", "-o", os.devnull, "true"), "apt-get install strace, and the right to trace"),
     "root": Need(lambda: os.geteuid() == 0, "run the tests as root"),
     "mount": Need(_may_mount, "run the tests as root, with the right to mount"),
-    "bindfs": Need(lambda: _has_fuse("bindfs"), "apt-get install bindfs, as root, with the right to mount"),
-    "fuse2fs": Need(
-        lambda: _has_fuse("fuse2fs", "mkfs.ext4"), "apt-get install fuse2fs e2fsprogs, as root, with the right to mount"
-    ),
+    "bindfs": Need(_has_bindfs, "apt-get install bindfs, as root, with the right to mount"),
 }
 
 

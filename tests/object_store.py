@@ -47,16 +47,15 @@ class Door:
     A fault has a `method`, a pattern of what is asked for (`of`: path, query and range), a number of such requests to
     let pass (`after`) and then of `times` that it happens, and what happens: `slow` (a pause of some seconds before),
     `fresh` (so many other bytes are under the key, or that which is named as `key`, before), `gone` (nothing is
-    under the key any more), `status` (an answer of that status), `late` (an answer of
-    that status when all is done), `cut` (so many bytes of the body, and the connection ends), `stall` (so many bytes,
-    and nothing more for some `seconds`).
+    under the key any more), `status` (an answer of that status), `late` (an answer of that status when all is done),
+    `cut` (so many bytes of the body, and the connection ends).
     """
 
     def __init__(self, application: Callable[..., Iterable[bytes]], backend: Any) -> None:
         self._application, self._backend = application, backend
         self._faults: list[dict[str, Any]] = []
         self._log: list[dict[str, Any]] = []
-        self._busy, self._page = 0, 1000
+        self._busy = 0
 
     def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         """Answer a request."""
@@ -69,9 +68,7 @@ class Door:
             return [answer]
         asked = f"{path}?{environ.get('QUERY_STRING', '')} {environ.get('HTTP_RANGE', '')}"
         heads = {name: environ.get(f"HTTP_{name.upper()}") for name in ("if_match", "if_none_match", "authorization")}
-        self._log.append({"method": method, "of": asked, "busy": self._busy, **heads})
-        if "list-type" in asked:
-            environ["QUERY_STRING"] += f"&max-keys={self._page}"
+        self._log.append({"method": method, "of": asked, **heads})
         fault = self._fault(method, asked) or {}
         self._busy += 1
         try:
@@ -93,7 +90,7 @@ class Door:
         if "late" in fault:
             b"".join(answers)
             return _failed(fault["late"], start)
-        if "cut" in fault or "stall" in fault:
+        if "cut" in fault:
             return _broken(b"".join(answers), fault, environ["werkzeug.socket"])
         return answers
 
@@ -126,22 +123,10 @@ class Door:
         self._backend.put_object(BUCKET, key, body).set_acl(get_canned_acl("public-read"))
         return b""
 
-    def many(self, pattern: str, body: bytes) -> bytes:
-        """Put the same under many names: a pattern with a place for a number, and a range of these."""
-        pattern, _, count = pattern.rpartition("/")
-        for number in range(int(count)):
-            self.put(pattern % number, body)
-        return b""
-
     def get(self, key: str, _body: bytes) -> bytes:
         """Return "+" and the content of an object, or nothing if there is none."""
         found = self._backend.buckets[BUCKET].keys.get(key)
         return b"" if found is None else b"+" + found.value
-
-    def page(self, key: str, _body: bytes) -> bytes:
-        """Take the most keys of a page of a list."""
-        self._page = int(key)
-        return b""
 
     def busy(self, _key: str, _body: bytes) -> bytes:
         """Return how many requests are being answered."""
@@ -155,7 +140,7 @@ class Door:
         """Forget everything."""
         self._backend.buckets[BUCKET].keys.clear()
         self._backend.buckets[BUCKET].multiparts.clear()
-        self._faults, self._log, self._page = [], [], 1000
+        self._faults, self._log = [], []
         return b""
 
 
@@ -170,9 +155,7 @@ def _failed(status: int, start: Callable[..., Any]) -> Iterable[bytes]:
 
 def _broken(body: bytes, fault: dict[str, Any], connection: socket.socket) -> Iterator[bytes]:
     """Yield the first bytes of a body; the others never come."""
-    yield body[: fault.get("cut", fault.get("stall", 0))]
-    if "stall" in fault:
-        time.sleep(fault["seconds"])
+    yield body[: fault["cut"]]
     connection.shutdown(socket.SHUT_RDWR)
 
 

@@ -13,7 +13,7 @@ def run_without_gcc(folder, ci, *words):
     """Run a few tests where there is a shell but no compiler."""
     (folder / "sh").symlink_to(shutil.which("sh"))
     environment = os.environ | {"PATH": str(folder), "CI": ci}
-    test = "tests/cli/user_op_faults/test_processes.py::test_a_worker_does_not_outlive_the_command"
+    test = "tests/cli/test_user_op_faults.py::test_a_worker_does_not_outlive_the_command"
     words = (sys.executable, "-m", "pytest", *words, test)
     return subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 

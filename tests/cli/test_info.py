@@ -12,8 +12,6 @@ from command import refused, run, succeeded
 from rows import check_refused, each
 from tables import bytes_of
 
-import mpired
-
 
 def lines(*words, cwd):
     """Return what is told of a file below its first line."""
@@ -83,21 +81,6 @@ def test_no_columns_and_two_of_one_name(tmp_path):
     ]
     for words in ("reduce --op sum twins.arrow", "info --columns x twins.arrow"):
         check_refused(tmp_path, words, 3, "2 columns named 'x'")
-
-
-def test_files_that_are_not_read(tmp_path):
-    (tmp_path / "raw").write_bytes(bytes(24))
-    (tmp_path / "t.csv").write_text("x\n1\n")
-    (tmp_path / "a.h4").write_bytes(b"\x0e\x03\x13\x01" + bytes(8))
-    outcome = run("info", "raw", "t.csv", "a.h4", cwd=tmp_path)
-    assert (outcome.status, outcome.err) == (0, "")
-    shown = outcome.out.decode()
-    assert shown.splitlines()[::2] == ["raw: raw, 24 bytes", "t.csv: csv, 4 bytes", "a.h4: HDF4, 12 bytes"]
-    assert "--type" in shown
-    assert "`" not in shown
-    assert [each["buffers"] for each in json.loads(run("info", "--json", "raw", "a.h4", cwd=tmp_path).out)] == [[], []]
-    assert repr(mpired.info(tmp_path / "a.h4")).endswith("no buffer>")
-    assert mpired.info(tmp_path / "raw").obstacle.startswith("does not store the type of its elements")
 
 
 def test_once_keys(tmp_path):

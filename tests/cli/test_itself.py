@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import click
-import numpy as np
-from command import COMMAND, Outcome, installed, refused, run, succeeded
+from command import COMMAND, run, succeeded
 from rows import each
 
-import mpired
 from mpired.cli import cli
-from mpired.errors import OpError
 
 COMMANDS = cli.list_commands(click.Context(cli))
 WIDTH = 80
@@ -44,33 +39,6 @@ def test_help_of_all(tmp_path):
     lines = run("help", "statuses", cwd=tmp_path).out.decode().splitlines()
     assert [line.split()[0] for line in lines[1:11]] == list("0123456789")
     assert all(any(status in line for line in lines) for status in ("129", "130", "143", "141", "70"))
-
-
-def test_short_help_of_reduce_has_what_most_jobs_need(tmp_path):
-    text = run("reduce", "-h", cwd=tmp_path).out.decode()
-    shown = re.findall(r"^  (?:-\w, )?--([\w-]+)", text, re.MULTILINE)
-    needed = (
-        "op nan nulls weights index output to force split sort expect-ranks skip-bad columns keep type offset count"
-        " jobs quiet json dry-run help"
-    )
-    assert sorted(shown) == sorted(needed.split())
-    left = len(re.findall(r"^  (?:-\w, )*--[\w-]+", _help("reduce", cwd=tmp_path), re.MULTILINE)) - len(shown)
-    assert f"`mpired reduce --help` has {left} more options." in text
-
-
-def test_ops_tells_which_take_times(folder):
-    """The marks are those that calls on arrays of datetime64 and timedelta64 bear out."""
-    lines = run("ops", "--matrix", cwd=folder).out.decode().splitlines()
-    marks = {line.split()[0]: line.split()[1] for line in lines[1:13]}
-    for letter, code in (("t", "M8[s]"), ("d", "m8[s]")):
-        (first,) = (number for number, line in enumerate(lines) if line.startswith(f"{letter}  "))
-        assert np.dtype(code).name.partition("[")[0] in " ".join(lines[first : first + 2])
-        taken = []
-        for op in marks:
-            with contextlib.suppress(OpError):
-                mpired.reduce([np.ones(2, code)], op)
-                taken.append(op)
-        assert [op for op in marks if letter in marks[op]] == taken
 
 
 ROOT = Path(__file__).parents[2]
@@ -107,10 +75,3 @@ def test_folder_of_the_data_is_not_searched_for_modules(start, folder):
     words = [*start, "reduce", "-q", "--op", "sum", "a.parquet", "b.parquet", "--to", "json"]
     done = subprocess.run(words, cwd=folder, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
-
-
-def test_module_is_the_command(folder):
-    words = ("reduce", "--op", "sum", "a.npy", "bad.npy")
-    as_module = subprocess.run([sys.executable, "-m", "mpired", *words], cwd=folder, capture_output=True, check=False)
-    refused(Outcome(as_module.returncode, as_module.stdout, as_module.stderr.decode()), 4, "bad.npy")
-    assert installed(*words, cwd=folder) == (as_module.returncode, as_module.stdout, as_module.stderr.decode())

@@ -1,4 +1,4 @@
-"""What is printed: summaries as JSON, results on a terminal, and a bar that leaves the terminal as it was."""
+"""What is printed: summaries as JSON, results on a terminal, a bar, and options of the environment."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ import contextlib
 import json
 import os
 import pty
-import sys
-from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
-from command import run
+import setups
+from command import Outcome, run
 from rows import each
-from terminals import on_terminal
 
 from mpired.cli import progress
 
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
-END = "<the end>"
 
 
 @pytest.fixture
@@ -58,6 +56,20 @@ def test_recovery_and_examples(ranks):
     assert _line(run("examples", "--json", "new", cwd=ranks).out)["exit_status"] == 2
 
 
+def on_terminal(*words: str, cwd: Path, stream: int = 1) -> tuple[Outcome, str]:
+    """Run the command with a terminal as standard output or error; return the outcome and what is seen."""
+    master, slave = pty.openpty()
+    name = os.ttyname(slave)
+    outcome = run(*words, cwd=cwd, setup=setups.on_terminal(name, stream))
+    os.close(slave)
+    seen = b""
+    with contextlib.suppress(OSError):  # the other end is closed
+        while part := os.read(master, 65536):
+            seen += part
+    os.close(master)
+    return outcome, seen.decode().replace("\r\n", "\n")
+
+
 TABLE = ["0", "11.5", "1", "2.25", "2", "2.0"]
 
 
@@ -78,54 +90,32 @@ def test_what_a_terminal_shows(words, shown, folder):
     assert seen.split() == shown
 
 
-@contextlib.contextmanager
-def terminal(monkeypatch, patience: float = -1.0) -> Iterator[Callable[[], str]]:
-    """Make a terminal of standard error, and give what reads the text that it shows."""
-    master, slave = pty.openpty()
-
-    def shown() -> str:
-        # The kernel hands the text over piece by piece, so it is read up to a mark.
-        sys.stderr.write(END)
-        sys.stderr.flush()
-        text = ""
-        while not text.endswith(END):
-            text += os.read(master, 100_000).decode()
-        return text.removesuffix(END)
-
-    with os.fdopen(slave, "w") as stream, monkeypatch.context() as changed:
-        changed.setattr(progress, "_PATIENCE", patience)
-        changed.setattr(sys, "stderr", stream)
-        yield shown
-    os.close(master)
+def test_the_bar_leaves_the_terminal_as_it_was(folder, monkeypatch):
+    monkeypatch.setattr(progress, "_PATIENCE", -1.0)
+    words = ("reduce", "--op", "sum", "a.npy", "b.npy", "-f", "-o", "out.npy")
+    outcome, seen = on_terminal(*words, cwd=folder, stream=2)
+    assert (outcome.status, outcome.out) == (0, b"")
+    assert "GB/s" in seen
+    assert seen.rindex(SHOW) > seen.rindex(HIDE)
+    assert on_terminal(*words, "-q", cwd=folder, stream=2)[1] == ""
 
 
-@each("patience, total, shares", [(-1.0, 100, ["10%", "30%", "100%"]), (-1.0, 0, []), (60.0, 100, None)])
-def test_bar_shows_how_far_the_work_is(patience, total, shares, monkeypatch):
-    """Work without a known end has no share, and short work no bar."""
-    with terminal(monkeypatch, patience) as shown:
-        assert list(progress.bar([10, 20, 70], total)) == [10, 20, 70]
-        text = shown()
-    assert ("GB/s" in text, text == "") == (shares is not None, shares is None)
-    assert ("%" in text) == bool(shares)
-    assert [share for share in shares or () if share not in text] == []
-
-
-@each("end", [KeyboardInterrupt, MemoryError, None])
-def test_the_cursor_comes_back(end, monkeypatch):
-    def work() -> Iterator[int]:
-        yield 10
-        if end is not None:
-            raise end
-        yield 90
-
-    with terminal(monkeypatch) as shown:
-        watched = progress.bar(work(), 100)
-        next(watched)
-        if end is None:
-            watched.close()
-        else:
-            with pytest.raises(end):
-                next(watched)
-        text = shown()
-    assert HIDE in text
-    assert text.rindex(SHOW) > text.rindex(HIDE)
+@each(
+    "words, env, told",
+    [
+        ("info --json a.npy", {"MPIRED_TYPE": "double"}, "--type (MPIRED_TYPE)"),
+        ("reduce -q --op sum a.npy --to text", {"MPIRED_TYPE": "double"}, "--type (MPIRED_TYPE)"),
+        ("accumulate -q --op sum a.npy b.npy", {"MPIRED_TYPE": "double"}, "--type (MPIRED_TYPE)"),
+        ("accumulate --json --op sum a.npy b.npy", {"MPIRED_TYPE": "double"}, "--type (MPIRED_TYPE)"),
+        ("fetch-and-op --op sum a.npy 1", {"MPIRED_TYPE": "double"}, "--type (MPIRED_TYPE)"),
+        ("pack -q a.bin -o d.npy", {"MPIRED_TYPE": "double"}, "--type (MPIRED_TYPE)"),
+        ("reduce --op sum a.npy -o new.npy", {"MPIRED_QUIET": "1"}, "--quiet (MPIRED_QUIET)"),
+        ("reduce -v --op sum a.npy b.npy -o c.npy", {"MPIRED_FORCE": "1"}, "--overwrite (MPIRED_FORCE)"),
+        ("reduce --json --op sum a.npy b.npy -o c.npy", {"MPIRED_OVERWRITE": "1"}, "--overwrite (MPIRED_OVERWRITE)"),
+    ],
+)
+def test_an_option_of_the_environment_is_told_once_by_every_command(words, env, told, folder):
+    outcome = run(*words.split(), cwd=folder, env=env)
+    assert outcome.status == 0, outcome.err
+    assert outcome.err.count("from the environment: ") == 1
+    assert outcome.err.endswith(f"from the environment: {told}\n") or "-v" in words

@@ -111,19 +111,6 @@ def test_what_is_said_after_an_interrupt(words, left, with_fifo):
         assert command.end() == (-signal.SIGINT, b"", told_after(signal.SIGINT, left) if left else "")
 
 
-def test_hangup_that_is_ignored_stays_ignored(with_fifo):
-    """Under nohup a run ends well: the signal is for nobody, also while it waits."""
-    words = ("reduce", "-q", *IN_PLACE, "fifo", "-o", "out", "-f")
-    with running(*words, cwd=with_fifo, prefix=("nohup",)) as command, open_fifo(with_fifo / "fifo") as fifo:
-        for _ in range(3):
-            os.killpg(command.pid, signal.SIGHUP)
-        fifo.write(b"abc")
-        fifo.close()
-        status, out, _ = command.end()
-        assert (status, out) == (0, b"")
-    assert (with_fifo / "out").read_bytes() == b"abc"
-
-
 # As endless, into as many files as ranks; all together they hold one rank.
 ENDLESS_BLOCKS = ("reduce-scatter-block", "--op", "sum", "--type", "uint8_t", "-j", "2", "-o", "new_{rank}",
                   *["../large.bin"] * 256)  # fmt: skip

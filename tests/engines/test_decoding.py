@@ -96,18 +96,6 @@ def test_a_library_that_aborts(words, folder):
     assert outcome.returncode == 3
 
 
-def test_a_library_that_aborts_under_python(folder):
-    suffix = next(path.suffix for path in folder.glob("good.*"))
-    calls = "".join(
-        f"try: mpired.reduce(['good{suffix}', 'bad{suffix}'], {op}, columns=['x'])\n"
-        "except MpiredError as error: print(type(error).__name__, error)\n"
-        for op in ("'sum'", "lambda a, b: a + b")
-    )
-    outcome = aborting(ABORTING + calls, cwd=folder)
-    assert outcome.stdout.count(f"BufferFileError bad{suffix}: cannot be decoded") == 2
-    assert outcome.returncode == 0
-
-
 def test_nulls_and_damage_are_told_by_the_worker(tmp_path):
     pq.write_table(pa.table({"x": [1.0, None, 3.0]}), tmp_path / "nulls.parquet", write_statistics=False)
     np.save(tmp_path / "target.npy", np.zeros(3))

@@ -5,7 +5,6 @@ The functions that workers call are of the standard library, so that any process
 
 from __future__ import annotations
 
-import errno
 import operator
 import os
 import signal
@@ -19,9 +18,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import children, in_child, refused, run
+from command import children, in_child
 
-from mpired.collectives import plan as planning
 from mpired.engines import pool
 from mpired.engines.worker import Channel
 from mpired.errors import WorkerError
@@ -58,9 +56,6 @@ def test_start_depends_on_the_threads(monkeypatch):
     fork = os.fork
     assert in_child(forks) == 2
     assert in_child(lambda: (start_thread(), forks())[1]) == 0
-
-
-# What goes wrong
 
 
 ENDS = {
@@ -164,49 +159,17 @@ def test_errors_of_a_worker_arrive(function, kind, within):
     assert within(error) == [kind.__name__, []]
 
 
-class _WorkersOwnError(Exception):
-    """A cause that only a worker can make again: a class of a module that an op has loaded there."""
-
-    def __reduce__(self):
-        return _made_in, (os.getpid(),)
-
-
-def _made_in(process: int) -> _WorkersOwnError:
-    assert process == os.getpid()
-    return _WorkersOwnError()
-
-
-def test_a_worker_that_cannot_be_started_is_an_error_of_the_system(tmp_path, monkeypatch):
-    """Too many processes: the error number is that of the system, and nothing is written."""
-
-    def start(*_):
-        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-
-    monkeypatch.setattr(planning, "SMALL_NBYTES", 0)
-    for name in "ab":
-        np.save(tmp_path / f"{name}.npy", np.ones(100_000))
-    words = ("reduce", "--op", "sum", "-j", "2", "a.npy", "b.npy", "-o", "c.npy")
-    outcome = run(*words, cwd=tmp_path, setup=lambda: setattr(pool, "_start", start))
-    refused(outcome, 4, "no worker could be started", "--jobs")
-    assert not (tmp_path / "c.npy").exists()
-
-
-# In programs
-
-
 _SCRIPT = """
-import sys, threading
+import threading
 print("started", flush=True)
 import mpired
-if sys.argv[1:] == ["threads"]:
-    threading.Thread(target=threading.Event().wait, daemon=True).start()
+threading.Thread(target=threading.Event().wait, daemon=True).start()
 result = mpired.reduce(["rank.npy", "rank.npy"], op="sum", jobs=2)
 print(result[0], result[-1], len(result), flush=True)
 """
 
 
-@pytest.mark.parametrize("way", ["file", "standard input", "-c"])
-def test_script_without_a_guard(way, tmp_path: Path):
+def test_script_without_a_guard(tmp_path: Path):
     """A script that calls `mpired.reduce` at its top level is run once, not again by each worker.
 
     Workers import from where this process does, which for a script is its own folder, not the working directory.
@@ -214,13 +177,8 @@ def test_script_without_a_guard(way, tmp_path: Path):
     np.save(tmp_path / "rank.npy", np.arange(4_000_000.0))
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts/script.py").write_text(_SCRIPT)
-    if way == "file":
-        for name in ("numpy", "mpired", "multiprocessing", "pickle", "traceback"):
-            (tmp_path / f"{name}.py").write_text("print('imported', flush=True)")
-    start = {"file": ["scripts/script.py"], "standard input": ["-"], "-c": ["-c", _SCRIPT]}[way]
-    for words in ([], ["threads"]) if way == "file" else (["threads"],):
-        done = subprocess.run(
-            [sys.executable, *start, *words], cwd=tmp_path, input=_SCRIPT, capture_output=True, text=True, check=False
-        )
-        assert (done.returncode, done.stderr) == (0, "")
-        assert done.stdout == "started\n0.0 7999998.0 4000000\n"
+    for name in ("numpy", "mpired", "multiprocessing", "pickle", "traceback"):
+        (tmp_path / f"{name}.py").write_text("print('imported', flush=True)")
+    words = [sys.executable, "scripts/script.py"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "started\n0.0 7999998.0 4000000\n")

@@ -19,7 +19,6 @@ import pytest
 from mpiexec import MPIEXEC, PROGRAM, command, launched
 from needs import needs
 from pyarrow import feather
-from rows import check_refusals
 from running import end_in_time
 
 from mpired.engines.messages import lines_of
@@ -49,14 +48,10 @@ void turned(double *invec, double *inoutvec, int *len, void *type)
 MATRIX: list[tuple[str, str, str, str, dict[str, object]]] = [
     ("reduce", "npy", "npy", "sum", {}),
     ("reduce", "npy", "csv", "prod", {"overflow": "wrap"}),
-    ("reduce", "npy", "npy", "ops.py:halves", {}),
-    ("reduce", "npy", "npy", "./ops.so:turned", {}),
     ("scan", "npy", "npy", "ops.py:halves", {}),
     ("scan", "npy", "npy", "./ops.so:turned", {}),
     ("exscan", "npy", "npy", "ops.py:halves", {}),
-    ("exscan", "npy", "npy", "sum", {"exscan_first": "identity"}),
     ("exscan", "npy", "parquet", "sum", {"exscan_first": "identity"}),
-    ("allreduce", "npy", "npy", "sum", {}),
     ("allreduce", "npy", "arrow", "ops.py:halves", {}),
     ("reduce_scatter_block", "npy", "npy", "sum", {}),
     ("reduce_scatter", "npy", "npy", "ops.py:halves", {}),
@@ -68,26 +63,19 @@ MATRIX: list[tuple[str, str, str, str, dict[str, object]]] = [
     ("reduce", "npy", "npy", "minloc", {"index": "rank"}),
     ("scan", "npy", "npy", "maxloc", {"index": "number"}),
     ("reduce", "complex.npy", "npy", "prod", {}),
-    ("scan", "complex.npy", "npy", "mean", {}),
     ("reduce", "int.npy", "npy", "sum", {}),
     ("scan", "int.npy", "npy", "prod", {}),
-    ("reduce", "float.npy", "npy", "sum", {}),
     ("scan", "float.npy", "npy", "sum", {"exact": True}),
     ("scan", "float.npy", "npy", "mean", {}),
     ("reduce", "int.npy", "npy", "sum", {"accumulate_in": "double"}),
     ("reduce", "nan.npy", "npy", "sum", {"nan": "ignore"}),
     ("scan", "nan.npy", "npy", "max", {"nan": "mpi"}),
     ("scan", "nan.npy", "npy", "sum", {"exact": True, "nan": "ignore"}),
-    ("scan", "nan.npy", "npy", "var", {"nan": "ignore"}),
     ("scan", "nan.npy", "npy", "median", {"nan": "ignore"}),
-    ("reduce", "npy", "npy", "std", {}),
     ("reduce", "npy", "npy", "std", {"exact": True}),
     ("scan", "npy", "npy", "rms", {}),
     ("scan", "npy", "npy", "quantile:0.3", {}),
-    ("reduce", "npy", "npy", "range", {}),
     ("reduce", "npy", "npy", "first", {}),
-    ("reduce", "npy", "npy", "last", {}),
-    ("scan", "npy", "npy", "absmax", {}),
     ("reduce", "npy", "npz", "mean,std,quantile:0.3,max", {}),
     ("reduce", "npy", "npz", "maxloc,sum,ops.py:halves", {"index": "rank"}),
     ("reduce", "npy", "npy", "mean", {"weights": list(range(1, NRANKS + 1))}),
@@ -210,22 +198,17 @@ def test_after_an_error_in_any_stage_the_same_processes_go_on(here):
         assert all(np.array_equal(np.load(f"out{number}-{rank}.npy"), expected[rank]) for rank in range(NRANKS))
 
 
-@pytest.mark.parametrize(
-    ("rank", "whom", "sent"),
-    [(3, "stage", "SIGKILL"), (1, "stage", "SIGKILL"), (6, "stage", "SIGTERM"), (3, "mpiexec", "SIGINT")],
-)
-@pytest.mark.sampled(3)
-def test_nothing_is_left_of_what_is_killed(rank, whom, sent, here):
+def test_nothing_is_left_when_a_stage_is_killed(here):
     """In the middle: a stage is in an op, and the others wait for it."""
     words = command("reduce", "--op", "ops.py:waits", "-o", "out.npy", *NAMES, spread="ranks")
-    environment = os.environ | {"BAD": firsts(rank)[0]}
+    environment = os.environ | {"BAD": firsts(3)[0]}
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     started = subprocess.Popen([MPIEXEC, "-n", "4", *words], env=environment, **quiet)
     try:
         while not (stages := [int(path.suffix[1:]) for path in here.glob("in_it.*")]):
             assert started.poll() is None
             time.sleep(0.01)
-        os.kill(started.pid if whom == "mpiexec" else stages[0], getattr(signal, sent))
+        os.kill(stages[0], signal.SIGKILL)
         assert started.wait(60) != 0
         end_in_time(stages[:1])
     finally:
@@ -233,16 +216,6 @@ def test_nothing_is_left_of_what_is_killed(rank, whom, sent, here):
         started.wait()
     assert not list(here.glob("out*"))
     assert not list(here.glob(".*"))
-
-
-def test_an_engine_that_cannot_chain_refuses_it(here):
-    reason = "--spread: ranks is for the engine mpi, whose workers hand blocks to one another, and this one is"
-    words = ("reduce", "--op", "sum", "-o", "out.npy", *NAMES, "--spread")
-    dask = ("ranks", "--engine", "dask", "--scheduler", "tcp://127.0.0.1:1")
-    check_refusals(
-        here, [((*words, "ranks"), 2, f"{reason} local"), ((*words, *dask), 2, f"{reason} dask; leave it out")]
-    )
-    assert command_line.run(*words, "elements", cwd=here).status == 0
 
 
 LINES = [

@@ -80,6 +80,7 @@ def recovered(tree: Path, scenario: Scenario) -> None:
         recover_for_reading(str(tree / name), NO_LIMITS)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_kills(name, long, record_property):
     """After each call that may change something, and in the middle of those that move bytes; with `--long` at all."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import Child, refused, run, unchanged, wait_until
-from rows import check_refusals
+from rows import check_refusals, each
 from updates import has_open, hold
 
 from mpired.files import mounts
@@ -51,21 +50,6 @@ def mounted(folder: Path, kind: str = "lustre", of_all: str = "rw,localflock") -
         original, text = mounts.lines, line(folder, kind, "rw", of_all)
         mounts.mount_of_device.cache_clear()
         mounts.lines = lambda path: [text] if path == "/proc/self/mountinfo" else original(path)
-
-    return setup
-
-
-def elsewhere(folder: Path) -> Callable[[], None]:
-    """The same on another machine, which sees no lock of this one."""
-
-    def setup() -> None:
-        mounted(folder)()
-        original = fcntl.fcntl
-
-        def free(fd: int, request: int, *arguments: object) -> object:
-            return b"" if request == fcntl.F_OFD_SETLK else original(fd, request, *arguments)
-
-        fcntl.fcntl = free
 
     return setup
 
@@ -117,10 +101,10 @@ def test_an_update_is_refused(here):
         check_refusals(here, [(UPDATES[0], 5, *reasons)], setup=mounted(here, *mount))
 
 
-@pytest.mark.parametrize(("ending", "words"), [
-    ("mpired", ("info", "r0.npy")),
-    ("mpired-new", ("reduce", "-f", "--op", "sum", *RANKS[1:], "-o", "r0.npy", "--lock-timeout", "0.1")),
-])  # fmt: skip
+WRITING = ("reduce", "-f", "--op", "sum", *RANKS[1:], "-o", "r0.npy", "--lock-timeout", "0.1")
+
+
+@each("ending, words", [("mpired", ("info", "r0.npy")), ("mpired-new", WRITING)])
 def test_a_log_and_a_draft_wait_for_recover(ending, words, here):
     left = here / f".r0.npy.{ending}"
     left.touch()

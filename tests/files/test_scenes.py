@@ -1,7 +1,7 @@
 """Scenes of two commands, or a command and a stranger, at files that a command changes.
 
 Other scenes are in `test_power_cuts` (cuts, also of a recovery), `test_kills_and_errors`, `test_neighbours`,
-`test_keys`, `rights` (users and groups), `update/test_recovery`, `windows/test_half_done` (hard links) and
+`test_keys`, `test_rights` (users and groups), `test_updates`, `windows/test_half_done` (hard links) and
 `windows/test_concurrency`.
 """
 
@@ -209,7 +209,7 @@ def test_readers_see_all_old_or_all_new(words, folder, long):
     """A reader is stopped at each call, a command changes the files; and the other way round."""
     expected = {b"%.1f" % sum(OLD[words]), b"%.1f" % sum(NEW[words])}
     seen = set()
-    for child in stops(folder, TOTAL, long=long, every=13):
+    for child in stops(folder, TOTAL, long=long, every=29):
         assert run(*words, cwd=folder).status == 0
         outcome = gone_on(child)
         assert outcome.status == 0, outcome
@@ -217,7 +217,7 @@ def test_readers_see_all_old_or_all_new(words, folder, long):
         seen |= set(outcome.out.split())
         made(folder)
     assert seen == expected
-    for child in stops(folder, words, long=long):
+    for child in stops(folder, words, long=long, every=11):
         outcome = run(*TOTAL, "--lock-timeout", "0", cwd=folder)
         assert outcome.status in {0, 5}, outcome
         assert set(outcome.out.split()) in [set(), *({each} for each in expected)]
@@ -379,7 +379,7 @@ def test_what_has_the_name_of_a_log(words, folder):
 @CHANGES
 def test_a_log_that_a_stranger_puts_back_means_nothing(words, folder, long):
     """He takes what lies beside the files away at each call of a command, and puts it back when all is done."""
-    for child in stops(folder, words, long=long):
+    for child in stops(folder, words, long=long, every=9):
         taken = {name: folder / f"taken{number}" for number, name in enumerate(ours(folder))}
         for name, place in taken.items():
             (folder / name).rename(place)

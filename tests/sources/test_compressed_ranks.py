@@ -36,6 +36,7 @@ PACK = {
     "zstd": functools.partial(by_program, "zstd"),
     "lz4": functools.partial(by_program, "lz4"),
 }
+assert PACK.keys() == CODECS.keys()
 SUFFIXES = {name: row.suffix for name, row in CODECS.items()}
 every_codec = pytest.mark.parametrize("codec", PACK)
 
@@ -125,14 +126,13 @@ def test_what_is_in_it_and_around_it(tmp_path):
         assert reduce(*words, name, cwd=tmp_path) == (0, expected, "")
 
 
-@pytest.mark.parametrize("codec", ["gzip", "zstd"])
-def test_a_bomb_takes_no_memory(codec, tmp_path):
+def test_a_bomb_takes_no_memory(tmp_path):
     """Zeros of 160 MiB in some kilobytes."""
     header = npy_of(np.zeros(8)).replace(b"(8,), }" + b" " * 9, b"(20971520,), }  ")[:128]
-    bomb = PACK[codec](header + bytes(160 << 20))
+    bomb = PACK["zstd"](header + bytes(160 << 20))
     assert len(bomb) < 1 << 20
-    (tmp_path / f"r.npy{SUFFIXES[codec]}").write_bytes(bomb)
-    status, peak, err = measured("reduce", "--op", "max", f"r.npy{SUFFIXES[codec]}", "-o", "out.npy", cwd=tmp_path)
+    (tmp_path / "r.npy.zst").write_bytes(bomb)
+    status, peak, err = measured("reduce", "--op", "max", "r.npy.zst", "-o", "out.npy", cwd=tmp_path)
     assert (status, "20971520 x float64" in err) == (0, True), err
     assert peak < 140 << 20
 

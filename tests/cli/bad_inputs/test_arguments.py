@@ -21,13 +21,11 @@ ADD = "def add(a, b):\n    return a + b\n"
         ("reduce --op sum --types t.toml --type thing r.bin r.bin -o", "t.toml", "the named datatypes"),
         ("reduce --op op.py:add good.npy good.npy --to raw -o", "op.py", "the op"),
         ("reduce --op ./op.so:cos good.npy good.npy --to raw -o", "op.so", "the op"),
-        ("reduce --op ./op.so:cos:count good.npy good.npy --to raw -o", "op.so", "the op"),
         ("pack --types t.toml --type thing r.bin --to raw -o", "t.toml", "the named datatypes"),
         ("unpack --types t.toml --type thing r.bin -o", "t.toml", "the named datatypes"),
         ("unpack --types t.toml --type thing r.bin --into", "t.toml", "the named datatypes"),
         ("get-accumulate --op sum --map m.npy good.npy m.npy --fetch", "m.npy", "the origin"),
         ("get-accumulate --op no_op --map m.npy good.npy --fetch", "m.npy", "the map"),
-        ("get-accumulate --op sum --types t.toml --type thing r.bin s.bin --fetch", "t.toml", "the named datatypes"),
     ],
 )
 def test_output_that_is_another_file_of_the_command(words, name, what, folder):
@@ -37,8 +35,7 @@ def test_output_that_is_another_file_of_the_command(words, name, what, folder):
     library = next(line.split()[-1] for line in mounts.lines("/proc/self/maps") if "/libm.so" in line)
     shutil.copy(library, folder / "op.so")
     np.save(folder / "m.npy", np.arange(3))
-    for rank in ("r.bin", "s.bin"):
-        (folder / rank).write_bytes(DATA)
+    (folder / "r.bin").write_bytes(DATA)
     (folder / "link").unlink(missing_ok=True)
     os.symlink(name, folder / "link")
     force = () if "--into" in words else ("-f",)
@@ -47,39 +44,24 @@ def test_output_that_is_another_file_of_the_command(words, name, what, folder):
         check_refused(folder, (*words.split(), target, *force), 2, reason)
 
 
-def test_outputs_of_which_one_is_the_file_of_the_op(folder):
-    (folder / "op1.py").write_text(ADD)
-    words = ("scan", "--op", "op1.py:add", "good.npy", "good.npy", "--to", "raw", "-f", "-o", "op{rank}.py")
-    check_refused(folder, words, 2, "op1.py: is the file of the op, an input of this command")
-
-
 @each(
     "name, shown",
     [
-        ("-dash.npy", "-dash.npy"),
         ("new\nline.npy", r"new\nline.npy"),
         ("\x1b[31mred\t\r.npy", r"\x1b[31mred\t\r.npy"),
         ("no\udcffutf8.npy", "no"),
         ("right-to-left\u202e.npy", r"\u202e"),
         ("naïve 漢字.npy", "naïve 漢字.npy"),
-        ("x" * 251 + ".npy", "x" * 251 + ".npy"),
     ],
 )
 def test_odd_names(name, shown, folder):
-    reduces = ("reduce", "-q", "--op")
-    check_refused(folder, (*reduces, "sum", "-o", "out", "-f", "--", name), 4, shown, "No such file")
-    succeeded(run(*reduces, "sum", f"--output={name}", "-f", "--", "good.npy", "good.npy", cwd=folder))
+    reduces = ("reduce", "-q", "--op", "sum")
+    check_refused(folder, (*reduces, "-o", "out", "-f", "--", name), 4, shown, "No such file")
+    succeeded(run(*reduces, f"--output={name}", "-f", "--", "good.npy", "good.npy", cwd=folder))
     np.testing.assert_array_equal(np.load(folder / name), 2 * THREE)
-    check_refused(folder, (*reduces, "sum", f"--output={name}", "--", "good.npy"), 2, shown, "--force")
-    check_refused(folder, (*reduces, "band", "-o", "out", "-f", "--", name), 3, "MPI_BAND")
-    outcome = run("reduce", "--op", "sum", "--root", "0", "--in-place", "--", name, cwd=folder)
-    assert (outcome.status, outcome.err.count("\n")) == (0, 1)
-    assert shown in outcome.err
+    check_refused(folder, (*reduces, f"--output={name}", "--", "good.npy"), 2, shown, "--force")
     outcome = run("info", "--", name, cwd=folder)
-    assert (outcome.status, outcome.out.count(b"\n")) == (0, 2)
-    assert shown.encode() in outcome.out
-    (folder / name).unlink()
-    assert sorted(os.listdir(folder)) == ["good.arrow", "good.bin", "good.npy", "good.parquet", "out"]
+    assert (outcome.status, outcome.out.count(b"\n"), shown.encode() in outcome.out) == (0, 2, True)
 
 
 @each(

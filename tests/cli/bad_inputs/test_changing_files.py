@@ -1,4 +1,4 @@
-"""Files that change, or are replaced, while they are read, and reads and closes that do less than was asked for."""
+"""Files that change, or are replaced, while they are read."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 from bad_files import DATA, THREE, npy_of
 from command import Child, open_fifo, reduce, refused, snapshot
 from rows import each
+
+import mpired
+from mpired.sources.local import LocalSource
 
 
 def _replace(path: Path) -> None:
@@ -110,3 +114,26 @@ def test_a_change_within_the_second_of_a_coarse_file_time_is_noticed(folder):
     setup = at_reads(lambda number: write(100) if number == 1 else None)  # between the first rank and the second
     outcome = reduce("--op", "sum", "good.npy", "good.npy", "--to", "npy", cwd=folder, setup=setup)
     assert outcome == (0, npy_of(THREE * 200), "")
+
+
+def test_files_that_are_replaced_together_are_of_one_state(tmp_path, monkeypatch):
+    """Two files are replaced together when the first of them is inspected: each alone would be whole."""
+    paths = [tmp_path / "p.npy", tmp_path / "q.npy"]
+    inspected: list[str] = []
+
+    def replace(value: int) -> None:
+        for path in paths:
+            np.save(tmp_path / "new.npy", np.full(3, value))
+            (tmp_path / "new.npy").replace(path)
+
+    def inspect(name, *args, original=LocalSource.inspected):
+        source = original(name, *args)
+        inspected.append(name)
+        if len(inspected) == 1:
+            replace(5)
+        return source
+
+    replace(6)
+    monkeypatch.setattr(LocalSource, "inspected", inspect)
+    assert mpired.reduce(paths, "bxor", jobs=1).tolist() == [0, 0, 0]
+    assert len(inspected) == 4

@@ -56,7 +56,6 @@ TABLE = b"element  value\n      0    2.0\n      1    4.0\n      2    6.0\n"
     [
         ({"HOME": None, "USER": None, "LOGNAME": None, "PATH": None}, "npy", npy_of(2 * THREE)),
         ({"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": None, "TMPDIR": ""}, "table", TABLE),
-        ({"LANG": None, "LC_ALL": None, "TMPDIR": None, "PYTHONHASHSEED": "4294967295"}, "npy", npy_of(2 * THREE)),
         ({"TMPDIR": "/does/not/exist", "PYTHONOPTIMIZE": "2", "PYTHONWARNINGS": "error"}, "npy", npy_of(2 * THREE)),
         ({"COLUMNS": "1", "OMP_NUM_THREADS": "junk", "SLURM_CPUS_PER_TASK": "junk", "NO_COLOR": "1"}, "table", TABLE),
     ],

@@ -43,18 +43,6 @@ def needed() -> int:
     return (int(done.stdout) >> 10) + 1
 
 
-@each(
-    "words, share",
-    [("reduce --op sum good.npy good.npy -o new.npy", 0.25), ("info good.npy", 0.55), ("ops", 0.8),
-     ("reduce --op sum good.npy good.npy -o new.npy", 0.98)],
-)  # fmt: skip
-def test_too_little_address_space_for_numpy(words, share, needed, folder):
-    """Neither NumPy's text nor that of its libraries, of which some end the process themselves."""
-    with unchanged(folder):
-        outcome = shell(f'ulimit -v {int(needed * share * 1024)}; "$@"', *words.split(), cwd=folder)
-        refused(outcome, 8, "memory")
-
-
 @pytest.mark.parametrize("more", range(8, 152, 36))
 @pytest.mark.parametrize("suffix", ["bin", "parquet"])
 @pytest.mark.sampled(3)

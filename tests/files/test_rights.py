@@ -1,12 +1,18 @@
-"""Who may read what an update writes: the target, its log and the elements that are fetched."""
+"""Who may read what an update writes: the target, its log, fetched elements; and what cannot be seen is not missing."""
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
+import pytest
 from command import run
+from faults import failing
 from protocols import LOG
+from rows import check_refusals
 from users import (
     ACCESS_LIST,
     LIST,
@@ -22,6 +28,18 @@ from users import (
     rights,
     value,
 )
+
+from mpired.files.names import MARK
+
+
+@pytest.fixture
+def shared(as_root, open_folder) -> Path:
+    """A folder that all users can write to, with a target of zeros and an origin of ones."""
+    open_folder.chmod(0o777)
+    np.save(open_folder / "t.npy", np.zeros(500))
+    np.save(open_folder / "ones.npy", np.ones(500))
+    return open_folder
+
 
 REPLACING = [
     ("accumulate", "-q", "--op", "sum", "--commit", "rename", "t.npy", "ones.npy"),
@@ -53,16 +71,7 @@ def test_a_member_keeps_the_group_of_what_he_replaces(shared):
 
 
 # What the target had, and what is left of it where its owner replaces it and may not keep the group.
-LEFT = {
-    0o660: 0o600,
-    0o664: 0o644,
-    0o640: 0o600,
-    0o646: 0o644,
-    0o606: 0o600,
-    0o666: 0o666,
-    0o6755: 0o755,
-    0o2660: 0o600,
-}
+LEFT = {0o660: 0o600, 0o664: 0o644, 0o640: 0o600, 0o606: 0o600, 0o666: 0o666, 0o6755: 0o755}
 
 
 def test_where_the_group_cannot_be_kept_it_gets_what_both_had(shared):
@@ -78,11 +87,8 @@ def test_where_the_group_cannot_be_kept_it_gets_what_both_had(shared):
 def test_a_log_is_open_to_no_more_users_than_the_target(shared):
     expected = {
         (MEMBER, (PROJECT,), 0o660): (MEMBER, PROJECT, 0o640),
-        (MEMBER, (PROJECT,), 0o664): (MEMBER, PROJECT, 0o644),
         (OWNER, (), 0o660): (OWNER, USERS, 0o600),
-        (OWNER, (), 0o664): (OWNER, USERS, 0o644),
         (STRANGER, (), 0o666): (STRANGER, USERS, 0o644),
-        (STRANGER, (), 0o646): (STRANGER, USERS, 0o644),
         (0, (), 0o640): (0, PROJECT, 0o640),
         (OWNER, (PROJECT,), 0o755): (OWNER, PROJECT, 0o644),
     }
@@ -151,3 +157,44 @@ def test_fetched_elements_lose_a_list_that_the_target_has_not(shared):
     os.setxattr(shared / "old.npy", ACCESS_LIST, LIST)
     assert fetched(shared, 0, "t.npy") == (OWNER, PROJECT, 0o600)
     assert ACCESS_LIST not in os.listxattr(shared / "old.npy")
+
+
+READING = [
+    "info",
+    "reduce -q --op sum -o x.npy ones.npy",
+    "reduce-local --op sum ones.npy",
+    "reduce --op sum ones.npy ones.npy -f -o",
+    "scan --op sum ones.npy -f -o x{rank}.npy",
+]
+
+
+def named(name: str) -> Callable[..., bool]:
+    """Return whether the first argument of a call leads to a file of that name."""
+    return lambda path, *_: isinstance(path, str | bytes) and os.path.basename(os.fsdecode(path)) == name
+
+
+def test_what_cannot_be_looked_for_is_an_error(shared):
+    """A log, or the mark of a hard link: nothing is known, least of all that there is none. The target is half new."""
+    os.link(shared / "t.npy", shared / "u.npy")
+    killed(shared)
+    assert MARK in os.listxattr(shared / "u.npy")
+    cases = [(f"{words} t.npy", 4, "t.npy", "Input/output error") for words in READING]
+    check_refusals(shared, cases, setup=failing(errno.EIO, "lstat", when=named(".t.npy.mpired")))
+    cases = [(f"{words} u.npy", 4, "Permission denied") for words in READING[:3]]
+    check_refusals(shared, cases, setup=failing(errno.EACCES, "getxattr", when=named("u.npy")))
+
+
+def test_no_file_takes_the_name_of_one_whose_update_waits(shared):
+    """Its log would be of another file then, and its update lost."""
+    killed(shared)
+    os.unlink(shared / "t.npy")
+    os.symlink("t.npy", shared / "alias.npy")
+    commands = [
+        "reduce --op sum ones.npy ones.npy -f -o t.npy",
+        "reduce --op sum ones.npy ones.npy -o alias.npy",
+        "accumulate --op sum --create 500 t.npy ones.npy",
+        "info t.npy",
+        "reduce --op sum t.npy ones.npy",
+    ]
+    reasons = "has an unfinished update, and cannot be opened", "--discard --force"
+    check_refusals(shared, [(words, 3, *reasons) for words in commands])

@@ -1,0 +1,313 @@
+"""All that user-defined ops, their files and packages can do wrong: status 7, one line, and no process is left."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import Child, alive, children, refused, run, succeeded, told_after, unchanged, wait_until
+from needs import needs
+from op_faults import DOUBLED, GOOD, OPS, RANKS, distribution, nothing_left, total
+from rows import each
+from setups import seeing
+
+# Files that cannot be loaded, each with a function in it.
+FILES = {
+    "syntax.py": "def f(:\n",
+    "import_error.py": "import nonexistent_package\ndef f(a, b): pass\n",
+    "ends.py": "import os; os._exit(0)\n",
+    "hangs.py": "import time; time.sleep(600)\n",
+    "datatype.py": "import mpired\n@mpired.op(datatypes=['duble'])\ndef f(a, b): pass\n",
+    "bytes.py": "x = '\udcff'\n",
+    "empty.py": "",
+    "text.txt": "def f(a, b): pass\n",
+    "text.so": "this is no library\n",
+}
+
+C = """
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <unistd.h>
+#define OP(name) void name(double *in, double *inout, int *len, void **datatype)
+OP(segv) { *(volatile int *)0 = 1; }
+OP(after) { inout[*len] = 1; }
+OP(far_after) { ((char *)(inout + *len))[63] = 1; }
+OP(before_in) { in[-1] = 1; }
+OP(loops) { for (volatile int i = 0;; i = 0) {} }
+"""
+CONSTRUCTOR = "#include <stdlib.h>\n__attribute__((constructor)) static void start(void) { abort(); }\n"
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    """A folder of installed packages, most of them broken in some way."""
+    folder = tmp_path_factory.mktemp("site")
+    distribution(folder, "good", {"good": "good_package:f"}, good_package=GOOD)
+    distribution(folder, "one", {"doubled": "first:f"})
+    distribution(folder, "other", {"doubled": "second:f"})
+    distribution(folder, "shadow", {"sum": "good_package:f", "MPI_PROD": "good_package:f"})
+    distribution(folder, "absent", {"absent": "absent_package:f"})
+    distribution(folder, "ending", {"ending": "ending_package:f"}, ending_package="import os; os._exit(0)")
+    distribution(folder, "printing", {"printing": "printing:f"}, printing=f"print('printed')\n{GOOD}")
+    distribution(folder, "strange", {"module": "good_package", "senseless": "3:::4"})
+    (distribution(folder, "torn", {"torn": "good_package:f"}) / "entry_points.txt").write_text("[mpired.ops]\ntorn\n")
+    (distribution(folder, "binary", {"binary": "x:y"}) / "entry_points.txt").write_bytes(b"[mpired.ops]\n\xff = \xff\n")
+    return folder
+
+
+def gcc(source, library):
+    subprocess.run(
+        ["gcc", "-w", "-O1", "-shared", "-fPIC", "-x", "c", "-", "-o", library], input=source, text=True, check=True
+    )
+
+
+@pytest.fixture(scope="session")
+def workshop(tmp_path_factory):
+    """A folder with ranks, an existing output, and all that is broken."""
+    needs("gcc")
+    folder = tmp_path_factory.mktemp("workshop")
+    for rank, name in enumerate(RANKS):
+        np.save(folder / name, np.arange(4.0) + rank)
+    (folder / "output.npy").write_bytes(b"what was there before")
+    (folder / "ops.py").write_text(OPS)
+    for name, text in FILES.items():
+        (folder / name).write_bytes(text.encode(errors="surrogateescape"))
+    os.mkfifo(folder / "fifo.py")
+    gcc(C, folder / "faults.so")
+    gcc(CONSTRUCTOR, folder / "constructor.so")
+    library = (folder / "faults.so").read_bytes()
+    (folder / "cut.so").write_bytes(library[:100])
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def without_mpi4py(monkeypatch):
+    """Forget what another test has imported into this process: with it functions of three arguments are ops."""
+    monkeypatch.delitem(sys.modules, "mpi4py.MPI", raising=False)
+
+
+TIMEOUT = ("--op-timeout", "0.3")
+
+
+RETURNS = "an op of two arguments returns an array of float64 with the shape (4,)"
+ARGUMENTS = "must take two arrays, or (invec, inoutvec, len, datatype)"
+TOO_LONG = "took longer than 0.3 s; nothing was written"
+
+FAULTS = [
+    ("./missing.py:f", "the file does not exist"),
+    (".:f", "raised"),
+    ("./fifo.py:f", "./fifo.py is not a regular file"),
+    ("./text.txt:f", "./text.txt is not a Python file (.py)"),
+    ("./ops.py:", "names no function"),
+    ("./import_error.py:f", "raised ModuleNotFoundError: No module named 'nonexistent_package'"),
+    ("./ends.py:f", "it ended with status 0"),
+    ("./hangs.py:f", TOO_LONG, *TIMEOUT),
+    ("./bytes.py:f", "raised SyntaxError"),
+    ("nonexistent_package:f", "raised ModuleNotFoundError"),
+    (".ops:f", "raised TypeError"),
+    ("./datatype.py:f", "raised UnknownDatatypeError: unknown datatype 'duble'"),
+    ("./empty.py:f", "there is no 'f' in"),
+    ("./ops.py:number", "is int, not a function"),
+    ("./ops.py:one", ARGUMENTS),
+    ("./ops.py:three", "takes three arguments, as functions of mpi4py do"),
+    ("numpy:cos", ARGUMENTS),
+    ("./ops.py:returns_array", "returned ndarray of float64 with the shape (4,); an op of four arguments leaves"),
+    ("./ops.py:none", f"returned NoneType; {RETURNS}"),
+    ("./ops.py:wrong_dtype", f"returned ndarray of float32 with the shape (4,); {RETURNS}"),
+    ("./ops.py:raises", "raised ValueError: bad number (ops.py, line "),
+    ("./ops.py:unspeakable", "raised Unspeakable: (and its message cannot be had)"),
+    ("./ops.py:unpicklable", "raised Unpicklable: text"),
+    ("./ops.py:control", r"raised ValueError: \x1b[2J\udcff"),
+    ("./ops.py:interrupt", "raised KeyboardInterrupt"),
+    ("./ops.py:memory", "raised MemoryError"),
+    ("./ops.py:system_exit", "raised SystemExit: 0"),
+    ("./ops.py:of_mpired", "raised DatatypeError: somewhere: something"),
+    ("./ops.py:aborts", "aborted: the norm of element 3 is zero"),
+    ("./ops.py:writes_invec", "raised ValueError: assignment destination is read-only"),
+    ("./ops.py:adds_to_inoutvec", "raised ValueError: output array is read-only"),
+    ("./ops.py:looks_around", "gives other bits for 4 elements at once than for 2 and the rest"),
+    ("./ops.py:compares", "an op gets arrays, not numbers: use numpy.maximum, numpy.where and the like"),
+    ("./ops.py:prints_and_raises", "raised ValueError: after it"),
+    ("./ops.py:loops", TOO_LONG, *TIMEOUT),
+    ("./ops.py:sleeps", TOO_LONG, *TIMEOUT),
+    ("./ops.py:sleeps_through_signals", TOO_LONG, *TIMEOUT),
+    ("./ops.py:exits", "it ended with status 0"),
+    ("./ops.py:crashes", "it was killed by SIGSEGV"),
+    ("./ops.py:leaves_and_sleeps", TOO_LONG, *TIMEOUT),
+    ("./text.so:f", "cannot be loaded ("),
+    ("./cut.so:f", "cannot be loaded ("),
+    ("./constructor.so:f", "it was killed by SIGABRT"),
+    ("./faults.so:missing", "there is no symbol 'missing' in ./faults.so"),
+    ("faults.so:segv", "a library needs a path; write ./faults.so:segv"),
+    ("./faults.so:segv:long", "has ':long' behind the symbol, where only :count can be"),
+    ("./faults.so:segv", "it was killed by SIGSEGV"),
+    ("./faults.so:after", "wrote outside its buffers of 4 elements of MPI_DOUBLE"),
+    ("./faults.so:far_after", "wrote outside its buffers"),
+    ("./faults.so:before_in", "wrote outside its buffers"),
+    ("./faults.so:loops", TOO_LONG, *TIMEOUT),
+    ("doubled", DOUBLED),
+    ("absent", "raised ModuleNotFoundError: No module named 'absent_package'"),
+    ("ending", "it ended with status 0"),
+    ("module", "is module, not a function"),
+    ("senseless", "raised "),
+]
+
+
+@each("row", FAULTS)
+def test_fault(row, workshop, site):
+    """With a file or with standard output in turn."""
+    op, reason, *options = row
+    target = ("output.npy", "-")[FAULTS.index(row) % 2]
+    with unchanged(workshop), nothing_left():
+        outcome = run("reduce", "--op", op, *options, "-f", "-o", target, *RANKS, cwd=workshop, setup=seeing(site))
+    refused(outcome._replace(err=outcome.err.removeprefix("printed\n")), 7, f"mpired: {op}: ", reason)
+    assert len(outcome.err) < 1000
+    assert outcome.err.startswith("printed\n") == ("prints" in op)
+
+
+PRINTED = ["by a child", "by print", "by printf", "by write", "without an end"]
+SUMS = [3.0, 6.0, 9.0, 12.0]
+
+
+def reduced(workshop, op, *words, **settings):
+    settings = {"setup": seeing()} | settings
+    return run("reduce", "-q", "--op", f"./ops.py:{op}", "--to", "raw", *words, cwd=workshop, **settings)
+
+
+def test_what_an_op_leaves_behind_is_ended_when_it_succeeds(workshop):
+    with nothing_left():
+        outcome = reduced(workshop, "leaves_and_adds", *RANKS)
+    succeeded(outcome)
+    assert total(outcome.out) == SUMS
+
+
+def test_what_an_op_prints_goes_to_standard_error(workshop):
+    outcome = reduced(workshop, "prints_and_adds", *RANKS)
+    assert outcome.status == 0
+    assert total(outcome.out) == SUMS
+    assert sorted(re.findall("by a child|by printf?|by write|without an end", outcome.err)) == sorted(PRINTED * 4)
+
+
+@each(
+    "op, number",
+    [
+        ("./ops.py:leaves_and_sleeps", signal.SIGINT),
+        ("./hangs.py:f", signal.SIGTERM),
+        ("./faults.so:loops", signal.SIGHUP),
+    ],
+)
+def test_an_op_that_hangs_is_ended_by_a_signal(workshop, op, number):
+    with unchanged(workshop), nothing_left():
+        child = Child("reduce", "--op", op, "--force", "-o", "output.npy", *RANKS, cwd=workshop)
+        wait_until(lambda: children(child.pid))
+        if op == "./ops.py:leaves_and_sleeps":
+            wait_until(lambda: any(map(children, children(child.pid))))
+        os.kill(child.pid, number)
+        outcome = child.finish()
+    assert (outcome.status, outcome.out, outcome.err) == (-number, b"", told_after(number))
+
+
+def test_a_worker_does_not_outlive_the_command(workshop):
+    child = Child("reduce", "--op", "./ops.py:sleeps", *RANKS, cwd=workshop)
+    wait_until(lambda: children(child.pid))
+    (worker,) = children(child.pid)
+    os.kill(child.pid, signal.SIGKILL)
+    child.finish()
+    wait_until(lambda: not alive(worker))
+
+
+def test_ops_of_a_file(workshop, tmp_path):
+    (tmp_path / "my.py").write_text(
+        "import mpired\n"
+        "@mpired.op(commute=False, datatypes=['int', 'double'], name='first')\n"
+        "def one(a, b):\n    'One.'\n"
+        "@mpired.op()\n"
+        "def two(a, b): pass\n"
+        "def plain(a, b): pass\n"
+    )
+    outcome = run("ops", "./my.py", cwd=tmp_path)
+    assert (outcome.status, outcome.err) == (0, "")
+    assert outcome.out.decode().splitlines() == [
+        "first (./my.py:one): does not commute, MPI_INT, MPI_DOUBLE; One.",
+        "two (./my.py:two): commute not declared, any datatype",
+    ]
+    rows = json.loads(run("ops", "--json", "my.py", cwd=tmp_path).out)
+    assert [(row["name"], row["place"], row["commute"]) for row in rows] == [
+        ("first", "my.py:one", False),
+        ("two", "my.py:two", None),
+    ]
+    message = "mpired: empty.py: no function in it is decorated with @mpired.op\n"
+    assert run("ops", "empty.py", cwd=workshop) == (0, b"", message)
+
+
+@each(
+    "file, reason",
+    [
+        ("missing.py", "the file does not exist"),
+        (".", "is not a regular file"),
+        ("text.txt", "is not a Python file"),
+        ("syntax.py", "raised SyntaxError"),
+        ("ends.py", "it ended with status 0"),
+    ],
+)
+def test_files_that_cannot_be_listed(workshop, file, reason):
+    with unchanged(workshop), nothing_left():
+        refused(run("ops", file, cwd=workshop), 7, f"mpired: {file}: ", reason)
+
+
+def test_list_of_ops_as_json_beside_broken_packages(workshop, site):
+    outcome = run("ops", "--json", cwd=workshop, setup=seeing(site))
+    listed = json.loads(outcome.out)
+    rows = {row["name"]: row for row in listed}
+    assert outcome.status == 0
+    assert len(listed) == 14 + 12 + 9
+    assert {tuple(row) for row in listed} == {tuple(rows["MPI_SUM"])}
+    known = {"place": "good_package:f", "doc": "Good.", "commute": True, "identity": "-inf", "uses": ["reduce"]}
+    assert rows["good"].items() >= (known | {"nan": None, "groups": [], "datatypes": [], "error": None}).items()
+    assert rows["absent"]["error"].startswith("raised ModuleNotFoundError")
+    assert rows["absent"]["commute"] is None
+
+
+def test_a_package_that_hangs_is_left_out_of_the_list_in_time(workshop, tmp_path, monkeypatch):
+    monkeypatch.setattr("mpired.engines.userops._LISTING_TIMEOUT", 0.3)
+    distribution(tmp_path, "hanging", {"hanging": "hanging:f"}, hanging="import time; time.sleep(600)")
+    with nothing_left():
+        outcome = run("ops", cwd=workshop, setup=seeing(tmp_path))
+    assert outcome.status == 0
+    assert b"hanging (hanging:f): took longer than 0.3 s" in outcome.out
+
+
+def test_only_the_chosen_package_is_loaded(workshop, tmp_path):
+    marker = tmp_path / "loaded"
+    distribution(tmp_path, "other", {"other": "other:f"}, other=f"open({str(marker)!r}, 'w').close()")
+    distribution(tmp_path, "chosen", {"chosen": "chosen:f"}, chosen=GOOD)
+    outcome = run("reduce", "-q", "--op", "chosen", "--to", "raw", *RANKS, cwd=workshop, setup=seeing(tmp_path))
+    succeeded(outcome)
+    assert not marker.exists()
+
+
+def test_the_example_package(workshop, tmp_path):
+    package = Path(__file__).parents[2] / "examples" / "mpired-quaternion"
+    project = tomllib.loads((package / "pyproject.toml").read_text())["project"]
+    distribution(tmp_path / "site", project["name"], project["entry-points"]["mpired.ops"])
+    settings = {"cwd": tmp_path, "setup": seeing(tmp_path / "site", package)}
+    units = {"i": (0, 1, 0, 0), "j": (0, 0, 1, 0), "k": (0, 0, 0, 1)}
+    for rank, name in enumerate(units):
+        np.save(tmp_path / f"{rank}.npy", np.array([units[name], (2, 0, 0, rank)], [(part, "f8") for part in "wxyz"]))
+    files = [f"{rank}.npy" for rank in range(3)]
+    for op, ranks, expected in (
+        ("product", files, b"-1.0,0.0,0.0,0.0\n4.0,0.0,0.0,12.0"),
+        ("product", files[::-1], b"1.0,0.0,0.0,0.0\n4.0,0.0,0.0,12.0"),
+        ("sum", files, b"0.0,1.0,1.0,1.0\n6.0,0.0,0.0,3.0"),
+    ):
+        words = ("reduce", "-q", "--op", f"quaternion_{op}", "--to", "csv", *ranks)
+        assert run(*words, **settings) == (0, b"w,x,y,z\n" + expected + b"\n", "")
+    wrong = run("reduce", "--op", "quaternion_product", *RANKS, **settings | {"cwd": workshop})
+    refused(wrong, 7, "quaternion_product: aborted: quaternions are structures of w, x, y and z, not MPI_DOUBLE")
