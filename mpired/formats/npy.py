@@ -135,8 +135,10 @@ def _bad(name: str, reason: str) -> NoReturn:
 def header_in(name: str, read: Callable[[int, int], bytes]) -> NpyHeader:
     """Read the header of an array; `read` takes a number of bytes and an offset."""
     start = read(_START_NBYTES, 0)
-    if start[:6] != MAGIC or (start[6:8] and start[6:8] not in _LENGTH_BYTES):
-        _bad(name, f"starts with {start[:8]!r}")
+    if not start:
+        _bad(name, "the file is empty")
+    if start[:6] != MAGIC:
+        _bad(name, f"starts with {start[:6]!r}")
     width = _LENGTH_BYTES.get(start[6:8], 0)
     nbytes = 8 + width + int.from_bytes(start[8 : 8 + width], "little")
     head = read(min(nbytes, _MAX_HEADER), 0)
