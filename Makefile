@@ -13,7 +13,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 KERNELS := mpired/ops/native/kernels.c.so
 OLDEST := .venv-oldest
-OLDEST_TESTS := tests/test_options.py $(addprefix tests/cli/test_,info.py itself.py messages.py types.py) tests/cli/bad_inputs/test_refusals.py tests/collectives/test_formats.py \
+OLDEST_TESTS := tests/test_options.py $(addprefix tests/cli/test_,info.py itself.py messages.py types.py) \
+	tests/cli/bad_inputs/test_refusals.py tests/collectives/test_formats.py \
 	$(addprefix tests/formats/test_,columns.py formats.py npy.py) \
 	tests/formats/test_arrow.py::test_elements_from_any_one_on \
 	tests/formats/test_parquet.py::test_an_encrypted_column_ends_its_worker_without_a_word \
