@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from attributed import decoded, raw, suffix, write
 from command import refused, run, succeeded
-from rows import together
+from rows import check_refusals, together
 
 import mpired
 
@@ -134,22 +134,20 @@ def test_packed_elements_with_and_without_a_sign(tmp_path, form):
     assert mpired.reduce([tmp_path / name], "count", nulls="ignore", unpack=True).tolist() == [0, 1, 1, 1, 0]
 
 
-@every_format
-def test_an_attribute_that_is_not_a_number(tmp_path, form):
+def test_an_attribute_that_is_not_a_number(tmp_path):
     wrong = {
-        f"{attribute}{number}": (attribute, value)
+        f"{attribute}{number}": {attribute: value}
         for attribute in ("add_offset", "scale_factor")
         for number, value in enumerate(("273.15", "", np.array([1.0, 2.0])))
     }
-    arrays = {name: (np.array([1, 2], "i2"), dict([pair])) for name, pair in wrong.items()}
-    file = written(tmp_path / "a", form, {**arrays, "u": (np.array([1.0, 2.0]), {})})
-    with together(tmp_path) as case:
-        for number, (name, (attribute, _)) in enumerate(wrong.items()):
-            with case(name):
-                more = ("--unpack",) * (number % 2)
-                outcome = run("reduce", "--op", "sum", *more, "--columns", name, file, "-o", "r.npy", cwd=tmp_path)
-                refused(outcome, 3, f"`{attribute}` is not a number; choose with --columns u")
-    succeeded(run("reduce", "-q", "--op", "sum", "--columns", "u", file, "-o", "r.npy", cwd=tmp_path))
+    arrays = {name: (np.array([1, 2], "i2"), own) for name, own in wrong.items()}
+    rows = []
+    for form in ("NETCDF3_CLASSIC", "ZARR3"):
+        file = written(tmp_path / "a", form, {**arrays, "u": (np.array([1.0, 2.0]), {})})
+        for number, (name, own) in enumerate(wrong.items()):
+            line = f"reduce --op sum --columns {name} {file} -o r.npy{' --unpack' * (number % 2)}"
+            rows.append((line, 3, f"`{next(iter(own))}` is not a number; choose with --columns u"))
+    check_refusals(tmp_path, rows)
 
 
 OUT_OF_RANGE = "of t came out outside of its valid range (from 0 to 330) or as its fill value (-9), so that readers"
@@ -166,35 +164,32 @@ def test_elements_that_come_out_as_missing_ones_are_told_of(tmp_path, form):
     a, b, c = (
         written(tmp_path / name, form, {"t": (np.array(values, "f4"), limits), "n": n})
         for name, values in {
-            "a": [100, 200, 300, 1, -9],
-            "b": [100, 200, 100, -9, -9],
-            "c": [100, 200, 300, 1, 2],
+            "a": [100, 200, 300, 1, -9], "b": [100, 200, 100, -9, -9], "c": [100, 200, 300, 1, 2],
         }.items()
-    )
-    end, words = suffix(form, result=True), ("-q", "-f", "--nulls", "ignore", "--op")
-    few = f"2 elements {OUT_OF_RANGE}"
+    )  # fmt: skip
+    end, few = suffix(form, result=True), f"2 elements {OUT_OF_RANGE}"
     commands = [
-        (("reduce", *words, "sum", "-o", f"r{end}", a, b, a), few, *AS_FILL),
-        (("reduce", *words, "max", "-o", f"q{end}", a, b),),
-        (("reduce", *words, "sum", "-o", "r.csv", a, b),),
-        (("allreduce", *words, "sum", "-o", f"s{{rank}}{end}", a, b, a), few, *AS_FILL),
-        (("scan", *words, "sum", "-o", f"s{{rank}}{end}", a, b, a), "4 elements of t"),
+        (f"reduce --op sum -o r{end} {a} {b} {a}", few, *AS_FILL),
+        (f"reduce --op max -o q{end} {a} {b}",),
+        (f"reduce --op sum -o r.csv {a} {b}",),
+        (f"scan --op sum -o s{{rank}}{end} {a} {b} {a}", "4 elements of t"),
     ]
     if not form.startswith("ZARR"):
         commands += [
-            (("accumulate", "-q", "--op", "sum", "--columns", "t", f"new{end}", c, c, "--create"), few),
-            (("accumulate", "-q", "--op", "sum", "--columns", "t", c, c), few),
+            (f"accumulate --op sum --columns t new{end} {c} {c} --create", few),
+            (f"accumulate --op sum --columns t {c} {c}", few),
         ]
     with together(tmp_path) as case:
-        for arguments, *expected in commands:
-            with case(arguments):
-                outcome = run(*arguments, cwd=tmp_path)
+        for command, *expected in commands:
+            with case(command):
+                more = () if command.startswith("accumulate") else ("-f", "--nulls", "ignore")
+                outcome = run(*command.split(), "-q", *more, cwd=tmp_path)
                 assert (outcome.status, outcome.err == "") == (0, not expected), outcome.err
                 assert [outcome.err.count(each) for each in expected] == [1] * len(expected), outcome.err
     assert raw(tmp_path / f"q{end}", form)["t"][0].tolist() == [100, 200, 300, 1, -9]
-    outcome = run("reduce", "--json", *words[1:], "sum", "-o", f"r{end}", a, b, a, cwd=tmp_path)
-    warnings = sorted(each.partition(" came out")[0] for each in json.loads(outcome.out)["warnings"])
-    assert warnings == ["1 element of n", "2 elements of t"]
+    words = f"reduce --json -f --nulls ignore --op sum -o r{end} {a} {b} {a}"
+    warnings = json.loads(run(*words.split(), cwd=tmp_path).out)["warnings"]
+    assert sorted(each.partition(" came out")[0] for each in warnings) == ["1 element of n", "2 elements of t"]
 
 
 SIZE = 100_000
