@@ -68,39 +68,23 @@ def by_pattern(file, _):
     h5py.h5d.create(file.id, b"a", h5py.h5t.IEEE_F64LE, now, plist)
 
 
-def link_to_pipe(path):
-    os.mkfifo(path.with_name("real"))
-    path.symlink_to("real")
-
-
 def back(path):
     with h5py.File(path, "w") as file:
         virtual(("back", "r.h5", "a"))(file, path.parent)
-
-
-def circle(path):
-    with h5py.File(path, "w") as file:
-        virtual(("a", ".", "a"))(file, path.parent)
 
 
 NO_FILE = "there' is not a regular file"
 ELSEWHERE = "'a' is stored in another file "
 REFUSED = {  # what the file `there` is, how the array `a` leads to it, and the reason
     "link": (os.mkfifo, external("there"), NO_FILE),
-    "whole path": (os.mkfifo, external("{folder}/there"), NO_FILE),
-    "by another file": (os.mkfifo, by_another, NO_FILE),
     "elements": (os.mkfifo, stored, "'there' has 0 bytes of 32"),
     "virtual": (os.mkfifo, virtual(("a", "there", "v")), NO_FILE),
-    "link to a pipe": (link_to_pipe, external("there"), NO_FILE),
     "device": (lambda path: path.symlink_to("/dev/zero"), external("there"), NO_FILE),
     "no file": (None, external("there"), f"{ELSEWHERE}(there:/v), which cannot be opened"),
-    "no array": (write, external("there", "/w"), f"{ELSEWHERE}(there:/w), which cannot be opened"),
     "group": (write, external("there", "/"), f"{ELSEWHERE}(there:/), and is a group there"),
     "no source": (None, virtual(("a", "none.h5", "v")), "'a' is stored in other files, and there is no 'none.h5'"),
-    "itself": (None, virtual(("a", "r.h5", "a")), ITSELF),
     "each other": (None, virtual(("a", ".", "b"), ("b", ".", "a")), ITSELF),
     "each other, by another file": (back, virtual(("a", "there", "back")), ITSELF),
-    "a link to such": (circle, external("there", "/a"), ITSELF),
     "pattern": (write, by_pattern, "'a' is stored in other files by a pattern of their names"),
 }
 

@@ -145,18 +145,6 @@ def test_results_of_every_datatype(tmp_path):
                         np.testing.assert_array_equal(found, (np.argmax if kind == "index" else np.mean)(soil, axis=0))
 
 
-def test_indices_of_a_coordinate(tmp_path):
-    """The dimension has no values then, because those of the ranks are combined."""
-    for form in ("NETCDF3_CLASSIC", "NETCDF4"):
-        ranks = [make(tmp_path / f"m{i}.nc", form, i) for i in range(2)]
-        words = ("reduce", "-qf", "--nulls", "ignore", *KINDS["index"].split(), "--columns", "time,tas", *ranks)
-        succeeded(run(*words, cwd=tmp_path))
-        found, model = dimensions(tmp_path / "r.nc"), dimensions(ranks[0])
-        assert found["/:time_index"] == model["/:time"]
-        assert found["/:tas_index"] == model["/:tas"]
-        assert "/:time" not in found
-
-
 def write_t(folder, name, form, dims, units="K"):
     """Write an array with names of dimensions, in HDF5 by scales, and return the name of the file."""
     path = folder / f"{name}_{form}{suffix(form)}"

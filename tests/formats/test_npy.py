@@ -54,27 +54,20 @@ def _whole(octets: bytes) -> bytes:
     return octets[:8] + len(text).to_bytes(width, "little") + octets[8 + width :]
 
 
-def read(path: Path) -> np.ndarray | None:
-    """Return the elements as they lie in the file, None if it is refused."""
-    try:
-        (buffer,) = open_rank(str(path), InputOptions()).buffers
-    except MpiredError:
-        return None
-    block = np.empty(buffer.count, buffer.datatype.form)
-    with closing(buffer.open()) as reader:
-        reader.read(0, block)
-    return block.reshape(buffer.shape, order="F" if buffer.fortran_order else "C")
-
-
 def agree(path: Path) -> bool:
     """Tell whether a file is accepted; it is an error if NumPy reads anything else in it."""
-    ours = read(path)
-    if ours is None:
+    try:
+        (array,) = open_rank(str(path), InputOptions()).buffers
+    except MpiredError:
         return False
+    ours = np.empty(array.count, array.datatype.form)
+    with closing(array.open()) as reader:
+        reader.read(0, ours)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that the header is Python 2's
         numpys = np.load(path, allow_pickle=False, max_header_size=1 << 17)
-    assert ours.shape == numpys.shape
+    assert array.shape == numpys.shape
+    numpys = numpys.ravel(order="F" if array.fortran_order else "C")
     fields = [(ours, numpys)] if ours.dtype.names is None else [
         (ours[mine], numpys[theirs]) for mine, theirs in zip(ours.dtype.names, numpys.dtype.names, strict=True)
     ]  # fmt: skip

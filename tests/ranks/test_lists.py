@@ -158,11 +158,8 @@ def test_several_ranks_in_a_file_in_python(tmp_path, monkeypatch):
     Path("dump.bin:8").write_bytes(np.ones(24).tobytes())
     Path("list").write_text("dump.bin\ndump.bin:8\n")  # a file of that name is meant
     assert mpired.reduce([], "sum", type="double", files_from="list").tolist() == (values + 1).tolist()
-    reading, writing = os.pipe()
     with pytest.raises(UsageError, match="is a stream"):
-        mpired.reduce([f"/dev/fd/{reading}"], "sum", type="double", stride=8)
-    os.close(reading)
-    os.close(writing)
+        mpired.reduce(["/dev/null"], "sum", type="double", stride=8)
 
 
 def test_more_ranks_than_descriptors(tmp_path):
