@@ -87,6 +87,11 @@ def test_what_is_printed(tmp_path):
     outcome = run("locate", "--json", "--op", "minloc", *words, cwd=tmp_path)
     assert json.loads(outcome.out) == [{"value": "-inf", "rank": 1, "file": "b.npy", "index": [1, 1], "column": ""}]
     check_refused(tmp_path, "locate --op maxloc a.parquet", 3, "n: MPI_INT64_T", "--columns x")
+    for name, numbers in (("rank10", [1, -5]), ("rank2", [-5, -5, 2])):  # which may have other counts
+        np.array(numbers, ">i2").tofile(tmp_path / name)
+    outcome = run("locate", "--op", "minloc", "--type", ">i2", "rank10", "rank2", cwd=tmp_path)
+    assert (outcome.status, outcome.out) == (0, b"-5 in rank 0, rank10, at [1]\n")
+    assert "rank10 came before rank2" in outcome.err
 
 
 @each("dtype, op, function", [("M8[D]", "maxloc", np.argmax), ("m8[ns]", "minloc", np.argmin)])
