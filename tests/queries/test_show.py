@@ -227,8 +227,11 @@ def folder(tmp_path):
 )
 def test_what_cannot_be_shown(words, status, reason, folder):
     check_refused(folder, f"show {words}", status, reason)
+
+
+def test_a_slice_in_python_is_of_a_picture():
     with pytest.raises(UsageError, match="chooses the plane of a picture"):
-        mpired.show(folder / "a.npy", slice="0")
+        mpired.show(np.zeros(3), slice="0")
 
 
 def test_columns_of_texts_are_left_out_and_arrays_of_several_shapes_have_a_table_each(folder):
