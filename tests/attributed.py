@@ -16,7 +16,7 @@ with warnings.catch_warnings():
 
 def suffix(form, *, result=False):
     """Return the suffix of a format; a result in Zarr is an archive."""
-    if form.startswith("ZARR"):
+    if form == "ZARR3":
         return ".zarr.zip" if result else ".zarr"
     return ".h5" if form == "HDF5" else ".nc"
 
@@ -28,13 +28,13 @@ def write(path, form, arrays, attributes=(), *, unlimited=False, chunk=None):
             file.attrs.update(attributes)
             for name, (_, values, own) in arrays.items():
                 file.create_dataset(name, data=values, chunks=chunk).attrs.update(own)
-    elif form.startswith("ZARR"):
-        root = zarr.open_group(path, mode="w", zarr_format=int(form[-1]), attributes=dict(attributes))
+    elif form == "ZARR3":
+        root = zarr.open_group(path, mode="w", attributes=dict(attributes))
         for name, (dims, values, own) in arrays.items():
             plain = {key: np.asarray(value).tolist() for key, value in own.items()}
-            named = {"dimension_names": dims} if form == "ZARR3" else {"attributes": {"_ARRAY_DIMENSIONS": dims}}
             fill = plain.get("_FillValue", 0)
-            root.create_array(name, data=np.asarray(values), fill_value=fill, **named).update_attributes(plain)
+            made = root.create_array(name, data=np.asarray(values), fill_value=fill, dimension_names=dims)
+            made.update_attributes(plain)
     else:
         with netCDF4.Dataset(path, "w", format=form) as file:
             file.set_auto_maskandscale(False)
@@ -61,7 +61,7 @@ def raw(path, form):
     if form == "HDF5":
         with h5py.File(path) as file:
             return {name: (each[:], dict(each.attrs)) for name, each in file.items()}
-    if form.startswith("ZARR"):
+    if form == "ZARR3":
         return {name: (each[:], dict(each.attrs)) for name, each in zarr.open_group(_store(path), mode="r").arrays()}
     with netCDF4.Dataset(path) as file:
         file.set_auto_maskandscale(False)
@@ -71,7 +71,7 @@ def raw(path, form):
 
 def decoded(path, form):
     """Return what xarray reads."""
-    if form.startswith("ZARR"):
+    if form == "ZARR3":
         return xr.open_zarr(_store(path), consolidated=False).load()
     with xr.open_dataset(path, engine="netcdf4") as found:
         return found.load()

@@ -27,18 +27,10 @@ from mpired.formats import FORMATS, Format
 
 MINI = (Path(__file__).parents[1] / "examples/mpired-mini/mpired_mini/__init__.py").read_text()
 BUNDLE = (Path(__file__).parents[1] / "examples/mpired-bundle/mpired_bundle/__init__.py").read_text()
+BUNDLE_CAN = {"has_columns": True, "has_arrays": True, "updatable": True, "in_place": True}
 INSTALLED = {
     "mini": Format("mini", (".mini",), b"MINI", updatable=True, place="mpired_mini"),
-    "bundle": Format(
-        "bundle",
-        (".bundle",),
-        b"BUNDLE\0\0",
-        has_columns=True,
-        has_arrays=True,
-        updatable=True,
-        in_place=True,
-        place="mpired_bundle",
-    ),
+    "bundle": Format("bundle", (".bundle",), b"BUNDLE\0\0", place="mpired_bundle", **BUNDLE_CAN),
 }
 ROWS = FORMATS | INSTALLED
 

@@ -1,14 +1,11 @@
-"""Columns of parquet and arrow alike: structures, names, and errors of the system or of this program."""
+"""Columns of parquet and arrow alike: structures, names, and what a mistake of this program is not."""
 
 from __future__ import annotations
-
-import errno
-import os
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from command import in_child, reduce, refused, run, unchanged
+from command import in_child, reduce
 from rows import each
 from tables import SUFFIXES, THREE, bytes_of, read
 
@@ -19,9 +16,8 @@ from mpired.formats import columns
 every_suffix = each("suffix", SUFFIXES)
 
 
-def write(path, column, name="s", **metadata):
-    table = pa.table({name: column}).replace_schema_metadata(metadata)
-    path.write_bytes(bytes_of(table, path.suffix[1:]))
+def write(path, column, name="s"):
+    path.write_bytes(bytes_of(pa.table({name: column}), path.suffix[1:]))
     return path
 
 
@@ -45,41 +41,6 @@ def test_control_characters_in_names(suffix, tmp_path):
         assert outcome.status == 0
         assert all(character.isprintable() or character == "\n" for character in outcome.out.decode()), to
         assert outcome.out.count(b"31m") == 1
-
-
-def failing(number, error):
-    """Return a setup that lets reads of the file `t.*` fail from the n-th on."""
-
-    def setup():
-        plain_open, plain_read, fds, reads = os.open, os.preadv, set(), []
-
-        def opened(path, *rest, **more):
-            fd = plain_open(path, *rest, **more)
-            if str(path).endswith(SUFFIXES):
-                fds.add(fd)
-            return fd
-
-        def read_or_fail(fd, *rest):
-            reads.extend([fd] * (fd in fds))
-            if fd in fds and len(reads) >= number:
-                raise OSError(error, os.strerror(error))
-            return plain_read(fd, *rest)
-
-        os.open, os.preadv = opened, read_or_fail
-
-    return setup
-
-
-@every_suffix
-def test_errors_of_the_system_keep_their_number(suffix, tmp_path):
-    write(tmp_path / f"t.{suffix}", THREE, filler="x" * 8192)  # few bytes would be read at once
-    np.save(tmp_path / "o.npy", THREE)
-    words = ("-q", "--op", "sum", f"t.{suffix}")
-    for command in (("reduce", *words, "--to", "raw"), ("accumulate", *words, "o.npy")):
-        for number, error in ((1, errno.EIO), (2, errno.ESTALE), (3, errno.EIO)):
-            with unchanged(tmp_path):
-                outcome = run(*command, cwd=tmp_path, setup=failing(number, error))
-                refused(outcome, 4, f"t.{suffix}: {os.strerror(error)}")
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

@@ -5,12 +5,9 @@ from __future__ import annotations
 import io
 import json
 import struct
-import tempfile
 from functools import partial
-from pathlib import Path
 
 import h5py
-import netCDF4
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -43,27 +40,13 @@ def _hdf5():
     return file.getvalue()
 
 
-def _netcdf():
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "new.nc"
-        with netCDF4.Dataset(path, "w", format="NETCDF3_CLASSIC") as new:
-            new.createDimension("t", None)
-            new.createDimension("x", 3)
-            new.createVariable("a", "f8", ("t", "x"), fill_value=-9.0)[:] = np.arange(12.0).reshape(4, 3)
-            new.createVariable("b", "i2", ("t",))[:] = np.arange(4)
-            new.createVariable("t", "f8", ("t",)).units = "days since 2000-01-01"
-            new["t"][:] = np.arange(4)
-        return path.read_bytes()
-
-
-PLAIN = ("raw", "npy", "arrows", "bundle", "zarr")
+PLAIN = ("raw", "npy", "arrows", "bundle", "zarr", "netcdf")
 WHOLE = {
     **{f"plain{ROWS[form].suffixes[0]}": WRITERS[form](RANKS[0]) for form in PLAIN},
     **{name: SMALLEST[name] for name in ("pages2.parquet", "zstd.arrow")},
     "deflated.npz": _npz(),
     "metadata.safetensors": safetensors.numpy.save(ARRAYS, {"made": "by hand"}),
     "groups.h5": _hdf5(),
-    "classic.nc": _netcdf(),
 }
 
 

@@ -5,10 +5,8 @@ The library would open what is no regular file, and wait for a pipe; of a file t
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import os
-import socket
 
 import h5py
 import numpy as np
@@ -70,48 +68,24 @@ def by_pattern(file, _):
     h5py.h5d.create(file.id, b"a", h5py.h5t.IEEE_F64LE, now, plist)
 
 
-def listener(path):
-    with contextlib.chdir(path.parent), socket.socket(socket.AF_UNIX) as made:
-        made.bind(path.name)  # a whole path may be too long for one
-
-
-def link_to_pipe(path):
-    os.mkfifo(path.with_name("real"))
-    path.symlink_to("real")
-
-
 def back(path):
     with h5py.File(path, "w") as file:
         virtual(("back", "r.h5", "a"))(file, path.parent)
-
-
-def circle(path):
-    with h5py.File(path, "w") as file:
-        virtual(("a", ".", "a"))(file, path.parent)
 
 
 NO_FILE = "there' is not a regular file"
 ONLY_A_LINK = ", or only a link to one)"
 REFUSED = {  # what the file `there` is, how the array `a` leads to it, and the reason
     "link": (os.mkfifo, external("there"), NO_FILE),
-    "whole path": (os.mkfifo, external("{folder}/there"), NO_FILE),
-    "beside a path that is not there": (os.mkfifo, external("/not/there"), NO_FILE),
     "by another file": (os.mkfifo, by_another, f"('other.h5' has no array 'soft/inner/v'{ONLY_A_LINK}"),
     "elements": (os.mkfifo, stored, "'there' has 0 bytes of 32"),
     "virtual": (os.mkfifo, virtual(("a", "there", "v")), NO_FILE),
-    "listener": (listener, external("there"), NO_FILE),
-    "link to a pipe": (link_to_pipe, external("there"), NO_FILE),
     "device": (lambda path: path.symlink_to("/dev/zero"), external("there"), NO_FILE),
     "no file": (None, external("there"), "(there is no 'there')"),
-    "no array": (write, external("there", "/w"), f"('there' has no array '/w'{ONLY_A_LINK}"),
-    "circle of links": (None, external("r.h5", "/a"), f"('r.h5' has no array '/a'{ONLY_A_LINK}"),
     "group": (write, external("there", "/"), f"('there' has no array '/'{ONLY_A_LINK}"),
     "no source": (None, virtual(("a", "none.h5", "v")), "(there is no 'none.h5')"),
-    "itself": (None, virtual(("a", "r.h5", "a")), ITSELF),
-    "itself, here": (None, virtual(("a", ".", "a")), ITSELF),
     "each other": (None, virtual(("a", ".", "b"), ("b", ".", "a")), ITSELF),
     "each other, by another file": (back, virtual(("a", "there", "back")), ITSELF),
-    "a link to such": (circle, external("there", "/a"), ITSELF),
     "pattern": (write, by_pattern, "(it is in files by a pattern of their names"),
 }
 

@@ -8,12 +8,10 @@ import struct
 import tarfile
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from bad_files import npy_of, zip_of
-from command import refused, run, unchanged
-from rows import together
-from tables import bytes_of
+from command import run
+from rows import check_refusals, together
 
 import mpired
 from mpired.errors import BufferFileError
@@ -50,7 +48,6 @@ FILES = [
         for protocol in (2, 3, 4, 5)
     ),
 ]  # fmt: skip
-FIRST = {kind: content for _, kind, content in reversed(FILES)}
 
 
 def test_a_file_of_another_program_is_not_raw(tmp_path):
@@ -100,31 +97,16 @@ def test_numbers_are_of_no_other_program():
     assert known == {}
 
 
-OWN = {
-    "npy": npy_of(NUMBERS),
-    "parquet": b"PAR1" + RAW + b"PAR1",
-    "arrow": b"ARROW1\0\0" + RAW,
-    "arrows": bytes_of(pa.table({f"column {i}": NUMBERS for i in range(100)}), "arrows"),
-}
-
-
 def test_records_are_not_in_a_file_of_something_else(tmp_path):
-    """Each kind with one of the ways to name such a file in turn."""
-    way_out = "a file of records is raw binary; save their bytes alone"
     (tmp_path / "e.bin").write_bytes(bytes(8))
-    with together(tmp_path) as case:
-        for number, (kind, content) in enumerate((FIRST | OWN).items()):
-            whole = content + bytes(-len(content) % 8)
-            (tmp_path / "x.bin").write_bytes(whole)
-            words = ("--type", "int64_t", *(("--offset", "8") if kind in FIRST else ()))
-            into = ("unpack", *words, "e.bin", "--into", "x.bin")
-            ways = into, (*into, "--from", "raw"), ("pack", *words, "x.bin"), ("pack", *words, "-")
-            command = ways[number % len(ways)]
-            with case(kind, command), unchanged(tmp_path):
-                outcome = run(*command, cwd=tmp_path, stdin=whole)
-                refused(outcome, 3, f"{'standard input' if '-' in command else 'x.bin'}: is {kind}", way_out)
-            with case(kind, "unpack"):
-                words = ("unpack", "-q", "--type", "int64_t", "x.bin")
-                if kind in FIRST:
-                    refused(run(*words, "-o", "q.bin", cwd=tmp_path), 3, f"x.bin: is {kind}")
-                assert run(*words, "--from", "raw", cwd=tmp_path) == (0, whole, "")
+    (tmp_path / "n.bin").write_bytes(npy_of(NUMBERS))
+    (tmp_path / "z.bin").write_bytes(zip_of(("x", RAW)).ljust(8 * 1024, b"\0"))
+    way_out = "a file of records is raw binary; save their bytes alone"
+    rows = [
+        (f"{line} --type int64_t{more}", 3, f"{name}: is {kind} / {way_out}")
+        for name, kind, more in (("n.bin", "npy", ""), ("z.bin", "a zip archive", " --offset 8"))
+        for line in (f"unpack e.bin --into {name}", f"unpack --from raw e.bin --into {name}", f"pack {name} --to raw")
+    ]
+    check_refusals(tmp_path, [*rows, ("unpack --type int64_t z.bin -o o.bin", 3, "z.bin: is a zip archive")])
+    words = ("unpack", "-q", "--type", "int64_t", "z.bin", "--from", "raw")
+    assert run(*words, cwd=tmp_path) == (0, (tmp_path / "z.bin").read_bytes(), "")

@@ -36,10 +36,6 @@ def save_npz(path, rank):
     np.savez(path, w=weights(rank), **PLAIN, **WORDS)
 
 
-def save_deflated(path, rank):
-    np.savez_compressed(path, w=weights(rank), **PLAIN, **WORDS)
-
-
 def save_safetensors(path, rank):
     short = {"short": np.arange(3).astype(ml_dtypes.bfloat16)}
     plain = {name: each for name, each in PLAIN.items() if each.dtype.names is None}
@@ -63,8 +59,8 @@ def save_hdf5(path, rank):
         made.write(h5py.h5s.ALL, h5py.h5s.ALL, np.arange(3, dtype="i4"))
 
 
-def save_netcdf(path, rank, form):
-    with netCDF4.Dataset(path, "w", format=form) as file:
+def save_netcdf(path, rank):
+    with netCDF4.Dataset(path, "w") as file:
         for dimension, length in {"y": 2, "x": 3, "t": None}.items():
             file.createDimension(dimension, length)
         file.createVariable("w", "f4", ("y", "x"))[:] = weights(rank)
@@ -74,12 +70,10 @@ def save_netcdf(path, rank, form):
             file.createVariable(name, "i2", ("t", "x"))[:] = np.arange(6).reshape(2, 3)
 
 
-def save_zarr(path, rank, version):
-    group = zarr.open_group(str(path), mode="w", zarr_format=version)
-    plain = PLAIN | (WORDS if version == 2 else {})
-    for name, array in {"w": weights(rank), **plain}.items():
-        if version == 2 or array.dtype.names is None:
-            group.create_array(name, data=array)
+def save_zarr(path, rank):
+    group = zarr.open_group(str(path), mode="w", zarr_format=2)
+    for name, array in {"w": weights(rank), **PLAIN, **WORDS}.items():
+        group.create_array(name, data=array)
 
 
 def all_npz(path):
@@ -113,27 +107,30 @@ def all_zarr(path):
     return {name: each[...] for name, each in zarr.open_group(store, mode="r").arrays()}
 
 
-FORMS = {
+FORMS = {  # what saves and loads, the suffix of a file, and that of a result
     "npz": (save_npz, all_npz, ".npz", ".npz"),
-    "deflated": (save_deflated, all_npz, ".npz", ".npz"),
     "safetensors": (save_safetensors, safetensors.numpy.load_file, ".safetensors", ".safetensors"),
     "hdf5": (save_hdf5, all_hdf5, ".h5", ".h5"),
-    "netcdf 3": (lambda *args: save_netcdf(*args, "NETCDF3_64BIT_OFFSET"), all_netcdf, ".nc", ".nc"),
-    "netcdf 4": (lambda *args: save_netcdf(*args, "NETCDF4"), all_netcdf, ".nc", ".nc"),
-    "zarr 2": (lambda *args: save_zarr(*args, 2), all_zarr, ".zarr", ".zarr.zip"),
-    "zarr 3": (lambda *args: save_zarr(*args, 3), all_zarr, ".zarr", ".zarr.zip"),
+    "netcdf": (save_netcdf, all_netcdf, ".nc", ".nc"),
+    "zarr": (save_zarr, all_zarr, ".zarr", ".zarr.zip"),
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_every_array_is_in_the_result(form, tmp_path):
-    save, load, suffix, to = FORMS[form]
-    ranks = [tmp_path / f"r{rank}{suffix}" for rank in range(2)]
+def saved(folder, form):
+    """Write two ranks, and return their paths, what the first one holds, and the names of the combined and the kept."""
+    save, load, suffix, _ = FORMS[form]
+    ranks = [folder / f"r{rank}{suffix}" for rank in range(2)]
     for rank, path in enumerate(ranks):
         save(path, rank)
     old = load(ranks[0])
     combined = next(name for name in old if name.rpartition("/")[2] == "w")  # and not "raw"
-    kept = [name for name in old if name not in {combined, "nothing"}]
+    return ranks, old, combined, [name for name in old if name not in {combined, "nothing"}]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_array_is_in_the_result(form, tmp_path):
+    _, load, _, to = FORMS[form]
+    ranks, old, combined, kept = saved(tmp_path, form)
     out = tmp_path / f"out{to}"
     words = ("--columns", combined, "--keep", ",".join(kept))
     succeeded(run("reduce", "-q", "--op", "mean", *words, *map(str, ranks), "-o", str(out), cwd=tmp_path))
@@ -156,35 +153,25 @@ def test_every_array_is_in_the_result(form, tmp_path):
     "form, to, without",
     [
         ("npz", ".safetensors", "gaps names when raw"),
-        ("deflated", ".h5", "gaps names when raw"),
         ("npz", ".nc", "mask gaps half names when raw"),
         ("safetensors", ".zarr.zip", ""),
-        ("safetensors", ".npz", ""),
         ("hdf5", ".npz", "cubes g/gaps lists mixed names odd raw"),
-        ("netcdf 3", ".h5", ""),
-        ("netcdf 4", ".safetensors", ""),
-        ("zarr 2", ".h5", "gaps names when raw"),
-        ("zarr 3", ".nc", "half mask"),
+        ("netcdf", ".safetensors", ""),
+        ("zarr", ".h5", "gaps names when raw"),
     ],
 )
 def test_another_format_has_the_arrays_of_numbers(form, to, without, tmp_path_factory, monkeypatch):
     """With their names and types; the summary names the others. Numbers of machine learning become floats."""
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")  # the history of results has the time
     folder = tmp_path_factory.mktemp("other")
-    save, load, suffix, _ = FORMS[form]
-    ranks = [folder / f"r{rank}{suffix}" for rank in range(2)]
-    for rank, path in enumerate(ranks):
-        save(path, rank)
-    old = load(ranks[0])
-    combined = next(name for name in old if name.rpartition("/")[2] == "w")
-    kept = [name for name in old if name not in {combined, "nothing"}]
+    ranks, old, combined, kept = saved(folder, form)
     for jobs in (1, 2):
         out = folder / f"{jobs}{to}"
         done = mpired.reduce(ranks, "mean", columns=combined, keep=kept, output=out, jobs=jobs)
         assert sorted(done.left_out) == sorted(without.split())
     assert (folder / f"1{to}").read_bytes() == (folder / f"2{to}").read_bytes()
-    loaders = {".npz": all_npz, ".h5": all_hdf5, ".nc": all_netcdf, ".zarr.zip": all_zarr}
-    new = loaders.get(to, safetensors.numpy.load_file)(folder / f"1{to}")
+    load = next(load for _, load, _, suffix in FORMS.values() if suffix == to)
+    new = load(folder / f"1{to}")
     assert sorted(new) == sorted({combined, *kept} - {*without.split()})
     for name, found in new.items():
         expected = (weights(0) + weights(1)) / 2 if name == combined else old[name]

@@ -14,21 +14,21 @@ from rows import together
 FORMS = ["NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF3_64BIT_DATA", "NETCDF4", "NETCDF4_CLASSIC"]
 SETTINGS = {"SOURCE_DATE_EPOCH": "86400"}
 MEASURED = {"tas", "odd", "soil", "w"}
-VALUES = np.arange(16.0).reshape(4, 4)
+VALUES = np.arange(25.0).reshape(5, 5)
 
 
 def make(path, form, seed, times=3):
     """Write measures of several types, whose dimensions differ and have equal lengths, and what describes them."""
     draw = np.random.default_rng(seed)
-    zipped = {"zlib": True, "chunksizes": (1, 4, 4)} if form.startswith("NETCDF4") else {}
+    zipped = {"zlib": True, "chunksizes": (1, 5, 5)} if form.startswith("NETCDF4") else {}
     with netCDF4.Dataset(path, "w", format=form) as file:
-        for name, length in {"time": None, "lat": 4, "lon": 4, "bnds": 2}.items():
+        for name, length in {"time": None, "lat": 5, "lon": 5, "bnds": 2}.items():
             file.createDimension(name, length)
         for name, dims in {"time": ("time",), "time_bnds": ("time", "bnds"), "lat": ("lat",), "lon": ("lon",)}.items():
             shape = [times if dim == "time" else len(file.dimensions[dim]) for dim in dims]
             file.createVariable(name, "f8", dims)[:] = np.arange(np.prod(shape)).reshape(shape)
         file["time"].units, file["time"].bounds = "days since 2000-01-01", "time_bnds"
-        values = np.ma.array(draw.standard_normal((times, 4, 4)).astype("f4"), mask=draw.random((times, 4, 4)) < 0.2)
+        values = np.ma.array(draw.standard_normal((times, 5, 5)).astype("f4"), mask=draw.random((times, 5, 5)) < 0.2)
         values[0, 0, 0] = np.ma.masked if seed < 3 else 1
         tas = file.createVariable("tas", "f4", ("time", "lat", "lon"), fill_value=np.float32(1e20), **zipped)
         tas[:] = values
@@ -36,8 +36,8 @@ def make(path, form, seed, times=3):
         file.createVariable("height", "f8", ())[...] = 2
         file.createVariable("crs", "i4", ())[...] = 1
         file.createVariable("lat2d", "f8", ("lat", "lon"))[:] = VALUES
-        file.createVariable("odd", "i2", ("time", "lon"))[:] = draw.integers(-9, 9, (times, 4))
-        file.createVariable("soil", "f8", ("lon", "lat"))[:] = draw.random((4, 4))
+        file.createVariable("odd", "i2", ("time", "lon"))[:] = draw.integers(-9, 9, (times, 5))
+        file.createVariable("soil", "f8", ("lon", "lat"))[:] = draw.random((5, 5))
         file.createVariable("label", "S1", ("bnds",))[:] = np.array([b"a", b"b"])
         file.title, file.history = "a run", "made"
         if form == "NETCDF4":
@@ -84,7 +84,7 @@ def test_result_is_like_the_first_file(tmp_path, form):
         assert opened["tas"].dims == ("time", "lat", "lon")
         assert str(opened["time"].values[1]).startswith("2000-01-02")
     longer = make(tmp_path / "longer.nc", form, 1, times=4)
-    reason = f"rank 1 has count 64 in 'tas', but rank 0 ({names[0]!r}) has 48; "
+    reason = f"rank 1 has count 100 in 'tas', but rank 0 ({names[0]!r}) has 75; "
     outcome = run("reduce", "--op", "sum", "--nulls", "ignore", "-o", "n.nc", names[0], longer, cwd=tmp_path)
     refused(outcome, 3, f"longer.nc: {reason}")
 
@@ -145,25 +145,13 @@ def test_results_of_every_datatype(tmp_path):
                         np.testing.assert_array_equal(found, (np.argmax if kind == "index" else np.mean)(soil, axis=0))
 
 
-def test_indices_of_a_coordinate(tmp_path):
-    """The dimension has no values then, because those of the ranks are combined."""
-    for form in ("NETCDF3_CLASSIC", "NETCDF4"):
-        ranks = [make(tmp_path / f"m{i}.nc", form, i) for i in range(2)]
-        words = ("reduce", "-qf", "--nulls", "ignore", *KINDS["index"].split(), "--columns", "time,tas", *ranks)
-        succeeded(run(*words, cwd=tmp_path))
-        found, model = dimensions(tmp_path / "r.nc"), dimensions(ranks[0])
-        assert found["/:time_index"] == model["/:time"]
-        assert found["/:tas_index"] == model["/:tas"]
-        assert "/:time" not in found
-
-
 def write_t(folder, name, form, dims, units="K"):
     """Write an array with names of dimensions, in HDF5 by scales, and return the name of the file."""
     path = folder / f"{name}_{form}{suffix(form)}"
     write(path, form, {"t": (dims, VALUES, {"units": units})})
     for axis, dim in enumerate(dims if form == "HDF5" else ()):
         with h5py.File(path, "a") as file:
-            file[f"axis{dim}"] = np.arange(4.0)
+            file[f"axis{dim}"] = np.arange(5.0)
             file[f"axis{dim}"].make_scale(dim)
             file["t"].dims[axis].attach_scale(file[f"axis{dim}"])
     return path.name

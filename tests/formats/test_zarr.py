@@ -21,6 +21,9 @@ with warnings.catch_warnings():
     import zarr
 
 import mpired
+from mpired.context import NO_LIMITS
+from mpired.errors import ChangedError
+from mpired.sources.open import open_source
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 VERSIONS = pytest.mark.parametrize("version", [2, 3])
@@ -124,14 +127,10 @@ def long_chunk(document):
 
 DAMAGES = {
     "no JSON": lambda folder: (folder / "v/zarr.json").write_bytes(b"{"),
-    "no object": lambda folder: (folder / "v/zarr.json").write_bytes(b"[]"),
-    "nested": lambda folder: (folder / "v/zarr.json").write_bytes(b"[" * 100_000),
     "no shape": lambda folder: change_document(folder / "v/zarr.json", shape="x"),
-    "negative": lambda folder: change_document(folder / "v/zarr.json", shape=[-1]),
     "huge": lambda folder: change_document(folder / "v/zarr.json", shape=[1 << 62]),
     "huge chunk": lambda folder: long_chunk(folder / "v/zarr.json"),
     "no codec": lambda folder: change_document(folder / "v/zarr.json", codecs=[{"name": "none such"}]),
-    "no type": lambda folder: change_document(folder / "v/zarr.json", data_type=[{}]),
     "attributes": lambda folder: change_document(folder / "v/zarr.json", attributes=[1]),
     "cut chunk": lambda folder: os.truncate(folder / "v/c/0", 9),
     "long chunk": lambda folder: os.truncate(folder / "v/c/0", 1 << 30),
@@ -183,10 +182,8 @@ def test_consolidated_metadata(tmp_path, version):
                 store = zarr.storage.ZipStore(folder / "s.zarr.zip", mode="r")
                 result = zarr.open_group(store, mode="r", use_consolidated=True)
                 assert sorted(result["grp"].array_keys()) == sorted(documents["grp"].array_keys())
-                assert (result["grp/v"][:].tolist(), dict(result["grp/v"].attrs)) == (
-                    expected,
-                    dict(documents["grp/v"].attrs),
-                )
+                assert result["grp/v"][:].tolist() == expected
+                assert dict(result["grp/v"].attrs) == dict(documents["grp/v"].attrs)
         for content in (None, {}) if version == 3 else ():
             with case("none", content) as folder:
                 zarr.create_group(folder / "r.zarr").create_array("v", data=np.arange(3.0))
@@ -196,19 +193,15 @@ def test_consolidated_metadata(tmp_path, version):
 
 
 def test_a_store_that_changes(tmp_path):
-    from mpired.context import NO_LIMITS
-    from mpired.errors import ChangedError
-    from mpired.sources.open import open_source
-
-    for name, change in (
-        ("document", lambda folder: change_document(folder / "v/zarr.json", attributes={"new": 1})),
-        ("chunk", lambda folder: zarr.open_group(folder)["v"].__setitem__(0, 7.0)),
+    path = tmp_path / "r.zarr"
+    for change in (
+        lambda: change_document(path / "v/zarr.json", attributes={"new": 1}),
+        lambda: zarr.open_group(path)["v"].__setitem__(0, 7.0),
     ):
-        folder = tmp_path / name / "r.zarr"
-        zarr.create_group(folder).create_array("v", data=np.arange(8.0), chunks=(8,))
-        source = open_source(str(folder), NO_LIMITS)
+        zarr.create_group(path, overwrite=True).create_array("v", data=np.arange(8.0), chunks=(8,))
+        source = open_source(str(path), NO_LIMITS)
         source.check_unchanged()
-        change(folder)
+        change()
         with pytest.raises(ChangedError):
             source.open()
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import os
-import resource
 import subprocess
 from pathlib import Path
 
@@ -158,20 +156,8 @@ def test_several_ranks_in_a_file_in_python(tmp_path, monkeypatch):
     Path("dump.bin:8").write_bytes(np.ones(24).tobytes())
     Path("list").write_text("dump.bin\ndump.bin:8\n")  # a file of that name is meant
     assert mpired.reduce([], "sum", type="double", files_from="list").tolist() == (values + 1).tolist()
-    reading, writing = os.pipe()
     with pytest.raises(UsageError, match="is a stream"):
-        mpired.reduce([f"/dev/fd/{reading}"], "sum", type="double", stride=8)
-    os.close(reading)
-    os.close(writing)
-
-
-def test_more_ranks_than_descriptors(tmp_path):
-    for rank in range(200):
-        np.save(tmp_path / f"r{rank}.npy", np.arange(16.0) * rank)
-    (tmp_path / "list").write_text("".join(f"r{rank}.npy\n" for rank in range(200)))
-    total = np.arange(16.0) * sum(range(200))
-    setup = functools.partial(resource.setrlimit, resource.RLIMIT_NOFILE, (64, 64))
-    assert run(*SUM, "@list", cwd=tmp_path, setup=setup) == (0, total.tobytes(), "")
+        mpired.reduce(["/dev/null"], "sum", type="double", stride=8)
 
 
 @each(
