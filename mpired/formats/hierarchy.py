@@ -12,7 +12,6 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from typing import Any, NamedTuple
 
 import h5py
@@ -114,9 +113,8 @@ class HdfFile(ArrayFile):
         dataset = self.file[place]
         if dataset.shape is None:
             return np.empty(0, _dtype(dataset.id))
-        if (octets := _octets(dataset)) is not None:
-            return octets
-        return np.asarray(dataset.asstr()[()] if h5py.check_string_dtype(dataset.dtype) else dataset[()])
+        is_text = h5py.check_string_dtype(_dtype(dataset.id)) is not None
+        return np.asarray(dataset.asstr()[()]).reshape(-1) if is_text else super().whole(place)
 
     def close(self) -> None:
         """Close it."""
@@ -134,7 +132,8 @@ class HdfFile(ArrayFile):
         ]
         dims = {each.name: _dims(each, scales) for each in arrays}
         variables = [Variable("", (), attributes_of(self.file.id))]
-        variables += [Variable(f"{each.name}/", (), each.attributes) for each in found if each.is_group]
+        groups = (each for each in found if isinstance(each.object, h5g.GroupID))
+        variables += [Variable(f"{each.name}/", (), each.attributes) for each in groups]
         variables += [Variable(each.name, dims[each.name], each.attributes) for each in arrays]
         carried = conventions.carried(variables)
         headers = (self._array(each, inputs, is_carried=each.name in carried) for each in arrays)
@@ -231,12 +230,6 @@ def _access(memory: int) -> h5p.PropFAID:
     return access
 
 
-def look(source: Source, inputs: InputOptions) -> list[ArrayHeader]:
-    """Describe all arrays of a file."""
-    with closing(HdfFile(source, outside=inputs.follow_links)) as opened:
-        return opened.described(inputs)
-
-
 class Found(NamedTuple):
     """An object of a file, or a further link to one."""
 
@@ -247,11 +240,6 @@ class Found(NamedTuple):
     dataset: h5py.Dataset | None = None  # if it is one
     outside: str = ""  # where it leads if that is in another file
     soft: bytes = b""  # the path of a soft link
-
-    @property
-    def is_group(self) -> bool:
-        """Whether it is a group."""
-        return isinstance(self.object, h5g.GroupID)
 
 
 def walk(group: h5g.GroupID, prefix: str = "", seen: set[tuple[int, int]] | None = None) -> Iterator[Found]:

@@ -221,11 +221,11 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
     ]
     group = Variable("", (), {name: each.value for name, each in header.attributes.items()})
     carried = () if inputs.any_type else conventions.carried([*variables, group])
-    found = [_array(header, each, each.name in carried, inputs) for each in header.variables.values()]
+    found = [_array(header, each, inputs, is_carried=each.name in carried) for each in header.variables.values()]
     return arrays.inspect(source, inputs, found, Library(PiecesFile))
 
 
-def _array(header: _ClassicHeader, var: _Var, is_carried: bool, inputs: InputOptions) -> ArrayHeader:  # noqa: FBT001
+def _array(header: _ClassicHeader, var: _Var, inputs: InputOptions, *, is_carried: bool) -> ArrayHeader:
     (attributes, form), shape, pieces = var.viewed, header.shape(var), header.pieces(var.name)
     what = f"variable {var.name!r}"
     if var.code == _CHAR:
@@ -303,7 +303,11 @@ def _new(buffer: Array, old: _ClassicHeader, dimensions: list[_Dimension], metho
         raise DatatypeError(buffer.datatype.label, "has no form in netCDF; use `to='hdf5'`, `to='npz'` or `to='npy'`")
     like = old.variables.get(buffer.origin or name)
     if like is None or old.shape(like) != buffer.dimensions:
-        dims = tuple(_dimension(length, dimensions, first=not i) for i, length in enumerate(buffer.dimensions))
+        if 0 in buffer.dimensions[1:]:
+            reason = "have no form in netCDF unless the first dimension is that of none"
+            raise DatatypeError("arrays without elements", reason)
+        dims = tuple(_Dimension(f"dim_{length}", length) for length in buffer.dimensions)
+        dimensions += [each for each in dict.fromkeys(dims) if each not in dimensions]
         like = _Var(name, dims, {}, code)
     elif buffer.origin != buffer.own_name:  # it has other values
         attributes = {key: each for key, each in like.attributes.items() if key in conventions.PLACES}
@@ -317,17 +321,6 @@ def _new(buffer: Array, old: _ClassicHeader, dimensions: list[_Dimension], metho
         made[conventions.METHODS] = _Attribute(_CHAR, _octets(text))
     kept = {key: each for key, each in like.attributes.items() if key in own or key not in left_out}
     return replace(like, name=name, code=code, attributes=kept | made)
-
-
-def _dimension(length: int, dimensions: list[_Dimension], *, first: bool) -> _Dimension:
-    """Return a dimension of that length, not the record dimension unless it has no elements."""
-    if not length and not first:
-        reason = "have no form in netCDF unless the first dimension is that of none"
-        raise DatatypeError("arrays without elements", reason)
-    wanted = _Dimension(f"dim_{length}", length)
-    if wanted not in dimensions:
-        dimensions.append(wanted)
-    return wanted
 
 
 def _octets(text: str) -> bytes:
