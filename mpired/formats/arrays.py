@@ -217,7 +217,7 @@ class ArrayFile(ColumnFile):
 
 def selections(
     shape: Sequence[int], chunk: Sequence[int], itemsize: int, start: int, limit: int
-) -> Iterator[tuple[int, tuple[int | slice, ...], tuple[int, ...]]]:
+) -> Iterator[tuple[int, tuple[slice, ...], tuple[int, ...]]]:
     """Yield how many elements of a selection come before `start`, the selection, and its shape, to the end of an array.
 
     They are of whole rows of chunks, unless these take more than the limit.
@@ -237,8 +237,9 @@ def selections(
     while row < total:
         prefix, index = divmod(row, rows)
         end = min(rows, (index // length + 1) * length)
-        outer = tuple(map(int, np.unravel_index(prefix, shape[:axis]))) if axis else ()
-        yield max(0, start - row * inner), (*outer, slice(index, end)), (end - index, *shape[axis + 1 :])
+        outer = (slice(int(each), int(each) + 1) for each in np.unravel_index(prefix, (1, *shape[:axis]))[1:])
+        own = (1,) * axis + (end - index, *shape[axis + 1 :])
+        yield max(0, start - row * inner), (*outer, slice(index, end)), own
         row = prefix * rows + end
 
 

@@ -23,7 +23,7 @@ from mpired.errors import BufferFileError, DatatypeError, MpiredError, installat
 from mpired.files.names import digest
 from mpired.formats import conventions
 from mpired.formats.arrays import ArrayFile, ArrayHeader, ArrayLeaf
-from mpired.formats.conventions import Attribute, Attributes, Variable
+from mpired.formats.conventions import Attribute, Attributes, Variable, octets_of, text_of
 from mpired.formats.hdf5 import ERRORS
 from mpired.formats.input_options import InputOptions
 from mpired.formats.local import SourceFile
@@ -268,16 +268,6 @@ def address(identifier: Any) -> tuple[int, int]:
     """Return what an object is known by, whatever its name."""
     info = h5o.get_info(identifier)
     return info.fileno, info.addr
-
-
-def text_of(octets: bytes) -> str:
-    """Return a name as text."""
-    return octets.decode("utf-8", "surrogateescape")
-
-
-def octets_of(text: str) -> bytes:
-    """Return the bytes of a name."""
-    return text.encode("utf-8", "surrogateescape")
 
 
 def attributes_of(identifier: Any) -> dict[str, Attribute]:
