@@ -124,7 +124,7 @@ class ArrayHeader(NamedTuple):
 
     @property
     def place(self) -> Any:
-        """What `ArrayFile.blocks` knows it by."""
+        """The place that `ArrayFile.blocks` takes."""
         return self.pieces or self.name
 
     @property
@@ -201,9 +201,11 @@ class ArrayFile(ColumnFile):
 
     def digest(self, array: ArrayHeader) -> bytes:
         """Return the digest of an array that is carried: of its values, and of what defines their meaning."""
-        packed = None if array.packing is None else (array.packing.scale, array.packing.offset)
         form = "" if array.dtype is None else rank.dtype_text(array.dtype.newbyteorder("="))
-        meaning = array.shape, array.label, form, *map(array.attributes.get, ("units", "calendar")), packed
+        meaning: list[object] = [array.shape, array.fortran_order, array.label, form]
+        meaning += map(array.attributes.get, ("units", "calendar"))
+        if array.packing is not None:
+            meaning += [array.packing.scale.item(), array.packing.offset.item()]
         found = begun_digest(repr(meaning).encode())
         for number, block in enumerate(self.blocks(array.place)):
             native = block if block.dtype.isnative else block.astype(block.dtype.newbyteorder("="))

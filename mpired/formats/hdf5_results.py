@@ -70,7 +70,7 @@ class _Result(NamedTuple):
         attributes: Attributes = {}
         is_same = False
         if like is not None and is_own:
-            attributes, form = _read(like)
+            attributes, form = conventions.viewed(hierarchy.attributes_of(like.id), like.dtype)
             # Numbers of a type that NumPy has not, such as bfloat16 or 12 bits of an integer, are combined in a wider.
             is_same = agrees(buffer.datatype, form) and hierarchy.is_plain(like)
             tid = like.id.get_type().copy() if is_same else tid
@@ -103,11 +103,6 @@ def _set_fill(plist: Any, like: h5py.Dataset, form: np.dtype | None) -> None:
         fill = conventions.default_fill(form) if fill is None else fill
         value = np.zeros((), form) if fill is None else fill
     plist.set_fill_value(value)
-
-
-def _read(dataset: h5py.Dataset) -> tuple[Attributes, np.dtype]:
-    """Return the attributes of a dataset, and the form that its elements are read in."""
-    return conventions.viewed(hierarchy.attributes_of(dataset.id), dataset.dtype)
 
 
 def _laid_out_as(like: h5py.Dataset, dtype: np.dtype) -> Any:
@@ -424,7 +419,7 @@ _Blocks: TypeAlias = Iterator[tuple[tuple[slice, ...], np.ndarray]]  # a selecti
 
 def _fill(dataset: h5py.Dataset, result: Array, jobs: int = 0) -> None:
     """Write all elements of a dataset; those that are missing as its value for that."""
-    attributes, form = _read(dataset)
+    attributes, form = conventions.viewed(hierarchy.attributes_of(dataset.id), dataset.dtype)
     form = as_numbers(form)
     native = form.newbyteorder("=")
     fill = conventions.fill(attributes, native) if native.names is None else None

@@ -146,7 +146,7 @@ class HdfFile(ArrayFile):
         elif dataset is not None and dataset.is_virtual:  # to ask for its shape may open other files
             where = "a virtual dataset"
         if where and (not self._outside or inputs.window):
-            way_out = "" if self._outside or inputs.follow_links or inputs.window else "read it with `follow_links`"
+            way_out = "" if inputs.follow_links or inputs.window else "read it with `follow_links`"
             label, reason = f"elements in another file ({where})", f"{name!r} is stored in another file ({where})"
             return ArrayHeader(name, None, None, label=label, reason=reason, way_out=way_out)
         try:
