@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpired.context import Context
+from mpired.context import NO_LIMITS, Context
 from mpired.datatypes import as_numbers, from_dtype, value_type
 from mpired.datatypes.pairs import FIELDS
 from mpired.errors import BufferFileError, CountError, DatatypeError
@@ -25,7 +25,7 @@ from mpired.files.names import digest as begun_digest
 from mpired.formats import rank
 from mpired.formats.array import Array
 from mpired.formats.convert import byte_order
-from mpired.formats.decoding import apart
+from mpired.formats.decoding import apart, look_apart
 from mpired.formats.input_options import InputOptions
 from mpired.formats.missing import Missing, of_parts
 from mpired.formats.names import also, check_pair, picked
@@ -124,7 +124,7 @@ class ArrayHeader(NamedTuple):
 
     @property
     def place(self) -> Any:
-        """The key of `ArrayFile.blocks`."""
+        """The place that `ArrayFile.blocks` takes."""
         return self.pieces or self.name
 
     @property
@@ -150,9 +150,17 @@ class ArrayLeaf(NamedTuple):
 class ArrayFile(ColumnFile):
     """An open file of arrays, whose format gives their elements in blocks. The caller closes it."""
 
-    def blocks(self, place: Any, start: int = 0) -> Iterator[np.ndarray]:
-        """Yield the elements of an array from one on, as they are in the file."""
+    def described(self, inputs: InputOptions) -> list[ArrayHeader]:
+        """Describe all arrays."""
         raise NotImplementedError
+
+    def blocks(self, place: Any, start: int = 0) -> Iterator[np.ndarray]:
+        """Yield the elements of an array from one on as they are in the file, at least an empty block."""
+        raise NotImplementedError
+
+    def whole(self, place: Any) -> np.ndarray:
+        """Return all elements of an array in one dimension."""
+        return np.concatenate(list(self.blocks(place)))
 
     def rows(self, name: str, array: Any, chunk: Sequence[int], start: int, limit: int) -> Iterator[np.ndarray]:
         """Yield the elements of an array of a library from one on, in blocks of whole rows of chunks."""
@@ -163,6 +171,8 @@ class ArrayFile(ColumnFile):
             raise too_large(self._source.name, f"a chunk of array {name!r}", nbytes, memory)
         if dtype.hasobject:  # whose values are elsewhere in the file
             itemsize = max(itemsize, _OBJECT_NBYTES)
+        if not math.prod(array.shape):
+            yield np.empty((0, *dtype.shape), dtype.base)
         for skipped, selection, shape in selections(array.shape, chunk, itemsize, start, limit):
             most = memory if dtype.hasobject else max(nbytes, math.prod(shape) * itemsize)
             error = ValueError(f"a chunk of array {name!r} unfolds to more than the {most} bytes of its shape")
@@ -181,7 +191,8 @@ class ArrayFile(ColumnFile):
             if leaf.packing is not None:
                 yield leaf.packing.unpacked(values, nullable=nullable)
             else:
-                yield values.view(np.uint8) if values.dtype == np.bool_ else values, None
+                form = as_numbers(values.dtype)
+                yield values if form == values.dtype else values.view(form), None
 
     def with_digest(self, array: ArrayHeader, keep: Sequence[str]) -> ArrayHeader:
         """Return an array with its digest if results may carry it."""
@@ -190,9 +201,11 @@ class ArrayFile(ColumnFile):
 
     def digest(self, array: ArrayHeader) -> bytes:
         """Return the digest of an array that is carried: of its values, and of what defines their meaning."""
-        packed = None if array.packing is None else (array.packing.scale, array.packing.offset)
         form = "" if array.dtype is None else rank.dtype_text(array.dtype.newbyteorder("="))
-        meaning = array.shape, array.label, form, *map(array.attributes.get, ("units", "calendar")), packed
+        meaning: list[object] = [array.shape, array.fortran_order, array.label, form]
+        meaning += map(array.attributes.get, ("units", "calendar"))
+        if array.packing is not None:
+            meaning += [array.packing.scale.item(), array.packing.offset.item()]
         found = begun_digest(repr(meaning).encode())
         for number, block in enumerate(self.blocks(array.place)):
             native = block if block.dtype.isnative else block.astype(block.dtype.newbyteorder("="))
@@ -206,7 +219,7 @@ class ArrayFile(ColumnFile):
 
 def selections(
     shape: Sequence[int], chunk: Sequence[int], itemsize: int, start: int, limit: int
-) -> Iterator[tuple[int, tuple[int | slice, ...], tuple[int, ...]]]:
+) -> Iterator[tuple[int, tuple[slice, ...], tuple[int, ...]]]:
     """Yield how many elements of a selection come before `start`, the selection, and its shape, to the end of an array.
 
     They are of whole rows of chunks, unless these take more than the limit.
@@ -226,8 +239,9 @@ def selections(
     while row < total:
         prefix, index = divmod(row, rows)
         end = min(rows, (index // length + 1) * length)
-        outer = tuple(map(int, np.unravel_index(prefix, shape[:axis]))) if axis else ()
-        yield max(0, start - row * inner), (*outer, slice(index, end)), (end - index, *shape[axis + 1 :])
+        outer = (slice(int(each), int(each) + 1) for each in np.unravel_index(prefix, (1, *shape[:axis]))[1:])
+        own = (1,) * axis + (end - index, *shape[axis + 1 :])
+        yield max(0, start - row * inner), (*outer, slice(index, end)), own
         row = prefix * rows + end
 
 
@@ -247,16 +261,14 @@ class PiecesFile(ArrayFile):
             if self._bytes.read_into(block.view(np.uint8).data, at) < block.nbytes:
                 raise self._source.changed()
             yield block
-
-    def whole(self, place: Pieces) -> np.ndarray:
-        """Return all elements."""
-        return np.concatenate([np.empty(0, place.form.newbyteorder("=")), *self.blocks(place)])
+        if not place.nbytes:
+            yield np.empty(0, place.form)
 
 
 def copy_pieces(source: Source, old: Pieces, fd: int, new: Pieces) -> None:
     """Copy the elements of an array to a place of another file."""
     with closing(PiecesFile(source)) as file:
-        put(fd, new, file.blocks(old))
+        put(fd, new, (block for block in file.blocks(old) if len(block)))
 
 
 def put(fd: int, place: Pieces, blocks: Iterator[np.ndarray]) -> None:
@@ -271,6 +283,19 @@ class Library(NamedTuple):
     opener: Callable[..., ArrayFile]  # opens a file
     errors: tuple[type[Exception], ...] = ()  # exceptions for a damaged file, besides the usual ones
     context: Context | None = None  # of a library that only a worker calls
+
+
+def inspect_by(library: Library, source: Source, inputs: InputOptions) -> RankFile:
+    """Describe a file by the arrays that a library finds in it."""
+    if library.context is None:
+        return inspect(source, inputs, _described(source, library, inputs), library)
+    alone = library._replace(context=None), inputs._replace(context=NO_LIMITS)
+    return inspect(source, inputs, look_apart(library.context, _described, source, *alone), library)
+
+
+def _described(source: Source, library: Library, inputs: InputOptions) -> list[ArrayHeader]:
+    with errors_of(source.name, library.errors), closing(library.opener(source)) as file:
+        return file.described(inputs)
 
 
 def inspect(
@@ -494,8 +519,10 @@ def _whole(source: Source, library: Library, arrays: Sequence[ArrayHeader]) -> d
     for own, some in itertools.groupby(arrays, lambda each: each.source or source):
         with errors_of(own.name, library.errors), closing(library.opener(own)) as file:
             for each in some:
-                values = file.whole(each.place)
-                found[each.name] = values.reshape(each.shape or ()) if values.size == each.count else values
+                found[each.name] = values = file.whole(each.place)
+                if len(values) == each.count and each.shape is not None:
+                    order: Any = "F" if each.fortran_order else "C"
+                    found[each.name] = values.reshape((*each.shape, *values.shape[1:]), order=order)
     return found
 
 

@@ -94,6 +94,16 @@ class Packed(NamedTuple):
             return values.astype(self.scale.dtype) * self.scale + self.offset, there
 
 
+def text_of(octets: bytes) -> str:
+    """Return a name as text."""
+    return octets.decode("utf-8", "surrogateescape")
+
+
+def octets_of(text: str) -> bytes:
+    """Return the bytes of a name."""
+    return text.encode("utf-8", "surrogateescape")
+
+
 def text(attributes: Attributes, name: str) -> str:
     """Return an attribute that is a text; "" for none."""
     found = attributes.get(name, "")

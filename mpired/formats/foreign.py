@@ -8,27 +8,13 @@ from __future__ import annotations
 
 import os
 import re
+import struct
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from mpired.codecs import CODECS
 
-
-class _File(NamedTuple):
-    """A file for recognition: its first bytes, its size, and a function that reads bytes from an offset on."""
-
-    head: bytes
-    nbytes: int
-    read: Callable[[int, int], bytes]
-
-    def number(self, at: int, width: int, *, signed: bool = False) -> int:
-        """Return an integer among the first bytes."""
-        return int.from_bytes(self.head[at : at + width], "little", signed=signed)
-
-    @property
-    def member(self) -> bytes:
-        """The name of the first member of a zip archive."""
-        return self.head[30 : 30 + self.number(26, 2)]
+_Read: TypeAlias = Callable[[int, int], bytes]  # of a file, a number of bytes from an offset on
 
 
 class Foreign(NamedTuple):
@@ -39,51 +25,58 @@ class Foreign(NamedTuple):
     magics: tuple[bytes, ...] = ()  # () if it is known by its suffixes alone
     at: Sequence[int] = (0,)
     begin: bytes = b""  # its first bytes, a regular expression, which is compiled only where it is needed
-    also: Callable[[_File], bool] | None = None
+    also: Callable[[bytes, int, _Read], bool] | None = None  # of the first bytes, the size, and what reads others
     way_out: str = "save its numbers with numpy.save"  # how its numbers become a rank
 
-    def is_in(self, file: _File) -> bool:
+    def is_in(self, head: bytes, nbytes: int, read: _Read) -> bool:
         """Return whether a file is of this kind by its content."""
-        has_magic = any(file.head.startswith(self.magics, place) for place in self.at)
-        return has_magic and (not self.begin or _matches(self.begin, file.head)) and (not self.also or self.also(file))
+        has_magic = any(head.startswith(self.magics, place) for place in self.at)
+        has_begin = has_magic and (not self.begin or _matches(self.begin, head))
+        return has_begin and (self.also is None or self.also(head, nbytes, read))
 
 
 def _matches(expression: bytes, text: bytes) -> bool:
     return re.match(expression, text, re.DOTALL) is not None
 
 
-def _is_safetensors(file: _File) -> bool:
-    """Return whether a length is followed by that much JSON, as far as it can be seen."""
-    length = file.number(0, 8)
-    header = file.head[8 : 8 + length]
-    ends = len(header) < length or header.rstrip().endswith(b"}")
-    return length <= file.nbytes - 8 and _matches(rb'\{\s*["}]', header) and ends
-
-
 # Those of formats of mpired are functions with names, because rows of formats are sent to workers.
-def _is_npz(file: _File) -> bool:
+def _is_safetensors(head: bytes, nbytes: int, _: _Read) -> bool:
+    """Return whether a length is followed by that much JSON, as far as it can be seen."""
+    length = int.from_bytes(head[:8], "little")
+    header = head[8 : 8 + length]
+    ends = len(header) < length or header.rstrip().endswith(b"}")
+    return length <= nbytes - 8 and _matches(rb'\{\s*["}]', header) and ends
+
+
+def _first_member(head: bytes) -> bytes:
+    """Return the name of the first member of a zip archive."""
+    return head[30 : 30 + int.from_bytes(head[26:28], "little")]
+
+
+def _is_npz(head: bytes, _: int, __: _Read) -> bool:
     """Return whether the first member of a zip archive is an npy file by its name."""
-    return file.member.endswith(b".npy")
+    return _first_member(head).endswith(b".npy")
 
 
-def _is_zarr(file: _File) -> bool:
+def _is_zarr(head: bytes, nbytes: int, read: _Read) -> bool:
     """Return whether a zip archive has a document of a Zarr store: the first member, or that of the root among all."""
-    if file.member.endswith((b"zarr.json", b".zgroup", b".zarray", b".zattrs", b".zmetadata")):
+    if _first_member(head).endswith((b"zarr.json", b".zgroup", b".zarray", b".zattrs", b".zmetadata")):
         return True
-    directory = file.read(_DIRECTORY_NBYTES, max(0, file.nbytes - _DIRECTORY_NBYTES))
+    directory = read(_DIRECTORY_NBYTES, max(0, nbytes - _DIRECTORY_NBYTES))
     return re.search(rb"PK\x01\x02.{42}(zarr\.json|\.zgroup|\.zarray)", directory, re.DOTALL) is not None
 
 
-def _is_arrow_stream(file: _File) -> bool:
+def _is_arrow_stream(head: bytes, nbytes: int, _: _Read) -> bool:
     """Return whether behind -1 and a length there is a flatbuffer with a schema: these two could be numbers too."""
-    table = 8 + file.number(8, 4)
-    vtable = table - file.number(table, 4, signed=True)
-    if file.number(4, 4) > file.nbytes - 8 or not (0 < table < len(file.head) and 0 < vtable < len(file.head)):
+    try:
+        length, root = struct.unpack_from("<II", head, 4)
+        vtable = 8 + root - struct.unpack_from("<i", head, 8 + root)[0]
+        size, room, version, kind = struct.unpack_from("<4H", head, vtable)
+        is_table = vtable > 0 and 8 <= size < _ARROW_TABLE and 0 < version < room < _ARROW_TABLE and 0 < kind < room  # noqa: PLR2004
+        found = struct.unpack_from("<H", head, 8 + root + version)[0], head[8 + root + kind]
+    except (struct.error, IndexError):
         return False
-    size, room, version, kind = (file.number(at, 2) for at in range(vtable, vtable + 8, 2))
-    if not (8 <= size < _ARROW_TABLE and 0 < version < room < _ARROW_TABLE and 0 < kind < room):  # noqa: PLR2004
-        return False
-    return file.number(table + version, 2) in _ARROW_VERSIONS and file.number(table + kind, 1) == _ARROW_SCHEMA
+    return length <= nbytes - 8 and is_table and found[0] in _ARROW_VERSIONS and found[1] == _ARROW_SCHEMA
 
 
 _CONTINUATION = b"\xff\xff\xff\xff"
@@ -148,12 +141,12 @@ _MAGICS = {
 }
 
 
-def by_content(head: bytes, nbytes: int, read: Callable[[int, int], bytes] | None = None) -> Foreign | None:
+def by_content(head: bytes, nbytes: int, read: _Read | None = None) -> Foreign | None:
     """Return the kind of a file by its content; None if it is of none."""
     if not any(head.startswith(magics, place) for place, magics in _MAGICS.items()):
         return None
-    file = _File(head, nbytes, read or (lambda count, start: head[start : start + count]))
-    return next((each for each in FOREIGN if each.is_in(file)), None)
+    read = read or (lambda count, start: head[start : start + count])
+    return next((each for each in FOREIGN if each.is_in(head, nbytes, read)), None)
 
 
 def by_suffix(path: str) -> Foreign | None:

@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from mpired import installed
-from mpired.context import NO_LIMITS, Context
-from mpired.formats import arrays
+from mpired.context import Context
 from mpired.formats.array import Array
-from mpired.formats.arrays import Library
-from mpired.formats.decoding import apart, look_apart
+from mpired.formats.arrays import Library, inspect_by
+from mpired.formats.decoding import apart
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, MarkingLayout
 from mpired.formats.rank import Model, RankFile
@@ -46,11 +45,6 @@ def _open(source: Source, memory: int = DECODED_NBYTES, *, outside: bool) -> Any
     return _imported(_LIBRARY).HdfFile(source, memory, outside=outside)
 
 
-def _look(source: Source, inputs: InputOptions) -> Any:
-    with errors_of(source.name, ERRORS):
-        return _imported(_LIBRARY).look(source, inputs)
-
-
 def _do(name: str, function: str, *args: Any) -> Any:
     """Call a function that writes results; `name` is the file that errors are of."""
     with errors_of(name, ERRORS, writes=True):
@@ -59,11 +53,9 @@ def _do(name: str, function: str, *args: Any) -> Any:
 
 def inspect(source: Source, inputs: InputOptions, extra: str = "hdf5") -> RankFile:
     """Describe an HDF5 file by its datasets, each a buffer or carried along."""
-    context = inputs.context
-    check_installed(source.name, extra, context)
-    found = look_apart(context, _look, source, inputs._replace(context=NO_LIMITS))
+    check_installed(source.name, extra, inputs.context)
     opener = functools.partial(_open, outside=inputs.follow_links)
-    return arrays.inspect(source, inputs, found, Library(opener, ERRORS, context))
+    return inspect_by(Library(opener, ERRORS, inputs.context), source, inputs)
 
 
 def prepare(model: Model) -> ArrayLayout | MarkingLayout:

@@ -23,8 +23,8 @@ from mpired.files import calls, copying
 from mpired.formats import conventions, hierarchy
 from mpired.formats.array import Array
 from mpired.formats.arrays import copy_whole, selections
-from mpired.formats.conventions import Attributes
-from mpired.formats.hierarchy import DIMENSION_ONLY, HdfFile, address, each_attribute, octets_of, text_of
+from mpired.formats.conventions import Attributes, octets_of, text_of
+from mpired.formats.hierarchy import DIMENSION_ONLY, HdfFile, address, each_attribute
 from mpired.formats.layout import encoded
 from mpired.formats.missing import Missing
 from mpired.formats.rank import Model
@@ -70,7 +70,7 @@ class _Result(NamedTuple):
         attributes: Attributes = {}
         is_same = False
         if like is not None and is_own:
-            attributes, form = _read(like)
+            attributes, form = conventions.viewed(hierarchy.attributes_of(like.id), like.dtype)
             # Numbers of a type that NumPy has not, such as bfloat16 or 12 bits of an integer, are combined in a wider.
             is_same = agrees(buffer.datatype, form) and hierarchy.is_plain(like)
             tid = like.id.get_type().copy() if is_same else tid
@@ -103,11 +103,6 @@ def _set_fill(plist: Any, like: h5py.Dataset, form: np.dtype | None) -> None:
         fill = conventions.default_fill(form) if fill is None else fill
         value = np.zeros((), form) if fill is None else fill
     plist.set_fill_value(value)
-
-
-def _read(dataset: h5py.Dataset) -> tuple[Attributes, np.dtype]:
-    """Return the attributes of a dataset, and the form that its elements are read in."""
-    return conventions.viewed(hierarchy.attributes_of(dataset.id), dataset.dtype)
 
 
 def _laid_out_as(like: h5py.Dataset, dtype: np.dtype) -> Any:
@@ -419,12 +414,12 @@ def encode(model: Model, line: str, jobs: int, results: Sequence[Array], path: s
             _fill(dataset, result, jobs)
 
 
-_Blocks: TypeAlias = Iterator[tuple[tuple[int | slice, ...], np.ndarray]]  # a selection of an array, and its elements
+_Blocks: TypeAlias = Iterator[tuple[tuple[slice, ...], np.ndarray]]  # a selection of an array, and its elements
 
 
 def _fill(dataset: h5py.Dataset, result: Array, jobs: int = 0) -> None:
     """Write all elements of a dataset; those that are missing as its value for that."""
-    attributes, form = _read(dataset)
+    attributes, form = conventions.viewed(hierarchy.attributes_of(dataset.id), dataset.dtype)
     form = as_numbers(form)
     native = form.newbyteorder("=")
     fill = conventions.fill(attributes, native) if native.names is None else None
@@ -442,17 +437,13 @@ def _fill(dataset: h5py.Dataset, result: Array, jobs: int = 0) -> None:
         dataset[selection] = block
 
 
-def _deflate_level(dataset: h5py.Dataset, chosen: Sequence[Sequence[int | slice]]) -> int | None:
+def _deflate_level(dataset: h5py.Dataset, chosen: Sequence[Sequence[slice]]) -> int | None:
     """Return the level of deflate; None if selections are not whole chunks, or small, or filtered otherwise."""
     plist, chunk = dataset.id.get_create_plist(), dataset.chunks or ()
     filters = [plist.get_filter(number) for number in range(plist.get_nfilters())]
     if [code for code, *_ in filters] not in ([h5z.FILTER_DEFLATE], [h5z.FILTER_SHUFFLE, h5z.FILTER_DEFLATE]):
         return None
-    are_whole = all(
-        each.start % step == 0 if isinstance(each, slice) else step == 1
-        for selection in chosen
-        for each, step in zip(selection, chunk, strict=False)
-    )
+    are_whole = all(each.start % step == 0 for some in chosen for each, step in zip(some, chunk, strict=False))
     level: int = filters[-1][2][0]
     return level if are_whole and math.prod(chunk) * dataset.dtype.itemsize >= _LEAST_CHUNK_NBYTES else None
 
@@ -482,10 +473,8 @@ def _write_deflated(dataset: h5py.Dataset, level: int, blocks: _Blocks, nthreads
 
 def _chunks(chunk: Sequence[int], blocks: _Blocks) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
     """Yield where each chunk of some blocks begins, and its elements."""
-    for selection, values in blocks:
-        first = [each.start if isinstance(each, slice) else each for each in selection]
-        first += [0] * (len(chunk) - len(first))
-        block = values.reshape((1,) * (len(chunk) - values.ndim) + values.shape)
+    for selection, block in blocks:
+        first = [each.start for each in selection] + [0] * (len(chunk) - len(selection))
         for number in np.ndindex(*(-(-length // step) for length, step in zip(block.shape, chunk, strict=True))):
             at = [each * step for each, step in zip(number, chunk, strict=True)]
             part = block[tuple(slice(each, each + step) for each, step in zip(at, chunk, strict=True))]

@@ -12,7 +12,6 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from typing import Any, NamedTuple
 
 import h5py
@@ -24,7 +23,7 @@ from mpired.errors import BufferFileError, DatatypeError, MpiredError, installat
 from mpired.files.names import digest
 from mpired.formats import conventions
 from mpired.formats.arrays import ArrayFile, ArrayHeader, ArrayLeaf
-from mpired.formats.conventions import Attribute, Attributes, Variable
+from mpired.formats.conventions import Attribute, Attributes, Variable, octets_of, text_of
 from mpired.formats.hdf5 import ERRORS
 from mpired.formats.input_options import InputOptions
 from mpired.formats.local import SourceFile
@@ -114,9 +113,8 @@ class HdfFile(ArrayFile):
         dataset = self.file[place]
         if dataset.shape is None:
             return np.empty(0, _dtype(dataset.id))
-        if (octets := _octets(dataset)) is not None:
-            return octets
-        return np.asarray(dataset.asstr()[()] if h5py.check_string_dtype(dataset.dtype) else dataset[()])
+        is_text = h5py.check_string_dtype(_dtype(dataset.id)) is not None
+        return np.asarray(dataset.asstr()[()]).reshape(-1) if is_text else super().whole(place)
 
     def close(self) -> None:
         """Close it."""
@@ -134,7 +132,8 @@ class HdfFile(ArrayFile):
         ]
         dims = {each.name: _dims(each, scales) for each in arrays}
         variables = [Variable("", (), attributes_of(self.file.id))]
-        variables += [Variable(f"{each.name}/", (), each.attributes) for each in found if each.is_group]
+        groups = (each for each in found if isinstance(each.object, h5g.GroupID))
+        variables += [Variable(f"{each.name}/", (), each.attributes) for each in groups]
         variables += [Variable(each.name, dims[each.name], each.attributes) for each in arrays]
         carried = conventions.carried(variables)
         headers = (self._array(each, inputs, is_carried=each.name in carried) for each in arrays)
@@ -147,7 +146,7 @@ class HdfFile(ArrayFile):
         elif dataset is not None and dataset.is_virtual:  # to ask for its shape may open other files
             where = "a virtual dataset"
         if where and (not self._outside or inputs.window):
-            way_out = "" if self._outside or inputs.follow_links or inputs.window else "read it with `follow_links`"
+            way_out = "" if inputs.follow_links or inputs.window else "read it with `follow_links`"
             label, reason = f"elements in another file ({where})", f"{name!r} is stored in another file ({where})"
             return ArrayHeader(name, None, None, label=label, reason=reason, way_out=way_out)
         try:
@@ -231,12 +230,6 @@ def _access(memory: int) -> h5p.PropFAID:
     return access
 
 
-def look(source: Source, inputs: InputOptions) -> list[ArrayHeader]:
-    """Describe all arrays of a file."""
-    with closing(HdfFile(source, outside=inputs.follow_links)) as opened:
-        return opened.described(inputs)
-
-
 class Found(NamedTuple):
     """An object of a file, or a further link to one."""
 
@@ -247,11 +240,6 @@ class Found(NamedTuple):
     dataset: h5py.Dataset | None = None  # if it is one
     outside: str = ""  # where it leads if that is in another file
     soft: bytes = b""  # the path of a soft link
-
-    @property
-    def is_group(self) -> bool:
-        """Whether it is a group."""
-        return isinstance(self.object, h5g.GroupID)
 
 
 def walk(group: h5g.GroupID, prefix: str = "", seen: set[tuple[int, int]] | None = None) -> Iterator[Found]:
@@ -280,16 +268,6 @@ def address(identifier: Any) -> tuple[int, int]:
     """Return what an object is known by, whatever its name."""
     info = h5o.get_info(identifier)
     return info.fileno, info.addr
-
-
-def text_of(octets: bytes) -> str:
-    """Return a name as text."""
-    return octets.decode("utf-8", "surrogateescape")
-
-
-def octets_of(text: str) -> bytes:
-    """Return the bytes of a name."""
-    return text.encode("utf-8", "surrogateescape")
 
 
 def attributes_of(identifier: Any) -> dict[str, Attribute]:

@@ -23,7 +23,7 @@ from mpired.files import calls
 from mpired.formats import arrays, conventions, hdf5
 from mpired.formats.array import Array
 from mpired.formats.arrays import ArrayHeader, Library, Pieces, PiecesFile
-from mpired.formats.conventions import Attribute, Attributes, Variable
+from mpired.formats.conventions import Attribute, Attributes, Variable, octets_of, text_of
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, MarkingLayout, encoded
 from mpired.formats.local import DamageError, SourceFile
@@ -53,7 +53,7 @@ class _Attribute(NamedTuple):
     @property
     def value(self) -> Attribute:
         if self.code == _CHAR:
-            return self.octets.split(b"\0")[0].decode("utf-8", "surrogateescape")
+            return text_of(self.octets.split(b"\0")[0])
         return np.frombuffer(self.octets, _FORMS[self.code])
 
 
@@ -152,7 +152,7 @@ class _Cursor:
         return self.take(_padded(nbytes))[:nbytes]
 
     def name(self) -> str:
-        return self.octets().decode("utf-8", "surrogateescape")
+        return text_of(self.octets())
 
     def entries(self, tag: int) -> range:
         """Return the numbers of the entries of a list."""
@@ -221,11 +221,11 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
     ]
     group = Variable("", (), {name: each.value for name, each in header.attributes.items()})
     carried = () if inputs.any_type else conventions.carried([*variables, group])
-    found = [_array(header, each, each.name in carried, inputs) for each in header.variables.values()]
+    found = [_array(header, each, inputs, is_carried=each.name in carried) for each in header.variables.values()]
     return arrays.inspect(source, inputs, found, Library(PiecesFile))
 
 
-def _array(header: _ClassicHeader, var: _Var, is_carried: bool, inputs: InputOptions) -> ArrayHeader:  # noqa: FBT001
+def _array(header: _ClassicHeader, var: _Var, inputs: InputOptions, *, is_carried: bool) -> ArrayHeader:
     (attributes, form), shape, pieces = var.viewed, header.shape(var), header.pieces(var.name)
     what = f"variable {var.name!r}"
     if var.code == _CHAR:
@@ -284,7 +284,7 @@ def prepare(model: Model) -> ArrayLayout | MarkingLayout:
     variables = {name: each for name, each in old.variables.items() if name in new or name in kept} | new
     attributes = {key: each for key, each in old.attributes.items() if key != _HISTORY or each.code == _CHAR}
     before = [attributes[_HISTORY].octets] if _HISTORY in attributes else []
-    attributes[_HISTORY] = _Attribute(_CHAR, b"\n".join([_octets(model.context.history()), *before]))
+    attributes[_HISTORY] = _Attribute(_CHAR, b"\n".join([octets_of(model.context.history()), *before]))
     header = _placed(replace(old, dimensions=tuple(dimensions), attributes=attributes, variables=variables))
     carried = [(old.pieces(name), header.pieces(name), model.cells.values.get(name)) for name in kept]
     made = _NewFile(header, tuple(new), model.source, carried)
@@ -303,7 +303,11 @@ def _new(buffer: Array, old: _ClassicHeader, dimensions: list[_Dimension], metho
         raise DatatypeError(buffer.datatype.label, "has no form in netCDF; use `to='hdf5'`, `to='npz'` or `to='npy'`")
     like = old.variables.get(buffer.origin or name)
     if like is None or old.shape(like) != buffer.dimensions:
-        dims = tuple(_dimension(length, dimensions, first=not i) for i, length in enumerate(buffer.dimensions))
+        if 0 in buffer.dimensions[1:]:
+            reason = "have no form in netCDF unless the first dimension is that of none"
+            raise DatatypeError("arrays without elements", reason)
+        dims = tuple(_Dimension(f"dim_{length}", length) for length in buffer.dimensions)
+        dimensions += [each for each in dict.fromkeys(dims) if each not in dimensions]
         like = _Var(name, dims, {}, code)
     elif buffer.origin != buffer.own_name:  # it has other values
         attributes = {key: each for key, each in like.attributes.items() if key in conventions.PLACES}
@@ -314,24 +318,9 @@ def _new(buffer: Array, old: _ClassicHeader, dimensions: list[_Dimension], metho
     own, left_out = conventions.of_result(*like.viewed, form, is_same=is_same, nullable=buffer.nullable)
     made = {key: _Attribute(code, value.astype(_FORMS[code]).tobytes()) for key, value in own.items()}
     if text := methods.get(name):
-        made[conventions.METHODS] = _Attribute(_CHAR, _octets(text))
+        made[conventions.METHODS] = _Attribute(_CHAR, octets_of(text))
     kept = {key: each for key, each in like.attributes.items() if key in own or key not in left_out}
     return replace(like, name=name, code=code, attributes=kept | made)
-
-
-def _dimension(length: int, dimensions: list[_Dimension], *, first: bool) -> _Dimension:
-    """Return a dimension of that length, not the record dimension unless it has no elements."""
-    if not length and not first:
-        reason = "have no form in netCDF unless the first dimension is that of none"
-        raise DatatypeError("arrays without elements", reason)
-    wanted = _Dimension(f"dim_{length}", length)
-    if wanted not in dimensions:
-        dimensions.append(wanted)
-    return wanted
-
-
-def _octets(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
 
 
 def _placed(header: _ClassicHeader) -> _ClassicHeader:
@@ -359,7 +348,7 @@ def _packed(header: _ClassicHeader) -> bytes:
         return number(len(octets) // itemsize) + octets.ljust(_padded(len(octets)), b"\0")
 
     def name(found: str) -> bytes:
-        return text(_octets(found))
+        return text(octets_of(found))
 
     def entries(tag: int, parts: Sequence[bytes]) -> bytes:
         return number(tag if parts else 0, 4) + number(len(parts)) + b"".join(parts)

@@ -22,9 +22,9 @@ import numpy as np
 from mpired.datatypes import agrees, as_numbers
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.files import calls
-from mpired.formats import arrays, npy
+from mpired.formats import npy
 from mpired.formats.array import Array
-from mpired.formats.arrays import ArrayFile, ArrayHeader, Library
+from mpired.formats.arrays import ArrayFile, ArrayHeader, Library, inspect_by
 from mpired.formats.format import Encoder
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, encoded
@@ -89,25 +89,22 @@ class _Archive(ArrayFile):
         """Yield the elements of an array from one on."""
         info = self.zip.getinfo(place + _SUFFIX)
         header = self._member(info).header
-        dtype = as_numbers(header.dtype)
+        dtype = header.dtype
         npy.check_not_objects(f"array {place!r}", dtype)
         step, left = max(1, _BLOCK_NBYTES // max(1, dtype.itemsize)), math.prod(header.shape) - start
         with self.zip.open(info) as file:
             file.seek(len(header.head) + start * dtype.itemsize)
-            while left:
-                count = min(step, left)
+            for count in [step] * (left // step) + [left % step]:
                 octets = file.read(count * dtype.itemsize)
                 if len(octets) < count * dtype.itemsize:
                     raise EOFError(f"member {info.filename!r} ends before its last element")
-                left -= count
                 yield np.ndarray(count, dtype, octets)
             if file.read(1):  # which compares the checksum, too
                 raise EOFError(f"member {info.filename!r} goes on behind its last element")
 
-    def whole(self, place: str) -> np.ndarray:
-        """Return a whole array: strings, times or numbers."""
-        with self.zip.open(place + _SUFFIX) as file:
-            return np.lib.format.read_array(file, allow_pickle=False, max_header_size=_HEAD_NBYTES)
+    def described(self, inputs: InputOptions) -> list[ArrayHeader]:
+        """Describe all arrays from the headers of the members."""
+        return [_described(name, member, inputs) for name, member in self.members().items()]
 
     def close(self) -> None:
         self.zip.close()
@@ -116,9 +113,7 @@ class _Archive(ArrayFile):
 
 def inspect(source: Source, inputs: InputOptions) -> RankFile:
     """Describe an npz file from its directory and the headers of its members."""
-    with errors_of(source.name, _ERRORS), closing(_Archive(source)) as archive:
-        found = [_described(name, member, inputs) for name, member in archive.members().items()]
-    return arrays.inspect(source, inputs, found, Library(_Archive, _ERRORS))
+    return inspect_by(Library(_Archive, _ERRORS), source, inputs)
 
 
 def _described(name: str, member: _Member, inputs: InputOptions) -> ArrayHeader:

@@ -108,10 +108,6 @@ class ColumnFile:
         """Yield the values of a leaf from `start` on, truth values as bytes; missing ones are errors or `nullable`."""
         raise NotImplementedError
 
-    def whole(self, leaf: Any) -> np.ndarray:
-        """Return all values of an array that results carry as NumPy has them."""
-        raise NotImplementedError
-
     def close(self) -> None:
         """Close the file."""
         self._bytes.close()

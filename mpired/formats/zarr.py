@@ -23,15 +23,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpired import installed
-from mpired.context import NO_LIMITS, Context
+from mpired.context import Context
 from mpired.datatypes import agrees, as_numbers, from_dtype
 from mpired.errors import BufferFileError, DatatypeError, MpiredError
 from mpired.files import calls
-from mpired.formats import arrays, conventions
+from mpired.formats import conventions
 from mpired.formats.array import Array
-from mpired.formats.arrays import ArrayFile, ArrayHeader, Library
+from mpired.formats.arrays import ArrayFile, ArrayHeader, Library, inspect_by
 from mpired.formats.conventions import Attributes, Variable
-from mpired.formats.decoding import apart, look_apart
+from mpired.formats.decoding import apart
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import MarkingLayout, encoded
 from mpired.formats.local import SourceFile
@@ -174,10 +174,6 @@ class Store(ArrayFile):
         self.expect(_chunk_keys(array, start // max(1, math.prod((*chunk[:1], *array.shape[1:])))))
         return self.rows(place, array, chunk, start, self._memory)
 
-    def whole(self, place: str) -> np.ndarray:
-        """Return all elements of an array."""
-        return np.concatenate([np.empty(0, self.node(place.lstrip(_ROOT)).dtype), *self.blocks(place)])
-
     def described(self, inputs: InputOptions) -> list[ArrayHeader]:
         """Describe all arrays, those too that the library does not open."""
         if not self.paths:
@@ -297,16 +293,10 @@ def _codec_names(array: Any) -> list[str]:
     return [str(name) for name in names if name not in (None, "bytes")]
 
 
-def _look(source: Source, inputs: InputOptions) -> list[ArrayHeader]:
-    with errors_of(source.name, _FAILURES), closing(Store(source)) as reader:
-        return reader.described(inputs)
-
-
 def inspect(source: Source, inputs: InputOptions) -> RankFile:
     """Describe a store by its documents."""
     installed.check(source.name, "Zarr", "zarr", "zarr")
-    found = look_apart(inputs.context, _look, source, inputs._replace(context=NO_LIMITS))
-    return arrays.inspect(source, inputs, found, Library(Store, _FAILURES, inputs.context))
+    return inspect_by(Library(Store, _FAILURES, inputs.context), source, inputs)
 
 
 class _ZarrPlan(NamedTuple):
