@@ -79,7 +79,7 @@ class Draft(Place, Single):
         """Create the file, under its own name only if it has to be named."""
 
         def make() -> None:
-            with interrupts.defer_signals():
+            with interrupts.defer_signals() if named else contextlib.nullcontext():
                 self.fd, self.has_name = create(self.draft_name, self.dirfd, named=named)
                 self.inode = inode(os.fstat(self.fd))
 

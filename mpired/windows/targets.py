@@ -147,7 +147,7 @@ def plan_window(name: str, request: WindowRequest, stack: ExitStack) -> WindowFi
     if request.create is not None and not os.path.exists(name):
         check_new([name], context, overwrite=False)
         check_reaches(name)
-        return _new_window(name, request, None, stack)
+        return _new_window(name, _row(name, request), request, None, stack)
     source = LocalSource.inspected(name, name, calls.followed(name), context)
     with calls.errors_name(name):
         calls.let_go(calls.open_regular(os.path.realpath(name), os.O_RDWR if request.op.origin else os.O_RDONLY))
@@ -159,7 +159,7 @@ def plan_window(name: str, request: WindowRequest, stack: ExitStack) -> WindowFi
 
 def make_window(name: str, request: WindowRequest, stack: ExitStack) -> WindowFile:
     """Make a target that does not exist yet."""
-    keyed = bool(request.keys)
+    row, keyed = _row(name, request), bool(request.keys)
     try:  # of those who make it with a file of keys one at a time
         draft = NewFile(name, context=request.inputs.context, durable=request.durable, named=keyed)
     except OutputExistsError as error:
@@ -168,14 +168,19 @@ def make_window(name: str, request: WindowRequest, stack: ExitStack) -> WindowFi
     if keyed and calls.status_at(draft.base, draft.dirfd) is not None:
         raise Appeared
     check_reach(draft.fd, name)  # another machine may make it, too
-    return _new_window(name, request, draft, stack)
+    return _new_window(name, row, request, draft, stack)
 
 
-def _new_window(name: str, request: WindowRequest, draft: NewFile | None, stack: ExitStack) -> WindowFile:
+def _row(name: str, request: WindowRequest) -> Format:
+    """Return the format of a new target."""
+    like = request.create.like if request.create else ""
+    return format_to_create(name, like=like, declared=(request.within or request.inputs.datatype) is not None)
+
+
+def _new_window(name: str, row: Format, request: WindowRequest, draft: NewFile | None, stack: ExitStack) -> WindowFile:
     """Fill the draft of a new target with initial elements; in a dry run there is no draft."""
     assert request.create is not None  # noqa: S101 - else nothing is made
-    inputs, (elements, model, format_like) = request.inputs, request.create
-    row = format_to_create(name, like=format_like, declared=(request.within or inputs.datatype) is not None)
+    inputs, (elements, model, _) = request.inputs, request.create
     if not row.is_flat:
         return _new_columns(name, row, request, draft, stack)
     like = model.buffers[0]  # of several, which no origin has then, the comparison of the counts tells
