@@ -56,7 +56,8 @@ def copy_sparse(source: int, target: int, start: int, stop: int, to: int) -> Non
             break
         start += done
         to += done
-    calls.copy_range(source, target, start, stop, to, zeros=not is_sparse)
+    if start < stop:
+        calls.copy_range(source, target, start, stop, to, zeros=not is_sparse)
 
 
 def copy_into(directory: str, sources: Sequence[Path], *, on_commit: Callable[[], None]) -> None:
