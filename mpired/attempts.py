@@ -21,7 +21,7 @@ from mpired.files import calls, lock
 from mpired.files.access import lock_all
 from mpired.files.lock import NOTHING_HELD, Held, open_replaced
 from mpired.files.names import check_are_data
-from mpired.files.places import check_new, is_stream, parted, within
+from mpired.files.places import check_new, is_stream, parted
 from mpired.files.urls import is_url
 from mpired.formats.decoding import decode_worker
 from mpired.sources.open import check_unchanged
@@ -84,7 +84,7 @@ def carry_out(plan: Callable[[Context], _C], inputs: Paths, context: Context, *,
         if context.dry_run:
             for path in updated:
                 lock.check_reaches(path)
-            new = within(planned.paths, planned.folders)
+            new = [*planned.folders, *(path for path in planned.paths if os.path.dirname(path) not in planned.folders)]
             check_results(new, context, overwrite=overwrite, renamed=planned.renamed)
             return planned
         check_are_data(planned.paths)

@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
 from mpired.context import Context
-from mpired.files.lock import Inode, LockTimeout, NoLocksError, Target, acquire, close_open, inode, open_target
+from mpired.files import lock
+from mpired.files.lock import LockTimeout, Target, inode, open_target
 from mpired.files.names import check_is_data, check_no_old_journal, has_log, mark_of
 from mpired.log import notice
 
@@ -63,15 +64,16 @@ def _lock_each(
             # Targets in one directory share its descriptor: many are locked at a time.
             dirfd = folders.setdefault(target.directory, target.dirfd)
             if dirfd != target.dirfd:
-                close_open(target.dirfd)
+                lock.close_open(target.dirfd)
             target.dirfd, target.waiting = dirfd, waiting
-    held: set[Inode] = set()
+    held: set[lock.Inode] = set()
     for name, target in sorted(targets.items(), key=lambda each: inode(each[1].status)):
         if inode(target.status) in held:
             continue
+        lock.check_reach(target.fd, name)  # other machines must not change the file at the same time
         try:
-            acquire(target.fd, name, waiting, shared=target.shared)
-        except NoLocksError:
+            lock.acquire(target.fd, name, waiting, shared=target.shared)
+        except lock.NoLocksError:
             if not target.optional:
                 raise
             del targets[name]

@@ -44,14 +44,8 @@ def copy_sparse(source: int, target: int, start: int, stop: int, to: int) -> Non
     """Copy the bytes from `start` to `stop` of one file to the offset `to` of another, where that has a hole."""
     # A file system is not asked where the holes are: some were found to answer wrong, and elements would be lost.
     status = os.fstat(source)
-    if status.st_blocks * _BLOCKS_UNIT < status.st_size:
-        calls.copy_range(source, target, start, stop, to, zeros=False)
-    else:
-        _copy_in_kernel(source, target, start, stop, to)
-
-
-def _copy_in_kernel(source: int, target: int, start: int, stop: int, to: int) -> None:
-    while start < stop:
+    is_sparse = status.st_blocks * _BLOCKS_UNIT < status.st_size
+    while start < stop and not is_sparse:  # the kernel copies
         try:
             done = os.copy_file_range(source, target, min(stop - start, calls.TRANSFER), start, to)
         except OSError as error:
@@ -59,10 +53,11 @@ def _copy_in_kernel(source: int, target: int, start: int, stop: int, to: int) ->
                 raise
             done = 0
         if done == 0:
-            calls.copy_range(source, target, start, stop, to)
-            return
+            break
         start += done
         to += done
+    if start < stop:
+        calls.copy_range(source, target, start, stop, to, zeros=not is_sparse)
 
 
 def copy_into(directory: str, sources: Sequence[Path], *, on_commit: Callable[[], None]) -> None:

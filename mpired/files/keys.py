@@ -218,7 +218,7 @@ def of_file(path: str) -> Iterator[Keys]:
     """Open the keys of a file without a lock; none if it cannot have keys, or cannot be read."""
     with contextlib.ExitStack() as stack:
         try:
-            target = stack.enter_context(open_target(path, shared=True, is_seen=False))
+            target = stack.enter_context(open_target(path, shared=True))
             keys = Keys(target, target.fd)
         except (OSError, UsageError):
             keys = Keys(Place(path, "", -1), None)

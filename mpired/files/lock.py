@@ -96,20 +96,15 @@ Held = Mapping[str, Target]
 NOTHING_HELD: Held = {}
 
 
-def open_target(name: str, *, shared: bool = False, is_seen: bool = True) -> Target:
+def open_target(name: str, *, shared: bool = False) -> Target:
     """Open the file that `name` leads to, and its directory, without a lock; one that is `shared` for reading alone."""
-    # The lock has to keep other machines from changing the file at the same time, if `is_seen`.
     path = os.path.realpath(name)
     with calls.errors_name(name):
         fd = calls.open_regular(path, os.O_RDONLY if shared else os.O_RDWR)
         with calls.undoing(lambda: calls.let_go(fd)):
             dirfd = calls.open_directory(os.path.dirname(path))
     _open.update((fd, dirfd))
-    target = Target(name, path, fd, dirfd, shared=shared)
-    if is_seen:
-        with calls.undoing(target.close):
-            check_reach(fd, name)
-    return target
+    return Target(name, path, fd, dirfd, shared=shared)
 
 
 def open_replaced(name: str, *, updated: Container[str] = ()) -> Target | None:
@@ -118,7 +113,7 @@ def open_replaced(name: str, *, updated: Container[str] = ()) -> Target | None:
     # machines do not see locks nothing can update the file in place, and a file that may not be opened is not a target.
     for shared in (False, True):
         try:
-            target = open_target(name, shared=shared, is_seen=name in updated)
+            target = open_target(name, shared=shared)
         except FileNotFoundError:
             return None
         except OSError as error:

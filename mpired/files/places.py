@@ -9,7 +9,7 @@ import re
 import stat
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from mpired.context import Context
 from mpired.errors import MpiredError, OutputExistsError, raise_all
@@ -36,11 +36,6 @@ def existing_file(path: str) -> os.stat_result | None:
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     return status
-
-
-def within(paths: Iterable[str], folders: Sequence[str]) -> list[str]:
-    """Return paths with directories that are made, in the place of the files in them."""
-    return [*folders, *(path for path in paths if os.path.dirname(path) not in folders)]
 
 
 def check_new(paths: Iterable[str], context: Context, *, overwrite: bool) -> None:

@@ -192,8 +192,10 @@ def _recover_locked(place: Place, fd: int, how: How, asked: Place) -> str:
         body = log.body_of(fd, header)
         first = os.path.join(body["home"], _name(body["first"]))
         done = _recover_elsewhere(place, first, body["inode"], header.identity, how)
-        # The log goes last: without it all of it was finished, or never committed.
-        return _forgotten(place, fd, alone=True) if done in {None, FORGOTTEN} else done or ""
+        if done in {"", FINISHED}:
+            return done or ""
+        _forgotten(place, fd, alone=True)  # the log goes last: without it all was finished, or never committed
+        return done or FORGOTTEN
     if not _is_writable(fd):
         if header is None and not how.writing:
             return ""

@@ -25,7 +25,7 @@ from mpired.files.access import recover_for_reading
 from mpired.files.lock import NOTHING_HELD, Held, LockTimeout, Target, descriptors_of, inode
 from mpired.files.log import LogKind, LogWriter, reason_of, stamp, unconfirmed
 from mpired.files.names import DRAFT, Place, check_no_old_journal, exists_error, own_path, sync_folders
-from mpired.files.places import check_new, existing_file, is_stream, within
+from mpired.files.places import check_new, existing_file, is_stream
 from mpired.files.scratch import Compression, Scratch, Single, create, remove_dead
 
 _PAUSE = 0.005  # seconds
@@ -79,7 +79,7 @@ class Draft(Place, Single):
         """Create the file, under its own name only if it has to be named."""
 
         def make() -> None:
-            with interrupts.defer_signals():
+            with interrupts.defer_signals() if named else contextlib.nullcontext():
                 self.fd, self.has_name = create(self.draft_name, self.dirfd, named=named)
                 self.inode = inode(os.fstat(self.fd))
 
@@ -237,7 +237,6 @@ class Transaction(contextlib.ExitStack):
         packings = [Compression.of(path, level if codecs.by_suffix(path) else None) for path in paths]
         reason = "is a stream, and results that appear together are files"
         raise_all([UsageError(path, reason) for path in filter(is_stream, paths)], len(paths), "outputs")
-        check_new(within(paths, folders), context, overwrite=overwrite)
         self.drafts: list[Draft] = []
         opened: dict[str, int] = {}  # directories
         wanted = len(paths) + len(set(map(os.path.dirname, paths))) + descriptors_of(len(held)) + RESERVED
@@ -245,6 +244,7 @@ class Transaction(contextlib.ExitStack):
         with calls.undoing(self.close):
             for folder in folders:
                 self._make_folder(folder)
+            check_new(paths, context, overwrite=overwrite)
             for path, real, packing in zip(paths, calls.real_paths(paths), packings, strict=True):
                 place: Place | None = held.get(path)
                 if place is None:

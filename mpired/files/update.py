@@ -12,7 +12,6 @@ before `publish` changes nothing.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -103,7 +102,9 @@ class Patch(calls.Closing):
         self._new: list[str] = []  # attributes that the file did not have, which are removed if nothing is committed
         self._attributes: dict[str, str] = {}  # new attributes of the file, in hexadecimal
         with calls.errors_name(target.name):
-            self._check_possible(target.status)
+            if target.status.st_dev != os.fstat(target.dirfd).st_dev:
+                reason = "is mounted by itself, so its directory can have no log of it"
+                raise UsageError(target.name, f"{reason}; `commit='rename'` replaces it")
             remove_dead(target.draft_name, target.dirfd)  # of a command that was killed
             try:
                 self._log = new_log(target, [target.path], durable=durable)
@@ -111,19 +112,6 @@ class Patch(calls.Closing):
                 raise
             except OSError as error:
                 raise OSError(error.errno, f"cannot make a log in {target.directory}: {error.strerror}") from error
-
-    def _check_possible(self, status: os.stat_result) -> None:
-        """Raise an error if an interrupted patch of the file could not be found, or not be finished."""
-        if status.st_dev != os.fstat(self._target.dirfd).st_dev:
-            reason = "is mounted by itself, so its directory can have no log of it"
-            raise UsageError(self._target.name, f"{reason}; `commit='rename'` replaces it")
-        try:
-            if self._has_names:
-                calls.attribute(self._target.fd, MARK, frozenset({errno.ENODATA}))
-        except OSError as error:
-            why = f"has {status.st_nlink} names (hard links), and its file system cannot mark it so that its log is"
-            why = f"{why} found by each ({error.strerror}); `commit='rename'` changes the file of this name alone"
-            raise OSError(error.errno, why) from error
 
     def write(self, data: memoryview | bytes, offset: int) -> None:
         """Put new bytes into the log; offsets ascend."""
@@ -178,7 +166,12 @@ class Patch(calls.Closing):
         target = self._target
         inodes = target.status.st_ino, os.fstat(target.dirfd).st_ino
         pointer = "{} {} {} ".format(self._log.identity.hex(), *inodes).encode() + os.fsencode(target.path)
-        os.setxattr(target.fd, MARK, pointer)
+        try:
+            os.setxattr(target.fd, MARK, pointer)
+        except OSError as error:
+            why = f"has {target.status.st_nlink} names (hard links), and its file system cannot mark it so that its log"
+            why = f"{why} is found by each ({error.strerror}); `commit='rename'` changes the file of this name alone"
+            raise OSError(error.errno, why) from error
         self._new.append(MARK)
         if self._durable:
             calls.fsync(target.fd)
@@ -230,7 +223,7 @@ class ChangedFile(contextlib.ExitStack):
         self._ranges = ranges
         self._changed = sum(nbytes for _, nbytes in ranges)
         with calls.undoing(self.close):
-            self._target = target or self.enter_context(open_target(path, shared=True, is_seen=False))
+            self._target = target or self.enter_context(open_target(path, shared=True))
             self._update = replacement(self._target, self._changed, "auto", durable=True)
             if self._update is not None:
                 self.enter_context(self._update)

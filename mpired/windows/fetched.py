@@ -58,7 +58,6 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
         self._path, self._to, self._windows = path, to, windows
         check_are_files([path])
         self._output: Output = open_output(path, overwrite=overwrite, context=context)
-        self._in_place = False
 
     @property
     def replaced(self) -> list[str]:
@@ -88,7 +87,6 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
             # It is open to no more users than each window; a window that is being made has the rights of any new file.
             output.within.extend(filter(os.path.exists, self._windows))
             self._commit(output)
-            self._in_place = True
         elif isinstance(output, StreamOutput) and not is_fifo(self._path):
             output.check()
 
@@ -122,6 +120,6 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         refused = isinstance(error, MpiredError | OSError) and not isinstance(error, UnconfirmedError)
-        if refused and self._in_place and isinstance(self._output, Draft):
+        if refused and isinstance(self._output, Draft):
             self._output.take_back()  # the target was not changed, so nothing was fetched
         self._output.__exit__(kind, error, trace)

@@ -209,7 +209,7 @@ def test_readers_see_all_old_or_all_new(words, folder, long):
     """A reader is stopped at each call, a command changes the files; and the other way round."""
     expected = {b"%.1f" % sum(OLD[words]), b"%.1f" % sum(NEW[words])}
     seen = set()
-    for child in stops(folder, TOTAL, long=long, every=29):
+    for child in stops(folder, TOTAL, long=long, every=11):
         assert run(*words, cwd=folder).status == 0
         outcome = gone_on(child)
         assert outcome.status == 0, outcome

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
 
 import ml_dtypes
@@ -15,7 +16,7 @@ from rows import check_refusals
 
 import mpired
 from mpired.errors import UsageError
-from mpired.files import calls, transaction
+from mpired.files import calls
 from mpired.files.transaction import Draft
 
 SHARDS = {"model-00001-of-00002.safetensors": ("w", "short", "step"), "model-00002-of-00002.safetensors": ("v", "mask")}
@@ -106,13 +107,14 @@ def test_a_new_directory_goes_with_its_files(unnamed, ranks, tmp_path, monkeypat
 
 
 def test_another_process_makes_the_directory(ranks, tmp_path, monkeypatch):
-    check = transaction.check_new
+    make = os.mkdir
 
-    def check_new(*args, **settings):
-        check(*args, **settings)
-        (tmp_path / "new").mkdir()
+    def mkdir(path, *args):
+        monkeypatch.setattr(os, "mkdir", make)
+        make(path, *args)  # of the other one
+        make(path, *args)
 
-    monkeypatch.setattr(transaction, "check_new", check_new)
+    monkeypatch.setattr(os, "mkdir", mkdir)
     mpired.reduce([tmp_path / each for each in ranks], "mean", columns=["w", "v"], output=tmp_path / "new")
     assert sorted(load(tmp_path / "new")) == ["v", "w"]
 
