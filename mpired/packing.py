@@ -34,7 +34,7 @@ from mpired.options import INPUTS, PACKED, RECORDS, Options, PathLike, part
 from mpired.progress import Progress
 from mpired.ranks import check_formats
 from mpired.sources.local import LocalSource
-from mpired.sources.open import check_no_input, check_no_other_input, open_source
+from mpired.sources.open import check_no_input, check_no_other_input, check_unchanged, open_source
 from mpired.sources.source import OpenSource, Source, local_fd
 
 _BYTE = parse("byte")[0]
@@ -95,17 +95,12 @@ class Transfer:
         """Write the result and commit it; `held` has the file that it replaces."""
         with open_output(self.path, overwrite=overwrite, context=context, held=held) as output:
             self.write(output, context.progress)
-            self.check_unchanged()
+            check_unchanged(self.sources)
             output.commit(context.on_commit)
 
     def write(self, output: Output, progress: Progress) -> None:
         """Write the result."""
         raise NotImplementedError
-
-    def check_unchanged(self) -> None:
-        """Raise `ChangedError` if a file has changed since it was inspected."""
-        for source in self.sources:
-            source.check_unchanged()
 
 
 def _octets(block: np.ndarray) -> np.ndarray:

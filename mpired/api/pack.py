@@ -18,6 +18,7 @@ from mpired.formats.memory import path_at_hand
 from mpired.options import PACK, UNPACK, PathLike
 from mpired.packing import Packing, plan_pack, plan_unpack
 from mpired.report import PackSummary, summarise_packing
+from mpired.sources.open import check_unchanged
 
 
 @with_options(*PACK, "progress")
@@ -58,7 +59,7 @@ def _array(plan: Packing, context: Context) -> np.ndarray:
     """Do a packing whose result is an array."""
     with Scratch() as scratch:
         result = plan.gather(scratch, context.progress)
-        plan.check_unchanged()
+        check_unchanged(plan.sources)
         return shaped(result, plan.shape, fortran_order=False)
 
 

@@ -157,8 +157,8 @@ def plan_call(  # noqa: PLR0913 - all that a call is
         names = [*paths, *(map(request.note.beside, paths) if request.note is not None else ())]
         if existing := [name for name in names if is_url(name) or os.path.exists(name)]:
             request.check_no_input(existing, _WAY_OUT[collective.to_root])
-        for path in paths if options["link"] else ():
-            if Compression.of(path, options["level"]):
+        for path in paths if options["link"] or options["level"] is not None else ():
+            if Compression.of(path, options["level"]) and options["link"]:
                 raise UsageError("`link`", f"makes one file of all results, and {path} is compressed by itself")
     pairs = zip(groups, paths_by_group, strict=True)
     results = tuple(results_of(group_plan, each, request, terminal=terminal) for group_plan, each in pairs)

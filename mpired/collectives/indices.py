@@ -33,7 +33,11 @@ def as_pairs(
 ) -> tuple[tuple[RankFile, ...], ...]:
     """Return the ranks of each group as pairs of their values and an index."""
     counting = options["index"] == "global"
-    firsts = [_firsts(files, names, options) for files, names in zip(groups, words, strict=True)]
+    firsts = []  # the index of the first element of each rank of each group
+    for files, own in zip(groups, words, strict=True):
+        step = files[0].buffers[0].count if counting else 1
+        steps = [rank * step for rank in range(len(files))]
+        firsts.append(_numbers(files, own, options["rank_regex"]) if options["index"] == "number" else steps)
     index = _index_type(options["index_type"], groups, firsts, counting=counting)
     # The columns of indices may not have the names of others.
     names = [name for buffer in groups[0][0].buffers for name in column_names(buffer.name)]
@@ -59,14 +63,6 @@ def _pair_of(values: Datatype, index: Datatype, where: str) -> Datatype:
     if pair is None:
         raise OpError("`index`", f"makes pairs of numbers that max takes, which {where}{values.label} is not")
     return pair
-
-
-def _firsts(files: Sequence[RankFile], words: Sequence[str | AtHand], options: Options) -> list[int]:
-    """Return the index of the first element of each rank of a group."""
-    if options["index"] == "number":
-        return _numbers(files, words, options["rank_regex"])
-    step = files[0].buffers[0].count if options["index"] == "global" else 1
-    return [rank * step for rank in range(len(files))]
 
 
 def _numbers(files: Sequence[RankFile], words: Sequence[str | AtHand], regex: str | None) -> list[int]:

@@ -155,19 +155,15 @@ def _ready(descriptors: Iterable[int], timeout: float | None = None) -> set[int]
 def _start(function: Callable[[Any], Any], connection: Channel) -> tuple[int, tuple[Any, ...]]:
     """Start a worker; return its process, and the messages that it needs before the first item."""
     parent = os.getpid()
-    if not can_fork():
-        return _new_interpreter(parent, connection), (function,)
-    flush_streams()  # or both would write the bytes in the buffers
-    pid = os.fork()
-    if not pid:
-        work(parent, connection, function)
-    return pid, ()
-
-
-def _new_interpreter(parent: int, connection: Channel) -> int:
-    """Start a worker in an interpreter of its own, which imports what this one would, but not the caller's script."""
+    if can_fork():
+        flush_streams()  # or both would write the bytes in the buffers
+        pid = os.fork()
+        if not pid:
+            work(parent, connection, function)
+        return pid, ()
     import subprocess  # noqa: PLC0415 - only where there are threads
 
+    # An interpreter of its own, which imports what this one would, but not the caller's script.
     program = sys.executable
     if not program or getattr(sys, "frozen", False):
         raise OSError(errno.ENOENT, "there is no interpreter to run it")
@@ -175,7 +171,7 @@ def _new_interpreter(parent: int, connection: Channel) -> int:
     ends = connection.incoming, connection.outgoing
     words = [program, *flags, "-P", "-c", _START, *map(str, (parent, *ends)), *sys.path]
     kept = [(os.POSIX_SPAWN_DUP2, end, end) for end in ends]  # it has them under the same numbers
-    return os.posix_spawn(program, words, os.environ, file_actions=kept)
+    return os.posix_spawn(program, words, os.environ, file_actions=kept), (function,)
 
 
 def _results(workers: list[_Worker], rest: Iterator[Any]) -> Iterator[Any]:

@@ -102,8 +102,6 @@ def _on_one_element(
     *,
     compare: object = None,
 ) -> WindowRequest:
-    if not windows:
-        raise UsageError("TARGET", "is missing; name the file to change")
     read = values if op.origin else ()
     windows = _names(windows)
     inputs = InputOptions.of(part(INPUTS, options), context)._replace(taken=op.groups)

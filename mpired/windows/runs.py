@@ -174,10 +174,6 @@ class IndexMap:
         return [*(Round(where[each], index[each]) for each in turns), *chains]
 
 
-Access: TypeAlias = Runs | IndexMap
-"""All elements of a window that a request combines something into."""
-
-
 def _starts_counts(
     typemap: TypeMap, known: Mapping[TypeMap, tuple[np.ndarray, np.ndarray]], itemsize: int
 ) -> tuple[np.ndarray, np.ndarray]:
