@@ -31,22 +31,20 @@ def usable_memory() -> int | None:
 
 
 def _limits(names: Sequence[str], controller: str, old_names: Sequence[str], count: int) -> Iterator[Sequence[int]]:
-    """Yield the limits of the control groups above this process."""
+    """Yield the limits of the control groups of this process, and of each above them."""
     with contextlib.suppress(OSError):
         for line in _text("/proc/self/cgroup").splitlines():
             _, controllers, path = line.split(":", 2)
-            if not controllers or controller in controllers.split(","):
-                root, files = (f"{_GROUPS}/{controllers}", old_names) if controllers else (_GROUPS, names)
-                yield from (each for each in _numbers(root, path, files) if len(each) == count)
-
-
-def _numbers(root: str, path: str, names: Sequence[str]) -> Iterator[list[int]]:
-    """Yield the numbers in files of a control group and of each above it."""
-    parts = [part for part in path.split("/") if part and part != ".."]
-    for depth in range(len(parts) + 1):
-        group = "/".join([root, *parts[:depth]])
-        with contextlib.suppress(OSError, ValueError):  # a group without a limit says "max", or nothing
-            yield [*map(int, " ".join(_text(f"{group}/{name}") for name in names).split())]
+            if controllers and controller not in controllers.split(","):
+                continue
+            root, files = (f"{_GROUPS}/{controllers}", old_names) if controllers else (_GROUPS, names)
+            parts = [part for part in path.split("/") if part and part != ".."]
+            for depth in range(len(parts) + 1):
+                group = "/".join([root, *parts[:depth]])
+                with contextlib.suppress(OSError, ValueError):  # a group without a limit says "max", or nothing
+                    numbers = [*map(int, " ".join(_text(f"{group}/{name}") for name in files).split())]
+                    if len(numbers) == count:
+                        yield numbers
 
 
 def _text(path: str) -> str:

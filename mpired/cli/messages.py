@@ -115,7 +115,7 @@ def in_flags(text: str) -> str:
     """Return a message with the flags of this command line for the keywords in it, which are in backquotes."""
     # A way out by an option that the command does not have is left out.
     text, *others = _CLAUSE.split(text)
-    own = None if _running is None else {flag for each in _running.command.params for flag in each.opts}
+    own = None if running is None else {flag for each in running.command.params for flag in each.opts}
     before = ""
     for mark, clause in zip(others[::2], others[1::2], strict=True):
         before = before or mark
@@ -126,15 +126,8 @@ def in_flags(text: str) -> str:
     return _KEYWORD.sub(_as_flag, text)
 
 
-_running: click.Context | None = None
-
-
-def know(context: click.Context) -> None:
-    """Note which command runs: its messages name its own options only."""
-    global _running  # noqa: PLW0603 - a property of the process
-    _running = context
-
-
+running: click.Context | None = None
+"""The command, which sets it before it reads its words: messages name its own options only."""
 _CLAUSE = re.compile(r"(; |, or )")
 _KEYWORD = re.compile(r"`([a-z_]+)(?:=([^`]*))?`")
 
@@ -206,12 +199,12 @@ def tell(line: str | None) -> None:
 
 def from_environment() -> str:
     """Return which options the environment set, unless that was printed before."""
-    if _running is None or _running.meta.get(_PRINTED):
+    if running is None or running.meta.get(_PRINTED):
         return ""
-    _running.meta[_PRINTED] = True
+    running.meta[_PRINTED] = True
     given = []
-    for option in _running.command.params:
-        if _running.get_parameter_source(option.name or "") is ParameterSource.ENVIRONMENT:
+    for option in running.command.params:
+        if running.get_parameter_source(option.name or "") is ParameterSource.ENVIRONMENT:
             own = f"--{(option.name or '').replace('_', '-')}"
             variable = next(name for name in option.envvar or () if os.environ.get(name))
             given.append(f"{own if own in option.opts else max(option.opts, key=len)} ({variable})")

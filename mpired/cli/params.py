@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from mpired.cli import progress, signals
-from mpired.cli.messages import REPORT_KEY, know, report, say
+from mpired.cli import messages, progress, signals
+from mpired.cli.messages import REPORT_KEY, report, say
 from mpired.context import Context
 from mpired.engines import launched, pool, worker
 from mpired.formats import FORMATS, format_names
@@ -131,7 +131,7 @@ class Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the words, and keep the options of the report apart."""
         if not ctx.resilient_parsing:
-            know(ctx)  # not while a shell asks for completions
+            messages.running = ctx  # not while a shell asks for completions
         end = args.index("--") if "--" in args else len(args)
         rest = super().parse_args(ctx, [*self.spelled(args[:end], ctx), *args[end:]])
         kept = [each.name or "" for each in self.params if isinstance(each, RowOption) and each.key in _KEPT]

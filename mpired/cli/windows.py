@@ -98,16 +98,7 @@ def accumulate(*, files: tuple[str, ...], windows: tuple[str, ...], op: str, **o
 
 
 @params.command("op@fetch", *FETCHED, "windows", *FETCH, *REPORT, cls=_Creating, files="TARGET [ORIGIN]")
-def get_accumulate(
-    *,
-    files: tuple[str, ...],
-    windows: tuple[str, ...],
-    op: str,
-    fetch: str,
-    to: str | None,
-    force: bool,
-    **options: Any,
-) -> None:
+def get_accumulate(*, files: tuple[str, ...], windows: tuple[str, ...], op: str, **options: Any) -> None:
     """Combine ORIGIN into TARGET as `accumulate` does, and return the previous elements (MPI_Get_accumulate).
 
     \b
@@ -123,13 +114,14 @@ def get_accumulate(
     targets, origins = _split(windows, files)
     if len(origins) > 1:
         raise UsageError(origins[1], "is a second origin; a call that fetches takes one")
+    fetch = options["fetch"]
     check_is_data(fetch)
     plan = partial(plan_get_accumulate, targets, origins[0] if origins else None, op, options)
     for origin in set(origins) - {"-"}:
         sources = [(LocalSource.of(origin, origin), "the origin")]
         check_no_input([fetch], sources, "name another file for the old elements")
     check_no_other_input([fetch], [(options["map"], "the map"), (options["types"], "the named datatypes")])
-    _call("MPI_Get_accumulate", plan, targets, origins, (fetch, to, force))
+    _call("MPI_Get_accumulate", plan, targets, origins, (fetch, options["to"], options["force"]))
 
 
 @params.command(

@@ -69,11 +69,10 @@ def png(files: Sequence[str], buffers: Sequence[tuple[Figures, Datatype, Plane |
 def _panels(figures: Figures, datatype: Datatype, contents: Plane | None) -> list[Panel]:
     """Return the panels of a buffer."""
     labels = [_label(figures, datatype, part) for part in figures.parts[:_MOST_PARTS]]
+    drawn = [partial(_draw_histogram, part=part, nulls=figures.nulls) for part in figures.parts]
     if contents is not None:
-        parts = zip(contents.parts, labels, strict=False)
-        return [partial(_draw_map, numbers=numbers, label=label, contents=contents) for numbers, label in parts]
-    drawn = zip(figures.parts, labels, strict=False)
-    return [partial(_draw_histogram, part=part, label=label, nulls=figures.nulls) for part, label in drawn]
+        drawn = [partial(_draw_map, numbers=numbers, contents=contents) for numbers in contents.parts]
+    return [partial(draw, label=label) for draw, label in zip(drawn, labels, strict=False)]
 
 
 def _label(figures: Figures, datatype: Datatype, part: Part) -> str:

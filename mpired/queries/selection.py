@@ -50,24 +50,20 @@ class Selection:
         """The number of elements."""
         return math.prod(map(len, self.axes))
 
-    def blocks(self, wanted: Iterable[range]) -> Iterator[list[np.ndarray]]:
-        """Yield the indices of wanted elements, an array for each dimension, some at a time."""
-        dims = tuple(map(len, self.axes))
-        for some in (each[at : at + _BLOCK] for each in wanted for at in range(0, len(each), _BLOCK)):
-            places = np.unravel_index(np.arange(some.start, some.stop), dims) if dims else ()
-            yield [axis.start + axis.step * each for axis, each in zip(self.axes, places, strict=True)]
-
     def read(
         self, arrays: Sequence[Array], wanted: Iterable[range], decoder: Decoder
     ) -> Iterator[tuple[list[np.ndarray], list[Elements]]]:
         """Yield the indices of wanted elements, some at a time, and these elements of each array."""
+        dims = tuple(map(len, self.axes))
         with ExitStack() as stack:
             readers = [stack.enter_context(closing(decoder.decoding(array).open())) for array in arrays]
-            for indices in self.blocks(wanted):
-                yield indices, [pick(*each, indices) for each in zip(readers, arrays, strict=True)]
+            for some in (each[at : at + _BLOCK] for each in wanted for at in range(0, len(each), _BLOCK)):
+                places = np.unravel_index(np.arange(some.start, some.stop), dims) if dims else ()
+                indices = [axis.start + axis.step * each for axis, each in zip(self.axes, places, strict=True)]
+                yield indices, [_pick(*each, indices) for each in zip(readers, arrays, strict=True)]
 
 
-def pick(reader: Reader, array: Array, indices: Sequence[np.ndarray]) -> Elements:
+def _pick(reader: Reader, array: Array, indices: Sequence[np.ndarray]) -> Elements:
     """Return the elements of an array with these indices along each dimension."""
     order: Literal["C", "F"] = "F" if array.fortran_order else "C"
     positions = (
