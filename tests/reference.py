@@ -223,3 +223,14 @@ def reduce(op: str, name: str, ranks: Sequence[bytes]) -> bytes:
 
 def has_nan(name: str, element: bytes) -> bool:
     return any(is_nan(number) and math.isnan(number) for number in numbers(name, element))
+
+
+def swapped(name: str, buffer: bytes) -> bytes:
+    """Return a buffer with the bytes of every component in the opposite order, as a big-endian machine has them."""
+    octets = bytearray(buffer)
+    parts, extent = FORMS[name]
+    for start in range(0, len(buffer), extent):
+        for code, at in parts:
+            component = slice(start + at, start + at + STORED_BYTES[code])
+            octets[component] = octets[component][::-1]
+    return bytes(octets)

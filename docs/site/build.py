@@ -144,6 +144,13 @@ def _variables(options: list[click.Option]) -> str:
     )
 
 
+def _exit(kind: type[Exception]) -> str:
+    """Return a paragraph for an error: the exit status of the command, and the error class of MPI."""
+    return (
+        f"\n\n   Exit status {kind.exit_status}, ``{kind.mpi_class}``." if issubclass(kind, mpired.MpiredError) else ""
+    )
+
+
 def api_page() -> str:
     """Return the page of the Python API, with each public name: a new function or class is there by itself."""
     public = {name: getattr(mpired, name) for name in mpired.__all__}
@@ -151,7 +158,7 @@ def api_page() -> str:
     functions = [name for name, value in public.items() if inspect.isroutine(value) and name not in collectives]
     classes = [name for name, value in public.items() if isinstance(value, type) and not issubclass(value, Exception)]
     own = {name: value for name, value in vars(errors).items() if getattr(value, "__module__", "") == errors.__name__}
-    exceptions = [name for name, value in own.items() if isinstance(value, type) and issubclass(value, Exception)]
+    exceptions = {name: kind for name, kind in own.items() if isinstance(kind, type) and issubclass(kind, Exception)}
     ops = ", ".join(f"``{name}``" for name, value in public.items() if isinstance(value, Op))
     blocks = [
         _title("Functions and classes"),
@@ -165,7 +172,10 @@ def api_page() -> str:
         *(f".. autoclass:: mpired.{name}\n   :members:" for name in reversed(classes)),
         _title("Errors", "-"),
         ".. automodule:: mpired.errors",
-        *(f".. autoexception:: mpired.errors.{name}\n   :show-inheritance:" for name in exceptions),
+        *(
+            f".. autoexception:: mpired.errors.{name}\n   :show-inheritance:{_exit(kind)}"
+            for name, kind in exceptions.items()
+        ),
     ]
     return "\n\n".join(blocks) + "\n"
 

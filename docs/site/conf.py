@@ -50,16 +50,12 @@ def _analyze(analyzer: ModuleAnalyzer) -> None:
 _read, ModuleAnalyzer.analyze = ModuleAnalyzer.analyze, _analyze
 
 
-def _as_restructured(_app: Any, what: str, _name: str, _thing: Any, _options: Any, lines: list[str]) -> None:
+def _as_restructured(_app: Any, _what: str, _name: str, _thing: Any, _options: Any, lines: list[str]) -> None:
     """Change what Sphinx would misread in a docstring.
 
-    `jobs, default 0` would be two parameters; the signature has the default too. Indented lines of a module are shown
-    as they are.
+    `jobs, default 0` would be two parameters; the signature has the default too.
     """
     lines[:] = [re.sub(r"^(\w+), default .*$", r"\1", line) for line in lines]
-    if what == "module":
-        first = next((number for number, line in enumerate(lines) if line.startswith("    ")), len(lines))
-        lines[first:first] = ["::", ""]
 
 
 def _with_dashes(_app: Any, doctree: nodes.document, _name: str) -> None:

@@ -19,7 +19,7 @@ from mpired.engines import connected
 from mpired.errors import UsageError
 from mpired.formats.memory import all_at_hand, at_hand, path_at_hand, paths
 from mpired.ops import OpLike, Ops, labels
-from mpired.options import CALL, PathLike, Rank, Several, rows
+from mpired.options import CALL, PathLike, Rank, Several, checked, rows
 from mpired.ranks import ordered, rank_list
 from mpired.report import Summary, summarise
 
@@ -78,7 +78,7 @@ def _call(
 ) -> Any:
     """Run a collective for the Python API: into files, which gives a summary, or into arrays, a list for each group."""
     collective = COLLECTIVES[name]
-    options = collective.checked(keywords)
+    options = collective.completed(keywords)
     with connected(options) as engine:
         context, words = context._replace(engine=engine), all_at_hand(ranks)
         if options["group_b"]:
@@ -230,7 +230,7 @@ def reduce_scatter(
     >>> [len(block) for block in mpired.reduce_scatter(ranks, "max", [5, 7])]
     [5, 7]
     """
-    return _call("reduce-scatter", ranks, op, output, context, {**options, "counts": counts})
+    return _call("reduce-scatter", ranks, op, output, context, {**options, **checked(("counts",), {"counts": counts})})
 
 
 @with_options(*COLLECTIVES["reduce-scatter-block"].options, "progress")

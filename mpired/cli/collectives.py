@@ -181,7 +181,7 @@ def _combine(
     name: str, ranks: Sequence[str], op: str, output: str | None, given: Mapping[str, object], *, terminal: bool = False
 ) -> None:
     """Combine ranks, and print the summary on standard error; `terminal`: whether the result goes to one."""
-    options = COLLECTIVES[name].checked(given)
+    options = COLLECTIVES[name].completed(given)
     words: Sequence[RankWord] = ranks
     if "files_from" in given:  # else each word is a file of its own
         group_b: Any = options["group_b"]

@@ -7,7 +7,7 @@ a row says which of these, and which elements of it, a rank gets.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from mpired import datatypes, ops
@@ -15,7 +15,7 @@ from mpired.datatypes.pairs import FIELDS, column_names, column_of, field_type
 from mpired.errors import CountError, RootError
 from mpired.formats import Array
 from mpired.formats.derived import without_indices
-from mpired.options import ALLREDUCE, CALL, EXSCAN, LOCAL, REDUCE, SCAN, SCATTER, SCATTER_BLOCK, Group, Options, checked
+from mpired.options import ALLREDUCE, CALL, EXSCAN, LOCAL, REDUCE, SCAN, SCATTER, SCATTER_BLOCK, Group, Options, rows
 
 _Group = TypeVar("_Group")
 
@@ -74,9 +74,9 @@ class Collective(NamedTuple):
         """Return the groups whose ranks are combined: all, or the last where a root of the first gets the result."""
         return groups[-1:] if self.to_root else groups
 
-    def checked(self, options: Mapping[str, object]) -> Options:
-        """Return the options of all collectives, those that it has as they are given."""
-        return {**checked(CALL, options), **self.fixed}
+    def completed(self, options: Options) -> Options:
+        """Return the options of all collectives: its own, which are checked, and what the others are for it."""
+        return {**{name: row.default for name, row in rows(CALL).items()}, **options, **self.fixed}
 
 
 def _root(task: CallShape) -> list[Share]:

@@ -235,6 +235,9 @@ def _profile() -> Any:
         from botocore.exceptions import BotoCoreError  # noqa: PLC0415 - as above
         from obstore.auth.boto3 import Boto3CredentialProvider  # noqa: PLC0415 - as above
     except ImportError:
+        if name := os.environ.get("AWS_PROFILE"):  # which the role of a machine would take the place of
+            reason = f"names the profile {name!r}, which needs boto3; {installation('boto3')}, or set AWS_ACCESS_KEY_ID"
+            raise UsageError("AWS_PROFILE", reason) from None
         return None
     try:
         session = boto3.Session()

@@ -99,3 +99,5 @@ def test_the_credentials_of_a_profile(remote):
     assert "Credential=OFPROFILE/" in remote.store.log()[-1]["authorization"]
     reason = "mpired: AWS_PROFILE: gives no credentials (The config profile (other) could not"
     remote.refuses(2, reason, words=words, env={**environment, "AWS_PROFILE": "other"})
+    done = remote.run(*words, env={**environment, "AWS_PROFILE": "mine"}, setup=without("boto3"))
+    refused(done, 2, "mpired: AWS_PROFILE: names the profile 'mine', which needs boto3; `")
