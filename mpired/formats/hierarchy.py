@@ -88,7 +88,7 @@ class HdfFile(ArrayFile):
     def arrays(self, leaf: ArrayLeaf, start: int, *, nullable: bool) -> Iterator[Values]:
         """Yield the values of a leaf; lists and references as objects that can be sent to other processes."""
         for values, there in super().arrays(leaf, start, nullable=nullable):
-            if values.dtype.hasobject or values.ndim > 1:
+            if not leaf.field and (values.dtype.hasobject or values.ndim > 1):
                 objects = values.tolist() if values.dtype.names else values
                 yield np.fromiter(map(self._plain, objects), object, len(values)), None
             else:

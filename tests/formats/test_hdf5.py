@@ -211,3 +211,17 @@ def test_refusals(tmp_path):
     ]
     check_refusals(tmp_path, rows)
     check_refusals(tmp_path, [(f"{words} r1.h5", 2, "install 'mpired[hdf5]'")], setup=without("h5py"))
+
+
+@each("chunks", [None, (4,)])
+def test_structures_with_fields_that_are_arrays(chunks, tmp_path):
+    form = np.dtype([("time", ">f8"), ("parts", "<f4", (2, 3)), ("name", "i1", (5,))])
+    for number in range(2):
+        stored = np.zeros(15, form)
+        stored["parts"] = np.arange(90).reshape(15, 2, 3)
+        stored["parts"][13, 1, 2] += number
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            file.create_dataset("s", data=stored, chunks=chunks)
+    assert run("diff", "0.h5", "0.h5", cwd=tmp_path).status == 0
+    outcome = run("diff", "0.h5", "1.h5", cwd=tmp_path)
+    assert (outcome.status, b"s[13].parts[1][2]: 83.0 84.0" in outcome.out) == (1, True), outcome
