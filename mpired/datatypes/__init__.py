@@ -12,9 +12,9 @@ from mpired.datatypes.dtypes import (
     agrees,
     as_numbers,
     counterparts,
-    derived,
     from_dtype,
     get,
+    structure,
     unit_of,
     with_fields,
 )
@@ -51,7 +51,7 @@ def _reduced(datatype: Datatype) -> tuple[Callable[..., Datatype], tuple[object,
         return time_type, (datatype.name,)
     if datatype.group is Group.VALUE:
         return value_type, (datatype.name,)
-    return (_parsed, (datatype.name,)) if datatype.plain is None or datatype.parts else (derived, (datatype.plain,))
+    return (_parsed, (datatype.name,)) if datatype.plain is None or datatype.parts else (structure, (datatype.plain,))
 
 
 def _parsed(text: str) -> Datatype:

@@ -50,7 +50,7 @@ def from_dtype(dtype: np.dtype) -> Datatype:
     datatype = _BY_FORM.get(_components(plain)) or _pair_of(plain)
     if datatype is None and dtype.names is not None and all(dtype[name].base.kind in "biufc" for name in dtype.names):
         fields = [(name, dtype[name].newbyteorder("=")) for name in dtype.names]
-        return derived(np.dtype(fields, align=True))
+        return structure(np.dtype(fields, align=True))
     if datatype is None:
         raise DatatypeError(str(dtype), "no predefined MPI datatype has this form; `mpired types` lists them all")
     return datatype
@@ -66,7 +66,7 @@ def _pair_of(dtype: np.dtype) -> Datatype | None:
 _structures: WeakValueDictionary[np.dtype, Datatype] = WeakValueDictionary()
 
 
-def derived(form: np.dtype) -> Datatype:
+def structure(form: np.dtype) -> Datatype:
     """Return the datatype of a structure in native form: the one instance, so that ranks can be compared."""
     made = _structures.get(form)
     if made is None:
@@ -74,8 +74,8 @@ def derived(form: np.dtype) -> Datatype:
 
         fields = [(name, *field[:2]) for name, field in (form.fields or {}).items()]
         parts = ", ".join(f"{_code(field)} {name}" for name, field, _ in fields)
-        structure = combined([_run(field, disp) for _, field, disp in fields])
-        made = Datatype(f"struct({parts})", Group.DERIVED, form, handle=DATATYPE_NULL, structure=structure)
+        typemap = combined([_run(field, disp) for _, field, disp in fields])
+        made = Datatype(f"struct({parts})", Group.DERIVED, form, handle=DATATYPE_NULL, structure=typemap)
         _structures[form] = made
     return made
 
@@ -119,7 +119,7 @@ def with_fields(datatype: Datatype, names: Sequence[str] | None) -> Datatype:
     if names is None or form.names is None or set(form.names) == set(names):
         return datatype
     fields = [(name, form[old]) for name, old in zip(names, form.names, strict=True)]
-    return derived(np.dtype(fields, align=True))
+    return structure(np.dtype(fields, align=True))
 
 
 def agrees(datatype: Datatype, dtype: np.dtype) -> bool:

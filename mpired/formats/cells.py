@@ -39,7 +39,8 @@ def times(kept: Sequence[object], ops: Sequence[Op]) -> tuple[RankTime, ...]:
 
 def _is_time(array: ArrayHeader) -> bool:
     """Return whether a coordinate is the time of measured values."""
-    attributes, is_axis = array.attributes, array.name.rpartition("/")[2] in array.dims
+    # A coordinate of its own dimension, or without any, which CF calls scalar.
+    attributes, is_axis = array.attributes, not array.dims or array.name.rpartition("/")[2] in array.dims
     if array.dtype is None or array.packing is not None or " since " not in attributes.get("units", ""):
         return False
     return "time" in attributes.get("standard_name", "time" * is_axis).split() or attributes.get("axis") == "T"

@@ -15,7 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeAlias, cast
 
 import numpy as np
@@ -141,15 +141,19 @@ def inspect(source: Source, inputs: InputOptions, opener: type[Table]) -> RankFi
     if source.nbytes == 0:
         raise BufferFileError(source.name, f"the file is empty; not a valid {opener.format} file")
     contents = asked(inputs.context, source, opener, operator.methodcaller("contents"))
-    table = TableHeader(source, opener, inputs.keep, *contents)
-    names, others = table.schema.names, _others(table, inputs)
+    table = TableHeader(source, opener, (), *contents)
+    names = table.schema.names
     picks = picked(source, names, inputs.columns, "column")
+    combined = {*picks, *(inputs.pair or ())}
+    kept = picked(source, names, inputs.keep, "column")  # a pattern stands for columns that are not combined
+    table = replace(table, chosen=tuple(name for name in kept if name in inputs.keep or name not in combined))
+    others = _others(table, inputs)
     if not inputs.columns:
-        left = {*inputs.keep, *(other.name for other in others)}
+        left = {*table.chosen, *(other.name for other in others)}
         picks = [name for name in names if name not in left]
     chosen: list[tuple[str, ...]] = [inputs.pair] if inputs.pair else [(name,) for name in picks]
     there = Counter(names)
-    for name in (*itertools.chain(*chosen), *inputs.keep):
+    for name in (*itertools.chain(*chosen), *table.chosen):
         if there[name] != 1:
             raise BufferFileError(source.name, _not_one(names, name))
     buffers = tuple(_buffer(table, inputs, columns) for columns in chosen)
@@ -313,7 +317,7 @@ def _others(table: TableHeader, inputs: InputOptions) -> tuple[SkippedArray, ...
     for field, nulls in zip(table.schema, table.nulls, strict=True):
         name, kind, is_one = field.name, field.type, there[field.name] == 1
         is_taken = has_arrays(kind) if inputs.any_type else _form(kind) is not None
-        if name in inputs.keep or (is_one and is_taken):
+        if name in table.chosen or (is_one and is_taken):
             continue
         reason = _no_buffer(field) if is_one else _not_one(names, name)
         datatype = _datatype(kind) if is_one else None

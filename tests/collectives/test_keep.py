@@ -16,7 +16,7 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
 from command import refused, run, succeeded
-from rows import check_refusals
+from rows import check_refusals, each
 from tables import read, write
 
 import mpired
@@ -196,3 +196,13 @@ def test_numbers_within_lists_and_structures(tmp_path):
         succeeded(outcome)
         old, new = (read(tmp_path / name)["key"].to_pylist() for name in (f"r0.{form}", f"out.{form}"))
         assert repr(new) == repr(old), kind
+
+
+@each("pattern, kept", [("k*", ["k", "kn"]), ("*", ["k", "kn", "z"])])
+def test_a_pattern_keeps_columns_that_are_not_combined(pattern, kept, tmp_path):
+    for number in range(2):
+        table = pa.table({"w": np.full(3, float(number)), "k": ["a", "b", "c"], "kn": [1, 2, 3], "z": [1.5, 2, 3]})
+        pq.write_table(table, tmp_path / f"a{number}.parquet")
+    words = ("--op", "sum", "--columns", "w", "--keep", pattern, "a0.parquet", "a1.parquet", "-f", "-o", "out.parquet")
+    succeeded(run("reduce", "-q", *words, cwd=tmp_path))
+    assert pq.read_table(tmp_path / "out.parquet").equals(table.select(["w", *kept]))

@@ -167,3 +167,14 @@ def test_refusals(tmp_path):
         ("reduce --op mean m0.nc m1.nc -o o.nc --coordinate-rtol -1", 2, "--coordinate-rtol"),
     ]
     check_refusals(tmp_path, rows)
+
+
+def test_a_time_without_a_dimension(tmp_path):
+    """As xarray writes a scalar coordinate: units, and `coordinates` of the array."""
+    for number in range(2):
+        time = np.datetime64(f"200{number}-02-01", "ns")
+        xarray.Dataset({"a": ("x", np.full(2, number, "f4"))}, {"time": time}).to_netcdf(tmp_path / f"{number}.nc")
+    words = ("--op", "mean", "--ignore-coordinates", "time", "0.nc", "1.nc", "-o", "out.nc")
+    succeeded(run("reduce", "-q", *words, cwd=tmp_path))
+    data = read(tmp_path / "out.nc")
+    assert (data["time"].values, data["a"].attrs["cell_methods"]) == (np.datetime64("2000-08-02"), "time: mean")
