@@ -183,12 +183,12 @@ def plan_call(  # noqa: PLR0913 - all that a call is
 
 
 def _check_beside(paths: Sequence[str]) -> None:
-    """Raise `UsageError` if there is no place for what results say of where they come from, or one for two."""
+    """Raise `UsageError` unless the record of where each result comes from gets a file of its own."""
     are_urls = len(paths) > 1 and any(map(is_url, paths))
     if are_urls or any(map(is_stream, paths)) or len({*paths}) < len(paths):
-        reason = "is recorded in the file of a result, or in one beside it, and here is no place for that"
-        ways = "name files, other ones, or choose a format that has a place for it, such as parquet"
-        raise UsageError("`provenance`", f"{reason}; {ways}")
+        reason = "is recorded in the file of a result, or in one beside it"
+        reason += ": not in a stream, in a second object of a store, or twice in one file"
+        raise UsageError("`provenance`", f"{reason}; name other files, or a format that holds it, such as parquet")
 
 
 _WAY_OUT = {

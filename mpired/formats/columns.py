@@ -15,7 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeAlias, cast
 
 import numpy as np
@@ -141,12 +141,12 @@ def inspect(source: Source, inputs: InputOptions, opener: type[Table]) -> RankFi
     if source.nbytes == 0:
         raise BufferFileError(source.name, f"the file is empty; not a valid {opener.format} file")
     contents = asked(inputs.context, source, opener, operator.methodcaller("contents"))
-    table = TableHeader(source, opener, (), *contents)
-    names = table.schema.names
+    names = contents[0].names
     picks = picked(source, names, inputs.columns, "column")
     combined = {*picks, *(inputs.pair or ())}
     kept = picked(source, names, inputs.keep, "column")  # a pattern stands for columns that are not combined
-    table = replace(table, chosen=tuple(name for name in kept if name in inputs.keep or name not in combined))
+    kept_names = tuple(name for name in kept if name in inputs.keep or name not in combined)
+    table = TableHeader(source, opener, kept_names, *contents)
     others = _others(table, inputs)
     if not inputs.columns:
         left = {*table.chosen, *(other.name for other in others)}

@@ -77,7 +77,7 @@ def test_the_digest_of_a_stream_is_of_the_bytes_that_passed(suffix, pack, folder
 
 def test_where_there_is_no_place_for_it(folder):
     words = "reduce --provenance --op sum a.npy b.npy"
-    check_refused(folder, words, 2, "--provenance", "no place for that; name files")
+    check_refused(folder, words, 2, "--provenance", "a stream")
     check_refused(folder, f"{words} --in-place", 2, "--provenance", "does not go with")
     os.rename(folder / "c.npy", folder / "out.npy.json")
     check_refused(folder, f"{words} --from npy out.npy.json -f -o out.npy", 2, "an input of this command")
