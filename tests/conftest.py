@@ -29,9 +29,7 @@ from mpired.engines.worker import results
 from mpired.files.mounts import mount_of_device
 from mpired.ops import native
 
-pytest.register_assert_rewrite(
-    "bad_files", "command", "format_files", "one_sided", "op_faults", "rows", "running", "shared_target", "updates"
-)
+pytest.register_assert_rewrite("bad_files", "command", "format_files", "rows", "running", "updates")
 
 # xarray loads Dask where it is installed, and that changes how this process pickles errors and finds packages. What
 # tests Dask starts processes of its own.

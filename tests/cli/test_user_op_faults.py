@@ -1,5 +1,7 @@
 """All that user-defined ops, their files and packages can do wrong: status 7, one line, and no process is left."""
 
+import contextlib
+import ctypes
 import json
 import os
 import re
@@ -7,15 +9,117 @@ import signal
 import subprocess
 import sys
 import tomllib
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from command import Child, alive, children, refused, run, succeeded, told_after, unchanged, wait_until
+from command import Child, alive, children, refused, run, succeeded, unchanged, wait_until
 from needs import needs
-from op_faults import DOUBLED, GOOD, OPS, RANKS, distribution, nothing_left, total
+from packages import install
 from rows import each
 from setups import seeing
+
+PR_SET_CHILD_SUBREAPER = 36
+RANKS = ("rank0.npy", "rank1.npy", "rank2.npy")
+OPS = """
+import ctypes, os, signal, subprocess, sys, threading, time
+import numpy as np
+import mpired
+from mpired.errors import DatatypeError
+
+number = 3
+
+def add(invec, inoutvec, count, datatype):
+    np.add(invec, inoutvec, out=inoutvec)
+
+# wrong arguments
+def one(invec): pass
+def three(invec, inoutvec, count): pass
+# wrong results
+def returns_array(invec, inoutvec, count, datatype): return invec + inoutvec
+def none(invec, inoutvec): pass
+def wrong_dtype(invec, inoutvec): return invec.astype("f4")
+# exceptions
+class Unspeakable(Exception):
+    def __str__(self): raise RuntimeError
+class Unpicklable(Exception):
+    def __init__(self, one, two): super().__init__("text")
+    def __reduce__(self): raise TypeError
+
+def raises(invec, inoutvec, count, datatype): raise ValueError("bad\\nnumber")
+def unspeakable(invec, inoutvec, count, datatype): raise Unspeakable
+def unpicklable(invec, inoutvec, count, datatype): raise Unpicklable(1, 2)
+def control(invec, inoutvec, count, datatype): raise ValueError("\\x1b[2J\\udcff")
+def interrupt(invec, inoutvec, count, datatype): raise KeyboardInterrupt
+def memory(invec, inoutvec, count, datatype): raise MemoryError
+def system_exit(invec, inoutvec, count, datatype): sys.exit(0)
+def of_mpired(invec, inoutvec, count, datatype): raise DatatypeError("somewhere", "something")
+def aborts(invec, inoutvec, count, datatype): raise mpired.Abort("the norm of element 3 is zero")
+# what it must not touch
+def writes_invec(invec, inoutvec, count, datatype): invec[0] = 1
+def adds_to_inoutvec(invec, inoutvec): inoutvec += invec; return inoutvec
+
+# ways to end
+def looks_around(invec, inoutvec, count, datatype): inoutvec += invec[0]
+def compares(invec, inoutvec): return invec if invec > inoutvec else inoutvec
+def exits(invec, inoutvec, count, datatype): os._exit(0)
+def crashes(invec, inoutvec, count, datatype): ctypes.string_at(0)
+
+# ways not to
+def loops(invec, inoutvec, count, datatype):
+    while True: pass
+def sleeps(invec, inoutvec, count, datatype): time.sleep(600)
+def sleeps_through_signals(invec, inoutvec, count, datatype):
+    for number in set(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP, signal.SIGALRM}:
+        signal.signal(number, signal.SIG_IGN)
+    time.sleep(600)
+
+# what is left behind
+def child(): subprocess.Popen(["sleep", "600"])
+def daemon(): subprocess.Popen(["sh", "-c", "sleep 600 & sleep 600"], start_new_session=True)
+def twice_forked():
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            time.sleep(600)
+        os._exit(0)
+def all_of_them():
+    child(), daemon(), twice_forked()
+    threading.Thread(target=time.sleep, args=(600,)).start()
+
+def leaves_and_sleeps(invec, inoutvec, count, datatype): all_of_them(); time.sleep(600)
+
+# standard output
+def prints(invec, inoutvec, count, datatype):
+    print("by print")
+    os.write(1, b"by write\\n")
+    subprocess.run(["echo", "by a child"])
+    ctypes.CDLL(None).printf(b"by printf\\n")
+    sys.stdout.write("without an end")
+
+def prints_and_adds(invec, inoutvec, count, datatype):
+    prints(invec, inoutvec, count, datatype)
+    add(invec, inoutvec, count, datatype)
+
+def prints_and_raises(invec, inoutvec, count, datatype):
+    print("printed")
+    raise ValueError("after it")
+
+"""
+
+DOUBLED = "is the name of 2 entry points (first:f of one, second:f of other); write the place of one instead"
+
+distribution = partial(install, group="mpired.ops")
+
+
+GOOD = """
+import numpy as np, mpired
+@mpired.op(commute=True, identity=-np.inf)
+def f(a, b):
+    'Good.'
+    return a + b
+"""
 
 # Files that cannot be loaded, each with a function in it.
 FILES = {
@@ -60,6 +164,26 @@ def site(tmp_path_factory):
     (distribution(folder, "torn", {"torn": "good_package:f"}) / "entry_points.txt").write_text("[mpired.ops]\ntorn\n")
     (distribution(folder, "binary", {"binary": "x:y"}) / "entry_points.txt").write_bytes(b"[mpired.ops]\n\xff = \xff\n")
     return folder
+
+
+@contextlib.contextmanager
+def nothing_left():
+    """Check that no process is left of what the block starts: this process adopts them."""
+    libc = ctypes.CDLL(None)
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    before = children(os.getpid())
+    try:
+        yield
+        assert children(os.getpid()) == before
+    finally:
+        for left in set(children(os.getpid())) - set(before):
+            os.kill(left, signal.SIGKILL)
+            os.waitpid(left, 0)
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 0)
+
+
+def total(out):
+    return np.frombuffer(out, "f8").tolist()
 
 
 def gcc(source, library):
@@ -181,37 +305,11 @@ def reduced(workshop, op, *words, **settings):
     return run("reduce", "-q", "--op", f"./ops.py:{op}", "--to", "raw", *words, cwd=workshop, **settings)
 
 
-def test_what_an_op_leaves_behind_is_ended_when_it_succeeds(workshop):
-    with nothing_left():
-        outcome = reduced(workshop, "leaves_and_adds", *RANKS)
-    succeeded(outcome)
-    assert total(outcome.out) == SUMS
-
-
 def test_what_an_op_prints_goes_to_standard_error(workshop):
     outcome = reduced(workshop, "prints_and_adds", *RANKS)
     assert outcome.status == 0
     assert total(outcome.out) == SUMS
     assert sorted(re.findall("by a child|by printf?|by write|without an end", outcome.err)) == sorted(PRINTED * 4)
-
-
-@each(
-    "op, number",
-    [
-        ("./ops.py:leaves_and_sleeps", signal.SIGINT),
-        ("./hangs.py:f", signal.SIGTERM),
-        ("./faults.so:loops", signal.SIGHUP),
-    ],
-)
-def test_an_op_that_hangs_is_ended_by_a_signal(workshop, op, number):
-    with unchanged(workshop), nothing_left():
-        child = Child("reduce", "--op", op, "--force", "-o", "output.npy", *RANKS, cwd=workshop)
-        wait_until(lambda: children(child.pid))
-        if op == "./ops.py:leaves_and_sleeps":
-            wait_until(lambda: any(map(children, children(child.pid))))
-        os.kill(child.pid, number)
-        outcome = child.finish()
-    assert (outcome.status, outcome.out, outcome.err) == (-number, b"", told_after(number))
 
 
 def test_a_worker_does_not_outlive_the_command(workshop):
@@ -273,15 +371,6 @@ def test_list_of_ops_as_json_beside_broken_packages(workshop, site):
     assert rows["good"].items() >= (known | {"nan": None, "groups": [], "datatypes": [], "error": None}).items()
     assert rows["absent"]["error"].startswith("raised ModuleNotFoundError")
     assert rows["absent"]["commute"] is None
-
-
-def test_a_package_that_hangs_is_left_out_of_the_list_in_time(workshop, tmp_path, monkeypatch):
-    monkeypatch.setattr("mpired.engines.userops._LISTING_TIMEOUT", 0.3)
-    distribution(tmp_path, "hanging", {"hanging": "hanging:f"}, hanging="import time; time.sleep(600)")
-    with nothing_left():
-        outcome = run("ops", cwd=workshop, setup=seeing(tmp_path))
-    assert outcome.status == 0
-    assert b"hanging (hanging:f): took longer than 0.3 s" in outcome.out
 
 
 def test_only_the_chosen_package_is_loaded(workshop, tmp_path):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import itertools
 import mmap
 import os
@@ -11,15 +9,15 @@ import random
 import resource
 import signal
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from command import Child, refused, run, snapshot
-from faults import Counter, Fault, at, failing, stopped
+from faults import Counter, Fault, at, stopped
 from protocols import COMMITS
-from shared_target import forked
 from values import folder_in_memory, one_value
 
 import mpired
@@ -98,6 +96,22 @@ def test_an_update_that_comes_in_between_counts(name, long, folder):
     assert done == {0, 5}
 
 
+def forked(function: Callable[[], object]) -> int:
+    """Call a function in a child, and return its pid."""
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        signal.alarm(100)
+        function()
+        status = 0
+    except BaseException:  # noqa: BLE001 - whatever it is, the test shall show it
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
 def stopping_at_lock(number: int) -> Callable[[], None]:
     """Return a setup that stops the process before it takes its n-th lock."""
 
@@ -135,15 +149,6 @@ def test_hard_links_that_cross_do_not_wait_for_each_other(folder):
         os.kill(child.pid, signal.SIGCONT)
     assert [child.finish() for child in children] == [(0, b"", "")] * 2
     assert [np.load(folder / f"targets/{name}.npy")[0] for name in "abyz"] == [1, 1, 1, 1]
-
-
-@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
-@pytest.mark.parametrize("command", ["reduce-local", "unpack --into"])
-def test_without_locks_files_are_replaced_all_the_same(command, number, folder):
-    """There nothing can be accumulated into them."""
-    outcome = run(*COMMANDS[command], cwd=folder, setup=failing(number, "fcntl", module=fcntl))
-    assert (outcome.status, outcome.err) == (0, "")
-    assert value(folder) == 1
 
 
 def test_two_names_of_one_file_are_one_lock(folder):
