@@ -37,7 +37,7 @@ class Fault(NamedTuple):
     Parameters
     ----------
     name
-        "kill before", "kill after", "short, then kill", "short", "error", "error from here on", "signal", "stop"; "no
+        "kill before", "kill after", "short, then kill", "error", "error from here on", "signal", "stop"; "no
         memory" at a call that changes something.
     number
         The errno or the signal.
@@ -112,17 +112,15 @@ def at(number: int, fault: Fault, counter: Counter, target: str) -> Callable[[],
 def _happen(
     fault: Fault, name: str, original: Callable[..., object], arguments: tuple[object, ...], settings: dict[str, object]
 ) -> object:
-    if fault.name.startswith("short"):
+    if fault.name == "short, then kill":
         if name == "pwrite":
             fd, data, offset = arguments
-            done = original(fd, data[: max(1, len(data) // 2)], offset)
+            original(fd, data[: max(1, len(data) // 2)], offset)
         elif name == "copy_file_range":
             source, to, count, *offsets = arguments
-            done = original(source, to, max(1, count // 2), *offsets)
+            original(source, to, max(1, count // 2), *offsets)
         else:
             return original(*arguments, **settings)
-        if fault.name == "short":
-            return done
         kill()
     if fault.name.startswith("error"):
         if name == "close":

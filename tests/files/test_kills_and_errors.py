@@ -8,8 +8,9 @@ import signal
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
-from command import in_child
+from command import in_child, run
 from faults import CHANGING, SHORTENED, Counter, Fault, at
 from scenarios import SCENARIOS, Scenario, before, cleaned, found, is_kept, leftovers, make, names
 from values import folder_in_memory
@@ -134,18 +135,22 @@ def test_errors(name, fault, record_property):
     record_property("runs", runs)
 
 
-def test_short_transfers_are_continued(monkeypatch):
-    """The system may take or give fewer bytes than asked at every call."""
-    pwrite, preadv, copy = os.pwrite, os.preadv, os.copy_file_range
-    monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: pwrite(fd, data[:100], offset))
-    monkeypatch.setattr(os, "preadv", lambda fd, buffers, offset: preadv(fd, [buffers[0][:100]], offset))
-    monkeypatch.setattr(os, "copy_file_range", lambda one, other, count, *at: copy(one, other, min(count, 100), *at))
-    torn = {}
-    for name, scenario in SCENARIOS.items():
-        with folder_in_memory() as outside:
-            make(outside / "tree", scenario)
-            scenario.run(outside / "tree")
-            now = found(outside / "tree", scenario)
-            if set(now.values()) != {"new"}:
-                torn[name] = now
-    assert torn == {}
+SET = ("allreduce", "-q", "--op", "sum", "--in-place", "a.npy", "b.npy")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals(number, long, tmp_path):
+    """A command that one ends has changed nothing; after the commit none ends it."""
+    counter, ends = Counter(), set()
+    for which in range(1, 1000, 1 if long else 9):
+        for name in ("a.npy", "b.npy"):
+            np.save(tmp_path / name, np.ones(9))
+        counter.clear()
+        outcome = run(*SET, cwd=tmp_path, setup=at(which, Fault("signal", number), counter, ""))
+        if not counter.read()[1]:
+            break
+        ends.add(outcome.status)
+        expected = 1.0 if outcome.status else 2.0
+        assert [np.load(tmp_path / name)[0] for name in ("a.npy", "b.npy")] == [expected] * 2, counter.read()
+        assert sorted(os.listdir(tmp_path)) == ["a.npy", "b.npy"], counter.read()
+    assert ends == {0, -number}
