@@ -56,13 +56,11 @@ NEEDS = {
     "groff": Need(lambda: shutil.which("groff") is not None, "apt-get install groff-base"),
     **{
         name: Need(functools.partial(shutil.which, name), f"apt-get install {package}")
-        for name, package in {"bzip2": "bzip2", "xz": "xz-utils", "zstd": "zstd", "lz4": "lz4", "dash": "dash"}.items()
+        for name, package in {"bzip2": "bzip2", "xz": "xz-utils", "zstd": "zstd", "lz4": "lz4"}.items()
     },
-    "nces": Need(lambda: shutil.which("nces") is not None, "apt-get install nco"),
     "sphinx": Need(
         lambda: all(map(importlib.util.find_spec, ("sphinx", "furo", "myst_parser"))), "pip install -e '.[docs]'"
     ),
-    "strace": Need(lambda: _runs("strace", "-o", os.devnull, "true"), "apt-get install strace, and the right to trace"),
     "root": Need(lambda: os.geteuid() == 0, "run the tests as root"),
     "mount": Need(_may_mount, "run the tests as root, with the right to mount"),
     "bindfs": Need(_has_bindfs, "apt-get install bindfs, as root, with the right to mount"),

@@ -58,22 +58,6 @@ def test_wrong_words(options, subject, reason, folder):
     assert reason in str(caught.value)
 
 
-def test_counts(folder):
-    first, second = mpired.reduce_scatter(["a.npy", "b.npy"], "sum", counts=np.array([1, 2]))
-    assert (first.tolist(), second.tolist()) == ([11.0], [22.0, 33.0])
-    for counts in ("1,2", [0.5, 2.5], [-1, 4], [None, 3]):
-        with pytest.raises(mpired.MpiredError) as caught:
-            mpired.reduce_scatter(["a.npy", "b.npy"], "sum", counts=counts)
-        assert caught.value.subject == "`counts`"
-    with pytest.raises(mpired.MpiredError, match="`counts_b`"):
-        mpired.reduce_scatter(["a.npy", "b.npy"], "sum", counts=[1, 2], counts_b=[3])
-
-
-def test_overwrite_and_integers_of_numpy(folder):
-    mpired.reduce(["a.npy", "b.npy"], "sum", output="c.npy", overwrite=True, jobs=np.int64(1), root=np.uint8(1))
-    np.testing.assert_array_equal(np.load("c.npy"), [11.0, 22.0, 33.0])
-
-
 def test_an_element_with_fields_is_known_by_their_names(folder):
     pairs = np.array([(10, 1), (20, 2)], [("index", "i4"), ("value", "i4")])
     np.save("pairs.npy", pairs)
@@ -93,13 +77,6 @@ def test_fields_in_another_order_are_refused(folder):
     with pytest.raises(mpired.MpiredError, match="has fields i, v, not v, i"):
         mpired.Window("first.npy").accumulate(np.load("second.npy"), "maxloc")
     assert Path("first.npy").read_bytes() == before
-
-
-def test_results_with_large_gaps_are_read_again(folder):
-    np.zeros(48_024, np.uint8).tofile("large.bin")
-    text = "resized(0,24012,struct([1,1],[0,24000],[double,int]))"
-    mpired.reduce(["large.bin"] * 2, lambda a, b: b, type=text, output="large.npy")
-    assert mpired.reduce(["large.npy"] * 2, lambda a, b: b).shape == np.load("large.npy").shape == (2,)
 
 
 CALLS = {
@@ -132,16 +109,6 @@ def test_the_summary_is_that_of_the_command(name, folder, tmp_path_factory):
     assert quiet == {path.name: path.read_bytes() for path in elsewhere.iterdir()}
 
 
-def test_the_summary_of_a_packing(folder):
-    np.arange(6.0).tofile("records.bin")
-    packed = mpired.pack("records.bin", type="resized(0,16,double)", output="packed.npy")
-    words = ("--type", "resized(0,16,double)", "records.bin", "-o", "again.npy")
-    assert run("pack", *words, cwd=folder).err == f"mpired: {packed.line()}\n".replace("packed.npy", "again.npy")
-    assert (packed.elements, packed.units, packed.unit, packed.output) == (3, 3, "MPI_DOUBLE", "packed.npy")
-    spread = mpired.unpack("packed.npy", type="resized(0,16,double)", into="records.bin")
-    assert (spread.call, spread.kept, spread.output) == ("MPI_Unpack", True, "records.bin")
-
-
 def test_predefined_ops_are_names_of_the_package(folder):
     """The rows of `mpired.OPS` are usable wherever the name of an op is."""
     for row in mpired.OPS:
@@ -161,17 +128,3 @@ def test_predefined_ops_are_names_of_the_package(folder):
         mpired.reduce([np.array([1e308])] * 2, mpired.SUM, overflow="error")
     with pytest.raises(mpired.errors.UsageError, match="`commute`: is for user-defined ops; MPI_SUM is predefined"):
         mpired.reduce(["a.npy"], mpired.SUM, commute=True)
-
-
-def test_steps_are_logged(tmp_path, caplog):
-    """As `--verbose` says them, for who listens."""
-    np.save(tmp_path / "a.npy", np.zeros(3))
-    mpired.reduce([tmp_path / "a.npy"], "sum", output=tmp_path / "out.npy")
-    assert caplog.messages == []
-    with caplog.at_level("INFO", "mpired"):
-        mpired.reduce([tmp_path / "a.npy"], "sum", output=tmp_path / "out2.npy")
-    assert caplog.messages[0].startswith("segments 1, ")
-    steps = [message.partition(" s ")[2] for message in caplog.messages[1:]]
-    assert steps[0] == "opening and checking the ranks"
-    assert steps[-1] == "in all"
-    assert {"combining the ranks", "bringing results to the disk", "putting results in place"} <= set(steps)

@@ -171,16 +171,6 @@ def test_no_room_has_the_name_of_a_function():
     assert set(ORDER) & set(mpired.__all__) == {"datatypes", "errors"}
 
 
-def test_main_runs_the_command():
-    """And what workers of MPI do."""
-    assert imported_rooms("__main__.py") == {"cli", "collectives", "engines", "errors"}
-
-
-def test_the_rule_finds_an_import_upwards():
-    assert "cli" in ORDER[ORDER.index("collectives") :]
-    assert imported_rooms("cli/collectives.py") >= {"cli", "collectives"}
-
-
 def test_only_the_command_line_knows_click():
     assert {room_of(module) for module in imports_of("click")} == {"cli"}
 
@@ -221,17 +211,6 @@ def names_of_formats(module):
 def test_names_of_formats_decide_nothing_outside_of_their_rows():
     found = {(module, name) for module in MODULES for name in names_of_formats(module)}
     assert found - OTHER_WORDS == {("formats/recognise.py", name) for name in FORMATS}
-
-
-def test_only_formats_make_ranks():
-    """What a result is modelled on is a value, not a made-up rank."""
-    made = {
-        module
-        for module in MODULES
-        for node in ast.walk(tree_of(module))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "RankFile"
-    }
-    assert made == {"formats/arrays.py", "formats/columns.py", "formats/npy.py", "formats/raw.py"}
 
 
 def test_only_warnings_are_collected_beside_the_arguments():
@@ -345,10 +324,6 @@ def test_replacing_a_result_imports_nothing_that_most_commands_do_not_need(npy_r
     assert loaded & {*LATE, "dataclasses"} == {"json"}  # of `modules_after` itself
     assert loaded & (OF_OTHER_FORMATS | OF_POOLS) == set()
     assert np.array_equal(np.load(result), 2 * np.arange(10.0))
-
-
-def test_showing_without_a_picture_imports_nothing_that_draws(npy_ranks):
-    assert modules_after(COMMAND, "show", npy_ranks[0]) & {"matplotlib", "pyarrow"} == set()
 
 
 def test_packages_are_not_searched_for_what_is_built_in(npy_ranks, tmp_path):

@@ -103,25 +103,3 @@ def test_a_warning_has_the_words_of_the_command(name, folder):
     text = f"mpired: {warning.message.label}{warning.message}"
     told = re.sub("`(.*?)='(.*?)'`", lambda found: f"--{found[1].replace('_', '-')} {found[2]}", text)
     assert told in run(*command.split(), cwd=folder).err.splitlines()
-
-
-def test_results_that_are_linked_part_from_no_other_name(folder):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for _ in range(2):
-            mpired.allreduce(["rank1.npy", "rank2.npy"], "max", output="out_{rank}.npy", link=True, overwrite=True)
-        assert Path("out_0.npy").samefile("out_1.npy")
-        mpired.reduce(ORDER, "max", output="out.npy")  # of which the order does not show
-        mpired.reduce([np.ones(2)] * 12, "sum")
-
-
-def test_calls_that_are_listened_to_warn_nobody_else(folder):
-    from mpired import cautions
-
-    also: list[Warning] = []
-    with cautions.collect_warnings(also.append) as heard:
-        mpired.scan(ORDER, "max")
-    assert [type(each) for each in heard] == [errors.OrderWarning]
-    assert also == heard
-    with pytest.warns(errors.OrderWarning):
-        mpired.scan(ORDER, "max")

@@ -169,48 +169,6 @@ def test_commands_beside_those_of_other_programs(elsewhere, monkeypatch):
     assert compared > 35
 
 
-@pytest.fixture
-def inputs_of_others(elsewhere, monkeypatch):
-    """The sample data in the files that the page names: netCDF and NIfTI."""
-    monkeypatch.chdir(elsewhere / "sample_data")
-    for number in range(4):
-        counts = np.load(f"counts_{number}.npy").astype("f4")
-        xr.Dataset({"value": ("x", counts)}).to_netcdf(f"m_{number}.nc", format="NETCDF3_CLASSIC")
-        header = np.zeros(352, "u1")
-        for offset, form, values in ((0, "i4", [348]), (40, "i2", [3, 12, 1, 1]), (70, "i2", [16, 32])):
-            header[offset : offset + np.dtype(form).itemsize * len(values)] = np.array(values, form).view("u1")
-        for offset, values in ((76, [1, 1, 1, 1]), (108, [352, 1]), (280, np.eye(3, 4).ravel())):
-            header[offset : offset + 4 * len(values)] = np.array(values, "f4").view("u1")
-        header[254], header[344:347] = 1, list(b"n+1")
-        for stem in ("tas", "v"):
-            Path(f"{stem}_{number}.nii").write_bytes(header.tobytes() + counts.tobytes())
-    Path("m_4.nc").write_bytes(Path("m_0.nc").read_bytes())
-    Path("total.nc").write_bytes(Path("tas_0.nc").read_bytes())
-
-
-# The others are too large for CI: their commands run where they are installed.
-@pytest.mark.parametrize("program", ["nces", *filter(shutil.which, ("cdo", "mrmath"))])
-def test_commands_of_other_programs(program, inputs_of_others):
-    """They do what their documentation says."""
-    if program == "nces":
-        needs("nces")
-    names = (program, "ncbo") if program == "nces" else (program,)
-    found = [other for _, others in rows() for other in others if other.startswith(names)]
-    assert len(found) > 5
-    for command in found:
-        if "diffn" in command:
-            assert shell(command)[0] == 0
-            continue
-        if "add" in command:
-            Path("out.nc").write_bytes(Path("m_0.nc").read_bytes())
-        stack, result = stacked(command), Path(command.split()[-1])
-        if not re.search(r" -O | -force ", command) and result.name not in command.split()[1:-1]:
-            result.unlink(missing_ok=True)
-        status, output = shell(command)
-        assert status == 0, f"{command}\n{output}"
-        np.testing.assert_allclose(next(arrays([result])), meaning(command, stack), rtol=1e-6, err_msg=command)
-
-
 def arrays(paths):
     """The arrays in files, read without mpired."""
     for path in paths:
@@ -225,8 +183,6 @@ def arrays(paths):
                 yield np.fromfile(path, ">i4", offset=16)
             case ".bin":
                 yield np.fromfile(path, ">i4")
-            case ".nii":
-                yield np.fromfile(path, "<f4", offset=352)
             case ".nc":
                 with xr.open_dataset(path) as opened:
                     yield next(iter(opened.data_vars.values())).values

@@ -11,8 +11,6 @@ import pickle
 import pkgutil
 import sys
 
-import pytest
-
 import mpired
 from mpired import errors
 from mpired.errors import MpiredError, RanksError, WorkerError
@@ -50,21 +48,6 @@ def test_an_error_is_the_same_after_it():
         left, right = dict(vars(found)), dict(vars(error))
         assert list(map(repr, left.pop("errors", ()))) == list(map(repr, right.pop("errors", ()))), kind
         assert left == right, kind
-
-
-def test_what_ranks_errors_hold():
-    found = pickle.loads(pickle.dumps(_ranks_error()))
-    assert [type(error) for error in found.errors] == [errors.CountError, FileNotFoundError]
-    assert found.errors[1].filename == "r1.npy"
-    assert str(found) == ("2 of 4 outputs: r0.npy: has count 3; r1.npy: No such file or directory")
-
-
-def test_the_error_of_a_call_in_a_pool_arrives(tmp_path):
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool, pytest.raises(RanksError, match="2 of 2 ranks"):
-        pool.submit(mpired.reduce, [str(tmp_path / "x.npy"), str(tmp_path / "y.npy")], "sum").result(60)
 
 
 def test_all_errors_of_the_program_are_known_here():

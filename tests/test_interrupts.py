@@ -184,29 +184,3 @@ def test_an_error_is_told_before_it_and_a_second_one_is_raised_anywhere():
     """Where nothing else would end the call."""
     assert in_child(lambda: warned(1)) == ["pressed", "told", "interrupted"]
     assert in_child(lambda: warned(3)) == ["pressed", "pressed", "interrupted"]
-
-
-def test_other_handlers_and_threads_are_as_they_were():
-    def others():
-        came = []
-
-        def adding(expected):
-            def op(invec, inoutvec):
-                came.append(signal.getsignal(signal.SIGINT) is expected)
-                return invec + inoutvec
-
-            return op
-
-        def mine(*_):
-            came.append(False)
-
-        signal.signal(signal.SIGINT, mine)
-        mpired.reduce(RANKS[:2], adding(mine))
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        usual = adding(signal.default_int_handler)
-        thread = threading.Thread(target=lambda: mpired.reduce(RANKS[:2], usual))
-        thread.start()
-        thread.join()
-        return came
-
-    assert set(in_child(others)) == {True}

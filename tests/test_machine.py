@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import in_child, run
+from command import run
 from rows import check_refused
 
 from mpired import machine
@@ -51,24 +51,6 @@ def files(monkeypatch) -> dict[str, str]:
 
     monkeypatch.setattr(machine, "open", open_one, raising=False)
     return files
-
-
-def test_cores_are_those_of_the_affinity():
-    def bound() -> int:
-        os.environ.pop("SLURM_CPUS_PER_TASK", None)
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-        return machine.usable_cores()
-
-    assert in_child(bound) == 1
-
-
-def test_slurm_limits(files, monkeypatch):
-    expected = {"1": 1, "6": 6, "64": 64, "1000": 64, "": 64, "all": 64, "-3": 64, "0": 1}
-    found = {}
-    for value in expected:
-        monkeypatch.setenv("SLURM_CPUS_PER_TASK", value)
-        found[value] = machine.usable_cores()
-    assert found == expected
 
 
 def test_quotas_of_control_groups(files):

@@ -30,20 +30,6 @@ def test_ranks(orders):
     assert mpired.locate(ranks, "maxloc", nulls="ignore").value == whole.max()
 
 
-def test_results_are_ranks_again():
-    ranks = [masked(number, "C") for number in range(4)]
-    halves = [mpired.reduce(each, "max", nulls="ignore") for each in (ranks[:2], ranks[2:])]
-    found, expected = mpired.reduce(halves, "max", nulls="ignore"), mpired.reduce(ranks, "max", nulls="ignore")
-    assert np.array_equal(found.filled(9), expected.filled(9))
-
-
-def test_masks_are_an_error_unless_nulls_are_allowed():
-    with pytest.raises(mpired.errors.DatatypeError, match=r"array of rank 1: has \d+ nulls; skip them with `nulls='"):
-        mpired.reduce([np.zeros(SHAPE), masked(0, "C")], "sum")
-    nothing = np.ma.MaskedArray([1.0, 2.0], mask=[False, False])
-    assert mpired.reduce([nothing, nothing], "sum").tolist() == [2.0, 4.0]
-
-
 @pytest.mark.parametrize("orders", ["CF", "FC"])
 def test_origins_in_the_other_order_than_the_window(orders, tmp_path):
     origin = masked(0, orders[0])

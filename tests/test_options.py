@@ -1,8 +1,6 @@
 """The table of options: complete, without twins, and the only place where an option is written."""
 
 import inspect
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -92,19 +90,3 @@ def test_defaults_take_the_place_of_none():
     found = checked(mpired.options.CALL, {"jobs": None, "root": np.int8(3), "columns": "a,b"})
     assert (found["jobs"], found["root"], found["columns"], found["overwrite"]) == (0, 3, ("a", "b"), False)
     assert found.keys() == rows(mpired.options.CALL).keys()
-
-
-def test_messages_name_keywords_in_python_and_flags_in_the_command(tmp_path):
-    for name in "ab":
-        np.save(tmp_path / f"{name}.npy", np.zeros(3))
-    ranks = [str(tmp_path / f"{name}.npy") for name in "ab"]
-    (tmp_path / "out.npy").touch()
-    with pytest.raises(UsageError, match=r"already exists; `overwrite=True` replaces it$"):
-        mpired.reduce(ranks, "sum", output=tmp_path / "out.npy")
-    words = [sys.executable, "-m", "mpired", "reduce", "--op", "sum", *ranks, "-o", str(tmp_path / "out.npy")]
-    told = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert told.stderr == f"mpired: {tmp_path}/out.npy: already exists; --force replaces it\n"
-    with pytest.raises(UsageError, match=r"choose one with `to`, e.g. `to='npy'`$"):
-        mpired.reduce(ranks, "sum", output=tmp_path / "out.xyz")
-    told = subprocess.run([*words[:-1], str(tmp_path / "out.xyz")], capture_output=True, text=True, check=False)
-    assert told.stderr.endswith("no format has the suffix .xyz; choose one with --to, e.g. --to npy\n")

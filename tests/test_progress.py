@@ -14,7 +14,6 @@ import mpired
 from mpired.errors import UsageError
 
 MEGABYTES = 3
-SHOWN = list(range(MEGABYTES))
 
 
 class Bar:
@@ -66,39 +65,12 @@ def test_a_bar_gets_an_item_for_each_megabyte(name, ranks):
     assert bar.closed
 
 
-def test_packing_shows_it_too(ranks):
-    for call, more in ((mpired.pack, {}), (mpired.pack, {"output": "p.npy"}), (mpired.unpack, {"output": "p.bin"})):
-        bar = Bar()
-        call(
-            "packed.npy" if call is mpired.unpack else "records.bin", type="resized(0,16,double)", progress=bar, **more
-        )
-        assert bar.shown == list(range(bar.total))
-        assert bar.closed
-
-
 def test_tqdm_fits(ranks, capsys):
     expected = mpired.reduce(ranks, "sum")
     assert np.array_equal(mpired.reduce(ranks, "sum", progress=tqdm), expected)
     assert f"{MEGABYTES}/{MEGABYTES}" in capsys.readouterr().err
     mpired.reduce(ranks, "sum", output="sum.npy", progress=lambda steps: tqdm(steps, unit="MB", leave=False))
     assert "MB/s" in capsys.readouterr().err
-
-
-def test_it_goes_on_with_the_work(ranks, monkeypatch):
-    """Each item is taken when that much is done, not all of them at an end."""
-    seen = []
-    fold = mpired.collectives.fold.Fold.__call__
-
-    def slow(self, segment):
-        for part in fold(self, segment):
-            seen.append(len(bar.shown))
-            yield part
-
-    monkeypatch.setattr("mpired.collectives.fold.Fold.__call__", slow)
-    bar = Bar()
-    mpired.reduce(ranks, "sum", progress=bar)
-    assert seen == sorted(seen)
-    assert len(set(seen)) >= MEGABYTES
 
 
 def test_one_that_ends_early_or_goes_on_for_ever_changes_nothing(ranks):

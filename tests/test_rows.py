@@ -3,7 +3,7 @@
 import inspect
 
 import pytest
-from rows import each, together
+from rows import each
 
 
 def test_each_row_is_tried_and_all_that_fail_are_told():
@@ -20,24 +20,3 @@ def test_each_row_is_tried_and_all_that_fail_are_told():
     assert tried == [(number, "here") for number in (1, 3, 5, 6)]
     assert str(error.value).startswith("2 of 4 rows:\n\n(3, True), line ")
     assert "\n\n(5, True), line " in str(error.value)
-
-
-def test_all_failures_are_told(tmp_path):
-    tried = []
-
-    def try_all(ncases):
-        with together(tmp_path) as case:
-            for number in range(ncases):
-                with case("case", number) as folder:
-                    tried.append(folder.name)
-                    assert number != 1, "is one"
-                    if number == 2:
-                        pytest.fail("by pytest")
-
-    with pytest.raises(pytest.fail.Exception) as caught:
-        try_all(4)
-    assert tried == ["case0", "case1", "case2", "case3"]
-    assert str(caught.value).startswith("2 of 4 cases:\n\ncase 1: AssertionError: is one")
-    assert "case 2: Failed: by pytest" in str(caught.value)
-    with pytest.raises(AssertionError):
-        try_all(0)

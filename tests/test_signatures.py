@@ -112,13 +112,6 @@ def test_what_is_no_path_is_answered_with_what_to_give():
         assert str(error.value).startswith(reason)
 
 
-def test_info_of_an_array(tmp_path):
-    assert mpired.info(np.zeros((3, 2), ">i4")).buffers[0].shape == (3, 2)
-    np.save(tmp_path / "a.npy", np.zeros(3))
-    with open(tmp_path / "a.npy", "rb") as file:
-        assert mpired.info(file).buffers[0].count == 3
-
-
 RIGHT = """\
 from typing import Any, assert_type
 

@@ -14,8 +14,6 @@ import zipfile
 from pathlib import Path
 
 import click
-import netCDF4
-import numpy as np
 import pytest
 from command import run
 from needs import needs
@@ -179,25 +177,6 @@ def test_examples_of_an_installed_wheel_are_those_of_the_tree(wheel, tmp_path):
     assert sorted(os.listdir(tmp_path / "new")) == ["examples", "sample_data"]
     for name in ("examples", "sample_data"):
         assert files_below(tmp_path / "new" / name) == files_below(ROOT / name)
-
-
-def test_the_three_jobs_of_the_readme_run_from_an_installed_wheel(wheel, tmp_path):
-    variables = os.environ | {"PYTHONPATH": str(wheel)}
-    (tmp_path / "sample_data").symlink_to(wheel / "mpired/_examples/sample_data")
-    commands = re.findall(r"^\$ (mpired .*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
-    assert len(commands) == 5
-    for command in commands:
-        python = f"{sys.executable} -c 'from mpired.__main__ import run; run()'"
-        line = command.replace("mpired", python, 1)
-        done = subprocess.run(
-            line, shell=True, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-    with netCDF4.Dataset(tmp_path / "mean.nc") as file:
-        members = [netCDF4.Dataset(ROOT / f"sample_data/tas_{rank}.nc")["tas"][:] for rank in range(4)]
-        assert np.array_equal(file["tas"][:], np.mean(members, axis=0))
-    counts = [np.load(ROOT / f"sample_data/counts_{rank}.npy") for rank in range(2)]
-    assert np.array_equal(np.load(tmp_path / "total.npy"), counts[0] + counts[1])
 
 
 def squeezed(text: str) -> str:

@@ -119,31 +119,3 @@ def test_help():
 def test_the_first_release_is_short():
     first = (ROOT / "CHANGELOG.md").read_text().partition("\n## [0.1.0]")[2]
     assert first.partition("\n## ")[0].count("\n") <= 40
-
-
-def test_forms_that_are_found():
-    texts = [
-        "a string is no number",
-        "a store that has no lock that others see",
-        "a suffix, as `.npy`",
-        "the options, as those of reduce",
-        "the greatest value",
-        "the smallest value",
-        "what becomes of NaN",
-        "what comes of it",
-        "what else is in the file",
-        "what is read",
-        "compute packed variables as what scale_factor makes of them",
-        "a raw file says nothing of its elements",
-        "at most so many bytes",
-        "errors as of `get`",
-        "nobody reads it",
-        "the user is told",
-        "tell whether it is there",
-        "the elements lie apart",
-        "the header stands in front",
-        "arrays of texts",
-        "an option that says what is read",
-        "it is to be written",
-    ]
-    assert [text for text in texts if not list(found(text, "text"))] == []

@@ -10,16 +10,12 @@ import os
 import shlex
 import subprocess
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 from command import run
-from rows import check_refused, each
+from rows import each
 
-import mpired
 from mpired import __version__
-from mpired.errors import UsageError
 
 RANKS = ("a.npy", "b.npy", "c.npy")
 
@@ -75,14 +71,6 @@ def test_the_digest_of_a_stream_is_of_the_bytes_that_passed(suffix, pack, folder
     assert streamed["of"] == "content"
 
 
-def test_where_there_is_no_place_for_it(folder):
-    words = "reduce --provenance --op sum a.npy b.npy"
-    check_refused(folder, words, 2, "--provenance", "a stream")
-    check_refused(folder, f"{words} --in-place", 2, "--provenance", "does not go with")
-    os.rename(folder / "c.npy", folder / "out.npy.json")
-    check_refused(folder, f"{words} --from npy out.npy.json -f -o out.npy", 2, "an input of this command")
-
-
 def test_a_record_does_not_outlive_what_it_is_of(folder):
     """A result that is modelled on a file, and a target that has changed, come from something else."""
     words = ("reduce", "-q", "--op", "sum", "--provenance", "a.parquet", "-o")
@@ -98,17 +86,3 @@ def test_a_record_does_not_outlive_what_it_is_of(folder):
     assert "older than" not in run("info", "first.npy", cwd=folder).out.decode()
     assert run("accumulate", "-q", "--op", "sum", "first.npy", "b.npy", cwd=folder).status == 0
     assert "first.npy.json; older than the file" in run("info", "first.npy", cwd=folder).out.decode()
-
-
-def test_in_python(folder):
-    ranks = [str(folder / name) for name in RANKS]
-    mpired.reduce(ranks, "sum", output=folder / "out.npy", provenance=True, jobs=1)
-    record = record_in(folder / "out.npy")
-    assert record["call"] == "mpired.reduce"
-    assert record["keywords"]["jobs"] == "1"
-    assert "argv" not in record
-    arrays = [np.load(path) for path in ranks]
-    mpired.reduce(arrays, "sum", output=folder / "of_arrays.parquet", provenance=True)
-    assert [each["sha256"] for each in record_in(folder / "of_arrays.parquet")["inputs"]] == digests(folder)
-    with pytest.raises(UsageError, match="`provenance`: is for files"):
-        mpired.reduce(ranks, "sum", provenance=True)

@@ -10,8 +10,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from command import COMMAND, alive, children, open_fifo, told_after, unchanged, wait_until
 from rows import each
@@ -28,42 +26,6 @@ def folder(tmp_path: Path) -> Path:
         os.truncate(path, size)
     (folder / "out").write_bytes(OLD)
     return folder
-
-
-STARTING = """
-import os, sys
-import mpired.__main__
-where, times = sys.argv.pop(), int(sys.argv.pop())
-imported = []
-def interrupt(event, arguments):
-    if event == "import":
-        imported.append(arguments[0])
-        if where in (arguments[0], str(len(imported))):
-            for _ in range(times):
-                os.kill(os.getpid(), 2)
-sys.addaudithook(interrupt)
-mpired.__main__.run()
-"""
-
-
-@each(
-    "where, flag, times",
-    [
-        ("1", "-v", 1),
-        ("numpy", "-v", 1),
-        ("pyarrow.parquet", "-v", 1),
-        ("mpired.cli", "-q", 1),
-        ("numpy.linalg", "-v", 2),
-    ],
-)
-def test_interrupt_of_an_import(where, flag, times, folder):
-    """From the first line of the program on: what comes before is Python's. A second one ends the start at once."""
-    words = [sys.executable, "-c", STARTING, "reduce", flag, "--op", "sum", "cells.parquet", "-o", "new.parquet"]
-    pq.write_table(pa.table({"x": [1.0]}), folder / "cells.parquet")
-    with unchanged(folder):
-        done = subprocess.run([*words, str(times), where], cwd=folder, capture_output=True, check=False)
-    told = told_after(signal.SIGINT) if (flag, times) == ("-v", 1) else ""
-    assert (done.returncode, done.stdout, done.stderr.decode()) == (-signal.SIGINT, b"", told)
 
 
 UNPREPARED = """

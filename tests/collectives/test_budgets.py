@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from budgets import unseen_limit, watched
-from command import refused, run, unchanged
+from command import run
 from format_files import WRITERS
 
 import mpired
@@ -83,16 +83,6 @@ def test_memory_is_kept(name, large):
         assert peaks.open_files <= work["open_files"]
 
 
-@pytest.mark.parametrize(("name", "needed"), [("", 60), ("map", 156)])
-def test_less_than_a_window_needs_is_refused(name, needed, large):
-    """In Python the limit is of the call."""
-    words = {name: large / "map.npy"} if name else {}
-    window, origin = mpired.Window(large / "target.npy"), large / "origin.npy"
-    with unchanged(large), pytest.raises(UsageError, match=f"too little, one process needs {needed}M"):
-        window.accumulate(origin, "sum", **words, max_memory=(needed << 20) - 1)
-    assert window.accumulate(origin, "sum", **words, max_memory=needed << 20) == 1
-
-
 # Open files
 
 
@@ -138,12 +128,6 @@ def test_open_files_of_many_workers(limit, many, cut_into):
     outcome = run(*words, cwd=many, setup=unseen_limit(limit))
     assert outcome.status == 0, outcome.err
     assert json.loads(outcome.out)["workers"] > 1
-
-
-def test_without_a_limit_the_kernel_would_refuse(many):
-    """The limit that mpired does not see is one."""
-    outcome = run("reduce", "--op", "sum", *ranks_of("npy"), "-o", "out.npy", cwd=many, setup=unseen_limit(25))
-    refused(outcome, 4, "Too many open files")
 
 
 def test_in_python_the_limit_is_of_the_call(many):

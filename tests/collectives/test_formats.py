@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import reduce, refused, shell, succeeded, unchanged
+from command import reduce, succeeded
 from rows import check_refusals
-from three_ranks import PAIR, A, B, loaded, pairs_of
-
-import mpired
-from mpired.errors import UsageError
+from three_ranks import PAIR, A, B, pairs_of
 
 
 def test_ranks_that_are_refused(folder):
@@ -41,14 +37,6 @@ def test_last_pair_of_a_raw_file_without_its_padding(tmp_path):
     assert reduce(*words, "--to", "text", cwd=tmp_path) == (0, b"1.0 5\n2.0 6\n", "")
 
 
-def test_npy_of_each_version(tmp_path):
-    for version in (1, 0), (2, 0), (3, 0):
-        with open(tmp_path / "a.npy", "wb") as file:
-            np.lib.format.write_array(file, A.reshape(3, 1), version=version)
-        result = loaded(reduce("--op", "sum", "a.npy", "a.npy", cwd=tmp_path).out)
-        assert result.tolist() == (A + A).reshape(3, 1).tolist(), version
-
-
 def test_a_parquet_result_is_like_rank_0(tmp_path):
     """Types, order and metadata of the columns, the rows of a group, and how each column is compressed."""
     fields = [
@@ -67,15 +55,6 @@ def test_a_parquet_result_is_like_rank_0(tmp_path):
         assert found == {("GZIP", "UNCOMPRESSED", "ZSTD")}
         expected = pa.table([np.arange(1000) % 9 * 2] * 3, table.schema)
         assert file.read().equals(expected, check_metadata=True)
-
-
-def test_pairs_become_parquet_and_come_back(tmp_path):
-    pairs = pairs_of([(1.0, 5), (2.0, 6)])
-    pairs.tofile(tmp_path / "a.bin")
-    succeeded(reduce("--op", "maxloc", "--type", "double_int", "a.bin", "-o", "a.parquet", cwd=tmp_path))
-    table = pq.read_table(tmp_path / "a.parquet")
-    assert [field.type for field in table.schema] == [pa.struct([("value", pa.float64()), ("index", pa.int32())])]
-    assert reduce("--op", "maxloc", "a.parquet", "--to", "raw", cwd=tmp_path) == (0, pairs.tobytes(), "")
 
 
 _TEXTS = [
@@ -176,23 +155,6 @@ def test_calls_that_are_refused(folder):
     check_refusals(folder, rows, stdin=A.tobytes())
 
 
-def test_an_output_that_is_an_input_by_any_name_is_refused(folder):
-    (folder / "symlink.npy").symlink_to("a.npy")
-    os.link(folder / "a.npy", folder / "link.npy")
-    rows = []
-    for name in "a.npy", "./a.npy", "symlink.npy", "link.npy":
-        words = f"reduce -q -f --op sum -o {name}"
-        rows += [
-            (f"{words} b.npy a.npy", 2, f"{name}: is the file of rank 1,"),
-            (f"{words} b.npy --group-b a.npy", 2, f"{name}: is the file of rank 0 of group B,"),
-            (f"get-accumulate -q -f --op sum --fetch {name} b.npy a.npy", 2, f"{name}: is the file of the origin,"),
-        ]
-    check_refusals(folder, rows)
-    with unchanged(folder):
-        outcome = shell('"$@" - < a.npy', "reduce", "-q", "-f", "--op", "sum", "-o", "link.npy", "b.npy", cwd=folder)
-        refused(outcome, 2, "link.npy: is the file of rank 1,")
-
-
 # --header copy
 
 
@@ -214,20 +176,3 @@ def test_a_result_has_the_header_of_a_stream(with_headers):
     outcome = reduce(*COPY, "-", *RANKS[1:], cwd=with_headers, stdin=(with_headers / "r0.bin").read_bytes())
     expected = b"header of rank 0" + (np.arange(6) * 6).astype(">i4").tobytes()
     assert outcome == (0, expected, "")
-
-
-def test_headers_that_are_refused(with_headers):
-    (with_headers / "ops.py").write_text("def first(invec, inoutvec): return invec\n")
-    ranks, apart = " ".join(RANKS), "--type 'resized(0,4,vector(2,1,2,int))' --offset 16 --count 2"
-    copy = f"reduce --op sum --type >i4 --offset 16 --header copy {ranks}"
-    rows = [
-        (f"{copy} -o out.npy", 2, "--header / is raw, and the result npy"),
-        (f"{copy} --in-place", 2, "--header / --in-place"),
-        ("reduce --op sum --header copy r0.npy -o out.bin", 2, "--header / r0.npy is npy, and the result raw"),
-        ("reduce --op sum --header all r0.npy -o out.bin", 2, "--header"),
-        (f"reduce --op sum --type >i4 --header copy {ranks} -o o.bin", 2, "--header / a header that --offset skips"),
-        (f"reduce --op ops.py:first {apart} --header copy {ranks} -o o.bin", 2, "--header / its elements in one piece"),
-    ]
-    check_refusals(with_headers, rows)
-    with pytest.raises(UsageError, match="`header`: is for files"):
-        mpired.reduce([with_headers / "r0.bin"], "sum", type=">i4", offset=16, header="copy")

@@ -11,11 +11,8 @@ import h5py
 import netCDF4
 import numpy as np
 import pytest
-import safetensors.numpy
 from command import run, succeeded
 from rows import check_refusals
-
-import mpired
 
 
 def made(path: Path, factor: float) -> str:
@@ -52,18 +49,6 @@ def test_nothing_else_of_the_file_changes(tmp_path, suffix, linked):
     assert not linked or (tmp_path / "link").samefile(first)
 
 
-def test_by_workers_and_to_another_rank_than_the_first(tmp_path):
-    names = []
-    for i in range(3):
-        names.append(str(tmp_path / f"r{i}.safetensors"))
-        safetensors.numpy.save_file({"v": np.arange(1 << 20) * (i + 1.0), "k": np.arange(9)}, names[-1])
-    done = mpired.reduce(names, "max", in_place=True, root=1, columns=["v"], jobs=2)
-    assert isinstance(done, mpired.Summary)
-    found = safetensors.numpy.load_file(names[1])
-    np.testing.assert_array_equal(found["v"], np.arange(1 << 20) * 3.0)
-    np.testing.assert_array_equal(found["k"], np.arange(9))
-
-
 def test_arrays_with_bytes_in_common(tmp_path):
     """A file that no library writes: each array is within it, and the result would depend on the order."""
     with h5py.File(tmp_path / "r.h5", "w", libver="earliest") as file:
@@ -77,12 +62,3 @@ def test_arrays_with_bytes_in_common(tmp_path):
     reason = "r.h5: arrays 'a' and 'b' have bytes in common; the file is damaged"
     calls = ("reduce --in-place", "accumulate", "accumulate --commit journal")
     check_refusals(tmp_path, [(f"{call} --op sum r.h5 o.h5", 3, reason) for call in calls])
-
-
-def test_what_cannot_be_replaced(tmp_path):
-    made(tmp_path / "a.h5", 1)
-    rows = [
-        ("reduce --op sum --in-place --columns grp/v a.h5 a.h5 --to npz", 2, "keeps the format of the root, hdf5"),
-        ("reduce --op mean --in-place --columns w a.h5", 2, "needs an --output"),
-    ]
-    check_refusals(tmp_path, rows)

@@ -16,7 +16,6 @@ DRAW = np.random.default_rng(64)
 NUMBERS = (7, 2, 12, 0, 9)
 SHAPE = (5, 9)
 PLACES = np.arange(45).reshape(SHAPE)
-MAXLOC, MEMBERS = ("--op", "maxloc", "--index", "rank"), ("m0.npy", "m1.npy")
 BEST = {"maxloc": np.argmax, "minloc": np.argmin}
 
 
@@ -82,15 +81,6 @@ def test_blocks_and_workers(form, order, tmp_path, monkeypatch):
     value, rank = best(stack, "maxloc", [300 * rank for rank in range(3)])
     places = np.arange(300).reshape((10, 30), order=order)
     check(found[0], (value, rank + places) if form == "npy" else (value.ravel(order), (rank + places).ravel(order)))
-
-
-def test_an_array_becomes_two_columns(tmp_path):
-    ranks = save(tmp_path, [[1.5], [2.5]])
-    summary = mpired.reduce(ranks, "maxloc", index="rank", output=tmp_path / "out.parquet")
-    assert summary.nbytes == 16  # what was read
-    assert pq.read_table(tmp_path / "out.parquet").to_pydict() == {"value": [2.5], "index": [1]}
-    again = mpired.reduce([tmp_path / "out.parquet"], "maxloc", pair="value,index")
-    assert again.tolist() == [(2.5, 1)]
 
 
 def test_the_last_index_of_all_is_looked_at():

@@ -14,7 +14,7 @@ from tables import read, write
 
 import mpired
 from mpired.collectives import plan as planning
-from mpired.errors import DatatypeError, UsageError
+from mpired.errors import UsageError
 from mpired.formats import Array
 
 COUNT, NRANKS = 211, 4
@@ -138,23 +138,7 @@ def test_a_null_does_not_overflow(tmp_path, recwarn):
         assert mpired.reduce(paths[:2], "sum", nulls="propagate").tolist() == [-56, None]
 
 
-def test_without_it_nulls_are_an_error_that_names_it(two):
-    with pytest.raises(DatatypeError, match=r"'n' has 1 null.*`nulls='ignore'`"):
-        mpired.reduce([two / "a.parquet"], "sum", columns="n")
-    assert "--nulls" not in run("diff", "a.parquet", "b.parquet", cwd=two).err
-    with pytest.raises(UsageError, match="`nulls`: is for predefined ops"):
-        mpired.reduce([two / "a.parquet"], np.hypot, columns="n", nulls="ignore")
-
-
 # In formats with arrays, and in place
-
-
-def best(ranks):
-    """Return the greatest values of masked arrays, and which has them."""
-    stack = np.ma.MaskedArray(ranks)
-    return stack.max(axis=0), np.ma.MaskedArray(
-        np.argmax(stack.filled(-1000), axis=0).astype("i4"), stack.mask.all(axis=0)
-    )
 
 
 def test_pairs_of_tables(tmp_path):
@@ -169,18 +153,6 @@ def test_pairs_of_tables(tmp_path):
         with netCDF4.Dataset(tmp_path / out) as file:
             assert file["p"][...].tolist() == [3, 2, None]
             assert file["p_index"][...].tolist() == [2, 5, None]
-
-
-def test_scans_and_results_in_place(tmp_path):
-    ranks = [masked.drawn(seed, (6,)) for seed in range(3)]
-    names = [masked.write(tmp_path / f"{i}.4.nc", t=array) for i, array in enumerate(ranks)]
-    mpired.scan(names, "maxloc", index="rank", nulls="ignore", columns="t", output=tmp_path / "s{rank}.4.nc")
-    for i in range(3):
-        for name, expected in zip(("t", "t_index"), best(ranks[: i + 1]), strict=True):
-            masked.check(masked.read(tmp_path / f"s{i}.4.nc", name), expected)
-    pairs = [tmp_path / f"s{i}.4.nc" for i in range(2)]
-    mpired.reduce(pairs, "maxloc", pair="t,t_index", nulls="ignore", in_place=True)
-    masked.check(masked.read(pairs[0], "t_index"), best(ranks[:2])[1])
 
 
 @pytest.mark.parametrize("form", ["3.nc", "h5"])

@@ -11,7 +11,7 @@ import struct
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from command import refused, run, shell, succeeded, unchanged
+from command import refused, run, succeeded, unchanged
 from rows import check_refusals
 
 NRANKS, COUNT = 4, 12
@@ -148,31 +148,6 @@ def test_summaries_and_warnings(folder):
     assert (folder / "t_0.npy").read_text().splitlines()[0] == str(numbers(0)[0])
     os.link(folder / "r0.npy", folder / "other")
     assert "r0.npy is a hard link" in run(*scan, "--in-place", cwd=folder).err
-
-
-@pytest.mark.parametrize(("verb", "count"), [("scan", COUNT), ("reduce-scatter-block", 3)])
-def test_in_place_keeps_what_lies_around(tmp_path, verb, count):
-    names = [f"r{rank}.bin" for rank in range(NRANKS)]
-    for rank, name in enumerate(names):
-        (tmp_path / name).write_bytes(b"head" + struct.pack(f">{COUNT}q", *numbers(rank)) + b"tail %d" % rank)
-    words = ("--type", ">i8", "--offset", "4", "--count", str(COUNT), "--in-place")
-    succeeded(run(verb, *SUM, *words, *names, cwd=tmp_path))
-    for rank, name in enumerate(names):
-        elements = prefix(rank) if verb == "scan" else prefix(NRANKS - 1)[3 * rank : 3 * rank + 3]
-        assert (tmp_path / name).read_bytes() == b"head" + struct.pack(f">{count}q", *elements) + b"tail %d" % rank
-
-
-@pytest.mark.timeout(300)
-def test_more_ranks_than_descriptors(tmp_path):
-    (tmp_path / "in").mkdir()
-    for rank in range(300):
-        np.full(10, rank + 1).tofile(tmp_path / "in" / f"r{rank:04}.bin")
-    names = sorted(os.listdir(tmp_path / "in"))
-    words = ("scan", *SUM, "--type", "int64_t", *names, "-o", "../s_{rank:04d}.bin")
-    assert shell('ulimit -n 64; exec "$@"', *words, cwd=tmp_path / "in", timeout=200) == (0, b"", "")
-    for rank in 0, 1, 63, 64, 200, 299:
-        expected = (rank + 1) * (rank + 2) // 2
-        assert np.fromfile(tmp_path / f"s_{rank:04}.bin", "i8").tolist() == [expected] * 10
 
 
 def test_external32(folder):

@@ -1,7 +1,4 @@
-"""Ranks on other machines are read ahead by threads: the same bits, the same errors, within the same limits.
-
-Where workers may be there too, segments begin at multiples of 4 MiB of the first rank's file.
-"""
+"""Ranks on other machines are read ahead by threads; segments of workers there begin with stripes of 4 MiB."""
 
 from __future__ import annotations
 
@@ -13,49 +10,6 @@ import pytest
 
 import mpired
 from mpired.collectives import plan as planning
-from mpired.files import mounts
-from mpired.sources import ahead
-
-NRANKS, COUNT = 80, 3000
-
-
-@pytest.fixture
-def ranks(tmp_path, monkeypatch) -> list[str]:
-    monkeypatch.chdir(tmp_path)
-    names = [f"r{rank:02}.npy" for rank in range(NRANKS)]
-    for rank, name in enumerate(names):
-        np.save(name, np.random.default_rng(rank).standard_normal(COUNT) * 10.0 ** (rank % 16))
-    return names
-
-
-@pytest.fixture
-def remote(monkeypatch) -> list[int]:
-    """Take every file system for one of other machines; return the depths that are read ahead."""
-    depths = []
-
-    class Seen(ahead.Ahead):
-        def __init__(self, read, nranks, depth):
-            depths.append(depth)
-            super().__init__(read, nranks, depth)
-
-    monkeypatch.setattr(mounts, "is_remote", lambda _path: True)
-    monkeypatch.setattr(ahead, "Ahead", Seen)
-    return depths
-
-
-def test_the_same_bits_in_blocks(ranks, remote, monkeypatch):
-    """A few open files are for the ranks."""
-    monkeypatch.setattr(planning, "_BLOCK_BYTES", 4096)
-    found = mpired.reduce(ranks, "sum")
-    assert remote == [32]
-    assert np.array_equal(found, mpired.reduce(ranks, "sum", max_open_files=40))
-    monkeypatch.setattr(mounts, "is_remote", lambda _path: False)
-    assert np.array_equal(found, mpired.reduce(ranks, "sum"))
-    assert remote == [32]
-
-
-# ---- stripes
-
 
 STRIPE = 4096
 

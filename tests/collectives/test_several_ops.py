@@ -9,7 +9,6 @@ from command import run
 from rows import check_refusals, each
 
 import mpired
-from mpired.formats.array import FlatReader
 
 NRANKS, COUNT = 4, 3000
 
@@ -88,17 +87,6 @@ def test_each_has_the_bits_that_it_has_alone(tmp_path, monkeypatch, code, ops, o
             assert (found.dtype, found.shape) == (alone.dtype, alone.shape), op
             assert np.ma.getdata(found).tobytes() == np.ma.getdata(alone).tobytes(), op
             assert np.array_equal(np.ma.getmaskarray(found), np.ma.getmaskarray(alone)), op
-
-
-def test_ranks_are_read_once(monkeypatch):
-    reads = []
-    read = FlatReader.read
-    monkeypatch.setattr(FlatReader, "read", lambda self, start, block: reads.append(start) or read(self, start, block))
-    ranks = [some("f8", rank) for rank in range(NRANKS)]
-    mpired.reduce(ranks, "max,median,mean,maxloc,std", index="rank", jobs=1)
-    monkeypatch.undo()
-    assert reads[:NRANKS] == [0] * NRANKS  # the last reads are those of the results
-    assert len(reads) == NRANKS + 5
 
 
 @each("form", ["NETCDF4", "NETCDF3_64BIT_OFFSET"])

@@ -8,19 +8,15 @@ import io
 import os
 import re
 import subprocess
-import threading
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import COMMAND, Outcome, refused, run, shell, succeeded, unchanged
+from command import Outcome, refused, run, shell, succeeded, unchanged
 from needs import needs
 from tables import bytes_of
 from values import folder_in_memory
-
-import mpired
-from mpired.errors import CountError, UsageError
 
 CHANCE = np.random.default_rng(4)
 RANKS = [CHANCE.integers(-1000, 1000, 70_000).astype("f8") for _ in range(3)]
@@ -101,15 +97,6 @@ def test_results_of_streams_are_the_files_that_are_made_of_files(folder):
             assert written == (folder / f"files.{'raw' if suffix == '.bin' else 'csv'}").read_bytes()
 
 
-def test_other_collectives(folder):
-    both, half = RANKS[0] + RANKS[1], 35_000
-    for name, expected in ("scan", [RANKS[0], both]), ("reduce-scatter-block", [both[:half], both[half:]]):
-        words = (name, *RAW[1:], "-f", "-o", "out_{rank}.bin")
-        succeeded(streamed(words, "<(cat r0.bin) <(cat r1.bin)", folder))
-        for rank, array in enumerate(expected):
-            assert (folder / f"out_{rank}.bin").read_bytes() == array.tobytes(), name
-
-
 MISFITS = [
     ("<(head -c 80 r0.bin) r1.bin", "rank 0 has count 10, but rank 1 ('r1.bin') has 70000"),
     ("r1.npy <(cat r0.bin r0.bin)", "rank 1 has more than 70000 elements, but rank 0 ('r1.npy') has 70000"),
@@ -131,34 +118,8 @@ def test_streams_that_do_not_fit(folder):
             refused(streamed(words, "<(cat r0.bin) <(cat r1.bin)", folder), 3, "fewer bytes than --offset skips")
 
 
-@pytest.mark.parametrize("name", ["bash", pytest.param("dash", marks=pytest.mark.needs("dash"))])
-def test_pipelines(name, folder):
-    first, second = (f"{COMMAND} {' '.join(NPY)} --to {form}" for form in ("arrows", "npy"))
-    script = f"cat r0.npy | {first} - r1.npy | {second} - r2.npy | cmp - sum.npy"
-    np.save(folder / "sum.npy", SUM)
-    done = subprocess.run([name, "-c", script], cwd=folder, capture_output=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-
-
 def test_a_reader_that_goes_away_ends_a_pipeline(folder):
     """Nobody else ends it: the streams go on for ever."""
     first, then = '"$@" --to raw <(cat /dev/zero) <(cat /dev/zero)', '"$@" --to raw - <(cat /dev/zero)'
     outcome = shell(f'{first} | {then} | head -c 1 | wc -c; echo "${{PIPESTATUS[@]}}"', *RAW, cwd=folder)
     assert (outcome.status, outcome.out.split(), outcome.err) == (0, [b"1", b"141", b"141", b"0", b"0"], "")
-
-
-def test_open_files_of_a_program(folder):
-    """A pipe is read once; a file object without a descriptor is refused."""
-
-    class Once(io.RawIOBase):
-        def readable(self):
-            return True
-
-    with pytest.raises(UsageError, match=r"open file of rank 0: is closed, or has no descriptor \(fileno\); read it"):
-        mpired.reduce([Once(), folder / "r1.npy"], "sum")
-    read, write = os.pipe()
-    writer = threading.Thread(target=lambda: (os.write(write, RANKS[0].tobytes()[:800]), os.close(write)))
-    writer.start()
-    with open(read, "rb") as pipe, pytest.raises(CountError, match="rank 1 has count 100, but rank 0"):
-        mpired.reduce([folder / "r1.bin", pipe], "sum", type="double")
-    writer.join()

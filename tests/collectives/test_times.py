@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import operator
 from functools import reduce
 
 import numpy as np
@@ -113,22 +112,6 @@ def test_texts_of_times(tmp_path):
     assert {each["name"]: each["data"] for each in buffers} == wanted
     for name in [*kinds][::4]:
         assert run(*words, name, "--to", "text", cwd=tmp_path).out.decode().splitlines() == wanted[name], name
-
-
-def test_truth_values(tmp_path):
-    """Logical ops alone, and the result is a column of truth values."""
-    columns = [np.arange(8) % (rank + 2) == 0 for rank in range(NRANKS)]
-    for form in ("parquet", "arrow"):
-        names = [f"r{rank}.{form}" for rank in range(NRANKS)]
-        for name, each in zip(names, columns, strict=True):
-            (tmp_path / name).write_bytes(bytes_of(pa.table({"b": each}), form))
-        for op, ufunc in (("land", operator.and_), ("lor", operator.or_), ("lxor", operator.xor)):
-            succeeded(run("reduce", "-qf", "--op", op, *names, "-o", f"out.{form}", cwd=tmp_path))
-            out = read(tmp_path / f"out.{form}")["b"]
-            assert out.type == pa.bool_()
-            assert out.to_pylist() == reduce(ufunc, columns).tolist()
-        for op in ("sum", "max", "bor"):
-            refused(run("reduce", "--op", op, *names, cwd=tmp_path), 3, "MPI_C_BOOL (bool) takes land, lor, lxor")
 
 
 def test_columns_that_are_refused(tmp_path):

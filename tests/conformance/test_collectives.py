@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import run, succeeded
 
 import mpired
 
@@ -296,14 +295,3 @@ def test_two_groups(world):
             assert [cleared(array) for array in itertools.chain(*lists)] == theirs(world, *case, call), (case, call)
         one = mpired.reduce(paths[:cut], combine, group_b=paths[cut:])
         assert cleared(one) == world.mpi(*case, "inter_reduce", 0), case
-
-
-def test_an_op_from_a_file_is_that_of_mpi(world, tmp_path):
-    """As the command is used: the op runs in a worker, and the results are files."""
-    paths = npy_paths(world, "matrix", ORDINARY)
-    words = ["scan", "-q", "--op", f"{world.folder}/ops.py:matrix_product", "-o", str(tmp_path / "out_{rank}.npy")]
-    succeeded(run(*words, *map(str, paths), cwd=tmp_path))
-    outputs = [cleared(np.load(tmp_path / f"out_{rank}.npy")) for rank in range(world.nranks)]
-    assert outputs == theirs(world, "matrix", "matrix_product", ORDINARY, "scan")
-    forwards, backwards = (mpired.reduce(each, function(world, "matrix_product")) for each in (paths, paths[::-1]))
-    assert world.nranks == 1 or forwards.tobytes() != backwards.tobytes()

@@ -5,23 +5,18 @@ test_collectives.py.
 """
 
 import ctypes
-import importlib.util
 import itertools
 import random
 import subprocess
-from pathlib import Path
 
-import numpy as np
 import pytest
 import typemaps
-from command import run, succeeded
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from needs import needs
 
 import mpired
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 SOURCE = """
 static const struct { long disp; int nbytes; } entries[] = { ENTRIES };
 /* Of each byte that belongs to an entry the greater. */
@@ -66,56 +61,6 @@ def applied(library, function, datatype, images, at, count):
         running = buffers[1].raw
     library.MPI_Op_free(ctypes.byref(handle))
     return running
-
-
-def by_mpi4py(mpi, function, ranks):
-    """Let mpi4py fold structures of doubles with a function of the examples."""
-    form, datatype = ranks[0].dtype, mpi.DOUBLE.Create_contiguous(ranks[0].itemsize // 8).Commit()
-
-    def called(invec, inoutvec, _datatype):
-        lower, upper = np.frombuffer(invec, form), np.frombuffer(inoutvec, form)
-        function(lower, upper, len(upper), "MPI_DOUBLE")
-
-    op, running = mpi.Op.Create(called, commute=False), ranks[0]
-    for rank in ranks[1:]:
-        upper = rank.copy()
-        op.Reduce_local([running, len(rank), datatype], [upper, len(rank), datatype])
-        running = upper
-    return running.tobytes()
-
-
-def test_the_examples_are_the_left_fold(mpi, library, tmp_path):
-    """Of numbers whose sums round, in Python and in C, by MPI and by mpired."""
-    needs("gcc")
-    made = tmp_path / "libcomplex_product.so"
-    source = EXAMPLES / "complex_product.c"
-    subprocess.run(["gcc", "-O2", "-ffp-contract=off", "-shared", "-fPIC", source, "-o", made], check=True)
-    spec = importlib.util.spec_from_file_location("examples_of_the_test", EXAMPLES / "ops.py")
-    ops = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(ops)
-
-    def by_mpired(place):
-        words = ("reduce", "-q", "--op", place, "--to", "raw", *names)
-        outcome = run(*words, cwd=tmp_path)
-        succeeded(outcome)
-        return outcome.out
-
-    names = [f"rank{rank}.npy" for rank in range(4)]
-    for name, fields in ("complex_product", ["re", "im"]), ("matrix_product", ["xx", "xy", "yx", "yy"]):
-        form = np.dtype([(field, "f8") for field in fields])
-        numbers = np.random.default_rng(7).normal(size=(4, 1000, len(fields)))
-        ranks = [rank.view(form)[:, 0] for rank in numbers]
-        for path, rank in zip(names, ranks, strict=True):
-            np.save(tmp_path / path, rank)
-        expected = by_mpi4py(mpi, getattr(ops, name), ranks)
-        assert by_mpi4py(mpi, getattr(ops, name), ranks[::-1]) != expected
-        assert by_mpired(f"{EXAMPLES}/ops.py:{name}") == expected, name
-        if name == "complex_product":
-            datatype = mpi.DOUBLE.Create_contiguous(2).Commit()
-            function, images = ctypes.CDLL(str(made)).complex_product, [rank.tobytes() for rank in ranks]
-            assert applied(library, function, datatype, images, 0, 1000) == expected
-            for symbol in "complex_product", "complex_product_c:count":
-                assert by_mpired(f"{made}:{symbol}") == expected, symbol
 
 
 @pytest.mark.parametrize("word", typemaps.WORDS)

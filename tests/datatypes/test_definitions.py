@@ -1,9 +1,7 @@
 """Named datatypes from a file: what they mean, and errors that name file, entry and place."""
 
-import contextlib
 import json
 import pickle
-import tracemalloc
 
 import pytest
 from command import run
@@ -112,13 +110,6 @@ def test_an_error_names_file_and_entry(text, reasons, tmp_path):
     check_refused(tmp_path, "types --types bad.toml int", 2, "bad.toml: ", *reasons)
 
 
-def test_a_chain_of_structures(tmp_path):
-    lines = ['a0 = "short"', *(f'a{i} = "struct([1,1],[0,4],[short,a{i - 1}])"' for i in range(1, 100))]
-    (tmp_path / "long.toml").write_text("\n".join(lines))
-    typemap = parse("a99", definitions(str(tmp_path / "long.toml")))[0].typemap
-    assert [(entry.name, entry.disp) for entry in typemap.walk()] == [("short", 4 * i) for i in range(100)]
-
-
 @each("text", ["a" + ".a" * 40_000 + '="int"', "[" + "a." * 40_000 + "a]", "b = {" + "a." * 40_000 + "a = 1}"])
 def test_keys_of_very_many_parts_are_refused(text, tmp_path):
     fits = f'# {"." * 1000}\nx = "int"\n'
@@ -127,22 +118,3 @@ def test_keys_of_very_many_parts_are_refused(text, tmp_path):
         definitions(str(tmp_path / "dots.toml"))
     (tmp_path / "dots.toml").write_text(fits)
     assert str(definitions(str(tmp_path / "dots.toml"))["x"][0]) == "MPI_INT"
-
-
-@contextlib.contextmanager
-def less_than(nbytes):
-    """Check that the block takes less memory."""
-    tracemalloc.start()
-    try:
-        yield
-        assert tracemalloc.get_traced_memory()[1] < nbytes
-    finally:
-        tracemalloc.stop()
-
-
-@each("start", ["", "-", "[\n", "[1, ", "0x", "1.", "1e-", "{a = "])
-@each("digits", ["9", "1_"])
-def test_a_long_number_is_refused_and_takes_little(start, digits, tmp_path):
-    (tmp_path / "number.toml").write_text(f"a = {start}{digits * (100_000 // len(digits))}1")
-    with less_than(30 << 20), pytest.raises(DefinitionError, match=r"is not TOML|a text in quotes"):
-        definitions(str(tmp_path / "number.toml"))

@@ -116,25 +116,6 @@ def test_the_bytes_are_those_of_a_real_mpi(name, tmp_path):
     assert cleared[0] == cleared[1]
 
 
-def x87(count):
-    """Draw x87 numbers of all magnitudes, subnormal ones and limits among them, but no NaN."""
-    drawn = [each for rank in values.ranks("LONG_DOUBLE", 3, count) for each in reference.elements("LONG_DOUBLE", rank)]
-    draw = np.random.default_rng(11)
-    for shift in range(63):  # the next one is written as subnormal but is none
-        drawn.append((1 << shift).to_bytes(8, "little") + bytes(8))
-        drawn.append(int(draw.integers(1, 1 << 63)).to_bytes(8, "little") + b"\0\x80" + bytes(6))
-    drawn = [each[:10] + bytes(6) for each in drawn]
-    return [each for each in drawn if not reference.has_nan("LONG_DOUBLE", each)]
-
-
-def test_binary128_of_all_magnitudes(tmp_path):
-    """Each number comes back, and no NaN is among them."""
-    numbers = x87(200)
-    packed = packed_by_mpired(tmp_path, "long_double", b"".join(numbers))
-    assert packed.hex(" ", 16) == b"".join(map(binary128, numbers)).hex(" ", 16)
-    assert read_binary128(tmp_path, packed.hex()).tobytes() == b"".join(numbers)
-
-
 def read_binary128(tmp_path, octets):
     (tmp_path / "x.ext").write_bytes(bytes.fromhex(octets))
     return mpired.reduce([tmp_path / "x.ext"], "max", type="long_double", datarep="external32", format="raw")
@@ -190,12 +171,6 @@ def test_what_does_not_fit_names_file_element_and_value(name, tmp_path):
         )
 
 
-def test_a_result_that_does_not_fit_is_an_error_and_leaves_nothing(tmp_path):
-    (tmp_path / "a.ext").write_bytes(struct.pack(">3i", 1, 2**31 - 1, 5))
-    words = "reduce --op sum --type long --datarep external32 --from raw --to raw -o out.ext a.ext a.ext"
-    check_refused(tmp_path, words, 3, "out.ext: element 1", "4294967294 does not fit the 4 bytes")
-
-
 PAIRS = [
     ("float_int", "fi", ">fi"), ("double_int", "di4x", ">di"), ("long_int", "qi4x", ">ii"), ("2int", "ii", ">ii"),
     ("short_int", "hi", ">hi"), ("2real", "ff", ">ff"), ("2double_precision", "dd", ">dd"), ("2integer", "ii", ">ii"),
@@ -220,40 +195,6 @@ def test_pairs(name, native, there, tmp_path):
     best = [(9, 9), (5, 0), (100, 127)]
     assert output.read_bytes() == b"".join(struct.pack(there, *element) for element in best)
     assert mpired.info(output, type=name, datarep="external32").buffers[0].count == 3
-
-
-# Each datatype with one of its ops in turn.
-COMBINED = [
-    (ops[number % len(ops)], name)
-    for number, name in enumerate(SCALARS)
-    if (ops := [op for op in matrix.REDUCE_OPS[:-2] if name in matrix.LEGAL[op]])
-]
-
-
-@each("op, name", COMBINED)
-def test_reduce_reads_and_writes_it(op, name, directory):
-    """What a reduction of native elements gives."""
-    natives, paths = ([directory / f"{i}.{suffix}" for i in range(3)] for suffix in ("bin", "ext"))
-    for rank, native, path in zip(fitting(name, 3), natives, paths, strict=True):
-        small = b"".join(reference.without_padding(name, each) for each in reference.elements(name, rank))
-        if name in NARROW:  # so that the result fits too
-            small = bytes(np.frombuffer(small, f"i{reference.FORMS[name][1]}") % 100)
-        native.write_bytes(small)
-        path.write_bytes(external(name, small))
-    settings = {"type": name, "format": "raw"}
-    here, output = mpired.reduce(natives, op, **settings), directory / "there.ext"
-    mpired.reduce(paths, op, datarep="external32", output=output, to="raw", overwrite=True, **settings)
-    assert output.read_bytes() == external(name, here.tobytes())
-
-
-def test_other_formats_become_external32_and_back(tmp_path):
-    np.save(tmp_path / "a.npy", np.array([1.5, -2.0]))
-    mpired.reduce([tmp_path / "a.npy"], "sum", datarep="external32", output=tmp_path / "a.bin")
-    assert (tmp_path / "a.bin").read_bytes() == struct.pack(">2d", 1.5, -2)
-    mpired.reduce([tmp_path / "a.npy"], "sum", byte_order="big", to="raw", output=tmp_path / "b.bin")
-    assert (tmp_path / "b.bin").read_bytes() == struct.pack(">2d", 1.5, -2)
-    mpired.reduce([tmp_path / "a.bin"], "sum", type="double", datarep="external32", output=tmp_path / "c.npy")
-    assert np.load(tmp_path / "c.npy").tolist() == [1.5, -2]
 
 
 @each(

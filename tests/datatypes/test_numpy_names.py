@@ -9,7 +9,7 @@ import pytest
 from rows import check_refused, each
 
 import mpired
-from mpired.datatypes import DATATYPES, parse
+from mpired.datatypes import parse
 
 NAMES = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128 bool".split()  # noqa: SIM905 - names
 
@@ -23,20 +23,6 @@ def test_a_name_of_numpy_is_the_type_of_that_form(name, tmp_path):
     values.tofile(tmp_path / "a.bin")
     found = mpired.reduce([tmp_path / "a.bin"], "lor" if name == "bool" else "sum", type=name)
     np.testing.assert_array_equal(found, values, strict=True)
-
-
-@each("name", ["half", "single", "longdouble", "intc", "uintc", "intp", "uintp", "uint"])
-def test_another_name_of_numpy_is_the_same_type(name):
-    assert parse(name) == parse(np.dtype(name).name)
-    assert parse(f"pair({name},int32)")[0].form["value"] == np.dtype(name)
-
-
-def test_names_of_mpi_mean_what_they_are_in_mpi():
-    for row in filter(lambda row: row.dtype is not None, DATATYPES):
-        assert parse(row.name.lower())[0] is row
-    assert parse("float")[0].form == np.float32
-    assert str(parse("pair(float64, int64)")[0]) == "pair(double,int64_t)"
-    assert str(parse("vector(3,1,2,float32)")[0]) == "vector(3,1,2,float)"
 
 
 BOTH = ["MPI_DOUBLE (float64)", "MPI_FLOAT (float32)"]

@@ -1,19 +1,14 @@
 """Pairs of any value and any integer index: layout, identity, and MINLOC and MAXLOC as the twin has them."""
 
-import pickle
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 import reference
 import values
-from command import run
 from rows import each
 
 import mpired
-from mpired.datatypes import Group, parse, value_index
-from mpired.errors import UnknownDatatypeError
+from mpired.datatypes import parse
 
 INTEGERS = ["signed_char", "unsigned_char", "short", "unsigned_short", "int", "unsigned", "long", "unsigned_long",
             "long_long_int", "unsigned_long_long", "int8_t", "uint8_t", "int16_t", "uint16_t", "int32_t", "uint32_t",
@@ -57,47 +52,6 @@ def test_an_unnamed_pair_gives_the_bits_of_the_twin(value, index, tmp_path, monk
     assert output.read_bytes().hex(" ") == reference.reduce(op, name, ranks).hex(" ")
 
 
-@each("value", [*INTEGERS, *FLOATS])
-def test_every_combination_exists_once(value):
-    for index in INTEGERS:
-        datatype, order = parse(f"pair({value},{index})")
-        assert (order, datatype.group) == (None, Group.PAIR)
-        assert datatype is parse(f" MPI_PAIR( mpi_{value} ,{index.upper()}) ")[0]
-        assert datatype is value_index(parse(value)[0], parse(index)[0])
-        assert pickle.loads(pickle.dumps(datatype)) is datatype
-        parts, extent = layout(value, index)
-        assert (datatype.extent, datatype.form.fields["index"][1]) == (extent, parts[1][1])
-        assert datatype.size == component(value)[1] + component(index)[1]
-
-
-@each(
-    "text, same",
-    [
-        ("pair(long double,int64_t)", "pair(long_double,int64_t)"),
-        (" PAIR ( unsigned  long\tlong , signed char ) ", "pair(unsigned_long_long,signed_char)"),
-        ("pair(MPI_LONG DOUBLE,int)", "long_double_int"), ("long double", "long_double"), ("double int", "double_int"),
-        # pairs with a name
-        ("pair(float,int)", "FLOAT_INT"), ("pair(double,int)", "DOUBLE_INT"), ("pair(long,int)", "LONG_INT"),
-        ("pair(int,int)", "2INT"), ("pair(short,int)", "SHORT_INT"), ("pair(real,real)", "2REAL"),
-        ("pair(double_precision,double_precision)", "2DOUBLE_PRECISION"), ("pair(integer,integer)", "2INTEGER"),
-    ],
-)  # fmt: skip
-def test_two_texts_of_one_type(text, same):
-    assert parse(text)[0] is parse(same)[0]
-
-
-@each(
-    "value, index",
-    [("double", "double"), ("double", "float"), ("c_complex", "int"), ("c_bool", "int"), ("byte", "int"),
-     ("int", "byte"), ("int", "logical"), ("double_int", "int"), ("char", "int"), ("real", "double_precision")],
-)  # fmt: skip
-def test_other_combinations_are_no_type(value, index, tmp_path):
-    assert value_index(parse(value)[0], parse(index)[0]) is None
-    with pytest.raises(UnknownDatatypeError, match=r"\^pair\("):
-        parse(f"pair({value},{index})")
-    assert run("types", "--value-index", value, index, cwd=tmp_path) == (0, b"MPI_DATATYPE_NULL\n", "")
-
-
 def test_structures_and_columns_are_pairs(tmp_path):
     """Those of parquet keep the names of their fields in npy and in an array."""
     for order in "<>":
@@ -118,36 +72,3 @@ def test_structures_and_columns_are_pairs(tmp_path):
     for found in (np.load(tmp_path / "out.npy"), mpired.reduce([tmp_path / "one.parquet"] * 2, "minloc")):
         assert found.dtype == np.dtype([("e", "f8"), ("c", "i8")])
         assert found.tolist() == [(1.0, 2**40), (5.0, 7)]
-
-
-@each(
-    "form",
-    [
-        np.dtype([("t", "f8"), ("who", "i4")]),
-        np.dtype([("t", "f8"), ("who", "i4")], align=True),
-        np.dtype({"names": ["t", "who"], "formats": ["f4", "i8"], "offsets": [3, 16], "itemsize": 31}),
-        np.dtype([("index", "i2"), ("value", "f8")]),
-        np.dtype([("t", ">f8"), ("who", ">i4")]),
-        np.dtype([("value", "i8"), ("index", "u1")]),
-    ],
-)
-def test_an_array_has_the_form_of_the_ranks(form, tmp_path):
-    """Names, places and gaps, of arrays and of files, in each call; numbers are in native byte order."""
-    value, index = ("value", "index") if "value" in form.names else ("t", "who")
-    ranks = [np.zeros(3, form), np.zeros(3, form)]
-    ranks[0][value], ranks[1][value] = [4, 2, 5], [3, 6, 5]
-    ranks[0][index], ranks[1][index] = 1, 2
-    paths = [tmp_path / f"r{i}.npy" for i in range(2)]
-    for path, rank in zip(paths, ranks, strict=True):
-        np.save(path, rank)
-    mpired.reduce(paths, "maxloc", output=tmp_path / "out.npy", overwrite=True)
-    window = mpired.Window(tmp_path / "out.npy")
-    of_arrays = [mpired.reduce(ranks, "maxloc"), mpired.scan(ranks, "maxloc")[1]]
-    of_files = [mpired.reduce(paths, "maxloc"), window.get_accumulate(None, "no_op")]
-    stored = np.load(paths[0]).dtype  # as NumPy saves it
-    assert np.load(tmp_path / "out.npy").dtype == stored
-    for result, like in zip([*of_arrays, *of_files], [form, form, stored, stored], strict=True):
-        assert result.dtype == like.newbyteorder("=")
-        assert (result[value].tolist(), result[index].tolist()) == ([4, 6, 5], [1, 2, 1])
-    old = window.fetch_and_op((9, 7), "maxloc", target_disp=2)
-    assert (old.dtype, old[value], old[index]) == (stored.newbyteorder("="), 5, 1)

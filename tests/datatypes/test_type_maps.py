@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from mpi4py import MPI
 from rows import each
 
-import mpired
 from mpired.datatypes import parse
 from mpired.datatypes.typemap import transfer
 from mpired.datatypes.typemap.typemap import Run
@@ -65,29 +64,3 @@ def without_x87_padding(twin, count, packed):
                 octets[at + 10 : at + 16] = bytes(6)
             at += typemaps.BASIC[name][0]
     return bytes(octets)
-
-
-CONVERTED = ["double", "int", "short", "int8_t", "float", "uint16_t", "byte", "logical", "c_float_complex",
-             "c_double_complex", "int64_t", "count", "char", "c_bool", "double_int", "short_int",
-             "float_int"]  # fmt: skip
-PARTS = {"c_float_complex": 2, "c_double_complex": 2}
-
-
-@settings(max_examples=60, deadline=None, derandomize=True)
-@given(drawn=typemaps.types(CONVERTED), count=st.integers(1, 3))
-def test_external32_of_several_types(tmp_path_factory, drawn, count):
-    places = typemaps.positions(drawn.twin, count)
-    if not places:
-        return
-    low, high = min(start for start, _ in places), max(start + nbytes for start, nbytes in places)
-    buffer = np.random.default_rng(9).integers(0, 256, high - low, dtype=np.uint8)
-    expected = b""
-    for (start, nbytes), name in zip(places, [name for name, _ in drawn.twin.entries] * count, strict=True):
-        part = nbytes // PARTS.get(name, 1)
-        for at in range(start - low, start - low + nbytes, part):
-            expected += buffer[at : at + part].tobytes()[::-1]
-    folder = tmp_path_factory.getbasetemp()
-    (folder / "records.bin").write_bytes(bytes(max(low, 0)) + buffer.tobytes())
-    options = {"type": drawn.text, "count": count, "offset": max(-low, 0), "overwrite": True}
-    mpired.pack(folder / "records.bin", output=folder / "packed.ext", datarep="external32", **options)
-    assert (folder / "packed.ext").read_bytes() == expected, drawn.text

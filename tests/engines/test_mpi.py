@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from command import COMMAND, unchanged
 from mpiexec import EAGER, MPIEXEC, PROGRAM, beside, command, launched
-from rows import check_refused
 from running import end_in_time
 
 import mpired
@@ -121,20 +120,6 @@ def test_a_worker_that_stands_still_is_an_error(here):
     assert not results(here)
 
 
-def test_what_cannot_work_is_refused(here):
-    launcher = "mpi needs a launcher: `mpiexec -n 4 mpired ... --engine mpi`, or srun"
-    check_refused(here, "reduce --op sum --engine mpi -o out.npy r0.npy", 2, launcher)
-    for environment, options, said in (
-        ({"SLURM_STEP_NUM_TASKS": "8"}, ["-o", "out.npy"], "has started 8 processes (SLURM_STEP_NUM_TASKS), and each"),
-        ({"PMI_SIZE": "1"}, [], "is standard output, which the launcher of mpi may write to; name a file"),
-    ):
-        words = command("reduce", "--op", "sum", *options, "r0.npy")
-        with unchanged(here):
-            done = subprocess.run(words, check=False, capture_output=True, text=True, env=os.environ | environment)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert said in done.stderr
-
-
 @pytest.mark.needs("mount")
 @pytest.mark.parametrize("elsewhere", ["hidden ranks", "hidden results"])
 def test_a_worker_with_other_mounts(elsewhere, here):
@@ -220,20 +205,3 @@ def test_a_command_that_a_launcher_starts_several_times_says_so_once(here):
     done = launched(2, COMMAND, "reduce", "-q", "--op", "sum", "-fo", "out.npy", *RANKS)
     assert (done.returncode, done.stderr) == (0, f"{STARTED} One command for all: --engine mpi\n")
     assert np.array_equal(np.load("out.npy"), mpired.reduce(RANKS, "sum"))
-
-
-@pytest.mark.needs("strace")
-@pytest.mark.parametrize("engine", ["mpi", "local"])
-def test_each_worker_opens_a_rank_once_and_the_command_once(engine, here):
-    """Each of its segments reads the files that are open from those before."""
-    for rank in range(12):  # more than a look at a worker takes, and for each worker several segments
-        np.save(f"s{rank}.npy", np.arange(100_000.0) + rank)
-    ranks = [f"s{rank}.npy" for rank in range(12)]
-    words = ["reduce", "--op", "sum", "-o", "out.npy", *ranks]
-    started = [MPIEXEC, "-n", "3", *command(*words)] if engine == "mpi" else [sys.executable, EAGER, *words, "-j", "2"]
-    traced = ["strace", "-f", "--seccomp-bpf", "-qq", "-e", "trace=openat", "-o", "trace"]
-    subprocess.run([*traced, *started], capture_output=True, check=True)
-    trace = Path("trace").read_text()
-    opened = {name: len(re.findall(rf'openat\([^"]*"(?:[^"]*/)?{name}"[^=]*= \d', trace)) for name in ranks}
-    assert set(opened.values()) <= {1, 2, 3}, opened
-    assert np.array_equal(np.load("out.npy"), mpired.reduce(ranks, "sum"))

@@ -8,15 +8,12 @@ from __future__ import annotations
 import operator
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
-import numpy as np
 import pytest
 from command import children, in_child
 
@@ -157,28 +154,3 @@ def test_errors_of_a_worker_arrive(function, kind, within):
         return []
 
     assert within(error) == [kind.__name__, []]
-
-
-_SCRIPT = """
-import threading
-print("started", flush=True)
-import mpired
-threading.Thread(target=threading.Event().wait, daemon=True).start()
-result = mpired.reduce(["rank.npy", "rank.npy"], op="sum", jobs=2)
-print(result[0], result[-1], len(result), flush=True)
-"""
-
-
-def test_script_without_a_guard(tmp_path: Path):
-    """A script that calls `mpired.reduce` at its top level is run once, not again by each worker.
-
-    Workers import from where this process does, which for a script is its own folder, not the working directory.
-    """
-    np.save(tmp_path / "rank.npy", np.arange(4_000_000.0))
-    (tmp_path / "scripts").mkdir()
-    (tmp_path / "scripts/script.py").write_text(_SCRIPT)
-    for name in ("numpy", "mpired", "multiprocessing", "pickle", "traceback"):
-        (tmp_path / f"{name}.py").write_text("print('imported', flush=True)")
-    words = [sys.executable, "scripts/script.py"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr, done.stdout) == (0, "", "started\n0.0 7999998.0 4000000\n")

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import command as command_line
@@ -16,10 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from mpiexec import MPIEXEC, PROGRAM, command, launched
+from mpiexec import PROGRAM, command, launched
 from needs import needs
 from pyarrow import feather
-from running import end_in_time
 
 from mpired.engines.messages import lines_of
 
@@ -196,26 +192,6 @@ def test_after_an_error_in_any_stage_the_same_processes_go_on(here):
     expected = np.cumsum([np.load(name) for name in NAMES], axis=0)
     for number in range(3):
         assert all(np.array_equal(np.load(f"out{number}-{rank}.npy"), expected[rank]) for rank in range(NRANKS))
-
-
-def test_nothing_is_left_when_a_stage_is_killed(here):
-    """In the middle: a stage is in an op, and the others wait for it."""
-    words = command("reduce", "--op", "ops.py:waits", "-o", "out.npy", *NAMES, spread="ranks")
-    environment = os.environ | {"BAD": firsts(3)[0]}
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    started = subprocess.Popen([MPIEXEC, "-n", "4", *words], env=environment, **quiet)
-    try:
-        while not (stages := [int(path.suffix[1:]) for path in here.glob("in_it.*")]):
-            assert started.poll() is None
-            time.sleep(0.01)
-        os.kill(stages[0], signal.SIGKILL)
-        assert started.wait(60) != 0
-        end_in_time(stages[:1])
-    finally:
-        started.kill()
-        started.wait()
-    assert not list(here.glob("out*"))
-    assert not list(here.glob(".*"))
 
 
 LINES = [

@@ -12,7 +12,6 @@ import pytest
 from command import NOBODY, refused, run, unchanged
 from protocols import COMMITS
 from rows import check_refusals
-from shared_target import ended_well, forked
 
 import mpired
 from mpired.files import keys
@@ -105,14 +104,6 @@ def test_a_target_that_has_moved_takes_its_keys_along(folder):
     assert not any(added(folder, key, "u.npy") for key in "abc")
 
 
-def test_a_copy_that_keeps_the_attribute_alone_takes_the_keys_that_it_had(folder):
-    assert added(folder, "a")
-    subprocess.run(["cp", "-a", "t.npy", "u.npy"], cwd=folder, check=True)
-    assert added(folder, "b")
-    assert not added(folder, "a", "u.npy")
-    assert added(folder, "b", "u.npy")
-
-
 def moved(folder):
     (folder / "elsewhere").mkdir()
     (folder / "t.npy").rename(folder / "elsewhere" / "t.npy")
@@ -179,15 +170,6 @@ def test_what_else_has_the_name_stays(folder):
         make()
         check_refusals(folder, [(with_key("a"), status, "t.npy.mpired-keys")])
         remove()
-
-
-def test_keys_of_a_target_that_several_processes_make_at_once(folder):
-    def create(number):
-        window = mpired.Window(folder / "new.npy")
-        window.accumulate(folder / "o.npy", "sum", create=1, once_key=f"{number}")
-
-    ended_well([forked(lambda number=number: create(number)) for number in (*range(4), *range(4))])
-    assert (np.load(folder / "new.npy").tolist(), counted(folder, "new.npy")) == ([4], [4])
 
 
 def test_the_keys_of_a_file_with_two_names_are_one_file(folder):

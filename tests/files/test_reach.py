@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import Child, refused, run, unchanged, wait_until
+from command import refused, run, unchanged
 from rows import check_refusals, each
-from updates import has_open, hold
+from updates import hold
 
 from mpired.files import mounts
 
@@ -117,14 +117,3 @@ def test_a_log_and_a_draft_wait_for_recover(ending, words, here):
     assert run("recover", "r0.npy", cwd=here, setup=mounted(here)).status == 0
     assert not left.exists()
     assert run(*words, cwd=here, setup=mounted(here)).status == 0
-
-
-def test_a_reader_waits_for_a_command_of_this_machine(here):
-    log = here / ".r0.npy.mpired"
-    log.touch()
-    held = hold(log)
-    reader = Child("reduce", "-q", "--op", "sum", "r0.npy", "--to", "raw", cwd=here, setup=mounted(here))
-    wait_until(lambda: has_open(reader.pid, log))
-    log.unlink()
-    os.close(held)
-    assert reader.finish() == (0, np.full(8, 1.0).tobytes(), "")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import NOBODY, become_nobody, reduce, refused, shell, succeeded, unchanged
+from command import NOBODY, become_nobody, reduce, refused, succeeded, unchanged
 from faults import failing
 from users import ACCESS_LIST, LIST
 
@@ -129,7 +129,6 @@ def test_what_is_no_failure(what, kind, folder):
 
 
 def test_short_transfers_to_a_stream(folder):
-    """Of files `test_kills_and_errors` has them."""
 
     def setup() -> None:
         write = os.write
@@ -195,31 +194,6 @@ def test_commit_ends_with_the_callback_while_signals_are_held_back(kind, folder)
     write(out, overwrite=True, context=NO_LIMITS._replace(on_commit=on_commit))
     assert seen == [(NEW, True)]
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
-
-
-def test_devices_and_fifos_are_written_to(folder):
-    before = os.stat("/dev/null")
-    with unchanged(folder):
-        assert reduce(*WORDS, "-o", "/dev/null", cwd=folder) == (0, b"", "")
-    after = os.stat("/dev/null")
-    assert (after.st_ino, after.st_mode, after.st_rdev) == (before.st_ino, before.st_mode, before.st_rdev)
-    os.mkfifo(folder / "fifo")
-    with open(os.open(folder / "fifo", os.O_RDONLY | os.O_NONBLOCK), "rb") as fifo:
-        succeeded(reduce(*WORDS, "-o", "fifo", cwd=folder))
-        assert fifo.read() == NEW
-    assert stat.S_ISFIFO((folder / "fifo").stat().st_mode)
-
-
-@pytest.mark.parametrize(
-    ("script", "head"), [('{ printf head; "$@"; } > results/out', b"head"), ('"$@" >> results/out', OLD)]
-)
-def test_redirected_standard_output_is_written_through(script, head, folder):
-    """The shell's file is written to, after what is there; it is not replaced, and needs no --force."""
-    out = folder / "results" / "out"
-    inode = out.stat().st_ino
-    assert shell(script, "reduce", "-q", *WORDS, "-o", "/proc/self/fd/1", cwd=folder) == (0, b"", "")
-    assert (out.read_bytes(), out.stat().st_ino) == (head + NEW, inode)
-    assert os.listdir(folder / "results") == ["out"]
 
 
 def test_scratch_file_has_no_name_and_is_shared_by_path(kind, tmp_path):

@@ -26,7 +26,6 @@ from users import (
     belonging,
     killed,
     rights,
-    value,
 )
 
 from mpired.files.names import MARK
@@ -68,20 +67,6 @@ def test_a_member_keeps_the_group_of_what_he_replaces(shared):
         assert run(*words, cwd=shared, setup=become(MEMBER, PROJECT)).status == 0, words
         found[words[0]] = rights(shared / name)
     assert found == {words[0]: (MEMBER, PROJECT, 0o660) for words in REPLACING}
-
-
-# What the target had, and what is left of it where its owner replaces it and may not keep the group.
-LEFT = {0o660: 0o600, 0o664: 0o644, 0o640: 0o600, 0o606: 0o600, 0o666: 0o666, 0o6755: 0o755}
-
-
-def test_where_the_group_cannot_be_kept_it_gets_what_both_had(shared):
-    found = {}
-    for mode in LEFT:
-        target(shared, OWNER, PROJECT, mode)
-        assert accumulate(shared, "rename", become(OWNER)).status == 0
-        assert value(shared) == 1
-        found[mode] = rights(shared / "t.npy")
-    assert found == {mode: (OWNER, USERS, left) for mode, left in LEFT.items()}
 
 
 def test_a_log_is_open_to_no_more_users_than_the_target(shared):

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import NOBODY, Child, become_nobody, refused, run, unchanged, wait_until
-from faults import failing, kill
+from faults import failing
 from protocols import COMMITS, LOG
 from rows import check_refusals, check_refused
 from updates import WORDS, add, has_open, hold, pending, value
@@ -65,21 +65,6 @@ def test_auto_chooses_what_is_cheap_and_keeps_the_file(folder):
     assert protocol(folder, 65 * mebibyte, 100, clones(answer=False)) == "journal"
     assert protocol(folder, 65 * mebibyte, 100, clones(answer=True)) == "rename"
     assert protocol(folder, 66 * mebibyte, 17 * mebibyte, clones(answer=False)) == "rename"
-
-
-def test_a_foreign_owner_means_a_patch(as_root, open_folder):
-    np.save(open_folder / "t.npy", np.zeros(5))
-    np.save(open_folder / "ones.npy", np.ones(5))
-    (open_folder / "t.npy").chmod(0o666)
-    words = ("accumulate", "--op", "sum", "t.npy", "ones.npy")
-    for commit in COMMITS:  # a folder that cannot be written to
-        refusal = ((*words, "--commit", commit), 4, "t.npy", "Permission denied")
-        check_refusals(open_folder, [refusal], setup=become_nobody)
-    open_folder.chmod(0o777)
-    outcome = run(*words, cwd=open_folder, setup=become_nobody)
-    assert outcome.err.endswith("t.npy (journal)\n"), outcome.err
-    os.chown(open_folder / "t.npy", NOBODY, NOBODY)
-    assert run(*words, cwd=open_folder, setup=become_nobody).err.endswith("t.npy (rename)\n")
 
 
 def test_full_disk(mounted, folder):
@@ -225,17 +210,6 @@ def test_files_of_mpired_itself_are_no_data(folder):
         (folder / "link").unlink()
 
 
-@pytest.mark.parametrize("words", [WORDS, ("reduce", "-q", "--op", "sum", "ones.npy", "-f", "-o", "here/t.npy")])
-def test_the_next_command_removes_what_a_kill_has_left(words, folder):
-    """Between the name of a new file and the rename, on any file system."""
-    killed = run(
-        *WORDS, "--commit", "rename", cwd=folder, setup=lambda: setattr(os, "replace", lambda *_, **__: kill())
-    )
-    assert (killed.status, len(os.listdir(folder / "here"))) == (-9, 2)
-    assert run(*words, cwd=folder).status == 0
-    assert os.listdir(folder / "here") == ["t.npy"]
-
-
 def test_dead_drafts_are_removed_and_living_ones_stay(folder):
     draft, foreign = (folder / "here" / name for name in (".t.npy.mpired-new", ".u.npy.mpired-new"))
     for path in (draft, foreign):
@@ -300,16 +274,6 @@ def test_what_is_done_and_cannot_be_printed_is_done(words, folder):
             (each, 4, "standard output: No space left on device") for each in (command, "recover --list ones.npy")
         ]
         check_refusals(folder, nothing, stdout=full.fileno())
-
-
-def test_recover_lists_and_discards(folder):
-    pending(folder)
-    with unchanged(folder):
-        listed = run("recover", "--list", "here/t.npy", "ones.npy", cwd=folder)
-        assert listed == (0, b"here/t.npy: a committed change to finish\nones.npy: nothing\n", "")
-    check_refusals(folder, [("recover --discard here/t.npy", 3, "here/t.npy", "--discard --force")])
-    assert run("recover", "--discard", "--force", "here/t.npy", cwd=folder).status == 0
-    assert (value(folder), os.listdir(folder / "here")) == (0, ["t.npy"])
 
 
 @pytest.fixture

@@ -96,12 +96,6 @@ def test_an_upload_that_fails_leaves_nothing(store, folder, words, setup):
         assert (store.get("out.bin"), store.tell("uploads")) == (old, b"0")
 
 
-def test_a_last_request_that_fails_leaves_nothing(store, folder):
-    store.faults({"method": "POST", "of": "uploadId", "status": 500, "times": 99})
-    done = put(store, folder, *BIG, "-o", "s3://bucket/out.bin", setup=in_parts)
-    assert (done.status, store.get("out.bin"), store.tell("uploads")) == (4, None, b"0")
-
-
 def test_the_status_after_a_failed_answer_is_about_the_object(store, folder):
     words = (*SMALL, "-f", "-o", "s3://bucket/out.npy")
     # A repetition of the request finds the object that the first one has made.

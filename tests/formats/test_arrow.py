@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import struct
 import zlib
 
 import numpy as np
@@ -16,8 +15,6 @@ from tables import THREE, bytes_of
 import mpired
 from mpired.formats import arrow_arrays
 
-V4 = pa.ipc.MetadataVersion.V4
-THOUSAND = np.arange(1000.0)
 PLAIN = bytes_of(pa.table({"x": THREE}), "arrows")
 # A stream of the same column by a later writer: with features and fields that pyarrow does not know.
 LATER = zlib.decompress(base64.b85decode(
@@ -77,29 +74,6 @@ def test_streams_as_the_library_reads_them(tmp_path):
         with case("more behind the end, which the library does not read") as folder:
             (folder / "t.arrows").write_bytes(PLAIN * 2)
             refused(run(*words, "t.arrows", cwd=folder), 3, "t.arrows: ", "goes on behind the end of the stream")
-
-
-def compressed_as_once(values):
-    """Return a column that is compressed as Arrow 0.17 did, which only the metadata of the message tells."""
-    frame = pa.compress(values.tobytes(), codec="zstd", asbytes=True)
-    rest = values.nbytes - 16 - len(frame)  # as many bytes as the values have, at the end a frame that is skipped
-    body = struct.pack("<q", values.nbytes) + frame + struct.pack("<II", 0x184D2A50, rest) + bytes(rest)
-    return pa.Array.from_buffers(pa.float64(), len(values), [None, pa.py_buffer(body)])
-
-
-def test_files_from_before_arrow_1(tmp_path):
-    with together(tmp_path) as case:
-        for suffix, is_compressed in (("arrow", True), ("arrow", False), ("arrows", True), ("arrows", False)):
-            with case(suffix, is_compressed) as folder:
-                path, new = folder / f"t.{suffix}", pa.ipc.new_file if suffix == "arrow" else pa.ipc.new_stream
-                batch = pa.record_batch({"x": compressed_as_once(THOUSAND) if is_compressed else THOUSAND})
-                metadata = {"ARROW:experimental_compression": "zstd"} if is_compressed else None
-                with new(path, batch.schema, options=pa.ipc.IpcWriteOptions(metadata_version=V4)) as writer:
-                    writer.write_batch(batch, custom_metadata=metadata)
-                assert mpired.reduce([path] * 2, "sum").tolist() == (2 * THOUSAND).tolist()
-                if suffix == "arrow":
-                    mpired.Window(path).accumulate(THOUSAND, "sum")
-                    assert pa.ipc.open_file(path).read_all()["x"].to_numpy().tolist() == (2 * THOUSAND).tolist()
 
 
 def test_elements_from_any_one_on(tmp_path):

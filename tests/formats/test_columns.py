@@ -5,15 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from command import in_child, reduce
-from rows import each
-from tables import SUFFIXES, THREE, bytes_of, read
+from command import in_child
+from tables import SUFFIXES, bytes_of, read
 
 import mpired
 from mpired.errors import MpiredError
 from mpired.formats import columns
-
-every_suffix = each("suffix", SUFFIXES)
 
 
 def write(path, column, name="s"):
@@ -21,7 +18,7 @@ def write(path, column, name="s"):
     return path
 
 
-@every_suffix
+@pytest.mark.parametrize("suffix", SUFFIXES)
 def test_structures_of_one_field(suffix, tmp_path):
     """They are combined as their field, and are missing if they are null, or their field is."""
     kind = pa.struct([("f", pa.int64())])
@@ -31,16 +28,6 @@ def test_structures_of_one_field(suffix, tmp_path):
         mpired.reduce(paths, "sum", nulls="ignore", output=tmp_path / f"o.{suffix}", overwrite=True)
         found = read(tmp_path / f"o.{suffix}")["s"].to_pylist()
         assert [each and each["f"] for each in found] == expected
-
-
-@every_suffix
-def test_control_characters_in_names(suffix, tmp_path):
-    write(tmp_path / f"t.{suffix}", THREE, "a\x1b[31m\n\x9b")
-    for to in ("csv", "table", "json"):
-        outcome = reduce("--op", "sum", f"t.{suffix}", "--to", to, cwd=tmp_path)
-        assert outcome.status == 0
-        assert all(character.isprintable() or character == "\n" for character in outcome.out.decode()), to
-        assert outcome.out.count(b"31m") == 1
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

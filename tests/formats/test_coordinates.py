@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -79,23 +78,6 @@ def test_the_mean_of_months_in_each_format(tmp_path):
                     assert data["tas"].attrs["cell_methods"] == "area: mean time: mean"
                     assert "cell_methods" not in data["height"].attrs
                     np.testing.assert_array_equal(data["tas"], [[2, 5]])
-
-
-@pytest.mark.needs("nces")
-def test_ncra_has_the_same_mean(tmp_path):
-    """Except for the bounds: ncra takes their mean, and CF wants the first and the last."""
-    for op, method, theirs in (("mean", "mean", "avg"), ("max", "maximum", "max"), ("sum", "sum", "ttl")):
-        for number, name in enumerate(MONTHS):
-            month(number, method="time: mean").to_netcdf(tmp_path / name, unlimited_dims=["time"])
-        subprocess.run(["ncra", "-O", "-y", theirs, *MONTHS, "ncra.nc"], cwd=tmp_path, check=True)
-        words = ("--op", op, "--ignore-coordinates", "ti*", *MONTHS, "-f", "-o", "out.nc")
-        succeeded(run("reduce", "-q", *words, cwd=tmp_path))
-        ours, other = (read(tmp_path / name, decode_times=False) for name in ("out.nc", "ncra.nc"))
-        for name in ("tas", "time", "lat"):
-            np.testing.assert_array_equal(ours[name], other[name])
-        last = "" if op == "mean" else f" time: {method}"
-        assert ours["tas"].attrs["cell_methods"] == f"time: mean{last}"
-        assert other["tas"].attrs["cell_methods"].endswith(f"time: {method}")
 
 
 def test_results_of_several_ranks(tmp_path):

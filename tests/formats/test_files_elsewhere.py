@@ -108,26 +108,6 @@ def test_arrays_that_lead_nowhere(tmp_path):
             refused(run(*WORDS, "r.h5", "--columns", "a", cwd=folder), 3, "r.h5: 'a' ", reason)
 
 
-def test_where_files_are_looked_for(tmp_path):
-    """Beside the file that names them, not in the folder of the command: workers may have another.
-
-    Only of a whole path that leads nowhere is its last part looked for beside the file.
-    """
-    (tmp_path / "files").mkdir()
-    with h5py.File(tmp_path / "files/r.h5", "w") as file:
-        external("there")(file, tmp_path)
-        virtual(("a", "there", "v"))(file.create_group("in"), tmp_path)
-    write(tmp_path / "there")
-    words = (*WORDS, "files/r.h5", "files/r.h5", "--columns")
-    for name in ("a", "in/a"):
-        refused(run(*words, name, cwd=tmp_path), 3, f"{name!r} cannot be read (there is no 'there')")
-    write(tmp_path / "50%b.h5")
-    for source in ("/not/50%%b.h5", "50%%b.h5"):  # a percent sign in a name is written twice
-        with h5py.File(tmp_path / "v.h5", "w") as file:
-            virtual(("a", source, "v"))(file, tmp_path)
-        summed(tmp_path, "v.h5", "v.h5")
-
-
 def test_files_elsewhere_are_read_only_if_that_is_wanted(tmp_path):
     values = np.arange(24.0).reshape(4, 6)
     write(tmp_path / "other.h5", "z", values)

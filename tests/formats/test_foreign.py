@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
+import itertools
 import pickle
-import struct
 import tarfile
 
 import numpy as np
@@ -62,39 +62,12 @@ def test_a_file_of_another_program_is_not_raw(tmp_path):
                 assert found.tobytes() == content
 
 
-STARTS = (
-    b"", b"PK", b"\x1f\x8b", b"BZh", b"CDF", b"ORC", b"root\0", b"\x80\x02", b"\x80\x03", b"\x80\x03C", b"\x80\x03X",
-    b"\x80\x03(", b"\x80\x04", b"\xff" * 4, b"]q\0", b"}q\0", b"(lp0\n", b"(I", b"X\x37\0\0\0", b"\x0c\0\0\0\x10\0\0\0",
-)  # fmt: skip
-MORE = (
-    struct.pack("<4i", -1, 8, 16, 1) + RAW,
-    struct.pack("<10i", -1, *range(16, 160, 16)) + RAW,
-    np.full(100, -1, "i4").tobytes(),
-    struct.pack("<q", 100) + b"{" + RAW,
-    b"PK\0\0" + RAW,
-    b"\x80\x02" + RAW,
-    b"\x80\x04\x95" + b"\xff" * 8 + RAW,
-    b"CDF\x01" + np.full(9, 7, ">i4").tobytes(),
-    b"",
-)
-FORMS = ("u1", "i1", "<i2", ">i2", "<i4", ">i4", "<i8", ">i8", "<f4", ">f4", "<f8", ">f8")
-
-
-def _numbers():
-    """Yield any bytes behind a few that prove nothing, and small numbers of any form, alike or with neighbours."""
-    yield from MORE
-    for start in STARTS:
-        chance = np.random.default_rng(7)  # no bytes of it complete a magic
-        yield from (start + chance.bytes(64) for _ in range(500))
-    for form in FORMS:
-        for first in range(-300 if form != "u1" else 0, 301):
-            for step in (0, 1, 8):
-                yield (np.arange(64, dtype="i8") * step + first).astype(form).tobytes()
-
-
-def test_numbers_are_of_no_other_program():
-    known = {content: found for content in _numbers() if (found := foreign.by_content(content, len(content)))}
-    assert known == {}
+def test_small_numbers_are_of_no_other_program():
+    """Of any form, all alike or each with its neighbours."""
+    for form in ("u1", "i1", "<i2", ">i2", "<i4", ">i4", "<i8", ">i8", "<f4", ">f4", "<f8", ">f8"):
+        for first, step in itertools.product(range(0 if form == "u1" else -300, 301), (0, 1, 8)):
+            content = (np.arange(64, dtype="i8") * step + first).astype(form).tobytes()
+            assert not foreign.by_content(content, len(content)), (form, first, step)
 
 
 def test_records_are_not_in_a_file_of_something_else(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import h5py
 import numpy as np
-from command import run, succeeded
+from command import run
 from rows import check_refusals, each, together
 from setups import without
 
@@ -92,20 +92,6 @@ def test_result_is_like_the_first_file(tmp_path):
                         assert chunked or new["z"].id.get_offset() == old["z"].id.get_offset()
 
 
-def test_updates_where_elements_lie_or_by_a_new_file(tmp_path):
-    for scale in (1, 2):
-        make(tmp_path / f"r{scale}.h5", scale, chunked=True)
-    expected = bytearray((tmp_path / "r1.h5").read_bytes())
-    for name in ("z", "g/counts"):
-        succeeded(run("accumulate", "-q", "--op", "sum", "--columns", name, "r1.h5", "r2.h5", cwd=tmp_path))
-        with h5py.File(tmp_path / "r1.h5") as file, h5py.File(tmp_path / "r2.h5") as other:
-            np.testing.assert_array_equal(file[name][()], other[name][()] * 1.5)
-            at = file["z"].id.get_offset()
-        if name == "z":  # nothing but its elements has changed
-            expected[at : at + VALUES.nbytes] = (VALUES * 3).tobytes()
-            assert (tmp_path / "r1.h5").read_bytes() == expected
-
-
 @each("deleted", [False, True])
 def test_nothing_stays_of_what_results_have_not(deleted, tmp_path):
     """Neither an array that is not chosen, nor many bytes of one that is deleted in the first file."""
@@ -133,21 +119,6 @@ def test_times_of_changes_are_not_in_results(tmp_path):
     with h5py.File(tmp_path / "o.h5") as file:
         assert h5py.h5o.get_info(file["/"].id).mtime == 0
         np.testing.assert_array_equal(file["x"][()], VALUES * 2)
-
-
-def test_other_names_of_an_array_that_is_left_out(tmp_path):
-    """They are left out, too: the array would be that of the first rank."""
-    for rank in range(2):
-        with h5py.File(tmp_path / f"r{rank}.h5", "w") as file:
-            file["a/first"] = file["x"] = np.arange(3.0) + rank
-            file["b/second"] = file["third"] = file["a/first"]
-    for name, left in {"x": {"x"}, "a/first": {"a/first", "b/second", "third"}}.items():
-        reduce(tmp_path, "sum", "--columns", name, "-o", "o.h5", "r0.h5", "r1.h5")
-        with h5py.File(tmp_path / "o.h5") as file:
-            found = [f"{group}{name}" for group in ("a/", "b/", "") for name in file[group or "/"]]
-            assert left == {name for name in found if isinstance(file[name], h5py.Dataset)}
-            for each in left:
-                np.testing.assert_array_equal(file[each][()], [1, 3, 5])
 
 
 DEFLATED = (  # shape, chunks, form, and whether bytes are shuffled

@@ -80,18 +80,6 @@ def test_a_filter_is_named_with_what_installs_it(tmp_path):
                 assert mpired.reduce([folder / "r.h5"], "sum", columns="plain").tolist() == [*range(6)]
 
 
-def test_a_type_that_the_library_lacks_is_compared_by_its_bytes(tmp_path):
-    for rank in range(2):
-        with h5py.File(tmp_path / f"t{rank}.h5", "w") as file:
-            file["v"] = [1.0]
-            made = h5py.h5d.create(file.id, b"when", h5py.h5t.UNIX_D32LE, h5py.h5s.create_simple((3,)))
-            times = np.array([0, 1, rank], "i4").view("V4")
-            made.write(h5py.h5s.ALL, h5py.h5s.ALL, times, h5py.h5t.UNIX_D32LE)
-    assert run("diff", "t0.h5", "t0.h5", cwd=tmp_path).status == 0
-    status, out, _ = run("diff", "t0.h5", "t1.h5", cwd=tmp_path)
-    assert (status, b"when: 1 of 3" in out) == (1, True), out
-
-
 def test_a_library_that_never_ends(tmp_path, monkeypatch):
     """It is ended after some seconds of the processor, and the file is to blame."""
     for name in ("bad", "good"):

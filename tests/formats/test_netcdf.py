@@ -9,7 +9,6 @@ import pytest
 import xarray
 from attributed import suffix, write
 from command import refused, run, succeeded
-from rows import together
 
 FORMS = ["NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF3_64BIT_DATA", "NETCDF4", "NETCDF4_CLASSIC"]
 SETTINGS = {"SOURCE_DATE_EPOCH": "86400"}
@@ -87,62 +86,6 @@ def test_result_is_like_the_first_file(tmp_path, form):
     reason = f"rank 1 has count 100 in 'tas', but rank 0 ({names[0]!r}) has 75; "
     outcome = run("reduce", "--op", "sum", "--nulls", "ignore", "-o", "n.nc", names[0], longer, cwd=tmp_path)
     refused(outcome, 3, f"longer.nc: {reason}")
-
-
-KINDS = {
-    "index": "--op maxloc --index rank --split v.nc,r.nc",
-    "values": "--op maxloc --index rank --split r.nc,i.nc",
-    "count": "--op count -o r.nc",
-    "count-valid": "--op sum --count-valid r.nc -o o.nc",
-    "mean": "--op mean -o r.nc",
-    "type": "--op sum --result-type double -o r.nc",
-}
-
-
-def dimensions(path):
-    """Return the dimensions of each variable, whether they are unlimited and how long, as netCDF4 reads them."""
-    with netCDF4.Dataset(path) as file:
-        return {
-            f"{group.path}:{name}": [
-                (dim.name, dim.isunlimited(), len(dim), dim.group().path) for dim in each.get_dims()
-            ]
-            for group in (file, *file.groups.values())
-            for name, each in group.variables.items()
-        }
-
-
-def coordinates(path, group=None):
-    with xarray.open_dataset(path, group=group) as data:
-        return {name: (variable.dims, set(variable.coords)) for name, variable in data.items()}
-
-
-def by_results(found, kind, measured=MEASURED):
-    """Return what was found of a model, measures by the names that the results have."""
-    if kind != "index":
-        return found
-    return {f"{name}_index" if name.rpartition(":")[2] in measured else name: each for name, each in found.items()}
-
-
-def test_results_of_every_datatype(tmp_path):
-    with together(tmp_path) as case:
-        for form in ("NETCDF3_CLASSIC", "NETCDF4"):
-            for kind, words in KINDS.items():
-                with case(form, kind) as folder:
-                    ranks = [make(folder / f"m{i}.nc", form, i) for i in range(2)]
-                    succeeded(run("reduce", "-q", "--nulls", "ignore", *words.split(), *ranks, cwd=folder))
-                    for path in folder.glob("[iorv].nc"):
-                        what = "index" if path.name == "i.nc" or (kind, path.name) == ("index", "r.nc") else ""
-                        assert dimensions(path) == by_results(dimensions(ranks[0]), what)
-                        for group in (None, "g") if form == "NETCDF4" else (None,):
-                            assert coordinates(path, group) == by_results(coordinates(ranks[0], group), what)
-                        with netCDF4.Dataset(path) as file:
-                            variable = file["tas_index" if what else "tas"]
-                            assert (variable.coordinates, variable.grid_mapping) == ("height lat2d", "crs")
-                            assert ("units" in variable.ncattrs()) == (what != "index")
-                    if kind in {"index", "mean"}:
-                        soil = [all_of(rank)["soil"][0] for rank in ranks]
-                        found = all_of(folder / "r.nc")["soil_index" if kind == "index" else "soil"][0]
-                        np.testing.assert_array_equal(found, (np.argmax if kind == "index" else np.mean)(soil, axis=0))
 
 
 def write_t(folder, name, form, dims, units="K"):

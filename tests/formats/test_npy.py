@@ -80,11 +80,3 @@ def test_what_is_accepted_is_what_numpy_reads(long, record_property):
     # Of both there are many, or nothing was compared.
     assert min(accepted.count(True), accepted.count(False)) > len(accepted) / 50
     record_property("tried", len(accepted))
-
-
-def test_a_header_of_the_same_length_is_read_for_what_it_says(tmp_path):
-    """Most headers are those of the rank before, and are not read again; one byte makes another one of them."""
-    path = tmp_path / "r.npy"
-    for number, dtype in enumerate(("<f8", ">f8", "<f8", ">f8", ">f8", "<i8", "<u8", "<i8", "<f8")):
-        np.save(path, np.arange(6).reshape(2, 3).astype(dtype, order="CF"[number % 2]))
-        assert agree(path), (number, dtype)

@@ -108,16 +108,6 @@ def test_a_flipped_bit_in_the_header_of_a_page(tmp_path, long):
     assert in_child(look) == ["None", "True"]
 
 
-def test_columns_whose_names_are_alike(tmp_path):
-    """A dot in a name is no path: the column `s.x` is another one than the field `x` of `s`."""
-    one, two = column("float64"), column("float64", 1)
-    fields = pa.StructArray.from_arrays([pa.array(two), pa.array(column("int32"))], ["x", "y"])
-    path = written(pa.table({"s.x": one, "s": fields, "s.x.z": two}), tmp_path / "x.parquet")
-    for name, given in (("s.x", one), ("s.x.z", two)):
-        assert mpired.reduce([path], "max", columns=[name]).tobytes() == given.tobytes()
-    assert mpired.reduce([path], "maxloc", columns=["s"])["x"].tobytes() == two.tobytes()
-
-
 @pytest.mark.parametrize("nullable", [True, False])
 def test_an_encrypted_column_ends_its_worker_without_a_word(nullable, tmp_path):
     """The footer is readable, and so are the other columns; pyarrow ends the process that asks for this one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from command import refused, unchanged
-from format_files import RANKS, WRITERS, Bench
+from format_files import RANKS, Bench
 from packages import install
 from rows import together
 
@@ -70,8 +70,3 @@ def test_several_formats_of_a_file(beside):
         outcome = beside.run("info", name)
         reason = f"is one and two {how}, which are installed formats; say which with --from"
         assert (outcome.status, f"mpired: {name}: {reason}" in outcome.err) == (3, True)
-
-
-def test_content_and_suffix_of_an_installed_format_agree(bench):
-    (bench.folder / "rank.mini").write_bytes(WRITERS["npy"](RANKS[0]))
-    bench.refuses(3, "holds npy by its first bytes, but its suffix means mini", words=("info", "rank.mini"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import shutil
 
 import ml_dtypes
@@ -106,19 +105,6 @@ def test_a_new_directory_goes_with_its_files(unnamed, ranks, tmp_path, monkeypat
     assert (tmp_path / "new" / INDEX).read_text() == (tmp_path / "c0" / INDEX).read_text()
 
 
-def test_another_process_makes_the_directory(ranks, tmp_path, monkeypatch):
-    make = os.mkdir
-
-    def mkdir(path, *args):
-        monkeypatch.setattr(os, "mkdir", make)
-        make(path, *args)  # of the other one
-        make(path, *args)
-
-    monkeypatch.setattr(os, "mkdir", mkdir)
-    mpired.reduce([tmp_path / each for each in ranks], "mean", columns=["w", "v"], output=tmp_path / "new")
-    assert sorted(load(tmp_path / "new")) == ["v", "w"]
-
-
 def test_other_results(ranks, tmp_path):
     """One file, arrays, those of every rank, and one of another type, of some tensors."""
     succeeded(run(*MEAN, *ranks, "-o", "one.safetensors", cwd=tmp_path))
@@ -145,15 +131,6 @@ def test_other_results(ranks, tmp_path):
     index = {"metadata": {"total_size": 8}, "weight_map": {"step": shard}}
     assert json.loads((tmp_path / "steps" / INDEX).read_text()) == index
     assert safetensors.numpy.load_file(tmp_path / "steps" / shard)["step"].dtype == np.float64
-
-
-def test_the_record_names_all_files(ranks, tmp_path):
-    succeeded(run("reduce", "-q", "--op", "max", "--columns", "w", "--provenance", *ranks, "-o", "new", cwd=tmp_path))
-    record = json.loads(json.loads((tmp_path / "new" / INDEX).read_text())["metadata"]["mpired"])
-    assert [each["file"] for each in record["inputs"]] == [
-        f"c{i}/{name}" for i in range(2) for name in (INDEX, *SHARDS)
-    ]
-    assert "made by mpired" in run("info", "new", cwd=tmp_path).out.decode()
 
 
 def broken(tmp_path, change) -> str:

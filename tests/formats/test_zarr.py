@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import warnings
-import zipfile
 
 import numpy as np
 import pytest
@@ -103,21 +102,6 @@ def test_groups_shards_and_chunks_that_are_not_there(tmp_path):
     expected = sum(np.concatenate([values[:4], np.full((3, 6), 5)]) for values in arrays)
     np.testing.assert_array_equal(result["a/b"][...], expected)
     assert (result["a/b"].shards, result.attrs["run"], "other" in result) == ((4, 4), 1, False)
-
-
-def test_archives_with_several_members_of_one_name(tmp_path):
-    """The last one counts."""
-    for i in range(2):
-        with zarr.storage.ZipStore(tmp_path / f"r{i}.zarr.zip", mode="w") as store, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            array = zarr.create_group(store).create_array("t", data=np.ones(3))
-            array[...] = i + 1.5
-    with zipfile.ZipFile(tmp_path / "r0.zarr.zip") as archive:
-        assert len(set(archive.namelist())) < len(archive.namelist())
-    for words in ((*SUM, "-o", "s.zarr.zip"), ("accumulate", "-q", "--op", "sum")):
-        succeeded(run(*words, "r0.zarr.zip", "r1.zarr.zip", cwd=tmp_path))
-    for name in ("s.zarr.zip", "r0.zarr.zip"):
-        assert arrays_in(tmp_path / name)["t"][...].tolist() == [4.0] * 3
 
 
 def long_chunk(document):
@@ -238,20 +222,3 @@ def test_pickles_are_never_loaded(tmp_path):
     zarr.create_group(tmp_path / "r.zarr", zarr_format=2).create_array("v", shape=(2,), dtype="f8")
     change_document(tmp_path / "r.zarr/v/.zarray", dtype="|O", filters=[{"id": "pickle"}])
     refuses(tmp_path, "array 'v' cannot be opened (", "pickle")
-
-
-UNKNOWN = {"v": {"data_type": "float8"}, "w": {"codecs": [{"name": "none such"}]}, "x": {"attributes": [1]}}
-
-
-def test_arrays_that_zarr_does_not_open_are_listed(tmp_path):
-    group = zarr.create_group(tmp_path / "r.zarr")
-    for name in ("u", *UNKNOWN):
-        group.create_array(name, data=np.arange(3.0))
-    zarr.consolidate_metadata(tmp_path / "r.zarr")
-    for name, changes in UNKNOWN.items():
-        change_document(tmp_path / f"r.zarr/{name}/zarr.json", **changes)
-    text = run("info", "r.zarr", cwd=tmp_path).out.decode()
-    assert [name for name in UNKNOWN if f"{name}: elements of unknown type" not in text] == []
-    refuses(tmp_path, "array 'v' cannot be opened (", "float8", "choose with --columns u")
-    succeeded(run("reduce", "-q", "--op", "sum", "--columns", "u", "r.zarr", "-o", "s.zarr.zip", cwd=tmp_path))
-    assert arrays_in(tmp_path / "s.zarr.zip")["u"][...].tolist() == [0, 1, 2]

@@ -137,22 +137,6 @@ def test_infinity_wraps_to_zero():
     assert (found, [each["rank"] for each in details]) == ([0] * 9, [16])  # 2**1054 is the first beyond double
 
 
-def test_what_is_left_out_is_not_converted():
-    for op, expected in ("sum", [5, 4, 5]), ("absmax", [3, 4, 5]), ("range", [1, 0, 0]):
-        ranks = [np.array([-1, -1, 5]), np.array([3, 4, -1]), np.array([2, -1, -1])]
-        assert found_of(ranks, op, accumulate_in="uint64_t", missing=-1) == (expected, []), op
-        ranks[2][1] = -7
-        _, (told,) = found_of(ranks, op, accumulate_in="uint64_t", missing=-1)
-        assert (told["element"], told["rank"]) == (1, 2), op
-
-
-def test_a_long_double_beyond_double_is_told():
-    ranks = [np.array([np.longdouble(2) ** 2000])] * 2
-    for op in ("sum", "absmax", "range", "mean"):
-        _, (told,) = found_of(ranks, op, accumulate_in="double")
-        assert told["rank"] == 0, op
-
-
 def test_what_stands_for_a_missing_result_fits_the_result():
     with pytest.raises(UsageError, match="300 is not a value of MPI_UINT8_T"):
         mpired.reduce([np.array([300, 1])] * 2, "sum", missing=300, result_type="uint8_t")

@@ -63,14 +63,6 @@ def test_few_or_many_nans_left_out():
         np.testing.assert_allclose(found, known, 1e-13, err_msg=f"{op} {share}")
 
 
-def test_times_that_are_none_are_left_out():
-    ranks = np.array([["2020-01-01", "NaT", "NaT"], ["2021-01-01", "2021-01-01", "NaT"]], "M8[s]")
-    expected = ["2020-01-01T00:00:00", "2021-01-01T00:00:00", "NaT"]
-    assert mpired.reduce(list(ranks), "min", nan="ignore").astype(str).tolist() == expected
-    assert mpired.reduce(list(ranks), "count", nan="ignore").tolist() == [2, 1, 0]
-    assert np.isnat(mpired.reduce(list(ranks), "min")).tolist() == [False, True, True]
-
-
 def test_counts_go_with_the_results_of_several_ranks(tmp_path, monkeypatch):
     """Of many elements that are left out, and where an engine sends both back."""
     monkeypatch.setattr(planning, "SMALL_NBYTES", 0)

@@ -11,9 +11,6 @@ import textwrap
 from pathlib import Path
 
 import numpy as np
-import pytest
-
-import mpired
 
 HEAD = """
 import itertools, sys
@@ -236,9 +233,3 @@ except mpired.errors.UserOpError as error:
     reason = "takes three arguments, as functions of mpi4py do, and that is not imported"
     way_out = "import mpi4py.MPI, or take (invec, inoutvec, len, datatype) or two arrays"
     assert done.stdout == f"<lambda>: {reason}; {way_out}\n"
-
-
-@pytest.mark.parametrize("value", [float, 3, b"double"])
-def test_what_is_no_datatype_of_mpi4py(value):
-    with pytest.raises(mpired.errors.UsageError, match=r"`type`: .* is not a text"):
-        mpired.reduce([np.zeros(1)], "sum", type=value)

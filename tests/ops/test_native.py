@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import warnings
 
 import matrix
 import numpy as np
@@ -15,14 +14,10 @@ from needs import needs
 
 import mpired
 from mpired.datatypes import Datatype, get
-from mpired.datatypes.pairs import value_index
-from mpired.errors import OverflowWarning, UsageError
+from mpired.errors import UsageError
 from mpired.ops import native
 
 LENGTHS = (*range(71), 1000)
-INDICES = ("INT8_T", "UINT8_T", "INT16_T", "UINT16_T", "INT32_T", "UINT32_T", "INT64_T", "UINT64_T")
-NUMBERS = (*INDICES, "REAL2", "FLOAT", "DOUBLE", "LONG_DOUBLE")
-UNNAMED = [(value, index) for value in NUMBERS for index in INDICES]
 
 
 def elements(datatype: Datatype, count: int, seed: int) -> np.ndarray:
@@ -98,13 +93,6 @@ def test_twins_have_the_bits_of_numpy(op, compiled, by_numpy):
     assert {name: lengths for name, lengths in found.items() if lengths} == {}
 
 
-@pytest.mark.parametrize("op", ["MAXLOC", "MINLOC"])
-def test_twins_of_unnamed_pairs_have_the_bits_of_numpy(op, compiled, by_numpy):
-    pairs = {names: value_index(*map(get, names)) for names in UNNAMED}
-    found = {names: wrong_lengths(op, pair, by_numpy, LENGTHS[::24]) for names, pair in pairs.items()}
-    assert {names: lengths for names, lengths in found.items() if lengths} == {}
-
-
 @pytest.mark.parametrize("op", ["MAX", "MIN", "SUM", "PROD"])
 def test_halves_of_all_bits(op, compiled, by_numpy):
     """Each number of 16 bits with some others of all kinds."""
@@ -149,30 +137,6 @@ def test_max_and_min_leave_the_upper_operand_as_it_is(compiled, monkeypatch, nat
                 if result is not lower or upper.tobytes() != before:
                     written.append((op.name, datatype.name))
     assert written == []
-
-
-@pytest.mark.parametrize(
-    ("op", "name"), [("PROD", "COMPLEX4"), ("PROD", "REAL2"), ("SUM", "REAL2"), ("PROD", "COMPLEX16")]
-)
-def test_overflow_is_told_alike(op, name, tmp_path, either_kernel):
-    form = get(name).form
-    part = np.float16 if name in {"COMPLEX4", "REAL2"} else np.float64
-    greatest = np.finfo(part).max
-    paths = [tmp_path / f"{rank}.bin" for rank in range(2)]
-    for path in paths:
-        numbers = np.ones(1000 * form.itemsize // np.dtype(part).itemsize, part)
-        numbers[600] = greatest
-        numbers[700] = np.inf
-        path.write_bytes(numbers.tobytes())
-    with pytest.warns(OverflowWarning) as caught:
-        mpired.reduce(paths, op, type=name)
-    assert [each.message.details["count"] for each in caught] == [1]
-    assert caught[0].message.details["element"] == 600 * np.dtype(part).itemsize // form.itemsize
-    for path in paths:
-        path.write_bytes(np.full(4000, np.inf, part).tobytes())
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        mpired.reduce(paths, op, type=name)  # infinite operands overflow nothing
 
 
 def test_blocks_that_are_not_aligned_or_have_gaps_are_left_to_numpy(compiled, monkeypatch):

@@ -6,7 +6,6 @@ import re
 import struct
 import sys
 
-import matrix
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,9 +14,7 @@ import pytest
 import mpired
 from mpired import ops
 from mpired.errors import OpError, UnknownDatatypeError, UnknownOpError, UsageError, UserOpError
-from mpired.ops.clibrary import LibraryKernel
 from mpired.ops.contract import Properties, as_op, same_bits
-from mpired.ops.user import PythonKernel
 
 
 def saved(folder, arrays):
@@ -74,14 +71,6 @@ def test_an_op_is_tried_on_every_buffer(where, jobs, dtypes, tmp_path):
     assert not (tmp_path / "out.parquet").exists()
 
 
-def test_an_op_for_numbers_is_told_of_arrays(tmp_path):
-    paths = saved(tmp_path, [np.arange(3.0), np.ones(3)])
-    for op in (lambda a, b: max(b, a), lambda a, b: max(a, b), lambda a, b: np.full_like(a, math.hypot(a, b))):
-        with pytest.raises(UserOpError, match=r"an op gets arrays, not numbers: use numpy\.maximum, numpy\.where"):
-            mpired.reduce(paths, op)
-    assert mpired.reduce(paths, lambda a, b: np.maximum(a, b)).tolist() == [1, 1, 2]
-
-
 def test_what_a_nan_carries_and_padding_are_no_difference():
     nans = np.array([np.nan, 1], "f8"), np.frombuffer(struct.pack("<Qd", 0xFFF8_0000_0000_0007, 1.0), "f8")
     assert same_bits(*nans)
@@ -113,32 +102,6 @@ def test_timeouts_that_cannot_be_kept(tmp_path):
     for op, seconds in (upper, 1), *(("numpy:add", each) for each in (0, -1, math.nan, math.inf)):
         with pytest.raises(UsageError, match="`op_timeout`"):
             mpired.reduce(saved(tmp_path, [np.arange(3)] * 2), op, op_timeout=seconds)
-
-
-KERNELS = {
-    "FILE:func": PythonKernel("FILE:func"),
-    "FILE:count": PythonKernel("FILE:count"),
-    "FILE:group.func": PythonKernel("FILE:group.func"),
-    "package.module:func": PythonKernel("package.module:func"),
-    "package.sort:func": PythonKernel("package.sort:func"),
-    "LIB:func": LibraryKernel("LIB", "func"),
-    "LIB:func:count": LibraryKernel("LIB", "func", "count"),
-    "LIB:count": LibraryKernel("LIB", "count"),
-    "LIB.1.2:func": LibraryKernel("LIB.1.2", "func"),
-}
-
-
-def test_text_to_kernel(tmp_path):
-    files = {"FILE": tmp_path / "my.sorted.py", "LIB": tmp_path / "lib.so", "LIB.1.2": tmp_path / "lib.so.1.2"}
-    for path in files.values():
-        path.touch()
-    for text, kernel in KERNELS.items():
-        home = text.partition(":")[0]
-        path = str(files.get(home, home))
-        op = ops.resolve(text.replace(home, path))
-        assert type(op.kernel) is type(kernel), text
-        assert str(op.kernel) == str(kernel).replace(f"'{home}", f"'{path}"), text
-        assert (op.user, op.isolated, op.commute) == (True, True, False), text
 
 
 REFUSALS = {
@@ -269,24 +232,3 @@ def test_fields_with_a_bad_shape(tmp_path):
         (tmp_path / "rank.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
         with pytest.raises(mpired.MpiredError, match=reason):
             mpired.reduce([tmp_path / "rank.npy"] * 2, take_turns)
-
-
-def test_predefined_ops_refuse_structures(tmp_path):
-    array = structured(STRUCTURES["quaternion"], 5, 1)[0]
-    np.save(tmp_path / "rank.npy", array)
-    fields = [pa.array(array[name]) for name in array.dtype.names]
-    column = pa.StructArray.from_arrays(fields, array.dtype.names)
-    pq.write_table(pa.table({"it": column}), tmp_path / "rank.parquet")
-    cases = [*itertools.product(matrix.REDUCE_OPS, ["rank.npy"], [{}])]
-    cases += [("SUM", "rank.parquet", {"columns": ["it"]}), ("MAXLOC", "rank.parquet", {"columns": ["it"]})]
-    for op, name, options in cases:
-        with pytest.raises(OpError, match=r"struct\(f8 w, f8 x, f8 y, f8 z\)") as e:
-            mpired.reduce([tmp_path / name] * 2, op, **options)
-        assert (e.value.exit_status, e.value.mpi_class) == (3, "MPI_ERR_OP"), (op, name)
-
-
-def test_structures_that_differ_in_a_name_are_not_of_one_datatype(tmp_path):
-    arrays = [structured(STRUCTURES["complex"], 5, 1)[0] for _ in range(2)]
-    arrays[1].dtype.names = ("real", "imag")
-    with pytest.raises(mpired.MpiredError, match="f8 real, f8 imag"):
-        mpired.reduce(saved(tmp_path, arrays), take_turns)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import struct
 
 import numpy as np
@@ -33,19 +32,6 @@ def folder(tmp_path):
     """A folder with a file of records."""
     (tmp_path / "rank0.rec").write_bytes(records().tobytes())
     return tmp_path
-
-
-@each("missing", [0, 1, 8, 9, 15, 23])
-def test_a_file_may_end_after_the_last_entry_and_not_before(missing, folder):
-    (folder / "short.rec").write_bytes(records().tobytes()[: 5 * 24 - missing])
-    if missing > 8:
-        words = f"pack --type {CELL} short.rec -o out.npy"
-        check_refused(folder, words, 3, "short.rec", "bytes are left after 4 elements", "--count")
-    count = {"count": 4} if missing > 8 else {}
-    assert (
-        mpired.pack(folder / "short.rec", type=CELL, **count).tolist()
-        == [0, 0.25, 0.5, 0.75, 1][: count.get("count", 5)]
-    )
 
 
 def test_big_endian_records(tmp_path):
@@ -88,20 +74,6 @@ def test_in_python(folder):
     mpired.pack(folder / "rank0.rec", type=CELL, output=folder / "d.npy")
     with pytest.raises(OutputExistsError):
         mpired.pack(folder / "rank0.rec", type=CELL, output=folder / "d.npy")
-
-
-def test_compressed_files_and_streams_are_decompressed_first(folder):
-    content = gzip.compress(records().tobytes())
-    (folder / "records.gz").write_bytes(content)
-    words = ("pack", "-q", "--type", CELL, "-f", "-o", "out.npy")
-    for more, count in (([], 5), (["--count", "3"], 3)):
-        for name in ("records.gz", "-"):
-            succeeded(run(*words, *more, name, cwd=folder, stdin=content))
-            np.testing.assert_array_equal(np.load(folder / "out.npy"), records()["d"][:count])
-    (folder / "out.npy.gz").write_bytes(gzip.compress((folder / "out.npy").read_bytes()))
-    succeeded(run("unpack", "-q", "--type", "double", "out.npy.gz", "-o", "out.bin", cwd=folder))
-    np.testing.assert_array_equal(np.fromfile(folder / "out.bin"), records()["d"][:3])
-    check_refused(folder, "unpack --type double out.npy --into records.gz", 3, "records.gz", "is gzip")
 
 
 TYPE = ("--type", "resized(0,16,double)")

@@ -1,7 +1,5 @@
 """The files that unpack writes into or replaces: old or new whatever happens, and holes stay holes."""
 
-import os
-
 import numpy as np
 from command import run
 from rows import check_refused, each
@@ -15,29 +13,6 @@ def test_a_full_disk_leaves_the_target(mounted):
     np.arange(1000, dtype="<f8").tofile(place / "d.bin")
     words = "unpack --type resized(0,16,double) --count 1000 d.bin --into a.rec"
     check_refused(place, words, 4, "No space left")
-
-
-def test_holes_stay_holes(tmp_path):
-    """Four numbers far apart: whatever is done to them, nobody writes the zeros between."""
-    apart = 1 << 24
-    far = f"hvector(4,1,{apart},double)"
-    function = "def add(a, b, count, datatype):\n    for name in a.dtype.names:\n        b[name] += a[name]\n"
-    (tmp_path / "add.py").write_text(function)
-    np.save(tmp_path / "four.npy", np.arange(1.0, 5.0))
-    ranks = [tmp_path / "old.bin", tmp_path / "other.bin"]
-    for path in ranks:
-        path.touch()
-        os.truncate(path, 4 * apart)
-        mpired.unpack(tmp_path / "four.npy", into=path, type=far, count=1)
-    mpired.unpack(tmp_path / "four.npy", output=tmp_path / "new.bin", type=far)
-    options = {"type": far, "count": 1, "op": f"{tmp_path}/add.py:add"}
-    mpired.reduce(ranks, in_place=True, **options)
-    mpired.reduce(ranks, output=tmp_path / "sum.bin", **options)
-    for name, expected in {"old.bin": [2, 4, 6, 8], "new.bin": [1, 2, 3, 4], "sum.bin": [3, 6, 9, 12]}.items():
-        octets = (tmp_path / name).read_bytes()
-        assert [np.frombuffer(octets, count=1, offset=i * apart)[0] for i in range(4)] == expected
-        assert (tmp_path / name).stat().st_blocks * 512 < 1 << 20
-    assert (tmp_path / "old.bin").stat().st_size == 4 * apart
 
 
 @each(

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import xarray
 from command import PIP, installed, refused, run, unchanged
@@ -68,20 +65,6 @@ def test_counts_are_those_of_numpy(bins, tmp_path):
         assert (list(edges), list(counts)) == (expected[1].tolist(), expected[0].tolist())
 
 
-@each("bins", [1, 7, 20])
-@each("code", ["i8", "u8", "i1", "u1"])
-def test_bins_of_integers_have_as_many_numbers_each(code, bins, tmp_path):
-    limits = np.iinfo(code)
-    numbers = np.random.default_rng(6).integers(limits.min, limits.max, 200, code, endpoint=True)
-    numbers[:2] = limits.min, limits.max
-    np.save(tmp_path / "a.npy", numbers)
-    edges, counts = mpired.show(tmp_path / "a.npy", bins=bins).buffers[0].parts[0].histogram
-    assert len({b - a for a, b in itertools.pairwise(edges)}) == 1
-    assert len(counts) <= bins
-    whole = numbers.tolist()
-    assert list(counts) == [sum(a <= each < b for each in whole) for a, b in itertools.pairwise(edges)]
-
-
 def ticks(axis: object) -> dict[float, str]:
     return {at: axis.get_major_formatter()(at, None) for at in axis.get_ticklocs()}
 
@@ -112,24 +95,6 @@ def test_the_plane_of_a_field(tmp_path, drawn):
             assert set(ticks(axes.xaxis).values()) - {""} == {f"{LAT[2]:g}", f"{LAT[4]:g}"}
 
 
-def test_differences_of_two_files(tmp_path, drawn):
-    """As a map with one scale on both sides of 0; integers do not wrap."""
-    first, other = field(since=1), field()
-    first.to_netcdf(tmp_path / "a.nc")
-    other.to_netcdf(tmp_path / "b.nc", format="NETCDF3_CLASSIC")
-    difference = first["tas"].values - other["tas"].values
-    figure = drawn(tmp_path / "a.nc", diff=tmp_path / "b.nc", slice="0")
-    image = figure.axes[0].images[0]
-    np.testing.assert_array_equal(image.get_array(), difference[0])
-    most = np.abs(difference[0]).max()
-    assert (image.cmap.name, *image.get_clim()) == ("RdBu_r", -most, most)
-    assert figure.get_suptitle() == "a.nc minus b.nc"
-    for name, number in (("u", 250), ("v", 255)):
-        np.save(tmp_path / f"{name}.npy", np.array([[number, 3], [0, 1]], "u1"))
-    axes, _ = drawn(tmp_path / "u.npy", diff=tmp_path / "v.npy").axes
-    np.testing.assert_array_equal(axes.images[0].get_array(), [[-5, 0], [0, 0]])
-
-
 @each("order", ["C", "F"])
 def test_the_map_of_a_plane(order, tmp_path, figures):
     """It shows which elements differ."""
@@ -148,17 +113,6 @@ def test_the_map_of_a_plane(order, tmp_path, figures):
     assert (status, out) == (2, b"")
     assert "already exists" in err
     assert mpired.diff(tmp_path / "a.npy", tmp_path / "a.npy", png=png, overwrite=True).equal
-
-
-def test_places_of_columns(tmp_path, figures):
-    numbers = np.arange(1000.0)
-    columns = {"x": np.where(numbers < 750, numbers, -1), "s": [str(int(n)) for n in numbers], "same": numbers}
-    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
-    columns |= {"x": numbers, "s": ["" if n % 2 and n < 500 else str(int(n)) for n in numbers]}
-    pq.write_table(pa.table(columns), tmp_path / "b.parquet")
-    mpired.diff(tmp_path / "a.parquet", tmp_path / "b.parquet", png=tmp_path / "x.png")
-    bars = [[bar.get_height() for bar in axes.patches] for axes in figures[-1].axes]
-    assert bars == [[0] * 75 + [10] * 25, [5] * 50 + [0] * 50]
 
 
 def test_the_first_arrays_that_differ(tmp_path, figures):

@@ -24,7 +24,6 @@ import mpired
 from mpired.datatypes import parse
 from mpired.errors import UsageError
 from mpired.formats.decoding import Decoder
-from mpired.queries.figures import exact_sum
 from mpired.queries.selection import Selection
 
 
@@ -73,14 +72,6 @@ def test_figures_are_those_of_numpy(code, shape, order, tmp_path):
     assert part.min_at == np.unravel_index(np.nanargmin(array), shape)
     assert part.max_at == np.unravel_index(np.nanargmax(array), shape)
     np.testing.assert_equal(part.mean, exact_mean(array.ravel()))
-
-
-@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=40))
-@settings(deadline=None)
-def test_sums_are_exact_in_any_order_and_any_blocks(numbers):
-    for order in (numbers, numbers[::-1]):
-        parts = (np.array(order[start : start + 3]) for start in range(0, len(order), 3))
-        assert sum(map(exact_sum, parts)) == sum(map(Fraction, numbers))
 
 
 def test_pairs_have_the_number_of_their_indices(tmp_path, monkeypatch):

@@ -11,10 +11,9 @@ import subprocess
 import numpy as np
 import pytest
 from bad_files import npy_of
-from command import measured, reduce, refused, run, succeeded, unchanged
+from command import measured, reduce, refused, run, unchanged
 from needs import needs
 
-import mpired
 from mpired.codecs import CODECS
 from mpired.errors import BufferFileError
 from mpired.sources.compressed import CompressedSource
@@ -73,32 +72,6 @@ def test_names_that_disagree(codec, tmp_path):
     ):
         (tmp_path / name).write_bytes(content)
         refused(run("reduce", "--op", "sum", name, cwd=tmp_path), 3, f"{name}: {reason}")
-
-
-@every_codec
-def test_other_commands_and_targets(codec, tmp_path):
-    name = f"r.npy{SUFFIXES[codec]}"
-    (tmp_path / name).write_bytes(PACK[codec](npy_of(RANKS[0])))
-    np.save(tmp_path / "r.npy", RANKS[0])
-    np.save(tmp_path / "t.npy", RANKS[1])
-    np.save(tmp_path / "f.npy", np.asfortranarray(RANKS[1]))
-    assert run("diff", name, "r.npy", cwd=tmp_path).status == 0
-    located = [run("locate", "--op", "maxloc", "--json", each, cwd=tmp_path).out for each in (name, "r.npy")]
-    assert located[0].replace(name.encode(), b"r.npy") == located[1] != b""
-    for order in (("f.npy", name), (name, "f.npy")):
-        found = mpired.reduce([tmp_path / each for each in order], "sum")
-        assert np.array_equal(found, RANKS[0] + RANKS[1])
-    words = ("--op", "sum", name, "t.npy")
-    for command, status, *reasons in (
-        (("accumulate", *words), 3, f"{name}: is {codec}; decompress it first"),
-        (("accumulate", "--create", "3", "--op", "sum", f"new{name}", "t.npy"), 2, "--create", codec),
-        (("reduce", "--in-place", *words), 2, "compressed and cannot be replaced"),
-        (("reduce", *words, "-f", "-o", name), 2, f"{name}: is the file of rank 0"),
-    ):
-        with unchanged(tmp_path):
-            refused(run(*command, cwd=tmp_path), status, *reasons)
-    succeeded(run("accumulate", "-q", "--op", "sum", "t.npy", name, cwd=tmp_path))
-    assert np.array_equal(np.load(tmp_path / "t.npy"), RANKS[0] + RANKS[1])
 
 
 def test_what_is_in_it_and_around_it(tmp_path):

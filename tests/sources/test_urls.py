@@ -1,6 +1,5 @@
 """URLs of any form: a rank, or a line that says why not; with a query, as presigned ones, which is shown to nobody."""
 
-import boto3
 import numpy as np
 import pytest
 import xarray as xr
@@ -25,36 +24,6 @@ def url(remote):
     remote.store.faults(ONLY_GET, ONLY_SIGNED)
     remote.store.log()
     return f"{remote.store.url}/bucket/run"
-
-
-def summed(remote, *words):
-    remote.reduced("--op", "sum", "-f", "-o", "out.npy", *words)
-    return np.load(remote.folder / "out.npy").tolist()
-
-
-def test_ranks_lists_and_ranges(remote, url):
-    (remote.folder / "list").write_text(f"{url}/r2.npy{QUERY}\n")
-    words = [f"{url}/r{{0..1}}.npy{QUERY}", "@list", "--sort", "natural", "--expect-ranks", "0-2"]
-    assert summed(remote, *words) == (RANKS[0] + RANKS[1] + RANKS[2]).tolist()
-    assert [each["method"] for each in remote.store.log()] == ["GET"] * 3
-    remote.store.faults(ONLY_GET)
-    keys = {"aws_access_key_id": "key", "aws_secret_access_key": "secret"}
-    client = boto3.client("s3", "us-east-1", endpoint_url=remote.store.url, **keys)
-    by_another_program = client.generate_presigned_url("get_object", {"Bucket": "bucket", "Key": "run/r1.npy"})
-    assert "Signature=" in by_another_program
-    assert summed(remote, by_another_program) == RANKS[1].tolist()
-
-
-def test_once_knows_an_object_by_its_url_without_the_signature(remote, url):
-    remote.store.put("run/same.npy", (remote.folder / "r0.npy").read_bytes())
-    np.save(remote.folder / "t.npy", np.zeros(1000))
-    for origins, told in (
-        ([f"{url}/r0.npy{QUERY}", f"{url}/same.npy{QUERY}"], ""),
-        ([f"{url}/r0.npy?new&sig={SECRET}"], f"mpired: {url}/r0.npy: already applied, left out\n"),
-    ):
-        done = remote.run("accumulate", "-q", "--op", "sum", "--once", "t.npy", *origins)
-        assert (done.status, done.err) == (0, told)
-        assert np.array_equal(np.load(remote.folder / "t.npy"), 2 * RANKS[0])
 
 
 SHOWN = [

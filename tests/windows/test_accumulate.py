@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import reference
 import values
-from command import refused, run, unchanged
+from command import refused, run
 from matrix import LEGAL_PAIRS
 from protocols import COMMITS
 
@@ -120,13 +120,3 @@ def test_an_origin_that_changes_when_it_has_been_read_is_refused(tmp_path):
     outcome = run("accumulate", "--op", "sum", "t.npy", "o.npy", cwd=tmp_path, setup=setup)
     refused(outcome, 3, "o.npy", "changed while being read")
     assert (tmp_path / "t.npy").read_bytes() == before
-
-
-def test_a_raw_target_with_a_piece_of_an_element(tmp_path):
-    (tmp_path / "t.bin").write_bytes(bytes(35))
-    np.save(tmp_path / "o.npy", np.ones(4))
-    words = ("accumulate", "-q", "--op", "sum", "--type", "double", "t.bin", "o.npy")
-    with unchanged(tmp_path):
-        refused(run(*words, cwd=tmp_path), 3, "t.bin", "3 bytes follow the last whole MPI_DOUBLE")
-    assert run(*words, "--target-disp", "0", cwd=tmp_path) == (0, b"", "")
-    assert (tmp_path / "t.bin").read_bytes() == np.ones(4).tobytes() + bytes(3)

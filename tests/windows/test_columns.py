@@ -115,16 +115,6 @@ def test_no_number_at_all(suffix, tmp_path):
     check_refusals(tmp_path, [(words, 3, "column 's' holds string, not numbers") for words in commands])
 
 
-def test_the_columns_are_part_of_the_request_that_is_remembered(suffix, tmp_path):
-    path = tmp_path / f"t.{suffix}"
-    tables.write(path, pa.table({"a": [0, 0], "b": [0, 0]}))
-    np.save(tmp_path / "o.npy", np.array([1, 2]))
-    for column in ("a", "b", "a"):
-        words = ("accumulate", "--op", "sum", "--columns", column, path.name, "o.npy", "--once")
-        assert run(*words, cwd=tmp_path).status == 0
-    assert tables.read(path).to_pydict() == {"a": [1, 2], "b": [1, 2]}
-
-
 def test_a_column_has_to_be_chosen(suffix, tmp_path):
     name = f"t.{suffix}"
     tables.write(tmp_path / name, pa.table({"s": ["a", "b"], "n": [10, 20], "x": [0.5, 1.5], "m": [1, 2]}))

@@ -127,23 +127,6 @@ def test_recover_in_python(folder, caplog):
         mpired.recover(target, force=True)
 
 
-@pytest.mark.parametrize("renew", [False, True], ids=["", "and another is there"])
-def test_the_folder_of_the_log_was_moved(renew, another_name, folder):
-    left_by_a_kill(folder)
-    os.rename(folder / "targets", folder / "moved")
-    if renew:
-        (folder / "targets").mkdir()
-    missing = f"belongs to files in {folder.resolve()}/targets, which is not the directory that it was"
-    commands = [f"info {OTHER}", f"recover --discard {OTHER}", f"accumulate --op sum {OTHER} origin.npy"]
-    check_refusals(folder, [(words, 3, f"mpired: {OTHER}: ", missing, "--discard --force") for words in commands])
-    assert b"a committed change to finish" in run("recover", "--list", OTHER, cwd=folder).out
-    if renew:
-        (folder / "targets").rmdir()
-    os.rename(folder / "moved", folder / "targets")
-    assert run("recover", OTHER, cwd=folder).status == 0
-    assert value(folder) == NEW
-
-
 def test_to_give_up_a_change_whose_log_is_missing(another_name, folder):
     left_by_a_kill(folder)
     os.rename(folder / "targets", folder / "moved")

@@ -13,25 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from bad_files import DATA, furnish, header, npy
-from command import become_nobody, measured, reduce, refused, run, shell, unchanged
+from command import reduce, refused, run, shell, unchanged
 from rows import check_refused, each
 
 import mpired
 import mpired.files.calls
-
-
-def test_claimed_size_takes_no_memory(folder):
-    (folder / "bad.npy").write_bytes(npy(header(shape="(65536, 65536)"), DATA[:8]))
-    status, peak, err = measured("reduce", "--op", "sum", "bad.npy", cwd=folder)
-    assert (status, err.count("\n")) == (3, 1)
-    assert peak < 100 << 20
-
-
-def test_too_few_descriptors(folder):
-    almost_none = functools.partial(resource.setrlimit, resource.RLIMIT_NOFILE, (4, 4))
-    words = ("reduce", "--op", "sum", "good.npy", "good.npy", "-o", "out", "-f")
-    check_refused(folder, words, 4, "Too many open files", setup=almost_none)
 
 
 @pytest.fixture(scope="module")
@@ -89,15 +75,6 @@ def test_a_library_that_cannot_be_loaded(words, status, wrapped, folder):
     refused(outcome, status, "memory: there is not enough" if status == 8 else " ".join(words.split()))
 
 
-SUM = ("reduce", "-q", "--op", "sum", "good.npy")
-
-
-def test_input_without_permission(as_root, open_folder):
-    (furnish(open_folder) / "good.npy").chmod(0)
-    open_folder.chmod(0o777)
-    check_refused(open_folder, (*SUM, "-o", "new"), 4, "good.npy", "Permission denied", setup=become_nobody)
-
-
 @each("count", [8_000, 100_000])
 @each("to", ["npy", "parquet", "arrow", "csv", "hdf5"])
 def test_file_size_limit(to, count, folder):
@@ -120,15 +97,3 @@ def test_file_size_limit_of_a_target(folder):
     limit = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (64_000, 64_000))
     for target in "t.parquet", "t.npz":
         check_refused(folder, f"accumulate --op sum {target} large.npy", 4, f"{target}: File too large", setup=limit)
-
-
-def test_full_disk(mounted, folder):
-    where = mounted("size=1m")
-    np.save(folder / "large.npy", np.random.default_rng(1).random(131_000))
-    (where / "out").write_bytes(b"the old result")
-    for to in ("npy", "parquet", "arrow", "json"):
-        with unchanged(where):
-            words = ("--op", "sum", str(folder / "large.npy"), "--to", to, "-o", "out", "-f")
-            outcome = reduce(*words, cwd=where)
-            refused(outcome, 4, "No space left")
-            assert outcome.err.startswith(("mpired: out: ", f"mpired: {where}: ")), to
