@@ -109,66 +109,6 @@ def test_examples_of_page(page, elsewhere):
             assert (command, output.rstrip("\n"), status) == (command, expected, 0), f"{page.name}, line {line}"
 
 
-OTHERS = re.compile(r"`((?:nces|ncbo|cdo|hadd|mrmath) [^`]+)`")
-# Part of a command of another program, and what that does by its documentation, in NumPy.
-MEANINGS = {
-    r"-y ttl|enssum|hadd|sum out|add": lambda stack: stack.sum(0),
-    r"-y avg|ensmean|mean mean": lambda stack: np.nanmean(stack, 0),
-    r"-y max|ensmax|max out": lambda stack: stack.max(0),
-    r"ensmin": lambda stack: stack.min(0),
-    r"-y rms": lambda stack: np.sqrt((stack**2).mean(0)),
-    r"ensstd1|std std": lambda stack: stack.std(0, ddof=1),
-    r"ensmedian|median out": lambda stack: np.median(stack, 0),
-    r"enspctl,90": lambda stack: np.quantile(stack, 0.9, 0),
-    r"ensrange": lambda stack: np.ptp(stack, 0),
-}
-
-
-def rows():
-    """Yield each command of mpired in the page, with the commands of other programs for the same job."""
-    others = []
-    for line in COMING_FROM.read_text().splitlines():
-        others = [] if line.startswith("#") else others + OTHERS.findall(line)
-        if own := CELL.match(line):
-            yield own[1], others
-            others = []
-
-
-def stacked(command):
-    """The inputs of a command; those of `accumulate` are the target and the origin."""
-    words = command.split()
-    if re.search(r"mpired accumulate|^ncbo|^cdo add", command):
-        paths = [word for word in words if re.search(r"[.]\w+$", word)][:2]
-    else:
-        paths = sorted(glob.glob(next(word for word in words if "?" in word)))
-    return np.stack([array.astype(float) for array in arrays(map(Path, paths))])
-
-
-def meaning(command, stack):
-    """What a command of another program makes of its inputs."""
-    if "270" in command:
-        stack = np.where(stack == 270, np.nan, stack)
-    if "-d x,0,3" in command:
-        stack = stack[:, :4]
-    return next(does(stack) for part, does in MEANINGS.items() if re.search(part, command))
-
-
-def test_commands_beside_those_of_other_programs(elsewhere, monkeypatch):
-    """In page order; the results are those that the documentation of the other programs describes."""
-    monkeypatch.chdir(elsewhere / "sample_data")
-    compared = 0
-    for command, others in rows():
-        written = re.search(r"(?:-o|--split|accumulate --op sum) ([^ ,]+)", command)
-        stack = stacked(command) if others and written else None
-        status, output = shell(command)
-        assert status == 0, f"{command}\n{output}"
-        for other in others if written else ():
-            result = next(arrays([Path(written[1])]))
-            np.testing.assert_allclose(result, meaning(other, stack), rtol=1e-6, err_msg=f"{command}\n{other}")
-            compared += 1
-    assert compared > 35
-
-
 def arrays(paths):
     """The arrays in files, read without mpired."""
     for path in paths:

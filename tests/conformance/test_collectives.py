@@ -5,8 +5,7 @@ hold small integers, on which no order shows; and for an op that does not commut
 small integers, on which brackets do not show but the order does.
 """
 
-import functools
-import importlib.util
+import inspect
 import itertools
 import json
 import subprocess
@@ -36,29 +35,25 @@ REQUESTS = [(data, op) for data, (_, _, ops) in DATA.items() for op in ops]
 # The first op of each datatype with every count, the others with one.
 CASES = [(data, op, count) for data, op in REQUESTS for count in COUNTS if op == DATA[data][2][0] or count == ORDINARY]
 OF_THE_USER = ("matrix", "matrix_product", ORDINARY)
-OP_FILE = """
-import numpy as np
+
 
 def matrix_product(invec, inoutvec, count, datatype):
-    # Two by two, in integers, which wrap.
+    """Multiply two by two, in integers, which wrap."""
     left = {name: invec[name].copy() for name in invec.dtype.names}
     right = {name: inoutvec[name].copy() for name in inoutvec.dtype.names}
     for row in "xy":
         for column in "xy":
             inoutvec[row + column] = left[row + "x"] * right["x" + column] + left[row + "y"] * right["y" + column]
-"""
+
 
 # Arguments: the folder. Each rank reads its buffers, and writes what it gets of every collective, one file each.
 PROGRAM = """
-import importlib.util, json, sys
+import json, sys
 import numpy as np
 from mpi4py import MPI
 
 folder, comm = sys.argv[1], MPI.COMM_WORLD
 rank, size = comm.rank, comm.size
-spec = importlib.util.spec_from_file_location("ops", f"{folder}/ops.py")
-ops = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(ops)
 plan = json.load(open(f"{folder}/plan.json"))
 matrix = np.dtype([(row + column, "i8") for row in "xy" for column in "xy"])
 # Two groups: the first ranks are A, the others B.
@@ -70,7 +65,7 @@ if 0 < cut < size:
 
 def called(invec, inoutvec, datatype):
     lower, upper = np.frombuffer(invec, matrix), np.frombuffer(inoutvec, matrix)
-    ops.matrix_product(lower, upper, len(upper), datatype)
+    matrix_product(lower, upper, len(upper), datatype)
 
 product = MPI.Op.Create(called, commute=False)
 matrices = MPI.LONG.Create_contiguous(4).Commit()
@@ -105,15 +100,10 @@ for name, mpi_name, extent, op_name, count in plan["cases"]:
         # Here mpi4py counts the elements of a block on both sides.
         do("reduce_scatter_block", comm.Reduce_scatter_block, count // size, op, given=count // size)
     # In place: what is received lies where the rank's own elements were.
-    own = data.copy()
-    comm.Scan(MPI.IN_PLACE, [own, count, datatype], op)
-    save(key, data, "scan_in_place", own)
-    own = data.copy()
-    comm.Exscan(MPI.IN_PLACE, [own, count, datatype], op)
-    save(key, data, "exscan_in_place", own)
-    own = data.copy()
-    comm.Allreduce(MPI.IN_PLACE, [own, count, datatype], op)
-    save(key, data, "allreduce_in_place", own)
+    for call in "scan", "exscan", "allreduce":
+        own = data.copy()
+        getattr(comm, call.capitalize())(MPI.IN_PLACE, [own, count, datatype], op)
+        save(key, data, f"{call}_in_place", own)
     if rank == 0 and size > 1:
         upper = np.fromfile(f"{folder}/{name}.{count}.1.bin", np.uint8)
         op.Reduce_local([data, count, datatype], [upper, count, datatype])
@@ -166,7 +156,9 @@ class World:
         draw = np.random.default_rng(nranks)
         folder.mkdir()
         for data, count, rank in itertools.product(DATA, COUNTS, range(nranks)):
-            elements(data, count, draw).tofile(folder / f"{data}.{count}.{rank}.bin")
+            array = elements(data, count, draw)
+            array.tofile(folder / f"{data}.{count}.{rank}.bin")
+            np.save(folder / f"{data}.{count}.{rank}.npy", array)  # which can hold structures
         self.recvcounts = {count: cut_counts(count, nranks, draw) for count in COUNTS}
         sizes = (self.cut, nranks - self.cut)
         self.inter_recvcounts = {
@@ -179,18 +171,16 @@ class World:
             "cut": self.cut,
         }
         (folder / "plan.json").write_text(json.dumps(plan))
-        (folder / "ops.py").write_text(OP_FILE)
-        (folder / "program.py").write_text(PROGRAM)
+        (folder / "program.py").write_text(inspect.getsource(matrix_product) + PROGRAM)
         words = [SCRIPTS / "mpiexec", "-n", str(nranks), sys.executable, folder / "program.py", folder]
         done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=100)
         assert done.returncode == 0, done.stdout + done.stderr
 
     def paths(self, data, count):
-        return [self.folder / f"{data}.{count}.{rank}.bin" for rank in range(self.nranks)]
+        return [self.folder / f"{data}.{count}.{rank}.npy" for rank in range(self.nranks)]
 
     def mpi(self, data, op, count, call, rank):
-        octets = np.fromfile(self.folder / f"{data}.{op}.{count}.{call}.{rank}.mpi", DATA[data][1])
-        return cleared(octets)
+        return cleared(np.fromfile(self.folder / f"{data}.{op}.{count}.{call}.{rank}.mpi", DATA[data][1]))
 
 
 def cleared(array):
@@ -211,32 +201,14 @@ def world(request, tmp_path_factory):
     return World(tmp_path_factory.mktemp("world") / "ranks", request.param, cases)
 
 
-def function(world, op):
+def function(op):
     """Return an op as this process can apply it: workers, which load it from its file, take their time."""
-    return load_ops(world.folder / "ops.py").matrix_product if op == "matrix_product" else op
-
-
-@functools.cache
-def load_ops(path):
-    spec = importlib.util.spec_from_file_location("ops_of_the_test", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def npy_paths(world, data, count):
-    """Return the ranks as npy files, which can hold structures."""
-    paths = []
-    for path in world.paths(data, count):
-        paths.append(path.with_suffix(".npy"))
-        if not paths[-1].exists():
-            np.save(paths[-1], np.fromfile(path, DATA[data][1]))
-    return paths
+    return matrix_product if op == "matrix_product" else op
 
 
 def ours(world, verb, data, op, count, *arguments, **options):
     """Return the bytes that mpired gives every rank, None for a rank that gets nothing."""
-    arrays = getattr(mpired, verb)(npy_paths(world, data, count), function(world, op), *arguments, **options)
+    arrays = getattr(mpired, verb)(world.paths(data, count), function(op), *arguments, **options)
     return [None if array is None else cleared(array) for array in arrays]
 
 
@@ -256,26 +228,26 @@ def test_every_rank_gets_what_mpi_gives_it(world):
         if count % world.nranks == 0:
             blocks = ours(world, "reduce_scatter_block", *case)
             assert blocks == theirs(world, *case, "reduce_scatter_block"), case
-        whole = mpired.reduce(npy_paths(world, data, count), function(world, op))
+        whole = mpired.reduce(world.paths(data, count), function(op))
         assert cleared(whole) == world.mpi(*case, "reduce", world.nranks - 1), case
 
 
 def test_in_place_and_reduce_local(world, directory):
     for case in world.cases:
         data, op, count = case
-        paths = [directory / path.name for path in npy_paths(world, data, count)]
+        paths = [directory / path.name for path in world.paths(data, count)]
 
         def copy(data=data, count=count, paths=paths):
-            for path, source in zip(paths, npy_paths(world, data, count), strict=True):
+            for path, source in zip(paths, world.paths(data, count), strict=True):
                 path.write_bytes(source.read_bytes())
 
         for verb in "scan", "exscan", "allreduce":
             copy()
-            getattr(mpired, verb)(paths, function(world, op), in_place=True)
+            getattr(mpired, verb)(paths, function(op), in_place=True)
             assert [cleared(np.load(path)) for path in paths] == theirs(world, *case, f"{verb}_in_place"), (case, verb)
         if world.nranks > 1:
             copy()
-            mpired.reduce_local(*paths[:2], function(world, op))
+            mpired.reduce_local(*paths[:2], function(op))
             assert cleared(np.load(paths[1])) == world.mpi(*case, "reduce_local", 0), case
 
 
@@ -283,7 +255,7 @@ def test_two_groups(world):
     cut = world.cut
     for case in world.cases if world.nranks > 1 else ():
         data, op, count = case
-        paths, combine = npy_paths(world, data, count), function(world, op)
+        paths, combine = world.paths(data, count), function(op)
         calls = {"inter_allreduce": mpired.allreduce(paths[:cut], combine, group_b=paths[cut:])}
         for_a, for_b = world.inter_recvcounts[count]
         both = mpired.reduce_scatter(paths[:cut], combine, for_a, counts_b=for_b, group_b=paths[cut:])
