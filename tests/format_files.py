@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import safetensors.numpy
 import tables
 import zarr
+from bad_files import npy_of
 from command import Outcome, refused, run, succeeded, unchanged
 from setups import seeing
 
@@ -33,12 +34,6 @@ INSTALLED = {
     "bundle": Format("bundle", (".bundle",), b"BUNDLE\0\0", place="mpired_bundle", **BUNDLE_CAN),
 }
 ROWS = FORMATS | INSTALLED
-
-
-def _npy(array: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    np.save(file, array)
-    return file.getvalue()
 
 
 def _npz(array: np.ndarray) -> bytes:
@@ -115,7 +110,7 @@ def _column(form: str) -> Callable[[np.ndarray], bytes]:
 
 WRITERS: dict[str, Callable[[np.ndarray], bytes]] = {
     "raw": np.ndarray.tobytes,
-    "npy": _npy,
+    "npy": npy_of,
     "parquet": _column("parquet"),
     "arrow": _column("arrow"),
     "arrows": _column("arrows"),

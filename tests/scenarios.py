@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from bad_files import npy_of
 
 from mpired import interrupts
 from mpired.context import NO_LIMITS
@@ -66,15 +66,7 @@ def updated(*names: str, **options: object) -> Callable[[Path], None]:
     return run
 
 
-def npy(elements: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    np.save(file, elements)
-    return file.getvalue()
-
-
-OLD_FILE, NEW_FILE = npy(OLD), npy(NEW)
-
-
+OLD_FILE, NEW_FILE = npy_of(OLD), npy_of(NEW)
 SCENARIOS = {
     "one new": Scenario((), ("a/x",), written("a/x"), syncs=2),
     "one replaced": Scenario(("a/x",), (), written("a/x"), syncs=2),

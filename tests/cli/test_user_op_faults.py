@@ -51,8 +51,6 @@ def raises(invec, inoutvec, count, datatype): raise ValueError("bad\\nnumber")
 def unspeakable(invec, inoutvec, count, datatype): raise Unspeakable
 def unpicklable(invec, inoutvec, count, datatype): raise Unpicklable(1, 2)
 def control(invec, inoutvec, count, datatype): raise ValueError("\\x1b[2J\\udcff")
-def interrupt(invec, inoutvec, count, datatype): raise KeyboardInterrupt
-def memory(invec, inoutvec, count, datatype): raise MemoryError
 def system_exit(invec, inoutvec, count, datatype): sys.exit(0)
 def of_mpired(invec, inoutvec, count, datatype): raise DatatypeError("somewhere", "something")
 def aborts(invec, inoutvec, count, datatype): raise mpired.Abort("the norm of element 3 is zero")
@@ -128,7 +126,6 @@ FILES = {
     "ends.py": "import os; os._exit(0)\n",
     "hangs.py": "import time; time.sleep(600)\n",
     "datatype.py": "import mpired\n@mpired.op(datatypes=['duble'])\ndef f(a, b): pass\n",
-    "bytes.py": "x = '\udcff'\n",
     "empty.py": "",
     "text.txt": "def f(a, b): pass\n",
     "text.so": "this is no library\n",
@@ -142,7 +139,6 @@ C = """
 #define OP(name) void name(double *in, double *inout, int *len, void **datatype)
 OP(segv) { *(volatile int *)0 = 1; }
 OP(after) { inout[*len] = 1; }
-OP(far_after) { ((char *)(inout + *len))[63] = 1; }
 OP(before_in) { in[-1] = 1; }
 OP(loops) { for (volatile int i = 0;; i = 0) {} }
 """
@@ -206,8 +202,6 @@ def workshop(tmp_path_factory):
     os.mkfifo(folder / "fifo.py")
     gcc(C, folder / "faults.so")
     gcc(CONSTRUCTOR, folder / "constructor.so")
-    library = (folder / "faults.so").read_bytes()
-    (folder / "cut.so").write_bytes(library[:100])
     return folder
 
 
@@ -225,15 +219,11 @@ ARGUMENTS = "must take two arrays, or (invec, inoutvec, len, datatype)"
 TOO_LONG = "took longer than 0.3 s; nothing was written"
 
 FAULTS = [
-    ("./missing.py:f", "the file does not exist"),
-    (".:f", "raised"),
     ("./fifo.py:f", "./fifo.py is not a regular file"),
     ("./text.txt:f", "./text.txt is not a Python file (.py)"),
-    ("./ops.py:", "names no function"),
     ("./import_error.py:f", "raised ModuleNotFoundError: No module named 'nonexistent_package'"),
     ("./ends.py:f", "it ended with status 0"),
     ("./hangs.py:f", TOO_LONG, *TIMEOUT),
-    ("./bytes.py:f", "raised SyntaxError"),
     ("nonexistent_package:f", "raised ModuleNotFoundError"),
     (".ops:f", "raised TypeError"),
     ("./datatype.py:f", "raised UnknownDatatypeError: unknown datatype 'duble'"),
@@ -249,8 +239,6 @@ FAULTS = [
     ("./ops.py:unspeakable", "raised Unspeakable: (and its message cannot be had)"),
     ("./ops.py:unpicklable", "raised Unpicklable: text"),
     ("./ops.py:control", r"raised ValueError: \x1b[2J\udcff"),
-    ("./ops.py:interrupt", "raised KeyboardInterrupt"),
-    ("./ops.py:memory", "raised MemoryError"),
     ("./ops.py:system_exit", "raised SystemExit: 0"),
     ("./ops.py:of_mpired", "raised DatatypeError: somewhere: something"),
     ("./ops.py:aborts", "aborted: the norm of element 3 is zero"),
@@ -260,20 +248,15 @@ FAULTS = [
     ("./ops.py:compares", "an op gets arrays, not numbers: use numpy.maximum, numpy.where and the like"),
     ("./ops.py:prints_and_raises", "raised ValueError: after it"),
     ("./ops.py:loops", TOO_LONG, *TIMEOUT),
-    ("./ops.py:sleeps", TOO_LONG, *TIMEOUT),
     ("./ops.py:sleeps_through_signals", TOO_LONG, *TIMEOUT),
     ("./ops.py:exits", "it ended with status 0"),
     ("./ops.py:crashes", "it was killed by SIGSEGV"),
     ("./ops.py:leaves_and_sleeps", TOO_LONG, *TIMEOUT),
     ("./text.so:f", "cannot be loaded ("),
-    ("./cut.so:f", "cannot be loaded ("),
     ("./constructor.so:f", "it was killed by SIGABRT"),
     ("./faults.so:missing", "there is no symbol 'missing' in ./faults.so"),
-    ("faults.so:segv", "a library needs a path; write ./faults.so:segv"),
-    ("./faults.so:segv:long", "has ':long' behind the symbol, where only :count can be"),
     ("./faults.so:segv", "it was killed by SIGSEGV"),
     ("./faults.so:after", "wrote outside its buffers of 4 elements of MPI_DOUBLE"),
-    ("./faults.so:far_after", "wrote outside its buffers"),
     ("./faults.so:before_in", "wrote outside its buffers"),
     ("./faults.so:loops", TOO_LONG, *TIMEOUT),
     ("doubled", DOUBLED),

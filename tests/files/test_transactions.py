@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import resource
-import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from command import in_child, run, unchanged
+from command import in_child, unchanged
 from values import folder_in_memory
 
 import mpired
@@ -28,35 +26,6 @@ def folder() -> Iterator[Path]:
             (outside / name).parent.mkdir(exist_ok=True)
             np.save(outside / f"{name}.npy", np.ones(3))
         yield outside
-
-
-def test_a_child_that_lives_on_keeps_no_lock(folder):
-    """It was forked while files were being changed, as a program in C may do that knows nothing of locks."""
-    pids = []
-
-    def fork() -> None:
-        pids.append(os.fork())
-        if pids[-1] == 0:
-            time.sleep(60)
-            os._exit(0)
-
-    with Transaction([str(folder / name) for name in ("a/x.npy", "b/y.npy")], overwrite=True) as outputs:
-        for draft in outputs.drafts:
-            with draft.created() as fd:
-                os.write(fd, b"new")
-        fork()
-        outputs.commit(interrupts.committed)
-        fork()
-    try:
-        for name in ("a/x.npy", "b/y.npy"):
-            assert (folder / name).read_bytes() == b"new"
-            np.save(folder / name, np.ones(3))
-        assert run(*WORDS, cwd=folder) == (0, b"", "")
-    finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-    assert list(folder.rglob(".*")) == []
 
 
 def test_more_results_than_open_files(folder, long):

@@ -175,25 +175,13 @@ OWN = {
     ".0123abcd.mpired-together": "has results that mpired 0.1 has not put in place yet",
 }
 # Each names such a file, J or LINK, which leads to it; T is the target.
-COMMANDS = [
-    "info T J",
-    "reduce --op sum T J -o x.npy",
-    "reduce --op sum T -f -o J",
-    "scan --op sum T T --in-place J",
-    "reduce-local --op sum T J",
-    "pack --type double T -o J",
-    "unpack --type double T --into J",
-    "accumulate --op sum J T",
-    "accumulate --op sum T J",
-    "accumulate --op sum T ones.npy --map J",
-    "get-accumulate --op sum J T",
-    "get-accumulate --op sum T ones.npy -f --fetch J",
-    "fetch-and-op --op sum J T",
-    "compare-and-swap T J 1",
-    "recover J",
-    "recover --discard --force J",
-    "info T LINK",
-]
+COMMANDS = (
+    "info T J", "reduce --op sum T J -o x.npy", "reduce --op sum T -f -o J", "scan --op sum T T --in-place J",
+    "reduce-local --op sum T J", "pack --type double T -o J", "unpack --type double T --into J",
+    "accumulate --op sum J T", "accumulate --op sum T J", "accumulate --op sum T ones.npy --map J",
+    "get-accumulate --op sum J T", "get-accumulate --op sum T ones.npy -f --fetch J", "fetch-and-op --op sum J T",
+    "compare-and-swap T J 1", "recover J", "recover --discard --force J", "info T LINK",
+)  # fmt: skip
 
 
 def test_files_of_mpired_itself_are_no_data(folder):
@@ -222,16 +210,11 @@ def test_dead_drafts_are_removed_and_living_ones_stay(folder):
 
 
 DONE = "finished an update of 4000 bytes that an interrupted command had committed"
-FINISHING = [
-    "info here/t.npy",
-    "diff here/t.npy here/t.npy",
-    "locate --op maxloc here/t.npy",
-    "reduce -q --op sum here/t.npy -o result.npy",
-    "accumulate --op max here/t.npy ones.npy",
-    "get-accumulate -q --op no_op here/t.npy --fetch old.npy",
-    "fetch-and-op --op no_op here/t.npy",
-    "reduce -q --op sum here/t.npy ones.npy --in-place",
-]
+FINISHING = (
+    "info here/t.npy", "diff here/t.npy here/t.npy", "locate --op maxloc here/t.npy",
+    "reduce -q --op sum here/t.npy -o result.npy", "accumulate --op max here/t.npy ones.npy",
+    "fetch-and-op --op no_op here/t.npy", "reduce -q --op sum here/t.npy ones.npy --in-place",
+)  # fmt: skip
 
 
 def again(folder) -> None:

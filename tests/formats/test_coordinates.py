@@ -138,14 +138,12 @@ def test_tolerance(tmp_path):
 def test_refusals(tmp_path):
     for number, name in enumerate(MONTHS):
         month(number).to_netcdf(tmp_path / name)
-    np.save(tmp_path / "x.npy", np.zeros(3))
     ways = "take that of the first rank with --ignore-coordinates time_bnds,time, or of all with --no-check-coordinates"
     unknown = "no coordinate 'tme': m0.nc, m1.nc; its coordinates"
     rows = [
         (f"reduce --op mean {' '.join(MONTHS)} -o o.nc", 3, f"(also 'time'), and results carry it / {ways}"),
         ("reduce --op mean m0.nc m1.nc -o o.nc --ignore-coordinates lat", 3, "'time_bnds' differs"),
         ("reduce --op mean m0.nc m1.nc -o o.nc --ignore-coordinates tme", 3, unknown),
-        ("reduce --op mean x.npy x.npy -o o.npy --ignore-coordinates time", 2, "only for files of arrays"),
         ("reduce --op mean m0.nc m1.nc -o o.nc --coordinate-rtol -1", 2, "--coordinate-rtol"),
     ]
     check_refusals(tmp_path, rows)

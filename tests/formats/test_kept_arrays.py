@@ -220,7 +220,6 @@ def test_what_differs_or_has_no_place_is_refused(tmp_path):
         ("reduce --op mean --columns w --keep links r0.h5 r1.h5 -o out.h5", 3, "does not carry in this format"),
         (f"{words} r0.npz r0.npz -o out.npy", 2, "--keep: carries arrays into results that can hold them"),
         ("reduce --op mean --columns w --keep text t.npz -o out.h5", 2, "--keep: carries arrays into results"),
-        (f"{words} r0.safetensors -o out.csv", 2, "--keep: carries arrays into results that can hold them"),
     ]
     check_refusals(tmp_path, rows)
     for form in ("npz", "safetensors"):

@@ -181,7 +181,6 @@ def test_refusals(ranks, tmp_path):
         (f"{mean} c0 c1 --in-place", 2, "is a checkpoint of several files"),
         (f"{mean} one.safetensors -o new/{INDEX}", 2, "is the index of a checkpoint in several files"),
         (f"{mean} c0 c1 -o nowhere/new", 4, "nowhere"),
-        ("accumulate --op sum --columns w c0 c1", 2, "is a checkpoint of several files"),
         ("allreduce --op sum --columns w c0 c1 -o new/r{rank}.safetensors.index.json", 2, "of several results"),
     ]
     check_refusals(tmp_path, rows)

@@ -118,7 +118,6 @@ def test_what_cannot_be_packed(words, status, reason, folder):
 
 
 WRONG_BACK = [
-    ("--type int d.npy -o out", 3, "which is not MPI_INT"),
     ("--type vector(2,1,2,double) d.npy -o out", 3, "5 x MPI_DOUBLE (float64) is not a multiple of 2"),
     ("--type resized(0,4,double) d.npy -o out", 3, "entries overlap"),
     ("--type vector(2,1,0,double) --count 1 d.npy -o out", 3, "entries overlap"),

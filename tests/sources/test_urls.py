@@ -86,7 +86,6 @@ def test_the_query_is_nowhere(remote, url):
 
 
 REASONS = [
-    ("s3://", 2, "s3://: names no object; write s3://BUCKET/NAME"),
     ("http://HOST:99999/x", 2, "http://HOST:99999/x: is not a URL that can be asked for (invalid port number)"),
     ("http://[::1]:9/x", 4, "http://[::1]:9/x: the store fails ("),
     ("http://[::1]:9/x*", 2, "http://[::1]:9/x*: is a glob, and a server of http does not list its files"),

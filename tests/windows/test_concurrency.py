@@ -27,12 +27,11 @@ from mpired.files import access, calls, keys, lock
 COUNT = 3000
 BASE = "total.npy"
 TARGET = f"targets/{BASE}"
-# All but `unpack` add 1 to every element of the target, which is 0, so that an update that is lost shows.
+# Each adds 1 to every element of the target, which is 0, so that an update that is lost shows.
 COMMANDS = {
     "reduce --in-place": ("reduce", "-q", "--op", "sum", "add1.npy", TARGET, "--root", "1", "--in-place"),
     "reduce-local": ("reduce-local", "-q", "--op", "sum", "add1.npy", TARGET),
     "allreduce --in-place": ("allreduce", "-q", "--op", "sum", "add1.npy", TARGET, "--in-place"),
-    "unpack --into": ("unpack", "-q", "--type", "int64_t", "--offset", "128", "add1.npy", "--into", TARGET),
     "fetch-and-op": ("fetch-and-op", "-q", "--op", "sum", TARGET, "1"),
     "compare-and-swap": ("compare-and-swap", "-q", TARGET, "0", "1"),
 }
@@ -73,7 +72,7 @@ def stops(folder: Path, command: str, counter: Counter, step: int) -> Iterator[t
     assert number > 20
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "unpack --into"])
+@pytest.mark.parametrize("name", COMMANDS)
 def test_an_update_that_comes_in_between_counts(name, long, folder):
     """It is refused for the lock, or is in the result: a command looks at the elements under the lock alone."""
     counter, done = Counter(), set()
