@@ -35,24 +35,12 @@ import mpired
 from mpired.cli import main
 
 # They need an extra, and tests of the rest do without; a test of them imports them itself.
-OF_EXTRAS = (
-    "mpired.queries.drawing",
-    "mpired.cli.bars",
-    "mpired.formats.hierarchy",
-    "mpired.formats.hdf5_results",
-    "mpired.engines.dask",
-    "mpired.engines.mpi",
-)
+OF_EXTRAS = {"queries.drawing", "cli.bars", "formats.hierarchy", "formats.hdf5_results", "engines.dask", "engines.mpi"}
 # What a run imports late is loaded before the fork, so that a child finds it whatever its user may read.
-for _name in (
-    "select",
-    "click._textwrap",
-    *(
-        module.name
-        for module in pkgutil.walk_packages(mpired.__path__, "mpired.")
-        if "__main__" not in module.name and module.name not in OF_EXTRAS
-    ),
-):
+for _module in pkgutil.walk_packages(mpired.__path__, "mpired."):
+    if "__main__" not in _module.name and _module.name.removeprefix("mpired.") not in OF_EXTRAS:
+        importlib.import_module(_module.name)
+for _name in ("select", "click._textwrap"):
     importlib.import_module(_name)
 
 COMMAND = os.path.join(sysconfig.get_path("scripts"), "mpired")
@@ -70,22 +58,11 @@ class Outcome(NamedTuple):
 
 
 class Child:
-    """A forked child that runs `mpired WORDS...`.
+    """A forked child that runs `mpired WORDS...` in a folder.
 
-    Parameters
-    ----------
-    words
-        What follows `mpired`.
-    cwd
-        The folder to run in.
-    stdin
-        The bytes of standard input, as a regular file, or a descriptor.
-    stdout
-        A descriptor in the place of the one that is kept and read.
-    env
-        Environment variables to set, or to unset where None.
-    setup
-        Called in the child before the command; `run` is fast with those of tests/setups.py.
+    Standard input has bytes, as a regular file, or is a descriptor; `stdout` is one in the place of that which is kept
+    and read; a variable of `env` that is None is unset; `setup` is called before the command, and those of
+    tests/setups.py are fast.
     """
 
     def __init__(
@@ -231,18 +208,18 @@ def in_child(function: Callable[[], object]) -> object:
     return json.loads(result)
 
 
-def installed(*words: str, timeout: float = _LIMIT, **settings: object) -> Outcome:
+def installed(*words: str, **settings: object) -> Outcome:
     """Run the installed `mpired WORDS...`; the settings are those of `subprocess.run`."""
-    settings = {"stdin": subprocess.DEVNULL} | settings
-    done = subprocess.run([COMMAND, *words], capture_output=True, timeout=timeout, check=False, **settings)
-    return Outcome(done.returncode, done.stdout, done.stderr.decode(errors="surrogateescape"))
+    return _done([COMMAND, *words], {"stdin": subprocess.DEVNULL} | settings)
 
 
-def shell(script: str, *words: str, timeout: float = _LIMIT, **settings: object) -> Outcome:
+def shell(script: str, *words: str, **settings: object) -> Outcome:
     """Run a script of bash, in which "$@" is `mpired WORDS...`."""
-    done = subprocess.run(
-        ["bash", "-c", script, "bash", COMMAND, *words], capture_output=True, timeout=timeout, check=False, **settings
-    )
+    return _done(["bash", "-c", script, "bash", COMMAND, *words], settings)
+
+
+def _done(words: list[str], settings: dict[str, object]) -> Outcome:
+    done = subprocess.run(words, capture_output=True, check=False, **{"timeout": _LIMIT} | settings)
     return Outcome(done.returncode, done.stdout, done.stderr.decode(errors="surrogateescape"))
 
 
@@ -263,13 +240,8 @@ print(json.dumps([done.returncode, peak, done.stderr.decode(errors="replace")]))
 
 def measured(*words: str, **settings: object) -> tuple[int, int, str]:
     """Run the installed command; return its status, the most bytes any of its processes held, and its messages."""
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", _MEASURING, COMMAND, *words],
-        stdout=subprocess.PIPE,
-        timeout=_LIMIT,
-        check=True,
-        **settings,
-    )
+    words = (sys.executable, "-I", "-S", "-c", _MEASURING, COMMAND, *words)
+    done = subprocess.run(words, stdout=subprocess.PIPE, timeout=_LIMIT, check=True, **settings)
     status, peak, err = json.loads(done.stdout)
     return status, peak, err
 
@@ -306,20 +278,15 @@ def snapshot(folder: str | Path) -> dict[str, tuple[object, ...]]:
         for name in (*folders, *files):
             path = os.path.join(where, name)
             status = os.lstat(path)
-            content: object = None
+            regular, content = stat.S_ISREG(status.st_mode), None
             if stat.S_ISLNK(status.st_mode):
                 content = os.readlink(path)
-            elif stat.S_ISREG(status.st_mode):
-                content = _digest(path)
-            regular = stat.S_ISREG(status.st_mode)
+            elif regular:
+                with open(path, "rb") as file:
+                    content = hashlib.file_digest(file, "sha256").hexdigest()
             state = status.st_ino, status.st_mode, status.st_uid, regular and status.st_mtime_ns, content
             found[os.fsdecode(os.path.relpath(path, root))] = state
     return found
-
-
-def _digest(path: bytes) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextlib.contextmanager

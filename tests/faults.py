@@ -32,15 +32,10 @@ SHORTENED = frozenset({"pwrite", "copy_file_range"})
 
 
 class Fault(NamedTuple):
-    """What happens at a call.
+    """What happens at a call, and the errno or the signal.
 
-    Parameters
-    ----------
-    name
-        "kill before", "kill after", "short, then kill", "error", "error from here on", "signal", "stop"; "no
-        memory" at a call that changes something.
-    number
-        The errno or the signal.
+    "kill before", "kill after", "short, then kill", "error", "error from here on", "signal", "stop"; "no memory" at a
+    call that changes something.
     """
 
     name: str
