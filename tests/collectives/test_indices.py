@@ -131,7 +131,6 @@ def test_what_is_refused(folder):
     maxloc, number = "reduce --op maxloc --index rank", "reduce --op maxloc --index number"
     rows = [
         (f"reduce --op max --index rank {members}", 2, "--index: is for maxloc and minloc / leave it out"),
-        (f"reduce --op maxloc --index-type int {members}", 2, "--index-type: / with --index only"),
         (f"{maxloc} --in-place {members}", 2, "--in-place: would put pairs into files of plain values; name an"),
         (f"{maxloc} p0.npy p1.npy", 3, "--index: / MPI_DOUBLE_INT / is a pair; leave it out"),
         (f"{maxloc} --type double_int {members}", 3, "is not MPI_DOUBLE_INT: m0.npy"),
@@ -154,7 +153,6 @@ def test_what_is_refused(folder):
         (f"{maxloc} --split v.npy,- {members}", 2, "-: is a stream"),
         (f"{maxloc} --split v.npy,i.h4 {members}", 2, "i.h4: would be HDF4"),
         (f"{maxloc} --split v.npy,i.npy -o o.npy {members}", 2, "--split: / leave it out, or / --output"),
-        (f"{maxloc} --split v.npy,i.npy -o - {members}", 2, "--split: / leave it out, or / --output"),
         (f"reduce --op sum --split v.npy,i.npy {members}", 2, "--split: / MPI_SUM gives MPI_DOUBLE"),
         ("reduce --op maxloc --split v.npy,i.npy --in-place p0.npy p1.npy", 2, "--split: / --in-place"),
         (f"accumulate --op maxloc b.npy --create --index rank {members}", 2, "No such option '--index'"),

@@ -106,7 +106,6 @@ def test_refusals(tmp_path):
             ("reduce --op sum i.npy l.npy", 3, "compute in a wider one with --accumulate-in int64_t, or skip"),
             ("reduce --op mean i.npy l.npy", 3, "compute in a wider one with --accumulate-in longdouble, or skip"),
             ("reduce --op sum --accumulate-in double l.npy f.npy", 3, "with --accumulate-in longdouble"),
-            ("reduce --op sum --accumulate-in int64_t l.npy f.npy", 3, "with --accumulate-in longdouble"),
             ("reduce --op sum --accumulate-in double f.npy z.npy", 3, "convert to one datatype, or skip"),
             ("reduce --op land i.npy b.npy", 3, "convert to one datatype, or skip"),
             ("reduce --op sum --accumulate-in double --in-place f.npy d.npy", 2, "in the place of MPI_FLOAT"),

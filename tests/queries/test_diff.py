@@ -175,8 +175,6 @@ def test_places_in_a_large_block():
         ("a.npy a.npy --atol -1", 2, ["--atol", "give 0 or more"]),
         ("a.npy a.npy --ulp -1", 2, ["--ulp", "-1"]),
         ("- - --type byte", 2, ["standard input"]),
-        ("a.npy a.npy --overwrite", 2, ["--force", "with --png only"]),
-        ("a.npy a.npy --png a.jpg", 2, ["--png", "write NAME.png"]),
         ("a.npy a.npy --max-memory 1M", 2, ["--max-memory", "too little"]),
     ],
 )

@@ -195,13 +195,9 @@ def test_workers_do_not_keep_the_lock(folder):
 NWRITERS = 12
 
 
-class Noted:
-    """Numbers of the writers that outlive them: how many of their changes are done, and how many began."""
-
-    def __init__(self) -> None:
-        # Each count is one store: one in two steps would be lost by a kill between them.
-        self.done = memoryview(mmap.mmap(-1, 8 * NWRITERS)).cast("q")
-        self.begun = memoryview(mmap.mmap(-1, 8 * NWRITERS)).cast("q")
+def counts() -> memoryview:
+    """Return a number for each writer, which outlives it; it is one store: one in two could be lost by a kill."""
+    return memoryview(mmap.mmap(-1, 8 * NWRITERS)).cast("q")
 
 
 def written(folder: Path, writer: int, number: int, *, both: bool) -> None:
@@ -247,27 +243,27 @@ KINDS: list[Callable[[Path, int, int], None]] = [
 WITH_KEYS = 2
 
 
-def work(folder: Path, noted: Noted, writer: int) -> None:
+def work(folder: Path, begun: memoryview, done: memoryview, writer: int) -> None:
     """Change files again and again; what may not have been done is done once more."""
-    for number in itertools.count(noted.done[writer]):
-        noted.begun[writer] += 1
+    for number in itertools.count(done[writer]):
+        begun[writer] += 1
         KINDS[writer % len(KINDS)](folder, writer, number)
-        noted.done[writer] += 1
+        done[writer] += 1
 
 
 def test_writers_of_six_kinds(folder, long, record_property):
     """They are killed again and again."""
-    noted, chance, kills = Noted(), random.Random(5), 3000 if long else 20
+    begun, done, chance, kills = counts(), counts(), random.Random(5), 3000 if long else 20
     for name in ("p", "q", "one"):
         np.save(folder / "targets" / f"{name}.npy", np.zeros(COUNT, np.int64))
-    writers = [forked(lambda n=n: work(folder, noted, n)) for n in range(NWRITERS)]
+    writers = [forked(lambda n=n: work(folder, begun, done, n)) for n in range(NWRITERS)]
     ended = []
     for _ in range(kills):
         time.sleep(chance.uniform(0, 0.02))
         number = chance.randrange(NWRITERS)
         os.kill(writers[number], signal.SIGKILL)
         ended.append(os.waitstatus_to_exitcode(os.waitpid(writers[number], 0)[1]))
-        writers[number] = forked(lambda n=number: work(folder, noted, n))
+        writers[number] = forked(lambda n=number: work(folder, begun, done, n))
     for pid in writers:
         os.kill(pid, signal.SIGKILL)
         ended.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
@@ -281,14 +277,14 @@ def test_writers_of_six_kinds(folder, long, record_property):
     with keys.of_file(folder / TARGET) as known:
         with_keys = known.count
     in_flight = sum(writer % len(KINDS) == WITH_KEYS for writer in range(NWRITERS))
-    assert sums(noted.done, WITH_KEYS) <= with_keys <= sums(noted.done, WITH_KEYS) + in_flight
+    assert sums(done, WITH_KEYS) <= with_keys <= sums(done, WITH_KEYS) + in_flight
     found = value(folder)
     assert found is not None
-    assert sums(noted.done, 0, 1) <= found - with_keys <= sums(noted.begun, 0, 1)
+    assert sums(done, 0, 1) <= found - with_keys <= sums(begun, 0, 1)
     p, q, one = (np.load(folder / "targets" / name) for name in names[1:])
     assert (p == q).all()
     assert (p == p[0]).all()
     assert (one == one[0]).all()
     assert sorted(os.listdir(folder / "targets")) == sorted([*names, f"{BASE}.mpired-keys"])
-    record_property("done", sums(noted.done, *range(6)))
+    record_property("done", sums(done, *range(6)))
     record_property("kills", kills)

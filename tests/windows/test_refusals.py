@@ -44,7 +44,6 @@ REFUSED = [
     ("--op sum", 2, "TARGET"),
     ("--op sum t.npy", 2, "ORIGIN"),
     ("--op nope t.npy o.npy", 2, "is not an MPI op"),
-    ("--op no_op t.npy o.npy", 3, "fetch only"),
     ("--op ./f.py:g t.npy o.npy", 3, "user-defined"),
     ("--op quantile:0.5 t.npy o.npy", 3, "quantile: is for reductions only"),
     ("--op sum t.npy int.npy", 3, "MPI_INT32_T"),
