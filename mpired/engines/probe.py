@@ -17,7 +17,7 @@ from mpired.engines.table import Runner
 from mpired.errors import MpiredError, UsageError, UserOpError, parts
 from mpired.files import calls
 from mpired.ops import Op
-from mpired.sources.source import Source, of_file
+from mpired.sources.source import Source
 
 _SAMPLES = 8
 _MARKER_NBYTES = 16
@@ -65,7 +65,7 @@ def versions() -> dict[str, str]:
 def _wrong(source: Source) -> str:
     """Return the fault of a file, "" if it is the one that the command has inspected."""
     # It is opened only if that does not show otherwise: a machine may remember an old status of it.
-    path = getattr(of_file(source), "path", "")
+    path = getattr(source.packed or source, "path", "")
     with contextlib.suppress(MpiredError, OSError):
         source.check_unchanged()
         if path and os.access(path, os.R_OK):

@@ -31,7 +31,7 @@ from mpired.formats.rank import reordered, turned
 from mpired.formats.transposed import in_order
 from mpired.ranks.order import RankWord
 from mpired.sources.open import inspected_together, open_source
-from mpired.sources.source import Source, of_file
+from mpired.sources.source import Source
 
 if TYPE_CHECKING:
     from mpired.options import Options
@@ -190,7 +190,7 @@ def warn_of_units(groups: Sequence[Sequence[RankFile]]) -> None:
 def _check_pipes(streams: Sequence[Source]) -> None:
     """Raise `UsageError` if two ranks read one pipe: each would get a part of its bytes."""
     seen: dict[tuple[int, int], str] = {}
-    for stream in map(of_file, streams):
+    for stream in (source.packed or source for source in streams):
         pipe: tuple[int, int] | None = getattr(stream, "pipe", None)
         if pipe in seen:
             raise UsageError(stream.name, f"is the same pipe as {seen[pipe]!r}, and can be one rank only")

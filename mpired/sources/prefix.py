@@ -36,7 +36,7 @@ def object_or_store(url: str, context: Context) -> Source:
     if not STORE_MARKS.isdisjoint(found):
         return RemoteStore(url, found, context)
     try:
-        return RemoteSource.of(url)
+        return RemoteSource(url)
     except FileNotFoundError as error:
         if is_named and not lists:
             where = f"a Zarr store of many objects is read from {', '.join(urls.STORES)}, which list their objects"
@@ -62,6 +62,7 @@ class RemoteStore(Source):
     def __init__(self, url: str, found: dict[str, Version], context: Context) -> None:
         """Set the source of the objects that were found under a URL, and read its documents."""
         self.name = self.url = url
+        self.inode = urls.identity(url)
         self.versions = found  # of the objects, by their names, when they were looked at
         self.nbytes = sum(each.nbytes for each in found.values())
         spare = context.spare_memory(STREAMED_BASE_NBYTES)
@@ -73,11 +74,6 @@ class RemoteStore(Source):
         with contextlib.closing(_OpenRemoteStore(self)) as file:
             file.expect_names(names, _DOCUMENTS_NBYTES)
             self.documents = tuple((name, file.content(name, _DOCUMENTS_NBYTES)) for name in names)
-
-    @property
-    def inode(self) -> tuple[int, int]:
-        """The identity of the object, in the place of device and inode."""
-        return urls.identity(self.url)
 
     def open(self) -> OpenStore:
         """Open it for reading: nothing is asked for before bytes are."""

@@ -8,13 +8,13 @@ import os
 import select
 import stat
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mpired import interrupts
 from mpired.errors import BufferFileError, UsageError
 from mpired.files import calls
 from mpired.files.scratch import Scratch
-from mpired.sources.local import LocalSource
+from mpired.sources.local import LocalSource, stamp_of
 from mpired.sources.source import OpenSource, Source
 
 if TYPE_CHECKING:
@@ -26,12 +26,15 @@ _HEAD_NBYTES = 128 << 10  # more than any header that is looked at before the el
 _COPIED_NBYTES = 1 << 20
 
 
+Fill: TypeAlias = Callable[[memoryview], int]
+"""Fills a view with the next bytes, and returns how many there were before the end."""
+
+
 class Forward(OpenSource):
     """Bytes that are read forward. The range that was read last can be read again, and a head until more is read."""
 
-    def __init__(self, name: str, fill: Callable[[memoryview], int], limit: int | None = None) -> None:
-        self._name = name
-        self._fill = fill  # fills a view with the next bytes, and returns how many there were before the end
+    def __init__(self, name: str, fill: Fill, limit: int | None = None) -> None:
+        self._name, self._fill = name, fill
         self.limit = limit  # the most bytes that are taken
         self._buffer = bytearray()
         self._start = self.stop = 0  # of the bytes in the buffer; as many were read as it stops at
@@ -82,9 +85,7 @@ def copied(name: str, file: OpenSource) -> LocalSource:
         while got := file.read_into(block, done):
             calls.pwrite_all(scratch.fd, block[:got], done)
             done += got
-    copy = LocalSource.of_status(name, scratch.shared_path, os.fstat(scratch.fd))
-    copy.keep = scratch  # which stays as long as the source
-    return copy
+    return LocalSource(name, scratch.shared_path, stamp_of(os.fstat(scratch.fd)), keep=scratch)
 
 
 class StreamSource(Source):
@@ -93,25 +94,23 @@ class StreamSource(Source):
     is_private = True
     is_forward = True
     nbytes = 0
-    pipe: tuple[int, int] | None = None  # device and inode of a pipe
 
-    def __init__(self, name: str, fill: Callable[[memoryview], int], limit: int | None = None) -> None:
+    def __init__(self, name: str, fd: int, limit: int | None, *, digested: bool) -> None:
+        """Set the stream of a descriptor, which is closed when the stream is forgotten."""
         self.name = name
-        self.forward = Forward(name, fill, limit)  # the one reader: bytes that it has read are gone
+        self.forward = Forward(
+            name, _StreamDescriptor(fd).fill, limit
+        )  # the one reader: bytes that it has read are gone
         self._copy: Source | None = None
-
-    @classmethod
-    def of_descriptor(cls, name: str, fd: int, limit: int | None, *, digested: bool) -> StreamSource:
-        """Return the stream of a descriptor, which it closes when it is forgotten."""
-        stream, status = cls(name, _StreamDescriptor(fd).fill, limit), os.fstat(fd)
+        status = os.fstat(fd)
         if limit is None and (stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode)):
             raise UsageError(name, "is a device, which has no end; say with `type` and `count` how much to read")
-        stream.pipe = (status.st_dev, status.st_ino) if stat.S_ISFIFO(status.st_mode) else None
+        # device and inode of a pipe
+        self.pipe = (status.st_dev, status.st_ino) if stat.S_ISFIFO(status.st_mode) else None
         if digested:
             import hashlib  # noqa: PLC0415 - with it comes OpenSSL
 
-            stream.forward.digest = hashlib.sha256()
-        return stream
+            self.forward.digest = hashlib.sha256()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A process that is not forked from this one does not have the bytes that arrived here.
