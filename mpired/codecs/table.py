@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 from mpired.errors import UsageError
 
 Read: TypeAlias = Callable[[int], bytes]  # returns the next bytes, at most a number of them; b"" at the end
+Fill: TypeAlias = Callable[[memoryview], int]  # fills a view with the next bytes; returns how many before the end
 _CHUNK_NBYTES = 64 << 10
 # The most that is decompressed, a file says how much it needs: 65 MiB with level 9 of xz; zstd's library takes no more.
 _MOST_MEMORY = 256 << 20
@@ -25,17 +26,13 @@ class Codec(NamedTuple):
     begin: bytes  # what such bytes begin with, as a regular expression: long enough that no numbers have it by chance
     levels: range
     level: int  # the usual one
-    unpacker: Callable[[Read], Any]  # `fill(view)` of it returns how many bytes there were before the end
+    unpacker: Callable[[Read], Fill]
     packer: Callable[[int], Any]  # with a level; `compress(data)` and `flush()` of it return compressed bytes
     unpacking: int  # bytes of memory that decompressing a file takes, beside its window
     packing: Mapping[int, int]  # megabytes of memory that making one takes, from each of these levels on
     library: int = 0  # bytes of memory that the library takes, unless it is there
     # returns the bytes of the window that the first bytes of a file ask for; None if it is in `unpacking`
     window: Callable[[bytes], int] | None = None
-
-    def begins(self, head: bytes) -> bool:
-        """Return whether bytes begin as compressed ones."""
-        return head.startswith(self.magic) and re.match(self.begin, head, re.DOTALL) is not None
 
     def unpacking_of(self, head: bytes) -> int:
         """Return the memory that decompressing a file with this beginning takes; damage is an error later."""
@@ -55,43 +52,38 @@ class Codec(NamedTuple):
         return level
 
 
-class _Members:
-    """The contents of one member after another, as a library decompresses each."""
+def _members(make: Callable[[], Any], errors: type[Exception], read: Read) -> Fill:
+    """Return what fills a view with the contents of one member after another, as a library decompresses each."""
+    member: Any = None
+    rest, is_first = b"", True
 
-    def __init__(self, make: Callable[[], Any], errors: type[Exception], read: Read) -> None:
-        self._make, self._errors, self._read = make, errors, read
-        self._member: Any = None
-        self._rest = b""
-        self._first = True
-
-    def fill(self, view: memoryview) -> int:
-        """Fill a view with the next bytes."""
+    def fill(view: memoryview) -> int:
+        nonlocal member, rest, is_first
         done = 0
-        while done < len(view) and (self._member is not None or self._begin()):
-            data, needed = b"", getattr(self._member, "needs_input", True)
+        while done < len(view):
+            if member is None:  # behind the first there may be zeros
+                if not (rest := rest or read(_CHUNK_NBYTES)):
+                    break
+                if not is_first and not (rest := rest.lstrip(b"\0")):
+                    continue
+                member, is_first = make(), False
+            data, needed = b"", getattr(member, "needs_input", True)
             if needed:
-                data = self._rest or self._read(_CHUNK_NBYTES)
+                data = rest or read(_CHUNK_NBYTES)
             try:
-                found: bytes = self._member.decompress(data, len(view) - done)
-            except self._errors as error:
+                found: bytes = member.decompress(data, len(view) - done)
+            except errors as error:
                 raise ValueError(str(error)) from None
             view[done : done + len(found)] = found
             done += len(found)
-            self._rest = getattr(self._member, "unconsumed_tail", b"")  # of zlib; the others keep it
-            if self._member.eof:
-                self._member, self._rest = None, self._member.unused_data
+            rest = getattr(member, "unconsumed_tail", b"")  # of zlib; the others keep it
+            if member.eof:
+                member, rest = None, member.unused_data
             elif needed and not data and not found:
                 raise ValueError("it is cut off")
         return done
 
-    def _begin(self) -> bool:
-        """Begin with the next member if there is one; behind the first there may be zeros."""
-        while data := self._rest or self._read(_CHUNK_NBYTES):
-            self._rest = data if self._first else data.lstrip(b"\0")
-            if self._rest:
-                self._member, self._first = self._make(), False
-                return True
-        return False
+    return fill
 
 
 def _by(library: str, make: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
@@ -121,25 +113,25 @@ _FRAMES = "mpired.codecs.arrow"
 _ARROW = 32 << 20
 _ROWS = (
     Codec("gzip", ".gz", b"\x1f\x8b\x08", rb"...[\0-\x1f].{5}[\0-\x0d\xff]", levels=range(1, 10), level=6,
-        unpacker=_by("zlib", lambda zlib, read: _Members(
+        unpacker=_by("zlib", lambda zlib, read: _members(
             lambda: zlib.decompressobj(zlib.MAX_WBITS | 16), zlib.error, read)),
         # without a name and a time
         packer=_by("zlib", lambda zlib, level: zlib.compressobj(level, zlib.DEFLATED, zlib.MAX_WBITS | 16)),
         unpacking=1 << 20, packing={1: 1}),
     Codec("bzip2", ".bz2", b"BZh", rb"BZh[1-9](1AY&SY|\x17rE8P\x90)", levels=range(1, 10), level=9,
-        unpacker=_by("bz2", lambda bz2, read: _Members(bz2.BZ2Decompressor, OSError, read)),
+        unpacker=_by("bz2", lambda bz2, read: _members(bz2.BZ2Decompressor, OSError, read)),
         packer=_by("bz2", lambda bz2, level: bz2.BZ2Compressor(level)), unpacking=4 << 20, packing={1: 8}),
     Codec("xz", ".xz", b"\xfd7zXZ\0", b"", levels=range(10), level=6,
-        unpacker=_by("lzma", lambda lzma, read: _Members(
+        unpacker=_by("lzma", lambda lzma, read: _members(
             lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, _MOST_MEMORY), lzma.LZMAError, read)),
         packer=_by("lzma", lambda lzma, level: lzma.LZMACompressor(preset=level)), unpacking=1 << 20,
         packing={0: 4, 1: 10, 2: 18, 3: 33, 4: 49, 5: 95, 7: 187, 8: 371, 9: 675}, window=_xz_window),
     Codec("zstd", ".zst", b"\x28\xb5\x2f\xfd", b"", levels=range(1, 23), level=3,
-        unpacker=_by(_FRAMES, lambda frames, read: frames.Unframing("zstd", read)),
+        unpacker=_by(_FRAMES, lambda frames, read: frames.unframing("zstd", read)),
         packer=_by(_FRAMES, lambda frames, level: frames.Framing("zstd", level)), unpacking=6 << 20,
         packing={1: 20, 4: 32, 10: 88}, library=_ARROW, window=_zstd_window),
     Codec("lz4", ".lz4", b"\x04\x22\x4d\x18", b"", levels=range(1, 13), level=1,
-        unpacker=_by(_FRAMES, lambda frames, read: frames.Unframing("lz4", read)),
+        unpacker=_by(_FRAMES, lambda frames, read: frames.unframing("lz4", read)),
         packer=_by(_FRAMES, lambda frames, level: frames.Framing("lz4", level)), unpacking=5 << 20, packing={1: 8},
         library=_ARROW),
 )  # fmt: skip
@@ -157,7 +149,8 @@ def by_content(head: bytes) -> Codec | None:
     if not head or head[0] not in _FIRST_BYTES:
         return None
     head = _first_frame(head)
-    return next((row for row in _ROWS if row.begins(head)), None)
+    rows = (row for row in _ROWS if head.startswith(row.magic) and re.match(row.begin, head, re.DOTALL))
+    return next(rows, None)
 
 
 def _first_frame(head: bytes) -> bytes:

@@ -8,14 +8,14 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from mpired.codecs import CODECS, Codec
+from mpired.codecs import CODECS, Codec, Fill
 from mpired.context import RESERVED, spare_open_files
 from mpired.errors import BufferFileError, MpiredError
 from mpired.files import calls
 from mpired.files.scratch import Scratch
 from mpired.sources.local import LocalSource
 from mpired.sources.source import OpenSource, Source
-from mpired.sources.stream import Fill, Forward, StreamSource, copied
+from mpired.sources.stream import Forward, StreamSource, copied
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -119,8 +119,8 @@ def _ahead(fill: Fill, threads: int) -> Fill:
         done = 0
         while done < len(view):
             if not ready and following is not None:
-                (block, filled), following = following, None
-                ready = block[: filled.result()]
+                block, filled = following
+                ready, following = block[: filled.result()], None
             if not (part := ready[: len(view) - done]):
                 done += fill(view[done:])
                 break
@@ -135,7 +135,7 @@ def _ahead(fill: Fill, threads: int) -> Fill:
 
 
 def _unpacking(packed: Source, codec: Codec) -> Fill:
-    """Return what fills a view with the next bytes, and returns how many there were before the end."""
+    """Return what fills a view with the decompressed bytes; damage is an error of the file."""
     at = 0
 
     def read(nbytes: int) -> bytes:
@@ -146,11 +146,11 @@ def _unpacking(packed: Source, codec: Codec) -> Fill:
         at += len(data)
         return data
 
-    unpacker = codec.unpacker(read)
+    unpacked = codec.unpacker(read)
 
     def fill(view: memoryview) -> int:
         try:
-            return int(unpacker.fill(view))
+            return unpacked(view)
         except MpiredError:
             raise
         except ValueError as error:

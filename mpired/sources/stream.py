@@ -7,10 +7,10 @@ import fcntl
 import os
 import select
 import stat
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from mpired import interrupts
+from mpired.codecs import Fill
 from mpired.errors import BufferFileError, UsageError
 from mpired.files import calls
 from mpired.files.scratch import Scratch
@@ -24,10 +24,6 @@ _PATIENCE = 200  # milliseconds
 _PIPE_NBYTES = 1 << 20
 _HEAD_NBYTES = 128 << 10  # more than any header that is looked at before the elements are read
 _COPIED_NBYTES = 1 << 20
-
-
-Fill: TypeAlias = Callable[[memoryview], int]
-"""Fills a view with the next bytes, and returns how many there were before the end."""
 
 
 class Forward(OpenSource):
