@@ -61,8 +61,8 @@ class Stops:
         return False
 
 
-class Neighbours:
-    """The stages before and after this one: a `Link`."""
+class Link:
+    """The connection of a stage with the stages before and after it."""
 
     def __init__(self, world: Any, task: Task, stops: Stops) -> None:
         self._world, self._stops = world, stops
@@ -80,7 +80,7 @@ class Neighbours:
         return value
 
     def send(self, value: Any) -> None:
-        """Hand a value, which does not change any more, to the next stage, or raise `Stopped`."""
+        """Hand a value, which does not change any more, to the next stage; wait while too many are on the way."""
         self._wait(lambda: self._waiting() < IN_FLIGHT)
         self._post(_VALUE, value)
 

@@ -61,7 +61,15 @@ def run(
             worker.give(item)
         yield from _results(workers, rest)
     finally:
-        _end(workers)
+        with interrupts.defer_signals():  # one that came between would leave the others
+            for worker in workers:
+                worker.end()
+            # The processes that they started in other groups, and then those that these leave, a few generations down.
+            for _ in range(_GENERATIONS if _adopting else 0):
+                for pid in set(_children()) - _spared - _alive:
+                    with contextlib.suppress(ProcessLookupError, ChildProcessError, PermissionError):
+                        os.kill(pid, signal.SIGKILL)
+                        os.waitpid(pid, 0)
 
 
 def limits() -> Limits:
@@ -193,19 +201,6 @@ def _results(workers: list[_Worker], rest: Iterator[Any]) -> Iterator[Any]:
                 break
             else:
                 del busy[connection], deaths[worker.ended]
-
-
-def _end(workers: Iterable[_Worker]) -> None:
-    """End all workers, and the processes that they may have left behind."""
-    with interrupts.defer_signals():  # one that came between would leave the others
-        for worker in workers:
-            worker.end()
-        # The processes that they started in other groups, and then those that these leave, a few generations down.
-        for _ in range(_GENERATIONS if _adopting else 0):
-            for pid in set(_children()) - _spared - _alive:
-                with contextlib.suppress(ProcessLookupError, ChildProcessError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
-                    os.waitpid(pid, 0)
 
 
 _adopting = False

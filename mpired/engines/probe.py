@@ -128,16 +128,14 @@ def all_write(runner: Runner, files: Sequence[calls.SharedFile]) -> bool:
     finally:
         for fd in fds:
             os.close(fd)
-    found = [_taken(file, nbytes, len(markers)) for file, nbytes in zip(files, sizes, strict=True)]
-    return all(markers) and all(each == set(markers) for each in found)
-
-
-def _taken(file: calls.SharedFile, start: int, count: int) -> set[bytes]:
-    """Return the markers behind the end of a file, and cut them off; opened again, it shows what others wrote."""
-    fd = file.open()
-    try:
-        content = calls.pread_some(fd, count * _MARKER_NBYTES, start)
-        return {content[at : at + _MARKER_NBYTES] for at in range(0, count * _MARKER_NBYTES, _MARKER_NBYTES)}
-    finally:
-        calls.set_size(fd, start)
-        os.close(fd)
+    have_arrived = all(markers)
+    for file, nbytes in zip(files, sizes, strict=True):
+        fd = file.open()  # again: it shows what others wrote
+        try:
+            content = calls.pread_some(fd, len(markers) * _MARKER_NBYTES, nbytes)
+            found = {content[at : at + _MARKER_NBYTES] for at in range(0, len(content), _MARKER_NBYTES)}
+            have_arrived = have_arrived and found == set(markers)
+        finally:
+            calls.set_size(fd, nbytes)
+            os.close(fd)
+    return have_arrived
