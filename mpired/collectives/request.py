@@ -26,7 +26,7 @@ from mpired.ranks import (
     compare,
     in_one_order,
     open_groups,
-    skipped_warnings,
+    skipped_warning,
     unnatural,
     warn_of_units,
 )
@@ -122,7 +122,7 @@ def read_request(
     if options["keep"]:
         _check_kept(request)
     if skipped:
-        cautions.tell(*skipped_warnings(skipped, sum(map(len, words)) + len(skipped)))
+        cautions.tell(skipped_warning(skipped, sum(map(len, words)) + len(skipped)))
     if options["sort"] == "given" and options["rank_regex"] is None:
         _warn_of_order(request)
     return request
