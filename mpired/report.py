@@ -235,7 +235,7 @@ def summarise_packing(plan: Transfer) -> PackSummary:
         unit_dtype=dtype_name(unit),
         output=plan.path,
         format=plan.format,
-        kept=plan.keeps,
+        kept=plan.target is not None,
         inputs=tuple(source.name for source in plan.sources),
     )
 
