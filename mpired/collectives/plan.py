@@ -365,7 +365,9 @@ def _decompressed_ahead(threads: int, _number: int, rank: Array) -> Array:
     source = stored_array(rank).source
     if not isinstance(source, CompressedSource):
         return rank
-    return with_stored(rank, lambda array: array._replace(source=source.reading_ahead(threads)))
+    source = source.named(source.name)
+    source.threads = threads
+    return with_stored(rank, lambda array: array._replace(source=source))
 
 
 def _width(op: Op, rank: Array, nranks: int, *, alone: bool) -> int:

@@ -88,12 +88,10 @@ class Link:
         """Leave the line with no message under way, whatever is missing."""
         if self._after is not None:
             self._post(_END, None)
-        wait(self._is_over)
-
-    def _is_over(self) -> bool:
-        if not self._has_ended and self._world.iprobe(self._before, WORK):
+        while not self._has_ended:
+            wait(lambda: self._world.iprobe(self._before, WORK))
             self._has_ended = self._world.recv(None, self._before, WORK)[0] == _END
-        return not self._waiting() and self._has_ended
+        wait(lambda: not self._waiting())
 
     def _wait(self, ready: Callable[[], object]) -> None:
         sent_at = time.monotonic()

@@ -42,7 +42,7 @@ class CompressedSource(Source):
         self.takes = takes  # bytes of memory that decompressing takes
         self._limit = limit  # the most bytes that are wanted of a stream; None for all
         self._max_open_files = max_open_files  # None without a limit
-        self.threads = 0  # how many such files are decompressed ahead together
+        self.threads = 0  # of the process that opens it, which decompress such files ahead
         self._only: Forward | None = None
         if isinstance(packed, StreamSource):
             packed.forward.limit = None  # the limit counts decompressed bytes
@@ -58,14 +58,6 @@ class CompressedSource(Source):
     def _opened(self) -> Forward:
         fill = _unpacking(self.packed, CODECS[self.codec])
         return Forward(self.name, _ahead(fill, self.threads) if self.threads else fill, self._limit)
-
-    def reading_ahead(self, threads: int) -> CompressedSource:
-        """Return it, with some threads of the process that opens it; a stream as it is."""
-        if self._only is not None:
-            return self
-        other = self.named(self.name)
-        other.threads = threads
-        return other
 
     def kept(self) -> Source:
         """Return the content in a scratch file, which stays or, if there are many, is there only while it is open."""

@@ -41,10 +41,11 @@ def index_in(path: str) -> str | None:
 def check_one_file(name: str) -> None:
     """Raise `UsageError` if the file to change or replace consists of several, or is an object of a store."""
     check_are_files([name])
-    if name.endswith(INDEX_SUFFIX) or (os.path.isdir(name) and index_in(name)):
+    is_directory = os.path.isdir(name)
+    if name.endswith(INDEX_SUFFIX) or (is_directory and index_in(name)):
         reason = "is a checkpoint of several files, which are not changed in place"
         raise UsageError(name, f"{reason}; write a new one with `output`")
-    if is_store(name):
+    if is_directory and is_store(name):
         reason = "is a directory, whose many files cannot be replaced as one"
         raise UsageError(name, f"{reason}; pack it into a zip archive, or write to another file with `output`")
 
@@ -81,24 +82,22 @@ class DirectorySource(Source):
 class _OpenDirectory(OpenStore):
     """The files of a directory, by their paths within it."""
 
-    def __init__(self, source: DirectorySource) -> None:
-        super().__init__()
-        self._source = source
+    source: DirectorySource
 
     def names(self) -> list[str]:
         """Return the paths of the files."""
-        with calls.errors_name(self._source.name):
-            within = [path for path, _ in _entries(self._source.name, self._source.path)]
+        with calls.errors_name(self.source.name):
+            within = [path for path, _ in _entries(self.source.name, self.source.path)]
         return sorted(path for path in within if not path.endswith("/"))
 
     def content(self, name: str, most: int) -> bytes:
         """Return the bytes of a file, see `OpenStore.content`; a link is not followed."""
-        path = os.path.join(self._source.path, name)
+        path = os.path.join(self.source.path, name)
         with calls.errors_name(path):
             try:
                 fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
             except FileNotFoundError:
-                raise self._source.changed() from None
+                raise self.source.changed() from None
             try:
                 return calls.pread_some(fd, min(os.fstat(fd).st_size, most + 1), 0)
             finally:

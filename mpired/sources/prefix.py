@@ -88,11 +88,11 @@ class RemoteStore(Source):
 class _OpenRemoteStore(OpenStore):
     """The objects under a prefix, by their names behind it, of which those that are expected are read ahead."""
 
+    source: RemoteStore
     _expecting: ClassVar[WeakSet[_OpenRemoteStore]] = WeakSet()  # those that expect something
 
     def __init__(self, source: RemoteStore) -> None:
-        super().__init__()
-        self._source = source
+        super().__init__(source)
         self._versions = source.versions
         self._documents = dict(source.documents)
         self._ahead: ReadAhead[str, bytes] = ReadAhead((), lambda _: None, bool)
@@ -121,7 +121,7 @@ class _OpenRemoteStore(OpenStore):
             return stores.begun(self._got, name, version.nbytes)
 
         def has_room(begun: Sequence[str]) -> bool:
-            share = self._source.ahead // max(1, len(self._expecting))
+            share = self.source.ahead // max(1, len(self._expecting))
             waiting = sum(self._versions[name].nbytes for name in begun)
             return not begun or (len(begun) < _DEPTH and waiting < share)
 
@@ -132,7 +132,7 @@ class _OpenRemoteStore(OpenStore):
     def _got(self, name: str, most: int) -> bytes:
         version = self._versions[name]
         count = min(version.nbytes, most + 1)
-        return bytes(got(self._source, f"{self._source.url}/{name}", version, 0, count)) if count else b""
+        return bytes(got(self.source, f"{self.source.url}/{name}", version, 0, count)) if count else b""
 
     def close(self) -> None:
         """Expect nothing more."""

@@ -64,8 +64,9 @@ class OpenBytes(OpenSource):
 class OpenStore(OpenBytes):
     """A store of arrays that is open: many files, or objects, by their names within it."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: Source) -> None:
         super().__init__(STORE_HEAD)
+        self.source = source
 
     def names(self) -> list[str]:
         """Return the names, in their order."""

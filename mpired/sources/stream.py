@@ -7,6 +7,8 @@ import fcntl
 import os
 import select
 import stat
+import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mpired import interrupts
@@ -94,10 +96,14 @@ class StreamSource(Source):
     def __init__(self, name: str, fd: int, limit: int | None, *, digested: bool) -> None:
         """Set the stream of a descriptor, which is closed when the stream is forgotten."""
         self.name = name
-        self.forward = Forward(
-            name, _StreamDescriptor(fd).fill, limit
-        )  # the one reader: bytes that it has read are gone
         self._copy: Source | None = None
+        ready = select.poll()
+        ready.register(fd, select.POLLIN)
+        with contextlib.suppress(OSError):  # no pipe, or more than a user may have
+            if fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ) < _PIPE_NBYTES:
+                fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_NBYTES)
+        self.forward = Forward(name, partial(_read, fd, ready), limit)  # the one reader: bytes that were read are gone
+        weakref.finalize(self.forward, calls.let_go, fd)
         status = os.fstat(fd)
         if limit is None and (stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode)):
             raise UsageError(name, "is a device, which has no end; say with `type` and `count` how much to read")
@@ -129,29 +135,15 @@ class StreamSource(Source):
         return (forward.stop, forward.digest.hexdigest()) if forward.digest and is_done else (None, None)
 
 
-class _StreamDescriptor:
-    """An open stream, which is closed when it is forgotten."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self._ready = select.poll()
-        self._ready.register(fd, select.POLLIN)
-        with contextlib.suppress(OSError):  # no pipe, or more than a user may have
-            if fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ) < _PIPE_NBYTES:
-                fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_NBYTES)
-
-    def fill(self, view: memoryview) -> int:
-        """Fill a view with the next bytes."""
-        done = 0
-        while done < len(view):
-            # One call never waits long, because a signal just before it shows only after it.
-            while not interrupts.waited(self._ready.poll, _PATIENCE):
-                pass
-            got = os.readv(self._fd, [view[done:]])
-            if not got:
-                break
-            done += got
-        return done
-
-    def __del__(self) -> None:
-        calls.let_go(self._fd)
+def _read(fd: int, ready: select.poll, view: memoryview) -> int:
+    """Fill a view with the next bytes of a stream, and return how many there were before the end."""
+    done = 0
+    while done < len(view):
+        # One call never waits long, because a signal just before it shows only after it.
+        while not interrupts.waited(ready.poll, _PATIENCE):
+            pass
+        got = os.readv(fd, [view[done:]])
+        if not got:
+            break
+        done += got
+    return done
