@@ -214,7 +214,8 @@ def _resolve(op: ops.OpLike, use: ops.Use, options: Options) -> ops.Op:
         chosen = known
     else:
         raise OpError("`op`", "one-sided calls take predefined ops only (MPI-4.1, 12.3.4), no function")
-    ops.check_use(chosen, use)
+    if use not in chosen.uses:
+        raise ops.wrong_use(chosen, use)
     return ops.with_policies(chosen, part(WINDOW_VALUES, options), window=True)
 
 
