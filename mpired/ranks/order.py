@@ -134,7 +134,8 @@ def unnatural(words: Sequence[str]) -> tuple[str, str] | None:
     # None if there are none, or if the words are not sorted by letters either: then the user chose the order.
     if list(words) != sorted(words):
         return None
-    if len({word.translate(_DIGITS) for word in words}) == 1:  # numbers of one width at one place
+    shapes = {word.translate(_DIGITS) for word in words}
+    if len(shapes) == 1 or not any(map(str.isdecimal, "".join(shapes))):  # numbers of one width at one place, or none
         return None
     return next((pair for pair in itertools.pairwise(words) if _natural(pair[0]) > _natural(pair[1])), None)
 
