@@ -107,19 +107,6 @@ class _Worker:
             raise self.death(error) from None
         self._sent_first = ()
 
-    def received(self) -> tuple[Any, ...]:
-        """Return one result of the item, nothing after its last, or raise what came of it."""
-        try:
-            message = self.connection.recv()
-        except (OSError, EOFError) as lost:
-            raise self.death(lost) from None
-        if message is None:
-            return ()
-        error, result = message
-        if error is not None:
-            raise error
-        return (result,)
-
     def death(self, lost: Exception | None = None) -> WorkerError:
         """Return the error that says how the process ended, or else what `lost` the connection to it."""
         if not _ready([self.ended], _PATIENCE):
@@ -193,8 +180,15 @@ def _results(workers: list[_Worker], rest: Iterator[Any]) -> Iterator[Any]:
                 raise deaths[ended].death()
         for connection in busy.keys() & ready:
             worker = busy[connection]
-            if received := worker.received():
-                yield from received
+            try:
+                message = worker.connection.recv()
+            except (OSError, EOFError) as lost:
+                raise worker.death(lost) from None
+            if message is not None:  # which comes after the last result of an item
+                error, result = message
+                if error is not None:
+                    raise error
+                yield result
                 continue
             for item in rest:
                 worker.give(item)

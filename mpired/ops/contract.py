@@ -10,7 +10,7 @@ import os
 import signal
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from types import TracebackType
 from typing import Any, NamedTuple, cast
 
@@ -41,14 +41,6 @@ class Properties(NamedTuple):
     datatypes: tuple[str, ...] = ()  # the names of the only datatypes it takes; empty for all
     identity: Any = None  # its neutral element, None if it has none
     doc: str = ""  # the first line of its docstring
-
-
-def absolute(directory: str) -> str:
-    """Return what paths of an op are relative to as other processes can use it; the directory may be gone."""
-    try:
-        return os.path.abspath(directory)
-    except OSError:
-        return directory
 
 
 def digest(path: str) -> str:
@@ -213,9 +205,10 @@ class UserKernel:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A worker may have another working directory, and one that stays may have loaded what the file was before.
-        kernel = dataclasses.replace(
-            cast("Any", self), directory=absolute(self.directory), digest=self.digest or digest(self.file)
-        )
+        directory = self.directory
+        with suppress(OSError):  # it may be gone
+            directory = os.path.abspath(directory)
+        kernel = dataclasses.replace(cast("Any", self), directory=directory, digest=self.digest or digest(self.file))
         return type(self), dataclasses.astuple(kernel)
 
     def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:

@@ -135,8 +135,8 @@ class Op(NamedTuple):
 def ruled(op: Op, rules: Rules) -> Op:
     """Return a row of the table with rules, and the kernel that these mean."""
     kernel = op.mpi_kernel if rules.nan == "mpi" and op.mpi_kernel is not None else op.kernel
-    if rules.window and rules.nan == "mpi":
-        kernel = kernels.swapped(kernel)
+    if rules.window and rules.nan == "mpi":  # in MPI's libraries invec is the origin, and inoutvec the target
+        return op._replace(rules=rules, kernel=lambda invec, inoutvec, datatype: kernel(inoutvec, invec, datatype))
     return op._replace(rules=rules, kernel=kernel)
 
 
