@@ -143,16 +143,14 @@ class TypeMap:
             of, disp = run.of, disp + run.disp + copy * run.stride
         return of.basic._replace(disp=disp)
 
-    def walk(self) -> Iterator[Entry]:
-        """Yield the entries in the order of the map."""
-        return self._walk(lambda run: run.copies == 1)
+    def walk(self, *, stretches: bool = False) -> Iterator[Entry]:
+        """Yield the entries in the order of the map; with `stretches` equal adjacent ones as one."""
 
-    def walk_stretches(self) -> Iterator[Entry]:
-        """Yield the entries in the order of the map, equal adjacent ones as one."""
-        return self._walk(lambda run: run.copies == 1 or run.stride == run.of.size)
+        def parts(run: Run) -> Iterator[Run] | None:
+            is_one = run.copies == 1 or (stretches and run.stride == run.of.size)
+            return None if run.of.basic and is_one else run.parts()
 
-    def _walk(self, is_one: Callable[[Run], bool]) -> Iterator[Entry]:
-        for run in unfolded(Run(self), lambda run: None if run.of.basic and is_one(run) else run.parts()):
+        for run in unfolded(Run(self), parts):
             entry = run.of.entry(0)
             form = entry.form if run.copies == 1 else np.dtype((entry.form, (run.copies,)))
             yield Entry(entry.name, form, run.disp)
