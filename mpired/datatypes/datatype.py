@@ -130,7 +130,7 @@ class Datatype:
         if not self.parts:
             return basic(self.name.lower(), self.form)
         disps = [field[1] for field in (self.form.fields or {}).values()]
-        return combined([Run(part.typemap, disp) for part, disp in zip(self.parts, disps, strict=True)]).as_pair()
+        return combined([Run(part.typemap, disp) for part, disp in zip(self.parts, disps, strict=True)], is_pair=True)
 
     @cached_property
     def form(self) -> np.dtype:
@@ -162,13 +162,6 @@ class Datatype:
     def origin(self) -> int:
         """The byte of displacement 0 in the NumPy form; of a derived type it may be outside."""
         return 0 if self.structure is None else self.memory.origin
-
-    @property
-    def combiner(self) -> str:
-        """NAMED, VALUE_INDEX of an unnamed pair, or the constructor (MPI_Type_get_envelope)."""
-        if self.is_named:
-            return "NAMED"
-        return "VALUE_INDEX" if self.parts else self.name.partition("(")[0].upper()
 
     @cached_property
     def extent(self) -> int:
