@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -71,7 +71,8 @@ class Transfer:
     format: str
     function: ClassVar[str]  # of MPI
     folders: ClassVar[tuple[str, ...]] = ()  # that are made for results
-    keeps: ClassVar[bool] = False  # whether the result has the bytes between the elements of an existing file
+    # the file whose other bytes stay, of an unpacking; `None` for zeros
+    target: Source | None = field(default=None, kw_only=True)
 
     @property
     def count(self) -> int:
@@ -103,11 +104,6 @@ class Transfer:
         raise NotImplementedError
 
 
-def _octets(block: np.ndarray) -> np.ndarray:
-    """Return the bytes of a block as an array."""
-    return np.ascontiguousarray(block).view(np.uint8)
-
-
 def _described(options: Options, context: Context) -> tuple[InputOptions, Datatype]:
     """Return the options that describe the records, and their datatype."""
     inputs = InputOptions.of(part(INPUTS, part(RECORDS, options)), context)
@@ -129,7 +125,8 @@ class Packing(Transfer):
             output.allocate(self.layout.offset + self.count * self.layout.stored.itemsize)
             with calls.errors_name(output.name):
                 calls.pwrite_all(output.fd, self.layout.head, 0)
-            self._write(output, self.layout, progress)
+            for _ in progress(self._write(output, self.layout), self.records.nbytes):
+                pass
             return
         with Scratch(output.directory, output.name) as scratch, calls.errors_name(output.name):
             packed = self.gather(scratch, progress)
@@ -139,24 +136,21 @@ class Packing(Transfer):
     def gather(self, scratch: Scratch, progress: Progress) -> Array:
         """Pack into a scratch file, and return the array in it."""
         scratch.allocate(self.records.nbytes)
-        self._write(scratch, FlatLayout(self.packed.stored), progress)
-        source = LocalSource.of(scratch.name, scratch.shared_path)
+        for _ in progress(self._write(scratch, FlatLayout(self.packed.stored)), self.records.nbytes):
+            pass
+        source = LocalSource(scratch.name, scratch.shared_path)
         return Array(source, self.packed.datatype, self.count, self.packed.stored)
 
-    def _write(self, output: Output | Scratch, layout: FlatLayout, progress: Progress) -> None:
-        with closing(self.sources[0].open()) as file, step("packing"):
-            for _ in progress(self._units(file, output, layout), self.records.nbytes):
-                pass
-
-    def _units(self, file: OpenSource, output: Output | Scratch, layout: FlatLayout) -> Iterator[int]:
+    def _write(self, output: Output | Scratch, layout: FlatLayout) -> Iterator[int]:
         """Write the units in the form of the layout, and yield the number of their bytes."""
         at, start = layout.offset, 0
-        for units in self._blocks(file):
-            block = units if layout.stored == units.dtype else in_form(units, layout.stored, output.name, start)
-            with calls.errors_name(output.name):
-                calls.pwrite_all(output.fd, _octets(block).data, at)
-            at, start = at + block.nbytes, start + len(block)
-            yield units.nbytes
+        with closing(self.sources[0].open()) as file, step("packing"):
+            for units in self._blocks(file):
+                block = units if layout.stored == units.dtype else in_form(units, layout.stored, output.name, start)
+                with calls.errors_name(output.name):
+                    calls.pwrite_all(output.fd, np.ascontiguousarray(block).view(np.uint8).data, at)
+                at, start = at + block.nbytes, start + len(block)
+                yield units.nbytes
 
     def _blocks(self, file: OpenSource) -> Iterator[np.ndarray]:
         """Yield the units in order, many at a time; a read may end within one."""
@@ -203,13 +197,7 @@ class Unpacking(Transfer):
     """An unpacking that has passed all checks."""
 
     units: Array
-    target: Source | None = None  # the file whose other bytes stay; `None` for zeros
     function = "MPI_Unpack"
-
-    @property
-    def keeps(self) -> bool:  # type: ignore[override]
-        """Whether the bytes between the elements stay."""
-        return self.target is not None
 
     def write(self, output: Output, progress: Progress) -> None:
         """Write the bytes between the elements, and then the elements."""
@@ -239,7 +227,8 @@ class Unpacking(Transfer):
         step, start = max(1, transfer.BLOCK_BYTES // self.packed.stored.itemsize), 0
         with closing(Decoder()) as decoder:
             for block, _ in blocks(decoder.decoding(self.units), step):
-                yield _octets(as_in(self.packed.stored, block, self.packed.datatype, self.units.source.name, start))
+                units = as_in(self.packed.stored, block, self.packed.datatype, self.units.source.name, start)
+                yield np.ascontiguousarray(units).view(np.uint8)
                 start += len(block)
 
 
@@ -274,7 +263,7 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: O
     target = open_source(path, context).kept()
     check_records(target, declared.offset)
     records.check_inside(target)
-    return Unpacking(records, form, (buffer.source, target), path, RAW.name, buffer, target)
+    return Unpacking(records, form, (buffer.source, target), path, RAW.name, buffer, target=target)
 
 
 def _opened(path: str, declared: InputOptions, datatype: Datatype, inputs: InputOptions) -> tuple[Array, PackedUnit]:

@@ -17,7 +17,7 @@ from mpired.engines import pool
 from mpired.errors import escaped, number, without_secrets
 from mpired.log import step
 from mpired.progress import track
-from mpired.sources.source import OpenStore, Source, of_file
+from mpired.sources.source import OpenStore, Source
 from mpired.sources.stream import StreamSource
 
 SUFFIX = ".json"
@@ -52,7 +52,7 @@ class Note:
 
 
 def _record(call: Mapping[str, Any], inputs: Sequence[tuple[str, Source]], jobs: int) -> str:
-    files = [(name, of_file(source)) for name, source in inputs]
+    files = [(name, source.packed or source) for name, source in inputs]
     with step("digests of the inputs"):
         digests = _digests([source for _, source in files if not source.is_forward], jobs)
     read = []

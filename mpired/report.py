@@ -235,7 +235,7 @@ def summarise_packing(plan: Transfer) -> PackSummary:
         unit_dtype=dtype_name(unit),
         output=plan.path,
         format=plan.format,
-        kept=plan.keeps,
+        kept=plan.target is not None,
         inputs=tuple(source.name for source in plan.sources),
     )
 
@@ -249,6 +249,9 @@ def describe_datatype(datatype: Datatype, byte_order: str | None = None) -> dict
     from mpired.datatypes.typemap import picture  # noqa: PLC0415
 
     typemap, drawn, name = datatype.typemap, picture.draw(datatype.typemap), datatype.numpy_name
+    # NAMED, VALUE_INDEX of an unnamed pair, or the constructor (MPI_Type_get_envelope).
+    constructor = "VALUE_INDEX" if datatype.parts else datatype.name.partition("(")[0].upper()
+    combiner = "NAMED" if datatype.is_named else constructor
     entries: Sequence[int] = range(typemap.entries)
     if len(entries) > _SHOWN_ENTRIES:
         entries = [*entries[: _SHOWN_ENTRIES - 1], entries[-1]]
@@ -256,7 +259,7 @@ def describe_datatype(datatype: Datatype, byte_order: str | None = None) -> dict
         "name": str(datatype),
         "numpy_name": name or None,
         "same_form": [f"{row}" for row in DATATYPES if name and row.numpy_name == name and row is not datatype],
-        "combiner": f"MPI_COMBINER_{datatype.combiner}",
+        "combiner": f"MPI_COMBINER_{combiner}",
         **{name: getattr(typemap, name) for name in ("size", "lb", "ub", "extent", "true_lb", "true_extent")},
         "alignment": typemap.align,
         "entries": typemap.entries,

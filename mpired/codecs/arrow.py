@@ -16,29 +16,28 @@ import pyarrow as pa
 # Python's names of types do not have all that pyarrow reads, such as intervals of months; Arrow's messages do.
 copyreg.pickle(pa.Schema, lambda schema: (pa.ipc.read_schema, (schema.serialize(),)))
 
-__all__ = ["Framing", "Unframing", "pa"]
+__all__ = ["Framing", "pa", "unframing"]
 
 _FRAME_NBYTES = 4 << 20
 
 
-class Unframing:
-    """The contents of one frame after another; `read` gives the next compressed bytes, at most a number of them."""
+def unframing(codec: str, read: Callable[[int], bytes]) -> Callable[[memoryview], int]:
+    """Return what fills a view with the contents of one frame after another; `read` gives the compressed bytes."""
+    file = SimpleNamespace(read=read, closed=False, close=lambda: None)
+    stream = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), codec)
 
-    def __init__(self, codec: str, read: Callable[[int], bytes]) -> None:
-        file = SimpleNamespace(read=read, closed=False, close=lambda: None)
-        self._stream = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), codec)
-
-    def fill(self, view: memoryview) -> int:
-        """Fill a view with the next bytes, and return how many there were before the end."""
+    def fill(view: memoryview) -> int:
         done = 0
         try:
-            while done < len(view) and (got := self._stream.readinto(view[done:])):
+            while done < len(view) and (got := stream.readinto(view[done:])):
                 done += got
         except (OSError, pa.ArrowException) as error:
             if isinstance(error, OSError) and error.errno is not None:  # of reading the compressed bytes
                 raise
             raise ValueError(str(error)) from None
         return done
+
+    return fill
 
 
 class Framing:

@@ -22,7 +22,7 @@ from mpired.formats.array import has_unknown_length, stored_array, with_stored, 
 from mpired.ops import Op
 from mpired.ops.state import state_of
 from mpired.sources.local import LocalSource
-from mpired.sources.source import Distance, of_file
+from mpired.sources.source import Source
 
 # Blocks that stay in the second-level cache were measured fastest; at 1 MiB a third is lost.
 _BLOCK_BYTES = 256 << 10
@@ -174,7 +174,8 @@ class _Costs:
         self.is_small = self.nranks * nbytes < SMALL_NBYTES  # whether workers cost more than they give
         # whether one process does all: a function of this one, or a stream, which has one reader
         self.is_alone = self.is_small or self.nforward > 0 or any(op.is_function for op in ops)
-        self.far = of_file(stored_array(self.buffers[0][0]).source).distance  # to the machine that has the ranks
+        source = stored_array(self.buffers[0][0]).source
+        self.file = source.packed or source  # of the first rank: where it is, the others are
         self.unpacking = 0  # memory that decompressing all ranks takes
         if self.nforward:
             from mpired.sources.compressed import unpacking_nbytes  # noqa: PLC0415 - few ranks are compressed
@@ -187,8 +188,8 @@ class _Costs:
         if lines:
             share = self.longest // (len(lines) * len(lines[0]) * _BLOCKS_PER_STAGE)
             wanted = max(wanted, min(share, _HANDED_BLOCK_BYTES))
-        if self.far is not None:
-            wanted = max(wanted, self.far.block)
+        if self.file.depth:
+            wanted = max(wanted, self.file.block_nbytes)
             ahead *= 2  # what arrives, and its copy
         if max(self.nranks, self.noutputs) > max_open:
             wanted = max(wanted, _REOPENING_BLOCK_BYTES)
@@ -283,7 +284,7 @@ def make_plan(  # noqa: PLR0913 - all that a plan depends on
     jobs, max_open = _max_open(costs, limits, context.max_open_files, reserved, jobs, pipes)
     if nlocked:  # the locks shall take none from the ranks, and the new files none from either
         calls.allow_descriptors(reserved + _LEAST_OPEN)
-    preferred, ahead = _far_reading(costs.buffers, costs.far, max_open, engine)
+    preferred, ahead = _far_reading(costs.buffers, costs.file, max_open, engine)
     max_open -= ahead  # the ranks that are read ahead are open too
     lines = lines_for(context.spread, engine, limits, jobs, costs.nranks) if engine.chains else ()
     nblocks, block_bytes = costs.blocks(jobs, max_open, preferred, ahead, lines)
@@ -342,19 +343,18 @@ def lines_for(spread: str, engine: Engine, limits: Limits, jobs: int, nranks: in
     return engine.runner.lines(jobs, nranks)
 
 
-def _far_reading(buffers: _Buffers, far: Distance | None, max_open: int, engine: Engine) -> tuple[int, int]:
+def _far_reading(buffers: _Buffers, source: Source, max_open: int, engine: Engine) -> tuple[int, int]:
     """Return by how many bytes the ranks' file system wishes to be read, 0 for any, and how many blocks ahead."""
     # On this machine both are 0. Only flat ranks are read ahead here: formats that decode in sequence do it themselves.
-    source = of_file(stored_array(buffers[0][0]).source)
     path = source.path if isinstance(source, LocalSource) else None
     is_remote = path is not None and mounts.is_remote(path)
     preferred = 0
     if path is not None and (is_remote or not engine.same_host):
         preferred = min(mounts.preferred_nbytes(path), _MOST_PREFERRED_BYTES)
-    if max_open <= 2 * _DEPTH or not (is_remote or far) or len(buffers[0]) == 1:
+    if max_open <= 2 * _DEPTH or not (is_remote or source.depth) or len(buffers[0]) == 1:
         return preferred, 0
     flat = all(rank.is_flat and not rank.source.is_forward for ranks in buffers for rank in ranks)
-    depth = far.depth if far else min(_DEPTH, _DEPTH_BYTES // max(1, preferred))
+    depth = source.depth or min(_DEPTH, _DEPTH_BYTES // max(1, preferred))
     return preferred, min(depth, len(buffers[0])) if flat else 0
 
 
@@ -365,7 +365,9 @@ def _decompressed_ahead(threads: int, _number: int, rank: Array) -> Array:
     source = stored_array(rank).source
     if not isinstance(source, CompressedSource):
         return rank
-    return with_stored(rank, lambda array: array._replace(source=source.reading_ahead(threads)))
+    source = source.named(source.name)
+    source.threads = threads
+    return with_stored(rank, lambda array: array._replace(source=source))
 
 
 def _width(op: Op, rank: Array, nranks: int, *, alone: bool) -> int:

@@ -26,7 +26,7 @@ from mpired.ranks import (
     compare,
     in_one_order,
     open_groups,
-    skipped_warnings,
+    skipped_warning,
     unnatural,
     warn_of_units,
 )
@@ -122,7 +122,7 @@ def read_request(
     if options["keep"]:
         _check_kept(request)
     if skipped:
-        cautions.tell(*skipped_warnings(skipped, sum(map(len, words)) + len(skipped)))
+        cautions.tell(skipped_warning(skipped, sum(map(len, words)) + len(skipped)))
     if options["sort"] == "given" and options["rank_regex"] is None:
         _warn_of_order(request)
     return request
@@ -233,7 +233,9 @@ def _resolve(named: Sequence[ops.OpLike], options: Options) -> tuple[ops.Op, ...
 def _named_op(op: ops.OpLike, options: Options) -> ops.Op:
     """Return the op that a caller means, without rules; nothing of a user-defined one is loaded yet."""
     known = ops.predefined(op)
-    if known is None and callable(op):
+    if known is not None:
+        return known
+    if callable(op):
         if options["op_timeout"] is not None:
             reason = "cannot stop a function of this process; give the place of one, as FILE.py:FUNCTION"
             raise UsageError("`op_timeout`", reason)
@@ -241,9 +243,9 @@ def _named_op(op: ops.OpLike, options: Options) -> ops.Op:
     if ops.is_list(op):
         text = op if isinstance(op, str) else "`op`"
         raise UsageError(text, "is a list of ops, which `mpired reduce` and `mpired locate` take; name one op")
-    if known is None and not isinstance(op, str):
+    if not isinstance(op, str):
         raise UsageError("`op`", f"{op!r} is neither the name of an op nor a function")
-    return known or ops.resolve(str(op), options["op_timeout"])
+    return ops.resolve(op, options["op_timeout"])
 
 
 def _ruled(op: ops.Op, options: Options) -> ops.Op:

@@ -35,7 +35,7 @@ from mpired.formats.array import stored_array
 from mpired.formats.rank import Cells
 from mpired.formats.recognise import by_suffix
 from mpired.sources.directory import INDEX_SUFFIX, check_one_file
-from mpired.sources.source import STANDARD_INPUT, of_file
+from mpired.sources.source import STANDARD_INPUT
 
 _PATTERN = re.compile(r"([^{}]|\{\{|\}\}|\{rank(:(0?[1-9][0-9]?d?)?)?\}|\{(stem|group):?\})*", re.DOTALL)
 NOT_TOGETHER = (
@@ -239,7 +239,7 @@ def _in_place(path: str, group_plan: GroupPlan, receiver: Recipient, request: Re
     """Let a result replace the file of its rank."""
     file, share, options = receiver.file, receiver.share, request.options
     check_one_file(path)
-    if of_file(file.source) is not file.source or file.source.inode is None or file.source.name == STANDARD_INPUT:
+    if file.source.packed or file.source.inode is None or file.source.name == STANDARD_INPUT:
         reason = f"the root's rank, {file.source.name}, is a stream or compressed and cannot be replaced"
         raise UsageError("`in_place`", reason)
     if options["to"] not in (None, file.format):

@@ -81,6 +81,8 @@ class Datatype:
         self.handle: Final = handle  # of the ABI of MPI-5.0, which user ops in C compare
         self.structure: Final = structure  # the type map that a constructor made
         self.parts: Final = parts  # the types of value and index of a pair
+        self.is_named: Final = handle != DATATYPE_NULL  # whether it is a row of the table, with a handle in MPI
+        self.is_bool: Final = name in {"C_BOOL", "CXX_BOOL"}  # which other formats hold as a bool too
 
     def __repr__(self) -> str:
         return f"<datatype {self}>"
@@ -97,12 +99,7 @@ class Datatype:
         """The name in messages: that of MPI, and beside it that of NumPy."""
         return beside(f"{self}", self.numpy_name)
 
-    @property
-    def is_named(self) -> bool:
-        """Whether it is a row of the table, with a name and a handle in MPI."""
-        return self.handle != DATATYPE_NULL
-
-    @property
+    @cached_property
     def numpy_name(self) -> str:
         """The NumPy name of the element, such as float64; "" for a type that is not a number."""
         if self.plain is None or self.plain.names is not None or not self.is_named:
@@ -133,9 +130,9 @@ class Datatype:
         if not self.parts:
             return basic(self.name.lower(), self.form)
         disps = [field[1] for field in (self.form.fields or {}).values()]
-        return combined([Run(part.typemap, disp) for part, disp in zip(self.parts, disps, strict=True)]).as_pair()
+        return combined([Run(part.typemap, disp) for part, disp in zip(self.parts, disps, strict=True)], is_pair=True)
 
-    @property
+    @cached_property
     def form(self) -> np.dtype:
         """The NumPy form, for a type that has one."""
         if self.dtype is None and self.structure is not None:
@@ -151,12 +148,12 @@ class Datatype:
         """The names of an element's fields in the order of the type map, which need not be that of their places."""
         return in_order(self.form.names or ())
 
-    @property
+    @cached_property
     def is_spread(self) -> bool:
         """Whether arrays hold the elements packed, because they are not structures one extent apart."""
         return self.plain is None and self.structure is not None and self.memory.is_spread
 
-    @property
+    @cached_property
     def itemsize(self) -> int:
         """Bytes of one element in an array, which are its extent unless it is spread."""
         return self.form.itemsize
@@ -165,18 +162,6 @@ class Datatype:
     def origin(self) -> int:
         """The byte of displacement 0 in the NumPy form; of a derived type it may be outside."""
         return 0 if self.structure is None else self.memory.origin
-
-    @property
-    def combiner(self) -> str:
-        """NAMED, VALUE_INDEX of an unnamed pair, or the constructor (MPI_Type_get_envelope)."""
-        if self.is_named:
-            return "NAMED"
-        return "VALUE_INDEX" if self.parts else self.name.partition("(")[0].upper()
-
-    @property
-    def is_bool(self) -> bool:
-        """Whether it is the bool of C or C++, which other formats hold as a bool too."""
-        return self.name in {"C_BOOL", "CXX_BOOL"}
 
     @cached_property
     def extent(self) -> int:
@@ -279,12 +264,14 @@ def beside(name: str, numpy_name: str | None) -> str:
     return f"{name} ({numpy_name})" if numpy_name else name
 
 
+@functools.lru_cache(maxsize=256)
 def tail(form: np.dtype) -> int:
     """Return the bytes of a form behind its last field."""
     fields = () if form.fields is None else form.fields.values()
     return form.itemsize - max((field[1] + field[0].itemsize for field in fields), default=form.itemsize)
 
 
+@functools.lru_cache(maxsize=256)
 def gaps(form: np.dtype) -> tuple[slice, ...]:
     """Return the byte ranges of a form that carry no value."""
     starts = [(0, form)] if form.fields is None else [(field[1], field[0]) for field in form.fields.values()]

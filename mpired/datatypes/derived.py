@@ -96,7 +96,10 @@ def darray(  # noqa: PLR0913, PLR0917 - the arguments are those of MPI_Type_crea
     if rank >= size:
         raise ValueError(f"there is no rank {rank} among {size} processes")
     owned, stride = old, old.extent
-    coordinates = _row_major(rank, psizes)
+    coordinates: list[int] = []  # of the process; they are in row-major order whatever that of the array is
+    for psize in reversed(psizes):
+        rank, at = divmod(rank, psize)
+        coordinates.insert(0, at)
     blocks = list(map(_block, gsizes, distribs, dargs, psizes))
     for gsize, block, psize, at in _fastest_first(order, gsizes, blocks, psizes, coordinates):
         if gsize > 1 or psize > 1:
@@ -132,15 +135,6 @@ def _dealt(old: TypeMap, stride: int, gsize: int, block: int, psize: int, at: in
     rest = max(0, min(block, gsize - start))
     whole = combined([Run(old, 0, block, stride)])
     return combined([Run(whole, at * block * stride, full, turn * stride), Run(old, start * stride, rest, stride)])
-
-
-def _row_major(rank: int, psizes: Sequence[int]) -> list[int]:
-    """Return the coordinates of a process; they are in row-major order whatever that of the array is."""
-    coordinates = []
-    for psize in reversed(psizes):
-        rank, at = divmod(rank, psize)
-        coordinates.append(at)
-    return coordinates[::-1]
 
 
 def _fastest_first(order: str, *lists: Sequence[Any]) -> list[tuple[Any, ...]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -15,9 +14,6 @@ from mpired.datatypes.named import NAMED
 from mpired.datatypes.pairs import FIELDS, PAIRS, value_index
 from mpired.datatypes.times import of_numpy
 from mpired.errors import DatatypeError
-
-if TYPE_CHECKING:  # few elements are structures
-    from mpired.datatypes.typemap.typemap import Run
 
 DATATYPES: tuple[Datatype, ...] = NAMED + PAIRS
 
@@ -70,11 +66,14 @@ def structure(form: np.dtype) -> Datatype:
     """Return the datatype of a structure in native form: the one instance, so that ranks can be compared."""
     made = _structures.get(form)
     if made is None:
-        from mpired.datatypes.typemap.typemap import combined  # noqa: PLC0415 - as above
+        from mpired.datatypes.typemap.typemap import Run, combined  # noqa: PLC0415 - as above
 
         fields = [(name, *field[:2]) for name, field in (form.fields or {}).items()]
         parts = ", ".join(f"{_code(field)} {name}" for name, field, _ in fields)
-        typemap = combined([_run(field, disp) for _, field, disp in fields])
+        typemap = combined([
+            Run(from_dtype(field.base).typemap, disp, math.prod(field.shape), field.base.itemsize)
+            for _, field, disp in fields
+        ])  # fmt: skip
         made = Datatype(f"struct({parts})", Group.DERIVED, form, handle=DATATYPE_NULL, structure=typemap)
         _structures[form] = made
     return made
@@ -83,12 +82,6 @@ def structure(form: np.dtype) -> Datatype:
 def _code(field: np.dtype) -> str:
     times = "".join(f"[{n}]" for n in field.shape)
     return f"{field.base.newbyteorder('=').str[1:]}{times}"
-
-
-def _run(field: np.dtype, disp: int) -> Run:
-    from mpired.datatypes.typemap.typemap import Run  # noqa: PLC0415 - as above
-
-    return Run(from_dtype(field.base).typemap, disp, math.prod(field.shape), field.base.itemsize)
 
 
 def unit_of(datatype: Datatype) -> Datatype:

@@ -8,7 +8,7 @@ import os
 import queue
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from functools import partial
 from typing import Any, cast
@@ -92,7 +92,8 @@ class Dask(Futures):
         threads = {address: each["nthreads"] for address, each in sorted(self._workers().items())}
         turns = range(max(threads.values(), default=0))
         self._addresses = [address for turn in turns for address, count in threads.items() if turn < count]
-        return self.each(function, len(threads))
+        self._nworkers = len(threads)
+        return super().everywhere(function)
 
     def begin(self, octets: bytes) -> Any:
         """Return the function as the result of a task, which can be made again where a worker is lost."""
@@ -111,13 +112,15 @@ class Dask(Futures):
         future.add_done_callback(self._done.put)
         return future
 
-    def repeats(self) -> int:
-        """Return how many tasks were begun again, as the scheduler remembers; it is asked if a worker is gone."""
-        if self._workers().keys() >= set(self._addresses):
-            return 0
-        story = self._ask(self._client.scheduler.get_story, keys_or_stimuli=self._keys)
-        begun = Counter(key for key, before, after, *_ in story if before != after == "processing")
-        return sum(begun[key] > 1 for key in self._keys)
+    def run(
+        self, function: Callable[[Any], Any], items: Iterable[Any], jobs: int, *, isolated: bool = False
+    ) -> Generator[Any, None, None]:
+        """Apply the function to every item, at most `jobs` at a time; yield the results as they come."""
+        yield from super().run(function, items, jobs, isolated=isolated)
+        if not self._workers().keys() >= set(self._addresses):  # one is gone: the scheduler remembers what began again
+            story = self._ask(self._client.scheduler.get_story, keys_or_stimuli=self._keys)
+            begun = Counter(key for key, before, after, *_ in story if before != after == "processing")
+            self.repeated += sum(begun[key] > 1 for key in self._keys)
 
     def wait(self, futures: Collection[Any]) -> Collection[Any]:
         """Wait until one of the futures is done; meanwhile look whether scheduler and workers are there."""

@@ -25,7 +25,7 @@ class Futures:
     """The tasks of an executor, which gets the function with each item and chooses the worker itself."""
 
     repeated = 0
-    """The number of tasks that were repeated because their worker was lost."""
+    """The number of tasks that were repeated because their worker was lost; 0 where an engine does not tell."""
 
     def __init__(self, executor: Any) -> None:
         self._client = executor
@@ -37,8 +37,11 @@ class Futures:
         return far.limits(self.everywhere(far.place), self._nworkers, threads)
 
     def everywhere(self, function: Callable[[int], Any]) -> list[Any]:
-        """Apply the function as often as there are workers."""
-        return self.each(function, self._nworkers)
+        """Apply the function to the number of each worker, in that worker if the engine can."""
+        sent = self.begin(pickle.dumps(function, 5))
+        numbers = range(self._nworkers)
+        waiting = {self.submit(sent, number, alone=False, worker=number, only=True) for number in numbers}
+        return list(self._results(waiting, iter(()), alone=False))
 
     def begin(self, octets: bytes) -> Any:
         """Return the pickled function of a run as tasks have it."""
@@ -76,13 +79,6 @@ class Futures:
         waiting = {self.submit(sent, item, alone=isolated, worker=number) for number, item in first}
         more = (self.submit(sent, item, alone=isolated) for item in rest)
         yield from self._results(waiting, more, alone=isolated)
-        self.repeated += self.repeats()
-
-    def each(self, function: Callable[[int], Any], workers: int) -> list[Any]:
-        """Apply the function to the number of each of some workers, in that worker if the engine can."""
-        sent = self.begin(pickle.dumps(function, 5))
-        waiting = {self.submit(sent, number, alone=False, worker=number, only=True) for number in range(workers)}
-        return list(self._results(waiting, iter(()), alone=False))
 
     def _results(self, waiting: set[Any], more: Iterator[Any], *, alone: bool) -> Generator[Any, None, None]:
         """Yield the results of the futures that are waited for, and of one more for each that is done."""
@@ -97,10 +93,6 @@ class Futures:
                         raise error
         finally:
             self.cancel(waiting)
-
-    def repeats(self) -> int:
-        """Return how many tasks of the run that ends were begun again; 0 where an engine does not tell."""
-        return 0
 
 
 @contextlib.contextmanager

@@ -61,8 +61,8 @@ class Stops:
         return False
 
 
-class Neighbours:
-    """The stages before and after this one: a `Link`."""
+class Link:
+    """The connection of a stage with the stages before and after it."""
 
     def __init__(self, world: Any, task: Task, stops: Stops) -> None:
         self._world, self._stops = world, stops
@@ -80,7 +80,7 @@ class Neighbours:
         return value
 
     def send(self, value: Any) -> None:
-        """Hand a value, which does not change any more, to the next stage, or raise `Stopped`."""
+        """Hand a value, which does not change any more, to the next stage; wait while too many are on the way."""
         self._wait(lambda: self._waiting() < IN_FLIGHT)
         self._post(_VALUE, value)
 
@@ -88,12 +88,10 @@ class Neighbours:
         """Leave the line with no message under way, whatever is missing."""
         if self._after is not None:
             self._post(_END, None)
-        wait(self._is_over)
-
-    def _is_over(self) -> bool:
-        if not self._has_ended and self._world.iprobe(self._before, WORK):
+        while not self._has_ended:
+            wait(lambda: self._world.iprobe(self._before, WORK))
             self._has_ended = self._world.recv(None, self._before, WORK)[0] == _END
-        return not self._waiting() and self._has_ended
+        wait(lambda: not self._waiting())
 
     def _wait(self, ready: Callable[[], object]) -> None:
         sent_at = time.monotonic()

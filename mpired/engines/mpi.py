@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import itertools
 import math
 import os
 import pickle
@@ -23,8 +24,8 @@ from functools import partial
 from typing import Any, NoReturn, cast
 
 from mpired.engines import far, messages, pool
-from mpired.engines.table import ENGINES, SMALL_NBYTES, Limits, Lines, Link, not_installed
-from mpired.engines.worker import as_worker, flush_streams, keep_freed_memory, prepare, results
+from mpired.engines.table import ENGINES, SMALL_NBYTES, Limits, Lines, not_installed
+from mpired.engines.worker import flush_streams, keep_freed_memory, prepare, redirect_streams, results
 from mpired.errors import UsageError, WorkerError, installation
 
 _FUNCTION, _ITEM, _RESULT, _DONE, _ERROR, _END = "function", "item", "result", "done", "error", "end"
@@ -115,25 +116,28 @@ def _leave(mpi: Any, status: int) -> NoReturn:
 @contextlib.contextmanager
 def connect(options: Mapping[str, Any]) -> Iterator[Mpi]:
     """Use the other processes; they end with the block."""
-    if isinstance(options["engine"], Mpi):  # of a block in a program, which ends the others
-        if not options["engine"].is_running:
+    engine: Mpi | None = _running
+    if is_of_program := isinstance(options["engine"], Mpi):  # of a block in a program, which ends the others
+        engine = options["engine"]
+        if not engine.is_running:
             raise UsageError("`engine`", "is that of a block of `mpired.mpi` that has ended; use it in the block")
-        with options["engine"].patient(options["engine_timeout"]):
-            yield options["engine"]
-        return
-    if ENGINES["mpi"].started:
-        import mpi4py  # noqa: F401, PLC0415 - to say that it is missing
-    if _obstacle is not None:
-        raise _obstacle
-    if _running is None:
-        reason = "mpi needs a launcher: `mpiexec -n 4 mpired ... --engine mpi`, or srun"
-        raise UsageError("`engine`", f"{reason}; in Python use `with mpired.mpi() as engine:`")
-    _running.check_launcher("mpired ...")
+    else:
+        if ENGINES["mpi"].started:
+            import mpi4py  # noqa: F401, PLC0415 - to say that it is missing
+        if _obstacle is not None:
+            raise _obstacle
+        if engine is None:
+            reason = "mpi needs a launcher: `mpiexec -n 4 mpired ... --engine mpi`, or srun"
+            raise UsageError("`engine`", f"{reason}; in Python use `with mpired.mpi() as engine:`")
+        engine.check_launcher("mpired ...")
+    before, timeout = engine.timeout, options["engine_timeout"]
+    engine.timeout = math.inf if timeout is None else timeout
     try:
-        with _running.patient(options["engine_timeout"]):
-            yield _running
+        yield engine
     finally:
-        _running.ended()
+        engine.timeout = before
+        if not is_of_program:
+            engine.ended()
 
 
 def _no_library(error: Exception) -> UsageError:
@@ -166,13 +170,25 @@ class Mpi:
         self._runs = 0
         self._stops: Counter[int] = Counter()
         self._places: dict[int, far.WorkerPlace] = {}
-        self._timeout = math.inf
+        self.timeout = math.inf  # seconds to wait for a worker that sends nothing
 
     def serve(self) -> None:
-        """Do what rank 0 asks for until it leaves the block."""
+        """Do what rank 0 asks for until it leaves the block; after that this process is as it was before."""
         self.is_running = False
-        with as_worker():
+        flush_streams()
+        streams, kept = (sys.stdout, sys.stderr), [os.dup(number) for number in (0, 1)]
+        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        redirect_streams()
+        keep_freed_memory()
+        try:
             status = _serve(self._world)
+        finally:
+            flush_streams()
+            sys.stdout, sys.stderr = streams
+            for number, fd in enumerate(kept):
+                os.dup2(fd, number)
+                os.close(fd)
+            signal.signal(signal.SIGINT, signal.SIG_DFL if handler is None else handler)
         if status is not None:
             raise SystemExit(status)
         self._world.Free()
@@ -204,15 +220,6 @@ class Mpi:
         library = MPI.Get_library_version().split("\n")[0].strip("\0 ")
         reason = f"the launcher has started {size} processes ({name}), and each is alone: mpi4py is for another MPI"
         raise UsageError("`engine`", f"{reason} ({library}); use the mpiexec of that one, or build mpi4py for this one")
-
-    @contextlib.contextmanager
-    def patient(self, timeout: float | None) -> Iterator[None]:
-        """Wait in the block at most `timeout` seconds for a worker that sends nothing; None: for ever."""
-        before, self._timeout = self._timeout, math.inf if timeout is None else timeout
-        try:
-            yield
-        finally:
-            self._timeout = before
 
     def limits(self) -> Limits:
         """Return what the workers may use; without others this process is the one."""
@@ -249,7 +256,7 @@ class Mpi:
         return messages.lines_of([places[worker].host for worker in self._workers[:jobs]], most)
 
     def chain(
-        self, function: Callable[[Any, Link], Any], items: Sequence[Sequence[Iterable[Any]]], lines: Lines
+        self, function: Callable[[Any, messages.Link], Any], items: Sequence[Sequence[Iterable[Any]]], lines: Lines
     ) -> Generator[Any, None, None]:
         """Apply the function to the items of each stage of each line; yield the results as they come."""
         first = []
@@ -300,10 +307,10 @@ class Mpi:
         """Wait for a message of a worker; `last_messages` has the time of the last one of each busy worker."""
         silent = min(last_messages, key=lambda each: last_messages[each])
         try:
-            return self._message(last_messages[silent] + self._timeout)
+            return self._message(last_messages[silent] + self.timeout)
         except TimeoutError:
             where = f" on {self._places[silent].host}" if silent in self._places else ""
-            reason = f"has sent nothing for {self._timeout:g} s; nothing was written"
+            reason = f"has sent nothing for {self.timeout:g} s; nothing was written"
             raise WorkerError(f"the worker of rank {silent}{where}", reason) from None
 
     def _message(self, until: float) -> tuple[int, tuple[str, Any]]:
@@ -352,10 +359,12 @@ def _serve(world: Any) -> int | None:
             continue
         last: tuple[str, Any] = _DONE, None
         sent_last = None
-        link = messages.Neighbours(world, value, stops) if isinstance(value, messages.Task) else None
+        link = messages.Link(world, value, stops) if isinstance(value, messages.Task) else None
         try:
             function = function or pickle.loads(octets)  # noqa: S301 - of rank 0, which the same user has started
-            for result in results(function, value) if link is None else _of_stage(function, value, link):
+            given = (value,) if link is None else value.items
+            work = function if link is None else partial(function, link=link)
+            for result in itertools.chain.from_iterable(results(work, item) for item in given):
                 flush_streams()
                 _wait_for(sent_last)
                 sent_last = world.issend((_RESULT, result), 0, messages.WORK)  # taken while the next one is made
@@ -376,9 +385,3 @@ def _wait_for(sent: Any) -> None:
     """Wait until a message is received."""
     if sent is not None:
         messages.wait(lambda: sent.test()[0])
-
-
-def _of_stage(function: Callable[..., Any], task: messages.Task, link: Link) -> Iterator[Any]:
-    """Apply the function to the items of a stage, and yield its results."""
-    for item in task.items:
-        yield from results(partial(function, link=link), item)

@@ -61,7 +61,15 @@ def run(
             worker.give(item)
         yield from _results(workers, rest)
     finally:
-        _end(workers)
+        with interrupts.defer_signals():  # one that came between would leave the others
+            for worker in workers:
+                worker.end()
+            # The processes that they started in other groups, and then those that these leave, a few generations down.
+            for _ in range(_GENERATIONS if _adopting else 0):
+                for pid in set(_children()) - _spared - _alive:
+                    with contextlib.suppress(ProcessLookupError, ChildProcessError, PermissionError):
+                        os.kill(pid, signal.SIGKILL)
+                        os.waitpid(pid, 0)
 
 
 def limits() -> Limits:
@@ -98,19 +106,6 @@ class _Worker:
         except OSError as error:
             raise self.death(error) from None
         self._sent_first = ()
-
-    def received(self) -> tuple[Any, ...]:
-        """Return one result of the item, nothing after its last, or raise what came of it."""
-        try:
-            message = self.connection.recv()
-        except (OSError, EOFError) as lost:
-            raise self.death(lost) from None
-        if message is None:
-            return ()
-        error, result = message
-        if error is not None:
-            raise error
-        return (result,)
 
     def death(self, lost: Exception | None = None) -> WorkerError:
         """Return the error that says how the process ended, or else what `lost` the connection to it."""
@@ -185,27 +180,21 @@ def _results(workers: list[_Worker], rest: Iterator[Any]) -> Iterator[Any]:
                 raise deaths[ended].death()
         for connection in busy.keys() & ready:
             worker = busy[connection]
-            if received := worker.received():
-                yield from received
+            try:
+                message = worker.connection.recv()
+            except (OSError, EOFError) as lost:
+                raise worker.death(lost) from None
+            if message is not None:  # which comes after the last result of an item
+                error, result = message
+                if error is not None:
+                    raise error
+                yield result
                 continue
             for item in rest:
                 worker.give(item)
                 break
             else:
                 del busy[connection], deaths[worker.ended]
-
-
-def _end(workers: Iterable[_Worker]) -> None:
-    """End all workers, and the processes that they may have left behind."""
-    with interrupts.defer_signals():  # one that came between would leave the others
-        for worker in workers:
-            worker.end()
-        # The processes that they started in other groups, and then those that these leave, a few generations down.
-        for _ in range(_GENERATIONS if _adopting else 0):
-            for pid in set(_children()) - _spared - _alive:
-                with contextlib.suppress(ProcessLookupError, ChildProcessError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
-                    os.waitpid(pid, 0)
 
 
 _adopting = False

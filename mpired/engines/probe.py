@@ -17,7 +17,7 @@ from mpired.engines.table import Runner
 from mpired.errors import MpiredError, UsageError, UserOpError, parts
 from mpired.files import calls
 from mpired.ops import Op
-from mpired.sources.source import Source, of_file
+from mpired.sources.source import Source
 
 _SAMPLES = 8
 _MARKER_NBYTES = 16
@@ -65,7 +65,7 @@ def versions() -> dict[str, str]:
 def _wrong(source: Source) -> str:
     """Return the fault of a file, "" if it is the one that the command has inspected."""
     # It is opened only if that does not show otherwise: a machine may remember an old status of it.
-    path = getattr(of_file(source), "path", "")
+    path = getattr(source.packed or source, "path", "")
     with contextlib.suppress(MpiredError, OSError):
         source.check_unchanged()
         if path and os.access(path, os.R_OK):
@@ -128,16 +128,14 @@ def all_write(runner: Runner, files: Sequence[calls.SharedFile]) -> bool:
     finally:
         for fd in fds:
             os.close(fd)
-    found = [_taken(file, nbytes, len(markers)) for file, nbytes in zip(files, sizes, strict=True)]
-    return all(markers) and all(each == set(markers) for each in found)
-
-
-def _taken(file: calls.SharedFile, start: int, count: int) -> set[bytes]:
-    """Return the markers behind the end of a file, and cut them off; opened again, it shows what others wrote."""
-    fd = file.open()
-    try:
-        content = calls.pread_some(fd, count * _MARKER_NBYTES, start)
-        return {content[at : at + _MARKER_NBYTES] for at in range(0, count * _MARKER_NBYTES, _MARKER_NBYTES)}
-    finally:
-        calls.set_size(fd, start)
-        os.close(fd)
+    have_arrived = all(markers)
+    for file, nbytes in zip(files, sizes, strict=True):
+        fd = file.open()  # again: it shows what others wrote
+        try:
+            content = calls.pread_some(fd, len(markers) * _MARKER_NBYTES, nbytes)
+            found = {content[at : at + _MARKER_NBYTES] for at in range(0, len(content), _MARKER_NBYTES)}
+            have_arrived = have_arrived and found == set(markers)
+        finally:
+            calls.set_size(fd, nbytes)
+            os.close(fd)
+    return have_arrived

@@ -38,16 +38,6 @@ IN_FLIGHT = 4
 """The most values that wait between a stage and the next."""
 
 
-class Link(Protocol):
-    """The connection of a stage with the stages before and after it."""
-
-    def receive(self) -> Any:
-        """Wait for the next value of the stage before, and return it."""
-
-    def send(self, value: Any) -> None:
-        """Hand a value, which does not change any more, to the next stage; wait while too many are on the way."""
-
-
 class Runner(Protocol):
     """An engine: its module, or an object with these methods."""
 
@@ -77,9 +67,9 @@ class Runner(Protocol):
         """
 
     def chain(
-        self, function: Callable[[_Item, Link], Any], items: Sequence[Sequence[Iterable[_Item]]], lines: Lines
+        self, function: Callable[[_Item, Any], Any], items: Sequence[Sequence[Iterable[_Item]]], lines: Lines
     ) -> Generator[Any, None, None]:
-        """Apply the function to the items of each stage of each line, in order; yield the results as they come.
+        """Apply the function to the items of each stage, and its `messages.Link`; yield the results as they come.
 
         The rest is like `run`. A stage hands as many values as the next one takes.
         """
@@ -160,7 +150,12 @@ EXECUTOR = Engine(
 def connected(options: Mapping[str, Any]) -> Iterator[Engine]:
     """Connect with the engine that options name while the block runs."""
     value = options["engine"]
-    row = ENGINES[value] if isinstance(value, str) else _of_object(value)
+    if isinstance(value, str):
+        row = ENGINES[value]
+    elif callable(getattr(value, "everywhere", None)):  # of `mpired.mpi`
+        row = ENGINES["mpi"]
+    else:
+        row = ENGINES["dask"] if type(value).__module__.partition(".")[0] == "distributed" else EXECUTOR
     for name in ("scheduler", "engine_timeout"):
         if options[name] is not None and name not in row.takes:
             engines = ", ".join(each.name for each in ENGINES.values() if name in each.takes)
@@ -191,10 +186,3 @@ def not_installed(row: Engine) -> str:
     """Return what to say of an engine whose package is missing."""
     way_out = installation(f"mpired[{row.extra}]")
     return f"{row.name} needs {row.package}, which is not installed; install it with {way_out}"
-
-
-def _of_object(value: Any) -> Engine:
-    """Return the engine that an object of Dask, of `mpired.mpi` or of concurrent.futures is."""
-    if callable(getattr(value, "everywhere", None)):
-        return ENGINES["mpi"]
-    return ENGINES["dask"] if type(value).__module__.partition(".")[0] == "distributed" else EXECUTOR

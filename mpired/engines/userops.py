@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import signal
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from mpired import ops
@@ -64,13 +65,8 @@ def in_file(path: str) -> Iterator[dict[str, Any]]:
     """Describe the ops that a Python file defines with `mpired.op`; a worker loads it."""
     ops.check_file(path, path)
     every = ops.user_op(path, user.PythonKernel(path, _LISTING_TIMEOUT), isolated=True)
-    for name, properties in _in_worker(_decorated, path, every):
+    for name, properties in _in_worker(partial(user.decorated, timeout=_LISTING_TIMEOUT), path, every):
         yield _listed(properties.name or name, f"{path}:{name}", properties)
-
-
-def _decorated(path: str) -> list[tuple[str, contract.Properties]]:
-    with contract.limited(_LISTING_TIMEOUT):
-        return user.decorated(path)
 
 
 def _listed(

@@ -23,6 +23,8 @@ from typing import Any, NoReturn
 
 from mpired.files import calls
 
+_LIBC = ctypes.CDLL(None)
+_C_STDOUT = ctypes.c_void_p.in_dll(_LIBC, "stdout")  # the stream of the C library
 _PR_SET_PDEATHSIG = 1
 _IOLBF = 1
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -79,7 +81,16 @@ def work(parent: int, connection: Channel, function: Callable[[Any], Any] | None
     """Be a worker of the process `parent` until that kills this one; without a function it comes first."""
     # What goes wrong is the parent's to tell. Where even the connection fails this process ends without a word.
     try:
-        _prepare(parent)
+        with contextlib.suppress(PermissionError):
+            os.setpgid(0, 0)
+        prepare()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # no worker outlives the parent
+        if os.getppid() != parent:  # it ended before the line above
+            os._exit(1)
         while True:
             last: tuple[BaseException, None] | None = None
             try:
@@ -128,23 +139,9 @@ def portable(error: BaseException) -> BaseException:
     return error
 
 
-def _prepare(parent: int) -> None:
-    """Prepare this process: ctrl-C is the parent's matter, and no worker outlives the parent."""
-    with contextlib.suppress(PermissionError):
-        os.setpgid(0, 0)
-    prepare()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-            signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
-    _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before the line above
-        os._exit(1)
-
-
 def prepare() -> None:
     """Prepare a process that runs ops: their output goes to standard error, and ctrl-C is the command's matter."""
-    _redirect_streams()
+    redirect_streams()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     keep_freed_memory()
@@ -170,30 +167,8 @@ def be_quiet() -> None:
     os.close(nothing)
 
 
-@contextlib.contextmanager
-def as_worker() -> Iterator[None]:
-    """Let this process be a worker while the block runs, and restore it after that."""
-    flush_streams()
-    streams, kept = (sys.stdout, sys.stderr), [os.dup(number) for number in (0, 1)]
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _redirect_streams()
-    keep_freed_memory()
-    try:
-        yield
-    finally:
-        flush_streams()
-        sys.stdout, sys.stderr = streams
-        for number, fd in enumerate(kept):
-            os.dup2(fd, number)
-            os.close(fd)
-        signal.signal(signal.SIGINT, signal.SIG_DFL if handler is None else handler)
-
-
 class _StandardError(io.FileIO):
     """Standard error for what an op prints: where that cannot be written it is lost, and the op goes on."""
-
-    def __init__(self) -> None:
-        super().__init__(2, "w", closefd=False)
 
     def write(self, data: Any) -> int:
         """Write data if that is possible."""
@@ -203,7 +178,7 @@ class _StandardError(io.FileIO):
             return len(data)
 
 
-def _redirect_streams() -> None:
+def redirect_streams() -> None:
     """Send what an op prints to standard error, line by line: it must not mix with a result, nor get lost."""
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
@@ -214,9 +189,11 @@ def _redirect_streams() -> None:
     os.dup2(2, 1)
     if nothing > 2:  # noqa: PLR2004 - the number of standard error
         os.close(nothing)
-    text = io.TextIOWrapper(io.BufferedWriter(_StandardError()), errors="backslashreplace", line_buffering=True)
+    text = io.TextIOWrapper(
+        io.BufferedWriter(_StandardError(2, "w", closefd=False)), errors="backslashreplace", line_buffering=True
+    )
     sys.stdout = sys.stderr = text
-    _libc().setvbuf(_c_stdout(), None, _IOLBF, 0)
+    _LIBC.setvbuf(_C_STDOUT, None, _IOLBF, 0)
 
 
 def flush_streams() -> None:
@@ -224,23 +201,12 @@ def flush_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # an op may have done anything to them
             stream.flush()
-    _libc().fflush(_c_stdout())
-
-
-@functools.cache
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None)
-
-
-@functools.cache
-def _c_stdout() -> ctypes.c_void_p:
-    """Return the stream `stdout` of the C library."""
-    return ctypes.c_void_p.in_dll(_libc(), "stdout")
+    _LIBC.fflush(_C_STDOUT)
 
 
 def keep_freed_memory() -> None:
     """Let the C library keep what a kernel's temporaries free, instead of faulting it in for every block."""
     # By default glibc maps arrays from 128 KiB on afresh, which costs a kernel up to half its speed.
     with contextlib.suppress(AttributeError):  # a C library without mallopt
-        _libc().mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
-        _libc().mallopt(_M_TRIM_THRESHOLD, 4 * _KEPT_BYTES)
+        _LIBC.mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
+        _LIBC.mallopt(_M_TRIM_THRESHOLD, 4 * _KEPT_BYTES)

@@ -51,7 +51,7 @@ class MemorySource(Source):
                 calls.pwrite_all(scratch.fd, part, at)
                 at += len(part)
             self._scratch = scratch
-        return LocalSource.of(self.name, self._scratch.shared_path).__reduce__()
+        return LocalSource(self.name, self._scratch.shared_path).__reduce__()
 
     def open(self) -> OpenSource:
         """Open it for reading."""
@@ -180,7 +180,7 @@ class OpenFile(AtHand):
                 path = f"/proc/{os.getpid()}/fd/{fd}"
                 own = self.path and calls.followed(self.path)
                 return LocalSource.inspected(self.name, path, own, inputs.context, status)
-            self._stream = self._stream or StreamSource.of_descriptor(
+            self._stream = self._stream or StreamSource(
                 self.name, os.dup(fd), inputs.stream_limit, digested=bool(inputs.context.record)
             )
             return self._stream

@@ -10,7 +10,7 @@ import os
 import signal
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from types import TracebackType
 from typing import Any, NamedTuple, cast
 
@@ -43,14 +43,6 @@ class Properties(NamedTuple):
     doc: str = ""  # the first line of its docstring
 
 
-def absolute(directory: str) -> str:
-    """Return what paths of an op are relative to as other processes can use it; the directory may be gone."""
-    try:
-        return os.path.abspath(directory)
-    except OSError:
-        return directory
-
-
 def digest(path: str) -> str:
     """Return what tells the content of a file from any other, "" if it cannot be read."""
     try:
@@ -58,12 +50,6 @@ def digest(path: str) -> str:
             return hashlib.blake2b(file.read(), digest_size=16).hexdigest()
     except OSError:
         return ""
-
-
-def check_same(path: str, expected: str, place: str) -> None:
-    """Raise `UserOpError` if the file of an op is not the one that the command has looked at; "" stands for any."""
-    if expected and digest(path) != expected:
-        raise UserOpError(place, f"{path} is another file here than where the command runs, or has changed; run again")
 
 
 def first_line(function: Any) -> str:
@@ -93,7 +79,11 @@ class Function(NamedTuple):
         """Leave `invec op inoutvec` in `inoutvec`."""
         lower, upper = _read_only(invec), inoutvec.view()
         if self.arguments == _MPI4PY_ARGUMENTS:  # which ignores the values that they return
-            self.call(*self._buffers(invec, inoutvec, datatype))
+            if datatype.is_spread or datatype.origin:
+                reason = f"takes three arguments, as functions of mpi4py do, and elements of {datatype} are not stored"
+                way_out = "write it as (invec, inoutvec, len, datatype)"
+                raise UserOpError(self.place, f"{reason} one after another from displacement 0 on; {way_out}")
+            self.call(*mpi4py_objects.arguments(invec.view(np.uint8), inoutvec.view(np.uint8), str(datatype)))
             return
         if self.arguments == _MPI_ARGUMENTS:
             result = self.call(lower, upper, len(upper), datatype)
@@ -107,14 +97,6 @@ class Function(NamedTuple):
             reason = f"returned {_described(result)}; an op of two arguments returns {expected}"
             raise UserOpError(self.place, reason)
         inoutvec[...] = result
-
-    def _buffers(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> tuple[Any, Any, Any]:
-        """Return the arguments of a function of mpi4py."""
-        if datatype.is_spread or datatype.origin:
-            reason = f"takes three arguments, as functions of mpi4py do, and elements of {datatype} are not stored"
-            way_out = "write it as (invec, inoutvec, len, datatype)"
-            raise UserOpError(self.place, f"{reason} one after another from displacement 0 on; {way_out}")
-        return mpi4py_objects.arguments(invec.view(np.uint8), inoutvec.view(np.uint8), str(datatype))
 
 
 def _read_only(block: np.ndarray) -> np.ndarray:
@@ -223,9 +205,10 @@ class UserKernel:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A worker may have another working directory, and one that stays may have loaded what the file was before.
-        kernel = dataclasses.replace(
-            cast("Any", self), directory=absolute(self.directory), digest=self.digest or digest(self.file)
-        )
+        directory = self.directory
+        with suppress(OSError):  # it may be gone
+            directory = os.path.abspath(directory)
+        kernel = dataclasses.replace(cast("Any", self), directory=directory, digest=self.digest or digest(self.file))
         return type(self), dataclasses.astuple(kernel)
 
     def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
@@ -237,8 +220,10 @@ class UserKernel:
         _elementwise(self).try_again()
 
     def check_file(self) -> None:
-        """Raise `UserOpError` if the file is not the one with the digest."""
-        check_same(self.file, self.digest, self.place)
+        """Raise `UserOpError` if the file is not the one that the command has looked at."""
+        if self.digest and digest(self.file) != self.digest:
+            reason = f"{self.file} is another file here than where the command runs, or has changed; run again"
+            raise UserOpError(self.place, reason)
 
 
 @functools.cache

@@ -36,7 +36,8 @@ def check(op: Op, datatype: Datatype, use: Use, where: str = "", *, pairing: str
     """Let a legal request pass; the one gate, before anything is opened for writing."""
     # `where` is put before the datatype in a message; `pairing` is the option that makes pairs of plain
     # values, if any.
-    check_use(op, use)
+    if use not in op.uses:
+        raise wrong_use(op, use)
     if op.datatypes and str(datatype) not in op.datatypes:
         raise OpError(str(op), f"is not defined for {where}{datatype.label}; it takes {', '.join(op.datatypes)}")
     if datatype.group not in op.groups:
@@ -73,9 +74,8 @@ def _to_pairs(datatype: Datatype, use: Use, *, is_column: bool) -> str:
 _CALLS = {Use.REDUCE: "reductions", Use.ACCUMULATE: "accumulate", Use.FETCH: "fetch"}
 
 
-def check_use(op: Op, use: Use) -> None:
-    """Raise `OpError` unless the op is for this family of calls."""
-    if use not in op.uses:
-        families = [name for each, name in _CALLS.items() if each in op.uses]
-        calls = " and ".join(families)
-        raise OpError(str(op), f"is for {calls} only (MPI-4.1, 12.3.4); use one of {names_of(ops_for(use))}")
+def wrong_use(op: Op, use: Use) -> OpError:
+    """Return the error for an op that is not for this family of calls."""
+    families = [name for each, name in _CALLS.items() if each in op.uses]
+    calls = " and ".join(families)
+    return OpError(str(op), f"is for {calls} only (MPI-4.1, 12.3.4); use one of {names_of(ops_for(use))}")

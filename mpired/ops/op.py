@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -84,7 +84,7 @@ class Op(NamedTuple):
     kernel: Kernel
     groups: Group  # the groups of datatypes that the op takes
     doc: str  # a description in one line
-    section: str  # of MPI-4.1, which defines it
+    section: str  # of MPI-4.1, which defines it; "" for a statistic, which MPI does not have
     identity: Identity | None  # that of a datatype, if there is one
     # how the op treats NaN, for the summary of a call. None if its datatypes have no NaN, or it is user-defined
     nan: str | None
@@ -100,6 +100,8 @@ class Op(NamedTuple):
     exact: Callable[[Any, Any], Any] | None = None  # the op on Python numbers, for ops that can overflow
     # makes the `State` of a block, for the op, the datatype and the number of ranks; None for the combined elements
     state: Callable[[Op, Datatype, int], Any] | None = None
+    # the same where sums are rounded once, if that is another state
+    exact_state: Callable[[Op, Datatype, int], Any] | None = None
     # returns results of two or more ranks with defined bits, perhaps in place
     lower: Callable[[np.ndarray, Datatype], np.ndarray] = kernels.canonical_nan
     # returns the datatype of the results for a datatype of the elements
@@ -117,24 +119,14 @@ class Op(NamedTuple):
         return self.rules.result or self.gives(datatype)
 
     @property
-    def of_mpi(self) -> bool:
-        """Whether MPI defines the op."""
-        return bool(self.section)
-
-    @property
     def is_function(self) -> bool:
         """Whether the op is a function of this process. Workers do not get it."""
         return self.user and not self.isolated
 
-    def begin(self) -> None:
-        """Start another buffer. The contract of a user-defined op is checked on the first elements of each."""
-        if self.user:
-            cast("Any", self.kernel).try_again()
-
     def __str__(self) -> str:
         if self.user:
             return self.name
-        return f"MPI_{self.name}" if self.of_mpi else self.name.lower()
+        return f"MPI_{self.name}" if self.section else self.name.lower()
 
     def __repr__(self) -> str:
         return f"<op {self}>"
@@ -143,6 +135,26 @@ class Op(NamedTuple):
 def ruled(op: Op, rules: Rules) -> Op:
     """Return a row of the table with rules, and the kernel that these mean."""
     kernel = op.mpi_kernel if rules.nan == "mpi" and op.mpi_kernel is not None else op.kernel
-    if rules.window and rules.nan == "mpi":
-        kernel = kernels.swapped(kernel)
+    if rules.window and rules.nan == "mpi":  # in MPI's libraries invec is the origin, and inoutvec the target
+        return op._replace(rules=rules, kernel=lambda invec, inoutvec, datatype: kernel(inoutvec, invec, datatype))
     return op._replace(rules=rules, kernel=kernel)
+
+
+def run(op: Op, block: np.ndarray, datatype: Datatype) -> None:
+    """Combine each element of a block with all before it, in place: `block[i] = block[i - 1] op block[i]`."""
+    # The bits are those of one step after another, also where the steps are taken otherwise: NumPy's `accumulate` goes
+    # from element to element, and where nothing is rounded the operands may be grouped in any way.
+    as_propagated = not op.user and op.rules.nan != "mpi"
+    if as_propagated and op.ufunc is not None and (datatype.group is not Group.COMPLEX or op.ufunc is np.add):
+        numbers = block.view(datatype.added)
+        width = len(numbers) // max(1, len(block))
+        for lane in range(width):  # the parts of complex numbers
+            op.ufunc.accumulate(numbers[lane::width], out=numbers[lane::width])
+    elif as_propagated and datatype.group not in op.rounds:
+        step = 1
+        while step < len(block):  # each step doubles how many elements a result is of
+            block[step:] = op.kernel(block[:-step].copy(), block[step:].copy(), datatype)
+            step *= 2
+    else:
+        for i in range(1, len(block)):
+            block[i : i + 1] = op.kernel(block[i - 1 : i].copy(), block[i : i + 1].copy(), datatype)

@@ -154,7 +154,7 @@ def _holds(form: np.dtype, number: float) -> bool:
 
 def _check_exact(op: Op, datatype: Datatype) -> None:
     integer = datatype.group not in Group.FLOATING_POINT | Group.COMPLEX
-    if integer and op.of_mpi:
+    if integer and op.section:
         raise OpError(str(op), f"of {datatype.label} is exact unless it overflows; leave `exact` out")
     if not integer and "LONG_DOUBLE" in datatype.name:
         reason = f"of {datatype.label} is not rounded once: NumPy has no wider arithmetic; leave `exact` out"

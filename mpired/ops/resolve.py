@@ -1,18 +1,19 @@
-"""The text of `--op` to a row: a predefined op, or a user-defined one that is still to be loaded."""
+"""The op, or the ops, of a call: predefined, or user-defined and still to be loaded; and their names for results."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from mpired import interrupts, mpi4py_objects
 from mpired.datatypes import Datatype
-from mpired.errors import OpError, UnknownOpError, UserOpError
+from mpired.errors import OpError, UnknownOpError, UsageError, UserOpError
 from mpired.ops import table
 from mpired.ops.identity import UserIdentity
 from mpired.ops.op import Op, Use
@@ -27,10 +28,12 @@ _IN_LIBRARY = r"(?P<path>.*\.so(?:\.\d+)*):(?P<symbol>[^:]+)(?P<variant>:[^:]*)?
 
 OpLike: TypeAlias = str | Op | Callable[..., Any]
 """An op in Python: its name or place, a predefined op, or a function."""
+Ops: TypeAlias = OpLike | Sequence[OpLike]
+"""An op, or several: a list, or their names with commas between them."""
 
 
 def predefined(op: OpLike) -> Op | None:
-    """Return an op as it is, or the predefined one that mpi4py's, `sum`, or a place such as `builtins:sum` means."""
+    """Return an op as it is, or the predefined one that mpi4py's, `sum`, its name or `builtins:sum` means."""
     # None for all others. Functions such as `sum` are of one array, so as ops they can mean nothing else.
     if isinstance(op, Op):
         return op
@@ -45,6 +48,7 @@ def predefined(op: OpLike) -> Op | None:
 
 
 _SYNONYMS = {f"{each.__module__}:{each.__name__}": op for op in table.OPS for each in op.synonyms}
+_SYNONYMS |= {op.name.lower(): op for op in (*table.OPS, *table.STATISTICS) if op.name != "QUANTILE"}
 
 
 def of_function(function: Callable[..., Any], *, commute: bool | None = None) -> Op:
@@ -147,3 +151,45 @@ def check_file(path: str, text: str) -> None:
         raise UserOpError(text, "the file does not exist; check its path")
     if not os.path.isfile(path):
         raise UserOpError(text, f"{path} is not a regular file")
+
+
+def is_list(op: Ops) -> bool:
+    """Return whether a caller gives several ops, or a list of one."""
+    if not isinstance(op, str):
+        return isinstance(op, Sequence) and not isinstance(op, Op)
+    home, _, function = op.rpartition(":")
+    return "," in op and ("," in function or not os.path.isfile(home))  # the name of a file may have a comma
+
+
+def each_of(op: Ops) -> list[OpLike]:
+    """Return the ops that a caller gives."""
+    named: Any = [op] if not is_list(op) else map(str.strip, op.split(",")) if isinstance(op, str) else op
+    if not (named := [*named]):
+        raise UsageError("`op`", "has no op; name one at least")
+    return [*named]
+
+
+def labels(ops: Sequence[Op]) -> list[str]:
+    """Return what the result of each op is called, in names of arrays and files: a function by its own name."""
+    found = [_label(op) for op in ops]
+    twice = next((label for label, count in Counter(found).items() if count > 1), None)
+    if twice is not None:
+        reason = f"has two ops whose results would be named {twice!r}; leave one out, or combine in two calls"
+        raise UsageError("`op`", reason)
+    return found
+
+
+def _label(op: Op) -> str:
+    if op.user:
+        name = op.name.removesuffix(":count").rpartition(":")[2]
+        return re.sub(r"\W+", "_", name).strip("_")
+    return op.name.lower() + ("" if op.rules.quantile is None else f"_{op.rules.quantile}")
+
+
+def summary(ops: Sequence[Op]) -> tuple[str, ...]:
+    """Return the rules of ops in words; those that not all have with the ops that have them."""
+    holders: dict[str, list[str]] = {}
+    for op in ops:
+        for rule in op.rules.summary():
+            holders.setdefault(rule, []).append(_label(op))
+    return tuple(rule if len(names) == len(ops) else f"{rule} ({', '.join(names)})" for rule, names in holders.items())

@@ -466,12 +466,10 @@ def either(one: np.ndarray | None, other: np.ndarray | None) -> np.ndarray | Non
 
 def state_of(op: Op, datatype: Datatype, nranks: int) -> State:
     """Return the state of a block."""
-    state: State = (op.state or combined)(op, datatype, nranks)
-    return state
-
-
-def combined(op: Op, datatype: Datatype, nranks: int) -> State:
-    """Return the state of an op of MPI."""
     rules = op.rules
-    chosen = rules.leaves_out or rules.within is not None or rules.result is not None
-    return (Chosen if chosen else Combined)(op, datatype, nranks)
+    make = (op.exact_state if rules.exact else None) or op.state
+    if make is None:
+        chosen = rules.leaves_out or rules.within is not None or rules.result is not None
+        make = Chosen if chosen else Combined
+    state: State = make(op, datatype, nranks)
+    return state

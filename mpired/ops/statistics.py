@@ -6,7 +6,7 @@ through the ranks in order and round as described here, so that the bits are the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, cast
@@ -16,7 +16,6 @@ import numpy as np
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.dtypes import get
 from mpired.ops.exact import Sums
-from mpired.ops.op import Op
 from mpired.ops.state import Planes, Reread, State, converted, either, numbers_of, valid_of
 
 if TYPE_CHECKING:
@@ -250,18 +249,15 @@ class Last(First):
         self.planes[0][...] = elements
 
 
-class _Extremes(Planes):
-    """The base of statistics that choose elements."""
-
-    def keep(self, plane: np.ndarray, values: np.ndarray, extreme: np.ufunc) -> None:
-        """Keep the extreme values; NaN propagates."""
-        if isinstance(self.nadded, int) and self.nadded > 1:
-            extreme(plane, values, out=plane)
-        else:
-            np.copyto(plane, np.where(np.equal(self.nadded, 1), values, extreme(plane, values)))
+def _keep(extreme: np.ufunc, plane: np.ndarray, values: np.ndarray, nadded: int | np.ndarray) -> None:
+    """Keep the extreme values in a plane; NaN propagates."""
+    if isinstance(nadded, int) and nadded > 1:
+        extreme(plane, values, out=plane)
+    else:
+        np.copyto(plane, np.where(np.equal(nadded, 1), values, extreme(plane, values)))
 
 
-class Range(_Extremes):
+class Range(Planes):
     """The maximum minus the minimum."""
 
     def forms(self) -> list[np.dtype]:
@@ -271,8 +267,8 @@ class Range(_Extremes):
     def step(self, elements: np.ndarray) -> np.ndarray | None:
         """Keep both extremes."""
         elements, lost = converted(elements, self.within.form, copy=False)
-        self.keep(self.planes[0], elements, np.minimum)
-        self.keep(self.planes[1], elements, np.maximum)
+        _keep(np.minimum, self.planes[0], elements, self.nadded)
+        _keep(np.maximum, self.planes[1], elements, self.nadded)
         return lost
 
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
@@ -284,7 +280,7 @@ class Range(_Extremes):
         return self.in_form(numbers, numbers < 0)
 
 
-class Magnitude(_Extremes):
+class Magnitude(Planes):
     """The maximum or minimum of the magnitudes: elements without their sign."""
 
     def forms(self) -> list[np.dtype]:
@@ -295,7 +291,7 @@ class Magnitude(_Extremes):
         """Keep the extreme of the magnitudes; the smallest integer has none."""
         elements, lost = converted(elements, self.within.form, copy=False)
         magnitudes = np.abs(elements)
-        self.keep(self.planes[0], magnitudes, cast("np.ufunc", self.op.extreme))
+        _keep(cast("np.ufunc", self.op.extreme), self.planes[0], magnitudes, self.nadded)
         return either(lost, magnitudes < 0 if magnitudes.dtype.kind == "i" else None)
 
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
@@ -429,8 +425,3 @@ def _exact_sum(rows: list[np.ndarray]) -> np.ndarray:
         ]
 
     return sums.rounded(rows[0].dtype, exactly)
-
-
-def rounded_once(exact: Callable[[Op, Datatype, int], State], usual: Callable[[Op, Datatype, int], State]) -> Any:
-    """Return what makes the state of an op that the rule `exact` changes."""
-    return lambda op, datatype, nranks: (exact if op.rules.exact else usual)(op, datatype, nranks)

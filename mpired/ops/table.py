@@ -18,7 +18,7 @@ from mpired.ops.identity import Identity
 from mpired.ops.kernels import Kernel
 from mpired.ops.native import twinned
 from mpired.ops.op import ANY_USE, Op, Rules, Use, ruled
-from mpired.ops.state import State, combined
+from mpired.ops.state import State
 from mpired.values import NUMBER
 
 _INTEGER = Group.C_INTEGER | Group.FORTRAN_INTEGER | Group.MULTI_LANGUAGE
@@ -37,7 +37,6 @@ _WITHIN = frozenset({"within"})
 _WIDER = _WITHIN | {"result"}
 _SUMS = _WIDER | {"exact"}
 _SPREAD = _SUMS | {"ddof"}
-_VARIANCE = statistics.rounded_once(statistics.ExactVariance, statistics.Variance)
 
 
 def _op(name: str, kernel: Kernel, groups: Group, doc: str, identity: Identity | None, **rest: Any) -> Op:
@@ -60,7 +59,7 @@ OPS: tuple[Op, ...] = (
         "minimum; NaN propagates", identity.highest, keeps_upper=True, synonyms=(min, np.min), method="minimum",
         takes=_WITHIN, mpi_kernel=kernels.chosen(np.less)),
     _op("SUM", twinned("sum", kernels.add), _ADDED, "sum; integers wrap as in C", identity.zero, synonyms=(sum, np.sum),
-        rounds=_ROUNDED, exact=_PLUS, state=statistics.rounded_once(statistics.Sum, combined), takes=_SUMS,
+        rounds=_ROUNDED, exact=_PLUS, exact_state=statistics.Sum, takes=_SUMS,
         mpi_kernel=kernels.add, ufunc=np.add, method="sum"),
     _op("PROD", twinned("prod", kernels.multiply), _NUMBER, "product; integers wrap as in C", identity.one,
         synonyms=(np.prod,), rounds=_ROUNDED, exact=_TIMES, takes=_WIDER, mpi_kernel=kernels.multiply,
@@ -88,9 +87,9 @@ MAX, MIN, SUM, PROD, LAND, BAND, LOR, BOR, LXOR, BXOR, MAXLOC, MINLOC, REPLACE, 
 STATISTICS: tuple[Op, ...] = (
     _statistic("MEAN", _NUMBER, "sum divided by the number of ranks", statistics.Mean,
                gives=statistics.number, takes=_SUMS | {"weights"}, rounds=_ROUNDED, synonyms=(np.mean,), method="mean"),
-    _statistic("VAR", _NUMBER, "variance", _VARIANCE,
+    _statistic("VAR", _NUMBER, "variance", statistics.Variance, exact_state=statistics.ExactVariance,
                gives=statistics.real, takes=_SPREAD, rounds=_ROUNDED, synonyms=(np.var,), method="variance"),
-    _statistic("STD", _NUMBER, "standard deviation", _VARIANCE,
+    _statistic("STD", _NUMBER, "standard deviation", statistics.Variance, exact_state=statistics.ExactVariance,
                gives=statistics.real, takes=_SPREAD, rounds=_ROUNDED, ufunc=np.sqrt, synonyms=(np.std,),
                method="standard_deviation"),
     _statistic("RMS", _NUMBER, "square root of the mean of the squares", statistics.RootMeanSquare,
@@ -149,7 +148,7 @@ def get(name: str, use: Use = ANY_USE) -> Op:
     """Return the predefined op of that name, in any case, with or without `MPI_`."""
     text, _, parameter = name.partition(":")
     op = _BY_NAME.get(canonical(text))
-    if op is not None and not op.of_mpi and canonical(text) != text.upper():  # MPI has no statistics
+    if op is not None and not op.section and canonical(text) != text.upper():  # MPI has no statistics
         op = None
     if op is not None and (parameter or op.name == "QUANTILE"):
         return _with_quantile(op, name, parameter)

@@ -154,8 +154,8 @@ def load_file(path: str, place: str, known: str = "") -> Any:
     return module
 
 
-def decorated(path: str) -> list[tuple[str, Properties]]:
-    """Return the names and the properties of the decorated ops of a Python file."""
-    with Failing(path):
+def decorated(path: str, timeout: float) -> list[tuple[str, Properties]]:
+    """Return the names and the properties of the decorated ops of a Python file, which is loaded in time."""
+    with limited(timeout), Failing(path):
         found = [(name, getattr(value, "mpired_op", None)) for name, value in vars(load_file(path, path)).items()]
     return [(name, properties) for name, properties in found if isinstance(properties, Properties)]

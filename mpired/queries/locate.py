@@ -30,7 +30,7 @@ from mpired.ops.table import MAX, MIN
 from mpired.options import EXTREMES, Options
 from mpired.progress import Pace
 from mpired.queries.elements import are_nan, index_of, with_nat
-from mpired.ranks import open_groups, rank_list, skipped_warnings, unnatural
+from mpired.ranks import open_groups, rank_list, skipped_warning, unnatural
 
 # The op on plain elements that each is.
 _PLAIN = {**dict(zip(EXTREMES, (MAX, MIN), strict=True)), "max": MAX, "min": MIN}
@@ -165,7 +165,8 @@ def _locate(
     with step("opening and checking the ranks"):
         (opened,) = open_groups([words], inputs, options, check=partial(_check, plain[0]))
     files = opened.files
-    cautions.tell(*skipped_warnings(opened.skipped, len(files) + len(opened.skipped)))
+    if opened.skipped:
+        cautions.tell(skipped_warning(opened.skipped, len(files) + len(opened.skipped)))
     is_sorted = options["sort"] != "given" or options["rank_regex"] is not None
     if not is_sorted and (doubtful := unnatural([file.source.name for file in files])):
         cautions.tell(cautions.order(*doubtful, "numbers of the ranks"))

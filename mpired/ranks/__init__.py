@@ -8,13 +8,13 @@ from mpired.ranks.opening import (
     compare,
     in_one_order,
     open_groups,
-    skipped_warnings,
+    skipped_warning,
     warn_of_units,
 )
 from mpired.ranks.order import RankWord, numbers_of, ordered, unnatural
 
 __all__ = [
     "Opened", "RankWord", "Skipped", "check_formats", "compare", "in_one_order", "numbers_of",
-    "open_groups", "ordered", "rank_list", "skipped_warnings", "unnatural",
+    "open_groups", "ordered", "rank_list", "skipped_warning", "unnatural",
     "warn_of_units",
 ]  # fmt: skip

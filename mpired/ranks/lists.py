@@ -44,6 +44,8 @@ def rank_list(words: Sequence[_W], options: Options) -> list[_W | RankWord]:
         if path == "-" and any(isinstance(word, str) and word == "-" for word in words):
             raise UsageError("-", "is a rank, and the list of ranks too; give one of them as a file")
         found = [*words, *_of_list(os.fspath(path), "", "\0" if options["null"] else "\n")]
+    if options["sort"] == "given" and options["rank_regex"] is None and options["expect_ranks"] is None:
+        return [*found]
     return ordered(found, options)
 
 
@@ -86,21 +88,18 @@ def _named(word: str, numbers: Sequence[int] | None) -> Iterator[str]:
 def _ranged(word: str) -> Iterator[str]:
     """Yield the names that a word with ranges stands for, in the order and with the zeros of bash."""
     between, *parts = (re.split(_RANGE, word)[part::4] for part in range(4))
-    counted = [_range(*each) for each in zip(*parts, strict=True)]
+    counted = []  # the numbers of each range, and how many characters each has at least, zeros before it
+    for first, last, step in zip(*parts, strict=True):
+        start, stop, by = int(first), int(last), abs(int(step or 1)) or 1
+        numbers = range(start, stop + 1, by) if start <= stop else range(start, stop - 1, -by)
+        is_padded = any(re.match(r"-?0\d", text) for text in (first, last))
+        counted.append((numbers, max(len(first), len(last)) if is_padded else 0))
     nnames = math.prod(len(numbers) for numbers, _ in counted)
     if nnames > _MOST_NAMES:
         raise UsageError(word, f"stands for {nnames} files, and {_MOST_NAMES} are the most")
     for chosen in itertools.product(*(numbers for numbers, _ in counted)):
         middle = (f"{number:0{width}d}" for number, (_, width) in zip(chosen, counted, strict=True))
         yield "".join(itertools.chain(*zip(between, [*middle, ""], strict=True)))
-
-
-def _range(first: str, last: str, step: str | None) -> tuple[range, int]:
-    """Return the numbers of a range, and how many characters each has at least, zeros before it."""
-    start, stop, by = int(first), int(last), abs(int(step or 1)) or 1
-    padded = any(re.match(r"-?0\d", text) for text in (first, last))
-    numbers = range(start, stop + 1, by) if start <= stop else range(start, stop - 1, -by)
-    return numbers, max(len(first), len(last)) if padded else 0
 
 
 def _of_list(path: str, folder: str | None = None, end: str = "\n") -> Iterator[RankWord]:

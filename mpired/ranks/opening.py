@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import itertools
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from mpired import cautions, codecs, interrupts, log, ops
 from mpired.errors import (
@@ -31,12 +32,10 @@ from mpired.formats.rank import reordered, turned
 from mpired.formats.transposed import in_order
 from mpired.ranks.order import RankWord
 from mpired.sources.open import inspected_together, open_source
-from mpired.sources.source import Source, of_file
 
 if TYPE_CHECKING:
     from mpired.options import Options
 
-_W = TypeVar("_W")
 Check: TypeAlias = Callable[[RankFile, int, tuple[int, RankFile]], object]
 """Checks a file as a rank, beside the first good rank with its number."""
 
@@ -64,44 +63,49 @@ class Skipped(NamedTuple):
 class Opened:
     """Ranks, or origins, that are opened one after another: those that can be used, and those that are left out."""
 
-    def __init__(self, words: Sequence[Any], inputs: InputOptions, options: Options, what: str = "ranks") -> None:
-        is_cut = options["stride"] is not None or options["ranks_in_file"] is not None
-        self._named = pieces(words, inputs, options) if is_cut else words
-        self._inputs, self._options, self._what = inputs, options, what
+    def __init__(
+        self,
+        named: Sequence[Any],
+        inputs: InputOptions,
+        options: Options,
+        inspect: Callable[[Opened, Any, InputOptions, int], Any],
+        what: str = "ranks",
+    ) -> None:
+        """Inspect each word, of a number; several at once where each waits for other machines."""
+        if options["stride"] is not None or options["ranks_in_file"] is not None:
+            named = [
+                each for word in named for each in (_cut(word, inputs, options) if isinstance(word, str) else [word])
+            ]
         self.files: list[Any] = []  # of an origin its arrays
         self.words: list[Any] = []  # the words for them
         self.skipped: list[Skipped] = []
         self.first: tuple[int, Any] | None = None  # the first good rank, and its number
         self.alike = True  # whether the ranks differ by their sources alone, as far as that is known
-        self._errors: list[MpiredError | OSError] = []
-
-    def open(self, inspect: Callable[[Any, InputOptions, int], Any]) -> None:
-        """Inspect each word, of a number; several at once where each waits for other machines."""
-        skips = self._options["skip_bad"]
-        with inspected_together(self._named, self._inputs.context) as context:
-            inputs = self._inputs._replace(context=context)  # one for all: by it a header is remembered
-            for number, word in enumerate(self._named):
+        skips, found = options["skip_bad"], list[MpiredError | OSError]()
+        with inspected_together(named, inputs.context) as context:
+            inputs = inputs._replace(context=context)  # one for all: by it a header is remembered
+            for number, word in enumerate(named):
                 interrupts.rest()
                 try:
-                    file = inspect(word, inputs, number)
+                    file = inspect(self, word, inputs, number)
                 except (MpiredError, OSError, ExceptionGroup) as error:  # a rank may have several
                     errors = getattr(error, "exceptions", [error])
                     if skips and not all(map(is_of_rank, errors)):
                         raise errors[0] from None
-                    self._errors += [each.with_traceback(None) for each in errors] if skips else errors
+                    found += [each.with_traceback(None) for each in errors] if skips else errors
                     self.skipped.append(Skipped(number, *parts(errors[0])))
                 else:
                     self.first = self.first or (number, file)
                     self.files.append(file)
                     self.words.append(word)
-        if self.skipped or self._options["min_inputs"] is not None:
-            self._check()
+        if found or options["min_inputs"] is not None:
+            self._check(found, options, what)
 
-    def _check(self) -> None:
+    def _check(self, errors: Sequence[MpiredError | OSError], options: Options, what: str) -> None:
         """Raise one error for all that is wrong, unless these ranks are skipped and enough are left."""
-        errors, what, total = self._errors, self._what, len(self._named)
+        total = len(self.files) + len(self.skipped)
         is_usage = not self.files and all(isinstance(error, UsageError) for error in errors)
-        if errors and (is_usage or not self._options["skip_bad"]):
+        if errors and (is_usage or not options["skip_bad"]):
             distinct = list({str(error): error for error in errors}.values())
             own = [error for error in distinct if isinstance(error, MpiredError)]
             if len(distinct) == 1:  # an error of an option is raised once
@@ -109,7 +113,7 @@ class Opened:
             if len(own) == len(distinct) and len({error.subject for error in own}) == 1:
                 raise merged(own)
             raise RanksError(total, errors, what, nbad=len(self.skipped))
-        least = self._options["min_inputs"] or min(1, total)
+        least = options["min_inputs"] or min(1, total)
         if len(self.files) < least:
             wrong = f": {RanksError(total, errors, what).reason}" if errors else ""
             reason = f"{len(self.files)} can be used, and `min_inputs` is {least}{wrong}"
@@ -129,50 +133,49 @@ def open_groups(
         raise UsageError("ranks", "there are none; name at least one file")
     if [*itertools.chain(*groups)].count("-") > 1:
         raise UsageError("-", "standard input can be one rank only; write the others to files")
-    opened: list[Opened] = []
-
-    def inspect(word: RankWord, inputs: InputOptions, rank: int) -> RankFile:
-        ranks, file = opened[-1], open_rank(word, inputs)
-        if ranks.first and file.names and (matched := file.ordered_as(ranks.first[1])) is not file:
-            file = matched
-            if not format_named(file.format).has_arrays:
-                log.plan("columns match by name: some ranks have them in another order")
-        first = ranks.first or (rank, file)
-        is_alike = check(file, rank, first) if check else _check(inputs, file, rank, first)
-        ranks.alike = ranks.alike and bool(is_alike)
-        return file
-
-    for words in groups:
-        opened.append(Opened(words, inputs, options))
-        opened[-1].open(inspect)
+    opened = [Opened(words, inputs, options, partial(_inspect, check)) for words in groups]
     files = [*opened[0].files]
     for ranks in opened[1:]:
         reference = "rank 0 of group A", files[0]
         ranks.alike = compare("rank 0 of group B", ranks.files[0], reference, inputs.op) and ranks.alike
         files += ranks.files
     check_formats(inputs, {file.format for file in files}, raw_result=raw_result)
-    if streams := [file.source for file in files if file.source.is_forward]:
-        _check_pipes(streams)
+    pipes: dict[tuple[int, int], str] = {}
+    for source in (file.source.packed or file.source for file in files if file.source.is_forward):
+        pipe: tuple[int, int] | None = getattr(source, "pipe", None)
+        if pipe in pipes:  # each would get a part of its bytes
+            raise UsageError(source.name, f"is the same pipe as {pipes[pipe]!r}, and can be one rank only")
+        if pipe is not None:
+            pipes[pipe] = source.name
     return opened
 
 
-def _check(inputs: InputOptions, file: RankFile, rank: int, first: tuple[int, RankFile]) -> bool:
-    """Raise all that is wrong with a rank; return whether it differs from the first good one by its source alone."""
-    errors, is_first, kept = file.obstacles(inputs.taken, keeps=True), file is first[1], first[1].kept
-    alike = is_first
+def _inspect(check: Check | None, ranks: Opened, word: RankWord, inputs: InputOptions, rank: int) -> RankFile:
+    """Return the file of a rank, or raise all that is wrong with it, beside the first good one."""
+    file = open_rank(word, inputs)
+    if ranks.first and file.names and (matched := file.ordered_as(ranks.first[1])) is not file:
+        file = matched
+        if not format_named(file.format).has_arrays:
+            log.plan("columns match by name: some ranks have them in another order")
+    number, first = ranks.first or (rank, file)
+    if check is not None:
+        check(file, rank, (number, first))
+        return file
+    errors = file.obstacles(inputs.taken, keeps=True)
     try:
-        if not (errors or is_first):
-            alike = compare(f"rank {rank}", file, (f"rank {first[0]}", first[1]), inputs.op)
+        if not errors and first is not file:
+            ranks.alike = compare(f"rank {rank}", file, (f"rank {number}", first), inputs.op) and ranks.alike
     except MpiredError as error:
         errors.append(error)
     try:  # only formats of arrays carry others
-        if not is_first and file.kept and kept and kept.kind == "arrays" and inputs.check_coordinates:
-            kept.check_same(file.kept, f"rank {first[0]}")
+        kept = None if first is file else first.kept
+        if file.kept and kept and kept.kind == "arrays" and inputs.check_coordinates:
+            kept.check_same(file.kept, f"rank {number}")
     except MpiredError as error:
         errors.append(error)
     if errors:
         raise ExceptionGroup("obstacles", errors)
-    return alike
+    return file
 
 
 def warn_of_units(groups: Sequence[Sequence[RankFile]]) -> None:
@@ -187,17 +190,6 @@ def warn_of_units(groups: Sequence[Sequence[RankFile]]) -> None:
                 break
 
 
-def _check_pipes(streams: Sequence[Source]) -> None:
-    """Raise `UsageError` if two ranks read one pipe: each would get a part of its bytes."""
-    seen: dict[tuple[int, int], str] = {}
-    for stream in map(of_file, streams):
-        pipe: tuple[int, int] | None = getattr(stream, "pipe", None)
-        if pipe in seen:
-            raise UsageError(stream.name, f"is the same pipe as {seen[pipe]!r}, and can be one rank only")
-        if pipe is not None:
-            seen[pipe] = stream.name
-
-
 def is_of_rank(error: MpiredError | OSError) -> bool:
     """Return whether an error is of a rank, and permanent: a file that is being replaced is good a moment later."""
     if isinstance(error, MpiredError):
@@ -205,26 +197,16 @@ def is_of_rank(error: MpiredError | OSError) -> bool:
     return error.errno not in _OF_THE_SYSTEM
 
 
-def skipped_warnings(skipped: Sequence[Skipped], nranks: int, what: str = "ranks") -> list[SkippedWarning]:
-    """Return a warning of the ranks that were left out of `nranks`, if there are any."""
-    if not skipped:
-        return []
+def skipped_warning(skipped: Sequence[Skipped], nranks: int, what: str = "ranks") -> SkippedWarning:
+    """Return the warning of the ranks that were left out of `nranks`."""
     errors = [MpiredError(each.file, each.reason) for each in skipped]
     reasons = RanksError(nranks, errors, what).reason
-    return [SkippedWarning(f"{len(skipped)} of {nranks} {what} left out: {reasons}", skipped)]
+    return SkippedWarning(f"{len(skipped)} of {nranks} {what} left out: {reasons}", skipped)
 
 
-def pieces(words: Sequence[_W], inputs: InputOptions, options: Options) -> Sequence[_W | RankWord]:
-    """Return ranks, those of each raw file one after another if there are several in one."""
+def _cut(path: str, inputs: InputOptions, options: Options) -> list[RankInFile]:
+    """Return the ranks in a raw file, which lie `stride` bytes apart, or are `ranks_in_file` of the same length."""
     stride, nranks = options["stride"], options["ranks_in_file"]
-    found: list[_W | RankWord] = []
-    for word in words:
-        found += _cut(word, inputs, stride, nranks) if isinstance(word, str) else [word]
-    return found
-
-
-def _cut(path: str, inputs: InputOptions, stride: int | None, nranks: int | None) -> list[RankInFile]:
-    """Return the ranks in a raw file, which lie `stride` bytes apart, or are `nranks` of the same length."""
     option = "`ranks_in_file`" if stride is None else "`stride`"
     datatype = inputs.datatype
     if datatype is None:

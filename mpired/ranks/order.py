@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from mpired.errors import MpiredError, RankNumberError, UsageError, raise_all
@@ -111,20 +111,17 @@ def _check_expected(words: Sequence[object], regex: str | None, expected: Sequen
             others.append(_name(word))
     missing = wanted - known.keys()
     doubles = [f"{each} ({_few(known[each])})" for each in sorted(known) if len(known[each]) > 1]
+    # Consecutive numbers as a range: 3 and 7-9.
+    runs = itertools.groupby(enumerate(sorted(missing)), lambda each: each[1] - each[0])
+    spans = ([number for _, number in run] for _, run in runs)
+    ranges = [f"{span[0]}-{span[-1]}" if len(span) > 1 else f"{span[0]}" for span in spans]
     faults = [
-        ("missing", _few(_ranges(missing), _SHOWN_RANGES), len(missing)),
+        ("missing", _few(ranges, _SHOWN_RANGES), len(missing)),
         ("more than once", _few(doubles), len(doubles)),
         ("not expected", _few(others), len(others)),
     ]
     if reasons := [f"{count} {what}: {which}" for what, which, count in faults if count]:
         raise RankNumberError("`expect_ranks`", "; ".join(reasons))
-
-
-def _ranges(numbers: Iterable[int]) -> list[str]:
-    """Return numbers as strings, consecutive ones as a range: 3 and 7-9."""
-    runs = itertools.groupby(enumerate(sorted(numbers)), lambda each: each[1] - each[0])
-    spans = ([number for _, number in run] for _, run in runs)
-    return [f"{span[0]}-{span[-1]}" if len(span) > 1 else f"{span[0]}" for span in spans]
 
 
 def _few(names: Sequence[str], most: int = _SHOWN_NAMES) -> str:
@@ -137,7 +134,8 @@ def unnatural(words: Sequence[str]) -> tuple[str, str] | None:
     # None if there are none, or if the words are not sorted by letters either: then the user chose the order.
     if list(words) != sorted(words):
         return None
-    if len({word.translate(_DIGITS) for word in words}) == 1:  # numbers of one width at one place
+    shapes = {word.translate(_DIGITS) for word in words}
+    if len(shapes) == 1 or not any(map(str.isdecimal, "".join(shapes))):  # numbers of one width at one place, or none
         return None
     return next((pair for pair in itertools.pairwise(words) if _natural(pair[0]) > _natural(pair[1])), None)
 

@@ -61,12 +61,9 @@ class Ahead:
         self._read, self._nranks, self._depth = read, nranks, depth
         self._threads = ThreadPoolExecutor(depth)
         self._place: tuple[int, int, np.dtype] | None = None  # start, count and form of the block
-        self._blocks: ReadAhead[int, _Block] = ReadAhead((), self._begin, bool)
+        self._blocks: ReadAhead[int, _Block] = ReadAhead((), lambda _: None, bool)
 
-    def _begin(self, rank: int) -> Future[_Block]:
-        return self._threads.submit(self._one, rank, *self._place or ())
-
-    def _one(self, rank: int, start: int, count: int, form: np.dtype) -> _Block:
+    def _read_block(self, rank: int, start: int, count: int, form: np.dtype) -> _Block:
         block = np.empty(count, form)
         return block, self._read(rank, start, block)
 
@@ -76,8 +73,14 @@ class Ahead:
         if place != self._place:
             self._blocks.close()
             self._place, ranks = place, range(rank, self._nranks)
-            self._blocks = ReadAhead(ranks, self._begin, lambda begun: len(begun) < self._depth)
-        block[...], valid = (self._blocks.take(rank) or self._begin(rank)).result()
+            self._blocks = ReadAhead(
+                ranks,
+                lambda rank: self._threads.submit(self._read_block, rank, *place),
+                lambda begun: len(begun) < self._depth,
+            )
+        if (coming := self._blocks.take(rank)) is None:  # read before
+            return self._read(rank, start, block)
+        block[...], valid = coming.result()
         return valid
 
     def close(self) -> None:

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from mpired.codecs import CODECS, Codec
+from mpired.codecs import CODECS, Codec, Fill
 from mpired.context import RESERVED, spare_open_files
 from mpired.errors import BufferFileError, MpiredError
 from mpired.files import calls
 from mpired.files.scratch import Scratch
 from mpired.sources.local import LocalSource
-from mpired.sources.source import OpenSource, Source, of_file
+from mpired.sources.source import OpenSource, Source
 from mpired.sources.stream import Forward, StreamSource, copied
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
 
+_MOST_COPIES = 256
+_copies: WeakSet[Scratch] = WeakSet()
+_LEAST_AHEAD = 32 << 10  # fewer bytes are a header
+
+
 class CompressedSource(Source):
     """The content of compressed bytes, read forward; each opening starts at the beginning."""
 
+    packed: Source
     is_forward = True
     nbytes = 0
 
@@ -31,15 +37,16 @@ class CompressedSource(Source):
         self, packed: Source, codec: str, takes: int, limit: int | None = None, max_open_files: int | None = None
     ) -> None:
         self.name, self.packed = packed.name, packed
+        self.inode, self.is_private = packed.inode, packed.is_private
         self.codec = codec  # the name of the codec
         self.takes = takes  # bytes of memory that decompressing takes
         self._limit = limit  # the most bytes that are wanted of a stream; None for all
         self._max_open_files = max_open_files  # None without a limit
-        self.threads = 0  # how many such files are decompressed ahead together
+        self.threads = 0  # of the process that opens it, which decompress such files ahead
+        self._only: Forward | None = None
         if isinstance(packed, StreamSource):
             packed.forward.limit = None  # the limit counts decompressed bytes
-        # The bytes read of a stream are gone, and so is the state of its decompressor.
-        self._only = self._opened() if packed.is_forward else None
+            self._only = self._opened()  # the bytes read of a stream are gone, and so is the state of its decompressor
 
     def __reduce_ex__(self, protocol: Any) -> str | tuple[Any, ...]:
         return self.kept().__reduce_ex__(protocol) if self._only else super().__reduce_ex__(protocol)
@@ -49,16 +56,8 @@ class CompressedSource(Source):
         return self._only or self._opened()
 
     def _opened(self) -> Forward:
-        fill = _unpacking(of_file(self), CODECS[self.codec])
-        return Forward(self.name, _Ahead(fill, self.threads).fill if self.threads else fill, self._limit)
-
-    def reading_ahead(self, threads: int) -> CompressedSource:
-        """Return it, with some threads of the process that opens it; a stream as it is."""
-        if self._only is not None:
-            return self
-        other = self.named(self.name)
-        other.threads = threads
-        return other
+        fill = _unpacking(self.packed, CODECS[self.codec])
+        return Forward(self.name, _ahead(fill, self.threads) if self.threads else fill, self._limit)
 
     def kept(self) -> Source:
         """Return the content in a scratch file, which stays or, if there are many, is there only while it is open."""
@@ -66,48 +65,33 @@ class CompressedSource(Source):
         self.check_unchanged()
         if self._only is not None:
             return copy
-        return UnpackedSource(self, copy, stays=_stays(copy, self._max_open_files))
-
-
-_MOST_COPIES = 256
-_copies: WeakSet[Scratch] = WeakSet()
-
-
-def _stays(copy: LocalSource, max_open_files: int | None) -> bool:
-    """Return whether a copy may stay, which is an open file; half of the allowed ones are for other files."""
-    wanted = 2 * _MOST_COPIES
-    allowed = calls.allow_descriptors(RESERVED + wanted) - RESERVED
-    most = min(allowed, spare_open_files(wanted, max_open_files)) // 2
-    if len(_copies) >= most:
-        return False
-    _copies.add(copy.keep)
-    return True
+        # A copy that stays is an open file; half of the allowed ones are for other files.
+        wanted = 2 * _MOST_COPIES
+        allowed = calls.allow_descriptors(RESERVED + wanted) - RESERVED
+        stays = len(_copies) < min(allowed, spare_open_files(wanted, self._max_open_files)) // 2
+        if stays:
+            _copies.add(copy.keep)
+        return UnpackedSource(self, copy, stays=stays)
 
 
 class UnpackedSource(Source):
     """The content of a compressed file, read in any order."""
 
     def __init__(self, forward: CompressedSource, copy: LocalSource, *, stays: bool) -> None:
-        self.name, self.packed, self.nbytes = forward.name, forward, copy.nbytes
+        self.name, self.packed, self.nbytes = forward.name, forward.packed, copy.nbytes
+        self.inode, self.is_private = forward.inode, stays or forward.is_private
+        self.forward = forward
         self._copy = copy if stays else None  # None if it is decompressed whenever it is opened
-
-    @property
-    def is_private(self) -> bool:
-        """Whether only this process and its children can open it."""
-        return self._copy is not None or super().is_private
 
     def open(self) -> OpenSource:
         """Open it for reading."""
-        return (self._copy or copied(self.name, cast("Source", self.packed).open())).open()
+        return (self._copy or copied(self.name, self.forward.open())).open()
 
 
 def unpacking_nbytes(sources: Iterable[Source]) -> int:
     """Return the memory that decompressing some sources at the same time takes."""
     used = [source for source in sources if isinstance(source, CompressedSource)]
     return sum(source.takes for source in used) + max((CODECS[source.codec].library for source in used), default=0)
-
-
-_LEAST_AHEAD = 32 << 10  # fewer bytes are a header
 
 
 @functools.cache
@@ -117,34 +101,33 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads)
 
 
-class _Ahead:
-    """Lets a thread fill the next block while this one is used: the libraries decompress without Python's lock."""
+def _ahead(fill: Fill, threads: int) -> Fill:
+    """Let a thread fill the next block while this one is used: the libraries decompress without Python's lock."""
+    ready = memoryview(b"")
+    following: tuple[memoryview, Future[int]] | None = None
 
-    def __init__(self, fill: Callable[[memoryview], int], threads: int) -> None:
-        self._fill, self._threads = fill, threads
-        self._ready = memoryview(b"")
-        self._next: tuple[memoryview, Future[int]] | None = None
-
-    def fill(self, view: memoryview) -> int:
-        """Fill a view with the next bytes, and return how many there were before the end."""
+    def fill_ahead(view: memoryview) -> int:
+        nonlocal ready, following
         done = 0
         while done < len(view):
-            if not self._ready and self._next is not None:
-                block, filled = self._next
-                self._next, self._ready = None, block[: filled.result()]
-            if not (part := self._ready[: len(view) - done]):
-                done += self._fill(view[done:])
+            if not ready and following is not None:
+                block, filled = following
+                ready, following = block[: filled.result()], None
+            if not (part := ready[: len(view) - done]):
+                done += fill(view[done:])
                 break
             view[done : done + len(part)] = part
-            self._ready, done = self._ready[len(part) :], done + len(part)
-        if done == len(view) >= _LEAST_AHEAD and not self._ready:
+            ready, done = ready[len(part) :], done + len(part)
+        if done == len(view) >= _LEAST_AHEAD and not ready:
             block = memoryview(bytearray(len(view)))
-            self._next = block, _pool(self._threads).submit(self._fill, block)
+            following = block, _pool(threads).submit(fill, block)
         return done
 
+    return fill_ahead
 
-def _unpacking(packed: Source, codec: Codec) -> Callable[[memoryview], int]:
-    """Return what fills a view with the next bytes, and returns how many there were before the end."""
+
+def _unpacking(packed: Source, codec: Codec) -> Fill:
+    """Return what fills a view with the decompressed bytes; damage is an error of the file."""
     at = 0
 
     def read(nbytes: int) -> bytes:
@@ -155,11 +138,11 @@ def _unpacking(packed: Source, codec: Codec) -> Callable[[memoryview], int]:
         at += len(data)
         return data
 
-    unpacker = codec.unpacker(read)
+    unpacked = codec.unpacker(read)
 
     def fill(view: memoryview) -> int:
         try:
-            return int(unpacker.fill(view))
+            return unpacked(view)
         except MpiredError:
             raise
         except ValueError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from mpired.errors import BufferFileError, UsageError
 from mpired.files import calls
 from mpired.files.names import digest
 from mpired.files.urls import check_are_files
-from mpired.sources.local import LocalFile, has_waited
+from mpired.sources.local import has_waited
 from mpired.sources.source import STORE_DOCUMENTS, STORE_MARKS, OpenStore, Source
 
 INDEX_SUFFIX = ".safetensors.index.json"
@@ -42,10 +41,11 @@ def index_in(path: str) -> str | None:
 def check_one_file(name: str) -> None:
     """Raise `UsageError` if the file to change or replace consists of several, or is an object of a store."""
     check_are_files([name])
-    if name.endswith(INDEX_SUFFIX) or (os.path.isdir(name) and index_in(name)):
+    is_directory = os.path.isdir(name)
+    if name.endswith(INDEX_SUFFIX) or (is_directory and index_in(name)):
         reason = "is a checkpoint of several files, which are not changed in place"
         raise UsageError(name, f"{reason}; write a new one with `output`")
-    if is_store(name):
+    if is_directory and is_store(name):
         reason = "is a directory, whose many files cannot be replaced as one"
         raise UsageError(name, f"{reason}; pack it into a zip archive, or write to another file with `output`")
 
@@ -63,17 +63,14 @@ class DirectorySource(Source):
         self.stamp, newest = _stamp(name, self.path)
         if has_waited(newest):
             self.stamp, _ = _stamp(name, self.path)
-        self.nbytes = sum(each.stat(follow_symlinks=False).st_size for _, each in _files(name, self.path))
+        self.inode = self.stamp[:2]
+        files = (entry for within, entry in _entries(name, self.path) if not within.endswith("/"))
+        self.nbytes = sum(entry.stat(follow_symlinks=False).st_size for entry in files)
 
-    @property
-    def inode(self) -> tuple[int, int]:
-        """Device and inode."""
-        return self.stamp[:2]
-
-    def open(self) -> OpenDirectory:
+    def open(self) -> OpenStore:
         """Open the directory for reading, if it is as it was when it was checked."""
         self.check_unchanged()
-        return OpenDirectory(self)
+        return _OpenDirectory(self)
 
     def check_unchanged(self) -> None:
         """Raise `ChangedError` if the directory has changed since it was checked."""
@@ -82,28 +79,29 @@ class DirectorySource(Source):
                 raise self.changed()
 
 
-class OpenDirectory(OpenStore):
+class _OpenDirectory(OpenStore):
     """The files of a directory, by their paths within it."""
 
-    def __init__(self, source: DirectorySource) -> None:
-        super().__init__()
-        self._source = source
+    source: DirectorySource
 
     def names(self) -> list[str]:
         """Return the paths of the files."""
-        with calls.errors_name(self._source.name):
-            return sorted(name for name, _ in _files(self._source.name, self._source.path))
+        with calls.errors_name(self.source.name):
+            within = [path for path, _ in _entries(self.source.name, self.source.path)]
+        return sorted(path for path in within if not path.endswith("/"))
 
     def content(self, name: str, most: int) -> bytes:
         """Return the bytes of a file, see `OpenStore.content`; a link is not followed."""
-        path = os.path.join(self._source.path, name)
+        path = os.path.join(self.source.path, name)
         with calls.errors_name(path):
             try:
                 fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
             except FileNotFoundError:
-                raise self._source.changed() from None
-        with contextlib.closing(LocalFile(fd)) as file, calls.errors_name(path):
-            return file.read(min(os.fstat(fd).st_size, most + 1), 0)
+                raise self.source.changed() from None
+            try:
+                return calls.pread_some(fd, min(os.fstat(fd).st_size, most + 1), 0)
+            finally:
+                calls.let_go(fd)
 
 
 def _entries(name: str, path: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
@@ -123,22 +121,15 @@ def _entries(name: str, path: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
                 yield within, entry
 
 
-def _files(name: str, path: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    return (each for each in _entries(name, path) if not each[0].endswith("/"))
-
-
 def _stamp(name: str, path: str) -> tuple[tuple[int, int, bytes], os.stat_result]:
     """Return the stamp of a directory, and the status of its file that was changed last."""
-    top = newest = os.stat(path)
-    found = [("", _times(top))]
+    statuses = {"": os.stat(path)}
     for within, entry in _entries(name, path):
         if entry.name in STORE_DOCUMENTS or within.endswith("/"):
-            status = entry.stat(follow_symlinks=False)
-            newest = max(newest, status, key=lambda each: each.st_mtime_ns)
-            found.append((within, _times(status)))
-    times = repr(sorted(found)).encode("utf-8", "surrogateescape")
-    return (top.st_dev, top.st_ino, digest(times).digest()), newest
-
-
-def _times(status: os.stat_result) -> tuple[int, int, int]:
-    return status.st_ino, 0 if stat.S_ISDIR(status.st_mode) else status.st_size, status.st_mtime_ns
+            statuses[within] = entry.stat(follow_symlinks=False)
+    times = [
+        (within, each.st_ino, 0 if stat.S_ISDIR(each.st_mode) else each.st_size, each.st_mtime_ns)
+        for within, each in sorted(statuses.items())
+    ]
+    stamp = statuses[""].st_dev, statuses[""].st_ino, digest(repr(times).encode("utf-8", "surrogateescape")).digest()
+    return stamp, max(statuses.values(), key=lambda each: each.st_mtime_ns)

@@ -29,10 +29,7 @@ _THREADS = 32
 _KEPT_NBYTES = 32 << 20  # of all small files together
 _MOST_KEPT_NBYTES = 16 << 10  # of one of them
 _STANDARD_INPUTS = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
-
-
-_MANY = 64
-"""The files on another machine from which on several are inspected at once."""
+_MANY = 64  # files on another machine: from here on several are inspected at once
 
 
 def open_source(word: str, context: Context, limit: int | None = None) -> Source:
@@ -60,26 +57,27 @@ def _opened_at(word: str, context: Context, limit: int | None) -> Source:
     with calls.errors_name(name):
         if word in _STANDARD_INPUTS and sys.stdin is None:  # the command has filled the place of it with another file
             raise OSError(errno.EBADF, "is closed; name a file, or give one by `< FILE`", name)
-        status = _status(word, context) if is_named else os.fstat(0)
+        try:
+            status = os.stat(word if is_named else 0)
+        except FileNotFoundError:
+            if not has_log(calls.followed(word)):
+                raise
+            recover_for_reading(word, context)
+            status = os.stat(word)
         if stat.S_ISDIR(status.st_mode):
-            return _of_directory(name, context)
+            if is_store(name):
+                return DirectorySource(name)
+            if index := index_in(name):
+                return open_source(index, context)
+            way_out = f"name its files, e.g. '{name.rstrip('/')}/*.npy'"
+            raise BufferFileError(name, f"is a directory, not a file with a rank's buffer; {way_out}")
         if stat.S_ISSOCK(status.st_mode):
             raise OSError(errno.ENXIO, "is a socket and cannot be read as a file", name)
         if stat.S_ISREG(status.st_mode):
             path = word if is_named else f"/proc/{os.getpid()}/fd/0"
             return LocalSource.inspected(name, path, own, context, status)
         fd = interrupts.waited(os.open, word, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY) if is_named else os.dup(0)
-        return StreamSource.of_descriptor(name, fd, limit, digested=bool(context.record))
-
-
-def _of_directory(name: str, context: Context) -> Source:
-    """Return the store in a directory, or the index of the checkpoint in it."""
-    if is_store(name):
-        return DirectorySource(name)
-    if index := index_in(name):
-        return open_source(index, context)
-    way_out = f"name its files, e.g. '{name.rstrip('/')}/*.npy'"
-    raise BufferFileError(name, f"is a directory, not a file with a rank's buffer; {way_out}")
+        return StreamSource(name, fd, limit, digested=bool(context.record))
 
 
 @contextlib.contextmanager
@@ -150,15 +148,4 @@ def check_no_other_input(paths: Iterable[str], files: Iterable[tuple[object, str
     """Check that no result replaces a file without elements that the same command reads, such as definitions."""
     for name, what in files:
         if isinstance(name, str | os.PathLike) and os.path.isfile(name):
-            check_no_input(paths, [(LocalSource.of(os.fspath(name), os.fspath(name)), what)], "name another output")
-
-
-def _status(path: str, context: Context) -> os.stat_result:
-    """Return the status of a path; if there is nothing, the file is first recovered from its log."""
-    try:
-        return os.stat(path)
-    except FileNotFoundError:
-        if has_log(calls.followed(path)):
-            recover_for_reading(path, context)
-            return os.stat(path)
-        raise
+            check_no_input(paths, [(LocalSource(os.fspath(name), os.fspath(name)), what)], "name another output")

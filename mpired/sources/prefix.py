@@ -36,7 +36,7 @@ def object_or_store(url: str, context: Context) -> Source:
     if not STORE_MARKS.isdisjoint(found):
         return RemoteStore(url, found, context)
     try:
-        return RemoteSource.of(url)
+        return RemoteSource(url)
     except FileNotFoundError as error:
         if is_named and not lists:
             where = f"a Zarr store of many objects is read from {', '.join(urls.STORES)}, which list their objects"
@@ -62,6 +62,7 @@ class RemoteStore(Source):
     def __init__(self, url: str, found: dict[str, Version], context: Context) -> None:
         """Set the source of the objects that were found under a URL, and read its documents."""
         self.name = self.url = url
+        self.inode = urls.identity(url)
         self.versions = found  # of the objects, by their names, when they were looked at
         self.nbytes = sum(each.nbytes for each in found.values())
         spare = context.spare_memory(STREAMED_BASE_NBYTES)
@@ -73,11 +74,6 @@ class RemoteStore(Source):
         with contextlib.closing(_OpenRemoteStore(self)) as file:
             file.expect_names(names, _DOCUMENTS_NBYTES)
             self.documents = tuple((name, file.content(name, _DOCUMENTS_NBYTES)) for name in names)
-
-    @property
-    def inode(self) -> tuple[int, int]:
-        """The identity of the object, in the place of device and inode."""
-        return urls.identity(self.url)
 
     def open(self) -> OpenStore:
         """Open it for reading: nothing is asked for before bytes are."""
@@ -92,11 +88,11 @@ class RemoteStore(Source):
 class _OpenRemoteStore(OpenStore):
     """The objects under a prefix, by their names behind it, of which those that are expected are read ahead."""
 
+    source: RemoteStore
     _expecting: ClassVar[WeakSet[_OpenRemoteStore]] = WeakSet()  # those that expect something
 
     def __init__(self, source: RemoteStore) -> None:
-        super().__init__()
-        self._source = source
+        super().__init__(source)
         self._versions = source.versions
         self._documents = dict(source.documents)
         self._ahead: ReadAhead[str, bytes] = ReadAhead((), lambda _: None, bool)
@@ -125,7 +121,7 @@ class _OpenRemoteStore(OpenStore):
             return stores.begun(self._got, name, version.nbytes)
 
         def has_room(begun: Sequence[str]) -> bool:
-            share = self._source.ahead // max(1, len(self._expecting))
+            share = self.source.ahead // max(1, len(self._expecting))
             waiting = sum(self._versions[name].nbytes for name in begun)
             return not begun or (len(begun) < _DEPTH and waiting < share)
 
@@ -136,7 +132,7 @@ class _OpenRemoteStore(OpenStore):
     def _got(self, name: str, most: int) -> bytes:
         version = self._versions[name]
         count = min(version.nbytes, most + 1)
-        return bytes(got(self._source, f"{self._source.url}/{name}", version, 0, count)) if count else b""
+        return bytes(got(self.source, f"{self.source.url}/{name}", version, 0, count)) if count else b""
 
     def close(self) -> None:
         """Expect nothing more."""

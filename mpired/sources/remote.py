@@ -18,7 +18,7 @@ from mpired.context import FEW_BYTES
 from mpired.errors import UsageError
 from mpired.files import stores, urls
 from mpired.files.stores import Version
-from mpired.sources.source import STORE_SUFFIX, Distance, OpenBytes, OpenSource, Source
+from mpired.sources.source import STORE_SUFFIX, OpenBytes, OpenSource, Source
 
 _PAGE_NBYTES = 64 << 10  # that are read at least: a request costs about as much
 _LONGEST_PAGE_NBYTES = 1 << 20  # consecutive reads are made in longer and longer pages
@@ -36,28 +36,26 @@ _STORE = re.compile(rf"{re.escape(STORE_SUFFIX)}/")
 class RemoteSource(Source):
     """An object of a store."""
 
-    distance = Distance(16, _BLOCK_NBYTES)
+    depth, block_nbytes = 16, _BLOCK_NBYTES
 
-    def __init__(self, name: str, url: str, version: Version, content: bytes | None = None) -> None:
-        self.name = name  # what messages call it
-        self.url = url  # where it is
-        self.version = version  # its version when it was inspected: every answer is about this one, or an error
-        self.content = content  # its bytes, if they are so few that they are kept when it is looked at
+    def __init__(self, url: str) -> None:
+        """Set the source of an object as it is now: one request tells that, and its first bytes."""
+        self.name = self.url = url
+        self.inode = urls.identity(url)
+        try:
+            head, version = stores.get(url, 0, _PAGE_NBYTES)
+        except stores.GoneError:  # an empty one has no first byte
+            found = stores.look(url)
+            if found is None:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url) from None
+            head, version = memoryview(b""), found
+        self.version = version  # every answer is about this one, or an error
         self.nbytes = version.nbytes
-
-    @classmethod
-    def of(cls, url: str) -> RemoteSource:
-        """Return the source of an object as it is now: one request tells that, and its first bytes."""
-        head, version = _head(url)
+        self.content: bytes | None = None  # its bytes, if they are few
         if version.nbytes <= FEW_BYTES:
-            return cls(url, url, version, bytes(head))
-        _kept.keep((url, version), 0, head)
-        return cls(url, url, version)
-
-    @property
-    def inode(self) -> tuple[int, int]:
-        """The identity of the object, in the place of device and inode."""
-        return urls.identity(self.url)
+            self.content = bytes(head)
+        else:
+            _kept.keep((url, version), 0, head)
 
     def open(self) -> OpenSource:
         """Open it for reading: nothing is asked for before bytes are."""
@@ -174,17 +172,6 @@ class _Pieces:
 
 
 _kept = _Pieces(_KEPT_NBYTES)
-
-
-def _head(url: str) -> tuple[memoryview, Version]:
-    """Return the first bytes of an object, and its version."""
-    try:
-        return stores.get(url, 0, _PAGE_NBYTES)
-    except stores.GoneError:  # an empty one has no first byte
-        version = stores.look(url)
-        if version is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url) from None
-        return memoryview(b""), version
 
 
 def matching(pattern: str) -> list[str]:

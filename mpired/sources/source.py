@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple, Self
+from typing import Self
 
 from mpired.errors import ChangedError
 
@@ -16,13 +16,6 @@ STORE_MARKS = frozenset({".zgroup", ".zarray", "zarr.json"})
 """The documents of which every store of arrays has one, and each array and group in it."""
 STORE_DOCUMENTS = STORE_MARKS | {".zattrs", ".zmetadata"}
 """The documents that describe the arrays of a store."""
-
-
-class Distance(NamedTuple):
-    """Read-ahead of a source that is far away."""
-
-    depth: int  # how many blocks of ranks are asked for at a time
-    block: int  # how many bytes a block has, if there is memory
 
 
 class OpenSource:
@@ -71,8 +64,9 @@ class OpenBytes(OpenSource):
 class OpenStore(OpenBytes):
     """A store of arrays that is open: many files, or objects, by their names within it."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: Source) -> None:
         super().__init__(STORE_HEAD)
+        self.source = source
 
     def names(self) -> list[str]:
         """Return the names, in their order."""
@@ -94,9 +88,13 @@ class Source:
 
     name: str  # in messages
     nbytes: int  # the number of bytes; of a stream 0, because it is not known
-    # the compressed bytes, of a source that decompresses them: it has their identity, and changes with them
+    # the bytes as in the file, of a source that decompresses them: it has their identity, and changes with them
     packed: Source | None = None
-    distance: Distance | None = None  # how far the bytes are; None if they are on this machine or on a file system
+    inode: tuple[int, int] | None = None  # device and inode of the local file; None if it is none, as a stream
+    is_private = False  # whether only this process and its children can open it
+    # Of a source that is far away: how many blocks of ranks are asked for at a time, and how many bytes a block has, if
+    # there is memory; 0 on this machine or on a file system.
+    depth = block_nbytes = 0
     # whether it is read from its start to its end, which shows only there: a stream, or a compressed source
     is_forward = False
 
@@ -106,16 +104,6 @@ class Source:
 
     def __hash__(self) -> int:
         return hash(self.name)
-
-    @property
-    def inode(self) -> tuple[int, int] | None:
-        """Device and inode of the local file; None if it is none, as a stream."""
-        return None if self.packed is None else self.packed.inode
-
-    @property
-    def is_private(self) -> bool:
-        """Whether only this process and its children can open it."""
-        return self.packed is not None and self.packed.is_private
 
     def open(self) -> OpenSource:
         """Open it for reading."""
@@ -141,13 +129,6 @@ class Source:
         other = object.__new__(type(self))
         vars(other).update(vars(self), name=name)
         return other
-
-
-def of_file(source: Source) -> Source:
-    """Return the bytes as they are in the file: compressed ones as such."""
-    while source.packed is not None:
-        source = source.packed
-    return source
 
 
 def local_fd(file: OpenSource) -> int:

@@ -7,14 +7,16 @@ import fcntl
 import os
 import select
 import stat
-from collections.abc import Callable
+import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mpired import interrupts
+from mpired.codecs import Fill
 from mpired.errors import BufferFileError, UsageError
 from mpired.files import calls
 from mpired.files.scratch import Scratch
-from mpired.sources.local import LocalSource
+from mpired.sources.local import LocalSource, stamp_of
 from mpired.sources.source import OpenSource, Source
 
 if TYPE_CHECKING:
@@ -29,9 +31,8 @@ _COPIED_NBYTES = 1 << 20
 class Forward(OpenSource):
     """Bytes that are read forward. The range that was read last can be read again, and a head until more is read."""
 
-    def __init__(self, name: str, fill: Callable[[memoryview], int], limit: int | None = None) -> None:
-        self._name = name
-        self._fill = fill  # fills a view with the next bytes, and returns how many there were before the end
+    def __init__(self, name: str, fill: Fill, limit: int | None = None) -> None:
+        self._name, self._fill = name, fill
         self.limit = limit  # the most bytes that are taken
         self._buffer = bytearray()
         self._start = self.stop = 0  # of the bytes in the buffer; as many were read as it stops at
@@ -82,9 +83,7 @@ def copied(name: str, file: OpenSource) -> LocalSource:
         while got := file.read_into(block, done):
             calls.pwrite_all(scratch.fd, block[:got], done)
             done += got
-    copy = LocalSource.of_status(name, scratch.shared_path, os.fstat(scratch.fd))
-    copy.keep = scratch  # which stays as long as the source
-    return copy
+    return LocalSource(name, scratch.shared_path, stamp_of(os.fstat(scratch.fd)), keep=scratch)
 
 
 class StreamSource(Source):
@@ -93,25 +92,27 @@ class StreamSource(Source):
     is_private = True
     is_forward = True
     nbytes = 0
-    pipe: tuple[int, int] | None = None  # device and inode of a pipe
 
-    def __init__(self, name: str, fill: Callable[[memoryview], int], limit: int | None = None) -> None:
+    def __init__(self, name: str, fd: int, limit: int | None, *, digested: bool) -> None:
+        """Set the stream of a descriptor, which is closed when the stream is forgotten."""
         self.name = name
-        self.forward = Forward(name, fill, limit)  # the one reader: bytes that it has read are gone
         self._copy: Source | None = None
-
-    @classmethod
-    def of_descriptor(cls, name: str, fd: int, limit: int | None, *, digested: bool) -> StreamSource:
-        """Return the stream of a descriptor, which it closes when it is forgotten."""
-        stream, status = cls(name, _StreamDescriptor(fd).fill, limit), os.fstat(fd)
+        ready = select.poll()
+        ready.register(fd, select.POLLIN)
+        with contextlib.suppress(OSError):  # no pipe, or more than a user may have
+            if fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ) < _PIPE_NBYTES:
+                fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_NBYTES)
+        self.forward = Forward(name, partial(_read, fd, ready), limit)  # the one reader: bytes that were read are gone
+        weakref.finalize(self.forward, calls.let_go, fd)
+        status = os.fstat(fd)
         if limit is None and (stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode)):
             raise UsageError(name, "is a device, which has no end; say with `type` and `count` how much to read")
-        stream.pipe = (status.st_dev, status.st_ino) if stat.S_ISFIFO(status.st_mode) else None
+        # device and inode of a pipe
+        self.pipe = (status.st_dev, status.st_ino) if stat.S_ISFIFO(status.st_mode) else None
         if digested:
             import hashlib  # noqa: PLC0415 - with it comes OpenSSL
 
-            stream.forward.digest = hashlib.sha256()
-        return stream
+            self.forward.digest = hashlib.sha256()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A process that is not forked from this one does not have the bytes that arrived here.
@@ -134,29 +135,15 @@ class StreamSource(Source):
         return (forward.stop, forward.digest.hexdigest()) if forward.digest and is_done else (None, None)
 
 
-class _StreamDescriptor:
-    """An open stream, which is closed when it is forgotten."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self._ready = select.poll()
-        self._ready.register(fd, select.POLLIN)
-        with contextlib.suppress(OSError):  # no pipe, or more than a user may have
-            if fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ) < _PIPE_NBYTES:
-                fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_NBYTES)
-
-    def fill(self, view: memoryview) -> int:
-        """Fill a view with the next bytes."""
-        done = 0
-        while done < len(view):
-            # One call never waits long, because a signal just before it shows only after it.
-            while not interrupts.waited(self._ready.poll, _PATIENCE):
-                pass
-            got = os.readv(self._fd, [view[done:]])
-            if not got:
-                break
-            done += got
-        return done
-
-    def __del__(self) -> None:
-        calls.let_go(self._fd)
+def _read(fd: int, ready: select.poll, view: memoryview) -> int:
+    """Fill a view with the next bytes of a stream, and return how many there were before the end."""
+    done = 0
+    while done < len(view):
+        # One call never waits long, because a signal just before it shows only after it.
+        while not interrupts.waited(ready.poll, _PATIENCE):
+            pass
+        got = os.readv(fd, [view[done:]])
+        if not got:
+            break
+        done += got
+    return done

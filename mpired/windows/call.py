@@ -22,7 +22,7 @@ from mpired.formats.memory import ArrayRank
 from mpired.log import step
 from mpired.ops.policy import holds, real_type
 from mpired.options import INPUTS, PLACES, RANKING, WINDOW_VALUES, Options, PathLike, checked, part
-from mpired.ranks import Opened, check_formats, skipped_warnings
+from mpired.ranks import Opened, check_formats, skipped_warning
 from mpired.ranks.order import path_of
 from mpired.windows.once import keys_of
 from mpired.windows.origin import Origin, OriginLike, check_like, open_origin
@@ -152,9 +152,9 @@ def _request(
     component = component if within is None else inputs.datatype
     inputs = inputs._replace(datatype=component, taken=op.groups, nullable=op.rules.nulls != "error")
     placement = Placement.of(options, len(names), context, target)
-    decoder, opened = Decoder(), Opened(origins if op.origin else (), inputs, ranking, "origins")
+    decoder = Decoder()
 
-    def inspect(origin: OriginLike, inputs: InputOptions, _number: int) -> list[Origin]:
+    def inspect(opened: Opened, origin: OriginLike, inputs: InputOptions, _number: int) -> list[Origin]:
         arrays = open_origin(origin, inputs, options, derived, decoder)
         for each in arrays:
             if within is not None and not holds(within, each.datatype):
@@ -165,12 +165,13 @@ def _request(
         return arrays
 
     with step("opening and checking the origins"):
-        opened.open(inspect)
-    skipped = skipped_warnings(opened.skipped, len(opened.files) + len(opened.skipped), "origins")
+        opened = Opened(origins if op.origin else (), inputs, ranking, inspect, "origins")
+    if opened.skipped:
+        doubts.insert(0, skipped_warning(opened.skipped, len(opened.files) + len(opened.skipped), "origins"))
     is_whole = not (options["origin_disp"] or options["origin_type"]) and options["origin_count"] is None
     request = WindowRequest(
         names, op, inputs, placement, options["commit"], options["durability"] == "full",
-        origins=opened.files, whole=is_whole, decoder=decoder, within=within, doubts=[*skipped, *doubts],
+        origins=opened.files, whole=is_whole, decoder=decoder, within=within, doubts=doubts,
     )  # fmt: skip
     # Which describe origins alone.
     check_formats(InputOptions(offset=inputs.offset, count=inputs.count), request.formats)
@@ -213,7 +214,8 @@ def _resolve(op: ops.OpLike, use: ops.Use, options: Options) -> ops.Op:
         chosen = known
     else:
         raise OpError("`op`", "one-sided calls take predefined ops only (MPI-4.1, 12.3.4), no function")
-    ops.check_use(chosen, use)
+    if use not in chosen.uses:
+        raise ops.wrong_use(chosen, use)
     return ops.with_policies(chosen, part(WINDOW_VALUES, options), window=True)
 
 

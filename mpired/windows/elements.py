@@ -14,8 +14,8 @@ from mpired.files import calls
 from mpired.formats import Array
 from mpired.formats.convert import as_in
 from mpired.ops import overflow
+from mpired.ops.op import run
 from mpired.ops.overflow import Overflow, Steps, noting, steps
-from mpired.ops.running import run
 from mpired.ops.state import Elements, absent, valid_of
 from mpired.ops.table import REPLACE
 from mpired.windows.origin import Origin, at_each_byte, can_be_null, gathered

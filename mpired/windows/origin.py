@@ -52,8 +52,8 @@ class Origin:
             reason = f"has {array.count} elements, fewer than `origin_disp={first}` and `origin_count={count}` need"
             raise CountError(self.name, reason)
         self.open_nbytes = _COLUMNS_NBYTES if array.isolated else 0  # memory while it is open
-        if isinstance(array.source, UnpackedSource) and array.source.packed is not None:
-            self.open_nbytes += unpacking_nbytes([array.source.packed])
+        if isinstance(array.source, UnpackedSource):
+            self.open_nbytes += unpacking_nbytes([array.source.forward])
         self.places_nbytes = 0  # memory of the places of elements, and of all between them
         self.nunset = 0  # elements combined so far that have the value of those that were never written
         # from one block to the next: compressed elements can only be decoded in sequence

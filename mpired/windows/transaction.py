@@ -35,7 +35,7 @@ from mpired.log import step
 from mpired.ops.policy import holds
 from mpired.ranks import check_formats
 from mpired.sources.directory import check_one_file
-from mpired.sources.local import LocalSource
+from mpired.sources.local import LocalSource, stamp_of
 from mpired.windows.elements import check_nulls, fold
 from mpired.windows.fetched import FetchOutput
 from mpired.windows.origin import Origin, choose_open
@@ -86,7 +86,7 @@ def _open(request: WindowRequest, replaced: Sequence[str], stack: ExitStack) -> 
     for name in names:
         if name in existing:
             target = held[name]
-            source = LocalSource.of_status(name, target.path, target.status)
+            source = LocalSource(name, target.path, stamp_of(target.status))
             windows.append(open_window(source, request, target, stack))
         else:
             windows.append(make_window(name, request, stack))

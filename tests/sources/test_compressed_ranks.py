@@ -104,7 +104,9 @@ def test_ranges_of_any_size_that_go_forward(codec, tmp_path):
     data = CHANCE.bytes(100) + CHANCE.integers(0, 9, 1_500_000, np.uint8).tobytes()
     (tmp_path / "r").write_bytes(PACK[codec](data))
     for threads in (0, 2):
-        file = CompressedSource(LocalSource.of("r", str(tmp_path / "r")), codec, 0).reading_ahead(threads).open()
+        source = CompressedSource(LocalSource("r", str(tmp_path / "r")), codec, 0)
+        source.threads = threads
+        file = source.open()
         at = 0
         while at < len(data):
             count = int(CHANCE.choice([8, 4096, 40_000, 262_144]))

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 
 from mpired.datatypes.datatype import Datatype
-from mpired.datatypes.derived import CONSTRUCTORS, MAX_DEPTH, MAX_LENGTH, Constructor
+from mpired.datatypes.derived import CONSTRUCTORS, MAX_DEPTH, MAX_LENGTH
 from mpired.datatypes.dtypes import BY_NAME, BY_NUMPY_NAME, from_dtype
 from mpired.datatypes.named import canonical
 from mpired.errors import DatatypeError, UnknownDatatypeError, shortened
@@ -118,10 +118,6 @@ def _plain_word(word: str) -> str:
     return functools.reduce(str.removeprefix, _PREFIXES, word.lower())
 
 
-def _constructor(word: str) -> Constructor | None:
-    return CONSTRUCTORS.get(word.lower().removeprefix("mpi_"))
-
-
 class _Parser:
     """Reads one text, with the definitions of a file."""
 
@@ -177,7 +173,7 @@ class _Parser:
             found = _named(word, self._defined)
         except DatatypeError as error:
             self._fail(f"{error.subject} {error.reason}", at)
-        if found is None and (row := _constructor(word)):
+        if found is None and (row := CONSTRUCTORS.get(word.lower().removeprefix("mpi_"))):
             self._fail(f"{row.name} has {len(row.sorts)} arguments, in parentheses", at)
         if found is None and word == self._text.strip():
             raise UnknownDatatypeError(f"unknown datatype {shortened(word)!r}", _hint(word))
@@ -190,7 +186,7 @@ class _Parser:
         return made
 
     def _constructed(self, word: str, at: int) -> Datatype:
-        row = _constructor(word)
+        row = CONSTRUCTORS.get(word.lower().removeprefix("mpi_"))
         if row is None:
             self._fail(f"the words that take arguments are {', '.join(CONSTRUCTORS)}; this is none", at)
         if self._depth == MAX_DEPTH:

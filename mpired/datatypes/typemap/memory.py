@@ -76,7 +76,7 @@ class InMemory:
         if self.typemap.entries <= _MAX_FIELDS:
             found = self.typemap.walk()
         else:
-            found = self._alike() if self.is_spread else self.typemap.walk_stretches()
+            found = self._alike() if self.is_spread else self.typemap.walk(stretches=True)
         fields = tuple(map(_as_field, itertools.islice(found, _MAX_FIELDS + 1)))
         if len(fields) > _MAX_FIELDS:
             return ()
@@ -89,7 +89,7 @@ class InMemory:
         if len(types) == 1:
             yield _times(next(iter(types.values())), typemap.entries)
         elif typemap.stretches <= _MAX_STRETCHES:
-            for _, group in itertools.groupby(typemap.walk_stretches(), key=lambda entry: entry.name):
+            for _, group in itertools.groupby(typemap.walk(stretches=True), key=lambda entry: entry.name):
                 first, *others = group
                 yield _times(first, sum(math.prod(entry.form.shape) for entry in (first, *others)))
 

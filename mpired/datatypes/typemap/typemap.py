@@ -100,10 +100,6 @@ class TypeMap:
         found = self.folded(_unit, lambda of: of.is_component)
         return None if found is None else tuple(itertools.islice(found.of.walk(), len(found.names)))
 
-    def as_pair(self) -> TypeMap:
-        """Return the map of a pair, of whose value and index this is the map."""
-        return replace(self, paired=True)
-
     def inside(self, is_end: Callable[[TypeMap], bool]) -> list[TypeMap]:
         """Return the maps that the map is made of, each once and after those in it, so that it is the last itself."""
         # Maps inside an end are left out.
@@ -143,16 +139,14 @@ class TypeMap:
             of, disp = run.of, disp + run.disp + copy * run.stride
         return of.basic._replace(disp=disp)
 
-    def walk(self) -> Iterator[Entry]:
-        """Yield the entries in the order of the map."""
-        return self._walk(lambda run: run.copies == 1)
+    def walk(self, *, stretches: bool = False) -> Iterator[Entry]:
+        """Yield the entries in the order of the map; with `stretches` equal adjacent ones as one."""
 
-    def walk_stretches(self) -> Iterator[Entry]:
-        """Yield the entries in the order of the map, equal adjacent ones as one."""
-        return self._walk(lambda run: run.copies == 1 or run.stride == run.of.size)
+        def parts(run: Run) -> Iterator[Run] | None:
+            is_one = run.copies == 1 or (stretches and run.stride == run.of.size)
+            return None if run.of.basic and is_one else run.parts()
 
-    def _walk(self, is_one: Callable[[Run], bool]) -> Iterator[Entry]:
-        for run in unfolded(Run(self), lambda run: None if run.of.basic and is_one(run) else run.parts()):
+        for run in unfolded(Run(self), parts):
             entry = run.of.entry(0)
             form = entry.form if run.copies == 1 else np.dtype((entry.form, (run.copies,)))
             yield Entry(entry.name, form, run.disp)
@@ -205,7 +199,7 @@ def basic(name: str, form: np.dtype) -> TypeMap:
     )  # fmt: skip
 
 
-def combined(runs: Sequence[Run]) -> TypeMap:
+def combined(runs: Sequence[Run], *, is_pair: bool = False) -> TypeMap:
     """Return the map of some runs one after another, its bounds by the rules of MPI-4.1, 5.1.6 and 5.1.7."""
     if len(runs) == 1 and runs[0].copies == 1 and not runs[0].disp:
         return runs[0].of
@@ -227,7 +221,7 @@ def combined(runs: Sequence[Run]) -> TypeMap:
         dense=_are_dense(kept, true_lb, true_ub),
         external=sum([run.copies * run.of.external for run in kept]),
         stretches=sum([1 if run.is_stretch else run.copies * run.of.stretches for run in kept]),
-        marked=bool(marked), runs=kept,
+        marked=bool(marked), runs=kept, paired=is_pair,
     ))  # fmt: skip
 
 
