@@ -140,7 +140,7 @@ class Packing(Transfer):
         """Pack into a scratch file, and return the array in it."""
         scratch.allocate(self.records.nbytes)
         self._write(scratch, FlatLayout(self.packed.stored), progress)
-        source = LocalSource.of(scratch.name, scratch.shared_path)
+        source = LocalSource.of(scratch.name, scratch.shared.path)
         return Array(source, self.packed.datatype, self.count, self.packed.stored)
 
     def _write(self, output: Output | Scratch, layout: FlatLayout, progress: Progress) -> None:

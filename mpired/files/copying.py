@@ -36,7 +36,7 @@ def copy_file(source: int, target: int) -> None:
     """Copy a file to an empty one, by sharing its blocks where the file system can, else with its holes."""
     if not clone(source, target):
         nbytes = os.fstat(source).st_size
-        calls.set_size(target, nbytes)
+        os.ftruncate(target, nbytes)
         copy_sparse(source, target, 0, nbytes, 0)
 
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from mpired.errors import BufferFileError, UsageError, number
 from mpired.files import calls, copying
-from mpired.files.lock import Target, open_target
+from mpired.files.lock import Target
 from mpired.files.names import Place, digest
 
 ATTRIBUTE = copying.OWN_ATTRIBUTES + "once"
@@ -87,12 +87,6 @@ def remember(fd: int, value: bytes) -> None:
             error.strerror = f"has no room for {len(value)} more bytes of extended attributes ({error.strerror})"
             error.add_note("remove other attributes of the file")
         raise
-
-
-def hand_over(new: bytes, old: Target | None, fd: int) -> None:
-    """Give a new file the attribute of new keys; without any it takes over the one of the old file."""
-    if value := new or (b"" if old is None else calls.attribute(old.fd, ATTRIBUTE)):
-        remember(fd, value)
 
 
 class Keys:
@@ -218,7 +212,7 @@ def of_file(path: str) -> Iterator[Keys]:
     """Open the keys of a file without a lock; none if it cannot have keys, or cannot be read."""
     with contextlib.ExitStack() as stack:
         try:
-            target = stack.enter_context(open_target(path, shared=True))
+            target = stack.enter_context(Target(path, shared=True))
             keys = Keys(target, target.fd)
         except (OSError, UsageError):
             keys = Keys(Place(path, "", -1), None)

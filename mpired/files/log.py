@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from mpired.errors import UnconfirmedError
 from mpired.files import calls, copying
-from mpired.files.names import MARK, digest
+from mpired.files.names import MARK, Place, digest
 from mpired.files.scratch import create
 
 _MAGIC = b"MPIREDL1"
@@ -85,37 +85,34 @@ class LogWriter(calls.Closing):
 
     def __init__(
         self,
-        name: bytes,  # one of its later names
-        dirfd: int,
+        file: Place,  # the first of its files, with a name for it
         readers: Sequence[str],  # its files: it can be read by no more users than each of them
         identity: bytes = b"",  # the identity of its log, if it is a note
         *,
         durable: bool = True,  # whether it, and the names beside it, are synced
     ) -> None:
-        self.dirfd, self._durable = dirfd, durable
+        self.file, self.dirfd, self.durable = file, file.dirfd, durable
         self.identity = identity or os.urandom(8)
         self.is_committed = False  # also set if that is not certain: it is not removed then
         self.ranges: list[tuple[int, int]] = []
         self._end, self._content = HEADER_NBYTES, digest(nbytes=_DIGEST_NBYTES)
-        self.fd, is_named = create(name, dirfd)
-        self.names = [name] if is_named else []
+        self.fd, is_named = create(file.pointer, file.dirfd)
+        self.names = [file.pointer] if is_named else []
         with calls.undoing(self.close):
             with contextlib.suppress(OSError):  # without attributes the rights on the directory have to do
                 os.setxattr(self.fd, MARK, self.identity.hex().encode())
             copying.limit_readers(self.fd, readers)
 
     def write(self, data: memoryview | bytes, offset: int) -> None:
-        """Record new bytes of the file."""
-        if not data:
-            return
-        self._append(data)
-        if self.ranges and sum(self.ranges[-1]) == offset:
-            offset, nbytes = self.ranges.pop()
-            self.ranges.append((offset, nbytes + len(data)))
-        else:
-            self.ranges.append((offset, len(data)))
+        """Record new bytes of the file; offsets ascend."""
+        start = offset
+        if data and self.ranges and sum(self.ranges[-1]) == offset:
+            start, _ = self.ranges.pop()
+        if data:
+            self._append(data)
+            self.ranges.append((start, offset + len(data) - start))
 
-    def seal(self, kind: LogKind, body: Mapping[str, object]) -> None:
+    def write_body(self, kind: LogKind, body: Mapping[str, object]) -> None:
         """Write all but the header."""
         import json  # noqa: PLC0415 - few commands have a log
 
@@ -129,55 +126,51 @@ class LogWriter(calls.Closing):
 
     def _append(self, data: memoryview | bytes) -> None:
         self._content.update(data)
-        calls.pwrite_all(self.fd, data, self._end)
+        with calls.errors_name(self.file.name):
+            calls.pwrite_all(self.fd, data, self._end)
         self._end += len(data)
 
-    def link(self, name: bytes) -> None:
-        """Give the log a name; `FileExistsError` if another log has it."""
-        if name not in self.names:
-            calls.link(self.fd, name, self.dirfd)
-            self.names.append(name)
+    def link(self, file: Place) -> None:
+        """Give the log the name by which it is found from a file; `FileExistsError` if another log has it."""
+        if file.pointer not in self.names:
+            calls.link(self.fd, file.pointer, self.dirfd)
+            self.names.append(file.pointer)
 
-    def check(self, directory: str) -> None:
+    def check(self) -> None:
         """Raise an error if a recovery would not believe the log: not all mounts keep owners and modes."""
         if os.fstat(self.fd).st_uid != os.geteuid() or not has_mark(self.fd, self.dirfd, self.identity):
             reason = "is not kept as a file of yours with its attributes, so after a crash it could not be believed"
             reason = f"{reason}; use a file system of this machine, or `commit='rename'`"
-            raise OSError(errno.EOPNOTSUPP, reason, os.path.join(directory, os.fsdecode(self.names[0])))
+            raise OSError(errno.EOPNOTSUPP, reason, os.path.join(self.file.directory, os.fsdecode(self.names[0])))
 
     def complete(self) -> None:
         """Write the header, and bring all to the disk."""
         calls.pwrite_all(self.fd, _sector(_HEADER.pack(*self.header)), 0)
-        if self._durable:
+        if self.durable:
             calls.fsync(self.fd)
 
-    def commit(self, shown: str) -> None:
+    def commit(self) -> None:
         """Complete a log: the commit point, after which this or the next command finishes it."""
         try:
-            with calls.errors_name(shown):
+            with calls.errors_name(self.file.name):
                 self.complete()
         except OSError as error:
-            if self._take_back():
-                raise
-            self.is_committed = True
-            reason = f"its log could neither be synced nor taken back ({error.strerror}); do not repeat it"
-            raise UnconfirmedError(shown, f"{reason}, the next mpired command finishes it") from error
+            try:
+                if read_header(self.fd) is not None:  # else it is not even in memory
+                    os.ftruncate(self.fd, 0)  # which makes it worthless
+                    if self.durable:
+                        calls.fsync(self.fd)
+            except OSError:
+                self.is_committed = True
+                reason = f"its log could neither be synced nor taken back ({error.strerror}); do not repeat it"
+                reason = f"{reason}, the next mpired command finishes it"
+                raise UnconfirmedError(self.file.name, reason) from error
+            raise
         self.is_committed = True
-
-    def _take_back(self) -> bool:
-        """Make a log that was perhaps committed worthless; return whether that is certain."""
-        try:
-            if read_header(self.fd) is not None:  # else it is not even in memory
-                os.ftruncate(self.fd, 0)
-                if self._durable:
-                    calls.fsync(self.fd)
-        except OSError:
-            return False
-        return True
 
     def finish(self) -> None:
         """Remove a log that is done."""
-        finish(self.fd, self.names, self.dirfd, durable=self._durable)
+        finish(self.fd, self.names, self.dirfd, durable=self.durable)
 
     def close(self) -> None:
         """Close the log, and remove it if it is not committed."""
@@ -186,8 +179,7 @@ class LogWriter(calls.Closing):
         if not self.is_committed:
             with contextlib.suppress(OSError):
                 _unlink(self.names, self.dirfd, self.fd)
-        calls.unlock(self.fd)  # which a child that has the descriptor would keep
-        calls.let_go(self.fd)
+        calls.release(self.fd)
         self.fd = -1
 
 

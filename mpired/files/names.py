@@ -7,7 +7,6 @@ no directory is listed.
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from collections.abc import Iterable
@@ -33,7 +32,6 @@ _OWN_FILES = {
 _LONGEST_BASE = 200
 MARK = copying.OWN_ATTRIBUTES + "log"
 """The attribute that a log has, and a file with several names (hard links) while its change is unfinished."""
-_NO_MARK = calls.UNSUPPORTED | {errno.ENODATA, errno.ENOENT, errno.ENOTDIR}
 
 
 def digest(data: bytes = b"", nbytes: int = 16, person: bytes = b"") -> hashlib.blake2b:
@@ -89,7 +87,7 @@ def has_log(path: str, status: os.stat_result | None = None) -> bool:
         return True
     if status is None or not (calls.has_several_names(status) or status.st_ctime_ns != status.st_mtime_ns):
         return False
-    return mark_of(path) is not None
+    return bool(calls.attribute(path, MARK))
 
 
 def exists(path: str) -> bool:
@@ -105,11 +103,6 @@ def exists_error(path: str, *, appeared: bool = False) -> OutputExistsError:
     """Return the error for a result that already exists, or has `appeared` since that was looked at."""
     reason = "was created by another process" if appeared else "already exists"
     return OutputExistsError(path, f"{reason}; `overwrite=True` replaces it")
-
-
-def mark_of(file: str | int) -> bytes | None:
-    """Return the mark of a file, given by its path or a descriptor; None if it has none, or is not there."""
-    return calls.attribute(file, MARK, _NO_MARK) or None
 
 
 def check_no_old_journal(path: str) -> None:

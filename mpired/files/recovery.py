@@ -22,16 +22,7 @@ from mpired.errors import BufferFileError, LockError, MpiredError, raise_all
 from mpired.files import calls, log, mounts
 from mpired.files.lock import LockTimeout, NoLocksError, acquire
 from mpired.files.log import LogHeader, LogKind, unconfirmed
-from mpired.files.names import (
-    MARK,
-    Place,
-    check_is_data,
-    check_no_old_journal,
-    has_log,
-    mark_of,
-    own_path,
-    sync_folders,
-)
+from mpired.files.names import MARK, Place, check_is_data, check_no_old_journal, has_log, own_path, sync_folders
 from mpired.files.scratch import remove_dead
 from mpired.log import notice, notices_to
 from mpired.options import Options
@@ -68,7 +59,7 @@ def _opened(name: str, path: str) -> Iterator[Place]:
 def recover(name: str, path: str, how: How) -> str:
     """Finish or forget the interrupted change of a file; return `FINISHED`, `FORGOTTEN`, `DISCARDED`, or ""."""
     with calls.errors_name(name):
-        if not has_log(path) and (mark := mark_of(path)) is not None:
+        if not has_log(path) and (mark := calls.attribute(path, MARK)):
             return _recover_by_mark(name, path, mark, how)
         with _opened(name, path) as place:
             return _recover_at(place, how) or ""
@@ -85,7 +76,7 @@ def _recover_by_mark(name: str, path: str, mark: bytes, how: How) -> str:
         raise BufferFileError(name, f"{reason}; copy that file again, or take this one as it is: {_GIVE_UP}")
     with _opened(name, path) as place:
         done = _recover_elsewhere(place, other, int(match[3]), identity, how)
-    if (now := mark_of(path)) is not None and now != mark:  # another change has begun meanwhile
+    if (now := calls.attribute(path, MARK)) and now != mark:  # another change has begun meanwhile
         return _recover_by_mark(name, path, now, how)
     with contextlib.suppress(OSError):
         os.removexattr(path, MARK)  # its change is finished
@@ -125,8 +116,7 @@ def _locked(place: Place, how: How) -> Iterator[int | None]:
                 yield fd
                 return
         finally:
-            calls.unlock(fd)
-            calls.let_go(fd)
+            calls.release(fd)
     yield None
 
 
@@ -203,7 +193,7 @@ def _recover_locked(place: Place, fd: int, how: How, asked: Place) -> str:
         raise BufferFileError(place.name, f"{reason}; `mpired recover` finishes it where that can be done")
     if header is not None:
         return _finish(place, fd, header, how, asked)
-    if mark_of(fd) is not None:  # a file that is not known as a log is not written to
+    if calls.attribute(fd, MARK):  # a file that is not known as a log is not written to
         os.ftruncate(fd, 0)
         calls.fsync(fd)  # so that no loss of power brings it back to life
     return _forgotten(place, fd)
@@ -423,7 +413,7 @@ def _leftovers(name: str, path: str, _how: How) -> list[str]:
         try:
             with _locked(place, how) as fd:
                 if fd is None:
-                    found = _PENDING if mark_of(path) else ""
+                    found = _PENDING if calls.attribute(path, MARK) else ""
                 else:
                     found = _INCOMPLETE if _judged(place, fd, how) is None else _PENDING
         except LockError:

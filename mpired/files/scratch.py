@@ -56,14 +56,9 @@ class Single(calls.Closing):
     fd: int
 
     @property
-    def shared_path(self) -> str:
-        """The path under which this process and its children can open the file while it is open here."""
-        return f"/proc/{os.getpid()}/fd/{self.fd}"
-
-    @property
     def shared(self) -> calls.SharedFile:
-        """The file for the tasks of an engine."""
-        return calls.SharedFile(self.shared_path)
+        """The file for the tasks of an engine: this process and its children can open it while it is open here."""
+        return calls.SharedFile(f"/proc/{os.getpid()}/fd/{self.fd}")
 
     def allocate(self, nbytes: int) -> None:
         """Reserve `nbytes`, or raise `OSError` (ENOSPC, EDQUOT, EFBIG) with the name of the file."""
@@ -125,29 +120,20 @@ def create(name: bytes, dirfd: int, *, named: bool = False) -> tuple[int, bool]:
     if fd is None:
         fd = calls.open_new(name, dirfd)
 
-    def remove() -> None:
+    try:
+        if is_named:
+            os.fchmod(fd, 0o600)  # so that this user can open it again, whatever the umask takes away
+        # Without locks it counts as locked, because no process can lock it.
+        if calls.lock(fd) is False or (is_named and not calls.leads_to(name, dirfd, fd)):
+            reason = "was taken for a leftover before it was locked"
+            raise FileExistsError(errno.EEXIST, reason)  # noqa: TRY301 - it is removed below
+    except BaseException:
         with contextlib.suppress(OSError):
             if is_named:
                 calls.unlink_inode(name, dirfd, os.fstat(fd).st_ino)
         calls.let_go(fd)
-
-    with calls.undoing(remove):
-        if is_named:
-            os.fchmod(fd, 0o600)  # so that this user can open it again, whatever the umask takes away
-        # Without locks it counts as locked, because no process can lock it.
-        if _lock(fd) is False or (is_named and not calls.leads_to(name, dirfd, fd)):
-            raise FileExistsError(errno.EEXIST, "was taken for a leftover before it was locked")
+        raise
     return fd, is_named
-
-
-def _lock(fd: int) -> bool | None:
-    """Lock a file of our own; None if there are no locks."""
-    try:
-        return calls.lock(fd)
-    except OSError as error:
-        if error.errno not in calls.NO_LOCKS:
-            raise
-        return None
 
 
 def remove_dead(name: bytes, dirfd: int, *, alone: bool = False) -> bool:
@@ -159,7 +145,7 @@ def remove_dead(name: bytes, dirfd: int, *, alone: bool = False) -> bool:
     except OSError:
         return False
     try:
-        is_locked = os.fstat(fd).st_uid == os.geteuid() and _lock(fd)
+        is_locked = os.fstat(fd).st_uid == os.geteuid() and calls.lock(fd)
         is_dead = alone if is_locked is None else is_locked and (alone or mounts.obstacle(fd) is None)
         if is_dead := is_dead and calls.leads_to(name, dirfd, fd):
             calls.unlink(name, dirfd)

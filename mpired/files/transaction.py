@@ -72,7 +72,7 @@ class Draft(Place, Single):
 
     @property
     def shared(self) -> calls.SharedFile:
-        """The file for the tasks of an engine."""
+        """The file for the tasks of an engine, by its own name if it has one."""
         return calls.SharedFile(own_path(self.path, DRAFT), self.inode) if self.has_name else super().shared
 
     def _make(self, *, named: bool) -> None:
@@ -91,23 +91,18 @@ class Draft(Place, Single):
     def _when_free(self, take: Callable[[], None]) -> None:
         """Take the name of the draft when no other command writes to the same place."""
         while True:
-            try:
-                take()
-            except FileExistsError:
-                if not remove_dead(self.draft_name, self.dirfd):
-                    self._wait()
-            else:
-                return
-
-    def _wait(self) -> None:
-        status = calls.status_at(self.draft_name, self.dirfd)
-        if status is not None and not stat.S_ISREG(status.st_mode):
-            reason = f"needs the name {os.fsdecode(self.draft_name)} for its draft, which something else has"
-            raise OSError(errno.EEXIST, f"{reason}; remove that", self.name)
-        if self._waiting.deadline <= time.monotonic():
-            reason = f"another command writes to it ({os.fsdecode(self.draft_name)} is there); wait for it, or"
-            raise LockError(self.name, f"{reason} `mpired recover` removes the draft of one that was killed")
-        interrupts.waited(time.sleep, _PAUSE)
+            with contextlib.suppress(FileExistsError):
+                return take()
+            if remove_dead(self.draft_name, self.dirfd):
+                continue
+            status, name = calls.status_at(self.draft_name, self.dirfd), os.fsdecode(self.draft_name)
+            if status is not None and not stat.S_ISREG(status.st_mode):
+                reason = f"needs the name {name} for its draft, which something else has"
+                raise OSError(errno.EEXIST, f"{reason}; remove that", self.name)
+            if self._waiting.deadline <= time.monotonic():
+                reason = f"another command writes to it ({name} is there); wait for it, or"
+                raise LockError(self.name, f"{reason} `mpired recover` removes the draft of one that was killed")
+            interrupts.waited(time.sleep, _PAUSE)
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[int]:
@@ -141,7 +136,7 @@ class Draft(Place, Single):
                 made = os.fstat(fd).st_mtime_ns  # a record beside the result is made after that
                 with Scratch(self.directory, self.name) as packed:
                     self._packing.pack(fd, packed.fd)
-                    calls.set_size(fd, 0)
+                    os.ftruncate(fd, 0)
                     copying.copy_file(packed.fd, fd)
                 os.utime(fd, ns=(made, made))
             if self.existing is not None:
@@ -160,11 +155,15 @@ class Draft(Place, Single):
         """Take a name that was free; a file that has come meanwhile is replaced if that is allowed."""
         with calls.errors_name(self.name):
             try:
-                if self.has_name:
-                    calls.move_exclusively(self.draft_name, self.base, self.dirfd)
-                    self.has_name = False
-                else:
+                if not self.has_name:
                     calls.link(self.fd, self.base, self.dirfd)
+                elif calls.linked(self.draft_name, self.base, self.dirfd, self.dirfd):
+                    calls.unlink(self.draft_name, self.dirfd)
+                    self.has_name = False
+                elif calls.status_at(self.base, self.dirfd) is None:  # a file system without hard links
+                    self.rename()
+                else:
+                    raise FileExistsError  # noqa: TRY301 - as the others do
             except FileExistsError:
                 if not self._overwrite:
                     raise exists_error(self.name, appeared=True) from None
@@ -214,8 +213,7 @@ class Draft(Place, Single):
                 calls.unlink(self.draft_name, self.dirfd)
             self.has_name = False
         if self.fd >= 0:
-            calls.unlock(self.fd)
-            calls.let_go(self.fd)
+            calls.release(self.fd)
             self.fd = -1
 
 
@@ -339,15 +337,15 @@ def _publish_set(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None
     with contextlib.ExitStack() as stack:
         logs = _logs_of(drafts, stack)
         for draft in drafts:
-            take_pointer(draft, partial(logs[draft.directory].link, draft.pointer))
-        for directory, each in logs.items():
-            each.check(directory)
+            take_pointer(draft, partial(logs[draft.directory].link, draft))
+        for each in logs.values():
+            each.check()
         for draft in drafts:
             draft.check_in_place()
         sync_folders(drafts)
         log, *notes = logs.values()
         try:
-            log.commit(drafts[0].name)
+            log.commit()
         finally:  # whatever becomes of the commit, the drafts are not ours to remove if the log stays
             for draft in drafts if log.is_committed else ():
                 draft.has_name = False
@@ -368,24 +366,19 @@ def _logs_of(drafts: Sequence[Draft], stack: contextlib.ExitStack) -> dict[str, 
     home, *others = dict.fromkeys(draft.directory for draft in drafts)
     inodes = {directory: os.fstat(first[directory].dirfd).st_ino for directory in (home, *others)}
     numbers = {directory: number for number, directory in enumerate(inodes)}
-    log = stack.enter_context(new_log(drafts[0], [draft.path for draft in drafts]))
+    log = stack.enter_context(take_pointer(drafts[0], partial(LogWriter, drafts[0], [draft.path for draft in drafts])))
     steps = [[numbers[each.directory], os.fsdecode(each.base), each.inode[1], stamp(each.existing)] for each in drafts]
     folders = [[inode, os.path.relpath(directory, home)] for directory, inode in inodes.items()]
-    log.seal(LogKind.PUTS, {"folders": folders, "steps": steps})
+    log.write_body(LogKind.PUTS, {"folders": folders, "steps": steps})
     logs, name = {home: log}, os.fsdecode(drafts[0].base)
     for directory in others:
         place = first[directory]
-        note = logs[directory] = stack.enter_context(new_log(place, [place.path], identity=log.identity))
-        note.seal(LogKind.NOTE, {"home": os.path.relpath(home, directory), "inode": inodes[home], "first": name})
+        note = logs[directory] = stack.enter_context(
+            take_pointer(place, partial(LogWriter, place, [place.path], log.identity))
+        )
+        note.write_body(LogKind.NOTE, {"home": os.path.relpath(home, directory), "inode": inodes[home], "first": name})
         note.complete()
     return logs
-
-
-def new_log(first: Place, readers: Sequence[str], *, identity: bytes = b"", durable: bool = True) -> LogWriter:
-    """Make the log of a change, or a note of it, in the directory of a file; see `LogWriter`."""
-    # A name from the start is only where no file is without one.
-    make = partial(LogWriter, first.pointer, first.dirfd, readers, identity, durable=durable)
-    return take_pointer(first, make)
 
 
 def take_pointer(file: Place, take: Callable[[], _T]) -> _T:

@@ -82,7 +82,7 @@ def copied(name: str, file: OpenSource) -> LocalSource:
         while got := file.read_into(block, done):
             calls.pwrite_all(scratch.fd, block[:got], done)
             done += got
-    copy = LocalSource.of_status(name, scratch.shared_path, os.fstat(scratch.fd))
+    copy = LocalSource.of_status(name, scratch.shared.path, os.fstat(scratch.fd))
     copy.keep = scratch  # which stays as long as the source
     return copy
 

@@ -94,14 +94,14 @@ class WindowFile:
         else:
             replaced = replacement(self.file, self.changed_nbytes, request.commit, durable=request.durable)
             return replaced or Patch(self.file, durable=request.durable)
-        new.source, new.complete = self.fd, encode
+        new.into, new.complete = self.fd, encode
         return new
 
     def _encode(self, draft: Draft) -> None:
         """Write the file again, with the elements that the scratch file has."""
         assert self.like is not None  # noqa: S101 - else elements are changed where they lie
         assert self.scratch is not None  # noqa: S101 - as above
-        source = LocalSource.of(self.name, self.scratch.shared_path)
+        source = LocalSource.of(self.name, self.scratch.shared.path)
         changed = [each._replace(source=source) for each in self.windows]
         rewrite(self.format.rewrite, self.like, changed, draft.shared)
         if self.is_new:
@@ -199,7 +199,7 @@ def _new_window(name: str, row: Format, request: WindowRequest, draft: NewFile |
             for block in _repeated(element, like.count) if element.view(np.uint8).any() else ():
                 calls.pwrite_all(draft.fd, block.view(np.uint8).data, at)
                 at += block.nbytes
-        source = LocalSource.of(name, draft.shared_path)
+        source = LocalSource.of(name, draft.shared.path)
     shape = None if row.needs_type else (like.count,) if like.shape is None else like.shape
     window = Array(source, like.datatype, like.count, layout.stored, layout.offset, shape, like.fortran_order)
     return WindowFile(name, row, [window], draft, nbytes)
@@ -236,7 +236,7 @@ def _decoded(
     assert window.file is not None  # noqa: S101 - in a dry run nothing is decoded
     scratch = stack.enter_context(Scratch(window.file.directory, window.name))
     status = window.file.status if isinstance(window.file, Target) else os.fstat(scratch.fd)
-    source = LocalSource.of_status(window.name, scratch.shared_path, status)
+    source = LocalSource.of_status(window.name, scratch.shared.path, status)
     windows, end = [], 0
     for column, parts in zip(columns, elements, strict=True):
         array = _native(source, column, window.format, request)._replace(offset=end)
