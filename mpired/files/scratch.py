@@ -49,11 +49,25 @@ class Compression(NamedTuple):
                 done += len(block)
 
 
-class Single(calls.Closing):
-    """A new file with the content of one result."""
+class Scratch(calls.Closing):
+    """A file without a name for intermediate results; it is gone when closed, and after any crash."""
 
-    name: str  # in messages
     fd: int
+    name: str  # in messages
+    directory: str | None = None  # where other scratch files for it are; None for the place of temporary files
+
+    def __init__(
+        self,
+        directory: str | None = None,  # of its bytes; None for the place of temporary files
+        name: str | None = None,  # in messages, such as that of the result; None for its place
+    ) -> None:
+        place = directory or temporary_directory()
+        self.name = name or place
+        own_name = b".%b.mpired-tmp" % os.urandom(8).hex().encode()
+        with calls.errors_name(self.name), calls.directory(place) as dirfd:
+            self.fd, is_named = create(own_name, dirfd)
+            if is_named:
+                calls.unlink(own_name, dirfd)
 
     @property
     def shared(self) -> calls.SharedFile:
@@ -75,25 +89,6 @@ class Single(calls.Closing):
 
     def _opened(self) -> contextlib.AbstractContextManager[int]:
         return contextlib.nullcontext(self.fd)
-
-
-class Scratch(Single):
-    """A file without a name for intermediate results; it is gone when closed, and after any crash."""
-
-    directory: str | None = None  # where other scratch files for it are; None for the place of temporary files
-
-    def __init__(
-        self,
-        directory: str | None = None,  # of its bytes; None for the place of temporary files
-        name: str | None = None,  # in messages, such as that of the result; None for its place
-    ) -> None:
-        place = directory or temporary_directory()
-        self.name = name or place
-        own_name = b".%b.mpired-tmp" % os.urandom(8).hex().encode()
-        with calls.errors_name(self.name), calls.directory(place) as dirfd:
-            self.fd, is_named = create(own_name, dirfd)
-            if is_named:
-                calls.unlink(own_name, dirfd)
 
     def close(self) -> None:
         """Close the file, which ends with that."""
@@ -119,7 +114,6 @@ def create(name: bytes, dirfd: int, *, named: bool = False) -> tuple[int, bool]:
     is_named = fd is None
     if fd is None:
         fd = calls.open_new(name, dirfd)
-
     try:
         if is_named:
             os.fchmod(fd, 0o600)  # so that this user can open it again, whatever the umask takes away

@@ -26,17 +26,18 @@ from mpired.files.lock import NOTHING_HELD, Held, LockTimeout, Target, descripto
 from mpired.files.log import LogKind, LogWriter, reason_of, stamp, unconfirmed
 from mpired.files.names import DRAFT, Place, check_no_old_journal, exists_error, own_path, sync_folders
 from mpired.files.places import check_new, existing_file, is_stream
-from mpired.files.scratch import Compression, Scratch, Single, create, remove_dead
+from mpired.files.scratch import Compression, Scratch, create, remove_dead
 
 _PAUSE = 0.005  # seconds
 _T = TypeVar("_T")
 
 
-class Draft(Place, Single):
+class Draft(Place, Scratch):
     """A new file on its way to its name. Leaving the block before the commit changes nothing."""
 
     # A symbolic link stays, and its target is replaced. An existing file gives its mode, owner and attributes.
 
+    directory: str
     fd, has_name, _owns_dirfd = -1, False, False
     inode = 0, 0
 
@@ -64,7 +65,7 @@ class Draft(Place, Single):
             if place is None:
                 recover_for_reading(path, context)  # else an unfinished change would meet a new file
             check_no_old_journal(real)
-            super().__init__(path, real, place.dirfd if place else calls.open_directory(os.path.dirname(real)))
+            Place.__init__(self, path, real, place.dirfd if place else calls.open_directory(os.path.dirname(real)))
             self._owns_dirfd = place is None
             self._make(named=named or not kept_open)
             if not self.has_name:

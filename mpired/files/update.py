@@ -23,7 +23,7 @@ from mpired.errors import ChangedError, MpiredError, UsageError
 from mpired.files import calls, copying, keys, log
 from mpired.files.lock import Target
 from mpired.files.names import MARK
-from mpired.files.scratch import Scratch, Single, remove_dead
+from mpired.files.scratch import Scratch, remove_dead
 from mpired.files.transaction import Draft, publish, take_pointer
 
 # A file up to this size is copied without asking; of a larger one so much has to change.
@@ -211,7 +211,7 @@ class ChangedFile(contextlib.ExitStack):
                 self.enter_context(self._update)
                 for each in ranges:
                     self._update.skip(*each)
-                self.drafts: Sequence[Single] = (self._update,)
+                self.drafts: Sequence[Scratch] = (self._update,)
                 return
             scratch = self.enter_context(Scratch(self._target.directory, path))
             with calls.errors_name(path):
