@@ -72,7 +72,7 @@ def _lock_each(
     for name, target in sorted(targets.items(), key=lambda each: inode(each[1].status)):
         if inode(target.status) in held:
             continue
-        check_reach(target.fd, name)  # other machines must not change the file at the same time
+        check_reach(name, target.fd)  # other machines must not change the file at the same time
         try:
             acquire(target.fd, name, waiting, shared=target.shared)
         except NoLocksError:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from mpired.errors import OutputExistsError
-from mpired.files import calls, mounts
+from mpired.files import calls
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -157,7 +157,6 @@ def access_list(file: str | int) -> bytes:
 
 def default_mode() -> int:
     """Return the permissions of a new file: 0666 less the umask."""
-    for line in mounts.lines("/proc/self/status"):
-        if line.startswith("Umask:"):
-            return 0o666 & ~int(line.split()[1], 8)
-    return 0o600
+    with open("/proc/self/status", errors="replace") as file:
+        umask = next((line.split()[1] for line in file if line.startswith("Umask:")), "177")
+    return 0o666 & ~int(umask, 8)

@@ -26,7 +26,7 @@ import numpy as np
 from mpired.errors import BufferFileError, UsageError, number
 from mpired.files import calls, copying
 from mpired.files.lock import Target
-from mpired.files.names import Place, digest
+from mpired.files.names import KEYS, Place, digest, own_name
 
 ATTRIBUTE = copying.OWN_ATTRIBUTES + "once"
 KEY_NBYTES = 16
@@ -95,8 +95,8 @@ class Keys:
     def __init__(self, place: Place, target: int | None) -> None:
         # `target` is the descriptor of the file; None if it does not exist yet.
         self._name, self._dirfd, self._target = place.name, place.dirfd, target
-        self._own_name = place.keys_name
-        self._keys_path = os.path.join(os.path.dirname(place.name), os.fsdecode(place.keys_name))  # in messages
+        self._own_name = own_name(place.base, KEYS)
+        self._keys_path = os.path.join(os.path.dirname(place.name), os.fsdecode(self._own_name))  # in messages
         try:
             value = b"" if target is None else stored(target)
         except OSError as error:
@@ -158,9 +158,9 @@ class Keys:
         """Create the file, which is as open to others as the target, in the place of one of another target."""
         with contextlib.suppress(FileNotFoundError):
             fd = calls.open_regular(self._own_name, os.O_RDONLY, self._dirfd)
-            is_ours = calls.pread_some(fd, len(_MAGIC), 0) in {_MAGIC, b""}
+            begin = calls.pread_some(fd, len(_MAGIC), 0)
             os.close(fd)
-            if not is_ours:
+            if begin not in {_MAGIC, b""}:
                 raise BufferFileError(self._keys_path, "is not a file of keys, but has its name; move it away")
             calls.unlink(self._own_name, self._dirfd)
         fd = calls.open_new(self._own_name, self._dirfd)
@@ -197,7 +197,9 @@ class Keys:
             except FileNotFoundError:
                 continue
             try:
-                if _is_of(fd, counted):
+                header = calls.pread_some(fd, len(_MAGIC) + len(counted.identity), 0)
+                last = next(_entries(fd, counted.number - 1, counted.number))
+                if header == _MAGIC + counted.identity and last.chain == counted.chain:
                     yield fd, name
                     return
             finally:
@@ -236,13 +238,6 @@ def _entries(fd: int, start: int, stop: int) -> Iterator[KeyRecord]:
             key = keys[index * KEY_NBYTES : (index + 1) * KEY_NBYTES]
             yield KeyRecord(key, os.fsdecode(text.rstrip(b"\0")), seconds, chain)
         start = end
-
-
-def _is_of(fd: int, counted: Counted) -> bool:
-    """Return whether a file has the keys that an attribute counts."""
-    header = calls.pread_some(fd, len(_MAGIC) + len(counted.identity), 0)
-    last = next(_entries(fd, counted.number - 1, counted.number))
-    return header == _MAGIC + counted.identity and last.chain == counted.chain
 
 
 def _verified(fd: int, counted: Counted, name: str) -> Iterator[KeyRecord]:

@@ -112,17 +112,14 @@ def open_replaced(name: str, *, updated: Container[str] = ()) -> Target | None:
     return None
 
 
-def check_reach(file: int | str, name: str) -> None:
-    """Raise `NoLocksError` if the lock on a file would not keep other machines from it."""
-    if reason := mounts.obstacle(file):
-        raise NoLocksError(name, reason)
-
-
-def check_reaches(name: str) -> None:
-    """Raise `NoLocksError` if a lock on a file, or on its replacement, would not be seen by other machines."""
-    path = os.path.realpath(name)
+def check_reach(name: str, file: int | str | None = None) -> None:
+    """Raise `NoLocksError` if other machines would not see a lock on a file, by its name or open, or its replacement."""
     with calls.errors_name(name):
-        check_reach(path if os.path.exists(path) else os.path.dirname(path), name)
+        if file is None:
+            path = os.path.realpath(name)
+            file = path if os.path.exists(path) else os.path.dirname(path)
+        if reason := mounts.obstacle(file):
+            raise NoLocksError(name, reason)
 
 
 def descriptors_of(nfiles: int) -> int:

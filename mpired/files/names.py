@@ -18,12 +18,12 @@ from mpired.files import calls, copying
 if TYPE_CHECKING:
     import hashlib
 
-LOG, DRAFT, _KEYS, _OLD_JOURNAL = b".%b.mpired", b".%b.mpired-new", b"%b.mpired-keys", b".%b.mpired-journal"
+LOG, DRAFT, KEYS, _OLD_JOURNAL = b".%b.mpired", b".%b.mpired-new", b"%b.mpired-keys", b".%b.mpired-journal"
 # Why such a file is not one of the user.
 _OWN_FILES = {
     LOG: "belongs to an unfinished change of {of}, and is not data; `mpired recover` of that file finishes the change",
     DRAFT: "is a draft of a command that writes {of}, not data; what an interrupted one left, the next removes",
-    _KEYS: "has the keys of updates of {of}, and is not data",
+    KEYS: "has the keys of updates of {of}, and is not data",
     _OLD_JOURNAL: "is the journal of an unfinished update of {of} by mpired 0.1; finish it with that version:"
     " `mpired recover`",
     b".%b.mpired-together": "has results that mpired 0.1 has not put in place yet, and puts there: `mpired recover` of"
@@ -65,7 +65,6 @@ class Place:
         self.base = os.fsencode(base)  # the name in the directory
         self.pointer = own_name(self.base)  # the name of its log, or of the note that leads to that
         self.draft_name = own_name(self.base, DRAFT)
-        self.keys_name = own_name(self.base, _KEYS)
 
     def neighbour(self, base: str | bytes) -> Place:
         """Return another file of the directory."""

@@ -22,7 +22,7 @@ from mpired.context import NO_LIMITS, RESERVED, Context, spare_open_files
 from mpired.errors import ChangedError, LockError, UnconfirmedError, UsageError, raise_all
 from mpired.files import calls, copying
 from mpired.files.access import recover_for_reading
-from mpired.files.lock import NOTHING_HELD, Held, LockTimeout, Target, descriptors_of, inode
+from mpired.files.lock import NOTHING_HELD, Held, LockTimeout, Target, descriptors_of
 from mpired.files.log import LogKind, LogWriter, reason_of, stamp, unconfirmed
 from mpired.files.names import DRAFT, Place, check_no_old_journal, exists_error, own_path, sync_folders
 from mpired.files.places import check_new, existing_file, is_stream
@@ -82,7 +82,8 @@ class Draft(Place, Scratch):
         def make() -> None:
             with interrupts.defer_signals() if named else contextlib.nullcontext():
                 self.fd, self.has_name = create(self.draft_name, self.dirfd, named=named)
-                self.inode = inode(os.fstat(self.fd))
+                status = os.fstat(self.fd)
+                self.inode = status.st_dev, status.st_ino
 
         self._when_free(make)
         if not self._kept_open:
@@ -118,7 +119,7 @@ class Draft(Place, Scratch):
         """Make this file a second name of another draft, if it may be linked, or a copy, by sharing blocks."""
         with calls.errors_name(self.name), original._opened() as source:
             if link and os.fstat(source).st_dev == os.fstat(self.dirfd).st_dev:
-                self._drop()
+                self.close()  # its directory belongs to the transaction
                 self.inode = original.inode
                 if not original.has_name:
                     self.fd = os.dup(source)
@@ -203,12 +204,6 @@ class Draft(Place, Scratch):
 
     def close(self) -> None:
         """Close the file, and remove it if it has not got its name."""
-        self._drop()
-        if self._owns_dirfd:
-            calls.let_go(self.dirfd)
-            self._owns_dirfd = False
-
-    def _drop(self) -> None:
         if self.has_name:
             with contextlib.suppress(OSError):
                 calls.unlink(self.draft_name, self.dirfd)
@@ -216,6 +211,9 @@ class Draft(Place, Scratch):
         if self.fd >= 0:
             calls.release(self.fd)
             self.fd = -1
+        if self._owns_dirfd:
+            calls.let_go(self.dirfd)
+            self._owns_dirfd = False
 
 
 class Transaction(contextlib.ExitStack):

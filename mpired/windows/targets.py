@@ -14,7 +14,7 @@ from mpired.errors import OutputExistsError, UsageError
 from mpired.files import calls
 from mpired.files.keys import Keys
 from mpired.files.keys import of_file as keys_of_file
-from mpired.files.lock import Target, check_reach, check_reaches
+from mpired.files.lock import Target, check_reach
 from mpired.files.places import check_new
 from mpired.files.scratch import Scratch
 from mpired.files.transaction import Draft
@@ -146,12 +146,12 @@ def plan_window(name: str, request: WindowRequest, stack: ExitStack) -> WindowFi
     context = request.inputs.context
     if request.create is not None and not os.path.exists(name):
         check_new([name], context, overwrite=False)
-        check_reaches(name)
+        check_reach(name)
         return _new_window(name, _row(name, request), request, None, stack)
     source = LocalSource.inspected(name, name, calls.followed(name), context)
     with calls.errors_name(name):
         calls.let_go(calls.open_regular(os.path.realpath(name), os.O_RDWR if request.op.origin else os.O_RDONLY))
-    check_reaches(name)
+    check_reach(name)
     window = open_window(source, request, None, stack)
     window.check_commit(request.commit)
     return window
@@ -167,7 +167,7 @@ def make_window(name: str, request: WindowRequest, stack: ExitStack) -> WindowFi
     stack.enter_context(draft)
     if keyed and calls.status_at(draft.base, draft.dirfd) is not None:
         raise Appeared
-    check_reach(draft.fd, name)  # another machine may make it, too
+    check_reach(name, draft.fd)  # another machine may make it, too
     return _new_window(name, row, request, draft, stack)
 
 
