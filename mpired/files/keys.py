@@ -67,11 +67,6 @@ class Counted(NamedTuple):
         _, identity, number, chain = _COUNTED.unpack_from(value)
         return cls(identity, number, chain, value[_COUNTED.size :].rstrip(b"\0"))
 
-    @property
-    def encoded(self) -> bytes:
-        """The value of the attribute."""
-        return _COUNTED.pack(_MAGIC, self.identity, self.number, self.chain) + self.name
-
 
 def stored(fd: int) -> bytes:
     """Return the attribute of a file, b"" if it has none."""
@@ -185,7 +180,7 @@ class Keys:
                 counted = counted._replace(number=at + len(page), chain=chain)
             if durable:
                 calls.fsync(fd)
-        return counted.encoded
+        return _COUNTED.pack(_MAGIC, counted.identity, counted.number, counted.chain) + counted.name
 
     @contextlib.contextmanager
     def _opened(self, counted: Counted, *, writable: bool = False) -> Iterator[tuple[int, bytes]]:

@@ -113,7 +113,7 @@ def open_replaced(name: str, *, updated: Container[str] = ()) -> Target | None:
 
 
 def check_reach(name: str, file: int | str | None = None) -> None:
-    """Raise `NoLocksError` if other machines would not see a lock on a file, by its name or open, or its replacement."""
+    """Raise `NoLocksError` if other machines would not see a lock on a file, named or open, or on its replacement."""
     with calls.errors_name(name):
         if file is None:
             path = os.path.realpath(name)

@@ -61,7 +61,8 @@ def recover(name: str, path: str, how: How) -> str:
     with calls.errors_name(name), _opened(name, path) as place:
         if not has_log(path) and (mark := calls.attribute(path, MARK)):
             return _recover_by_mark(place, mark, how)
-        return _recover_at(place, how) or ""
+        with _locked(place, how) as fd:
+            return "" if fd is None else _recover_locked(place, fd, how, place)
 
 
 def _recover_by_mark(place: Place, mark: bytes, how: How) -> str:
@@ -90,18 +91,11 @@ def _recover_elsewhere(place: Place, path: str, inode: int, identity: bytes, how
             if not how.force:
                 raise
             return DISCARDED
-        return _recover_at(home, how, identity, place)
-
-
-def _recover_at(home: Place, how: How, identity: bytes = b"", asked: Place | None = None) -> str | None:
-    """Recover a file by its log, or the one `asked` for by the log of an identity there; None if there is none."""
-    with _locked(home, how) as fd:
-        if fd is None:
+        fd = stack.enter_context(_locked(home, how))
+        header = None if fd is None else log.read_header(fd)
+        if fd is None or header is None or header.identity != identity or header.kind == LogKind.NOTE:
             return None
-        header = log.read_header(fd) if identity else None
-        if identity and (header is None or header.identity != identity or header.kind == LogKind.NOTE):
-            return None
-        return _recover_locked(home, fd, how, asked or home)
+        return _recover_locked(home, fd, how, place)
 
 
 @contextlib.contextmanager
@@ -249,7 +243,11 @@ def _finish(home: Place, fd: int, header: LogHeader, how: How, asked: Place) -> 
         body = log.body_of(fd, header)
         calls.fsync(fd)  # its bytes may have come from memory alone
         if header.kind == LogKind.PATCH:
-            pointers, done = [_finish_patch(home, fd, header, body, how)], [home.name]
+            place, done = home.neighbour(_name(body["name"])), [] if how.force else [home.name]
+            calls.fsync_directory(home.dirfd)
+            if not how.force:
+                _apply(place, fd, header, body, how)
+            pointers = [place.pointer]
             text = f"finished an update of {header.payload_nbytes} bytes that an interrupted command had committed"
         else:
             pointers, done = _finish_puts(home, header, body, how, asked)
@@ -258,43 +256,32 @@ def _finish(home: Place, fd: int, header: LogHeader, how: How, asked: Place) -> 
         what = f"an earlier change is finished, but its log {own_path(home.path)} cannot be removed"
         with unconfirmed(home.name, what):
             log.finish(fd, pointers, home.dirfd)
-        if done and not (how.force and header.kind == LogKind.PATCH):
+        if done:
             notice(done, text)
     return DISCARDED if how.force else FINISHED
 
 
-def _finish_patch(home: Place, fd: int, header: LogHeader, body: dict[str, Any], how: How) -> bytes:
-    """Apply a patch, unless it is given up, and return the name of its log."""
-    place = home.neighbour(_name(body["name"]))
-    calls.fsync_directory(home.dirfd)
-    if not how.force:
-        target = _patched(place, own_path(home.path), body, how)
+def _apply(place: Place, fd: int, header: LogHeader, body: dict[str, Any], how: How) -> None:
+    """Apply a patch to its file, which must still be the same."""
+    reason = f"is not the file any more that the unfinished update in {own_path(place.path)} is of"
+    with ExitStack() as stack:
         try:
-            log.apply(fd, header, target, body["attributes"])
-            calls.fsync(target)
-            with contextlib.suppress(OSError):
-                os.removexattr(target, MARK)
-        finally:
-            calls.let_go(target)
-    return place.pointer
-
-
-def _patched(place: Place, pointer: str, body: dict[str, Any], how: How) -> int:
-    """Open the file of a patch, and make sure that it is still the same file."""
-    reason = f"is not the file any more that the unfinished update in {pointer} is of"
-    try:
-        fd = calls.open_regular(place.base, os.O_RDWR, place.dirfd)
-    except OSError as error:
-        if error.errno in _SYSTEM_FAILS:
-            raise
-        reason = f"has an unfinished update, and cannot be opened for it ({error.strerror})"
-    else:
-        status, generations = os.fstat(fd), {calls.generation(fd), body["generation"]}
-        # A generation of 0 is not known, as where a file system is met by another way than before.
-        is_same = status.st_ino == body["inode"] and (len(generations) == 1 or 0 in generations)
-        if status.st_size == body["size"] and (is_same or how.adopt):
-            return fd
-        calls.let_go(fd)
+            target = calls.open_regular(place.base, os.O_RDWR, place.dirfd)
+            stack.callback(calls.let_go, target)
+            status, generations = os.fstat(target), {calls.generation(target), body["generation"]}
+        except OSError as error:
+            if error.errno in _SYSTEM_FAILS:
+                raise
+            reason = f"has an unfinished update, and cannot be opened for it ({error.strerror})"
+        else:
+            # A generation of 0 is not known, as where a file system is met by another way than before.
+            is_same = status.st_ino == body["inode"] and (len(generations) == 1 or 0 in generations)
+            if status.st_size == body["size"] and (is_same or how.adopt):
+                log.apply(fd, header, target, body["attributes"])
+                calls.fsync(target)
+                with contextlib.suppress(OSError):
+                    os.removexattr(target, MARK)
+                return
     way_out = f"give that file its name again and run `mpired recover`, or {_GIVE_UP}"
     raise BufferFileError(place.path, f"{reason}; {way_out}")
 

@@ -87,8 +87,14 @@ class Scratch(calls.Closing):
                 calls.allocate(fd, nbytes)
             yield fd
 
-    def _opened(self) -> contextlib.AbstractContextManager[int]:
-        return contextlib.nullcontext(self.fd)
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[int]:
+        fd = self.fd if self.fd >= 0 else self.shared.open()
+        try:
+            yield fd
+        finally:
+            if fd != self.fd:
+                calls.let_go(fd)
 
     def close(self) -> None:
         """Close the file, which ends with that."""

@@ -154,11 +154,6 @@ def versions_under(url: str, folder: str, most: int | None = None) -> dict[str, 
     return _called(url, listed)
 
 
-def put(url: str, content: Any, **options: Any) -> None:
-    """Write an object, with options of `obstore.put`."""
-    _called(url, lambda store, key: _obstore().put(store, key, content, **options))
-
-
 begun = ThreadPoolExecutor(THREADS).submit
 """Calls a function in a thread, and returns its future."""
 
@@ -319,14 +314,13 @@ class RemoteOutput(Scratch):
 
     def _send(self, fd: int, nbytes: int) -> None:
         """Put the bytes of a file, in a thread."""
-        if nbytes <= _SINGLE_NBYTES:
-            whole = bytearray(nbytes)
-            calls.pread_into(fd, memoryview(whole), 0)
-            mode = "overwrite" if self._overwrite else "create"
-            put(self._url, whole, mode=mode, use_multipart=False)
-            return
+        content: Any = self._blocks(fd, nbytes)
         part = max(_PART_NBYTES, -(-nbytes // _MOST_PARTS))
-        put(self._url, self._blocks(fd, nbytes), chunk_size=part, max_concurrency=_PARTS_AT_A_TIME)
+        options: dict[str, Any] = {"chunk_size": part, "max_concurrency": _PARTS_AT_A_TIME}
+        if nbytes <= _SINGLE_NBYTES:
+            mode = "overwrite" if self._overwrite else "create"
+            content, options = calls.pread_some(fd, nbytes, 0), {"mode": mode, "use_multipart": False}
+        _called(self._url, lambda store, key: _obstore().put(store, key, content, **options))
 
     def _blocks(self, fd: int, nbytes: int) -> Iterator[bytes]:
         for block in calls.blocks(fd, 0, nbytes):

@@ -13,7 +13,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -105,15 +105,6 @@ class Draft(Place, Scratch):
                 reason = f"another command writes to it ({name} is there); wait for it, or"
                 raise LockError(self.name, f"{reason} `mpired recover` removes the draft of one that was killed")
             interrupts.waited(time.sleep, _PAUSE)
-
-    @contextlib.contextmanager
-    def _opened(self) -> Iterator[int]:
-        fd = self.fd if self.fd >= 0 else self.shared.open()
-        try:
-            yield fd
-        finally:
-            if fd != self.fd:
-                calls.let_go(fd)
 
     def repeat(self, original: Draft, *, link: bool) -> None:
         """Make this file a second name of another draft, if it may be linked, or a copy, by sharing blocks."""
