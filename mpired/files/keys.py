@@ -26,7 +26,7 @@ import numpy as np
 from mpired.errors import BufferFileError, UsageError, number
 from mpired.files import calls, copying
 from mpired.files.lock import Target
-from mpired.files.names import KEYS, Place, digest, own_name
+from mpired.files.names import KEYS, Place, digest, own_path
 
 ATTRIBUTE = copying.OWN_ATTRIBUTES + "once"
 KEY_NBYTES = 16
@@ -90,8 +90,8 @@ class Keys:
     def __init__(self, place: Place, target: int | None) -> None:
         # `target` is the descriptor of the file; None if it does not exist yet.
         self._name, self._dirfd, self._target = place.name, place.dirfd, target
-        self._own_name = own_name(place.base, KEYS)
-        self._keys_path = os.path.join(os.path.dirname(place.name), os.fsdecode(self._own_name))  # in messages
+        base = own_path(os.fsdecode(place.base), KEYS)
+        self._own_name, self._keys_path = os.fsencode(base), os.path.join(os.path.dirname(place.name), base)
         try:
             value = b"" if target is None else stored(target)
         except OSError as error:

@@ -60,19 +60,9 @@ class LogHeader(NamedTuple):
     digest: bytes  # of all that follows the header
 
     @property
-    def ranges(self) -> int:
-        """The offset of the table of ranges."""
-        return HEADER_NBYTES + self.payload_nbytes
-
-    @property
     def body(self) -> int:
         """The offset of the body."""
-        return self.ranges + self.nranges * _RANGE.size
-
-    @property
-    def nbytes(self) -> int:
-        """The size of the whole log."""
-        return self.body + self.body_nbytes
+        return HEADER_NBYTES + self.payload_nbytes + self.nranges * _RANGE.size
 
 
 def _sector(fixed: bytes) -> bytes:
@@ -178,7 +168,8 @@ class LogWriter(calls.Closing):
             return
         if not self.is_committed:
             with contextlib.suppress(OSError):
-                _unlink(self.names, self.dirfd, self.fd)
+                for name in self.names:
+                    calls.unlink_inode(name, self.dirfd, os.fstat(self.fd).st_ino)
         calls.release(self.fd)
         self.fd = -1
 
@@ -190,7 +181,7 @@ def read_header(fd: int) -> LogHeader | None:
         return None
     fixed = sector[: _HEADER.size]
     header = LogHeader(*_HEADER.unpack(fixed))
-    if header.magic != _MAGIC or sector != _sector(fixed) or header.nbytes != os.fstat(fd).st_size:
+    if header.magic != _MAGIC or sector != _sector(fixed) or header.body + header.body_nbytes != os.fstat(fd).st_size:
         return None
     return header if header.body_nbytes <= _MOST_BODY_NBYTES and header.nranges <= header.payload_nbytes else None
 
@@ -198,7 +189,7 @@ def read_header(fd: int) -> LogHeader | None:
 def is_whole(fd: int, header: LogHeader) -> bool:
     """Return whether a log has the content of its header; if not, the change was never committed."""
     found = digest(nbytes=_DIGEST_NBYTES)
-    for block in calls.blocks(fd, HEADER_NBYTES, header.nbytes):
+    for block in calls.blocks(fd, HEADER_NBYTES, header.body + header.body_nbytes):
         found.update(block)
     return found.digest() == header.digest
 
@@ -228,7 +219,7 @@ def body_of(fd: int, header: LogHeader) -> dict[str, Any]:
 def apply(fd: int, header: LogHeader, target: int, attributes: Mapping[str, str]) -> None:
     """Give a file the bytes and the attributes of a patch, without a sync."""
     at = HEADER_NBYTES
-    for block in calls.blocks(fd, header.ranges, header.body):  # the table is read in blocks
+    for block in calls.blocks(fd, HEADER_NBYTES + header.payload_nbytes, header.body):  # the table of ranges
         for offset, nbytes in _RANGE.iter_unpack(block[: len(block) // _RANGE.size * _RANGE.size]):
             calls.copy_range(fd, target, at, at + nbytes, offset)
             at += nbytes
@@ -239,15 +230,10 @@ def apply(fd: int, header: LogHeader, target: int, attributes: Mapping[str, str]
 def finish(fd: int, names: Sequence[bytes], dirfd: int, *, durable: bool = True) -> None:
     """Remove a log that is done: first its content, so that no name that a neighbour has kept means anything."""
     os.ftruncate(fd, 0)
-    _unlink(names, dirfd, fd)
+    for name in reversed(names):  # another file with such a name stays
+        calls.unlink_inode(name, dirfd, os.fstat(fd).st_ino)
     if durable:
         calls.fsync_directory(dirfd)
-
-
-def _unlink(names: Sequence[bytes], dirfd: int, fd: int) -> None:
-    """Remove the names of a log, or of a note, the first last; another file with such a name stays."""
-    for name in reversed(names):
-        calls.unlink_inode(name, dirfd, os.fstat(fd).st_ino)
 
 
 def stamp(status: os.stat_result | None) -> list[int] | None:

@@ -41,15 +41,12 @@ def digest(data: bytes = b"", nbytes: int = 16, person: bytes = b"") -> hashlib.
     return hashlib.blake2b(data, digest_size=nbytes, person=person)
 
 
-def own_name(base: bytes, form: bytes = LOG) -> bytes:
-    """Return the name of a file of our own beside the file `base`, with a digest in the place of a long name."""
-    return form % (base if len(base) <= _LONGEST_BASE else base[:100] + b"." + digest(base).hexdigest().encode())
-
-
 def own_path(path: str, form: bytes = LOG) -> str:
-    """Return the path of a file of our own beside a file; see `own_name`."""
-    directory, slash, base = path.rpartition(os.sep)
-    return directory + slash + os.fsdecode(own_name(os.fsencode(base), form))
+    """Return the path of a file of our own beside a file, with a digest in the place of a long name."""
+    directory, slash, name = path.rpartition(os.sep)
+    base = os.fsencode(name)
+    own = form % (base if len(base) <= _LONGEST_BASE else base[:100] + b"." + digest(base).hexdigest().encode())
+    return directory + slash + os.fsdecode(own)
 
 
 class Place:
@@ -63,8 +60,8 @@ class Place:
         self.path = path  # without symbolic links
         self.dirfd = dirfd  # of its directory
         self.base = os.fsencode(base)  # the name in the directory
-        self.pointer = own_name(self.base)  # the name of its log, or of the note that leads to that
-        self.draft_name = own_name(self.base, DRAFT)
+        self.pointer = os.fsencode(own_path(base))  # the name of its log, or of the note that leads to that
+        self.draft_name = os.fsencode(own_path(base, DRAFT))
 
     def neighbour(self, base: str | bytes) -> Place:
         """Return another file of the directory."""

@@ -203,10 +203,10 @@ class ChangedFile(contextlib.ExitStack):
     ) -> None:
         super().__init__()
         self._ranges = ranges
-        self._changed = sum(nbytes for _, nbytes in ranges)
         with calls.undoing(self.close):
             self._target = target or self.enter_context(Target(path, shared=True))
-            self._update = replacement(self._target, self._changed, "auto", durable=True)
+            changed = sum(nbytes for _, nbytes in ranges)
+            self._update = replacement(self._target, changed, "auto", durable=True)
             if self._update is not None:
                 self.enter_context(self._update)
                 for each in ranges:
