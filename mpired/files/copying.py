@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # Extended attributes of mpired itself belong to the content, so another content does not inherit them.
 OWN_ATTRIBUTES = "user.mpired."
-_ACCESS_LIST = "system.posix_acl_access"
+_ACCESS_LIST, _NO_LIST = "system.posix_acl_access", calls.UNSUPPORTED | {errno.ENODATA}
 _BLOCKS_UNIT = 512  # bytes, whatever the blocks of the file system are (inode(7))
 _FICLONE = 0x40049409  # ioctl_ficlone(2), which Python does not name
 
@@ -152,7 +152,7 @@ def mode_within(source: os.stat_result, path: str | int, fd: int) -> int:
 
 def access_list(file: str | int) -> bytes:
     """Return the access control list of a file, b"" if it has none beyond its mode."""
-    return calls.attribute(file, _ACCESS_LIST)
+    return calls.attribute(file, _ACCESS_LIST, _NO_LIST)  # of a file that is gone it is not known
 
 
 def default_mode() -> int:
