@@ -19,7 +19,7 @@ import os
 import struct
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 
@@ -59,19 +59,6 @@ class Counted(NamedTuple):
     chain: bytes  # digest of the last
     name: bytes  # of the file
 
-    @classmethod
-    def of(cls, value: bytes) -> Self | None:
-        """Decode an attribute; None if it has no keys, or those of version 0.1."""
-        if len(value) < _COUNTED.size or not value.startswith(_MAGIC):
-            return None
-        _, identity, number, chain = _COUNTED.unpack_from(value)
-        return cls(identity, number, chain, value[_COUNTED.size :].rstrip(b"\0"))
-
-
-def stored(fd: int) -> bytes:
-    """Return the attribute of a file, b"" if it has none."""
-    return calls.attribute(fd, ATTRIBUTE, frozenset({errno.ENODATA}))
-
 
 def remember(fd: int, value: bytes) -> None:
     """Give a file the attribute, in the place of the one that it has."""
@@ -93,17 +80,21 @@ class Keys:
         base = own_path(os.fsdecode(place.base), KEYS)
         self._own_name, self._keys_path = os.fsencode(base), os.path.join(os.path.dirname(place.name), base)
         try:
-            value = b"" if target is None else stored(target)
+            value = b"" if target is None else calls.attribute(target, ATTRIBUTE, frozenset({errno.ENODATA}))
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:
                 error.filename = place.name
                 raise
             reason = f"its file system keeps no extended attributes ({error.strerror}), so `once` has no place for keys"
             raise UsageError(place.name, reason) from error
-        self._counted = Counted.of(value)
-        pieces = (value[at : at + _OLD_NBYTES] for at in range(0, len(value), _OLD_NBYTES))
-        padded = (each.ljust(KEY_NBYTES, b"\0") for each in pieces if any(each))
-        self._old = [] if self._counted else [KeyRecord(key, "", 0) for key in padded]
+        self._counted: Counted | None = None
+        self._old: list[KeyRecord] = []
+        if len(value) >= _COUNTED.size and value.startswith(_MAGIC):
+            fields = _COUNTED.unpack_from(value)[1:]
+            self._counted = Counted._make((*fields, value[_COUNTED.size :].rstrip(b"\0")))
+        else:  # none, or those of version 0.1
+            pieces = (value[at : at + _OLD_NBYTES] for at in range(0, len(value), _OLD_NBYTES))
+            self._old = [KeyRecord(each.ljust(KEY_NBYTES, b"\0"), "", 0) for each in pieces if any(each)]
 
     @property
     def count(self) -> int:

@@ -82,19 +82,15 @@ class Scratch(calls.Closing):
     @contextlib.contextmanager
     def created(self, nbytes: int | None = None) -> Generator[int, None, None]:
         """Open the file for the block, with `nbytes` reserved."""
-        with calls.errors_name(self.name), self._opened() as fd:
-            if nbytes is not None:
-                calls.allocate(fd, nbytes)
-            yield fd
-
-    @contextlib.contextmanager
-    def _opened(self) -> Iterator[int]:
-        fd = self.fd if self.fd >= 0 else self.shared.open()
-        try:
-            yield fd
-        finally:
-            if fd != self.fd:
-                calls.let_go(fd)
+        with calls.errors_name(self.name):
+            fd = self.fd if self.fd >= 0 else self.shared.open()
+            try:
+                if nbytes is not None:
+                    calls.allocate(fd, nbytes)
+                yield fd
+            finally:
+                if fd != self.fd:
+                    calls.let_go(fd)
 
     def close(self) -> None:
         """Close the file, which ends with that."""

@@ -301,16 +301,18 @@ class RemoteOutput(Scratch):
             try:
                 with step("sending results"):
                     sent.result()
+                on_commit()
             except Exception as error:  # noqa: BLE001 - raised again
                 self._check_failure(error, fd, nbytes)
+                on_commit()
             except BaseException:
                 self._stopped = True
                 if wait([sent], _PATIENCE).not_done:
                     reason = "was interrupted while it was sent; look whether it is there"
                     raise UnconfirmedError(self._url, reason) from None
                 if sent.exception() is not None:
-                    raise  # else the interruption came too late
-            on_commit()
+                    raise
+                on_commit()  # the interruption came too late
 
     def _send(self, fd: int, nbytes: int) -> None:
         """Put the bytes of a file, in a thread."""

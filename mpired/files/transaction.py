@@ -108,7 +108,7 @@ class Draft(Place, Scratch):
 
     def repeat(self, original: Draft, *, link: bool) -> None:
         """Make this file a second name of another draft, if it may be linked, or a copy, by sharing blocks."""
-        with calls.errors_name(self.name), original._opened() as source:
+        with calls.errors_name(self.name), original.created() as source:
             if link and os.fstat(source).st_dev == os.fstat(self.dirfd).st_dev:
                 self.close()  # its directory belongs to the transaction
                 self.inode = original.inode
@@ -119,12 +119,12 @@ class Draft(Place, Scratch):
                 if self.has_name:
                     return
                 self._make(named=True)
-            with self._opened() as fd:
+            with self.created() as fd:
                 copying.copy_file(source, fd)
 
     def seal(self) -> None:
         """Compress and sync the file; raise `OSError` for a lack of space or rights."""
-        with calls.errors_name(self.name), self._opened() as fd:
+        with self.created() as fd:
             if self._packing is not None:
                 made = os.fstat(fd).st_mtime_ns  # a record beside the result is made after that
                 with Scratch(self.directory, self.name) as packed:

@@ -103,7 +103,7 @@ class Patch(log.LogWriter):
                 for offset, nbytes in self.ranges:
                     calls.allocate(target.fd, nbytes, offset)
             if new_keys:
-                if not (old_keys := keys.stored(target.fd)):
+                if not (old_keys := calls.attribute(target.fd, keys.ATTRIBUTE)):
                     self._new.append(keys.ATTRIBUTE)
                 # Room for the attribute: after the commit nothing may be refused.
                 keys.remember(target.fd, old_keys.ljust(len(new_keys), b"\0"))
