@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import weakref
 from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
@@ -68,6 +69,7 @@ class Scratch(calls.Closing):
             self.fd, is_named = create(own_name, dirfd)
             if is_named:
                 calls.unlink(own_name, dirfd)
+        self._end = weakref.finalize(self, calls.let_go, self.fd)  # the copy of a stream ends with its source
 
     @property
     def shared(self) -> calls.SharedFile:
@@ -94,13 +96,8 @@ class Scratch(calls.Closing):
 
     def close(self) -> None:
         """Close the file, which ends with that."""
-        calls.let_go(self.fd)
+        self._end()
         self.fd = -1
-
-    def __del__(self) -> None:
-        # A copy of a stream is there as long as its source is.
-        if getattr(self, "fd", -1) >= 0:
-            calls.let_go(self.fd)
 
 
 def temporary_directory() -> str:
