@@ -276,11 +276,11 @@ def has_several_names(status: os.stat_result) -> bool:
     return status.st_nlink > 1
 
 
-def status_at(name: bytes | str, dirfd: int) -> os.stat_result | None:
-    """Return the status of a name in a directory, None if it is free; a link is not followed."""
+def status_at(name: bytes | str, dirfd: int | None = None) -> os.stat_result | None:
+    """Return the status of a path, or of a name in a directory, None if it is free; a link is not followed."""
     try:
         return os.stat(name, dir_fd=dirfd, follow_symlinks=False)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
 
 

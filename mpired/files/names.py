@@ -79,20 +79,10 @@ def has_log(path: str, status: os.stat_result | None = None) -> bool:
     """Return whether a change of a file may be unfinished; its path is not a link."""
     # By its status, if that is given, it is looked for by its other names too, which it has or perhaps had: to remove a
     # name changes the time of its status alone.
-    if exists(own_path(path)):
+    if calls.status_at(own_path(path)) is not None:
         return True
-    if status is None or not (calls.has_several_names(status) or status.st_ctime_ns != status.st_mtime_ns):
-        return False
-    return bool(calls.attribute(path, MARK))
-
-
-def exists(path: str) -> bool:
-    """Return whether a path exists, not following links; raise the error if that cannot be known."""
-    try:
-        os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
+    may_be = status is not None and (calls.has_several_names(status) or status.st_ctime_ns != status.st_mtime_ns)
+    return may_be and bool(calls.attribute(path, MARK))
 
 
 def exists_error(path: str, *, appeared: bool = False) -> OutputExistsError:
@@ -104,7 +94,7 @@ def exists_error(path: str, *, appeared: bool = False) -> OutputExistsError:
 def check_no_old_journal(path: str) -> None:
     """Raise `BufferFileError` if mpired 0.1 has left an update of a file unfinished, whose path is not a link."""
     journal = own_path(path, _OLD_JOURNAL)
-    if exists(journal):
+    if calls.status_at(journal) is not None:
         reason = f"has an update that mpired 0.1 did not finish ({journal})"
         raise BufferFileError(path, f"{reason}; finish it with that version: `mpired recover {path}`")
 
