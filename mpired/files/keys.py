@@ -164,8 +164,8 @@ class Keys:
                 details = bytearray()
                 at, chain = counted.number, counted.chain
                 for entry in page:
-                    chain = _chained(chain, entry)
-                    details += _DETAILS.pack(chain, entry.seconds, _shortened(entry.text))
+                    details += (packed := _details(chain, entry))
+                    chain = packed[: len(chain)]
                 calls.pwrite_all(fd, b"".join(entry.key for entry in page), _place(at, KEY_NBYTES))
                 calls.pwrite_all(fd, bytes(details), _place(at, _DETAILS.size, _PAGE * KEY_NBYTES))
                 counted = counted._replace(number=at + len(page), chain=chain)
@@ -230,19 +230,15 @@ def _verified(fd: int, counted: Counted, name: str) -> Iterator[KeyRecord]:
     """Yield the keys that count; `BufferFileError` at the end if they have changed."""
     chain = counted.identity
     for record in _entries(fd, 0, counted.number):
-        chain = _chained(chain, record)
+        chain = _details(chain, record)[: len(chain)]
         yield record
     if chain != counted.chain:
         raise BufferFileError(name, f"has a damaged file of keys ({os.fsdecode(counted.name)}); restore it")
 
 
-def _chained(chain: bytes, record: KeyRecord) -> bytes:
-    """Return the chain digest of a key behind others."""
-    data = b"%b%b%d %b" % (chain, record.key, record.seconds, _shortened(record.text))
-    return digest(data, len(chain)).digest()
-
-
-def _shortened(text: str) -> bytes:
-    """Encode a text for the record: the end of a long one."""
-    encoded = text.encode(errors="surrogateescape")
-    return encoded if len(encoded) <= _TEXT_NBYTES else b"..." + encoded[3 - _TEXT_NBYTES :]
+def _details(chain: bytes, record: KeyRecord) -> bytes:
+    """Return the details of a key behind others, which begin with its chain digest, with the end of a long text."""
+    text = record.text.encode(errors="surrogateescape")
+    text = text if len(text) <= _TEXT_NBYTES else b"..." + text[3 - _TEXT_NBYTES :]
+    data = b"%b%b%d %b" % (chain, record.key, record.seconds, text)
+    return _DETAILS.pack(digest(data, len(chain)).digest(), record.seconds, text)

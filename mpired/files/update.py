@@ -80,7 +80,7 @@ class Patch(log.LogWriter):
     protocol = "journal"
 
     def __init__(self, target: Target, *, durable: bool) -> None:
-        self._target, self._has_names = target, calls.has_several_names(target.status)
+        self._target, self._has_names = target, calls.has_several_names(os.fstat(target.fd))
         self._new: list[str] = []  # attributes that the file did not have, which are removed if nothing is committed
         self._attributes: dict[str, str] = {}  # new attributes of the file, in hexadecimal
         with calls.errors_name(target.name):
@@ -162,7 +162,7 @@ class Patch(log.LogWriter):
 
 def replacement(target: Target, changed_nbytes: int, commit: str, *, durable: bool) -> NewFile | None:
     """Begin to replace a locked target; None where it takes a patch."""
-    status, user = target.status, os.geteuid()
+    status, user = os.fstat(target.fd), os.geteuid()  # it may have got another name since it was locked
     if target.shared:  # which may only be read
         commit = "rename"
     # A new file has one name, and perhaps another owner and group.
