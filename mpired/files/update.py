@@ -12,8 +12,8 @@ before `publish` changes nothing.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias, cast
@@ -37,7 +37,7 @@ class NewFile(Draft):
     into = -1  # the descriptor that gets the new bytes
     complete: Callable[[Draft], None] | None = None  # fills the file when all bytes are written
     old_nbytes = 0  # of the old file, if they are taken over
-    copied: float = math.inf  # how many of these the new file has, and has been given others for
+    copied = sys.maxsize  # how many of these the new file has, or others in their place
 
     @property
     def protocol(self) -> str:
@@ -53,9 +53,8 @@ class NewFile(Draft):
     def skip(self, offset: int, nbytes: int) -> None:
         """Give the new file the old bytes before a range that is written otherwise."""
         if self.copied < offset:
-            start, old = int(self.copied), cast("Target", self.target).fd
             with calls.errors_name(self.name):
-                copying.copy_sparse(old, self.fd, start, offset, start)
+                copying.copy_sparse(cast("Target", self.target).fd, self.fd, self.copied, offset, self.copied)
         self.copied = max(self.copied, offset + nbytes)
 
     def seal(self, new_keys: bytes = b"") -> None:
